@@ -1,0 +1,46 @@
+# tessera_add_test(SOURCE [BASE] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
+#
+# Builds tests/<folder>/<name>_test.cpp into one program and registers it with ctest as
+# <folder>.<name>. BASE: the test needs no LibTorch and links tessera_base alone. NPROC: the test is
+# run once for each rank count under mpirun, as <folder>.<name>.np<N>; without it, it runs as one
+# process and no launcher. Multi-rank tests link tests/testing/mpi_main.cpp, where a launcher that did
+# not give the promised number of ranks is a failure.
+function(tessera_add_test source)
+  cmake_parse_arguments(ARG "BASE" "TIMEOUT" "NPROC;LABELS" ${ARGN})
+  get_filename_component(stem "${source}" NAME_WE)
+  string(REGEX REPLACE "_test$" "" name "${stem}")
+  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REPLACE "/" "." folder "${folder}")
+  string(REPLACE "." "_" target_folder "${folder}")
+  set(target "test_${target_folder}_${name}")
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+
+  add_executable(${target} "${source}")
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
+  target_compile_definitions(${target} PRIVATE
+    TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY="${PROJECT_BINARY_DIR}/tessera")
+  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
+  if(ARG_BASE)
+    target_link_libraries(${target} PRIVATE tessera_base tessera_options GTest::gmock GTest::gtest)
+  else()
+    target_link_libraries(${target} PRIVATE tessera tessera_options GTest::gmock GTest::gtest)
+    target_precompile_headers(${target} REUSE_FROM tessera)
+  endif()
+
+  if(ARG_NPROC)
+    target_link_libraries(${target} PRIVATE test_mpi_main)
+    foreach(ranks IN LISTS ARG_NPROC)
+      add_test(NAME ${folder}.${name}.np${ranks}
+        COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${target}>)
+      set_tests_properties(${folder}.${name}.np${ranks} PROPERTIES
+        TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "multi_rank;${ARG_LABELS}"
+        ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
+    endforeach()
+  else()
+    target_link_libraries(${target} PRIVATE test_main)
+    add_test(NAME ${folder}.${name} COMMAND ${target})
+    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  endif()
+endfunction()

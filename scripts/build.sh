@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# build.sh PRESET [TARGET...]: configures when needed and builds under a lock, so that two
+# shells that share a checkout do not run two builds in one folder.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/common.sh
+preset=${1:-release}
+[ $# -gt 0 ] && shift
+export CCACHE_DIR=${CCACHE_DIR:-$CACHE_DIR/ccache} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_MAXSIZE=8G
+mkdir -p "build/$preset"
+exec 8>"build/$preset/.lock"
+flock 8
+if [ ! -f "build/$preset/build.ninja" ]; then
+  cmake --preset "$preset" -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" >"build/$preset/configure.log" 2>&1 ||
+    { tail -n 40 "build/$preset/configure.log" >&2; die "configuring failed: build/$preset/configure.log"; }
+fi
+cmake --build "build/$preset" ${TESSERA_JOBS:+-j "$TESSERA_JOBS"} ${@:+--target "$@"}

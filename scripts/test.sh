@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Builds everything and runs every test through ctest; its closing lines are ctest's own.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/common.sh
+preset=${TESSERA_PRESET:-release}
+python3 scripts/check_includes.py
+scripts/build.sh "$preset"
+export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
+exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" "$@"

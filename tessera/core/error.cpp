@@ -1,0 +1,114 @@
+#include "tessera/core/error.h"
+
+namespace tessera {
+namespace {
+
+std::string_view kind_name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::Config: return "CONFIG";
+    case ErrorKind::Data: return "DATA";
+    case ErrorKind::Model: return "MODEL";
+    case ErrorKind::Checkpoint: return "CKPT";
+    case ErrorKind::Storage: return "STORAGE";
+    case ErrorKind::Numerics: return "NUMERICS";
+    case ErrorKind::Hang: return "HANG";
+    case ErrorKind::Peer: return "PEER";
+    case ErrorKind::Memory: return "MEMORY";
+    case ErrorKind::Internal: return "INTERNAL";
+  }
+  return "INTERNAL";
+}
+
+// One line, printable: user data may hold newlines and control bytes.
+std::string printable(std::string_view text) {
+  constexpr size_t kMaxLength = 2000;
+  static const char* digits = "0123456789abcdef";
+  std::string out;
+  for (unsigned char c : text.substr(0, kMaxLength)) {
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c < 0x20 || c == 0x7f) {
+      out += {'\\', 'x', digits[c >> 4], digits[c & 15]};
+    } else {
+      out += static_cast<char>(c);
+    }
+  }
+  if (text.size() > kMaxLength) out += "...";
+  return out;
+}
+
+}  // namespace
+
+int exit_code(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::Config: return 2;
+    case ErrorKind::Data: return 3;
+    case ErrorKind::Model: return 4;
+    case ErrorKind::Checkpoint: return 5;
+    case ErrorKind::Storage: return 6;
+    case ErrorKind::Numerics: return 7;
+    case ErrorKind::Hang: return 8;
+    case ErrorKind::Peer: return 9;
+    case ErrorKind::Memory: return 10;
+    case ErrorKind::Internal: return 1;
+  }
+  return 1;
+}
+
+Error::Error(ErrorKind kind, std::string_view name, std::string what)
+    : kind_(kind), what_(printable(what)) {
+  code_ = "E-";
+  code_ += kind_name(kind);
+  code_ += '-';
+  code_ += name;
+  compose();
+}
+
+Error& Error::at(std::string_view file, int64_t line, int64_t column) {
+  place_ = printable(file);
+  if (line > 0) place_ += ':' + std::to_string(line);
+  if (line > 0 && column > 0) place_ += ':' + std::to_string(column);
+  compose();
+  return *this;
+}
+
+Error& Error::in(std::string_view place) {
+  place_ = printable(place);
+  compose();
+  return *this;
+}
+
+Error& Error::got(std::string_view value) {
+  got_ = printable(value);
+  compose();
+  return *this;
+}
+
+Error& Error::need(std::string_view value) {
+  need_ = printable(value);
+  compose();
+  return *this;
+}
+
+Error& Error::hint(std::string_view text) {
+  hint_ = printable(text);
+  compose();
+  return *this;
+}
+
+void Error::compose() {
+  text_ = "error[" + code_ + "]: ";
+  if (!place_.empty()) text_ += place_ + ": ";
+  text_ += what_;
+  if (!got_.empty()) text_ += "; got " + got_;
+  if (!need_.empty()) text_ += (got_.empty() ? "; need " : ", need ") + need_;
+  if (!hint_.empty()) text_ += ". hint: " + hint_;
+}
+
+void throw_internal(const char* file, int line, const char* condition, const std::string& message) {
+  throw Error(ErrorKind::Internal, "ASSERT", message + " (" + condition + ")")
+      .at(file, line)
+      .hint("this is a defect of tessera, please report it");
+}
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// Lines for the user on standard error. Only rank 0 speaks, unless told otherwise.
+#pragma once
+
+#include <string_view>
+
+namespace tessera::log {
+
+// Silences info() and warn() of this process; the launcher's non-zero ranks call it at start.
+void set_quiet(bool quiet);
+
+// "tessera: <text>"
+void info(std::string_view text);
+// "tessera: warning: <text>"
+void warn(std::string_view text);
+// "tessera: <text>" from any rank: for the line that ends the process.
+void error(std::string_view text);
+
+}  // namespace tessera::log

@@ -1,0 +1,46 @@
+#include "tessera/core/process_stats.h"
+
+#include <sched.h>
+
+#include <cstdio>
+#include <cstring>
+
+namespace tessera {
+namespace {
+
+// Value of "<key>: N kB" in a /proc file, in bytes; 0 when it is not there.
+int64_t proc_kilobytes(const char* file, const char* key) {
+  std::FILE* stream = std::fopen(file, "r");
+  if (stream == nullptr) return 0;
+  char line[256];
+  int64_t bytes = 0;
+  const size_t length = std::strlen(key);
+  while (std::fgets(line, sizeof line, stream) != nullptr) {
+    long value = 0;
+    if (std::strncmp(line, key, length) == 0 && line[length] == ':' &&
+        std::sscanf(line + length + 1, "%ld", &value) == 1) {
+      bytes = static_cast<int64_t>(value) * 1024;
+      break;
+    }
+  }
+  std::fclose(stream);
+  return bytes;
+}
+
+}  // namespace
+
+double Timer::seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+
+int64_t peak_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmHWM"); }
+int64_t current_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmRSS"); }
+int64_t total_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemTotal"); }
+int64_t available_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemAvailable"); }
+
+int64_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return CPU_COUNT(&set);
+}
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+// Time and memory of this process.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace tessera {
+
+// Seconds since construction or the last restart(), on a steady clock.
+class Timer {
+ public:
+  double seconds() const;
+  void restart() { start_ = Clock::now(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point start_ = Clock::now();
+};
+
+// Peak resident set of this process in bytes, since start or the last reset.
+int64_t peak_rss_bytes();
+// Current resident set in bytes.
+int64_t current_rss_bytes();
+// Memory of the machine in bytes (MemTotal) and what can still be taken without swapping (MemAvailable).
+int64_t total_memory_bytes();
+int64_t available_memory_bytes();
+// Cores this process may run on.
+int64_t usable_cores();
+
+}  // namespace tessera

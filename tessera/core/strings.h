@@ -1,0 +1,28 @@
+// Small text helpers: nearest names, sizes and times for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// Levenshtein distance in bytes.
+int64_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to `word`, for "did you mean"; empty when none is near (more than a third of
+// the letters differ).
+std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
+
+// "1.5 GiB", "312 MiB", "17 B"
+std::string format_bytes(int64_t bytes);
+// "2h05m", "3m20s", "12s"
+std::string format_duration(double seconds);
+// a, b, c joined by `separator`
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+
+// Byte offset of the first byte that is not valid UTF-8, or -1 when all is valid.
+int64_t find_invalid_utf8(std::string_view text);
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+// Rows, packed sequences and micro-batches: what flows from the dataset files to the model.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::data {
+
+// Label of a position that is not trained.
+constexpr int64_t kIgnoreLabel = -100;
+
+// One tokenised document. labels[i] is input_ids[i] or kIgnoreLabel (not shifted). Sizes are equal.
+struct Row {
+  std::vector<int32_t> input_ids;
+  std::vector<int32_t> labels;
+};
+
+// Documents laid end to end, without padding.
+struct MicroBatch {
+  std::vector<int64_t> input_ids;     // [tokens]
+  // [tokens], already shifted: labels[i] is the token that position i must predict, or kIgnoreLabel; the
+  // last position of every document is kIgnoreLabel.
+  std::vector<int64_t> labels;
+  std::vector<int64_t> position_ids;  // [tokens], restarts at 0 in every document
+  std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
+  int64_t label_tokens = 0;           // labels that are not kIgnoreLabel
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,85 @@
+// Byte-level BPE tokenizer with the behaviour of Hugging Face's `tokenizers`.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::io {
+class GgufFile;
+}
+
+namespace tessera::data {
+
+// Half-open byte range of the input text.
+struct ByteSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct EncodeOptions {
+  // Recognise added and special tokens (such as "<|im_start|>") inside the text. Off for user content.
+  bool parse_special = true;
+  // Apply the post-processor (for example prepend BOS).
+  bool add_special_tokens = false;
+};
+
+struct Encoding {
+  std::vector<int32_t> ids;
+  std::vector<ByteSpan> spans;  // the bytes of the input that each id stands for; empty for inserted ids
+};
+
+// Immutable after construction; all const methods are thread-safe.
+class Tokenizer {
+ public:
+  // Reads tokenizer.json, and bos/eos/pad/unk and the chat template from tokenizer_config.json,
+  // special_tokens_map.json, generation_config.json and chat_template.jinja where present.
+  // Throws Error(Model).
+  static Tokenizer from_folder(const std::string& folder);
+  // Reads one tokenizer.json. Throws Error(Model).
+  static Tokenizer from_file(const std::string& path);
+  // From the `tokenizer.*` metadata of a GGUF file. Throws Error(Model).
+  static Tokenizer from_gguf(const io::GgufFile& file);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
+  // Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
+  // The raw bytes of one token, for streaming and display; empty for an unknown id.
+  std::string token_bytes(int32_t id) const;
+
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  // The token's text as in the vocabulary file; empty for a hole.
+  std::string id_to_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+  // One more than the largest id, added tokens included.
+  int64_t vocab_size() const;
+
+  std::optional<int32_t> bos_id() const;
+  std::optional<int32_t> eos_id() const;
+  std::optional<int32_t> pad_id() const;
+  std::optional<int32_t> unk_id() const;
+  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is unknown.
+  void set_special_token(std::string_view role, std::string_view token);
+  // Source of the model's own chat template; empty when it has none.
+  const std::string& chat_template() const;
+
+  // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers
+  // with the same ids.
+  void save(const std::string& folder) const;
+
+ private:
+  struct Impl;
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera::data

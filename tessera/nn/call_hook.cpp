@@ -1,0 +1,35 @@
+#include "tessera/nn/call_hook.h"
+
+#include "tessera/core/error.h"
+
+namespace tessera::nn {
+namespace {
+
+at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input, const CallHook::Forward& forward) {
+  if (hook == nullptr) return forward(input);
+  return hook->run(input, [&](const at::Tensor& x) { return run_hook(hook->inner, x, forward); });
+}
+
+}  // namespace
+
+std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module) {
+  const auto children = module.named_children();
+  const auto* child = children.find(kCallHookName);
+  return child == nullptr ? nullptr : std::dynamic_pointer_cast<CallHook>(*child);
+}
+
+void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook) {
+  TESSERA_ASSERT(hook != nullptr && hook->inner == nullptr, "a call hook is added once");
+  hook->inner = find_call_hook(module);
+  if (hook->inner != nullptr) {
+    module.replace_module(kCallHookName, hook);
+  } else {
+    module.register_module(kCallHookName, hook);
+  }
+}
+
+at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input, const CallHook::Forward& forward) {
+  return run_hook(find_call_hook(module), input, forward);
+}
+
+}  // namespace tessera::nn

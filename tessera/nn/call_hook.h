@@ -1,0 +1,43 @@
+// Hooks around the forward of a module: how sharding and activation checkpointing reach single-device
+// model code, which only has to run its blocks through nn::call().
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace tessera::nn {
+
+// Wraps a module's forward. It is kept as a child module named kCallHookName, so that it lives as long as
+// the module that it belongs to and no table of modules exists anywhere.
+class CallHook : public torch::nn::Module {
+ public:
+  using Forward = std::function<at::Tensor(const at::Tensor&)>;
+  // Runs `next` on the input, or on a changed input, and returns its output, or a changed one.
+  virtual at::Tensor run(const at::Tensor& input, const Forward& next) = 0;
+
+  // The hook that stood on the module before this one; runs inside it.
+  std::shared_ptr<CallHook> inner;
+};
+
+inline constexpr const char* kCallHookName = "tessera_call_hook";
+
+// The outermost hook of `module`, or null.
+std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
+
+// Puts `hook` around the module's forward and the hooks that it already has.
+void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
+
+// Runs `forward` as the forward of `module` on `input`, inside its hooks.
+at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input, const CallHook::Forward& forward);
+
+// module.forward(input, args...), inside the module's hooks.
+template <class M, class... Args>
+at::Tensor call(M& module, const at::Tensor& input, Args&&... args) {
+  return call_hooked(module, input, [&](const at::Tensor& x) { return module.forward(x, args...); });
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,39 @@
+#include "tessera/core/strings.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+TEST(StringsTest, EditDistance) {
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+}
+
+TEST(StringsTest, NearestName) {
+  const std::vector<std::string> names = {"learning_rate", "lr_scheduler", "seed"};
+  EXPECT_EQ(nearest_name("learning_rte", names), "learning_rate");
+  EXPECT_EQ(nearest_name("sead", names), "seed");
+  EXPECT_EQ(nearest_name("zzzzzzzz", names), "");
+}
+
+TEST(StringsTest, SizesAndTimes) {
+  EXPECT_EQ(format_bytes(17), "17 B");
+  EXPECT_EQ(format_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(format_bytes(int64_t{3} << 30), "3.0 GiB");
+  EXPECT_EQ(format_duration(12.2), "12s");
+  EXPECT_EQ(format_duration(200), "3m20s");
+  EXPECT_EQ(format_duration(7500), "2h05m");
+}
+
+TEST(StringsTest, FindsTheFirstInvalidByte) {
+  EXPECT_EQ(find_invalid_utf8("plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), -1);
+  EXPECT_EQ(find_invalid_utf8("ab\xff"), 2);
+  EXPECT_EQ(find_invalid_utf8("\xc0\x80"), 0);          // overlong
+  EXPECT_EQ(find_invalid_utf8("a\xed\xa0\x80"), 1);     // surrogate
+  EXPECT_EQ(find_invalid_utf8("\xf4\x90\x80\x80"), 0);  // above U+10FFFF
+  EXPECT_EQ(find_invalid_utf8("abc\xe2\x82"), 3);       // cut short
+}
+
+}  // namespace
+}  // namespace tessera
