@@ -10,7 +10,7 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
 
 add_library(tessera_options INTERFACE)
 # -fPIC everywhere, programs too: they share one precompiled header with the library.
-target_compile_options(tessera_options INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -fno-semantic-interposition)
+target_compile_options(tessera_options INTERFACE -fPIC -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-semantic-interposition)
 if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})

@@ -1,0 +1,32 @@
+// What a transport must offer: six blocking operations on bytes. Everything else is built on them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace tessera::comm::detail {
+
+// Called from one thread at a time. Every operation is collective over the group, except send and recv.
+// Failures are thrown as Error(Peer).
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  virtual std::string name() const = 0;
+
+  // output: size() * num_bytes, ordered by rank; input: num_bytes. Input may be its own place in output.
+  virtual void all_gather(void* output, const void* input, int64_t num_bytes) = 0;
+  // input and output: size() * num_bytes each; piece i goes to rank i, and comes from rank i.
+  virtual void all_to_all(void* output, const void* input, int64_t num_bytes) = 0;
+  virtual void broadcast(void* data, int64_t num_bytes, int64_t root) = 0;
+  virtual void barrier() = 0;
+  virtual void send(const void* data, int64_t num_bytes, int64_t destination, int tag) = 0;
+  virtual void recv(void* data, int64_t num_bytes, int64_t source, int tag) = 0;
+
+  // The group of the ranks that gave the same color, ordered by key, then by rank.
+  virtual std::unique_ptr<Backend> split(int64_t color, int64_t key) = 0;
+};
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,43 @@
+// How a process finds its rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+// The number of ranks and this process's rank as the launcher's environment gives them (mpirun, srun),
+// without any MPI call; {0, 1} without a launcher.
+struct LaunchInfo {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t local_rank = 0;   // among the ranks of this machine
+  int64_t local_size = 1;
+  bool has_launcher = false;
+};
+LaunchInfo launch_info();
+
+// Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
+// MPI call at all. One object a process. Throws Error(Peer) when MPI does not start.
+class Bootstrap {
+ public:
+  Bootstrap();
+  // Finalises MPI, which waits for all ranks. Not after abort().
+  ~Bootstrap();
+  Bootstrap(const Bootstrap&) = delete;
+  Bootstrap& operator=(const Bootstrap&) = delete;
+
+  // All ranks.
+  const std::shared_ptr<Communicator>& world() const { return world_; }
+
+  // Ends every rank of the job with this exit code; for errors that the other ranks do not know of.
+  [[noreturn]] static void abort(int exit_code);
+
+ private:
+  std::shared_ptr<Communicator> world_;
+  bool has_mpi_ = false;
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,86 @@
+// A group of ranks and its collectives.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/options.h"
+#include "tessera/comm/work.h"
+
+namespace tessera::comm {
+namespace detail {
+class Backend;
+class Executor;
+}  // namespace detail
+
+// Thread safety: operations may be submitted by one thread at a time. All ranks of a group must submit the
+// same operations in the same order; an operation is collective unless it says otherwise. Tensors are
+// contiguous CPU tensors. With async_op the call returns at once and the tensors belong to the operation
+// until Work::wait(); without, the returned work is done. Errors: Error(Peer) from the transport,
+// Error(Hang) after the timeout. A group of one rank copies and never touches a transport.
+class Communicator {
+ public:
+  // A group of this process alone.
+  static std::shared_ptr<Communicator> single();
+  // For backends and tests.
+  explicit Communicator(std::unique_ptr<detail::Backend> backend, std::string name = "world");
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int64_t rank() const;
+  int64_t size() const;
+  // "world", "dp_shard", ...: for messages.
+  const std::string& name() const { return name_; }
+  // "mpi", "fake" or "single".
+  std::string backend_name() const;
+  void set_default_timeout(std::chrono::milliseconds timeout) { default_timeout_ = timeout; }
+
+  // output: numel = size() * input's, ordered by rank; same dtype. Input may be this rank's part of output.
+  std::shared_ptr<Work> all_gather_single(const at::Tensor& output, const at::Tensor& input, bool async_op = false,
+                                          const AllGatherOptions& options = {});
+  // input: numel = size() * output's; output gets the reduction of every rank's piece number rank(). The
+  // pieces are combined in the order of the ranks, in at least float32, so the result does not depend on
+  // timing and is the same bits wherever the piece lies.
+  std::shared_ptr<Work> reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
+                                              bool async_op = false, const ReduceOptions& options = {});
+  // In place; the same bits on every rank.
+  std::shared_ptr<Work> all_reduce(const at::Tensor& tensor, bool async_op = false,
+                                   const ReduceOptions& options = {});
+  // output and input: numel divisible by size(); piece i of input goes to rank i.
+  std::shared_ptr<Work> all_to_all_single(const at::Tensor& output, const at::Tensor& input, bool async_op = false,
+                                          const AllToAllOptions& options = {});
+  std::shared_ptr<Work> broadcast(const at::Tensor& tensor, int64_t root, bool async_op = false,
+                                  const BroadcastOptions& options = {});
+  // Point to point, not collective.
+  std::shared_ptr<Work> send(const at::Tensor& tensor, int64_t destination, int tag = 0, bool async_op = false,
+                             const SendOptions& options = {});
+  std::shared_ptr<Work> recv(const at::Tensor& tensor, int64_t source, int tag = 0, bool async_op = false,
+                             const SendOptions& options = {});
+  void barrier(const BarrierOptions& options = {});
+
+  // Every rank's string, by rank. For small control data: hashes, error texts, host names.
+  std::vector<std::string> all_gather_string(const std::string& text);
+
+  // The group of the ranks that gave the same color, ordered by key. Collective.
+  std::shared_ptr<Communicator> split(int64_t color, int64_t key, std::string name);
+
+ private:
+  Communicator(std::unique_ptr<detail::Backend> backend, std::shared_ptr<detail::Executor> executor,
+               std::string name);
+  std::shared_ptr<Work> launch(const char* operation, const OpOptions& options, bool async_op,
+                               std::function<void()> body);
+
+  std::unique_ptr<detail::Backend> backend_;
+  std::shared_ptr<detail::Executor> executor_;  // null for a group of one
+  std::string name_;
+  std::chrono::milliseconds default_timeout_{600'000};
+  int64_t sequence_ = 0;  // number of operations so far, for messages
+};
+
+}  // namespace tessera::comm

@@ -1,0 +1,70 @@
+#include "tessera/comm/executor.h"
+
+#include <omp.h>
+
+#include <chrono>
+
+namespace tessera::comm::detail {
+
+struct Executor::State {
+  struct Task {
+    std::shared_ptr<Work> work;
+    std::function<void()> operation;
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  bool is_stopping = false;
+  bool is_idle = true;
+};
+
+Executor::Executor() : state_(std::make_shared<State>()), thread_(&Executor::run, state_) {}
+
+Executor::~Executor() {
+  std::unique_lock<std::mutex> lock(state_->mutex);
+  state_->is_stopping = true;
+  state_->changed.notify_all();
+  constexpr std::chrono::seconds kGrace{5};
+  const bool is_drained =
+      state_->changed.wait_for(lock, kGrace, [&] { return state_->tasks.empty() && state_->is_idle; });
+  lock.unlock();
+  if (is_drained) {
+    thread_.join();
+  } else {
+    thread_.detach();
+  }
+}
+
+void Executor::submit(std::shared_ptr<Work> work, std::function<void()> operation) {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  state_->tasks.push_back({std::move(work), std::move(operation)});
+  state_->changed.notify_all();
+}
+
+void Executor::run(std::shared_ptr<State> state) {
+  // Sums on this thread must not take a second pool of compute threads.
+  omp_set_num_threads(1);
+  while (true) {
+    State::Task task;
+    {
+      std::unique_lock<std::mutex> lock(state->mutex);
+      state->is_idle = true;
+      state->changed.notify_all();
+      state->changed.wait(lock, [&] { return !state->tasks.empty() || state->is_stopping; });
+      if (state->tasks.empty()) return;
+      task = std::move(state->tasks.front());
+      state->tasks.pop_front();
+      state->is_idle = false;
+    }
+    std::exception_ptr error;
+    try {
+      task.operation();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    task.operation = nullptr;  // lets go of the tensors before anyone is woken
+    task.work->finish(error);
+  }
+}
+
+}  // namespace tessera::comm::detail

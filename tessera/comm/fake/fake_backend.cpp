@@ -1,0 +1,175 @@
+#include "tessera/comm/fake/fake_backend.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "tessera/comm/backend.h"
+#include "tessera/core/error.h"
+
+namespace tessera::comm {
+namespace {
+
+// What the ranks of one group share.
+class FakeGroup {
+ public:
+  explicit FakeGroup(int64_t size) : size_(size), pointers_(size), splits_(size) {}
+  int64_t size() const { return size_; }
+
+  // Publishes this rank's pointer, lets every rank run `use` on all of them, and leaves together.
+  void exchange(int64_t rank, const void* pointer, const std::function<void(const std::vector<const void*>&)>& use) {
+    pointers_[rank] = pointer;
+    meet();
+    use(pointers_);
+    meet();
+  }
+
+  void meet() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int64_t round = round_;
+    if (++arrived_ == size_) {
+      arrived_ = 0;
+      ++round_;
+      changed_.notify_all();
+    } else {
+      changed_.wait(lock, [&] { return round_ != round; });
+    }
+  }
+
+  void post(int64_t source, int64_t destination, int tag, std::vector<char> data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mail_[{source, destination, tag}].push_back(std::move(data));
+    changed_.notify_all();
+  }
+  std::vector<char> take(int64_t source, int64_t destination, int tag) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    auto& box = mail_[{source, destination, tag}];
+    changed_.wait(lock, [&] { return !box.empty(); });
+    std::vector<char> data = std::move(box.front());
+    box.pop_front();
+    return data;
+  }
+
+  // The group and rank of the caller among those of its color.
+  std::pair<std::shared_ptr<FakeGroup>, int64_t> split(int64_t rank, int64_t color, int64_t key) {
+    splits_[rank] = {color, key, rank};
+    meet();
+    std::vector<Split> members;
+    for (const Split& split : splits_) {
+      if (split.color == color) members.push_back(split);
+    }
+    std::sort(members.begin(), members.end(), [](const Split& a, const Split& b) {
+      return std::pair(a.key, a.rank) < std::pair(b.key, b.rank);
+    });
+    if (members.front().rank == rank) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      groups_[color] = std::make_shared<FakeGroup>(static_cast<int64_t>(members.size()));
+    }
+    meet();
+    std::shared_ptr<FakeGroup> group;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      group = groups_[color];
+    }
+    meet();
+    const auto self = std::find_if(members.begin(), members.end(), [&](const Split& s) { return s.rank == rank; });
+    return {group, self - members.begin()};
+  }
+
+ private:
+  struct Split {
+    int64_t color = 0, key = 0, rank = 0;
+  };
+  const int64_t size_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t arrived_ = 0, round_ = 0;
+  std::vector<const void*> pointers_;
+  std::vector<Split> splits_;
+  std::map<int64_t, std::shared_ptr<FakeGroup>> groups_;
+  std::map<std::tuple<int64_t, int64_t, int>, std::deque<std::vector<char>>> mail_;
+};
+
+class FakeBackend : public detail::Backend {
+ public:
+  FakeBackend(std::shared_ptr<FakeGroup> group, int64_t rank) : group_(std::move(group)), rank_(rank) {}
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return group_->size(); }
+  std::string name() const override { return "fake"; }
+
+  void all_gather(void* output, const void* input, int64_t num_bytes) override {
+    group_->exchange(rank_, input, [&](const auto& inputs) {
+      for (int64_t r = 0; r < size(); ++r) {
+        char* target = static_cast<char*>(output) + r * num_bytes;
+        if (target != inputs[r]) std::memcpy(target, inputs[r], num_bytes);
+      }
+    });
+  }
+  void all_to_all(void* output, const void* input, int64_t num_bytes) override {
+    group_->exchange(rank_, input, [&](const auto& inputs) {
+      for (int64_t r = 0; r < size(); ++r) {
+        std::memcpy(static_cast<char*>(output) + r * num_bytes,
+                    static_cast<const char*>(inputs[r]) + rank_ * num_bytes, num_bytes);
+      }
+    });
+  }
+  void broadcast(void* data, int64_t num_bytes, int64_t root) override {
+    group_->exchange(rank_, data, [&](const auto& inputs) {
+      if (rank_ != root) std::memcpy(data, inputs[root], num_bytes);
+    });
+  }
+  void barrier() override { group_->meet(); }
+  void send(const void* data, int64_t num_bytes, int64_t destination, int tag) override {
+    const char* bytes = static_cast<const char*>(data);
+    group_->post(rank_, destination, tag, std::vector<char>(bytes, bytes + num_bytes));
+  }
+  void recv(void* data, int64_t num_bytes, int64_t source, int tag) override {
+    const std::vector<char> message = group_->take(source, rank_, tag);
+    TESSERA_ASSERT(static_cast<int64_t>(message.size()) == num_bytes, "a message of another size was sent");
+    std::memcpy(data, message.data(), num_bytes);
+  }
+  std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
+    auto [group, rank] = group_->split(rank_, color, key);
+    return std::make_unique<FakeBackend>(std::move(group), rank);
+  }
+
+ private:
+  std::shared_ptr<FakeGroup> group_;
+  int64_t rank_;
+};
+
+}  // namespace
+
+std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size) {
+  auto group = std::make_shared<FakeGroup>(size);
+  std::vector<std::shared_ptr<Communicator>> world;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    world.push_back(std::make_shared<Communicator>(std::make_unique<FakeBackend>(group, rank)));
+  }
+  return world;
+}
+
+void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body) {
+  const auto world = make_fake_world(size);
+  std::vector<std::exception_ptr> errors(size);
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(world[rank]);
+      } catch (...) {
+        errors[rank] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,19 @@
+// Ranks that are threads of one process: for tests with no launcher, and for the thread sanitizer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::comm {
+
+// One communicator for each of `size` ranks, with the real results of every operation. Each must be driven
+// by a thread of its own.
+std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size);
+
+// Runs body(communicator) on `size` threads and rethrows the first exception, by rank.
+void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body);
+
+}  // namespace tessera::comm

@@ -1,0 +1,82 @@
+#include "tessera/comm/bootstrap.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "tessera/comm/backend.h"
+#include "tessera/comm/mpi/mpi_backend.h"
+#include "tessera/comm/mpi/mpi_check.h"
+
+namespace tessera::comm {
+namespace {
+
+int64_t environment_int(const char* name, int64_t missing) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return missing;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *end == '\0' ? value : missing;
+}
+
+}  // namespace
+
+LaunchInfo launch_info() {
+  struct Launcher {
+    const char *rank, *size, *local_rank, *local_size;
+  };
+  static constexpr Launcher kLaunchers[] = {
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+      {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
+  };
+  for (const Launcher& launcher : kLaunchers) {
+    LaunchInfo info;
+    info.rank = environment_int(launcher.rank, -1);
+    info.size = environment_int(launcher.size, -1);
+    if (info.rank < 0 || info.size < 1) continue;
+    info.local_rank = environment_int(launcher.local_rank, info.rank);
+    info.local_size = environment_int(launcher.local_size, info.size);
+    info.has_launcher = true;
+    return info;
+  }
+  return {};
+}
+
+Bootstrap::Bootstrap() {
+  const LaunchInfo info = launch_info();
+  if (info.size == 1) {
+    world_ = Communicator::single();
+    return;
+  }
+  int provided = 0;
+  // All MPI calls after this one are made by the executor's thread, one at a time.
+  detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  has_mpi_ = true;
+  if (provided < MPI_THREAD_SERIALIZED) {
+    throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not serve more than one thread")
+        .need("MPI_THREAD_SERIALIZED");
+  }
+  world_ = std::make_shared<Communicator>(detail::make_mpi_world_backend());
+  if (world_->size() != info.size) {
+    throw Error(ErrorKind::Peer, "WORLD-SIZE", "MPI and its launcher disagree on the number of ranks")
+        .got(std::to_string(world_->size()))
+        .need(std::to_string(info.size))
+        .hint("was the program started by another MPI's mpirun?");
+  }
+}
+
+Bootstrap::~Bootstrap() {
+  world_.reset();
+  if (has_mpi_) MPI_Finalize();
+}
+
+void Bootstrap::abort(int exit_code) {
+  int is_initialised = 0, is_finalised = 0;
+  MPI_Initialized(&is_initialised);
+  MPI_Finalized(&is_finalised);
+  if (is_initialised != 0 && is_finalised == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  _exit(exit_code);
+}
+
+}  // namespace tessera::comm

@@ -1,0 +1,105 @@
+#include "tessera/comm/mpi/mpi_backend.h"
+
+#include "tessera/comm/mpi/mpi_check.h"
+
+namespace tessera::comm::detail {
+namespace {
+
+// `num_bytes` bytes as one element, so that messages above 2 GiB need no counts above INT_MAX.
+class ByteBlock {
+ public:
+  explicit ByteBlock(int64_t num_bytes) {
+    constexpr int64_t kChunk = int64_t{1} << 20;
+    const int64_t num_chunks = num_bytes / kChunk;
+    TESSERA_MPI_CHECK(MPI_Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &chunk_));
+    int lengths[2] = {static_cast<int>(num_chunks), static_cast<int>(num_bytes % kChunk)};
+    MPI_Aint offsets[2] = {0, static_cast<MPI_Aint>(num_chunks * kChunk)};
+    MPI_Datatype types[2] = {chunk_, MPI_BYTE};
+    TESSERA_MPI_CHECK(MPI_Type_create_struct(2, lengths, offsets, types, &type_));
+    TESSERA_MPI_CHECK(MPI_Type_commit(&type_));
+  }
+  ~ByteBlock() {
+    MPI_Type_free(&type_);
+    MPI_Type_free(&chunk_);
+  }
+  ByteBlock(const ByteBlock&) = delete;
+  ByteBlock& operator=(const ByteBlock&) = delete;
+  MPI_Datatype type() const { return type_; }
+
+ private:
+  MPI_Datatype chunk_ = MPI_DATATYPE_NULL, type_ = MPI_DATATYPE_NULL;
+};
+
+// Calls f(count, type) with plain bytes where an int holds their number, else with one block.
+template <class F>
+void with_bytes(int64_t num_bytes, F f) {
+  constexpr int64_t kPlainLimit = int64_t{1} << 28;
+  if (num_bytes <= kPlainLimit) {
+    f(static_cast<int>(num_bytes), MPI_BYTE);
+  } else {
+    const ByteBlock block(num_bytes);
+    f(1, block.type());
+  }
+}
+
+class MpiBackend : public Backend {
+ public:
+  explicit MpiBackend(MPI_Comm comm) : comm_(comm) {
+    TESSERA_MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
+    TESSERA_MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
+    TESSERA_MPI_CHECK(MPI_Comm_size(comm_, &size_));
+  }
+  // The communicator is not freed: MPI_Comm_free is collective, and a rank that ends on an error must not
+  // wait for its peers. MPI_Finalize releases it.
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+  std::string name() const override { return "mpi"; }
+
+  void all_gather(void* output, const void* input, int64_t num_bytes) override {
+    const bool is_in_place = static_cast<char*>(output) + rank_ * num_bytes == input;
+    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
+      TESSERA_MPI_CHECK(
+          MPI_Allgather(is_in_place ? MPI_IN_PLACE : input, count, type, output, count, type, comm_));
+    });
+  }
+  void all_to_all(void* output, const void* input, int64_t num_bytes) override {
+    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
+      TESSERA_MPI_CHECK(MPI_Alltoall(input, count, type, output, count, type, comm_));
+    });
+  }
+  void broadcast(void* data, int64_t num_bytes, int64_t root) override {
+    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
+      TESSERA_MPI_CHECK(MPI_Bcast(data, count, type, static_cast<int>(root), comm_));
+    });
+  }
+  void barrier() override { TESSERA_MPI_CHECK(MPI_Barrier(comm_)); }
+  void send(const void* data, int64_t num_bytes, int64_t destination, int tag) override {
+    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
+      TESSERA_MPI_CHECK(MPI_Send(data, count, type, static_cast<int>(destination), tag, comm_));
+    });
+  }
+  void recv(void* data, int64_t num_bytes, int64_t source, int tag) override {
+    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
+      TESSERA_MPI_CHECK(MPI_Recv(data, count, type, static_cast<int>(source), tag, comm_, MPI_STATUS_IGNORE));
+    });
+  }
+  std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
+    MPI_Comm part = MPI_COMM_NULL;
+    TESSERA_MPI_CHECK(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &part));
+    return std::make_unique<MpiBackend>(part);
+  }
+
+ private:
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_mpi_world_backend() {
+  MPI_Comm world = MPI_COMM_NULL;
+  TESSERA_MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
+  return std::make_unique<MpiBackend>(world);
+}
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,25 @@
+// Turns MPI result codes into errors.
+#pragma once
+
+// Without OpenMPI's removed C++ bindings.
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <string>
+
+#include "tessera/core/error.h"
+
+namespace tessera::comm::detail {
+
+// Throws Error(Peer) that names the call and MPI's own text.
+inline void mpi_check(int result, const char* call) {
+  if (result == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(result, text, &length);
+  throw Error(ErrorKind::Peer, "MPI", std::string(call) + " failed: " + std::string(text, length));
+}
+
+#define TESSERA_MPI_CHECK(call) ::tessera::comm::detail::mpi_check((call), #call)
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,110 @@
+// What every transport must do, checked over the fake ranks and over MPI.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::testing {
+
+inline at::Tensor numbered(const comm::Communicator& group, int64_t count, at::ScalarType type = at::kDouble) {
+  return (at::arange(count, at::kDouble) + 100.0 * static_cast<double>(group.rank() + 1)).to(type);
+}
+
+inline void check_all_gather(comm::Communicator& group, int64_t count) {
+  const at::Tensor input = numbered(group, count);
+  const at::Tensor output = at::empty({group.size() * count}, at::kDouble);
+  group.all_gather_single(output, input);
+  for (int64_t r = 0; r < group.size(); ++r) {
+    EXPECT_TRUE(at::equal(output.narrow(0, r * count, count), at::arange(count, at::kDouble) + 100.0 * (r + 1)));
+  }
+  // In place.
+  const at::Tensor own = output.narrow(0, group.rank() * count, count);
+  group.all_gather_single(output, own);
+  EXPECT_TRUE(at::equal(output.narrow(0, (group.size() - 1) * count, count),
+                        at::arange(count, at::kDouble) + 100.0 * static_cast<double>(group.size())));
+}
+
+inline void check_reductions(comm::Communicator& group, int64_t count, at::ScalarType type) {
+  const int64_t n = group.size();
+  const double rank_sum = 100.0 * static_cast<double>(n * (n + 1) / 2);
+  at::Tensor reduced = numbered(group, count, type);
+  group.all_reduce(reduced);
+  const at::Tensor expected = (at::arange(count, at::kDouble) * n + rank_sum).to(type);
+  EXPECT_TRUE(at::allclose(reduced.to(at::kDouble), expected.to(at::kDouble), 1e-2, 0)) << count;
+
+  at::Tensor largest = numbered(group, count, type);
+  group.all_reduce(largest, false, {.op = comm::ReduceOp::Max});
+  EXPECT_TRUE(at::allclose(largest.to(at::kDouble),
+                           (at::arange(count, at::kDouble) + 100.0 * n).to(type).to(at::kDouble)));
+
+  // reduce_scatter followed by all_gather is all_reduce, to the bit.
+  const at::Tensor whole = numbered(group, count * n, type);
+  const at::Tensor piece = at::empty({count}, type), gathered = at::empty({count * n}, type);
+  auto work = group.reduce_scatter_single(piece, whole, true);
+  work->wait();
+  group.all_gather_single(gathered, piece);
+  group.all_reduce(whole);
+  EXPECT_TRUE(at::equal(gathered, whole));
+}
+
+inline void check_all_to_all(comm::Communicator& group) {
+  const int64_t n = group.size();
+  const at::Tensor input = at::arange(n * 2, at::kLong) + 1000 * group.rank();
+  const at::Tensor output = at::empty_like(input);
+  group.all_to_all_single(output, input);
+  for (int64_t r = 0; r < n; ++r) {
+    EXPECT_EQ(output[2 * r].item<int64_t>(), 1000 * r + 2 * group.rank());
+  }
+}
+
+inline void check_broadcast_and_strings(comm::Communicator& group) {
+  const int64_t root = group.size() - 1;
+  const at::Tensor data = at::full({5}, group.rank(), at::kLong);
+  group.broadcast(data, root);
+  EXPECT_TRUE(at::equal(data, at::full({5}, root, at::kLong)));
+  const auto texts = group.all_gather_string(std::string(static_cast<size_t>(group.rank()), 'x'));
+  for (int64_t r = 0; r < group.size(); ++r) EXPECT_EQ(texts[r], std::string(static_cast<size_t>(r), 'x'));
+  group.barrier();
+}
+
+inline void check_send_and_recv(comm::Communicator& group) {
+  if (group.size() == 1) return;
+  const at::Tensor token = at::zeros({3}, at::kLong);
+  if (group.rank() == 0) {
+    group.send(at::full({3}, 7, at::kLong), 1, 5);
+    group.recv(token, group.size() - 1, 5);
+    EXPECT_EQ(token[0].item<int64_t>(), 7 + group.size() - 1);
+  } else {
+    group.recv(token, group.rank() - 1, 5);
+    group.send(token + 1, (group.rank() + 1) % group.size(), 5);
+  }
+}
+
+inline void check_split(comm::Communicator& group) {
+  // Odd and even ranks, in reverse order.
+  auto part = group.split(group.rank() % 2, -group.rank(), "parity");
+  const int64_t members = (group.size() + 1 - group.rank() % 2) / 2;
+  EXPECT_EQ(part->size(), members);
+  const at::Tensor sum = at::full({1}, group.rank(), at::kLong);
+  part->all_reduce(sum);
+  int64_t expected = 0;
+  for (int64_t r = group.rank() % 2; r < group.size(); r += 2) expected += r;
+  EXPECT_EQ(sum.item<int64_t>(), expected);
+  const at::Tensor ranks = at::empty({members}, at::kLong);
+  part->all_gather_single(ranks, at::full({1}, group.rank(), at::kLong));
+  for (int64_t i = 1; i < members; ++i) EXPECT_LT(ranks[i].item<int64_t>(), ranks[i - 1].item<int64_t>());
+}
+
+inline void check_all_collectives(comm::Communicator& group) {
+  for (const int64_t count : {1, 7, 1000}) check_all_gather(group, count);
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (const int64_t count : {1, 5, 60000}) check_reductions(group, count, type);
+  }
+  check_all_to_all(group);
+  check_broadcast_and_strings(group);
+  check_send_and_recv(group);
+  check_split(group);
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,53 @@
+#include "tessera/comm/fake/fake_backend.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tests/comm/collectives.h"
+
+namespace tessera::comm {
+namespace {
+
+TEST(FakeBackendTest, CollectivesAreRightForEveryRankCount) {
+  for (const int64_t size : {1, 2, 3, 4, 5}) {
+    run_fake_ranks(size, [](const auto& group) { testing::check_all_collectives(*group); });
+  }
+}
+
+TEST(FakeBackendTest, ReductionsAreTheSameBitsOnEveryRank) {
+  std::vector<at::Tensor> results(3);
+  run_fake_ranks(3, [&](const auto& group) {
+    const at::Tensor values = at::pow(at::arange(50000, at::kFloat) + 1.0, -0.3 * (group->rank() + 1));
+    group->all_reduce(values);
+    results[group->rank()] = values;
+  });
+  EXPECT_TRUE(at::equal(results[0], results[1]));
+  EXPECT_TRUE(at::equal(results[0], results[2]));
+}
+
+TEST(FakeBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
+  auto world = make_fake_world(2);
+  try {
+    const at::Tensor value = at::ones({4});
+    world[0]->all_reduce(value, false, {{std::chrono::milliseconds(50), "the test"}});
+    FAIL() << "all_reduce must not return alone";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Hang);
+    EXPECT_NE(std::string(error.what()).find("all_reduce number 1 of group 'world' on rank 0 of 2 (the test)"),
+              std::string::npos)
+        << error.what();
+  }
+  // Let the operation end, so that no thread is left behind.
+  const at::Tensor value = at::ones({4});
+  world[1]->all_reduce(value);
+}
+
+TEST(SingleTest, AGroupOfOneCopies) {
+  auto group = Communicator::single();
+  EXPECT_EQ(group->size(), 1);
+  EXPECT_EQ(group->backend_name(), "single");
+  testing::check_all_collectives(*group);
+}
+
+}  // namespace
+}  // namespace tessera::comm

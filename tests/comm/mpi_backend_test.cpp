@@ -1,0 +1,29 @@
+#include <gtest/gtest.h>
+
+#include "tests/comm/collectives.h"
+#include "tests/testing/mpi_world.h"
+
+namespace tessera::comm {
+namespace {
+
+TEST(MpiBackendTest, CollectivesAreRight) {
+  EXPECT_EQ(testing::world()->backend_name(), "mpi");
+  testing::check_all_collectives(*testing::world());
+}
+
+TEST(MpiBackendTest, OperationsOverlapInTheOrderOfSubmission) {
+  auto world = testing::world();
+  std::vector<at::Tensor> values;
+  std::vector<std::shared_ptr<Work>> works;
+  for (int i = 0; i < 20; ++i) {
+    values.push_back(at::full({1000}, static_cast<double>(i), at::kDouble));
+    works.push_back(world->all_reduce(values.back(), true));
+  }
+  for (int i = 19; i >= 0; --i) {
+    works[i]->wait();
+    EXPECT_EQ(values[i][999].item<double>(), static_cast<double>(i * world->size()));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::comm

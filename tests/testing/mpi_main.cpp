@@ -1,0 +1,49 @@
+// Entry point of multi-rank tests. Every rank runs every test; a rank count other than the promised one is a
+// failure, never a skip. A failing rank ends the job, so that its peers do not wait.
+#include "tests/testing/mpi_world.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tessera/comm/bootstrap.h"
+#include "tessera/core/cpu_features.h"
+
+namespace {
+
+std::shared_ptr<tessera::comm::Communicator> world_of_tests;
+
+// Ends the whole job at the first failure of any rank.
+class EndJobOnFailure : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo& info) override {
+    if (!info.result()->Failed()) return;
+    std::fflush(nullptr);
+    tessera::comm::Bootstrap::abort(1);
+  }
+};
+
+}  // namespace
+
+namespace tessera::testing {
+std::shared_ptr<comm::Communicator> world() { return world_of_tests; }
+}  // namespace tessera::testing
+
+int main(int argc, char** argv) {
+  tessera::guard_cpu_features();
+  testing::InitGoogleMock(&argc, argv);
+  const tessera::comm::Bootstrap bootstrap;
+  world_of_tests = bootstrap.world();
+  const char* promised = std::getenv("TESSERA_TEST_RANKS");
+  if (promised == nullptr || std::atoi(promised) != world_of_tests->size()) {
+    std::fprintf(stderr, "need %s ranks, got %d\n", promised ? promised : "TESSERA_TEST_RANKS",
+                 static_cast<int>(world_of_tests->size()));
+    tessera::comm::Bootstrap::abort(1);
+  }
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  if (world_of_tests->rank() != 0) delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new EndJobOnFailure);
+  const int result = RUN_ALL_TESTS();
+  world_of_tests.reset();
+  return result;
+}
