@@ -7,7 +7,7 @@ namespace {
 
 at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input, const CallHook::Forward& forward) {
   if (hook == nullptr) return forward(input);
-  return hook->run(input, [&](const at::Tensor& x) { return run_hook(hook->inner, x, forward); });
+  return hook->run(input, [inner = hook->inner, forward](const at::Tensor& x) { return run_hook(inner, x, forward); });
 }
 
 }  // namespace

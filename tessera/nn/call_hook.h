@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace tessera::nn {
 
@@ -16,7 +15,8 @@ namespace tessera::nn {
 class CallHook : public torch::nn::Module {
  public:
   using Forward = std::function<at::Tensor(const at::Tensor&)>;
-  // Runs `next` on the input, or on a changed input, and returns its output, or a changed one.
+  // Runs `next` on the input, or on a changed input, and returns its output, or a changed one. `next` may be
+  // copied and run again later (recomputation in the backward pass).
   virtual at::Tensor run(const at::Tensor& input, const Forward& next) = 0;
 
   // The hook that stood on the module before this one; runs inside it.
@@ -31,13 +31,15 @@ std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
 // Puts `hook` around the module's forward and the hooks that it already has.
 void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 
-// Runs `forward` as the forward of `module` on `input`, inside its hooks.
+// Runs `forward` as the forward of `module` on `input`, inside its hooks. Since a hook may run it again in the
+// backward pass, `forward` captures its data by value.
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input, const CallHook::Forward& forward);
 
-// module.forward(input, args...), inside the module's hooks.
+// module.forward(input, args...), inside the module's hooks. The arguments are copied, since a hook may run
+// the forward again after this call.
 template <class M, class... Args>
-at::Tensor call(M& module, const at::Tensor& input, Args&&... args) {
-  return call_hooked(module, input, [&](const at::Tensor& x) { return module.forward(x, args...); });
+at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
+  return call_hooked(module, input, [&module, args...](const at::Tensor& x) { return module.forward(x, args...); });
 }
 
 }  // namespace tessera::nn

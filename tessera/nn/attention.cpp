@@ -1,0 +1,47 @@
+#include "tessera/nn/attention.h"
+
+#include <cmath>
+
+#include "tessera/nn/kv_cache.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/rope.h"
+
+namespace tessera::nn {
+
+Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dtype)
+    : options_(o), layer_(layer) {
+  const int64_t q_size = o.num_heads * o.head_dim, kv_size = o.num_kv_heads * o.head_dim;
+  q_proj = register_module("q_proj", std::make_shared<Linear>(o.hidden_size, q_size, o.qkv_bias, dtype));
+  k_proj = register_module("k_proj", std::make_shared<Linear>(o.hidden_size, kv_size, o.qkv_bias, dtype));
+  v_proj = register_module("v_proj", std::make_shared<Linear>(o.hidden_size, kv_size, o.qkv_bias, dtype));
+  o_proj = register_module("o_proj", std::make_shared<Linear>(q_size, o.hidden_size, o.output_bias, dtype));
+  if (o.qk_norm) {
+    q_norm = register_module("q_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
+    k_norm = register_module("k_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
+  }
+}
+
+at::Tensor Attention::forward(const at::Tensor& x, const SequenceContext& context) {
+  const int64_t tokens = x.size(0);
+  at::Tensor q = q_proj->forward(x).view({tokens, options_.num_heads, options_.head_dim});
+  at::Tensor k = k_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});
+  const at::Tensor v = v_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});
+  if (options_.qk_norm) {
+    q = q_norm->forward(q);
+    k = k_norm->forward(k);
+  }
+  q = ops::apply_rope(q, context.cos, context.sin);
+  k = ops::apply_rope(k, context.cos, context.sin);
+
+  const double scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
+  at::Tensor out;
+  if (context.cache != nullptr) {
+    const auto [keys, values] = context.cache->append(layer_, k, v);
+    out = ops::cached_attention(q, keys, values, scale);
+  } else {
+    out = ops::document_attention(q, k, v, context.document_starts, scale);
+  }
+  return o_proj->forward(out.view({tokens, options_.num_heads * options_.head_dim}));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,49 @@
+// The linear layer, with a place for an adapter.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace tessera::nn {
+
+// Replaces the product of a Linear (LoRA and its kin). Its child modules become children of the Linear, so
+// that their parameters are named <linear>.<child>.<parameter>, as in PEFT.
+class LinearAdapter : public torch::nn::Module {
+ public:
+  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out].
+  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight,
+                             const std::optional<at::Tensor>& bias) = 0;
+};
+
+// x weight^T + bias. Parameters are made on the meta device, trainable.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
+
+  // x: [..., in_features] -> [..., out_features]
+  at::Tensor forward(const at::Tensor& x);
+
+  // Runs the layer through `adapter` from now on. A layer takes one adapter, and none if refuse_adapter()
+  // was called: that is an Error(Config, "ADAPTER-TARGET") naming `name`.
+  void set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name);
+  const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
+  // For a layer whose weight is read by other code than forward(): `reason` completes "the layer ...".
+  void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
+  const std::string& refusal() const { return refusal_; }
+
+  int64_t in_features() const { return in_features_; }
+  int64_t out_features() const { return out_features_; }
+
+  at::Tensor weight;  // [out_features, in_features]
+  at::Tensor bias;    // [out_features], or undefined
+
+ private:
+  int64_t in_features_, out_features_;
+  std::shared_ptr<LinearAdapter> adapter_;
+  std::string refusal_;
+};
+
+}  // namespace tessera::nn

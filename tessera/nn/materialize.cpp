@@ -1,0 +1,20 @@
+#include "tessera/nn/materialize.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "tessera/core/error.h"
+
+namespace tessera::nn {
+
+void materialize(at::Tensor& parameter, const at::Tensor& value) {
+  TESSERA_ASSERT(parameter.defined() && parameter.is_leaf(), "only a leaf is materialised");
+  TESSERA_ASSERT(value.defined() && !value.requires_grad(), "the value of a parameter carries no gradient");
+  // Only sizes, type and storage are copied: the autograd side of the parameter stays its own.
+  parameter.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
+  // An accumulator made before remembers the old shape and device.
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(parameter)) meta->grad_accumulator_.reset();
+  parameter.mutable_grad().reset();
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,19 @@
+#include "tessera/nn/mlp.h"
+
+#include "tessera/ops/swiglu.h"
+
+namespace tessera::nn {
+
+MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarType dtype) {
+  gate_proj =
+      register_module("gate_proj", std::make_shared<Linear>(hidden_size, intermediate_size, bias, dtype));
+  up_proj = register_module("up_proj", std::make_shared<Linear>(hidden_size, intermediate_size, bias, dtype));
+  down_proj =
+      register_module("down_proj", std::make_shared<Linear>(intermediate_size, hidden_size, bias, dtype));
+}
+
+at::Tensor MLP::forward(const at::Tensor& x) {
+  return down_proj->forward(ops::swiglu(gate_proj->forward(x), up_proj->forward(x)));
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,53 @@
+// The angles of rotary position embedding, with the scalings that Hugging Face configurations name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace tessera::nn {
+
+enum class RopeType {
+  Default,
+  Linear,   // frequencies divided by `factor`
+  Dynamic,  // NTK-aware: as Default up to max_position_embeddings, which is as far as it goes here
+  Llama3,   // low frequencies divided, high ones kept, smooth in between (Llama 3.1)
+  Yarn,     // Peng et al., arXiv 2309.00071
+};
+
+struct RopeOptions {
+  RopeType type = RopeType::Default;
+  int64_t head_dim = 0;
+  double theta = 10000.0;
+  double factor = 1.0;
+  int64_t max_position_embeddings = 0;
+  int64_t original_max_position_embeddings = 0;  // Llama3, Yarn
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // Llama3
+  double beta_fast = 32.0, beta_slow = 1.0;  // Yarn
+  bool truncate = true;                      // Yarn
+  // Factor on cos and sin (Yarn); 1 for the other types.
+  double attention_factor = 1.0;
+};
+
+// Yarn's factor on cos and sin where the configuration names none: 0.1 ln(factor) + 1, or the ratio of the
+// two scales if both are given (non-zero).
+double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
+
+class RotaryEmbedding {
+ public:
+  // head_dim must be even.
+  explicit RotaryEmbedding(const RopeOptions& options);
+
+  // cos and sin: [tokens, head_dim / 2] for position_ids: [tokens] int64. Computed in float64 for float64
+  // models and otherwise in float32, where the roundings of Transformers are part of what a model has learned.
+  std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids, at::ScalarType model_dtype) const;
+
+  const RopeOptions& options() const { return options_; }
+
+ private:
+  RopeOptions options_;
+  at::Tensor frequencies_float_, frequencies_double_;  // [head_dim / 2]
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,34 @@
+// How tokens flow through a model: laid end to end in one dimension, documents marked by their starts. There
+// is no padding anywhere; a batch of B sequences is B documents.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::nn {
+
+class KvCache;
+
+// One micro-batch. All tensors are int64 on the CPU, of size [tokens].
+struct TokenBatch {
+  at::Tensor input_ids;
+  // Already shifted: labels[i] is the token that position i must predict, or -100 where nothing is trained.
+  // May be undefined where no loss is asked for.
+  at::Tensor labels;
+  // Restarts at 0 in every document.
+  at::Tensor position_ids;
+  // [documents + 1], first 0, last = tokens, not decreasing.
+  std::vector<int64_t> document_starts;
+};
+
+// What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns
+// what it needs; only the cache is borrowed, and only while generating.
+struct SequenceContext {
+  at::Tensor cos, sin;  // [tokens, head_dim / 2]
+  std::vector<int64_t> document_starts;
+  KvCache* cache = nullptr;
+};
+
+}  // namespace tessera::nn
