@@ -1,0 +1,88 @@
+#include "tessera/parallel/device_mesh.h"
+
+#include <algorithm>
+#include <array>
+
+#include "tessera/core/error.h"
+
+namespace tessera::parallel {
+namespace {
+
+std::string factors(const ParallelDims& dims) {
+  return "pp " + std::to_string(dims.pp) + " x dp_replicate " + std::to_string(dims.dp_replicate) + " x dp_shard " +
+         std::to_string(dims.dp_shard) + " x cp " + std::to_string(dims.cp) + " x tp " + std::to_string(dims.tp);
+}
+
+}  // namespace
+
+ParallelDims ParallelDims::resolved(int64_t world_size) const {
+  ParallelDims result = *this;
+  const auto fail = [&](const std::string& what) {
+    return Error(ErrorKind::Config, "WORLD-SIZE", what)
+        .got(factors(*this))
+        .need("a product of " + std::to_string(world_size) + " ranks")
+        .hint("change --nproc or the sizes of the axes; dp_shard_size: -1 takes the ranks that remain");
+  };
+  if (dp_replicate < 1 || cp < 1 || tp < 1 || pp < 1 || (dp_shard < 1 && dp_shard != -1)) {
+    throw fail("an axis of the mesh needs at least one rank");
+  }
+  int64_t rest = 1;
+  for (const int64_t size : {pp, dp_replicate, cp, tp}) {
+    if (size > world_size) throw fail("the axes of the mesh do not fit the number of ranks");
+    rest *= size;
+  }
+  if (dp_shard == -1) {
+    if (world_size % rest != 0) throw fail("the number of ranks is not divisible by the other axes");
+    result.dp_shard = world_size / rest;
+  } else if (dp_shard > world_size || rest * dp_shard != world_size) {
+    throw fail("the axes of the mesh do not fit the number of ranks");
+  }
+  return result;
+}
+
+DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const ParallelDims& dims)
+    : world_(std::move(world)), dims_(dims.resolved(world_->size())) {
+  struct Axis {
+    const char* name;
+    int64_t size;
+  };
+  const std::array<Axis, 5> axes = {{{kAxisPp, dims_.pp},
+                                     {kAxisDpReplicate, dims_.dp_replicate},
+                                     {kAxisDpShard, dims_.dp_shard},
+                                     {kAxisCp, dims_.cp},
+                                     {kAxisTp, dims_.tp}}};
+  std::array<int64_t, 5> coordinates{};
+  int64_t rest = world_->rank();
+  for (size_t a = axes.size(); a-- > 0;) {
+    coordinates[a] = rest % axes[a].size;
+    rest /= axes[a].size;
+  }
+  // The group along some axes: its ranks share the coordinates of all the others.
+  const auto make_group = [&](const char* name, const std::vector<size_t>& along) {
+    int64_t size = 1, color = 0, key = 0;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      if (std::find(along.begin(), along.end(), a) != along.end()) {
+        size *= axes[a].size;
+        key = key * axes[a].size + coordinates[a];
+      } else {
+        color = color * axes[a].size + coordinates[a];
+      }
+    }
+    if (size == 1) {
+      groups_[name] = comm::Communicator::single();
+    } else {
+      groups_[name] = world_->split(color, key, name);
+    }
+  };
+  for (size_t a = 0; a < axes.size(); ++a) make_group(axes[a].name, {a});
+  make_group(kAxisFsdp, {2, 3});
+  make_group(kAxisDp, {1, 2});
+}
+
+const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& axis) const {
+  const auto found = groups_.find(axis);
+  TESSERA_ASSERT(found != groups_.end(), "no mesh axis " + axis);
+  return found->second;
+}
+
+}  // namespace tessera::parallel

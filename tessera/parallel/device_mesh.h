@@ -1,0 +1,57 @@
+// The ranks of a job as a grid with named axes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+
+namespace tessera::parallel {
+
+// Sizes of the axes. dp_shard -1 = the ranks that remain.
+struct ParallelDims {
+  int64_t dp_replicate = 1;
+  int64_t dp_shard = -1;
+  int64_t cp = 1;
+  int64_t tp = 1;
+  int64_t pp = 1;
+
+  // With dp_shard resolved. Throws Error(Config) that prints the factors when the product is not
+  // `world_size` or a size is below 1.
+  ParallelDims resolved(int64_t world_size) const;
+};
+
+inline constexpr const char* kAxisPp = "pp";
+inline constexpr const char* kAxisDpReplicate = "dp_replicate";
+inline constexpr const char* kAxisDpShard = "dp_shard";
+inline constexpr const char* kAxisCp = "cp";
+inline constexpr const char* kAxisTp = "tp";
+// dp_shard x cp: what fully_shard() spreads over.
+inline constexpr const char* kAxisFsdp = "fsdp";
+// dp_replicate x dp_shard: the ranks that read different data.
+inline constexpr const char* kAxisDp = "dp";
+
+// Axes in the order pp, dp_replicate, dp_shard, cp, tp; the last one varies fastest with the rank.
+class DeviceMesh {
+ public:
+  // Collective over `world`.
+  DeviceMesh(std::shared_ptr<comm::Communicator> world, const ParallelDims& dims);
+
+  const ParallelDims& dims() const { return dims_; }
+  const std::shared_ptr<comm::Communicator>& world() const { return world_; }
+  // The group of the ranks that differ from this one along `axis` only (one of the names above).
+  const std::shared_ptr<comm::Communicator>& group(const std::string& axis) const;
+  int64_t size(const std::string& axis) const { return group(axis)->size(); }
+  // This rank's coordinate on `axis`.
+  int64_t coordinate(const std::string& axis) const { return group(axis)->rank(); }
+
+ private:
+  std::shared_ptr<comm::Communicator> world_;
+  ParallelDims dims_;
+  std::map<std::string, std::shared_ptr<comm::Communicator>> groups_;
+};
+
+}  // namespace tessera::parallel

@@ -1,0 +1,87 @@
+// The parameters of one unit: gathered together, reduced together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/parallel/fully_shard.h"
+
+namespace tessera::parallel::detail {
+
+// A parameter of a unit. `tile` lives in ShardedModel's list.
+struct GroupParam {
+  // The module's own parameter. Full shape and compute type; its storage is empty while resharded. Autograd
+  // may hold it and its views: the storage is freed and refilled in place, under unchanged versions.
+  at::Tensor gathered;
+  int64_t index = 0;  // in ShardedModel::parameters()
+  int64_t rows = 0, row_numel = 0, padded_rows = 0;
+  // Position of this parameter's padded rows in a rank's piece of the gather buffer (bytes), and of the
+  // bucket of gradients (elements).
+  int64_t gather_offset = 0, bucket_offset = 0;
+  size_t bucket = 0;
+  bool has_gradient = false;  // in the backward that runs now
+};
+
+// [Note: life of a unit]
+// sharded --start_unshard()--> gathering --unshard()--> gathered --reshard()--> sharded. In the backward
+// every gradient that arrives is counted; when the last one is there, or at the end of the backward,
+// start_reduce() packs them into one bucket for each type and sends them off; finish_reduce() adds the
+// rank's own rows to tile.grad(). Where one rank holds the whole parameter in its stored type, the tile is
+// the parameter itself, and gathering does nothing.
+class ParamGroup {
+ public:
+  ParamGroup(std::string name, ShardGroups groups, const ShardOptions& options,
+             std::vector<ShardedParameter>& parameters);
+
+  // Takes a parameter of the module into the group; `index` is its place in `parameters`.
+  void add(const at::Tensor& parameter, int64_t index);
+  // Call once, after the last add(): lays out the buffers.
+  void finish_setup();
+
+  const std::string& name() const { return name_; }
+  bool is_gathered() const { return is_gathered_; }
+  std::vector<GroupParam>& params() { return params_; }
+  // False when tiles are the parameters themselves.
+  bool needs_gather() const { return needs_gather_; }
+  bool needs_reduce() const { return groups_.shard->size() > 1 || groups_.replicate->size() > 1 || needs_gather_; }
+
+  void start_unshard();
+  void unshard();
+  void reshard();
+
+  // A gradient of params()[i] has been accumulated; true when it was the last one that is missing.
+  bool note_gradient(size_t i);
+  // The backward is over: none has arrived for the next one.
+  void forget_gradients();
+  // Packs what gradients there are (zeros for the others) and sends them; once in a backward.
+  void start_reduce();
+  void finish_reduce();
+
+ private:
+  struct Bucket {
+    at::ScalarType type = at::kFloat;
+    int64_t numel = 0;   // of one rank's piece
+    at::Tensor reduced;  // [numel], while in flight
+  };
+  void copy_out(const at::Tensor& gathered);
+  at::Tensor pack_gradients(const Bucket& bucket, size_t bucket_index);
+
+  std::string name_;
+  ShardGroups groups_;
+  const ShardOptions options_;
+  std::vector<ShardedParameter>& parameters_;
+  std::vector<GroupParam> params_;
+  std::vector<Bucket> buckets_;
+  int64_t gather_bytes_ = 0;  // of one rank's piece
+  int64_t num_trainable_ = 0, num_gradients_ = 0;
+  bool needs_gather_ = false, is_gathered_ = false, is_reducing_ = false, is_reduced_ = false;
+  at::Tensor gather_buffer_;
+  std::shared_ptr<comm::Work> gather_work_;
+  std::vector<std::shared_ptr<comm::Work>> reduce_works_;
+};
+
+}  // namespace tessera::parallel::detail

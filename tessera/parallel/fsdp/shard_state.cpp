@@ -1,0 +1,139 @@
+#include "tessera/parallel/fsdp/shard_state.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace tessera::parallel::detail {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Hooks hold the state weakly: the model owns the hooks, and the state outlives neither for long.
+using WeakState = std::weak_ptr<ShardState>;
+
+struct BackwardStep : torch::CustomClassHolder {
+  explicit BackwardStep(std::function<void()> step) : run(std::move(step)) {}
+  std::function<void()> run;
+};
+
+// The identity; runs a step when its gradient passes.
+class OnGradient : public torch::autograd::Function<OnGradient> {
+ public:
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& value,
+                            const c10::intrusive_ptr<BackwardStep>& step) {
+    context->saved_data["step"] = c10::IValue::make_capsule(step);
+    return value.view_as(value);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    c10::static_intrusive_pointer_cast<BackwardStep>(context->saved_data["step"].toCapsule())->run();
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+at::Tensor on_gradient(const at::Tensor& value, std::function<void()> step) {
+  if (!value.requires_grad()) return value;
+  return OnGradient::apply(value, c10::make_intrusive<BackwardStep>(std::move(step)));
+}
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(WeakState state, size_t unit, size_t param) : state_(std::move(state)), unit_(unit), param_(param) {}
+  void operator()(const at::Tensor&) override {
+    const auto state = state_.lock();
+    if (state == nullptr) return;
+    state->enter_backward(state);
+    ParamGroup& group = *state->units[unit_];
+    if (group.note_gradient(param_) && state->reduces_now()) group.start_reduce();
+  }
+
+ private:
+  WeakState state_;
+  size_t unit_, param_;
+};
+
+class ShardHook : public nn::CallHook {
+ public:
+  ShardHook(WeakState state, size_t unit) : state_(std::move(state)), unit_(unit) {}
+
+  at::Tensor run(const at::Tensor& input, const Forward& next) override {
+    const auto state = state_.lock();
+    if (state == nullptr) return next(input);
+    state->unshard_with_prefetch(unit_, +1);
+    const WeakState weak = state_;
+    const size_t unit = unit_;
+    // The unit's parameters are no longer needed once the gradient of its input is there.
+    const at::Tensor watched_input = on_gradient(input, [weak, unit] {
+      if (const auto s = weak.lock(); s != nullptr && unit != 0) s->reshard_after_use(unit);
+    });
+    const at::Tensor output = next(watched_input);
+    if (unit != 0 || !output.requires_grad()) state->reshard_after_use(unit);
+    return on_gradient(output, [weak, unit] {
+      if (const auto s = weak.lock()) {
+        s->enter_backward(s);
+        s->unshard_with_prefetch(unit, -1);
+      }
+    });
+  }
+
+ private:
+  WeakState state_;
+  size_t unit_;
+};
+
+}  // namespace
+
+void ShardState::unshard_with_prefetch(size_t i, int direction) {
+  units[i]->unshard();
+  // The root is used first and, in the backward, leads to the last unit.
+  const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
+  if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
+}
+
+void ShardState::reshard_after_use(size_t i) {
+  if (is_kept_unsharded) return;
+  if (options.reshard_after_forward) units[i]->reshard();
+}
+
+void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
+  if (is_in_backward) return;
+  is_in_backward = true;
+  torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish_backward(); });
+}
+
+void ShardState::finish_backward() {
+  is_in_backward = false;
+  // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first; on
+  // every rank alike, whatever its own data left out.
+  for (size_t i = units.size(); i-- > 0;) {
+    if (reduces_now()) units[i]->start_reduce();
+    units[i]->forget_gradients();
+  }
+  for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();
+  if (is_kept_unsharded) return;
+  for (const auto& unit : units) {
+    // Whole parameters that stay between micro-batches must not outlive the optimizer step.
+    if (options.reshard_after_forward || is_last_micro_batch) unit->reshard();
+  }
+}
+
+void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
+  for (size_t unit = 0; unit < state->units.size(); ++unit) {
+    if (!state->units[unit]->needs_reduce()) continue;
+    auto& params = state->units[unit]->params();
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (!state->parameters[params[i].index].requires_grad) continue;
+      torch::autograd::impl::set_post_acc_grad_hooks(params[i].gathered,
+                                                     std::make_unique<GradientHook>(state, unit, i));
+    }
+  }
+}
+
+std::shared_ptr<nn::CallHook> make_shard_hook(const std::shared_ptr<ShardState>& state, size_t unit) {
+  return std::make_shared<ShardHook>(state, unit);
+}
+
+}  // namespace tessera::parallel::detail

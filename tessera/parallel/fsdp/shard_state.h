@@ -1,0 +1,39 @@
+// What the hooks of one sharded model share, and the order in which units are gathered and reduced.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/nn/call_hook.h"
+#include "tessera/parallel/fsdp/param_group.h"
+
+namespace tessera::parallel::detail {
+
+struct ShardState {
+  ShardGroups groups;
+  ShardOptions options;
+  std::vector<ShardedParameter> parameters;
+  // The root first, then the units in the order of their use.
+  std::vector<std::unique_ptr<ParamGroup>> units;
+  bool is_last_micro_batch = true;
+  bool is_in_backward = false;
+  bool is_kept_unsharded = false;
+
+  bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
+  // Gathers unit `i` and starts the gather of its neighbour: the next one (+1) or the one before (-1).
+  void unshard_with_prefetch(size_t i, int direction);
+  // Unit `i` was used; frees it where the policy says so.
+  void reshard_after_use(size_t i);
+  // First call of a backward: has the engine call finish_backward() at its end.
+  void enter_backward(const std::shared_ptr<ShardState>& self);
+  void finish_backward();
+};
+
+// Counts the gradients of every parameter, and starts a unit's reduction when all of its have arrived. Call
+// when the parameters have their final storage.
+void install_gradient_hooks(const std::shared_ptr<ShardState>& state);
+
+// The hook around the forward of unit `unit`.
+std::shared_ptr<nn::CallHook> make_shard_hook(const std::shared_ptr<ShardState>& state, size_t unit);
+
+}  // namespace tessera::parallel::detail

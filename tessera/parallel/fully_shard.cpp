@@ -1,0 +1,190 @@
+#include "tessera/parallel/fully_shard.h"
+
+#include <ATen/ATen.h>
+#include <c10/core/TensorImpl.h>
+
+#include <unordered_map>
+
+#include "tessera/core/error.h"
+#include "tessera/core/torch_dtype.h"
+#include "tessera/nn/call_hook.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/parallel/fsdp/param_group.h"
+#include "tessera/parallel/fsdp/shard_state.h"
+
+namespace tessera::parallel {
+namespace {
+
+Layout layout_of(const at::Tensor& parameter, const ShardGroups& groups) {
+  const bool is_scalar = parameter.dim() == 0;
+  return Layout(parameter.sizes().vec(), to_dtype(parameter.scalar_type()),
+                {{kAxisDpReplicate, groups.replicate->size(), Placement::replicate()},
+                 {kAxisFsdp, groups.shard->size(), is_scalar ? Placement::replicate() : Placement::shard(0)}});
+}
+
+// Full shape, no memory.
+at::Tensor hollow(at::IntArrayRef shape, at::ScalarType type) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type));
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return tensor;
+}
+
+// Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile.
+bool tile_is_parameter(const ShardGroups& groups, const ShardOptions& options) {
+  return groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value();
+}
+
+bool is_floating(const at::Tensor& tensor) { return at::isFloatingType(tensor.scalar_type()); }
+
+// Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter is hollow, unless the
+// tile is the parameter itself.
+ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& groups,
+                     const ShardOptions& options) {
+  const at::NoGradGuard no_grad;
+  ShardedParameter owned;
+  owned.name = name;
+  owned.requires_grad = parameter.requires_grad();
+  owned.layout = layout_of(parameter, groups);
+  owned.box = owned.layout.local_box({groups.replicate->rank(), groups.shard->rank()});
+  const at::ScalarType stored = parameter.scalar_type();
+  const at::ScalarType compute =
+      is_floating(parameter) ? options.mixed_precision.param_dtype.value_or(stored) : stored;
+  TESSERA_ASSERT(parameter.dim() > 0 || groups.shard->size() == 1,
+                 "parameter " + name + " has no dim to cut: give it the shape [1]");
+
+  if (tile_is_parameter(groups, options)) {
+    if (!parameter.is_meta()) {
+      if (!parameter.is_contiguous()) nn::materialize(parameter, parameter.detach().contiguous());
+      if (options.broadcast_initial_values) groups.replicate->broadcast(parameter.detach(), 0);
+    }
+    owned.tile = parameter;
+    return owned;
+  }
+  if (!parameter.is_meta()) {
+    at::Tensor value = parameter.detach().contiguous();
+    if (options.broadcast_initial_values) {
+      groups.replicate->broadcast(value, 0);
+      groups.shard->broadcast(value, 0);
+    }
+    owned.tile = value.narrow(0, owned.box.offset[0], owned.box.size[0]).clone();
+    owned.tile.set_requires_grad(owned.requires_grad);
+  }
+  nn::materialize(parameter, hollow(parameter.sizes(), compute));
+  return owned;
+}
+
+}  // namespace
+
+ShardedModel::ShardedModel() : state_(std::make_shared<detail::ShardState>()) {}
+ShardedModel::~ShardedModel() = default;
+
+const std::vector<ShardedParameter>& ShardedModel::parameters() const { return state_->parameters; }
+const ShardGroups& ShardedModel::groups() const { return state_->groups; }
+
+void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
+  const at::NoGradGuard no_grad;
+  for (ShardedParameter& owned : state_->parameters) {
+    if (!owned.tile.defined()) {
+      owned.tile = at::empty(owned.box.size, at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())));
+      owned.tile.set_requires_grad(owned.requires_grad);
+    } else if (owned.tile.is_meta()) {
+      nn::materialize(owned.tile, at::empty(owned.tile.sizes(), at::TensorOptions().dtype(owned.tile.scalar_type())));
+    } else {
+      continue;
+    }
+    fill(owned);
+  }
+  detail::install_gradient_hooks(state_);
+}
+
+void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
+
+void ShardedModel::zero_grad() {
+  for (ShardedParameter& owned : state_->parameters) owned.tile.mutable_grad().reset();
+}
+
+at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
+  const at::NoGradGuard no_grad;
+  const at::Tensor tile = parameter.tile.detach();
+  const int64_t num_ranks = state_->groups.shard->size();
+  if (num_ranks == 1) return tile.clone();
+  std::vector<int64_t> padded = parameter.layout.padded_local_shape();
+  const at::Tensor own = at::zeros(padded, tile.options());
+  own.narrow(0, 0, tile.size(0)).copy_(tile);
+  padded[0] *= num_ranks;
+  const at::Tensor all = at::empty(padded, tile.options());
+  state_->groups.shard->all_gather_single(all, own, false, {{{}, "parameter " + parameter.name}});
+  // Pieces are full but for the last ones, so the rows lie in order with the padding at the end.
+  return all.narrow(0, 0, parameter.layout.shape()[0]).clone();
+}
+
+void ShardedModel::unshard() {
+  for (const auto& unit : state_->units) unit->unshard();
+  state_->is_kept_unsharded = true;
+}
+
+void ShardedModel::reshard() {
+  state_->is_kept_unsharded = false;
+  for (const auto& unit : state_->units) unit->reshard();
+}
+
+std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
+                                          const std::vector<std::shared_ptr<torch::nn::Module>>& units,
+                                          const ShardOptions& options) {
+  std::unique_ptr<ShardedModel> model(new ShardedModel);
+  detail::ShardState& state = *model->state_;
+  state.groups = groups;
+  state.options = options;
+  // Such a parameter's gradient holds the micro-batches so far: it is summed over the ranks once.
+  if (tile_is_parameter(groups, options)) state.options.reduce_every_backward = false;
+
+  // Every tensor once, whatever the number of names it has.
+  std::unordered_map<const c10::TensorImpl*, int64_t> index_of;
+  std::vector<at::Tensor> tensors;
+  for (const auto& entry : root.named_parameters()) {
+    const c10::TensorImpl* impl = entry.value().unsafeGetTensorImpl();
+    if (!index_of.emplace(impl, static_cast<int64_t>(tensors.size())).second) continue;
+    tensors.push_back(entry.value());
+    state.parameters.push_back(cut(entry.key(), entry.value(), groups, options));
+  }
+
+  std::unordered_map<const torch::nn::Module*, std::string> name_of;
+  for (const auto& entry : root.named_modules("", false)) name_of[entry.value().get()] = entry.key();
+  std::vector<bool> is_taken(tensors.size(), false);
+  state.units.push_back(std::make_unique<detail::ParamGroup>("the root", groups, options, state.parameters));
+  for (const auto& module : units) {
+    const auto name = name_of.find(module.get());
+    TESSERA_ASSERT(name != name_of.end(), "a unit must be a module below the root");
+    auto unit = std::make_unique<detail::ParamGroup>(name->second, groups, options, state.parameters);
+    for (const auto& entry : module->named_parameters()) {
+      const int64_t index = index_of.at(entry.value().unsafeGetTensorImpl());
+      if (is_taken[index]) continue;
+      is_taken[index] = true;
+      unit->add(tensors[index], index);
+    }
+    state.units.push_back(std::move(unit));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_taken[i]) state.units[0]->add(tensors[i], static_cast<int64_t>(i));
+  }
+
+  bool is_meta = false, needs_hooks = false;
+  for (const auto& unit : state.units) {
+    unit->finish_setup();
+    needs_hooks = needs_hooks || unit->needs_reduce();
+  }
+  for (const ShardedParameter& owned : state.parameters) {
+    is_meta = is_meta || !owned.tile.defined() || owned.tile.is_meta();
+  }
+  // A process alone, in the stored type, trains the plain module.
+  if (!needs_hooks) return model;
+  if (!is_meta) detail::install_gradient_hooks(model->state_);
+  for (size_t i = 0; i < state.units.size(); ++i) {
+    torch::nn::Module& module = i == 0 ? root : *units[i - 1];
+    nn::add_call_hook(module, detail::make_shard_hook(model->state_, i));
+  }
+  return model;
+}
+
+}  // namespace tessera::parallel

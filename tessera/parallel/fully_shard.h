@@ -1,0 +1,111 @@
+// Fully sharded data parallelism for any torch::nn::Module: one engine for DDP, ZeRO-1, ZeRO-2, ZeRO-3 and
+// their products with replication.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/parallel/layout.h"
+
+namespace tessera::parallel {
+
+struct MixedPrecisionPolicy {
+  // Type of the gathered parameters, in which the forward and backward run; unset = as stored.
+  std::optional<at::ScalarType> param_dtype;
+  // Type in which gradients are reduced; unset = the type that the backward made.
+  std::optional<at::ScalarType> reduce_dtype;
+};
+
+struct ShardOptions {
+  // Free the gathered parameters of a unit after its forward and gather them again for its backward
+  // (ZeRO-3). Otherwise they stay until the end of the step's last backward.
+  bool reshard_after_forward = true;
+  // Reduce gradients to shards in every backward (ZeRO-2 and 3). Otherwise they are kept whole until the
+  // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory.
+  bool reduce_every_backward = true;
+  // Divide the summed gradients by the number of data-parallel ranks. Off where the loss is already divided
+  // by a global count.
+  bool average_gradients = true;
+  // Copy the values of the first rank to all, where parameters already have values.
+  bool broadcast_initial_values = true;
+  MixedPrecisionPolicy mixed_precision;
+};
+
+// The ranks over which parameters are cut, and those that hold copies of the same cut. For DDP the first
+// is a group of one and the second holds all ranks.
+struct ShardGroups {
+  std::shared_ptr<comm::Communicator> shard;
+  std::shared_ptr<comm::Communicator> replicate = comm::Communicator::single();
+};
+
+// One parameter as this rank owns it.
+struct ShardedParameter {
+  std::string name;  // as in named_parameters(); of a shared parameter, the first name
+  Layout layout;     // of the whole parameter
+  Box box;           // the rows that this rank holds (cut on dim 0)
+  // The rows: a leaf, never gathered. After the step's last backward tile.grad() holds their gradient, if
+  // the parameter requires one. Undefined until ShardedModel::materialize() where the model was built on
+  // the meta device.
+  at::Tensor tile;
+  bool requires_grad = true;
+};
+
+namespace detail {
+class ParamGroup;
+struct ShardState;
+}  // namespace detail
+
+// What fully_shard() returns. Owned by the caller; must outlive the use of the module. Not thread-safe.
+class ShardedModel {
+ public:
+  ~ShardedModel();
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+
+  // All parameters, frozen ones too, in the order of named_parameters().
+  const std::vector<ShardedParameter>& parameters() const;
+  const ShardGroups& groups() const;
+
+  // Allocates the tiles of a model that was built on the meta device and has `fill` write each of them.
+  // Memory is never more than this rank's tiles. Not collective.
+  void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
+
+  // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
+  void set_is_last_micro_batch(bool is_last);
+  // Drops the gradients of the tiles.
+  void zero_grad();
+
+  // The whole parameter, on every rank of the shard group. Collective over it.
+  at::Tensor full_tensor(const ShardedParameter& parameter) const;
+
+  // Gathers all units and keeps them until reshard(): for generation and other repeated forwards.
+  // Collective.
+  void unshard();
+  void reshard();
+
+ private:
+  friend std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module&, const ShardGroups&,
+                                                   const std::vector<std::shared_ptr<torch::nn::Module>>&,
+                                                   const ShardOptions&);
+  ShardedModel();
+  std::shared_ptr<detail::ShardState> state_;
+};
+
+// Cuts every parameter of `root` on dim 0 over groups.shard. Each module of `units` is gathered, used and
+// freed as one; what is in no unit belongs to the root, which stays gathered from the start of its forward
+// to the end of its backward. `root` and `units` must be run through nn::call() or nn::call_hooked(); units
+// in the order of their use. Afterwards the parameters of the module are hollow between uses: read and
+// update them through the returned object only. Gradients of all ranks are summed (and averaged, by
+// option). The result of any grouping equals one process that saw all the data. Collective.
+std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
+                                          const std::vector<std::shared_ptr<torch::nn::Module>>& units,
+                                          const ShardOptions& options = {});
+
+}  // namespace tessera::parallel

@@ -1,0 +1,93 @@
+// Where the tiles of a tensor lie: the one place that knows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/core/dtype.h"
+
+namespace tessera::parallel {
+
+// An axis-aligned box of a tensor: the elements offset[d] <= i[d] < offset[d] + size[d].
+struct Box {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> size;
+
+  int64_t numel() const;
+  bool operator==(const Box&) const = default;
+};
+
+// The common part; of size 0 in some dim when there is none.
+Box intersect(const Box& a, const Box& b);
+
+// A run of elements that is contiguous both in the row-major global tensor and in the box.
+struct ElementRun {
+  int64_t global_begin = 0;  // element offset in the global tensor
+  int64_t local_begin = 0;   // element offset in the box, row-major
+  int64_t count = 0;
+};
+
+// The runs of `box` in a tensor of shape `shape`, in order, as long as they can be; none for an empty box.
+std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const Box& box);
+
+// The part of `length` that piece `index` of `count` holds: pieces of ceil(length / count), of which the last
+// ones may be short or empty.
+struct Piece {
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+Piece piece_of(int64_t length, int64_t count, int64_t index);
+
+// How one mesh axis treats a tensor.
+struct Placement {
+  enum class Kind { Replicate, Shard, Partial };
+  Kind kind = Kind::Replicate;
+  int64_t dim = 0;  // for Shard
+
+  static Placement replicate() { return {Kind::Replicate, 0}; }
+  static Placement shard(int64_t dim) { return {Kind::Shard, dim}; }
+  static Placement partial() { return {Kind::Partial, 0}; }
+  bool operator==(const Placement&) const = default;
+};
+
+// One mesh axis as a layout sees it.
+struct AxisPlacement {
+  std::string axis;
+  int64_t size = 1;
+  Placement placement;
+  bool operator==(const AxisPlacement&) const = default;
+};
+
+// Global shape and dtype of a tensor, and its placement on every axis that matters. Axes are listed in the
+// order in which they cut: two axes that shard the same dim cut it one after the other (tensor parallel
+// first, then the fully sharded axis, as they are applied).
+class Layout {
+ public:
+  Layout() = default;
+  // Throws Error(Internal) for a shard dim that the shape does not have, or a size below 1.
+  Layout(std::vector<int64_t> shape, DType dtype, std::vector<AxisPlacement> axes);
+
+  const std::vector<int64_t>& shape() const { return shape_; }
+  DType dtype() const { return dtype_; }
+  const std::vector<AxisPlacement>& axes() const { return axes_; }
+
+  int64_t numel() const;
+  // Ranks over which the tensor is spread: the product of the axes' sizes.
+  int64_t num_ranks() const;
+  // The box that the rank at `coordinates` (one per axis, in the order of axes()) holds.
+  Box local_box(const std::vector<int64_t>& coordinates) const;
+  // The largest box of any rank: what a collective with equal pieces must allow for.
+  std::vector<int64_t> padded_local_shape() const;
+  // Copies of every element over the ranks; partial sums are no copies.
+  int64_t num_replicas() const;
+
+  bool operator==(const Layout&) const = default;
+
+ private:
+  std::vector<int64_t> shape_;
+  DType dtype_ = DType::F32;
+  std::vector<AxisPlacement> axes_;
+};
+
+}  // namespace tessera::parallel

@@ -1,0 +1,76 @@
+#include "tessera/optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/optim/gradient_norm.h"
+
+namespace tessera::optim {
+namespace {
+
+// Algorithm 2 of the paper, on one number.
+double adamw_by_hand(double value, const std::vector<double>& gradients, double lr, double decay) {
+  double m = 0, v = 0;
+  for (size_t t = 1; t <= gradients.size(); ++t) {
+    const double g = gradients[t - 1];
+    m = 0.9 * m + 0.1 * g;
+    v = 0.999 * v + 0.001 * g * g;
+    const double m_hat = m / (1 - std::pow(0.9, t)), v_hat = v / (1 - std::pow(0.999, t));
+    value = value - lr * decay * value - lr * m_hat / (std::sqrt(v_hat) + 1e-8);
+  }
+  return value;
+}
+
+TEST(OptimizerTest, AdamWFollowsThePaper) {
+  for (const double decay : {0.0, 0.1}) {
+    at::Tensor tile = at::full({3}, 0.7, at::kDouble).set_requires_grad(true);
+    const auto optimizer = make_adamw({{"w", tile, decay}}, {});
+    const std::vector<double> gradients = {0.3, -0.2, 0.9, 0.01};
+    for (const double g : gradients) {
+      tile.mutable_grad() = at::full({3}, 2.0 * g, at::kDouble);
+      optimizer->step(1e-2, 0.5);
+    }
+    EXPECT_NEAR(tile[1].item<double>(), adamw_by_hand(0.7, gradients, 1e-2, decay), 1e-12);
+  }
+}
+
+TEST(OptimizerTest, TilesWithoutAGradientStay) {
+  at::Tensor tile = at::ones({2}).set_requires_grad(true);
+  const auto optimizer = make_adamw({{"w", tile, 0.5}}, {});
+  optimizer->step(0.1, 1.0);
+  EXPECT_TRUE(at::equal(tile, at::ones({2})));
+}
+
+TEST(OptimizerTest, NormCountsEveryTileOnce) {
+  comm::run_fake_ranks(3, [](const auto& world) {
+    const at::Tensor whole = at::arange(10, at::kDouble);
+    const at::Tensor mine = whole.narrow(0, world->rank() * 4, world->rank() == 2 ? 2 : 4);
+    const GradientNorm norm = global_gradient_norm({{"w", mine}, {"none", {}}}, *world);
+    EXPECT_NEAR(norm.norm, std::sqrt(285.0), 1e-12);
+    EXPECT_EQ(norm.bad_rank, -1);
+  });
+}
+
+TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {
+  comm::run_fake_ranks(3, [](const auto& world) {
+    const at::Tensor fine = at::ones({2});
+    at::Tensor maybe = at::ones({2});
+    if (world->rank() == 1) maybe[1] = std::nan("");
+    const GradientNorm norm = global_gradient_norm({{"fine", fine}, {"broken", maybe}}, *world);
+    EXPECT_FALSE(std::isfinite(norm.norm));
+    EXPECT_EQ(norm.bad_rank, 1);
+    EXPECT_EQ(norm.bad_name, "broken");
+  });
+}
+
+TEST(OptimizerTest, ClipFactor) {
+  EXPECT_DOUBLE_EQ(clip_factor(0.5, 1.0), 1.0);
+  EXPECT_NEAR(clip_factor(4.0, 1.0), 0.25, 1e-6);
+  EXPECT_DOUBLE_EQ(clip_factor(100.0, 0.0), 1.0);
+}
+
+}  // namespace
+}  // namespace tessera::optim

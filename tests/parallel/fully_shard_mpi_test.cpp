@@ -1,0 +1,15 @@
+#include <gtest/gtest.h>
+
+#include "tests/parallel/parity.h"
+#include "tests/testing/mpi_world.h"
+
+namespace tessera::parallel {
+namespace {
+
+TEST(FullyShardMpiTest, EveryPolicyEqualsOneProcess) {
+  const auto world = testing::world();
+  for (const auto& parity : testing::parity_cases(world->size())) testing::check_parity(world, parity);
+}
+
+}  // namespace
+}  // namespace tessera::parallel

@@ -1,0 +1,116 @@
+// fully_shard over ranks that are threads: no launcher needed.
+#include "tessera/parallel/fully_shard.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/error.h"
+#include "tests/parallel/parity.h"
+
+namespace tessera::parallel {
+namespace {
+
+TEST(FullyShardTest, EveryPolicyEqualsOneProcess) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const auto& parity : testing::parity_cases(ranks)) {
+      comm::run_fake_ranks(ranks, [&](const auto& world) { testing::check_parity(world, parity); });
+    }
+  }
+}
+
+TEST(FullyShardTest, ParametersHoldNoMemoryBetweenUses) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units());
+    EXPECT_EQ(model.blocks[0]->up.storage().nbytes(), 0u);
+    EXPECT_EQ(model.embedding.sizes(), (std::vector<int64_t>{11, 5}));
+    const auto batch = testing::toy_batch(world->rank());
+    const at::Tensor loss = model.loss(batch.words, batch.labels);
+    EXPECT_EQ(model.blocks[0]->up.storage().nbytes(), 0u);  // freed after its forward
+    EXPECT_GT(model.embedding.storage().nbytes(), 0u);      // the root stays
+    loss.backward();
+    EXPECT_EQ(model.embedding.storage().nbytes(), 0u);
+    int64_t owned = 0;
+    for (const auto& parameter : sharded->parameters()) owned += parameter.tile.numel();
+    EXPECT_LT(owned, 11 * 5 + 2 * (7 * 5 * 2 + 8) + 3 * 5 * 2 + 4 + 8);
+  });
+}
+
+TEST(FullyShardTest, FullTensorPutsTheTilesTogether) {
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      const testing::ToyModel original;
+      testing::ToyModel model;
+      const auto sharded = fully_shard(model, {world}, model.units());
+      for (const auto& parameter : sharded->parameters()) {
+        const at::Tensor expected = *original.named_parameters().find(parameter.name);
+        EXPECT_TRUE(at::equal(sharded->full_tensor(parameter), expected)) << parameter.name;
+      }
+    });
+  }
+}
+
+TEST(FullyShardTest, ValuesOfTheFirstRankAreTaken) {
+  comm::run_fake_ranks(3, [](const auto& world) {
+    testing::ToyModel model;
+    {
+      const at::NoGradGuard no_grad;
+      model.unused.fill_(static_cast<double>(world->rank() + 1));
+    }
+    const auto sharded = fully_shard(model, {world}, model.units());
+    for (const auto& parameter : sharded->parameters()) {
+      if (parameter.name != "unused") continue;
+      EXPECT_TRUE(sharded->full_tensor(parameter).eq(1.0).all().template item<bool>());
+    }
+  });
+}
+
+TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      testing::ToyModel model;
+      ShardOptions options;
+      options.mixed_precision.param_dtype = at::kFloat;
+      options.mixed_precision.reduce_dtype = at::kDouble;
+      const auto sharded = fully_shard(model, {world}, model.units(), options);
+      const auto batch = testing::toy_batch(0);
+      const at::Tensor loss = model.loss(batch.words, batch.labels);
+      EXPECT_EQ(loss.scalar_type(), at::kFloat);
+      loss.backward();
+      testing::ToyModel plain;
+      plain.loss(batch.words, batch.labels).backward();
+      for (const auto& parameter : sharded->parameters()) {
+        if (parameter.name == "unused") continue;
+        EXPECT_EQ(parameter.tile.grad().scalar_type(), at::kDouble);
+        const at::Tensor expected = plain.named_parameters().find(parameter.name)->grad();
+        EXPECT_TRUE(at::allclose(parameter.tile.grad(),
+                                 expected.narrow(0, parameter.box.offset[0], parameter.box.size[0]), 1e-4, 1e-6))
+            << parameter.name;
+      }
+    });
+  }
+}
+
+TEST(FullyShardTest, EvaluationLeavesNothingGathered) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units());
+    const auto batch = testing::toy_batch(0);
+    double once = 0;
+    {
+      const at::NoGradGuard no_grad;
+      once = model.loss(batch.words, batch.labels).template item<double>();
+      EXPECT_EQ(model.embedding.storage().nbytes(), 0u);
+      sharded->unshard();
+      EXPECT_EQ(model.loss(batch.words, batch.labels).template item<double>(), once);
+      EXPECT_GT(model.blocks[1]->up.storage().nbytes(), 0u);
+      sharded->reshard();
+      EXPECT_EQ(model.blocks[1]->up.storage().nbytes(), 0u);
+    }
+    testing::ToyModel plain;
+    EXPECT_NEAR(plain.loss(batch.words, batch.labels).template item<double>(), once, 1e-12);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::parallel

@@ -1,0 +1,81 @@
+// A small model of plain LibTorch modules with awkward sizes, and its data: what layouts are compared on.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/call_hook.h"
+
+namespace tessera::testing {
+
+inline at::Tensor toy_values(at::IntArrayRef shape, double phase) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return (at::sin(at::arange(count, at::kDouble) * 1.7 + phase) * 0.4).view(shape);
+}
+
+class ToyBlock : public torch::nn::Module {
+ public:
+  ToyBlock(int64_t width, int64_t inner, double phase) {
+    up = register_parameter("up", toy_values({inner, width}, phase));
+    bias = register_parameter("bias", toy_values({inner}, phase + 1));
+    down = register_parameter("down", toy_values({width, inner}, phase + 2));
+    gain = register_parameter("gain", toy_values({1}, phase + 3) + 1.0);
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    return x + at::linear(at::tanh(at::linear(x, up, bias)), down) * gain;
+  }
+  at::Tensor up, bias, down, gain;
+};
+
+// Embedding and head share one parameter of 11 rows; blocks of width 5 with 7 and 3 inner rows.
+class ToyModel : public torch::nn::Module {
+ public:
+  ToyModel() {
+    embedding = register_parameter("embedding", toy_values({kWords, kWidth}, 0.3));
+    head = register_parameter("head", embedding);
+    for (int i = 0; i < 3; ++i) {
+      blocks.push_back(register_module("block" + std::to_string(i),
+                                       std::make_shared<ToyBlock>(kWidth, i == 1 ? 3 : 7, 0.5 * i)));
+    }
+    unused = register_parameter("unused", toy_values({4, 2}, 9.0));
+  }
+
+  // Sum over the label tokens of the cross-entropy of the next word.
+  at::Tensor loss(const at::Tensor& words, const at::Tensor& labels) {
+    return nn::call_hooked(*this, words, [this, labels](const at::Tensor& ids) {
+      at::Tensor x = at::embedding(embedding, ids);
+      for (const auto& block : blocks) x = nn::call(*block, x);
+      const at::Tensor log_probability = at::log_softmax(at::linear(x, head), -1);
+      return at::nll_loss(log_probability, labels, {}, at::Reduction::Sum, -100);
+    });
+  }
+
+  std::vector<std::shared_ptr<torch::nn::Module>> units() const { return {blocks.begin(), blocks.end()}; }
+
+  static constexpr int64_t kWords = 11, kWidth = 5;
+  at::Tensor embedding, head, unused;
+  std::vector<std::shared_ptr<ToyBlock>> blocks;
+};
+
+struct ToyBatch {
+  at::Tensor words, labels;
+};
+
+// Micro-batch `index` of a step; lengths and numbers of labels differ, and one has no label at all.
+inline ToyBatch toy_batch(int64_t index) {
+  const int64_t length = 3 + index % 4;
+  const at::Tensor words = at::remainder(at::arange(length, at::kLong) * 3 + index * 5, ToyModel::kWords);
+  at::Tensor labels = at::remainder(words * 2 + 1, ToyModel::kWords);
+  for (int64_t i = 0; i < length; ++i) {
+    if ((i + index) % 3 == 0 || index == 5) labels[i] = -100;
+  }
+  return {words, labels};
+}
+
+}  // namespace tessera::testing
