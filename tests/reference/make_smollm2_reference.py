@@ -22,7 +22,7 @@ FOLDER = os.path.join(DATA, "smollm2")
 EXAMPLES = os.path.join(DATA, "..", "..", "..", "examples", "data", "tessera_chat.jsonl")
 CHATS = [
     [{"role": "user", "content": "What is the capital of France?"}],
-    [{"role": "user", "content": "Write one sentence about the sea."}],
+    [{"role": "user", "content": "Name three animals that live in the sea."}],
     [{"role": "system", "content": "You answer in one word."},
      {"role": "user", "content": "Which colour is made of blue and yellow?"}],
 ]
