@@ -1,0 +1,282 @@
+#include "tessera/io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "tessera/core/strings.h"
+
+namespace tessera::io {
+namespace {
+
+// One system call moves at most this much: the kernel's own limit is a little under 2 GiB.
+constexpr int64_t kMaxTransfer = int64_t{1} << 30;
+
+std::string_view cause_name(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT: return "NO-SPACE";
+    case EACCES:
+    case EPERM: return "PERMISSION";
+    case EROFS: return "READ-ONLY";
+    case EIO: return "IO";
+    case ENOENT: return "NOT-FOUND";
+    case ENOTDIR: return "NOT-A-DIRECTORY";
+    case EISDIR: return "IS-A-DIRECTORY";
+    case EMFILE:
+    case ENFILE: return "TOO-MANY-FILES";
+    case EFBIG: return "TOO-LARGE";
+    case ELOOP: return "LINK-LOOP";
+    case EEXIST: return "EXISTS";
+    default: return "SYSTEM";
+  }
+}
+
+template <typename Call>
+auto retry_interrupted(Call call) {
+  decltype(call()) result;
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+int close_descriptor(int& descriptor) {
+  const int closing = std::exchange(descriptor, -1);
+  // An interrupted close has closed the descriptor on Linux: calling again could close another one.
+  return ::close(closing) == 0 || errno == EINTR ? 0 : -1;
+}
+
+std::string at_byte(const std::string& path, int64_t offset) {
+  return path + ": byte " + std::to_string(offset);
+}
+
+}  // namespace
+
+Error storage_error(int error_number, std::string_view action, const std::string& path) {
+  Error error(ErrorKind::Storage, cause_name(error_number),
+              std::string(action) + ": " + std::generic_category().message(error_number));
+  error.in(path);
+  return error;
+}
+
+File File::open(const std::string& path) {
+  File file;
+  file.path_ = path;
+  // O_NONBLOCK: opening a pipe must not wait for a writer; it has no effect on regular files.
+  file.descriptor_ =
+      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  if (file.descriptor_ < 0) throw storage_error(errno, "cannot open", path);
+  struct stat status{};
+  if (::fstat(file.descriptor_, &status) != 0) throw storage_error(errno, "cannot inspect", path);
+  if (S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot read", path);
+  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::Storage, "NOT-A-FILE", "not a regular file").in(path);
+  file.size_ = status.st_size;
+  return file;
+}
+
+File::File(File&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      size_(std::exchange(other.size_, 0)),
+      path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (descriptor_ >= 0) close_descriptor(descriptor_);
+}
+
+void File::read_at(int64_t offset, void* destination, int64_t num_bytes) const {
+  TESSERA_ASSERT(offset >= 0 && num_bytes >= 0, "negative range in a read of " + path_);
+  auto* out = static_cast<char*>(destination);
+  while (num_bytes > 0) {
+    const auto wanted = static_cast<size_t>(std::min(num_bytes, kMaxTransfer));
+    const ssize_t got = retry_interrupted([&] { return ::pread(descriptor_, out, wanted, offset); });
+    if (got < 0) throw storage_error(errno, "cannot read", at_byte(path_, offset));
+    if (got == 0) {
+      throw Error(ErrorKind::Storage, "SHORT-READ", "the file ends before the bytes that are needed")
+          .in(at_byte(path_, offset))
+          .need(std::to_string(num_bytes) + " more bytes")
+          .hint("it had " + std::to_string(size_) + " bytes when it was opened");
+    }
+    out += got;
+    offset += got;
+    num_bytes -= got;
+  }
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  const File file = File::open(path);
+  if (file.size() > max_bytes) {
+    throw Error(ErrorKind::Storage, "TOO-LARGE", "the file is larger than what is accepted here")
+        .in(path)
+        .got(format_bytes(file.size()))
+        .need("at most " + format_bytes(max_bytes));
+  }
+  std::string bytes(static_cast<size_t>(file.size()), '\0');
+  file.read_at(0, bytes.data(), file.size());
+  return bytes;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+  static std::atomic<uint64_t> counter{0};
+  struct stat status{};
+  const bool replaces = ::stat(path_.c_str(), &status) == 0;
+  if (replaces && S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot write", path_);
+  do {
+    temporary_path_ = path_ + ".tmp." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
+    descriptor_ = retry_interrupted(
+        [&] { return ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+  } while (descriptor_ < 0 && errno == EEXIST);
+  if (descriptor_ < 0) throw storage_error(errno, "cannot create", path_);
+  // The old file's permissions are a courtesy, and on some file systems they cannot be set.
+  if (replaces && S_ISREG(status.st_mode)) (void)::fchmod(descriptor_, status.st_mode & 0777);
+}
+
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() noexcept {
+  if (descriptor_ >= 0) close_descriptor(descriptor_);
+  if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
+  temporary_path_.clear();
+}
+
+void AtomicFile::reserve(int64_t num_bytes) {
+  TESSERA_ASSERT(num_bytes >= 0, "negative size for " + path_);
+  if (num_bytes == 0) return;
+  if (retry_interrupted([&] { return ::fallocate(descriptor_, 0, 0, num_bytes); }) == 0) return;
+  int cause = errno;
+  if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
+    // A file system without reservations: ask for the space instead, and leave the file sparse.
+    cause = free_space(parent_path(path_)) < num_bytes ? ENOSPC : 0;
+    if (cause == 0 && retry_interrupted([&] { return ::ftruncate(descriptor_, num_bytes); }) != 0) cause = errno;
+    if (cause == 0) return;
+  }
+  throw storage_error(cause, "cannot reserve " + format_bytes(num_bytes), path_);
+}
+
+void AtomicFile::write_at(int64_t offset, const void* data, int64_t num_bytes) {
+  TESSERA_ASSERT(descriptor_ >= 0, "write after commit to " + path_);
+  TESSERA_ASSERT(offset >= 0 && num_bytes >= 0, "negative range in a write to " + path_);
+  const auto* from = static_cast<const char*>(data);
+  while (num_bytes > 0) {
+    const auto wanted = static_cast<size_t>(std::min(num_bytes, kMaxTransfer));
+    const ssize_t put = retry_interrupted([&] { return ::pwrite(descriptor_, from, wanted, offset); });
+    // A write of nothing would loop for ever; no disk does that for a good reason.
+    if (put <= 0) throw storage_error(put < 0 ? errno : EIO, "cannot write", at_byte(path_, offset));
+    from += put;
+    offset += put;
+    num_bytes -= put;
+  }
+}
+
+void AtomicFile::append(const void* data, int64_t num_bytes) {
+  write_at(append_offset_, data, num_bytes);
+  append_offset_ += num_bytes;
+}
+
+void AtomicFile::commit() {
+  TESSERA_ASSERT(descriptor_ >= 0, "second commit of " + path_);
+  if (retry_interrupted([&] { return ::fsync(descriptor_); }) != 0) {
+    throw storage_error(errno, "cannot flush to disk", path_);
+  }
+  if (close_descriptor(descriptor_) != 0) throw storage_error(errno, "cannot close", path_);
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    throw storage_error(errno, "cannot rename the finished file", path_);
+  }
+  temporary_path_.clear();
+  sync_directory(parent_path(path_));
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.append(bytes);
+  file.commit();
+}
+
+void make_directories(const std::string& path) {
+  size_t end = 0;
+  while (end < path.size()) {
+    end = std::min(path.find('/', end + 1), path.size());
+    const std::string part = path.substr(0, end);
+    struct stat status{};
+    if (::stat(part.c_str(), &status) == 0) {
+      if (!S_ISDIR(status.st_mode)) throw storage_error(ENOTDIR, "cannot make the folder " + path, part);
+      continue;
+    }
+    // Another process may make it at the same moment; whether it is a folder shows on the next round or use.
+    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
+      throw storage_error(errno, "cannot make the folder", part);
+    }
+  }
+}
+
+void remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw storage_error(errno, "cannot remove", path);
+}
+
+void sync_directory(const std::string& path) {
+  int descriptor =
+      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  if (descriptor < 0) throw storage_error(errno, "cannot open the folder", path);
+  const int failed = retry_interrupted([&] { return ::fsync(descriptor); }) != 0 ? errno : 0;
+  close_descriptor(descriptor);
+  // Some network file systems cannot flush a folder and say so; there is nothing more to do there.
+  if (failed != 0 && failed != EINVAL && failed != EOPNOTSUPP) {
+    throw storage_error(failed, "cannot flush the folder to disk", path);
+  }
+}
+
+bool exists(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+int64_t free_space(const std::string& path) {
+  std::string probe = path.empty() ? "." : path;
+  struct statvfs status{};
+  while (::statvfs(probe.c_str(), &status) != 0) {
+    const int cause = errno;
+    const std::string parent = parent_path(probe);
+    if ((cause != ENOENT && cause != EINTR) || (cause == ENOENT && parent == probe)) {
+      throw storage_error(cause, "cannot ask for the free space", probe);
+    }
+    if (cause == ENOENT) probe = parent;
+  }
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(status.f_bavail, status.f_frsize, &bytes)) {
+    return std::numeric_limits<int64_t>::max();
+  }
+  return bytes;
+}
+
+std::string join_path(const std::string& folder, const std::string& name) {
+  if (folder.empty() || (!name.empty() && name.front() == '/')) return name;
+  return folder.back() == '/' ? folder + name : folder + "/" + name;
+}
+
+std::string parent_path(const std::string& path) {
+  const size_t last = path.find_last_not_of('/');
+  if (last == std::string::npos) return path.empty() ? "." : "/";
+  const size_t slash = path.rfind('/', last);
+  if (slash == std::string::npos) return ".";
+  const size_t end = path.find_last_not_of('/', slash);
+  return end == std::string::npos ? "/" : path.substr(0, end + 1);
+}
+
+}  // namespace tessera::io

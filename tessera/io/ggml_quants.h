@@ -1,0 +1,36 @@
+// Dequantisation of ggml's block formats to float32.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tessera::io {
+
+// The types that can be read; the values are ggml's type ids.
+enum class GgmlType : uint32_t {
+  F32 = 0,
+  F16 = 1,
+  Q4_0 = 2,
+  Q4_1 = 3,
+  Q5_0 = 6,
+  Q5_1 = 7,
+  Q8_0 = 8,
+  Q4_K = 12,
+  Q5_K = 13,
+  Q6_K = 14,
+  BF16 = 30,
+};
+
+// Nothing for an id that is not in the list above.
+std::optional<GgmlType> parse_ggml_type(uint32_t id);
+// "Q4_K"; also for types that cannot be read; "type 99" for an unknown id.
+std::string ggml_type_name(uint32_t id);
+// Elements and bytes of one block; a row holds whole blocks.
+int64_t ggml_block_elements(GgmlType type);
+int64_t ggml_block_bytes(GgmlType type);
+
+// Expands `num_blocks` consecutive blocks into ggml_block_elements(type) floats each.
+void dequantize_ggml(GgmlType type, const void* blocks, int64_t num_blocks, float* destination);
+
+}  // namespace tessera::io

@@ -1,0 +1,89 @@
+// The weights of a Hugging Face model folder: one safetensors file, or shards with an index.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tessera/io/safetensors.h"
+
+namespace tessera::io {
+
+// All tensors of a folder under one roof. Safe to read from several threads.
+class ModelFiles {
+ public:
+  struct Location {
+    const SafetensorsFile* file = nullptr;  // null: no such tensor
+    const TensorInfo* tensor = nullptr;
+    explicit operator bool() const { return file != nullptr; }
+  };
+
+  // `folder`/model.safetensors or, without it, the shards of `folder`/model.safetensors.index.json. Throws
+  // Model for an absent or malformed file, a shard name that leaves the folder (absolute, "..", a link that
+  // points elsewhere; links inside a Hugging Face hub cache are fine), a tensor in two shards, a listed
+  // tensor that its shard lacks, and for folders that hold only pickle files. A wrong total_size is a warning.
+  static ModelFiles open(const std::string& folder);
+  // One file of the folder by name, e.g. "adapter_model.safetensors", or by an index, "x.index.json".
+  static ModelFiles open(const std::string& folder, const std::string& file_name);
+
+  Location find(std::string_view name) const;
+  // Throws Model with the nearest known name when the tensor is missing.
+  Location require(std::string_view name) const;
+  // Every tensor: by file, then by offset.
+  const std::vector<const TensorInfo*>& tensors() const { return tensors_; }
+  // Sum of the tensors' bytes.
+  int64_t total_bytes() const { return total_bytes_; }
+  // __metadata__ of the first file.
+  const std::map<std::string, std::string>& metadata() const;
+  const std::string& folder() const { return folder_; }
+
+  // As SafetensorsFile::read; throws Model when the tensor is missing.
+  void read(std::string_view name, int64_t byte_offset, int64_t num_bytes, void* destination) const;
+
+ private:
+  void add_file(const std::string& path);
+  void open_index(const std::string& index_path);
+
+  std::string folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::unordered_map<std::string_view, Location> index_;
+  std::vector<const TensorInfo*> tensors_;
+  int64_t total_bytes_ = 0;
+};
+
+// What ModelFiles::open reads: `name`.safetensors when all fits `max_shard_bytes`, else
+// `name`-00001-of-0000N.safetensors and `name`.safetensors.index.json. A tensor is never split.
+class ShardedSafetensorsWriter {
+ public:
+  struct Options {
+    int64_t max_shard_bytes = 5'000'000'000;
+    std::map<std::string, std::string> metadata = {{"format", "pt"}};
+    std::string name = "model";
+  };
+
+  // Tensors fill the shards in the order given. `folder` is made when it does not exist.
+  ShardedSafetensorsWriter(const std::string& folder, const std::vector<TensorSpec>& tensors,
+                           const Options& options);
+  ShardedSafetensorsWriter(const std::string& folder, const std::vector<TensorSpec>& tensors);
+  ~ShardedSafetensorsWriter();
+  ShardedSafetensorsWriter(ShardedSafetensorsWriter&&) noexcept;
+  ShardedSafetensorsWriter& operator=(ShardedSafetensorsWriter&&) noexcept;
+
+  // As SafetensorsWriter::write.
+  void write(std::string_view name, int64_t byte_offset, const void* data, int64_t num_bytes);
+  // Publishes all files, then removes those of an earlier save under the same `name` that no longer belong.
+  // A crash leaves the old model, the new one, or a folder that open() refuses: never a mix.
+  void commit();
+  // File names in shard order, without the index.
+  const std::vector<std::string>& file_names() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera::io

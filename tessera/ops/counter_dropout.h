@@ -1,0 +1,18 @@
+// Dropout masks that do not depend on how a tensor is split over ranks.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+namespace tessera::ops {
+
+// A mask of 0 (with probability p) and 1/(1-p), 0 <= p < 1, to multiply with. Element i (row-major) is
+// a function of (seed, stream, step, first_index + i) alone: a rank that holds a slice of a tensor
+// passes the global index of the slice's first element and draws what one process would have drawn there.
+// type: float32, float64 or bfloat16. Throws Error(Config, "DROPOUT-RANGE") for another p.
+at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
+                        int64_t first_index, at::ScalarType type);
+
+}  // namespace tessera::ops

@@ -1,0 +1,18 @@
+// The linear layer, saving for the backward pass only what its frozen and trained parts need.
+#pragma once
+
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// x weight^T + bias; x: [..., in], weight: [out, in], bias: [out]; result [..., out].
+//
+// x is saved only if weight requires grad, so a frozen layer keeps no activation alive. weight is saved only
+// if x requires grad, as an alias of the caller's storage, which may be freed and refilled with the same
+// numbers in between. Backward computes only the gradients that are needed.
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+                  const std::optional<at::Tensor>& bias = std::nullopt);
+
+}  // namespace tessera::ops

@@ -1,0 +1,30 @@
+// The output projection and the cross entropy in one autograd function that never holds all logits.
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// Label of a position that is not trained.
+inline constexpr int64_t kIgnoreLabel = -100;
+
+// The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
+// float64 input), also for bfloat16.
+//
+// hidden: [tokens, hidden]; weight: [vocabulary, hidden], same type; labels: [tokens] int64 on the CPU,
+// kIgnoreLabel for positions that are not trained: these cost nothing. Logits exist for `chunk_tokens`
+// positions at a time (0: chosen by linear_cross_entropy_chunk). With grad mode on, the gradients that are
+// needed (hidden's, weight's, each only if it requires grad) are made in the forward pass and scaled in the
+// backward pass, which therefore runs once and is not differentiable itself. No labelled position: 0, with
+// zero gradients. Throws Error(Data, "LABEL-RANGE") for a label outside the vocabulary.
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                int64_t chunk_tokens = 0);
+
+// Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
+// takes about 16 MiB whatever the number of positions is, at least 1 and at most `positions` (1 if there are
+// none).
+int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_t bytes_per_logit);
+
+}  // namespace tessera::ops

@@ -1,0 +1,16 @@
+// RMSNorm as one autograd function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// weight * (x / sqrt(mean(x^2 over the last dimension) + eps)).
+//
+// x: [..., hidden], float32, float64 or bfloat16; weight: [hidden], any of these types. Statistics and
+// products are taken in float32 (float64 for float64), the normalised value is rounded to x's type before the
+// product with the weight, as Transformers' LlamaRMSNorm does. The result has x's shape and type. Saves x,
+// weight and one number a row for the backward pass.
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+}  // namespace tessera::ops

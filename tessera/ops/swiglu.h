@@ -1,0 +1,12 @@
+// The gate of Llama's MLP as one autograd function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// silu(gate) * up, with silu(z) = z / (1 + exp(-z)). Equal shapes and types: float32, float64 or bfloat16
+// (computed in float32). Saves its two inputs alone.
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+}  // namespace tessera::ops
