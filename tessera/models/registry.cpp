@@ -5,7 +5,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
-#include "tessera/models/common/config_reader.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/llama/model.h"
 
@@ -14,13 +14,13 @@ namespace {
 
 struct Family {
   std::vector<std::string> model_types;
-  std::shared_ptr<const ModelConfig> (*read)(const ConfigReader&);
+  std::shared_ptr<const ModelConfig> (*read)(const io::JsonReader&);
   // Null if the config belongs to another family.
   std::shared_ptr<CausalLM> (*build)(const ModelConfig&, at::ScalarType);
 };
 
-template <class Config, Config (*Read)(const ConfigReader&)>
-std::shared_ptr<const ModelConfig> read_as(const ConfigReader& reader) {
+template <class Config, Config (*Read)(const io::JsonReader&)>
+std::shared_ptr<const ModelConfig> read_as(const io::JsonReader& reader) {
   return std::make_shared<const Config>(Read(reader));
 }
 
@@ -52,7 +52,7 @@ std::vector<std::string> known_model_types() {
 
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
   const std::string file = path.ends_with(".json") ? path : io::join_path(path, "config.json");
-  const ConfigReader reader = ConfigReader::open(file);
+  const io::JsonReader reader = io::JsonReader::open(file);
   const std::string type = reader.text("model_type");
   for (const Family& family : families()) {
     const auto& types = family.model_types;

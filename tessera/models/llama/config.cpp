@@ -11,11 +11,11 @@ namespace {
 constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
 constexpr double kHuge = 1e18;
 
-Error unsupported(const ConfigReader& reader, const std::string& key, const std::string& what) {
+Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
   return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
 }
 
-nn::RopeType parse_rope_type(const ConfigReader& rope, const std::string& section) {
+nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
   const std::string key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string name = rope.text(key, "default");
   if (name == "default") return nn::RopeType::Default;
@@ -27,7 +27,7 @@ nn::RopeType parse_rope_type(const ConfigReader& rope, const std::string& sectio
       .need("default, linear, dynamic, llama3 or yarn");
 }
 
-void read_yarn(const ConfigReader& rope, nn::RopeOptions& out) {
+void read_yarn(const io::JsonReader& rope, nn::RopeOptions& out) {
   if (!rope.has("factor")) {
     out.factor = static_cast<double>(out.max_position_embeddings) /
                  static_cast<double>(out.original_max_position_embeddings);
@@ -42,7 +42,7 @@ void read_yarn(const ConfigReader& rope, nn::RopeOptions& out) {
 }
 
 // Both forms: `rope_scaling` beside `rope_theta`, and `rope_parameters` that holds everything.
-nn::RopeOptions read_rope(const ConfigReader& reader, const LlamaConfig& config) {
+nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& config) {
   nn::RopeOptions out;
   out.head_dim = config.head_dim;
   out.max_position_embeddings = config.max_position_embeddings;
@@ -84,7 +84,7 @@ nn::RopeOptions read_rope(const ConfigReader& reader, const LlamaConfig& config)
   return out;
 }
 
-void read_lengths(const ConfigReader& reader, LlamaConfig& config) {
+void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
   if (config.rope.type == nn::RopeType::Dynamic) {
     config.max_document_length = config.max_position_embeddings;
     config.length_reason = "dynamic RoPE changes beyond max_position_embeddings, which is not implemented";
@@ -110,7 +110,7 @@ void read_lengths(const ConfigReader& reader, LlamaConfig& config) {
   }
 }
 
-void refuse_unsupported(const ConfigReader& reader) {
+void refuse_unsupported(const io::JsonReader& reader) {
   if (reader.has("quantization_config")) {
     throw unsupported(reader, "quantization_config", "quantised weights are not supported")
         .hint("use the unquantised model");
@@ -135,7 +135,7 @@ void refuse_unsupported(const ConfigReader& reader) {
   }
 }
 
-void read_tokens(const ConfigReader& reader, LlamaConfig& config) {
+void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
   // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
   const auto token = [&](const char* key) {
     auto id = reader.optional_integer(key, -1, kMaxSize);
@@ -150,7 +150,7 @@ void read_tokens(const ConfigReader& reader, LlamaConfig& config) {
 }  // namespace
 
 
-LlamaConfig read_llama_config(const ConfigReader& reader) {
+LlamaConfig read_llama_config(const io::JsonReader& reader) {
   LlamaConfig c;
   c.source_file = reader.file();
   c.model_type = reader.text("model_type");

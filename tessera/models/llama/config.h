@@ -1,7 +1,7 @@
 // config.json of the Llama family: Llama, Mistral, Qwen2, Qwen3 and what shares their model_type.
 #pragma once
 
-#include "tessera/models/common/config_reader.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/rotary_embedding.h"
 
@@ -18,6 +18,6 @@ struct LlamaConfig : ModelConfig {
 
 // Reads and validates. Throws Error(Model, "CONFIG") naming file and key for a missing or bad value, and
 // Error(Model, "UNSUPPORTED") for a feature that the model would compute wrongly without.
-LlamaConfig read_llama_config(const ConfigReader& reader);
+LlamaConfig read_llama_config(const io::JsonReader& reader);
 
 }  // namespace tessera::models

@@ -1,4 +1,5 @@
-// Typed access to a config.json, with errors that name the file and the key.
+// Typed access to the small JSON objects that describe models and adapters, with errors that name the file
+// and the key.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,14 @@
 
 #include "tessera/core/error.h"
 
-namespace tessera::models {
+namespace tessera::io {
 
 // Reads one JSON object; keys that are null count as absent. Every problem is an Error(Model,
 // "CONFIG") at "<file>: key '<path>'".
-class ConfigReader {
+class JsonReader {
  public:
   // Reads and parses `file` (at most 1 MiB). The top value must be an object.
-  static ConfigReader open(const std::string& file);
+  static JsonReader open(const std::string& file);
 
   bool has(const std::string& key) const;
   // Without a default the key is needed.
@@ -32,14 +33,14 @@ class ConfigReader {
   // A list of strings; empty when absent.
   std::vector<std::string> texts(const std::string& key) const;
   // The object under `key`, or nothing when absent.
-  std::optional<ConfigReader> object(const std::string& key) const;
+  std::optional<JsonReader> object(const std::string& key) const;
 
   // An error about `key` of this object, to be completed and thrown.
   Error problem(const std::string& key, const std::string& what) const;
   const std::string& file() const { return file_; }
 
  private:
-  ConfigReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object);
+  JsonReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object);
   const nlohmann::json* find(const std::string& key) const;
   const nlohmann::json& require(const std::string& key) const;
   int64_t to_integer(const nlohmann::json& value, const std::string& key, int64_t min, int64_t max) const;
@@ -48,4 +49,4 @@ class ConfigReader {
   std::shared_ptr<const nlohmann::json> object_;
 };
 
-}  // namespace tessera::models
+}  // namespace tessera::io

@@ -1,4 +1,4 @@
-#include "tessera/models/common/config_reader.h"
+#include "tessera/io/json_reader.h"
 
 #include <cmath>
 #include <cstdio>
@@ -7,10 +7,10 @@
 
 #include "tessera/io/json_file.h"
 
-namespace tessera::models {
+namespace tessera::io {
 namespace {
 
-constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
+constexpr int64_t kMaxBytes = int64_t{1} << 20;
 
 std::string shown(const nlohmann::json& value) {
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -26,37 +26,37 @@ std::string shown(double value) {
 
 }  // namespace
 
-ConfigReader::ConfigReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object)
+JsonReader::JsonReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object)
     : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
-ConfigReader ConfigReader::open(const std::string& file) {
-  io::JsonLimits limits;
-  limits.max_bytes = kMaxConfigBytes;
-  auto value = std::make_shared<nlohmann::json>(io::read_json_file(file, ErrorKind::Model, limits));
+JsonReader JsonReader::open(const std::string& file) {
+  JsonLimits limits;
+  limits.max_bytes = kMaxBytes;
+  auto value = std::make_shared<nlohmann::json>(read_json_file(file, ErrorKind::Model, limits));
   if (!value->is_object()) {
     throw Error(ErrorKind::Model, "CONFIG", "not a JSON object").at(file).got(shown(*value)).need("an object");
   }
-  return ConfigReader(file, "", std::move(value));
+  return JsonReader(file, "", std::move(value));
 }
 
-const nlohmann::json* ConfigReader::find(const std::string& key) const {
+const nlohmann::json* JsonReader::find(const std::string& key) const {
   const auto at = object_->find(key);
   return at == object_->end() || at->is_null() ? nullptr : &*at;
 }
 
-const nlohmann::json& ConfigReader::require(const std::string& key) const {
+const nlohmann::json& JsonReader::require(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) throw problem(key, "missing key");
   return *value;
 }
 
-Error ConfigReader::problem(const std::string& key, const std::string& what) const {
+Error JsonReader::problem(const std::string& key, const std::string& what) const {
   return Error(ErrorKind::Model, "CONFIG", what).in(file_ + ": key '" + prefix_ + key + "'");
 }
 
-bool ConfigReader::has(const std::string& key) const { return find(key) != nullptr; }
+bool JsonReader::has(const std::string& key) const { return find(key) != nullptr; }
 
-int64_t ConfigReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
+int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
                                  int64_t max) const {
   const std::string range = "an integer from " + std::to_string(min) + " to " + std::to_string(max);
   const bool fits_signed = value.is_number_integer() &&
@@ -67,18 +67,18 @@ int64_t ConfigReader::to_integer(const nlohmann::json& value, const std::string&
   return value.get<int64_t>();
 }
 
-int64_t ConfigReader::integer(const std::string& key, int64_t min, int64_t max,
+int64_t JsonReader::integer(const std::string& key, int64_t min, int64_t max,
                               std::optional<int64_t> fallback) const {
   if (!has(key) && fallback.has_value()) return *fallback;
   return to_integer(require(key), key, min, max);
 }
 
-std::optional<int64_t> ConfigReader::optional_integer(const std::string& key, int64_t min, int64_t max) const {
+std::optional<int64_t> JsonReader::optional_integer(const std::string& key, int64_t min, int64_t max) const {
   if (!has(key)) return std::nullopt;
   return to_integer(require(key), key, min, max);
 }
 
-double ConfigReader::number(const std::string& key, double min, double max, std::optional<double> fallback) const {
+double JsonReader::number(const std::string& key, double min, double max, std::optional<double> fallback) const {
   if (!has(key) && fallback.has_value()) return *fallback;
   const nlohmann::json& value = require(key);
   const double number = value.is_number() ? value.get<double>() : std::nan("");
@@ -88,21 +88,21 @@ double ConfigReader::number(const std::string& key, double min, double max, std:
   return number;
 }
 
-bool ConfigReader::boolean(const std::string& key, bool fallback) const {
+bool JsonReader::boolean(const std::string& key, bool fallback) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return fallback;
   if (!value->is_boolean()) throw problem(key, "bad value").got(shown(*value)).need("true or false");
   return value->get<bool>();
 }
 
-std::string ConfigReader::text(const std::string& key, std::optional<std::string> fallback) const {
+std::string JsonReader::text(const std::string& key, std::optional<std::string> fallback) const {
   if (!has(key) && fallback.has_value()) return *fallback;
   const nlohmann::json& value = require(key);
   if (!value.is_string()) throw problem(key, "bad value").got(shown(value)).need("a string");
   return value.get<std::string>();
 }
 
-std::vector<int64_t> ConfigReader::integers(const std::string& key, int64_t min, int64_t max) const {
+std::vector<int64_t> JsonReader::integers(const std::string& key, int64_t min, int64_t max) const {
   const nlohmann::json* value = find(key);
   std::vector<int64_t> numbers;
   if (value == nullptr) return numbers;
@@ -111,7 +111,7 @@ std::vector<int64_t> ConfigReader::integers(const std::string& key, int64_t min,
   return numbers;
 }
 
-std::vector<std::string> ConfigReader::texts(const std::string& key) const {
+std::vector<std::string> JsonReader::texts(const std::string& key) const {
   const nlohmann::json* value = find(key);
   std::vector<std::string> texts;
   if (value == nullptr) return texts;
@@ -123,11 +123,11 @@ std::vector<std::string> ConfigReader::texts(const std::string& key) const {
   return texts;
 }
 
-std::optional<ConfigReader> ConfigReader::object(const std::string& key) const {
+std::optional<JsonReader> JsonReader::object(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_object()) throw problem(key, "bad value").got(shown(*value)).need("an object");
-  return ConfigReader(file_, prefix_ + key + ".", std::make_shared<const nlohmann::json>(*value));
+  return JsonReader(file_, prefix_ + key + ".", std::make_shared<const nlohmann::json>(*value));
 }
 
-}  // namespace tessera::models
+}  // namespace tessera::io
