@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Makes tests/reference/data/models/<family>/: a tiny random model of each family and Transformers' numbers for it.
+
+Each folder is a Hugging Face model folder plus reference.safetensors, whose tensors README.md lists.
+usage: make_model_reference.py [FAMILY...]
+"""
+import json
+import os
+import shutil
+import sys
+
+from reference_common import DATA, IGNORE, everything_in_float64, label_loss_sum, num_label_tokens, save
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+DOCUMENT_LENGTHS = (17, 6)
+NUM_GREEDY_TOKENS = 8
+
+COMMON = dict(attention_dropout=0.0, bos_token_id=1, eos_token_id=2, hidden_act="silu", initializer_range=0.02,
+              use_cache=True)
+LLAMA = dict(COMMON, architectures=["LlamaForCausalLM"], model_type="llama")
+QWEN2 = dict(COMMON, architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False)
+
+# "config" is config.json as it is written: most published folders have `rope_theta` and `rope_scaling`, those
+# saved by Transformers 5 have `rope_parameters` and `dtype`. Both kinds occur here.
+FAMILIES = {
+    # As Llama 2 was published: neither head_dim nor rope_theta. Saved in shards.
+    "llama2": dict(seed=1, shard_size="40KB", config=dict(
+        LLAMA, hidden_size=36, intermediate_size=44, num_hidden_layers=2, num_attention_heads=3,
+        num_key_value_heads=3, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5, rope_scaling=None,
+        pretraining_tp=1, attention_bias=False, tie_word_embeddings=False, torch_dtype="float32")),
+    "llama3": dict(seed=2, float64=True, config=dict(
+        LLAMA, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, vocab_size=97, max_position_embeddings=128, rms_norm_eps=1e-5,
+        attention_bias=False, mlp_bias=False, rope_theta=500.0, rope_scaling=dict(
+            factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64,
+            rope_type="llama3"),
+        eos_token_id=[2, 5], tie_word_embeddings=True, torch_dtype="float32")),
+    "llama_linear": dict(seed=3, config=dict(
+        LLAMA, hidden_size=40, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=1, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-6, rope_theta=10000.0,
+        rope_scaling=dict(type="linear", factor=4.0), tie_word_embeddings=False, torch_dtype="float32")),
+    # The longer document is longer than max_position_embeddings, the shorter is not: only one is rescaled.
+    "llama_dynamic": dict(seed=4, config=dict(
+        LLAMA, hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, vocab_size=61, max_position_embeddings=8, rms_norm_eps=1e-6, rope_theta=10000.0,
+        rope_scaling=dict(type="dynamic", factor=2.0), tie_word_embeddings=False, torch_dtype="float32")),
+    "llama_yarn": dict(seed=5, config=dict(
+        LLAMA, hidden_size=40, intermediate_size=28, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=10, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=4.0, beta_slow=1.0,
+                             original_max_position_embeddings=16),
+        tie_word_embeddings=False, dtype="float32")),
+    "llama_bias": dict(seed=6, config=dict(
+        LLAMA, hidden_size=24, intermediate_size=28, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=2, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-6, attention_bias=True,
+        mlp_bias=True, rope_theta=10000.0, tie_word_embeddings=False, torch_dtype="float32")),
+    # Stored in bfloat16; the numbers are those of the weights widened to float32.
+    "mistral": dict(seed=7, store=torch.bfloat16, config=dict(
+        COMMON, architectures=["MistralForCausalLM"], model_type="mistral", hidden_size=40, intermediate_size=52,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=97,
+        max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=None,
+        tie_word_embeddings=False, torch_dtype="bfloat16")),
+    # Each token sees itself and the four before it.
+    "mistral_sliding": dict(seed=8, config=dict(
+        COMMON, architectures=["MistralForCausalLM"], model_type="mistral", hidden_size=24, intermediate_size=28,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=61,
+        max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0, sliding_window=5,
+        tie_word_embeddings=False, torch_dtype="float32")),
+    "qwen2": dict(seed=9, float64=True, config=dict(
+        QWEN2, hidden_size=24, intermediate_size=28, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, vocab_size=97, max_position_embeddings=64, max_window_layers=3,
+        rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=32, tie_word_embeddings=True,
+        torch_dtype="float32")),
+    "qwen2_5": dict(seed=20, config=dict(
+        QWEN2, hidden_size=40, intermediate_size=52, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=1, vocab_size=97, max_position_embeddings=64, max_window_layers=2,
+        rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1000000.0), sliding_window=None,
+        tie_word_embeddings=False, dtype="float32")),
+    # head_dim is not hidden_size / num_attention_heads.
+    "qwen3": dict(seed=11, float64=True, config=dict(
+        COMMON, architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=22, intermediate_size=26,
+        num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=97,
+        max_position_embeddings=64, max_window_layers=3, rms_norm_eps=1e-6, rope_theta=1000000,
+        rope_scaling=None, attention_bias=False, sliding_window=None, use_sliding_window=False,
+        tie_word_embeddings=True, torch_dtype="float32")),
+    "smollm2": dict(seed=12, config=dict(
+        LLAMA, hidden_size=54, intermediate_size=34, num_hidden_layers=2, num_attention_heads=9,
+        num_key_value_heads=3, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=100000,
+        rope_scaling=None, rope_interleaved=False, pad_token_id=2, attention_bias=False, mlp_bias=False,
+        tie_word_embeddings=True, torch_dtype="float32")),
+}
+
+
+def randomize(model, generator):
+    """Weights large enough that attention is far from uniform and every part shows in the logits."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if name.endswith("norm.weight"):
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif parameter.dim() == 1:
+                parameter.copy_(0.3 * noise)
+            elif "embed_tokens" in name:
+                parameter.copy_(0.8 * noise)
+            else:
+                parameter.copy_(noise * (1.3 / parameter.shape[1] ** 0.5))
+
+
+def make_documents(vocab_size, generator):
+    documents = []
+    for index, length in enumerate(DOCUMENT_LENGTHS):
+        ids = torch.randint(3, vocab_size, (length,), generator=generator)
+        labels = ids.clone()
+        if index == 0:
+            labels[:5] = IGNORE
+            labels[9:11] = IGNORE
+        else:
+            labels[-1] = IGNORE  # and labels[0] is set, although no position predicts it
+        documents.append((ids, labels))
+    return documents
+
+
+def run(model, documents):
+    """Logits of each document alone, the summed loss and the gradients of all parameters."""
+    model.zero_grad(set_to_none=True)
+    logits = [model(input_ids=ids[None], use_cache=False).logits[0] for ids, _ in documents]
+    loss = sum(label_loss_sum(value, labels) for value, (_, labels) in zip(logits, documents))
+    loss.backward()
+    logits = [value.detach() for value in logits]
+    return logits, loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def greedy(model, ids):
+    """The argmax continuation; refuses a near tie, which another summation order could turn."""
+    tokens = ids.tolist()
+    with torch.no_grad():
+        for _ in range(NUM_GREEDY_TOKENS):
+            logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
+            top = logits.topk(2)
+            assert top.values[0] - top.values[1] > 2e-3, "near tie: choose another seed"
+            tokens.append(int(top.indices[0]))
+    return torch.tensor(tokens[len(ids):])
+
+
+def run_float64(folder, model, documents):
+    state = {name: value.double() for name, value in model.state_dict().items()}
+    results = []
+    with everything_in_float64(type(model)):
+        for attention in ("eager", "sdpa"):
+            config = AutoConfig.from_pretrained(folder)
+            wide = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64)
+            wide.load_state_dict(state)
+            results.append(run(wide.eval(), documents))
+    (logits, loss, gradients), (other_logits, other_loss, _) = results
+    assert abs(loss - other_loss) < 1e-10 * loss, "the float64 run is not in float64 throughout"
+    for a, b in zip(logits, other_logits):
+        assert (a - b).abs().max() < 1e-11, "the float64 run is not in float64 throughout"
+    return logits, loss, gradients
+
+
+def make(name, family):
+    folder = os.path.join(DATA, "models", name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(folder)
+    config_file = os.path.join(folder, "config.json")
+    generator = torch.Generator().manual_seed(family["seed"])
+    config_json = json.dumps(family["config"], indent=2, sort_keys=True) + "\n"
+    with open(config_file, "w", encoding="utf-8") as file:
+        file.write(config_json)
+
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    randomize(model, generator)
+    model.to(family.get("store", torch.float32))
+    model.save_pretrained(folder, max_shard_size=family.get("shard_size", "1GB"))
+    with open(config_file, "w", encoding="utf-8") as file:
+        file.write(config_json)
+    os.remove(os.path.join(folder, "generation_config.json"))
+
+    # From here on only what the folder holds counts.
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    documents = make_documents(family["config"]["vocab_size"], generator)
+    logits, loss, gradients = run(model, documents)
+    tensors = {"loss_sum": loss, "num_label_tokens": torch.tensor(
+        sum(num_label_tokens(labels) for _, labels in documents))}
+    for index, (ids, labels) in enumerate(documents):
+        tensors[f"ids.{index}"] = ids
+        tensors[f"labels.{index}"] = labels
+        tensors[f"logits.{index}"] = logits[index]
+    if name != "llama_dynamic":  # its frequencies change with the length, so a KV cache gives other tokens
+        for index, (ids, _) in enumerate(documents):
+            tensors[f"greedy.{index}"] = greedy(model, ids)
+    tensors.update({f"grad.{key}": value for key, value in gradients.items()})
+
+    difference = ""
+    if family.get("float64"):
+        wide_logits, wide_loss, wide_gradients = run_float64(folder, model, documents)
+        tensors["loss_sum_f64"] = wide_loss
+        tensors.update({f"logits_f64.{index}": value for index, value in enumerate(wide_logits)})
+        tensors.update({f"grad_f64.{key}": value for key, value in wide_gradients.items()})
+        worst = max(float((a - b).abs().max()) for a, b in zip(logits, wide_logits))
+        difference = f", float32 against float64 logits {worst:.1e}"
+        assert worst < 1e-4
+    save(tensors, os.path.join(folder, "reference.safetensors"), format="pt")
+
+    for file in os.listdir(folder):
+        os.chmod(os.path.join(folder, file), 0o644)
+    size = sum(os.path.getsize(os.path.join(folder, file)) for file in os.listdir(folder))
+    assert size < 300_000, f"{name} takes {size} bytes"
+    print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes, "
+          f"loss sum {loss.item():.6f}{difference}", flush=True)
+
+
+def main():
+    torch.use_deterministic_algorithms(True)
+    names = sys.argv[1:] or list(FAMILIES)
+    for name in names:
+        make(name, FAMILIES[name])
+
+
+if __name__ == "__main__":
+    main()
