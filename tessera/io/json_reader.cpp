@@ -56,6 +56,18 @@ Error JsonReader::problem(const std::string& key, const std::string& what) const
 
 bool JsonReader::has(const std::string& key) const { return find(key) != nullptr; }
 
+bool JsonReader::is_text(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  return value != nullptr && value->is_string();
+}
+
+bool JsonReader::is_empty(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return true;
+  if (value->is_boolean()) return !value->get<bool>();
+  return value->is_string() ? value->get_ref<const std::string&>().empty() : value->is_structured() && value->empty();
+}
+
 int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
                                  int64_t max) const {
   const std::string range = "an integer from " + std::to_string(min) + " to " + std::to_string(max);

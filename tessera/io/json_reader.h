@@ -21,6 +21,9 @@ class JsonReader {
   static JsonReader open(const std::string& file);
 
   bool has(const std::string& key) const;
+  bool is_text(const std::string& key) const;
+  // Absent, or an empty list, object or string, or false.
+  bool is_empty(const std::string& key) const;
   // Without a default the key is needed.
   int64_t integer(const std::string& key, int64_t min, int64_t max, std::optional<int64_t> fallback = {}) const;
   // Finite, within [min, max].

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -27,12 +27,6 @@ std::string capped_list(const std::vector<std::string>& names) {
   const size_t count = std::min(names.size(), kMaxListed);
   return join({names.begin(), names.begin() + static_cast<ptrdiff_t>(count)}, ", ") +
          (count < names.size() ? ", ..." : "");
-}
-
-std::string shown(at::IntArrayRef shape) {
-  std::vector<std::string> sizes;
-  for (const int64_t size : shape) sizes.push_back(std::to_string(size));
-  return "[" + join(sizes, ", ") + "]";
 }
 
 // Names in the order of `names` that `wanted` also needs, without duplicates.
@@ -123,8 +117,8 @@ void check_adapter(const torch::nn::Module& model, const LoraTargets& targets, c
     if (!found) {
       missing.push_back(stored);
     } else if (at::IntArrayRef(found.tensor->shape) != parameters[name].sizes()) {
-      mismatched.push_back(stored + " (got " + shown(found.tensor->shape) + ", need " +
-                           shown(parameters[name].sizes()) + ")");
+      mismatched.push_back(stored + " (got " + format_shape(found.tensor->shape) + ", need " +
+                           format_shape(parameters[name].sizes().vec()) + ")");
     }
   }
   for (const io::TensorInfo* tensor : files.tensors()) {

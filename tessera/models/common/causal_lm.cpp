@@ -9,20 +9,19 @@
 
 namespace tessera::models {
 
-void CausalLM::check_length(int64_t length) const {
-  const ModelConfig& c = config();
-  if (c.max_document_length.has_value() && length > *c.max_document_length) {
-    throw Error(ErrorKind::Model, "LENGTH", "document too long for this model: " + c.length_reason)
-        .at(c.source_file)
-        .got(std::to_string(length) + " tokens")
-        .need("at most " + std::to_string(*c.max_document_length))
-        .hint("lower sequence_len");
-  }
+void CausalLM::check_length(int64_t length, const std::optional<LengthBound>& bound) const {
+  if (!bound.has_value() || length <= bound->tokens) return;
+  throw Error(ErrorKind::Model, "LENGTH", "document too long for this model: " + bound->reason)
+      .at(config().source_file)
+      .got(std::to_string(length) + " tokens")
+      .need("at most " + std::to_string(bound->tokens));
 }
 
 void CausalLM::check_lengths(const std::vector<int64_t>& starts, int64_t tokens) const {
   TESSERA_ASSERT(!starts.empty() && starts.front() == 0 && starts.back() == tokens, "document starts");
-  for (size_t i = 1; i < starts.size(); ++i) check_length(starts[i] - starts[i - 1]);
+  for (size_t i = 1; i < starts.size(); ++i) {
+    check_length(starts[i] - starts[i - 1], config().document_bound);
+  }
 }
 
 void CausalLM::check_ids(const at::Tensor& input_ids) const {
@@ -62,7 +61,7 @@ at::Tensor CausalLM::next_logits(const at::Tensor& input_ids, nn::KvCache& cache
   at::NoGradGuard no_grad;
   check_ids(input_ids);
   const int64_t past = cache.length(), added = input_ids.size(0);
-  check_length(past + added);
+  check_length(past + added, config().generation_bound);
   const at::Tensor position_ids = at::arange(past, past + added, at::kLong);
   return nn::call_hooked(*this, input_ids, [this, position_ids, added, &cache](const at::Tensor& ids) {
     const at::Tensor hidden = hidden_states(ids, position_ids, {0, added}, &cache);

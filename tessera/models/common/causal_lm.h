@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,7 @@ class CausalLM : public torch::nn::Module {
  private:
   void check_ids(const at::Tensor& input_ids) const;
   void check_lengths(const std::vector<int64_t>& document_starts, int64_t tokens) const;
-  void check_length(int64_t length) const;
+  void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
 };
 
 }  // namespace tessera::models

@@ -91,9 +91,9 @@ Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const G
   const auto& stops = options.stop_ids.empty() ? config.eos_token_ids : options.stop_ids;
   const int64_t prompt_size = static_cast<int64_t>(prompt.size());
   int64_t budget = options.max_new_tokens;
-  if (config.max_document_length.has_value()) {
+  if (config.generation_bound.has_value()) {
     // The last token that is chosen is never fed.
-    budget = std::min(budget, std::max<int64_t>(*config.max_document_length - prompt_size + 1, 1));
+    budget = std::min(budget, std::max<int64_t>(config.generation_bound->tokens - prompt_size + 1, 1));
   }
 
   Generation result;

@@ -16,12 +16,6 @@ namespace {
 
 constexpr size_t kMaxListed = 20;
 
-std::string shown(at::IntArrayRef shape) {
-  std::vector<std::string> sizes;
-  for (const int64_t size : shape) sizes.push_back(std::to_string(size));
-  return "[" + join(sizes, ", ") + "]";
-}
-
 // One kind of mismatch, as "3 missing: a, b, c". Counts against the names that may still be listed.
 void append_list(std::vector<std::string>& parts, const std::string& kind, const std::vector<std::string>& names,
                  size_t& budget) {
@@ -55,8 +49,8 @@ void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
     if (!found) {
       missing.push_back(name);
     } else if (at::IntArrayRef(found.tensor->shape) != item.value().sizes()) {
-      wrong_shape.push_back(name + " (got " + shown(found.tensor->shape) + ", need " +
-                            shown(item.value().sizes()) + ")");
+      wrong_shape.push_back(name + " (got " + format_shape(found.tensor->shape) + ", need " +
+                            format_shape(item.value().sizes().vec()) + ")");
     } else if (!nn::is_weight_dtype(found.tensor->dtype)) {
       wrong_type.push_back(name + " (" + std::string(dtype_name(found.tensor->dtype)) + ")");
     }

@@ -10,6 +10,11 @@
 
 namespace tessera::models {
 
+struct LengthBound {
+  int64_t tokens = 0;
+  std::string reason;  // for the error: what lies beyond it
+};
+
 // Sizes and facts common to all families; a family's own config derives from it.
 struct ModelConfig {
   virtual ~ModelConfig() = default;
@@ -31,11 +36,11 @@ struct ModelConfig {
   // The type that the config names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 
-  // The longest document that the model computes as its authors meant; longer ones are an error (a sliding
-  // window or a RoPE scaling that is not implemented would apply). Nothing: no such bound.
-  std::optional<int64_t> max_document_length;
-  // What max_document_length comes from, for the error.
-  std::string length_reason;
+  // The longest document that is computed as the model's authors meant; longer ones are an error, since what
+  // would apply to them (a sliding window) is not implemented. Nothing: no such bound.
+  std::optional<LengthBound> document_bound;
+  // The same for a sequence that is generated with a cache.
+  std::optional<LengthBound> generation_bound;
 
   // The config.json, for errors.
   std::string source_file;

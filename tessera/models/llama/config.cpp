@@ -81,13 +81,17 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
     }
   }
   if (out.type == nn::RopeType::Yarn) read_yarn(*rope, out);
+  if (out.type == nn::RopeType::Dynamic && out.head_dim <= 2) {
+    throw rope->problem("rope_type", "dynamic scaling needs a head size above 2");
+  }
   return out;
 }
 
 void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
   if (config.rope.type == nn::RopeType::Dynamic) {
-    config.max_document_length = config.max_position_embeddings;
-    config.length_reason = "dynamic RoPE changes beyond max_position_embeddings, which is not implemented";
+    // Every length has its own frequencies, so that the keys of a cache grow stale.
+    config.generation_bound = {config.max_position_embeddings,
+                               "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
   }
   // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from layer
   // max_window_layers on. Inside the window, attention is full attention.
@@ -104,9 +108,9 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
             : std::find(layer_types.begin(), layer_types.end(), "sliding_attention") != layer_types.end();
     if (!any_slides) return;
   }
-  if (!config.max_document_length.has_value() || *window < *config.max_document_length) {
-    config.max_document_length = window;
-    config.length_reason = "its sliding-window attention is not implemented beyond the window";
+  config.document_bound = {*window, "its sliding-window attention is not implemented beyond the window"};
+  if (!config.generation_bound.has_value() || *window < config.generation_bound->tokens) {
+    config.generation_bound = config.document_bound;
   }
 }
 

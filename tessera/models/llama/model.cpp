@@ -56,7 +56,7 @@ at::Tensor LlamaForCausalLM::hidden_states(const at::Tensor& input_ids, const at
                                            const std::vector<int64_t>& document_starts, nn::KvCache* cache) {
   at::Tensor x = nn::call(*model->embed_tokens, input_ids);
   nn::SequenceContext context;
-  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, x.scalar_type());
+  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, x.scalar_type());
   context.document_starts = document_starts;
   context.cache = cache;
   for (const auto& layer : model->layers) x = nn::call(*layer, x, context);
