@@ -1,0 +1,58 @@
+#include "tessera/ops/kernels/vector_math.h"
+
+namespace tessera::ops::kernels {
+namespace {
+
+template <class T, class C>
+TESSERA_INLINE void forward(const T* x, const C* weight, double eps, T* y, C* inverse_rms, int64_t rows,
+                            int64_t width) {
+  for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
+    C squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < width; ++i) squares += load(x[i]) * load(x[i]);
+    const C inverse = C(1) / static_cast<C>(sqrt(squares / static_cast<C>(width) + static_cast<C>(eps)));
+    inverse_rms[row] = inverse;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) store(y[i], weight[i] * round_through<T>(load(x[i]) * inverse));
+  }
+}
+
+template <class T, class C>
+TESSERA_INLINE void backward(const T* grad_y, const T* x, const C* weight, const C* inverse_rms, T* grad_x,
+                             C* grad_weight, int64_t rows, int64_t width) {
+  for (int64_t row = 0; row < rows; ++row, x += width, grad_y += width) {
+    const C inverse = inverse_rms[row];
+    if (grad_weight != nullptr) {
+#pragma omp simd
+      for (int64_t i = 0; i < width; ++i) grad_weight[i] += load(grad_y[i]) * (load(x[i]) * inverse);
+    }
+    if (grad_x == nullptr) continue;
+    C dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t i = 0; i < width; ++i) dot += load(grad_y[i]) * weight[i] * load(x[i]);
+    const C scale = dot * inverse * inverse / static_cast<C>(width);
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) {
+      store(grad_x[i], inverse * (load(grad_y[i]) * weight[i] - load(x[i]) * scale));
+    }
+    grad_x += width;
+  }
+}
+
+}  // namespace
+
+#define TESSERA_DEFINE(T, C)                                                                                \
+  TESSERA_KERNEL void rms_norm_forward(const T* x, const C* weight, double eps, T* y, C* inverse_rms,       \
+                                       int64_t rows, int64_t width) {                                       \
+    forward(x, weight, eps, y, inverse_rms, rows, width);                                                   \
+  }                                                                                                         \
+  TESSERA_KERNEL void rms_norm_backward(const T* grad_y, const T* x, const C* weight, const C* inverse_rms, \
+                                        T* grad_x, C* grad_weight, int64_t rows, int64_t width) {           \
+    backward(grad_y, x, weight, inverse_rms, grad_x, grad_weight, rows, width);                             \
+  }
+TESSERA_DEFINE(float, float)
+TESSERA_DEFINE(double, double)
+TESSERA_DEFINE(Bf16, float)
+#undef TESSERA_DEFINE
+
+}  // namespace tessera::ops::kernels

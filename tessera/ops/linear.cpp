@@ -1,0 +1,69 @@
+#include "tessera/ops/linear.h"
+
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "linear";
+
+at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight,
+                        const std::optional<at::Tensor>& bias) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  const at::Tensor rows = flatten_rows(x);
+  at::Tensor y = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
+  return x.dim() == 2 ? y : y.view(sizes);
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias) {
+    ctx->save_for_backward(
+        {weight.requires_grad() ? x : at::Tensor(), x.requires_grad() ? weight : at::Tensor()});
+    ctx->saved_data["x_sizes"] = x.sizes().vec();
+    ctx->saved_data["has_bias"] = bias.has_value();
+    return forward_pass(x, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward(kName);
+    const auto saved = ctx->get_saved_variables();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor grad = flatten_rows(grads[0]);
+    at::Tensor grad_x, grad_weight, grad_bias;
+    if (ctx->needs_input_grad(0))
+      grad_x = at::mm(grad, saved[1]).view(ctx->saved_data["x_sizes"].toIntVector());
+    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(saved[0]));
+    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
+    return {grad_x, grad_weight, grad_bias};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  check_operand(x, kName);
+  check_operand(weight, kName);
+  const bool has_bias = bias.has_value() && bias->defined();
+  TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
+                     x.scalar_type() == weight.scalar_type(),
+                 "linear: shapes or types of x and weight");
+  TESSERA_ASSERT(!has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
+                               bias->scalar_type() == weight.scalar_type()),
+                 "linear: shape or type of the bias");
+  const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
+  if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) return forward_pass(x, weight, used);
+  return LinearFunction::apply(x, weight, used);
+}
+
+}  // namespace tessera::ops

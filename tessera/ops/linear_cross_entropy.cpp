@@ -1,0 +1,192 @@
+#include "tessera/ops/linear_cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "linear_cross_entropy";
+constexpr int64_t kChunkBytes = int64_t{16} << 20;
+
+// Positions that have a label, and their labels.
+struct Labelled {
+  std::vector<int64_t> positions, labels;
+};
+
+Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
+  const at::Tensor labels = labels_in.contiguous();
+  const int64_t* label = read<int64_t>(labels);
+  Labelled found;
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    if (label[i] == kIgnoreLabel) continue;
+    if (label[i] < 0 || label[i] >= vocabulary) {
+      throw Error(ErrorKind::Data, "LABEL-RANGE",
+                  "label at position " + std::to_string(i) + " is not a token")
+          .got(std::to_string(label[i]))
+          .need("0 to " + std::to_string(vocabulary - 1) + ", or " + std::to_string(kIgnoreLabel));
+    }
+    found.positions.push_back(i);
+    found.labels.push_back(label[i]);
+  }
+  return found;
+}
+
+// Losses of the rows of `logits`; with `in_place`, the rows become their gradients, softmax - one-hot.
+void losses_of(const at::Tensor& logits, const int64_t* labels, double* losses, bool in_place) {
+  const int64_t width = logits.size(1);
+  dispatch(logits.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    using C = kernels::ComputeType<T>;
+    T* data = write<T>(logits);
+    at::parallel_for(0, logits.size(0), rows_per_task(width), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        T* x = data + row * width;
+        T& target = x[labels[row]];
+        const C log_sum = kernels::log_sum_exp(x, width);
+        C logit;
+        if constexpr (std::is_same_v<T, kernels::Bf16>) {
+          logit = kernels::to_float(target);
+        } else {
+          logit = target;
+        }
+        losses[row] = static_cast<double>(log_sum) - static_cast<double>(logit);
+        if (!in_place) continue;
+        kernels::shifted_exp(x, log_sum, width);
+        // expm1 keeps the target's gradient exact where its probability is near 1.
+        const C minus_one = std::expm1(logit - log_sum);
+        if constexpr (std::is_same_v<T, kernels::Bf16>) {
+          target = kernels::to_bf16(minus_one);
+        } else {
+          target = minus_one;
+        }
+      }
+    });
+  });
+}
+
+struct Result {
+  at::Tensor loss, grad_hidden, grad_weight;  // gradients: undefined where not wanted
+};
+
+Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
+               bool want_hidden, bool want_weight) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const at::Tensor hidden = hidden_in.contiguous();
+  const auto type = hidden.scalar_type(), exact = compute_type(type);
+  Labelled found = find_labelled(labels, weight.size(0));
+  const int64_t count = static_cast<int64_t>(found.labels.size());
+  const bool all = count == hidden.size(0);
+  if (chunk == 0) chunk = linear_cross_entropy_chunk(count, weight.size(0), hidden.element_size());
+
+  Result result;
+  if (want_hidden) {
+    result.grad_hidden =
+        all ? at::empty(hidden.sizes(), hidden.options()) : at::zeros(hidden.sizes(), hidden.options());
+  }
+  // Sums over chunks are kept in at least float32.
+  if (want_weight) {
+    result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
+                                   : at::zeros(weight.sizes(), weight.options().dtype(exact));
+  }
+  std::vector<double> losses(static_cast<size_t>(count));
+  const at::Tensor positions = at::from_blob(found.positions.data(), {count}, at::kLong);
+  at::Tensor buffer = at::empty({std::min(chunk, count), weight.size(0)}, hidden.options());
+  for (int64_t begin = 0; begin < count; begin += chunk) {
+    const int64_t size = std::min(chunk, count - begin);
+    const at::Tensor index = positions.narrow(0, begin, size);
+    const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
+    at::Tensor logits = buffer.narrow(0, 0, size);
+    at::mm_out(logits, rows, weight.t());
+    losses_of(logits, found.labels.data() + begin, losses.data() + begin, want_hidden || want_weight);
+    if (want_hidden && all) {
+      at::Tensor slice = result.grad_hidden.narrow(0, begin, size);
+      at::mm_out(slice, logits, weight);
+    } else if (want_hidden) {
+      result.grad_hidden.index_copy_(0, index, at::mm(logits, weight));
+    }
+    if (!want_weight) continue;
+    if (type == exact) {
+      at::addmm_out(result.grad_weight, result.grad_weight, logits.t(), rows, begin > 0 ? 1 : 0);
+    } else if (begin == 0) {
+      result.grad_weight.copy_(at::mm(logits.t(), rows));
+    } else {
+      result.grad_weight.add_(at::mm(logits.t(), rows));
+    }
+  }
+  double sum = 0;
+  for (const double loss : losses) sum += loss;
+  result.loss = at::scalar_tensor(sum, hidden.options().dtype(exact));
+  return result;
+}
+
+struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
+                            const at::Tensor& labels, int64_t chunk) {
+    Result result = compute(hidden, weight, labels, chunk, hidden.requires_grad(), weight.requires_grad());
+    ctx->saved_data["grad_hidden"] = result.grad_hidden;
+    ctx->saved_data["grad_weight"] = result.grad_weight;
+    ctx->saved_data["weight_type"] = static_cast<int64_t>(weight.scalar_type());
+    return result.loss;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward(kName);
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    // Moved out of the graph, scaled in place and given away: no second copy of the size of the weight.
+    TESSERA_ASSERT(ctx->saved_data.count("grad_hidden") != 0, "linear_cross_entropy: backward runs once");
+    const auto take = [&](const char* name) {
+      at::Tensor gradient = ctx->saved_data[name].toTensor();
+      ctx->saved_data.erase(name);
+      if (gradient.defined()) gradient.mul_(grads[0]);
+      return gradient;
+    };
+    at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
+    if (grad_weight.defined()) {
+      grad_weight = grad_weight.to(static_cast<at::ScalarType>(ctx->saved_data["weight_type"].toInt()));
+    }
+    return {grad_hidden, grad_weight, {}, {}};
+  }
+};
+
+}  // namespace
+
+int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_t bytes_per_logit) {
+  if (positions <= 0) return 1;
+  const int64_t row = std::max<int64_t>(1, vocabulary * bytes_per_logit);
+  const int64_t most = std::max<int64_t>(1, kChunkBytes / row);
+  // Chunks of equal size, so that the last one is not a sliver.
+  const int64_t chunks = (positions + most - 1) / most;
+  return (positions + chunks - 1) / chunks;
+}
+
+at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                                int64_t chunk_tokens) {
+  check_operand(hidden, kName);
+  check_operand(weight, kName);
+  TESSERA_ASSERT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
+                     hidden.scalar_type() == weight.scalar_type(),
+                 "linear_cross_entropy: shapes or types of hidden and weight");
+  TESSERA_ASSERT(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong &&
+                     labels.is_cpu(),
+                 "linear_cross_entropy: labels must be [tokens] int64 on the CPU");
+  TESSERA_ASSERT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
+  if (!needs_graph({hidden, weight})) {
+    return compute(hidden, weight, labels, chunk_tokens, false, false).loss;
+  }
+  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens);
+}
+
+}  // namespace tessera::ops

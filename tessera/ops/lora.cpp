@@ -1,0 +1,115 @@
+#include "tessera/ops/lora.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "lora_linear";
+
+at::Tensor dropped(const at::Tensor& rows, const at::Tensor& mask) {
+  return mask.defined() ? at::mul(rows, flatten_rows(mask)) : rows;
+}
+
+// Returns the result and the adapter's inner product [tokens, rank].
+std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
+                                               const at::Tensor& bias, const at::Tensor& a,
+                                               const at::Tensor& b, double scaling, const at::Tensor& mask) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  const at::Tensor rows = flatten_rows(x);
+  at::Tensor y = bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+  at::Tensor inner = at::mm(dropped(rows, mask), a.t());
+  y.addmm_(inner, b.t(), 1, scaling);
+  return {x.dim() == 2 ? y : y.view(sizes), inner};
+}
+
+struct LoraFunction : torch::autograd::Function<LoraFunction> {
+  // The order of the tensors is the order of their edges: the optional ones come last.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias,
+                            double scaling, const std::optional<at::Tensor>& mask_in) {
+    const at::Tensor mask = mask_in.value_or(at::Tensor());
+    auto [y, inner] = forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask);
+    const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
+    const at::Tensor none;
+    ctx->save_for_backward({weight.requires_grad() || for_a ? x : none, for_x ? weight : none,
+                            for_x ? a : none, for_x || for_a ? b : none, for_b ? inner : none,
+                            for_x || for_a ? mask : none});
+    ctx->saved_data["x_sizes"] = x.sizes().vec();
+    ctx->saved_data["has_bias"] = bias.has_value();
+    ctx->saved_data["scaling"] = scaling;
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward(kName);
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4],
+                     &mask = saved[5];
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const double scaling = ctx->saved_data["scaling"].toDouble();
+    const at::Tensor grad = flatten_rows(grads[0]);
+    const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
+    at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
+    if (want_x || want_a) grad_inner = at::mm(grad, b).mul_(scaling);
+    if (want_x) {
+      grad_x = at::mm(grad, weight);
+      if (mask.defined()) {
+        grad_x.addcmul_(at::mm(grad_inner, a), flatten_rows(mask));
+      } else {
+        grad_x.addmm_(grad_inner, a);
+      }
+      grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
+    }
+    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(x));
+    if (want_a) grad_a = at::mm(grad_inner.t(), dropped(flatten_rows(x), mask));
+    if (ctx->needs_input_grad(3)) grad_b = at::mm(grad.t(), inner).mul_(scaling);
+    if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
+    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       const at::Tensor& a, const at::Tensor& b, double scaling,
+                       const std::optional<at::Tensor>& dropout_mask_scaled) {
+  for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
+    check_operand(*operand, kName);
+    TESSERA_ASSERT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
+  }
+  const bool has_bias = bias.has_value() && bias->defined();
+  const bool has_mask = dropout_mask_scaled.has_value() && dropout_mask_scaled->defined();
+  TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1),
+                 "lora_linear: x or weight");
+  TESSERA_ASSERT(a.dim() == 2 && b.dim() == 2 && a.size(1) == weight.size(1) && b.size(0) == weight.size(0) &&
+                     a.size(0) == b.size(1),
+                 "lora_linear: shapes of the adapter");
+  TESSERA_ASSERT(!has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
+                               bias->scalar_type() == x.scalar_type()),
+                 "lora_linear: shape or type of the bias");
+  TESSERA_ASSERT(
+      !has_mask || (dropout_mask_scaled->sizes() == x.sizes() && !dropout_mask_scaled->requires_grad() &&
+                    dropout_mask_scaled->scalar_type() == x.scalar_type()),
+      "lora_linear: the mask must have x's shape and type, and no gradient");
+  const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
+  if (!needs_graph({x, weight, used_bias, a, b})) {
+    return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor())
+        .first;
+  }
+  return LoraFunction::apply(x, weight, a, b, has_bias ? bias : std::nullopt, scaling,
+                             has_mask ? dropout_mask_scaled : std::nullopt);
+}
+
+}  // namespace tessera::ops

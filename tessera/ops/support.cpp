@@ -1,0 +1,53 @@
+#include "tessera/ops/support.h"
+
+#include <string>
+
+#include <ATen/ATen.h>
+
+namespace tessera::ops {
+
+bool needs_graph(std::initializer_list<at::Tensor> inputs) {
+  if (!at::GradMode::is_enabled()) return false;
+  for (const auto& input : inputs) {
+    if (input.defined() && input.requires_grad()) return true;
+  }
+  return false;
+}
+
+void check_operand(const at::Tensor& tensor, const char* op) {
+  TESSERA_ASSERT(tensor.defined(), std::string(op) + ": undefined tensor");
+  if (!tensor.is_cpu()) {
+    throw Error(ErrorKind::Config, "OP-DEVICE", std::string(op) + " runs on the CPU alone")
+        .got(tensor.device().str())
+        .need("cpu");
+  }
+  const auto type = tensor.scalar_type();
+  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) {
+    throw Error(ErrorKind::Config, "OP-DTYPE", std::string(op) + " does not compute in this type")
+        .got(at::toString(type))
+        .need("float32, float64 or bfloat16");
+  }
+}
+
+void refuse_double_backward(const char* op) {
+  if (!at::GradMode::is_enabled()) return;
+  throw Error(ErrorKind::Config, "DOUBLE-BACKWARD", std::string(op) + ": its gradient is not differentiable")
+      .hint("do not set create_graph");
+}
+
+at::ScalarType compute_type(at::ScalarType stored) {
+  return stored == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored) {
+  return tensor.to(compute_type(stored)).contiguous();
+}
+
+at::Tensor flatten_rows(const at::Tensor& tensor) {
+  if (tensor.dim() == 2) return tensor;
+  const int64_t width = tensor.size(-1);
+  TESSERA_ASSERT(width > 0, "rows of width 0");
+  return tensor.reshape({tensor.numel() / width, width});
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,62 @@
+// What the sources of ops/ share: argument checks, dispatch on the element type, flattening.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/core/error.h"
+#include "tessera/ops/kernels/kernels.h"
+
+namespace tessera::ops {
+
+// True if an op on these inputs must leave a node in the autograd graph.
+bool needs_graph(std::initializer_list<at::Tensor> inputs);
+
+// Refuses, with Error(Config), a tensor that is not on the CPU or not float32, float64 or bfloat16.
+void check_operand(const at::Tensor& tensor, const char* op);
+
+// Called in a backward pass: our gradients are not differentiable themselves, so one that is asked for with
+// create_graph is refused instead of being wrong.
+void refuse_double_backward(const char* op);
+
+// float64 for float64, else float32.
+at::ScalarType compute_type(at::ScalarType stored);
+
+// A contiguous copy, or the tensor itself, in compute_type of `stored`.
+at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored);
+
+// [..., width] as [rows, width].
+at::Tensor flatten_rows(const at::Tensor& tensor);
+
+template <class T>
+const T* read(const at::Tensor& tensor) {
+  return static_cast<const T*>(tensor.const_data_ptr());
+}
+
+// Null for an undefined tensor.
+template <class T>
+T* write(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
+}
+
+// Calls f(T()) with the kernels' type for `type`, which check_operand has let through.
+template <class F>
+void dispatch(at::ScalarType type, F&& f) {
+  switch (type) {
+    case at::kFloat:
+      return std::forward<F>(f)(float());
+    case at::kDouble:
+      return std::forward<F>(f)(double());
+    case at::kBFloat16:
+      return std::forward<F>(f)(kernels::Bf16());
+    default:
+      TESSERA_ASSERT(false, "element type without kernels");
+  }
+}
+
+// Rows for one task of at::parallel_for, so that a task is worth starting.
+inline int64_t rows_per_task(int64_t width) { return width >= 32768 ? 1 : 32768 / (width > 0 ? width : 1); }
+
+}  // namespace tessera::ops

@@ -1,0 +1,159 @@
+#include "tessera/ops/attention.h"
+
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+constexpr double kScale = 0.3;
+
+// Plain attention with a mask of allowed pairs [queries, keys].
+at::Tensor masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& allowed) {
+  const int64_t group = q.size(1) / k.size(1);
+  const at::Tensor keys = k.repeat_interleave(group, 1).transpose(0, 1),
+                   values = v.repeat_interleave(group, 1).transpose(0, 1);
+  const at::Tensor scores = at::matmul(q.transpose(0, 1), keys.transpose(1, 2)) * kScale;
+  const at::Tensor masked =
+      scores.masked_fill(allowed.logical_not(), -std::numeric_limits<double>::infinity());
+  return at::matmul(at::softmax(masked, -1), values).transpose(0, 1);
+}
+
+at::Tensor same_document(const std::vector<int64_t>& starts) {
+  at::Tensor allowed = at::zeros({starts.back(), starts.back()}, at::kBool);
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    const int64_t length = starts[i + 1] - starts[i];
+    allowed.narrow(0, starts[i], length)
+        .narrow(1, starts[i], length)
+        .copy_(at::ones({length, length}, at::kBool).tril());
+  }
+  return allowed;
+}
+
+Op fused(const std::vector<int64_t>& starts) {
+  return [starts](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, kScale); };
+}
+Op formula(const std::vector<int64_t>& starts) {
+  return [starts](const Inputs& in) { return masked_attention(in[0], in[1], in[2], same_document(starts)); };
+}
+
+Inputs make_inputs(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t head_dim, uint64_t seed) {
+  return {random_tensor({tokens, heads, head_dim}, seed),
+          random_tensor({tokens, kv_heads, head_dim}, seed + 1),
+          random_tensor({tokens, kv_heads, head_dim}, seed + 2)};
+}
+
+TEST(AttentionTest, GradientsMatchCentralDifferences) {
+  Inputs in = make_inputs(6, 4, 2, 3, 1);
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  gradcheck(fused({0, 1, 4, 6}), in);
+}
+
+TEST(AttentionTest, EqualsTheFormulaForEverySubsetOfGradients) {
+  const std::vector<std::vector<int64_t>> packings = {
+      {0, 11}, {0, 1}, {0, 5, 10}, {0, 1, 2, 3}, {0, 3, 3, 4, 9}, {0, 4, 8, 12, 15}, {0, 0, 7, 7}};
+  for (const auto& starts : packings) {
+    for (const auto& [heads, kv_heads] : std::vector<std::pair<int64_t, int64_t>>{{3, 3}, {6, 2}, {5, 1}}) {
+      SCOPED_TRACE(at::IntArrayRef(starts));
+      SCOPED_TRACE(heads);
+      expect_same_for_subsets(fused(starts), formula(starts),
+                              make_inputs(starts.back(), heads, kv_heads, 7, 2), 3, 1e-12);
+    }
+  }
+}
+
+TEST(AttentionTest, LongDocumentsCrossTheKernelsBlocks) {
+  const std::vector<int64_t> starts = {0, 700, 701, 1100};
+  Inputs in = make_inputs(1100, 4, 2, 16, 3);
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_same(fused(starts), formula(starts), in, 1e-11);
+}
+
+TEST(AttentionTest, NoTokens) {
+  for (const auto& starts : std::vector<std::vector<int64_t>>{{0}, {0, 0}, {0, 0, 0}}) {
+    Inputs in = make_inputs(0, 4, 2, 8, 4);
+    for (at::Tensor& tensor : in) tensor = trained(tensor);
+    const Evaluation result = evaluate(fused(starts), in);
+    EXPECT_EQ(result.output.sizes(), at::IntArrayRef({0, 4, 8}));
+    EXPECT_EQ(result.gradients[1].sizes(), at::IntArrayRef({0, 2, 8}));
+  }
+}
+
+TEST(AttentionTest, TakesSlicesOfOneFusedProjection) {
+  const std::vector<int64_t> starts = {0, 4, 9, 14};
+  const at::Tensor qkv = random_tensor({14, 8, 6}, 5);
+  expect_same(fused(starts), formula(starts),
+              {trained(qkv.narrow(1, 0, 4)), trained(qkv.narrow(1, 4, 2)), trained(qkv.narrow(1, 6, 2))},
+              1e-12);
+  Inputs in = make_inputs(14, 4, 2, 6, 6);
+  for (at::Tensor& tensor : in) tensor = trained(transposed_in_memory(tensor));
+  expect_same(fused(starts), formula(starts), in, 1e-12);
+}
+
+TEST(AttentionTest, OtherDocumentsDoNotMatterToTheBit) {
+  const Inputs in = make_inputs(20, 4, 2, 8, 7);
+  const at::Tensor whole = fused({0, 7, 20})(in);
+  Inputs changed = in;
+  for (at::Tensor& tensor : changed) {
+    tensor = tensor.clone();
+    tensor.narrow(0, 0, 7).fill_(NAN);
+  }
+  EXPECT_TRUE(at::equal(fused({0, 7, 20})(changed).narrow(0, 7, 13), whole.narrow(0, 7, 13)));
+}
+
+TEST(AttentionTest, Float32AndBfloat16AreNearFloat64) {
+  Inputs in = make_inputs(150, 9, 3, 64, 8);
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_near_double(fused({0, 100, 150}), in, at::kFloat, 5e-6);
+  expect_near_double(fused({0, 100, 150}), in, at::kBFloat16, 5e-2);
+}
+
+TEST(AttentionTest, RefusesWrongStarts) {
+  const Inputs in = make_inputs(5, 2, 1, 4, 9);
+  for (const auto& starts :
+       std::vector<std::vector<int64_t>>{{}, {0}, {0, 4}, {1, 5}, {0, 3, 2, 5}, {0, 6}}) {
+    EXPECT_THROW(fused(starts)(in), Error) << at::IntArrayRef(starts);
+  }
+  EXPECT_THROW(
+      document_attention(in[0], random_tensor({5, 3, 4}, 1), random_tensor({5, 3, 4}, 2), {0, 5}, 1.0),
+      Error);
+}
+
+TEST(CachedAttentionTest, EqualsTheLastRowsOfTheWholeSequence) {
+  for (const int64_t total : {1, 9, 300}) {
+    const Inputs in = make_inputs(total, 6, 2, 5, 10);
+    const at::Tensor whole =
+        masked_attention(in[0], in[1], in[2], at::ones({total, total}, at::kBool).tril());
+    for (const int64_t fresh :
+         {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, total / 2, total - 1, total}) {
+      if (fresh > total) continue;
+      SCOPED_TRACE(fresh);
+      const at::Tensor q = in[0].narrow(0, total - fresh, fresh),
+                       expected = whole.narrow(0, total - fresh, fresh);
+      expect_near(cached_attention(q, in[1], in[2], kScale), expected, 1e-12, "float64");
+      expect_near(cached_attention(q.to(at::kFloat), in[1].to(at::kFloat), in[2].to(at::kFloat), kScale),
+                  expected, 2e-6, "float32");
+      expect_near(
+          cached_attention(q.to(at::kBFloat16), in[1].to(at::kBFloat16), in[2].to(at::kBFloat16), kScale),
+          expected, 5e-2, "bfloat16");
+    }
+  }
+}
+
+TEST(CachedAttentionTest, ReadsASliceOfTheCache) {
+  const Inputs in = make_inputs(12, 4, 2, 6, 11);
+  const at::Tensor k = with_gaps(in[1]), v = with_gaps(in[2]), q = in[0].narrow(0, 9, 3);
+  expect_near(cached_attention(q, k, v, kScale), cached_attention(q, in[1], in[2], kScale), 1e-14, "slice");
+  EXPECT_THROW(cached_attention(in[0], in[1].narrow(0, 0, 5), in[2].narrow(0, 0, 5), kScale), Error);
+}
+
+}  // namespace
+}  // namespace tessera::ops

@@ -1,0 +1,73 @@
+#include "tessera/ops/counter_dropout.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+
+namespace tessera::ops {
+namespace {
+
+TEST(CounterDropoutTest, ASliceEqualsItsPlaceInTheWhole) {
+  const at::Tensor whole = dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, at::kFloat).flatten();
+  for (const int64_t first : {0, 1, 2, 3, 5, 1023, 1025, 2589}) {
+    const int64_t size = whole.numel() - first;
+    EXPECT_TRUE(
+        at::equal(dropout_mask({size}, 0.3, 1, 2, 3, first, at::kFloat), whole.narrow(0, first, size)))
+        << first;
+  }
+}
+
+TEST(CounterDropoutTest, IsWhatTheCounterRngDraws) {
+  const CounterRng rng(9, 8, 7);
+  const at::Tensor mask = dropout_mask({101}, 0.25, 9, 8, 7, 6, at::kDouble);
+  for (int64_t i = 0; i < 101; ++i) {
+    const auto element = static_cast<uint64_t>(6 + i);
+    const double unit = rng.words(element / 4)[element % 4] * 0x1.0p-32;
+    ASSERT_EQ(mask[i].item<double>(), unit < 0.25 ? 0.0 : 1 / 0.75) << i;
+  }
+}
+
+TEST(CounterDropoutTest, DoesNotDependOnTheNumberOfThreads) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(1);
+  const at::Tensor one = dropout_mask({100003}, 0.5, 1, 1, 1, 0, at::kFloat);
+  at::set_num_threads(3);
+  const at::Tensor three = dropout_mask({100003}, 0.5, 1, 1, 1, 0, at::kFloat);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(at::equal(one, three));
+}
+
+TEST(CounterDropoutTest, RateAndValuesAreRight) {
+  for (const double p : {0.05, 0.5, 0.9}) {
+    const at::Tensor mask = dropout_mask({1000, 200}, p, 5, 6, 7, 0, at::kDouble);
+    const at::Tensor dropped = mask.eq(0);
+    EXPECT_TRUE((dropped | (mask - 1 / (1 - p)).abs().lt(1e-15)).all().item<bool>());
+    const double rate = dropped.to(at::kDouble).mean().item<double>();
+    EXPECT_NEAR(rate, p, 5 * std::sqrt(p * (1 - p) / 200000)) << p;
+  }
+}
+
+TEST(CounterDropoutTest, SeedStreamAndStepAllMatter) {
+  const auto draw = [](uint64_t seed, uint64_t stream, uint64_t step) {
+    return dropout_mask({512}, 0.5, seed, stream, step, 0, at::kFloat);
+  };
+  EXPECT_FALSE(at::equal(draw(1, 2, 3), draw(2, 2, 3)));
+  EXPECT_FALSE(at::equal(draw(1, 2, 3), draw(1, 3, 3)));
+  EXPECT_FALSE(at::equal(draw(1, 2, 3), draw(1, 2, 4)));
+}
+
+TEST(CounterDropoutTest, ZeroKeepsAllAndBadRatesAreRefused) {
+  EXPECT_TRUE(at::equal(dropout_mask({3, 4}, 0.0, 1, 2, 3, 0, at::kFloat), at::ones({3, 4})));
+  EXPECT_EQ(dropout_mask({0, 4}, 0.5, 1, 2, 3, 0, at::kBFloat16).numel(), 0);
+  EXPECT_EQ(dropout_mask({9}, 0.5, 1, 2, 3, 0, at::kBFloat16).to(at::kFloat).max().item<float>(), 2.0f);
+  for (const double p : {-0.1, 1.0, 2.0, static_cast<double>(NAN)}) {
+    EXPECT_THROW(dropout_mask({3}, p, 1, 2, 3, 0, at::kFloat), Error) << p;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ops

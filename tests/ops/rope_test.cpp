@@ -1,0 +1,83 @@
+#include "tessera/ops/rope.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+at::Tensor fused(const Inputs& in) { return apply_rope(in[0], in[1], in[2]); }
+
+// x cos + rotate_half(x) sin, with the tables repeated over both halves.
+at::Tensor formula(const Inputs& in) {
+  const at::Tensor &x = in[0], cos = at::cat({in[1], in[1]}, -1).unsqueeze(1),
+                   sin = at::cat({in[2], in[2]}, -1).unsqueeze(1);
+  const int64_t half = x.size(2) / 2;
+  const at::Tensor rotated = at::cat({-x.narrow(2, half, half), x.narrow(2, 0, half)}, -1);
+  return x * cos + rotated * sin;
+}
+
+Inputs make_inputs(int64_t tokens, int64_t heads, int64_t head_dim, uint64_t seed) {
+  const at::Tensor angles = random_tensor({tokens, head_dim / 2}, seed + 1) * 3;
+  return {random_tensor({tokens, heads, head_dim}, seed), angles.cos(), angles.sin()};
+}
+
+TEST(RopeTest, GradientsMatchCentralDifferences) {
+  Inputs in = make_inputs(3, 2, 6, 1);
+  in[0] = trained(in[0]);
+  gradcheck(fused, in);
+}
+
+TEST(RopeTest, EqualsTheFormula) {
+  for (const auto& [tokens, heads, head_dim] :
+       std::vector<std::array<int64_t, 3>>{{5, 3, 10}, {1, 1, 2}, {0, 3, 8}, {700, 3, 64}, {4, 1, 128}}) {
+    SCOPED_TRACE(tokens);
+    expect_same_for_subsets(fused, formula, make_inputs(tokens, heads, head_dim, 2), 1, 1e-13);
+  }
+}
+
+TEST(RopeTest, TakesASliceOfAWiderTensor) {
+  Inputs in = make_inputs(6, 4, 8, 3);
+  const at::Tensor x = in[0];
+  for (const at::Tensor& laid_out : {with_gaps(x), transposed_in_memory(x)}) {
+    ASSERT_FALSE(laid_out.is_contiguous());
+    in[0] = trained(laid_out);
+    expect_same(fused, formula, in, 1e-13);
+  }
+}
+
+TEST(RopeTest, TheBackwardRotationUndoesTheForwardOne) {
+  Inputs in = make_inputs(9, 2, 16, 4);
+  in[0] = trained(in[0]);
+  const at::Tensor y = fused(in);
+  const at::Tensor back = torch::autograd::grad({y}, {in[0]}, {y.detach()})[0];
+  expect_near(back, in[0], 1e-14, "rotated there and back");
+}
+
+TEST(RopeTest, KnownQuarterTurn) {
+  const at::Tensor x = at::tensor({1.0, 2.0, 3.0, 4.0}).to(at::kFloat).view({1, 1, 4});
+  const at::Tensor y = apply_rope(x, at::zeros({1, 2}), at::ones({1, 2}));
+  EXPECT_TRUE(at::equal(y.flatten(), at::tensor({-3.0f, -4.0f, 1.0f, 2.0f})));
+}
+
+TEST(RopeTest, Float32AndBfloat16AreNearFloat64) {
+  Inputs in = make_inputs(33, 3, 64, 5);
+  in[0] = trained(in[0]);
+  expect_near_double(fused, in, at::kFloat, 1e-6);
+  expect_near_double(fused, in, at::kBFloat16, 1e-2);
+}
+
+TEST(RopeTest, RotatesBfloat16WithFloat32Tables) {
+  const Inputs in = make_inputs(5, 2, 8, 6);
+  const at::Tensor y = apply_rope(in[0].to(at::kBFloat16), in[1].to(at::kFloat), in[2].to(at::kFloat));
+  EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+  expect_near(y, formula(in), 2e-2, "bfloat16");
+}
+
+}  // namespace
+}  // namespace tessera::ops
