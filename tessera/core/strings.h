@@ -19,6 +19,8 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
 std::string format_bytes(int64_t bytes);
 // "2h05m", "3m20s", "12s"
 std::string format_duration(double seconds);
+// "[2, 3]"
+std::string format_shape(const std::vector<int64_t>& shape);
 // a, b, c joined by `separator`
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 

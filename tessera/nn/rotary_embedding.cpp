@@ -43,10 +43,20 @@ at::Tensor yarn_frequencies(const at::Tensor& plain, const RopeOptions& o) {
   return plain / o.factor * (1.0 - kept) + plain * kept;
 }
 
+at::Tensor plain_frequencies(double theta, int64_t head_dim, at::ScalarType type) {
+  const at::Tensor dims = at::arange(0, head_dim, 2, at::TensorOptions().dtype(type));
+  return 1.0 / at::pow(theta, dims / static_cast<double>(head_dim));
+}
+
+// Theta for a document of `length` tokens, more than max_position_embeddings.
+double dynamic_theta(const RopeOptions& o, int64_t length) {
+  const double stretch = static_cast<double>(length) / static_cast<double>(o.max_position_embeddings);
+  const double dim = static_cast<double>(o.head_dim);
+  return o.theta * std::pow(o.factor * stretch - (o.factor - 1.0), dim / (dim - 2.0));
+}
+
 at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
-  const auto options = at::TensorOptions().dtype(type);
-  const at::Tensor exponents = at::arange(0, o.head_dim, 2, options) / static_cast<double>(o.head_dim);
-  const at::Tensor plain = 1.0 / at::pow(o.theta, exponents);
+  const at::Tensor plain = plain_frequencies(o.theta, o.head_dim, type);
   switch (o.type) {
     case RopeType::Default:
     case RopeType::Dynamic: return plain;
@@ -72,11 +82,26 @@ RotaryEmbedding::RotaryEmbedding(const RopeOptions& options) : options_(options)
   frequencies_double_ = frequencies(options, at::kDouble);
 }
 
+at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
+                                     at::ScalarType type) const {
+  const at::Tensor positions = position_ids.to(type).unsqueeze(1);
+  at::Tensor angle = positions * (type == at::kDouble ? frequencies_double_ : frequencies_float_);
+  if (options_.type != RopeType::Dynamic) return angle;
+  for (size_t i = 1; i < document_starts.size(); ++i) {
+    const int64_t first = document_starts[i - 1], length = document_starts[i] - first;
+    if (length <= options_.max_position_embeddings) continue;
+    const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
+    angle.narrow(0, first, length).copy_(positions.narrow(0, first, length) * own);
+  }
+  return angle;
+}
+
 std::pair<at::Tensor, at::Tensor> RotaryEmbedding::angles(const at::Tensor& position_ids,
+                                                          const std::vector<int64_t>& document_starts,
                                                           at::ScalarType model_dtype) const {
   at::NoGradGuard no_grad;
-  const at::Tensor& frequencies = model_dtype == at::kDouble ? frequencies_double_ : frequencies_float_;
-  const at::Tensor angle = position_ids.to(frequencies.scalar_type()).unsqueeze(1) * frequencies;
+  const at::ScalarType type = model_dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor angle = angle_of(position_ids, document_starts, type);
   at::Tensor cos = angle.cos(), sin = angle.sin();
   if (options_.attention_factor != 1.0) {
     cos.mul_(options_.attention_factor);

@@ -5,13 +5,14 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 namespace tessera::nn {
 
 enum class RopeType {
   Default,
   Linear,   // frequencies divided by `factor`
-  Dynamic,  // NTK-aware: as Default up to max_position_embeddings, which is as far as it goes here
+  Dynamic,  // NTK-aware: theta grows with the length of a document beyond max_position_embeddings
   Llama3,   // low frequencies divided, high ones kept, smooth in between (Llama 3.1)
   Yarn,     // Peng et al., arXiv 2309.00071
 };
@@ -39,13 +40,19 @@ class RotaryEmbedding {
   // head_dim must be even.
   explicit RotaryEmbedding(const RopeOptions& options);
 
-  // cos and sin: [tokens, head_dim / 2] for position_ids: [tokens] int64. Computed in float64 for float64
-  // models and otherwise in float32, where the roundings of Transformers are part of what a model has learned.
-  std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids, at::ScalarType model_dtype) const;
+  // cos and sin: [tokens, head_dim / 2] for position_ids: [tokens] int64, which restart at the
+  // document_starts ([documents + 1]). Computed in float64 for float64 models and otherwise in float32, where
+  // the roundings of Transformers are part of what a model has learned.
+  std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids,
+                                           const std::vector<int64_t>& document_starts,
+                                           at::ScalarType model_dtype) const;
 
   const RopeOptions& options() const { return options_; }
 
  private:
+  at::Tensor angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
+                      at::ScalarType type) const;
+
   RopeOptions options_;
   at::Tensor frequencies_float_, frequencies_double_;  // [head_dim / 2]
 };

@@ -1,0 +1,145 @@
+#include "tessera/io/json_reader.h"
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tessera/io/json_file.h"
+
+namespace tessera::io {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 20;
+
+std::string shown(const nlohmann::json& value) {
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+std::string shown(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.10g", value);
+  return text;
+}
+
+}  // namespace
+
+JsonReader::JsonReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object)
+    : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
+
+JsonReader JsonReader::open(const std::string& file) {
+  JsonLimits limits;
+  limits.max_bytes = kMaxBytes;
+  auto value = std::make_shared<nlohmann::json>(read_json_file(file, ErrorKind::Model, limits));
+  if (!value->is_object()) {
+    throw Error(ErrorKind::Model, "CONFIG", "not a JSON object").at(file).got(shown(*value)).need("an object");
+  }
+  return JsonReader(file, "", std::move(value));
+}
+
+const nlohmann::json* JsonReader::find(const std::string& key) const {
+  const auto at = object_->find(key);
+  return at == object_->end() || at->is_null() ? nullptr : &*at;
+}
+
+const nlohmann::json& JsonReader::require(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) throw problem(key, "missing key");
+  return *value;
+}
+
+Error JsonReader::problem(const std::string& key, const std::string& what) const {
+  return Error(ErrorKind::Model, "CONFIG", what).in(file_ + ": key '" + prefix_ + key + "'");
+}
+
+bool JsonReader::has(const std::string& key) const { return find(key) != nullptr; }
+
+bool JsonReader::is_text(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  return value != nullptr && value->is_string();
+}
+
+bool JsonReader::is_empty(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return true;
+  if (value->is_boolean()) return !value->get<bool>();
+  return value->is_string() ? value->get_ref<const std::string&>().empty() : value->is_structured() && value->empty();
+}
+
+int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
+                                 int64_t max) const {
+  const std::string range = "an integer from " + std::to_string(min) + " to " + std::to_string(max);
+  const bool fits_signed = value.is_number_integer() &&
+                           (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  if (!fits_signed || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+    throw problem(key, "bad value").got(shown(value)).need(range);
+  }
+  return value.get<int64_t>();
+}
+
+int64_t JsonReader::integer(const std::string& key, int64_t min, int64_t max,
+                              std::optional<int64_t> fallback) const {
+  if (!has(key) && fallback.has_value()) return *fallback;
+  return to_integer(require(key), key, min, max);
+}
+
+std::optional<int64_t> JsonReader::optional_integer(const std::string& key, int64_t min, int64_t max) const {
+  if (!has(key)) return std::nullopt;
+  return to_integer(require(key), key, min, max);
+}
+
+double JsonReader::number(const std::string& key, double min, double max, std::optional<double> fallback) const {
+  if (!has(key) && fallback.has_value()) return *fallback;
+  const nlohmann::json& value = require(key);
+  const double number = value.is_number() ? value.get<double>() : std::nan("");
+  if (!(number >= min && number <= max)) {
+    throw problem(key, "bad value").got(shown(value)).need("a number from " + shown(min) + " to " + shown(max));
+  }
+  return number;
+}
+
+bool JsonReader::boolean(const std::string& key, bool fallback) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) throw problem(key, "bad value").got(shown(*value)).need("true or false");
+  return value->get<bool>();
+}
+
+std::string JsonReader::text(const std::string& key, std::optional<std::string> fallback) const {
+  if (!has(key) && fallback.has_value()) return *fallback;
+  const nlohmann::json& value = require(key);
+  if (!value.is_string()) throw problem(key, "bad value").got(shown(value)).need("a string");
+  return value.get<std::string>();
+}
+
+std::vector<int64_t> JsonReader::integers(const std::string& key, int64_t min, int64_t max) const {
+  const nlohmann::json* value = find(key);
+  std::vector<int64_t> numbers;
+  if (value == nullptr) return numbers;
+  if (!value->is_array()) return {to_integer(*value, key, min, max)};
+  for (const nlohmann::json& item : *value) numbers.push_back(to_integer(item, key, min, max));
+  return numbers;
+}
+
+std::vector<std::string> JsonReader::texts(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  std::vector<std::string> texts;
+  if (value == nullptr) return texts;
+  if (!value->is_array()) throw problem(key, "bad value").got(shown(*value)).need("a list of strings");
+  for (const nlohmann::json& item : *value) {
+    if (!item.is_string()) throw problem(key, "bad entry").got(shown(item)).need("a string");
+    texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+std::optional<JsonReader> JsonReader::object(const std::string& key) const {
+  const nlohmann::json* value = find(key);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) throw problem(key, "bad value").got(shown(*value)).need("an object");
+  return JsonReader(file_, prefix_ + key + ".", std::make_shared<const nlohmann::json>(*value));
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,62 @@
+// The face that every causal language model shows: loss for training, logits for tests and scoring, next
+// logits for generation. Single-device code; sharding reaches it through call hooks.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/models/common/model_config.h"
+#include "tessera/nn/kv_cache.h"
+#include "tessera/nn/sequence.h"
+
+namespace tessera::models {
+
+// A parameter that Hugging Face files may hold under a second name.
+struct TiedParameter {
+  std::string alias;  // "lm_head.weight"
+  std::string owner;  // "model.embed_tokens.weight"
+};
+
+// Parameters are named as in Hugging Face files and made on the meta device. All forwards run inside the call
+// hook of the model itself, which therefore surrounds the embedding, the blocks, the final norm and the loss;
+// each block runs inside its own.
+class CausalLM : public torch::nn::Module {
+ public:
+  virtual const ModelConfig& config() const = 0;
+
+  // The sum over the labelled positions of the cross entropy, a scalar (float32, or float64 for float64
+  // models); the caller divides. Throws Error(Data) for ids or labels outside the vocabulary and Error(Model)
+  // for a document longer than the model can take.
+  at::Tensor loss(const nn::TokenBatch& batch);
+  // [tokens, vocabulary], in the model's type. Holds all of them: for tests and scoring.
+  at::Tensor logits(const nn::TokenBatch& batch);
+  // Feeds the next tokens of one sequence (int64 [new], after cache.length() earlier ones) and returns the
+  // logits after the last of them, [vocabulary]. Without gradient.
+  at::Tensor next_logits(const at::Tensor& input_ids, nn::KvCache& cache);
+
+  // The units of sharding and activation checkpointing, in the order of the forward pass.
+  virtual std::vector<std::shared_ptr<torch::nn::Module>> blocks() const = 0;
+  // Names that files may use for a parameter that named_parameters() lists under its owner's name.
+  virtual std::vector<TiedParameter> tied_parameters() const = 0;
+  // Whether a file may hold the tensor `name` although the model has no use for it (buffers saved by old
+  // versions).
+  virtual bool ignores_tensor(const std::string& name) const;
+
+ protected:
+  // Hidden states after the final norm, [tokens, hidden_size]. Runs its blocks through nn::call().
+  virtual at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                   const std::vector<int64_t>& document_starts, nn::KvCache* cache) = 0;
+  // The weight of the output projection, [vocabulary, hidden_size].
+  virtual at::Tensor output_weight() const = 0;
+
+ private:
+  void check_ids(const at::Tensor& input_ids) const;
+  void check_lengths(const std::vector<int64_t>& document_starts, int64_t tokens) const;
+  void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
+};
+
+}  // namespace tessera::models

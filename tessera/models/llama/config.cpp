@@ -1,0 +1,212 @@
+#include "tessera/models/llama/config.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "tessera/core/strings.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
+constexpr double kHuge = 1e18;
+
+Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
+  return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
+}
+
+nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
+  const std::string key = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string name = rope.text(key, "default");
+  if (name == "default") return nn::RopeType::Default;
+  if (name == "linear") return nn::RopeType::Linear;
+  if (name == "dynamic") return nn::RopeType::Dynamic;
+  if (name == "llama3") return nn::RopeType::Llama3;
+  if (name == "yarn") return nn::RopeType::Yarn;
+  throw unsupported(rope, section + "." + key, "RoPE type '" + name + "' is not implemented")
+      .need("default, linear, dynamic, llama3 or yarn");
+}
+
+void read_yarn(const io::JsonReader& rope, nn::RopeOptions& out) {
+  if (!rope.has("factor")) {
+    out.factor = static_cast<double>(out.max_position_embeddings) /
+                 static_cast<double>(out.original_max_position_embeddings);
+  }
+  out.beta_fast = rope.number("beta_fast", 1e-6, 1e6, 32.0);
+  out.beta_slow = rope.number("beta_slow", 1e-6, 1e6, 1.0);
+  out.truncate = rope.boolean("truncate", true);
+  const double mscale = rope.number("mscale", 0.0, 1e6, 0.0);
+  const double mscale_all_dim = rope.number("mscale_all_dim", 0.0, 1e6, 0.0);
+  const double inferred = nn::yarn_attention_factor(out.factor, mscale, mscale_all_dim);
+  out.attention_factor = rope.number("attention_factor", 1e-6, 1e6, inferred);
+}
+
+// Both forms: `rope_scaling` beside `rope_theta`, and `rope_parameters` that holds everything.
+nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& config) {
+  nn::RopeOptions out;
+  out.head_dim = config.head_dim;
+  out.max_position_embeddings = config.max_position_embeddings;
+  out.theta = reader.number("rope_theta", 1.0 + 1e-9, kHuge, 10000.0);
+
+  const std::string section = reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  const auto rope = reader.object(section);
+  if (reader.number("partial_rotary_factor", 0.0, 1.0, 1.0) != 1.0) {
+    throw unsupported(reader, "partial_rotary_factor", "rotating a part of each head is not implemented");
+  }
+  if (!rope.has_value()) return out;
+  for (const char* layer_type : {"full_attention", "sliding_attention"}) {
+    if (rope->has(layer_type)) {
+      throw unsupported(reader, section + "." + layer_type, "RoPE that differs between layers is not implemented");
+    }
+  }
+  if (rope->number("partial_rotary_factor", 0.0, 1.0, 1.0) != 1.0) {
+    throw unsupported(reader, section + ".partial_rotary_factor",
+                      "rotating a part of each head is not implemented");
+  }
+  out.theta = rope->number("rope_theta", 1.0 + 1e-9, kHuge, out.theta);
+  out.type = parse_rope_type(*rope, section);
+  if (out.type == nn::RopeType::Default) return out;
+
+  const bool factor_is_optional = out.type == nn::RopeType::Yarn || out.type == nn::RopeType::Dynamic;
+  out.factor = rope->number("factor", 1e-6, 1e9, factor_is_optional ? std::optional<double>(1.0) : std::nullopt);
+  const int64_t trained_length =
+      reader.integer("original_max_position_embeddings", 1, kMaxSize, config.max_position_embeddings);
+  out.original_max_position_embeddings =
+      rope->integer("original_max_position_embeddings", 1, kMaxSize, trained_length);
+  if (out.type == nn::RopeType::Llama3) {
+    out.low_freq_factor = rope->number("low_freq_factor", 1e-6, 1e6);
+    out.high_freq_factor = rope->number("high_freq_factor", 1e-6, 1e6);
+    if (out.high_freq_factor <= out.low_freq_factor) {
+      throw rope->problem("high_freq_factor", "must be above low_freq_factor");
+    }
+  }
+  if (out.type == nn::RopeType::Yarn) read_yarn(*rope, out);
+  if (out.type == nn::RopeType::Dynamic && out.head_dim <= 2) {
+    throw rope->problem("rope_type", "dynamic scaling needs a head size above 2");
+  }
+  return out;
+}
+
+void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
+  if (config.rope.type == nn::RopeType::Dynamic) {
+    // Every length has its own frequencies, so that the keys of a cache grow stale.
+    config.generation_bound = {config.max_position_embeddings,
+                               "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
+  }
+  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from layer
+  // max_window_layers on. Inside the window, attention is full attention.
+  const bool is_mistral = config.model_type == "mistral";
+  const bool may_slide = is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
+  if (!may_slide) return;
+  const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
+  if (!window.has_value()) return;
+  if (!is_mistral) {
+    const auto layer_types = reader.texts("layer_types");
+    const bool any_slides =
+        layer_types.empty()
+            ? reader.integer("max_window_layers", 0, kMaxSize, 28) < config.num_layers
+            : std::find(layer_types.begin(), layer_types.end(), "sliding_attention") != layer_types.end();
+    if (!any_slides) return;
+  }
+  config.document_bound = {*window, "its sliding-window attention is not implemented beyond the window"};
+  if (!config.generation_bound.has_value() || *window < config.generation_bound->tokens) {
+    config.generation_bound = config.document_bound;
+  }
+}
+
+void refuse_unsupported(const io::JsonReader& reader) {
+  if (reader.has("quantization_config")) {
+    throw unsupported(reader, "quantization_config", "quantised weights are not supported")
+        .hint("use the unquantised model");
+  }
+  const std::string activation = reader.text("hidden_act", "silu");
+  if (activation != "silu" && activation != "swish") {
+    throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented").need("silu");
+  }
+  if (reader.number("attention_dropout", 0.0, 1.0, 0.0) != 0.0) {
+    throw unsupported(reader, "attention_dropout", "dropout in attention is not implemented").need("0");
+  }
+  for (const std::string& architecture : reader.texts("architectures")) {
+    if (!architecture.ends_with("ForCausalLM") && !architecture.ends_with("Model")) {
+      throw unsupported(reader, "architectures", "not a causal language model").got(architecture);
+    }
+  }
+  const auto layer_types = reader.texts("layer_types");
+  for (const std::string& type : layer_types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      throw unsupported(reader, "layer_types", "layer type '" + type + "' is not implemented");
+    }
+  }
+}
+
+void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
+  // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
+  const auto token = [&](const char* key) {
+    auto id = reader.optional_integer(key, -1, kMaxSize);
+    return id.has_value() && *id < 0 ? std::nullopt : id;
+  };
+  config.bos_token_id = token("bos_token_id");
+  config.pad_token_id = token("pad_token_id");
+  config.eos_token_ids = reader.integers("eos_token_id", -1, kMaxSize);
+  std::erase_if(config.eos_token_ids, [](int64_t id) { return id < 0; });
+}
+
+}  // namespace
+
+
+LlamaConfig read_llama_config(const io::JsonReader& reader) {
+  LlamaConfig c;
+  c.source_file = reader.file();
+  c.model_type = reader.text("model_type");
+  refuse_unsupported(reader);
+
+  c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
+  c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
+  c.intermediate_size = reader.integer("intermediate_size", 1, kMaxSize);
+  c.num_layers = reader.integer("num_hidden_layers", 1, 100000);
+  c.num_heads = reader.integer("num_attention_heads", 1, 1 << 20);
+  c.num_kv_heads = reader.integer("num_key_value_heads", 1, 1 << 20, c.num_heads);
+  if (c.num_heads % c.num_kv_heads != 0) {
+    throw reader.problem("num_key_value_heads", "must divide num_attention_heads")
+        .got(std::to_string(c.num_kv_heads))
+        .need("a divisor of " + std::to_string(c.num_heads));
+  }
+  // Qwen3's default does not follow from the other sizes.
+  if (c.model_type == "qwen3") {
+    c.head_dim = reader.integer("head_dim", 1, 1 << 20, 128);
+  } else if (reader.has("head_dim")) {
+    c.head_dim = reader.integer("head_dim", 1, 1 << 20);
+  } else {
+    if (c.hidden_size % c.num_heads != 0) {
+      throw reader.problem("hidden_size", "not a multiple of num_attention_heads, and no head_dim is given")
+          .got(std::to_string(c.hidden_size))
+          .need("a multiple of " + std::to_string(c.num_heads));
+    }
+    c.head_dim = c.hidden_size / c.num_heads;
+  }
+  if (c.head_dim % 2 != 0) {
+    throw reader.problem("head_dim", "rotary positions need an even head size").got(std::to_string(c.head_dim));
+  }
+  c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
+  c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
+  c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, 1e-6);
+  c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
+
+  const bool attention_bias = c.model_type != "mistral" && reader.boolean("attention_bias", false);
+  c.qkv_bias = c.model_type == "qwen2" || attention_bias;
+  c.output_bias = c.model_type != "qwen2" && attention_bias;
+  c.mlp_bias = c.model_type == "llama" && reader.boolean("mlp_bias", false);
+  c.qk_norm = c.model_type == "qwen3";
+
+  c.rope = read_rope(reader, c);
+  read_lengths(reader, c);
+  read_tokens(reader, c);
+  const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
+  if (dtype == "float32") c.stored_dtype = DType::F32;
+  if (dtype == "float64") c.stored_dtype = DType::F64;
+  if (dtype == "bfloat16") c.stored_dtype = DType::BF16;
+  if (dtype == "float16") c.stored_dtype = DType::F16;
+  return c;
+}
+
+}  // namespace tessera::models

@@ -1,0 +1,66 @@
+#include "tessera/models/llama/model.h"
+
+#include "tessera/nn/call_hook.h"
+
+namespace tessera::models {
+namespace {
+
+nn::TransformerBlockOptions block_options(const LlamaConfig& c) {
+  nn::TransformerBlockOptions o;
+  o.attention = {c.hidden_size, c.num_heads,   c.num_kv_heads, c.head_dim,
+                 c.qkv_bias,    c.output_bias, c.qk_norm,      c.rms_norm_eps};
+  o.intermediate_size = c.intermediate_size;
+  o.mlp_bias = c.mlp_bias;
+  o.norm_eps = c.rms_norm_eps;
+  return o;
+}
+
+}  // namespace
+
+LlamaModel::LlamaModel(const LlamaConfig& c, at::ScalarType dtype) {
+  embed_tokens =
+      register_module("embed_tokens", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, dtype));
+  // A bare module serves as the list: only its children's names matter.
+  const auto list = register_module("layers", std::make_shared<torch::nn::Module>("layers"));
+  const auto options = block_options(c);
+  for (int64_t i = 0; i < c.num_layers; ++i) {
+    layers.push_back(std::make_shared<nn::TransformerBlock>(options, i, dtype));
+    list->register_module(std::to_string(i), layers.back());
+  }
+  norm = register_module("norm", std::make_shared<nn::RMSNorm>(c.hidden_size, c.rms_norm_eps, dtype));
+}
+
+LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype)
+    : config_(config), rotary_(config.rope) {
+  model = register_module("model", std::make_shared<LlamaModel>(config, dtype));
+  if (config.tie_word_embeddings) return;
+  lm_head = register_module("lm_head",
+                            std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
+  lm_head->refuse_adapter("is computed together with the loss; list it in lora_modules_to_save to train it whole");
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> LlamaForCausalLM::blocks() const {
+  return {model->layers.begin(), model->layers.end()};
+}
+
+std::vector<TiedParameter> LlamaForCausalLM::tied_parameters() const {
+  if (!config_.tie_word_embeddings) return {};
+  return {{"lm_head.weight", "model.embed_tokens.weight"}};
+}
+
+at::Tensor LlamaForCausalLM::output_weight() const {
+  return lm_head != nullptr ? lm_head->weight : model->embed_tokens->weight;
+}
+
+at::Tensor LlamaForCausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                           const std::vector<int64_t>& document_starts, nn::KvCache* cache) {
+  at::Tensor x = nn::call(*model->embed_tokens, input_ids);
+  nn::SequenceContext context;
+  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, x.scalar_type());
+  context.document_starts = document_starts;
+  context.cache = cache;
+  for (const auto& layer : model->layers) x = nn::call(*layer, x, context);
+  return model->norm->forward(x);
+}
+
+}  // namespace tessera::models

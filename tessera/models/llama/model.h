@@ -1,0 +1,50 @@
+// Llama and the families that share its shape.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/models/llama/config.h"
+#include "tessera/nn/embedding.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/rms_norm.h"
+#include "tessera/nn/rotary_embedding.h"
+#include "tessera/nn/transformer_block.h"
+
+namespace tessera::models {
+
+// What Hugging Face files call `model`: embedding, layers, final norm.
+class LlamaModel : public torch::nn::Module {
+ public:
+  LlamaModel(const LlamaConfig& config, at::ScalarType dtype);
+
+  std::shared_ptr<nn::Embedding> embed_tokens;
+  std::vector<std::shared_ptr<nn::TransformerBlock>> layers;
+  std::shared_ptr<nn::RMSNorm> norm;
+};
+
+// With tied embeddings there is no lm_head: the output projection reads the embedding's weight.
+class LlamaForCausalLM : public CausalLM {
+ public:
+  LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype);
+
+  const LlamaConfig& config() const override { return config_; }
+  std::vector<std::shared_ptr<torch::nn::Module>> blocks() const override;
+  std::vector<TiedParameter> tied_parameters() const override;
+
+  std::shared_ptr<LlamaModel> model;
+  std::shared_ptr<nn::Linear> lm_head;  // null with tied embeddings
+
+ protected:
+  at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                           const std::vector<int64_t>& document_starts, nn::KvCache* cache) override;
+  at::Tensor output_weight() const override;
+
+ private:
+  LlamaConfig config_;
+  nn::RotaryEmbedding rotary_;
+};
+
+}  // namespace tessera::models

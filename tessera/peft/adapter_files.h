@@ -1,0 +1,57 @@
+// LoRA adapters on disk, in PEFT's format: adapter_config.json and adapter_model.safetensors.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/io/model_files.h"
+#include "tessera/peft/lora.h"
+
+namespace tessera::peft {
+
+// What adapter_config.json says.
+struct AdapterConfig {
+  LoraOptions options;
+  std::string base_model;  // base_model_name_or_path; may be empty
+  std::string source_file;
+};
+
+// Between a parameter's name in the model and in the file: "model.layers.0.self_attn.q_proj.lora_A.weight" and
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The inverse gives nothing for another form.
+std::string to_peft_name(const std::string& parameter);
+std::optional<std::string> from_peft_name(const std::string& stored);
+
+// Reads and validates `folder`/adapter_config.json. Throws Error(Model, "CONFIG") for bad values and
+// Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, DoRA, biases, rank
+// patterns and the like.
+AdapterConfig read_adapter_config(const std::string& folder);
+// `folder`/adapter_model.safetensors. A pickle file alone is refused.
+io::ModelFiles open_adapter(const std::string& folder);
+
+// Compares the adapter's tensors with the model's parameters after apply_lora(), global shapes: every LoRA
+// factor and every parameter of targets.saved, nothing more. Throws Error(Model, "ADAPTER") listing at most 20
+// names; an adapter of which nothing matches is named as such.
+void check_adapter(const torch::nn::Module& model, const LoraTargets& targets, const io::ModelFiles& files);
+
+// Single process: apply_lora() with the folder's options, check_adapter(), and the values read into the
+// parameters. Layers that the options name and the model lacks are an Error(Model, "ADAPTER").
+AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
+                           const std::vector<std::string>& untouchable = {});
+
+// apply_lora() for an adapter that exists: its Config errors come as Error(Model, "ADAPTER") at the file.
+LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
+                          const std::vector<std::string>& untouchable = {});
+
+// The parameters that belong into an adapter's file: LoRA factors and modules_to_save, by name.
+std::vector<std::string> adapter_parameters(const torch::nn::Module& model, const LoraTargets& targets);
+
+// Writes both files, each at once or not at all. `values`: names of adapter_parameters() with whole CPU
+// tensors, stored in their own types. `base_model` is what base_model_name_or_path shall say.
+void save_adapter(const std::string& folder, const LoraOptions& options, const LoraTargets& targets,
+                  const std::string& base_model, const std::vector<std::pair<std::string, at::Tensor>>& values);
+
+}  // namespace tessera::peft

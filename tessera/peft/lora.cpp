@@ -1,0 +1,201 @@
+#include "tessera/peft/lora.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+#include "tessera/core/strings.h"
+#include "tessera/nn/random_scope.h"
+#include "tessera/ops/lora.h"
+#include "tessera/peft/targets.h"
+
+namespace tessera::peft {
+namespace {
+
+constexpr const char* kSuffixA = ".lora_A.weight";
+constexpr const char* kSuffixB = ".lora_B.weight";
+
+// Decides for one layer name; remembers which wanted names were met.
+class TargetMatcher {
+ public:
+  explicit TargetMatcher(const LoraOptions& options) : options_(options) {
+    if (!options.target_regex.empty()) pattern_ = std::make_unique<NamePattern>(options.target_regex);
+  }
+
+  bool matches(const std::string& name, bool takes_adapter) {
+    if (options_.all_linear) return takes_adapter;
+    if (pattern_ != nullptr) return pattern_->matches(name);
+    bool found = false;
+    for (const std::string& wanted : options_.target_modules) {
+      if (!is_module_named(name, wanted)) continue;
+      met_.insert(wanted);
+      found = true;
+    }
+    return found;
+  }
+
+  std::vector<std::string> unmet() const {
+    std::vector<std::string> names;
+    for (const std::string& wanted : options_.target_modules) {
+      if (met_.count(wanted) == 0) names.push_back(wanted);
+    }
+    return names;
+  }
+
+ private:
+  const LoraOptions& options_;
+  std::unique_ptr<NamePattern> pattern_;
+  std::set<std::string> met_;
+};
+
+// Kinds of names, for errors: "q_proj, k_proj" rather than every layer's.
+std::string kinds_of(const std::vector<std::string>& names) {
+  std::vector<std::string> kinds;
+  for (const std::string& name : names) {
+    const std::string kind = last_component(name);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return join(kinds, ", ");
+}
+
+bool is_saved(const std::string& module_name, const LoraOptions& options) {
+  return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
+                     [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
+}
+
+std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOptions& options,
+                                    const std::vector<std::string>& untouchable) {
+  std::vector<std::string> saved, all;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    if (item.value()->parameters(/*recurse=*/false).empty()) continue;
+    all.push_back(item.key());
+    if (is_saved(item.key(), options)) saved.push_back(item.key());
+  }
+  for (const std::string& wanted : options.modules_to_save) {
+    const auto named = [&](const std::string& name) { return is_module_named(name, wanted); };
+    if (std::any_of(untouchable.begin(), untouchable.end(), named)) {
+      throw Error(ErrorKind::Config, "LORA-TARGET",
+                  "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
+          .hint("train a model with untied embeddings, or leave it out");
+    }
+    if (std::none_of(saved.begin(), saved.end(), named)) {
+      throw Error(ErrorKind::Config, "LORA-TARGET", "'" + wanted + "' of lora_modules_to_save names no module")
+          .need(kinds_of(all));
+    }
+  }
+  return saved;
+}
+
+}  // namespace
+
+double lora_scaling(const LoraOptions& options) {
+  const double rank = static_cast<double>(options.rank);
+  return options.alpha / (options.use_rslora ? std::sqrt(rank) : rank);
+}
+
+void check_options(const LoraOptions& o) {
+  const auto refuse = [](const std::string& what, const std::string& got, const std::string& need) {
+    throw Error(ErrorKind::Config, "LORA", what).got(got).need(need);
+  };
+  if (o.rank < 1 || o.rank > (1 << 20)) refuse("bad LoRA rank", std::to_string(o.rank), "1 or more");
+  if (!std::isfinite(o.alpha) || o.alpha <= 0.0) refuse("bad LoRA alpha", std::to_string(o.alpha), "above 0");
+  if (!(o.dropout >= 0.0 && o.dropout < 1.0)) {
+    refuse("bad LoRA dropout", std::to_string(o.dropout), "at least 0, below 1");
+  }
+  const int kinds = int{o.all_linear} + int{!o.target_regex.empty()} + int{!o.target_modules.empty()};
+  if (kinds != 1) {
+    refuse("LoRA needs its targets in one form", std::to_string(kinds) + " forms",
+           "lora_target_linear: true, or lora_target_modules as a list or as one expression");
+  }
+}
+
+LoraAdapter::Factor::Factor(int64_t rows, int64_t columns, at::ScalarType dtype) {
+  const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
+  weight = register_parameter("weight", at::empty({rows, columns}, options));
+}
+
+LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site)
+    : scaling_(lora_scaling(options)),
+      dropout_(options.dropout),
+      stream_(stream_of((site + ".lora_dropout").c_str())) {
+  const at::ScalarType dtype = layer.weight.scalar_type();
+  a_ = register_module("lora_A", std::make_shared<Factor>(options.rank, layer.in_features(), dtype));
+  b_ = register_module("lora_B", std::make_shared<Factor>(layer.out_features(), options.rank, dtype));
+}
+
+at::Tensor LoraAdapter::forward(const at::Tensor& x, const at::Tensor& weight,
+                                const std::optional<at::Tensor>& bias) {
+  std::optional<at::Tensor> mask;
+  // The factors are children of the layer, so they know its mode; this adapter itself is not.
+  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x, dropout_, stream_);
+  return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask);
+}
+
+LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
+                       const std::vector<std::string>& untouchable) {
+  check_options(options);
+  LoraTargets targets;
+  targets.saved = find_saved(model, options, untouchable);
+
+  TargetMatcher matcher(options);
+  std::vector<std::string> linear_names;
+  std::vector<std::pair<std::string, std::shared_ptr<nn::Linear>>> chosen;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto layer = std::dynamic_pointer_cast<nn::Linear>(item.value());
+    if (layer == nullptr) continue;
+    const bool takes_adapter = layer->refusal().empty();
+    if (takes_adapter) linear_names.push_back(item.key());
+    if (is_saved(item.key(), options)) continue;
+    if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
+  }
+  const std::vector<std::string> unmet = matcher.unmet();
+  if (chosen.empty() || !unmet.empty()) {
+    const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
+                               : !options.target_regex.empty() ? "'" + options.target_regex + "'"
+                                                               : "lora_target_linear";
+    throw Error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted)
+        .need(linear_names.empty() ? "a model with linear layers" : kinds_of(linear_names));
+  }
+
+  for (auto& parameter : model.named_parameters()) {
+    const std::string& name = parameter.key();
+    const size_t dot = name.rfind('.');
+    const std::string module = dot == std::string::npos ? "" : name.substr(0, dot);
+    const bool trained = std::find(targets.saved.begin(), targets.saved.end(), module) != targets.saved.end();
+    parameter.value().set_requires_grad(trained);
+  }
+  for (const auto& [name, layer] : chosen) {
+    const auto adapter = std::make_shared<LoraAdapter>(*layer, options, name);
+    adapter->train(layer->is_training());
+    layer->set_adapter(adapter, name);
+    targets.adapted.push_back(name);
+  }
+  return targets;
+}
+
+bool is_lora_parameter(const std::string& name) { return name.ends_with(kSuffixA) || name.ends_with(kSuffixB); }
+
+void fill_initial_lora(at::Tensor tile, const std::string& name, int64_t first_row, uint64_t seed) {
+  TESSERA_ASSERT(is_lora_parameter(name) && tile.dim() == 2 && tile.is_contiguous(), "tile of a LoRA factor");
+  at::NoGradGuard no_grad;
+  if (name.ends_with(kSuffixB)) {
+    tile.zero_();
+    return;
+  }
+  const int64_t columns = tile.size(1);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(columns));
+  const CounterRng rng(seed, stream_of(name.c_str()));
+  const at::Tensor values = at::empty(tile.sizes(), at::TensorOptions().dtype(at::kDouble));
+  double* out = values.mutable_data_ptr<double>();
+  const uint64_t first = static_cast<uint64_t>(first_row * columns);
+  for (int64_t i = 0; i < tile.numel(); ++i) {
+    out[i] = bound * (2.0 * rng.uniform(first + static_cast<uint64_t>(i)) - 1.0);
+  }
+  tile.copy_(values);
+}
+
+}  // namespace tessera::peft

@@ -1,0 +1,80 @@
+// LoRA (Hu et al., arXiv 2106.09685): trained low-rank products beside frozen linear layers.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/linear.h"
+
+namespace tessera::peft {
+
+struct LoraOptions {
+  int64_t rank = 8;
+  double alpha = 16.0;
+  double dropout = 0.0;     // on the adapter's input, in training
+  bool use_rslora = false;  // scaling alpha / sqrt(rank) instead of alpha / rank
+  // What gets an adapter: every linear layer that takes one (all_linear; the output projection does not), or
+  // the layers whose whole name matches target_regex, or those whose name is, or ends in '.' and, one of
+  // target_modules. Exactly one of the three is given.
+  bool all_linear = false;
+  std::string target_regex;
+  std::vector<std::string> target_modules;
+  // Modules, named as in target_modules, that are trained whole and saved with the adapter.
+  std::vector<std::string> modules_to_save;
+};
+
+// Factor of the product B A.
+double lora_scaling(const LoraOptions& options);
+
+// Throws Error(Config, "LORA") for values outside their ranges and for none or several kinds of targets.
+void check_options(const LoraOptions& options);
+
+// The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the meta
+// device in the layer's type.
+class LoraAdapter : public nn::LinearAdapter {
+ public:
+  // `site`: the layer's name, which its dropout masks and initial values derive from.
+  LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
+
+  // Dropout applies in training mode (the layer's own train()/eval()) and needs an nn::RandomScope then.
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight,
+                     const std::optional<at::Tensor>& bias) override;
+
+  double scaling() const { return scaling_; }
+
+ private:
+  struct Factor : torch::nn::Module {
+    Factor(int64_t rows, int64_t columns, at::ScalarType dtype);
+    at::Tensor weight;
+  };
+
+  std::shared_ptr<Factor> a_, b_;
+  double scaling_, dropout_;
+  uint64_t stream_;
+};
+
+// What apply_lora() did.
+struct LoraTargets {
+  std::vector<std::string> adapted;  // names of the layers with an adapter
+  std::vector<std::string> saved;    // names of the modules that are trained whole
+};
+
+// Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
+// modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
+// modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or a
+// name matches nothing.
+LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
+                       const std::vector<std::string>& untouchable = {});
+
+// Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight", "<layer>.lora_B.weight".
+bool is_lora_parameter(const std::string& name);
+
+// Initial values as PEFT's: A uniform in +-1/sqrt(in), B zero. `tile` holds rows [first_row, ...) of the
+// parameter, contiguous on the CPU; every element is a function of (seed, name, global index).
+void fill_initial_lora(at::Tensor tile, const std::string& name, int64_t first_row, uint64_t seed);
+
+}  // namespace tessera::peft

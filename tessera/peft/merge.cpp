@@ -1,0 +1,205 @@
+#include "tessera/peft/merge.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/core/torch_dtype.h"
+#include "tessera/io/file.h"
+#include "tessera/io/model_files.h"
+#include "tessera/nn/read_rows.h"
+#include "tessera/peft/adapter_files.h"
+
+namespace tessera::peft {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+constexpr int64_t kMaxSideFile = int64_t{512} << 20;
+constexpr const char* kFactorA = ".lora_A.weight";
+constexpr const char* kFactorB = ".lora_B.weight";
+
+// What happens to one tensor of the base.
+struct Change {
+  std::string factor_a, factor_b;  // names in the adapter's file
+  std::string replacement;         // or this tensor of it, whole
+};
+
+Error adapter_error(const io::ModelFiles& adapter, const std::string& tensor, const std::string& what) {
+  return Error(ErrorKind::Model, "ADAPTER", what)
+      .in(io::join_path(adapter.folder(), "adapter_model.safetensors") + ": tensor '" + tensor + "'");
+}
+
+void expect_shape(const io::ModelFiles& adapter, const std::string& name, const std::vector<int64_t>& need) {
+  const auto& got = adapter.require(name).tensor->shape;
+  if (got != need) throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
+}
+
+// Changes by the name of the base's tensor; every tensor of the adapter is accounted for.
+std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter) {
+  std::map<std::string, Change> changes;
+  for (const io::TensorInfo* tensor : adapter.tensors()) {
+    const auto name = from_peft_name(tensor->name);
+    if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
+    if (name->ends_with(kFactorA)) {
+      changes[name->substr(0, name->size() - std::string(kFactorA).size()) + ".weight"].factor_a = tensor->name;
+    } else if (name->ends_with(kFactorB)) {
+      changes[name->substr(0, name->size() - std::string(kFactorB).size()) + ".weight"].factor_b = tensor->name;
+    } else {
+      changes[*name].replacement = tensor->name;
+    }
+  }
+  if (changes.empty()) {
+    throw Error(ErrorKind::Model, "ADAPTER", "the adapter holds no tensor").at(adapter.folder());
+  }
+  for (const auto& [name, change] : changes) {
+    const std::string& any = !change.factor_a.empty()   ? change.factor_a
+                             : !change.factor_b.empty() ? change.factor_b
+                                                        : change.replacement;
+    if (!base.find(name)) throw adapter_error(adapter, any, "the base model has no tensor '" + name + "'");
+    if (!change.replacement.empty() && !(change.factor_a.empty() && change.factor_b.empty())) {
+      throw adapter_error(adapter, any, "the weight is both adapted and replaced");
+    }
+    if (change.replacement.empty() && (change.factor_a.empty() || change.factor_b.empty())) {
+      throw adapter_error(adapter, any, "the other factor of the pair is missing");
+    }
+  }
+  return changes;
+}
+
+void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int64_t rank,
+                  const std::map<std::string, Change>& changes) {
+  for (const auto& [name, change] : changes) {
+    const io::TensorInfo& weight = *base.require(name).tensor;
+    if (!nn::is_weight_dtype(weight.dtype)) {
+      throw Error(ErrorKind::Model, "DTYPE", "an adapter cannot be merged into a weight of this type")
+          .in(base.folder() + ": tensor '" + name + "'")
+          .got(dtype_name(weight.dtype))
+          .need("F64, F32, F16 or BF16");
+    }
+    if (!change.replacement.empty()) {
+      expect_shape(adapter, change.replacement, weight.shape);
+    } else if (weight.shape.size() != 2) {
+      throw adapter_error(adapter, change.factor_a, "the base's '" + name + "' is not a matrix");
+    } else {
+      expect_shape(adapter, change.factor_a, {rank, weight.shape[1]});
+      expect_shape(adapter, change.factor_b, {weight.shape[0], rank});
+    }
+  }
+}
+
+// The tensor's rows in pieces: `make(first, count)` gives [count, ...] in any type.
+template <class Make>
+void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, const Make& make) {
+  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+  const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
+  if (row_elements == 0) return;
+  // The widest intermediate is float64.
+  const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
+  const int64_t row_bytes = row_elements * dtype_size(tensor.dtype);
+  for (int64_t first = 0; first < rows; first += step) {
+    const int64_t count = std::min(step, rows - first);
+    const at::Tensor piece = make(first, count).to(to_scalar_type(tensor.dtype)).contiguous();
+    writer.write(tensor.name, first * row_bytes, piece.const_data_ptr(), count * row_bytes);
+  }
+}
+
+at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int64_t first, int64_t count,
+                      const std::vector<int64_t>& shape) {
+  std::vector<int64_t> sizes = shape.empty() ? std::vector<int64_t>{1} : shape;
+  sizes.front() = count;
+  const at::Tensor piece = at::empty(sizes, at::TensorOptions().dtype(at::kDouble));
+  nn::read_rows(files, name, first, count, piece);
+  return piece;
+}
+
+void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor, io::ShardedSafetensorsWriter& writer) {
+  std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, tensor.num_bytes())));
+  for (int64_t done = 0; done < tensor.num_bytes(); done += kPieceBytes) {
+    const int64_t count = std::min(kPieceBytes, tensor.num_bytes() - done);
+    base.read(tensor.name, done, count, buffer.data());
+    writer.write(tensor.name, done, buffer.data(), count);
+  }
+}
+
+void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,
+                   const Change& change, double scaling, io::ShardedSafetensorsWriter& writer) {
+  if (!change.replacement.empty()) {
+    write_rows(writer, tensor, [&](int64_t first, int64_t count) {
+      return read_piece(adapter, change.replacement, first, count, tensor.shape);
+    });
+    return;
+  }
+  const std::vector<int64_t> a_shape = adapter.require(change.factor_a).tensor->shape;
+  const at::Tensor a = read_piece(adapter, change.factor_a, 0, a_shape[0], a_shape);
+  write_rows(writer, tensor, [&](int64_t first, int64_t count) {
+    const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
+    const at::Tensor b = read_piece(adapter, change.factor_b, first, count, {count, a_shape[0]});
+    return weight.addmm_(b, a, 1, scaling);
+  });
+}
+
+void copy_side_files(const std::string& base, const std::string& adapter, const std::string& output) {
+  const auto copy = [&](const std::string& folder, const char* name) {
+    const std::string source = io::join_path(folder, name);
+    if (!io::exists(source)) return false;
+    io::write_file_atomic(io::join_path(output, name), io::read_file(source, kMaxSideFile));
+    return true;
+  };
+  for (const char* name : {"config.json", "generation_config.json"}) copy(base, name);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
+                           "vocab.json", "merges.txt", "added_tokens.json", "chat_template.jinja",
+                           "chat_template.json"}) {
+    if (!copy(adapter, name)) copy(base, name);
+  }
+}
+
+void refuse_output_over_input(const std::string& input, const std::string& output) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(input, output, ignored)) {
+    throw Error(ErrorKind::Config, "MERGE-OUTPUT", "the merged model would overwrite its source").at(output);
+  }
+}
+
+}  // namespace
+
+MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
+                          const std::string& output_folder) {
+  refuse_output_over_input(base_folder, output_folder);
+  refuse_output_over_input(adapter_folder, output_folder);
+  const AdapterConfig config = read_adapter_config(adapter_folder);
+  const io::ModelFiles base = io::ModelFiles::open(base_folder);
+  const io::ModelFiles adapter = open_adapter(adapter_folder);
+  const auto changes = plan_changes(base, adapter);
+  check_shapes(base, adapter, config.options.rank, changes);
+
+  MergeReport report;
+  std::vector<io::TensorSpec> specs;
+  for (const io::TensorInfo* tensor : base.tensors()) {
+    specs.push_back({tensor->name, tensor->dtype, tensor->shape});
+    report.total_bytes += tensor->num_bytes();
+  }
+  io::make_directories(output_folder);
+  io::ShardedSafetensorsWriter writer(output_folder, specs);
+  at::NoGradGuard no_grad;
+  const double scaling = lora_scaling(config.options);
+  for (const io::TensorInfo* tensor : base.tensors()) {
+    const auto change = changes.find(tensor->name);
+    if (change == changes.end()) {
+      copy_bytes(base, *tensor, writer);
+      continue;
+    }
+    write_changed(base, adapter, *tensor, change->second, scaling, writer);
+    ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
+  }
+  copy_side_files(base_folder, adapter_folder, output_folder);
+  writer.commit();
+  return report;
+}
+
+}  // namespace tessera::peft

@@ -1,0 +1,62 @@
+#include "tessera/peft/targets.h"
+
+#include <unicode/regex.h>
+#include <unicode/unistr.h>
+
+#include "tessera/core/error.h"
+
+namespace tessera::peft {
+namespace {
+
+// ICU counts steps of its engine in thousands.
+constexpr int32_t kTimeLimit = 1000;
+
+Error pattern_error(const std::string& expression, const std::string& what) {
+  return Error(ErrorKind::Config, "LORA-TARGET", what).got("'" + expression + "'");
+}
+
+}  // namespace
+
+struct NamePattern::State {
+  std::string expression;
+  std::unique_ptr<icu::RegexPattern> pattern;
+};
+
+NamePattern::NamePattern(const std::string& expression) : state_(std::make_unique<State>()) {
+  UErrorCode status = U_ZERO_ERROR;
+  UParseError where{};
+  state_->expression = expression;
+  state_->pattern.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(expression), 0, where, status));
+  if (U_FAILURE(status)) {
+    throw pattern_error(expression, std::string("bad regular expression for target modules: ") +
+                                        u_errorName(status) + " at character " + std::to_string(where.offset));
+  }
+}
+
+NamePattern::~NamePattern() = default;
+NamePattern::NamePattern(NamePattern&&) noexcept = default;
+NamePattern& NamePattern::operator=(NamePattern&&) noexcept = default;
+
+bool NamePattern::matches(const std::string& name) const {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::UnicodeString text = icu::UnicodeString::fromUTF8(name);
+  const std::unique_ptr<icu::RegexMatcher> matcher(state_->pattern->matcher(text, status));
+  if (U_SUCCESS(status)) matcher->setTimeLimit(kTimeLimit, status);
+  const bool found = U_SUCCESS(status) && matcher->matches(status);
+  if (U_FAILURE(status)) {
+    throw pattern_error(state_->expression, std::string("matching the regular expression for target modules failed: ") +
+                                                u_errorName(status));
+  }
+  return found;
+}
+
+bool is_module_named(const std::string& name, const std::string& wanted) {
+  return name == wanted || name.ends_with("." + wanted);
+}
+
+std::string last_component(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? name : name.substr(dot + 1);
+}
+
+}  // namespace tessera::peft

@@ -1,0 +1,121 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/nn/call_hook.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/nn/random_scope.h"
+#include "tessera/nn/transformer_block.h"
+
+namespace tessera::nn {
+namespace {
+
+using ::testing::ElementsAre;
+
+void fill(torch::nn::Module& module, uint64_t seed) {
+  at::manual_seed(seed);
+  for (auto& item : module.named_parameters()) {
+    materialize(item.value(), at::randn(item.value().sizes(), item.value().scalar_type()));
+  }
+}
+
+struct Doubling : LinearAdapter {
+  Doubling() { register_module("child", std::make_shared<Linear>(2, 2, false, at::kDouble)); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>&) override {
+    return 2.0 * at::matmul(x, weight.t());
+  }
+};
+
+TEST(Linear, ParametersAreMadeOnMeta) {
+  Linear layer(3, 5, true, at::kBFloat16);
+  EXPECT_TRUE(layer.weight.is_meta());
+  EXPECT_TRUE(layer.weight.requires_grad());
+  EXPECT_EQ(layer.weight.scalar_type(), at::kBFloat16);
+  EXPECT_THAT(layer.weight.sizes(), ElementsAre(5, 3));
+  EXPECT_THAT(layer.bias.sizes(), ElementsAre(5));
+}
+
+TEST(Linear, AnAdapterTakesOverAndItsChildrenBecomeTheLayers) {
+  Linear layer(2, 2, false, at::kDouble);
+  fill(layer, 1);
+  const at::Tensor x = at::randn({3, 2}, at::kDouble);
+  const at::Tensor plain = layer.forward(x);
+  layer.set_adapter(std::make_shared<Doubling>(), "x.layer");
+  EXPECT_TRUE(at::allclose(layer.forward(x), 2.0 * plain, 1e-12, 1e-12));
+  EXPECT_TRUE(layer.named_parameters().contains("child.weight"));
+}
+
+TEST(Linear, RefusesAnAdapterByName) {
+  Linear layer(2, 2, false, at::kDouble);
+  layer.refuse_adapter("is special");
+  try {
+    layer.set_adapter(std::make_shared<Doubling>(), "x.layer");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-CONFIG-ADAPTER-TARGET");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'x.layer'"));
+  }
+}
+
+// Keeps the forward for later.
+struct Recorder : CallHook {
+  at::Tensor run(const at::Tensor& input, const Forward& next) override {
+    kept = next;
+    seen = input;
+    return next(input);
+  }
+  Forward kept;
+  at::Tensor seen;
+};
+
+TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
+  TransformerBlockOptions options;
+  options.attention = {.hidden_size = 8, .num_heads = 2, .num_kv_heads = 1, .head_dim = 4};
+  options.intermediate_size = 6;
+  TransformerBlock block(options, 0, at::kDouble);
+  fill(block, 2);
+  const auto hook = std::make_shared<Recorder>();
+  add_call_hook(block, hook);
+  at::Tensor first;
+  {
+    // Everything that the call was given is gone when the kept forward runs.
+    SequenceContext context{at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble), {0, 2, 5}};
+    first = call(block, at::randn({5, 8}, at::kDouble), context);
+  }
+  EXPECT_TRUE(at::equal(hook->kept(hook->seen), first));
+}
+
+TEST(RandomScope, MasksAreAFunctionOfPlace) {
+  const at::Tensor x = at::zeros({40, 8});
+  const auto mask = [&](RandomPlace place, uint64_t stream) {
+    RandomScope scope(place);
+    return dropout_mask_here(x, 0.25, stream);
+  };
+  const at::Tensor reference = mask({1, 2, 3}, 4);
+  EXPECT_TRUE(at::equal(mask({1, 2, 3}, 4), reference));
+  EXPECT_FALSE(at::equal(mask({9, 2, 3}, 4), reference));
+  EXPECT_FALSE(at::equal(mask({1, 9, 3}, 4), reference));
+  EXPECT_FALSE(at::equal(mask({1, 2, 9}, 4), reference));
+  EXPECT_FALSE(at::equal(mask({1, 2, 3}, 9), reference));
+  const double kept = reference.gt(0).to(at::kDouble).mean().item<double>();
+  EXPECT_NEAR(kept, 0.75, 0.1);
+  EXPECT_FLOAT_EQ(reference.max().item<float>(), 1.0F / 0.75F);
+}
+
+TEST(RandomScope, NestsAndIsNeeded) {
+  EXPECT_EQ(current_random_place(), nullptr);
+  {
+    RandomScope outer({1, 0, 0});
+    {
+      RandomScope inner({2, 0, 0});
+      EXPECT_EQ(current_random_place()->seed, 2U);
+    }
+    EXPECT_EQ(current_random_place()->seed, 1U);
+  }
+  EXPECT_EQ(current_random_place(), nullptr);
+  EXPECT_THROW(dropout_mask_here(at::zeros({2}), 0.5, 1), Error);
+}
+
+}  // namespace
+}  // namespace tessera::nn
