@@ -1,0 +1,116 @@
+#include "tessera/train/bench.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/process_stats.h"
+#include "tessera/core/rng.h"
+#include "tessera/train/setup.h"
+#include "tessera/train/speed_of_light.h"
+#include "tessera/train/step.h"
+
+namespace tessera::train {
+namespace {
+
+data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
+  const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"), static_cast<uint64_t>(index));
+  data::MicroBatch batch;
+  batch.document_starts = {0};
+  for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
+    for (int64_t i = 0; i < recipe.sequence_len; ++i) {
+      const auto place = static_cast<uint64_t>(document * recipe.sequence_len + i);
+      batch.input_ids.push_back(static_cast<int64_t>(rng.below(place, static_cast<uint64_t>(vocab_size))));
+      batch.position_ids.push_back(i);
+    }
+    batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
+  }
+  batch.labels.assign(batch.input_ids.begin() + 1, batch.input_ids.end());
+  batch.labels.push_back(data::kIgnoreLabel);
+  for (size_t d = 1; d < batch.document_starts.size(); ++d) {
+    batch.labels[batch.document_starts[d] - 1] = data::kIgnoreLabel;
+  }
+  batch.label_tokens = recipe.micro_batch_size * (recipe.sequence_len - 1);
+  return batch;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
+}
+
+}  // namespace
+
+std::string BenchResult::to_json() const {
+  return nlohmann::ordered_json({{"tokens_per_s", tokens_per_s},
+                                 {"step_s_median", step_s_median},
+                                 {"step_s_min", step_s_min},
+                                 {"step_s_max", step_s_max},
+                                 {"peak_rss_bytes", peak_rss_bytes},
+                                 {"gemm_s", gemm_s},
+                                 {"gemm_gflops", gemm_gflops},
+                                 {"sol", sol},
+                                 {"ranks", ranks},
+                                 {"threads", threads},
+                                 {"tokens_per_step", tokens_per_step},
+                                 {"losses", losses}})
+      .dump();
+}
+
+BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
+  const config::Recipe& recipe = options.recipe;
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel trained = set_up_model(recipe, mesh);
+  trained.model->train();
+  const auto optimizer = optim::make_adamw(
+      optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias), {});
+
+  BenchResult result;
+  result.ranks = world->size();
+  result.threads = at::get_num_threads();
+  const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
+  const std::vector<data::MicroBatch> batches = {
+      random_batch(recipe, trained.model->config().vocab_size, dp_rank)};
+  result.tokens_per_step = dp_size * recipe.micro_batch_size * recipe.sequence_len;
+
+  std::vector<double> seconds;
+  for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
+    StepInput input;
+    input.micro_batches = &batches;
+    input.label_tokens = dp_size * batches[0].label_tokens;
+    input.step = step;
+    input.lr = recipe.learning_rate;
+    input.max_grad_norm = recipe.max_grad_norm;
+    input.seed = static_cast<uint64_t>(recipe.seed);
+    world->barrier();
+    const Timer timer;
+    result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
+    world->barrier();
+    if (step >= options.warmup_steps) seconds.push_back(timer.seconds());
+  }
+  const at::Tensor peak = at::full({1}, peak_rss_bytes(), at::kLong);
+  world->all_reduce(peak, false, {.op = comm::ReduceOp::Max});
+  result.peak_rss_bytes = peak.item<int64_t>();
+
+  const auto gemms = step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
+  const auto type = recipe.dtype == config::ComputeType::BFloat16  ? at::kBFloat16
+                    : recipe.dtype == config::ComputeType::Float64 ? at::kDouble
+                                                                   : at::kFloat;
+  world->barrier();
+  const at::Tensor gemm_s = at::full({1}, measure_gemms(gemms, type), at::kDouble);
+  world->all_reduce(gemm_s, false, {.op = comm::ReduceOp::Max});
+  result.gemm_s = gemm_s.item<double>();
+  result.gemm_gflops = gemm_flops(gemms) / result.gemm_s * 1e-9;
+
+  result.step_s_median = median(seconds);
+  result.step_s_min = *std::min_element(seconds.begin(), seconds.end());
+  result.step_s_max = *std::max_element(seconds.begin(), seconds.end());
+  result.tokens_per_s = static_cast<double>(result.tokens_per_step) / result.step_s_median;
+  result.sol = result.gemm_s / result.step_s_median;
+  return result;
+}
+
+}  // namespace tessera::train

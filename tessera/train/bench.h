@@ -1,0 +1,37 @@
+// `tessera bench train`: the speed and memory of a training step on random tokens.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/config/recipe.h"
+
+namespace tessera::train {
+
+struct BenchOptions {
+  config::Recipe recipe;     // model, adapter, dtype, sharding, micro_batch_size, sequence_len
+  int64_t steps = 6;         // counted ones
+  int64_t warmup_steps = 1;  // run before them
+};
+
+struct BenchResult {
+  int64_t ranks = 1, threads = 1;
+  int64_t tokens_per_step = 0;  // all ranks
+  double tokens_per_s = 0.0;    // at the median step
+  double step_s_median = 0.0, step_s_min = 0.0, step_s_max = 0.0;
+  int64_t peak_rss_bytes = 0;   // largest rank
+  double gemm_s = 0.0;          // the step's GEMMs alone, on one rank with all ranks measuring at once
+  double gemm_gflops = 0.0;     // their rate
+  double sol = 0.0;             // gemm_s / step_s_median
+  std::vector<double> losses;   // warm-up steps first
+  // One JSON object on one line.
+  std::string to_json() const;
+};
+
+// Every rank trains micro_batch_size documents of sequence_len random tokens (the same ones for any number of
+// ranks) with AdamW. Collective.
+BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world);
+
+}  // namespace tessera::train

@@ -1,0 +1,51 @@
+// What a run measures, as JSON lines and as TensorBoard events.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::train {
+
+// One step, as metrics.jsonl has it.
+struct StepMetrics {
+  int64_t step = 0;  // 1-based
+  double epoch = 0.0;
+  double loss = 0.0;
+  double lr = 0.0;
+  double grad_norm = 0.0;
+  int64_t tokens = 0;        // of this step, all ranks
+  int64_t label_tokens = 0;  // of this step, all ranks
+  double step_s = 0.0;
+  double tokens_per_s = 0.0;
+  double sol = 0.0;       // share of the speed of light: time of the step's GEMMs alone over the step's time
+  int64_t peak_rss = 0;   // bytes, largest rank
+};
+
+// Appends to `folder`/metrics.jsonl and `folder`/runs/events.out.tfevents.*. A log that cannot be written
+// (disk full, folder gone) is reported once and never stops the training.
+class MetricsWriter {
+ public:
+  // Starts both files anew. Throws Error(Storage) when the folder cannot be written.
+  explicit MetricsWriter(const std::string& folder);
+  ~MetricsWriter();
+  void write(const StepMetrics& metrics);
+  // {"step": s, "eval_loss": x} as a line of its own.
+  void write_eval(int64_t step, double eval_loss);
+
+ private:
+  void append_line(const std::string& line);
+  struct Files;
+  std::unique_ptr<Files> files_;
+};
+
+// One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked CRC-32C).
+std::string tensorboard_event(double wall_time, int64_t step, const std::vector<std::pair<std::string, float>>& scalars);
+// The event that must open a file.
+std::string tensorboard_header(double wall_time);
+// CRC-32C (Castagnoli) of `bytes`.
+uint32_t crc32c(const std::string& bytes);
+
+}  // namespace tessera::train

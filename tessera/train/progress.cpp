@@ -1,0 +1,47 @@
+#include "tessera/train/progress.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tessera/core/strings.h"
+
+namespace tessera::train {
+
+std::string progress_line(const StepMetrics& m, int64_t total_steps, double seconds_left) {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "step %ld/%ld  epoch %.2f  loss %.4f  lr %.2e  %.0f tokens/s  %.0f%% of light  %s  left %s",
+                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss, m.lr, m.tokens_per_s,
+                100.0 * m.sol, format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
+  return text;
+}
+
+Progress::Progress(int64_t total_steps) : total_steps_(total_steps), is_terminal_(isatty(STDERR_FILENO) != 0) {}
+
+void Progress::update(const StepMetrics& metrics) {
+  constexpr double kSecondsBetweenLines = 5.0;
+  const bool is_first = first_step_ < 0;
+  if (is_first) first_step_ = metrics.step;
+  // The first step warms up; what follows tells the pace.
+  const int64_t timed = metrics.step - first_step_;
+  const double pace = timed > 0 ? since_start_.seconds() / static_cast<double>(timed) : metrics.step_s;
+  if (is_first) since_start_.restart();
+  const std::string line =
+      progress_line(metrics, total_steps_, pace * static_cast<double>(total_steps_ - metrics.step));
+  if (is_terminal_) {
+    std::fprintf(stderr, "\r\033[K%s", line.c_str());
+    std::fflush(stderr);
+    has_open_line_ = true;
+  } else if (is_first || metrics.step == total_steps_ || since_line_.seconds() >= kSecondsBetweenLines) {
+    std::fprintf(stderr, "%s\n", line.c_str());
+    since_line_.restart();
+  }
+}
+
+void Progress::finish() {
+  if (has_open_line_) std::fputc('\n', stderr);
+  has_open_line_ = false;
+}
+
+}  // namespace tessera::train

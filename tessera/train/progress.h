@@ -1,0 +1,31 @@
+// The one line that says how a run goes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/core/process_stats.h"
+#include "tessera/train/metrics.h"
+
+namespace tessera::train {
+
+// "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s"
+std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
+
+// On a terminal one line that is rewritten; otherwise a line every few seconds, and the last one always.
+class Progress {
+ public:
+  explicit Progress(int64_t total_steps);
+  void update(const StepMetrics& metrics);
+  // Leaves the line; call before other output and at the end.
+  void finish();
+
+ private:
+  int64_t total_steps_;
+  bool is_terminal_;
+  bool has_open_line_ = false;
+  Timer since_start_, since_line_;
+  int64_t first_step_ = -1;
+};
+
+}  // namespace tessera::train

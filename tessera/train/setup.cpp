@@ -1,0 +1,124 @@
+#include "tessera/train/setup.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "tessera/core/error.h"
+#include "tessera/io/model_files.h"
+#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
+#include "tessera/models/common/parallelize.h"
+#include "tessera/models/registry.h"
+#include "tessera/nn/read_rows.h"
+#include "tessera/peft/adapter_files.h"
+
+namespace tessera::train {
+namespace {
+
+at::ScalarType stored_type(config::ComputeType type) {
+  return type == config::ComputeType::Float64 ? at::kDouble : at::kFloat;
+}
+
+parallel::ShardOptions shard_options(const config::Recipe& recipe) {
+  parallel::ShardOptions options;
+  options.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
+  options.reduce_every_backward =
+      recipe.zero_stage == config::ZeroStage::Zero2 || recipe.zero_stage == config::ZeroStage::Zero3;
+  // The loss is divided by the label tokens of the whole step.
+  options.average_gradients = false;
+  options.broadcast_initial_values = false;
+  if (recipe.dtype == config::ComputeType::BFloat16) {
+    options.mixed_precision.param_dtype = at::kBFloat16;
+    options.mixed_precision.reduce_dtype = at::kFloat;
+  }
+  return options;
+}
+
+std::vector<std::string> shared_modules(const models::CausalLM& model) {
+  // Modules whose weight another name reads too cannot be trained apart from it.
+  std::vector<std::string> modules;
+  for (const auto& tied : model.tied_parameters()) {
+    for (const std::string& name : {tied.alias, tied.owner}) modules.push_back(name.substr(0, name.rfind('.')));
+  }
+  return modules;
+}
+
+}  // namespace
+
+parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
+  parallel::ParallelDims dims;
+  dims.dp_replicate = recipe.dp_replicate_size;
+  dims.dp_shard = recipe.dp_shard_size;
+  dims = dims.resolved(world_size);
+  if (recipe.zero_stage == config::ZeroStage::Ddp) {
+    dims.dp_replicate *= dims.dp_shard;
+    dims.dp_shard = 1;
+  }
+  return dims;
+}
+
+peft::LoraOptions lora_options(const config::Recipe& recipe) {
+  peft::LoraOptions options;
+  options.rank = recipe.lora_r;
+  options.alpha = recipe.lora_alpha;
+  options.dropout = recipe.lora_dropout;
+  options.use_rslora = recipe.peft_use_rslora;
+  options.all_linear = recipe.lora_target_linear;
+  options.target_regex = recipe.lora_target_regex;
+  options.target_modules = recipe.lora_target_modules;
+  options.modules_to_save = recipe.lora_modules_to_save;
+  return options;
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  TrainedModel trained;
+  trained.model = models::build_model(recipe.base_model, stored_type(recipe.dtype));
+  models::CausalLM& model = *trained.model;
+
+  std::optional<io::ModelFiles> files;
+  if (!recipe.random_init) {
+    files.emplace(io::ModelFiles::open(recipe.base_model));
+    models::check_tensors(model, *files);
+  }
+  std::optional<io::ModelFiles> adapter_files;
+  if (recipe.adapter == config::AdapterKind::Lora) {
+    AdapterSetup adapter;
+    if (!recipe.lora_model_dir.empty()) {
+      const peft::AdapterConfig config = peft::read_adapter_config(recipe.lora_model_dir);
+      adapter.options = config.options;
+      adapter.options.dropout = recipe.lora_dropout;
+      peft::AdapterConfig continued = config;
+      continued.options = adapter.options;
+      adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
+      adapter_files.emplace(peft::open_adapter(recipe.lora_model_dir));
+      peft::check_adapter(model, adapter.targets, *adapter_files);
+    } else {
+      adapter.options = lora_options(recipe);
+      adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
+    }
+    trained.adapter = std::move(adapter);
+  }
+
+  models::ParallelizeOptions options;
+  options.checkpoint_activations = recipe.gradient_checkpointing;
+  options.shard = shard_options(recipe);
+  trained.sharded = models::parallelize(model, mesh, options);
+
+  const models::InitialOptions initial{static_cast<uint64_t>(recipe.seed), model.config().initializer_range};
+  trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
+    const int64_t first_row = parameter.box.offset.empty() ? 0 : parameter.box.offset[0];
+    const int64_t num_rows = parameter.box.size.empty() ? 1 : parameter.box.size[0];
+    const at::Tensor tile = parameter.tile.detach();
+    if (adapter_files && adapter_files->find(peft::to_peft_name(parameter.name))) {
+      nn::read_rows(*adapter_files, peft::to_peft_name(parameter.name), first_row, num_rows, tile);
+    } else if (files && !peft::is_lora_parameter(parameter.name)) {
+      nn::read_rows(*files, models::stored_name(model, *files, parameter.name), first_row, num_rows, tile);
+    } else {
+      models::fill_initial(tile, parameter.name, first_row, initial);
+    }
+  });
+  return trained;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,40 @@
+// From a recipe to a sharded model with its values, ready to train.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/parallel/fully_shard.h"
+#include "tessera/peft/lora.h"
+
+namespace tessera::train {
+
+// The adapter of a run, if it has one.
+struct AdapterSetup {
+  peft::LoraOptions options;
+  peft::LoraTargets targets;
+};
+
+struct TrainedModel {
+  std::shared_ptr<models::CausalLM> model;
+  std::optional<AdapterSetup> adapter;
+  std::unique_ptr<parallel::ShardedModel> sharded;
+};
+
+// The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate.
+parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
+
+peft::LoraOptions lora_options(const config::Recipe& recipe);
+
+// Builds the model on the meta device, puts adapters on it, parallelises it, and only then allocates this
+// rank's tiles and fills them: by ranged reads of the model's files, by the adapter's files where the recipe
+// continues one, or by random initial values that do not depend on the layout. Collective. Throws
+// Error(Model) and Error(Config).
+TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
+
+}  // namespace tessera::train

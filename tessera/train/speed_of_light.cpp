@@ -1,0 +1,84 @@
+#include "tessera/train/speed_of_light.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "tessera/core/process_stats.h"
+#include "tessera/nn/linear.h"
+
+namespace tessera::train {
+namespace {
+
+void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k) {
+  for (GemmShape& gemm : gemms) {
+    if (gemm.m == m && gemm.n == n && gemm.k == k) {
+      ++gemm.count;
+      return;
+    }
+  }
+  gemms.push_back({m, n, k, 1});
+}
+
+void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_t out, bool trains) {
+  add(gemms, tokens, out, in);              // forward
+  add(gemms, tokens, in, out);              // gradient of the input
+  if (trains) add(gemms, out, in, tokens);  // gradient of the weight
+}
+
+}  // namespace
+
+std::vector<GemmShape> step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
+  std::vector<GemmShape> gemms;
+  bool has_head = false, trains_embedding = false;
+  for (const auto& entry : model.named_parameters()) {
+    if (entry.key() == "model.embed_tokens.weight") trains_embedding = entry.value().requires_grad();
+  }
+  for (const auto& entry : model.named_modules("", false)) {
+    const auto linear = std::dynamic_pointer_cast<nn::Linear>(entry.value());
+    if (linear == nullptr) continue;
+    const bool is_head = entry.key() == "lm_head";
+    has_head = has_head || is_head;
+    add_layer(gemms, is_head ? label_tokens : tokens, linear->in_features(), linear->out_features(),
+              linear->weight.requires_grad());
+    if (linear->adapter() == nullptr) continue;
+    for (const auto& factor : linear->adapter()->named_parameters()) {
+      add_layer(gemms, tokens, factor.value().size(1), factor.value().size(0), true);
+    }
+  }
+  if (!has_head) {
+    add_layer(gemms, label_tokens, model.config().hidden_size, model.config().vocab_size, trains_embedding);
+  }
+  return gemms;
+}
+
+double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  constexpr int kRounds = 3;
+  double total = 0.0;
+  for (const GemmShape& gemm : gemms) {
+    if (gemm.m == 0 || gemm.n == 0 || gemm.k == 0) continue;
+    const at::Tensor a = at::ones({gemm.m, gemm.k}, type), b = at::ones({gemm.n, gemm.k}, type);
+    at::Tensor c = at::empty({gemm.m, gemm.n}, type);
+    at::mm_out(c, a, b.t());
+    double best = 1e30;
+    for (int round = 0; round < kRounds; ++round) {
+      const Timer timer;
+      at::mm_out(c, a, b.t());
+      best = std::min(best, timer.seconds());
+    }
+    total += best * static_cast<double>(gemm.count);
+  }
+  return total;
+}
+
+double gemm_flops(const std::vector<GemmShape>& gemms) {
+  double flops = 0.0;
+  for (const GemmShape& gemm : gemms) {
+    flops += 2.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n) * static_cast<double>(gemm.k) *
+             static_cast<double>(gemm.count);
+  }
+  return flops;
+}
+
+}  // namespace tessera::train

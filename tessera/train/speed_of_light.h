@@ -1,0 +1,30 @@
+// How fast a step could be if it were its matrix products alone.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/models/common/causal_lm.h"
+
+namespace tessera::train {
+
+// `count` products [m, k] x [k, n].
+struct GemmShape {
+  int64_t m = 0, n = 0, k = 0, count = 0;
+  bool operator==(const GemmShape&) const = default;
+};
+
+// The products of one forward and backward over `tokens` tokens, `label_tokens` of which reach the output
+// projection: for each layer the forward, the gradient of its input, and the gradient of each weight that
+// trains; adapters included. Equal shapes are counted together. Attention's own products are left out.
+std::vector<GemmShape> step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens);
+
+// Seconds that these products take here, now, in `type`, with the threads that a step uses.
+double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type);
+
+// Floating-point operations of the products.
+double gemm_flops(const std::vector<GemmShape>& gemms);
+
+}  // namespace tessera::train

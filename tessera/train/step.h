@@ -1,0 +1,47 @@
+// One optimizer step over the micro-batches of all ranks.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/data/batch.h"
+#include "tessera/nn/sequence.h"
+#include "tessera/optim/optimizer.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/train/setup.h"
+
+namespace tessera::train {
+
+nn::TokenBatch to_tensors(const data::MicroBatch& batch);
+
+struct StepInput {
+  const std::vector<data::MicroBatch>* micro_batches = nullptr;  // this rank's
+  int64_t label_tokens = 1;  // of the whole step, over all ranks and micro-batches
+  int64_t step = 0;          // 0-based number of the update
+  double lr = 0.0;
+  double max_grad_norm = 0.0;
+  uint64_t seed = 0;
+};
+
+struct StepResult {
+  double loss = 0.0;       // mean over the label tokens of the step
+  double grad_norm = 0.0;  // before clipping
+};
+
+// Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one
+// update. The result does not depend on how the micro-batches are spread. Throws Error(Numerics) before the
+// update when the loss or the gradient is not finite, naming rank and tensor; on every rank alike.
+// Collective.
+StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
+                    const StepInput& input);
+
+// Mean loss over the label tokens of the micro-batches of all ranks, without gradient. Collective: every
+// rank brings the same number of micro-batches.
+double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                const std::vector<data::MicroBatch>& micro_batches, int64_t label_tokens);
+
+// The tiles that train, with the recipe's decay: none on norms and biases unless `decay_all`.
+std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,
+                                                  bool decay_all);
+
+}  // namespace tessera::train

@@ -1,0 +1,269 @@
+#include "tessera/train/trainer.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "tessera/config/load_recipe.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/loader.h"
+#include "tessera/data/prepare.h"
+#include "tessera/data/select_chat_template.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/io/file.h"
+#include "tessera/models/registry.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/train/metrics.h"
+#include "tessera/train/progress.h"
+#include "tessera/train/save.h"
+#include "tessera/train/setup.h"
+#include "tessera/train/speed_of_light.h"
+#include "tessera/train/step.h"
+
+namespace tessera::train {
+namespace {
+
+optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps) {
+  optim::Schedule schedule;
+  schedule.peak = recipe.learning_rate;
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps = recipe.warmup_steps > 0
+                              ? recipe.warmup_steps
+                              : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
+  switch (recipe.lr_scheduler) {
+    case config::SchedulerKind::Cosine:
+      schedule.kind = optim::ScheduleKind::Cosine;
+      schedule.min_ratio = recipe.cosine_min_lr_ratio;
+      break;
+    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
+    case config::SchedulerKind::Constant:
+      schedule.kind = optim::ScheduleKind::Constant;
+      schedule.warmup_steps = 0;
+      break;
+    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
+  }
+  return schedule;
+}
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
+                                                 const parallel::ShardedModel& sharded) {
+  auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
+  return optim::make_adamw(std::move(tiles), {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon});
+}
+
+int64_t total_steps_of(const config::Recipe& recipe, const data::Loader& loader) {
+  if (recipe.max_steps > 0) return recipe.max_steps;
+  const double steps = recipe.num_epochs * static_cast<double>(loader.steps_per_epoch());
+  return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
+}
+
+int64_t peak_rss_of_all(comm::Communicator& world) {
+  const at::Tensor peak = at::full({1}, peak_rss_bytes(), at::kLong);
+  world.all_reduce(peak, false, {.op = comm::ReduceOp::Max});
+  return peak.item<int64_t>();
+}
+
+// The recipe's run, in the order in which things happen.
+class Run {
+ public:
+  Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
+      : recipe_(recipe), mesh_(world, parallel_dims(recipe, world->size())) {}
+
+  TrainSummary run() {
+    prepare_output();
+    prepare_data();
+    prepare_model();
+    loop();
+    save();
+    return summary_;
+  }
+
+ private:
+  bool is_first_rank() const { return mesh_.world()->rank() == 0; }
+
+  void prepare_output() {
+    summary_.output_dir = recipe_.output_dir;
+    if (!is_first_rank()) return;
+    io::make_directories(recipe_.output_dir);
+    metrics_ = std::make_unique<MetricsWriter>(recipe_.output_dir);
+    io::write_file_atomic(io::join_path(recipe_.output_dir, "recipe.yaml"), config::dump_recipe(recipe_));
+  }
+
+  void prepare_data() {
+    const std::string& folder = recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
+    tokenizer_.emplace(data::Tokenizer::from_folder(folder));
+    for (const auto& [role, token] : recipe_.special_tokens) tokenizer_->set_special_token(role, token);
+    const auto chat_template = data::recipe_chat_template(recipe_, *tokenizer_);
+    data::PrepareOptions options;
+    options.vocab_size = models::read_model_config(recipe_.base_model)->vocab_size;
+    // The ranks of a machine share its cores.
+    options.num_threads = std::max<int64_t>(1, at::get_num_threads());
+    data::PreparedData prepared = data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
+
+    const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
+    loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
+    if (prepared.eval.size() > 0) {
+      eval_loader_.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
+    }
+    total_steps_ = total_steps_of(recipe_, *loader_);
+    data::DatasetStats all;
+    for (const auto& stats : prepared.train_stats) all += stats;
+    log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
+              std::to_string(all.label_tokens) + " of them trained; " + std::to_string(loader_->steps_per_epoch()) +
+              " steps an epoch");
+    const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
+    if (dropped > 0) {
+      log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
+                ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
+                std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
+                "); `tessera data show` tells more");
+    }
+  }
+
+  void prepare_model() {
+    const Timer timer;
+    trained_ = set_up_model(recipe_, mesh_);
+    trained_.model->train();
+    optimizer_ = make_optimizer(recipe_, *trained_.sharded);
+    schedule_ = make_schedule(recipe_, total_steps_);
+    int64_t total = 0, trainable = 0;
+    for (const auto& parameter : trained_.sharded->parameters()) {
+      total += parameter.layout.numel();
+      if (parameter.requires_grad) trainable += parameter.layout.numel();
+    }
+    const auto& dims = mesh_.dims();
+    log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
+              std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " + std::to_string(dims.dp_replicate) +
+              " x dp_shard " + std::to_string(dims.dp_shard) + "; loaded in " + format_duration(timer.seconds()));
+    measure_light();
+  }
+
+  // GEMM seconds for one token, at the size of a typical micro-batch.
+  void measure_light() {
+    const int64_t room = recipe_.sequence_len * recipe_.micro_batch_size;
+    const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
+    const auto type = recipe_.dtype == config::ComputeType::BFloat16  ? at::kBFloat16
+                      : recipe_.dtype == config::ComputeType::Float64 ? at::kDouble
+                                                                      : at::kFloat;
+    mesh_.world()->barrier();
+    const double with_labels = measure_gemms(step_gemms(*trained_.model, tokens, tokens), type);
+    const double without_labels = measure_gemms(step_gemms(*trained_.model, tokens, 0), type);
+    gemm_s_per_token_ = without_labels / static_cast<double>(tokens);
+    gemm_s_per_label_ = std::max(0.0, with_labels - without_labels) / static_cast<double>(tokens);
+  }
+
+  void loop() {
+    Progress progress(total_steps_);
+    const Timer timer;
+    for (int64_t step = 0; step < total_steps_; ++step) {
+      const Timer step_timer;
+      const data::Step data_step = loader_->next_step();
+      StepInput input;
+      input.micro_batches = &data_step.micro_batches;
+      input.label_tokens = data_step.label_tokens;
+      input.step = step;
+      input.lr = schedule_.at(step);
+      input.max_grad_norm = recipe_.max_grad_norm;
+      input.seed = static_cast<uint64_t>(recipe_.seed);
+      const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+      report(data_step, step, input.lr, result, step_timer.seconds(), progress);
+      maybe_evaluate(step, data_step, progress);
+    }
+    progress.finish();
+    summary_.steps = total_steps_;
+    summary_.seconds = timer.seconds();
+  }
+
+  void report(const data::Step& data_step, int64_t step, double lr, const StepResult& result, double seconds,
+              Progress& progress) {
+    StepMetrics metrics;
+    metrics.step = step + 1;
+    metrics.epoch = static_cast<double>(data_step.epoch) +
+                    (data_step.ends_epoch ? 1.0
+                                          : static_cast<double>(data_step.next.sample) /
+                                                static_cast<double>(loader_->num_samples()));
+    metrics.loss = result.loss;
+    metrics.lr = lr;
+    metrics.grad_norm = result.grad_norm;
+    metrics.tokens = data_step.tokens;
+    metrics.label_tokens = data_step.label_tokens;
+    metrics.step_s = seconds;
+    metrics.tokens_per_s = static_cast<double>(data_step.tokens) / seconds;
+    // Ranks work side by side, so the time of their share counts.
+    const auto ranks = static_cast<double>(mesh_.size(parallel::kAxisDp));
+    metrics.sol = (gemm_s_per_token_ * static_cast<double>(data_step.tokens) +
+                   gemm_s_per_label_ * static_cast<double>(data_step.label_tokens)) /
+                  ranks / seconds;
+    metrics.peak_rss = peak_rss_of_all(*mesh_.world());
+    if (step == 0) summary_.first_loss = result.loss;
+    summary_.last_loss = result.loss;
+    summary_.tokens += data_step.tokens;
+    if (!is_first_rank()) return;
+    if (metrics.step % std::max<int64_t>(1, recipe_.logging_steps) == 0 || metrics.step == total_steps_) {
+      metrics_->write(metrics);
+      progress.update(metrics);
+    }
+  }
+
+  void maybe_evaluate(int64_t step, const data::Step& data_step, Progress& progress) {
+    if (!eval_loader_) return;
+    int64_t every = recipe_.eval_steps;
+    if (every == 0 && recipe_.evals_per_epoch > 0.0) {
+      every = std::max<int64_t>(
+          1, static_cast<int64_t>(static_cast<double>(loader_->steps_per_epoch()) / recipe_.evals_per_epoch));
+    }
+    const bool is_last = step + 1 == total_steps_;
+    const bool is_due = every > 0 ? (step + 1) % every == 0 : data_step.ends_epoch;
+    if (!is_due && !is_last) return;
+    std::vector<data::MicroBatch> batches;
+    int64_t label_tokens = 0;
+    eval_loader_->seek({});
+    for (int64_t i = 0; i < eval_loader_->steps_per_epoch(); ++i) {
+      data::Step eval_step = eval_loader_->next_step();
+      label_tokens += eval_step.label_tokens;
+      for (auto& batch : eval_step.micro_batches) batches.push_back(std::move(batch));
+    }
+    const double loss = evaluate(trained_, mesh_, batches, label_tokens);
+    if (!is_first_rank()) return;
+    metrics_->write_eval(step + 1, loss);
+    progress.finish();
+    char text[64];
+    std::snprintf(text, sizeof text, "eval loss %.4f after step %ld", loss, static_cast<long>(step + 1));
+    log::info(text);
+  }
+
+  void save() {
+    if (!recipe_.save_final) return;
+    save_result(trained_, recipe_, *tokenizer_, *mesh_.world(), recipe_.output_dir);
+    log::info(std::string(trained_.adapter ? "adapter" : "model") + " saved to " + recipe_.output_dir);
+  }
+
+  const config::Recipe& recipe_;
+  parallel::DeviceMesh mesh_;
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<data::Loader> loader_, eval_loader_;
+  TrainedModel trained_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::Schedule schedule_;
+  int64_t total_steps_ = 0;
+  double gemm_s_per_token_ = 0.0, gemm_s_per_label_ = 0.0;
+  TrainSummary summary_;
+};
+
+}  // namespace
+
+TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
+  world->set_default_timeout(std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
+  return Run(recipe, world).run();
+}
+
+}  // namespace tessera::train
