@@ -269,10 +269,13 @@ void place_tensors(std::vector<TensorInfo>& tensors, int64_t data_begin, int64_t
 }  // namespace
 
 bool checked_tensor_bytes(DType dtype, const std::vector<int64_t>& shape, int64_t* num_bytes) {
-  int64_t total = 1;
+  int64_t total = 1;  // without dims of zero: no order of multiplying, nor a stride, may overflow
+  bool is_empty = false;
   for (const int64_t dim : shape) {
-    if (dim < 0 || __builtin_mul_overflow(total, dim, &total)) return false;
+    if (dim < 0 || __builtin_mul_overflow(total, std::max<int64_t>(dim, 1), &total)) return false;
+    is_empty = is_empty || dim == 0;
   }
+  if (is_empty) total = 0;
   return !__builtin_mul_overflow(total, dtype_size(dtype), num_bytes);
 }
 

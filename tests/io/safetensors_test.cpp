@@ -289,6 +289,7 @@ TEST_F(SafetensorsTest, SizesThatOverflowOrDoNotMatch) {
   expect_header_refused(entry("U8", "9223372036854775807,2", "0,0"), "", {"tensor 'a'", "overflows"});
   expect_header_refused(entry("U8", "4294967296,4294967296", "0,0"), "", {"overflows"});
   expect_header_refused(entry("U8", "4294967296,4294967296,0", "0,0"), "", {"overflows"});
+  expect_header_refused(entry("U8", "0,4294967296,4294967296", "0,0"), "", {"overflows"});
   expect_header_refused(entry("F64", "2305843009213693952", "0,0"), "", {"overflows"});
   expect_header_refused(entry("F32", "2", "0,4"), "wxyz",
                         {"tensor 'a'", "got 4 bytes", "need 8 for F32 [2]"});

@@ -1,0 +1,225 @@
+#include "tessera/io/ggml_quants.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <string_view>
+
+#include "tessera/core/error.h"
+
+namespace tessera::io {
+namespace {
+
+struct Format {
+  GgmlType type;
+  int64_t elements, bytes;  // of one block
+};
+
+constexpr std::array<Format, 11> kFormats = {{
+    {GgmlType::F32, 1, 4},
+    {GgmlType::F16, 1, 2},
+    {GgmlType::Q4_0, 32, 18},
+    {GgmlType::Q4_1, 32, 20},
+    {GgmlType::Q5_0, 32, 22},
+    {GgmlType::Q5_1, 32, 24},
+    {GgmlType::Q8_0, 32, 34},
+    {GgmlType::Q4_K, 256, 144},
+    {GgmlType::Q5_K, 256, 176},
+    {GgmlType::Q6_K, 256, 210},
+    {GgmlType::BF16, 1, 2},
+}};
+
+// By type id; empty where the id was never given out or was taken back.
+constexpr std::array<std::string_view, 40> kNames = {
+    "F32",    "F16",   "Q4_0",  "Q4_1",   "",      "",      "Q5_0",    "Q5_1",   "Q8_0",    "Q8_1",
+    "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",   "Q6_K",  "Q8_K",  "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
+    "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",    "I16",   "I32",     "I64",    "F64",     "IQ1_M",
+    "BF16",   "",      "",      "",       "TQ1_0", "TQ2_0", "",        "",       "",        "MXFP4"};
+
+const Format& format_of(GgmlType type) {
+  for (const Format& format : kFormats) {
+    if (format.type == type) return format;
+  }
+  throw_internal(__FILE__, __LINE__, "known type",
+                 "ggml type " + std::to_string(static_cast<uint32_t>(type)));
+}
+
+// Without branches, so that loops over halves become vector code. Works with denormals flushed, too.
+inline float half_to_float(uint16_t half) {
+  const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fff) << 13;
+  const uint32_t exponent = magnitude & 0x0f800000;
+  const uint32_t normal = magnitude + (exponent == 0x0f800000 ? (255u - 31u) << 23 : (127u - 15u) << 23);
+  // A denormal half is its fraction times 2^-24: place it below 2^-14 and take 2^-14 away.
+  const float denormal = std::bit_cast<float>(magnitude + (113u << 23)) - std::bit_cast<float>(113u << 23);
+  const uint32_t bits = exponent == 0 ? std::bit_cast<uint32_t>(denormal) : normal;
+  return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000) << 16);
+}
+
+inline float load_half(const uint8_t* from) {
+  uint16_t half;
+  std::memcpy(&half, from, sizeof half);
+  return half_to_float(half);
+}
+
+void expand_f16(const uint8_t* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] = load_half(from + 2 * i);
+}
+
+void expand_bf16(const uint8_t* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + 2 * i, sizeof bits);
+    to[i] = std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  }
+}
+
+// Formats of 32 elements: half d, [half m], [32 fifth bits], 16 bytes that hold element i in the low and
+// element i + 16 in the high four bits. The value is d * (q - kZero) + m.
+template <int kZero, bool kHasMinimum, bool kHasFifthBit>
+void expand_legacy(const uint8_t* from, int64_t num_blocks, float* to) {
+  constexpr int64_t kBits = kHasMinimum ? 4 : 2, kNibbles = kBits + (kHasFifthBit ? 4 : 0);
+  for (int64_t block = 0; block < num_blocks; ++block, from += kNibbles + 16, to += 32) {
+    const float scale = load_half(from);
+    const float minimum = kHasMinimum ? load_half(from + 2) : 0.0f;
+    uint32_t fifth = 0;
+    if constexpr (kHasFifthBit) std::memcpy(&fifth, from + kBits, sizeof fifth);
+    for (int i = 0; i < 16; ++i) {
+      const int byte = from[kNibbles + i];
+      int low = byte & 15, high = byte >> 4;
+      if constexpr (kHasFifthBit) {
+        low |= static_cast<int>((fifth >> i) & 1) << 4;
+        high |= static_cast<int>((fifth >> (i + 16)) & 1) << 4;
+      }
+      to[i] = scale * static_cast<float>(low - kZero);
+      to[i + 16] = scale * static_cast<float>(high - kZero);
+      if constexpr (kHasMinimum) {
+        to[i] += minimum;
+        to[i + 16] += minimum;
+      }
+    }
+  }
+}
+
+// half d, 32 signed bytes.
+void expand_q8_0(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 34, to += 32) {
+    const float scale = load_half(from);
+    for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(static_cast<int8_t>(from[2 + i]));
+  }
+}
+
+// The 8 scales and 8 minimums of a K block, 6 bits each, packed in 12 bytes: the first four of both stand in
+// the low six bits of bytes 0-7; the last four have their low bits in bytes 8-11, their high bits on top of
+// bytes 0-7.
+inline void unpack_scales(const uint8_t* packed, int* scales, int* minimums) {
+  for (int i = 0; i < 4; ++i) {
+    scales[i] = packed[i] & 63;
+    minimums[i] = packed[i + 4] & 63;
+    scales[i + 4] = (packed[i + 8] & 15) | (packed[i] >> 6) << 4;
+    minimums[i + 4] = packed[i + 8] >> 4 | (packed[i + 4] >> 6) << 4;
+  }
+}
+
+// half d, half dmin, 12 bytes of scales, [32 bytes of fifth bits], 128 bytes of four bits. Of each 64
+// elements the first 32 are low and the last 32 high halves of 32 bytes.
+template <bool kHasFifthBit>
+void expand_q45_k(const uint8_t* from, int64_t num_blocks, float* to) {
+  constexpr int64_t kFifth = 16, kNibbles = kHasFifthBit ? 48 : 16;
+  for (int64_t block = 0; block < num_blocks; ++block, from += kNibbles + 128, to += 256) {
+    const float scale = load_half(from), minimum = load_half(from + 2);
+    int scales[8], minimums[8];
+    unpack_scales(from + 4, scales, minimums);
+    for (int group = 0; group < 8; ++group) {
+      const float d = scale * static_cast<float>(scales[group]);
+      const float m = minimum * static_cast<float>(minimums[group]);
+      const uint8_t* nibbles = from + kNibbles + group / 2 * 32;
+      const int shift = group % 2 * 4;
+      float* out = to + group * 32;
+      for (int i = 0; i < 32; ++i) {
+        int q = nibbles[i] >> shift & 15;
+        if constexpr (kHasFifthBit) q |= (from[kFifth + i] >> group & 1) << 4;
+        out[i] = d * static_cast<float>(q) - m;
+      }
+    }
+  }
+}
+
+// 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, half d. Each half of the block
+// (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16 elements.
+void expand_q6_k(const uint8_t* from, int64_t num_blocks, float* to) {
+  for (int64_t block = 0; block < num_blocks; ++block, from += 210, to += 256) {
+    const float scale = load_half(from + 208);
+    for (int run = 0; run < 8; ++run) {
+      const int half = run / 4, quarter = run % 4;
+      const uint8_t* low = from + half * 64 + quarter % 2 * 32;
+      const uint8_t* high = from + 128 + half * 32;
+      const int low_shift = quarter / 2 * 4, high_shift = quarter * 2;
+      const uint8_t* scales = from + 192 + run * 2;
+      float* out = to + run * 32;
+      const float first = scale * static_cast<float>(static_cast<int8_t>(scales[0]));
+      const float second = scale * static_cast<float>(static_cast<int8_t>(scales[1]));
+      for (int i = 0; i < 32; ++i) {
+        const int q = ((low[i] >> low_shift & 15) | (high[i] >> high_shift & 3) << 4) - 32;
+        out[i] = (i < 16 ? first : second) * static_cast<float>(q);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<GgmlType> parse_ggml_type(uint32_t id) {
+  for (const Format& format : kFormats) {
+    if (static_cast<uint32_t>(format.type) == id) return format.type;
+  }
+  return std::nullopt;
+}
+
+std::string ggml_type_name(uint32_t id) {
+  if (id < kNames.size() && !kNames[id].empty()) return std::string(kNames[id]);
+  return "type " + std::to_string(id);
+}
+
+int64_t ggml_block_elements(GgmlType type) { return format_of(type).elements; }
+int64_t ggml_block_bytes(GgmlType type) { return format_of(type).bytes; }
+
+void dequantize_ggml(GgmlType type, const void* blocks, int64_t num_blocks, float* destination) {
+  const auto* from = static_cast<const uint8_t*>(blocks);
+  switch (type) {
+    case GgmlType::F32:
+      std::memcpy(destination, blocks, static_cast<size_t>(num_blocks) * 4);
+      return;
+    case GgmlType::F16:
+      expand_f16(from, num_blocks, destination);
+      return;
+    case GgmlType::BF16:
+      expand_bf16(from, num_blocks, destination);
+      return;
+    case GgmlType::Q4_0:
+      expand_legacy<8, false, false>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q4_1:
+      expand_legacy<0, true, false>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q5_0:
+      expand_legacy<16, false, true>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q5_1:
+      expand_legacy<0, true, true>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q8_0:
+      expand_q8_0(from, num_blocks, destination);
+      return;
+    case GgmlType::Q4_K:
+      expand_q45_k<false>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q5_K:
+      expand_q45_k<true>(from, num_blocks, destination);
+      return;
+    case GgmlType::Q6_K:
+      expand_q6_k(from, num_blocks, destination);
+      return;
+  }
+}
+
+}  // namespace tessera::io

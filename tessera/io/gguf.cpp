@@ -1,0 +1,205 @@
+#include "tessera/io/gguf.h"
+
+#include <algorithm>
+
+#include "tessera/core/strings.h"
+#include "tessera/io/gguf_header.h"
+
+namespace tessera::io {
+namespace {
+
+constexpr int64_t kReadBuffer = 1 << 20;  // bytes
+
+std::string_view kind_of(const GgufValue& value) {
+  static constexpr std::string_view kKinds[] = {
+      "an unsigned integer",          "a signed integer",   "a float", "a bool", "a string",
+      "an array of numbers or bools", "an array of strings"};
+  return kKinds[value.index()];
+}
+
+Error type_error(const GgufFile& file, std::string_view key, std::string_view got, std::string_view need) {
+  Error error(ErrorKind::Model, "GGUF-VALUE", "the value is not of the expected kind");
+  error.in(file.path() + ": key '" + std::string(key) + "'").got(got).need(need);
+  return error;
+}
+
+// Numbers of an array as T; nothing when the elements are of another kind or do not fit.
+template <typename T, typename Convert>
+bool decode_array(const GgufArray& array, Convert convert, std::vector<T>* out) {
+  const auto type = static_cast<GgufType>(array.element_type);
+  const int64_t size = gguf_type_size(type);
+  out->reserve(static_cast<size_t>(array.num_elements));
+  for (int64_t i = 0; i < array.num_elements; ++i) {
+    T value{};
+    if (!convert(decode_gguf_scalar(type, array.bytes.data() + i * size), &value)) return false;
+    out->push_back(value);
+  }
+  return true;
+}
+
+bool to_int(const GgufValue& value, int64_t* out) {
+  if (const auto* number = std::get_if<uint64_t>(&value)) {
+    *out = static_cast<int64_t>(*number);
+    return *number <= static_cast<uint64_t>(INT64_MAX);
+  }
+  const auto* number = std::get_if<int64_t>(&value);
+  if (number != nullptr) *out = *number;
+  return number != nullptr;
+}
+
+bool to_double(const GgufValue& value, double* out) {
+  const auto* number = std::get_if<double>(&value);
+  if (number != nullptr) *out = *number;
+  return number != nullptr;
+}
+
+}  // namespace
+
+int64_t GgufTensor::numel() const {
+  int64_t count = 1;
+  for (const int64_t dim : shape) count *= dim;
+  return count;
+}
+
+int64_t GgufTensor::num_rows() const {
+  int64_t count = 1;
+  for (size_t i = 0; i + 1 < shape.size(); ++i) count *= shape[i];
+  return count;
+}
+
+GgufFile GgufFile::open(const std::string& path) {
+  GgufFile result;
+  result.file_ = File::open(path);
+  GgufHeader header = read_gguf_header(result.file_);
+  result.version_ = header.version;
+  result.metadata_ = std::move(header.metadata);
+  result.tensors_ = std::move(header.tensors);
+  for (size_t i = 0; i < result.tensors_.size(); ++i) result.index_.emplace(result.tensors_[i].name, i);
+  return result;
+}
+
+const GgufTensor* GgufFile::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+const GgufValue& GgufFile::value(std::string_view key) const {
+  const auto found = metadata_.find(key);
+  if (found != metadata_.end()) return found->second;
+  throw Error(ErrorKind::Model, "GGUF-MISSING-KEY",
+              "the file lacks the metadata key '" + std::string(key) + "'")
+      .in(path());
+}
+
+const std::string& GgufFile::get_string(std::string_view key) const {
+  const GgufValue& held = value(key);
+  if (const auto* text = std::get_if<std::string>(&held)) return *text;
+  throw type_error(*this, key, kind_of(held), "a string");
+}
+
+uint64_t GgufFile::get_uint(std::string_view key) const {
+  const GgufValue& held = value(key);
+  if (const auto* number = std::get_if<uint64_t>(&held)) return *number;
+  const auto* number = std::get_if<int64_t>(&held);
+  if (number == nullptr) throw type_error(*this, key, kind_of(held), "an integer");
+  if (*number < 0) throw type_error(*this, key, std::to_string(*number), "an integer from 0 on");
+  return static_cast<uint64_t>(*number);
+}
+
+int64_t GgufFile::get_int(std::string_view key) const {
+  const GgufValue& held = value(key);
+  int64_t number = 0;
+  if (!to_int(held, &number)) throw type_error(*this, key, kind_of(held), "an integer of 63 bits");
+  return number;
+}
+
+double GgufFile::get_float(std::string_view key) const {
+  const GgufValue& held = value(key);
+  double number = 0;
+  if (!to_double(held, &number)) throw type_error(*this, key, kind_of(held), "a float");
+  return number;
+}
+
+bool GgufFile::get_bool(std::string_view key) const {
+  const GgufValue& held = value(key);
+  if (const auto* flag = std::get_if<bool>(&held)) return *flag;
+  throw type_error(*this, key, kind_of(held), "a bool");
+}
+
+const std::vector<std::string>& GgufFile::get_strings(std::string_view key) const {
+  const GgufValue& held = value(key);
+  if (const auto* strings = std::get_if<std::vector<std::string>>(&held)) return *strings;
+  throw type_error(*this, key, kind_of(held), "an array of strings");
+}
+
+std::vector<int64_t> GgufFile::get_ints(std::string_view key) const {
+  const GgufValue& held = value(key);
+  std::vector<int64_t> numbers;
+  const auto* array = std::get_if<GgufArray>(&held);
+  if (array == nullptr || !decode_array(*array, to_int, &numbers)) {
+    throw type_error(*this, key, kind_of(held), "an array of integers of 63 bits");
+  }
+  return numbers;
+}
+
+std::vector<double> GgufFile::get_floats(std::string_view key) const {
+  const GgufValue& held = value(key);
+  std::vector<double> numbers;
+  const auto* array = std::get_if<GgufArray>(&held);
+  if (array == nullptr || !decode_array(*array, to_double, &numbers)) {
+    throw type_error(*this, key, kind_of(held), "an array of floats");
+  }
+  return numbers;
+}
+
+std::vector<bool> GgufFile::get_bools(std::string_view key) const {
+  const GgufValue& held = value(key);
+  const auto* array = std::get_if<GgufArray>(&held);
+  if (array == nullptr || static_cast<GgufType>(array->element_type) != GgufType::Bool) {
+    throw type_error(*this, key, kind_of(held), "an array of bools");
+  }
+  std::vector<bool> flags;
+  for (const char flag : array->bytes) flags.push_back(flag != 0);
+  return flags;
+}
+
+std::string GgufFile::get_string(std::string_view key, std::string_view fallback) const {
+  return contains(key) ? get_string(key) : std::string(fallback);
+}
+uint64_t GgufFile::get_uint(std::string_view key, uint64_t fallback) const {
+  return contains(key) ? get_uint(key) : fallback;
+}
+double GgufFile::get_float(std::string_view key, double fallback) const {
+  return contains(key) ? get_float(key) : fallback;
+}
+bool GgufFile::get_bool(std::string_view key, bool fallback) const {
+  return contains(key) ? get_bool(key) : fallback;
+}
+
+void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
+                        float* destination) const {
+  TESSERA_ASSERT(first_row >= 0 && num_rows >= 0 && first_row <= tensor.num_rows() &&
+                     num_rows <= tensor.num_rows() - first_row,
+                 "read of rows outside tensor '" + tensor.name + "' of " + path());
+  const int64_t block_elements = ggml_block_elements(tensor.type),
+                block_bytes = ggml_block_bytes(tensor.type);
+  const int64_t row_blocks = tensor.row_elements() / block_elements;
+  int64_t offset = tensor.begin + first_row * row_blocks * block_bytes;
+  int64_t num_blocks = num_rows * row_blocks;
+  if (tensor.type == GgmlType::F32) {
+    file_.read_at(offset, destination, num_blocks * block_bytes);
+    return;
+  }
+  const int64_t max_blocks = kReadBuffer / block_bytes;
+  std::vector<char> buffer(static_cast<size_t>(std::min(num_blocks, max_blocks) * block_bytes));
+  while (num_blocks > 0) {
+    const int64_t count = std::min(num_blocks, max_blocks);
+    file_.read_at(offset, buffer.data(), count * block_bytes);
+    dequantize_ggml(tensor.type, buffer.data(), count, destination);
+    offset += count * block_bytes;
+    destination += count * block_elements;
+    num_blocks -= count;
+  }
+}
+
+}  // namespace tessera::io

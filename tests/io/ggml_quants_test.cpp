@@ -1,0 +1,108 @@
+#include "tessera/io/ggml_quants.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/io/file.h"
+#include "tessera/io/gguf.h"
+
+namespace tessera::io {
+namespace {
+
+const std::string kReference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/gguf/";
+
+std::vector<float> expected_values(const std::string& type) {
+  const std::string bytes = read_file(kReference + type + ".f32", 1 << 20);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+class ReferenceTest : public ::testing::TestWithParam<std::pair<const char*, GgmlType>> {};
+
+// Random blocks expanded by the gguf package: every bit must agree.
+TEST_P(ReferenceTest, EqualsTheReferenceBitForBit) {
+  const auto& [name, type] = GetParam();
+  const std::vector<float> expected = expected_values(name);
+  const GgufFile file = GgufFile::open(kReference + name + ".gguf");
+  ASSERT_EQ(file.tensors().size(), 2u);
+  size_t base = 0;
+  for (const GgufTensor& tensor : file.tensors()) {
+    EXPECT_EQ(tensor.type, type);
+    std::vector<float> values(static_cast<size_t>(tensor.numel()));
+    file.read_f32(tensor, 0, tensor.num_rows(), values.data());
+    ASSERT_LE(base + values.size(), expected.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::bit_cast<uint32_t>(values[i]), std::bit_cast<uint32_t>(expected[base + i]))
+          << tensor.name << " element " << i << ": " << values[i] << " against " << expected[base + i];
+    }
+    // Every range of rows gives the same numbers, and touches nothing else.
+    const int64_t row = tensor.row_elements();
+    for (int64_t first = 0; first < tensor.num_rows(); ++first) {
+      for (int64_t count = 0; first + count <= tensor.num_rows(); ++count) {
+        std::vector<float> part(static_cast<size_t>(count * row) + 1, -7.5f);
+        file.read_f32(tensor, first, count, part.data());
+        EXPECT_EQ(std::memcmp(part.data(), values.data() + first * row, static_cast<size_t>(count * row) * 4),
+                  0);
+        EXPECT_EQ(part.back(), -7.5f);
+      }
+    }
+    base += values.size();
+  }
+  EXPECT_EQ(base, expected.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Types, ReferenceTest,
+    ::testing::Values(std::pair{"f32", GgmlType::F32}, std::pair{"f16", GgmlType::F16},
+                      std::pair{"bf16", GgmlType::BF16}, std::pair{"q4_0", GgmlType::Q4_0},
+                      std::pair{"q4_1", GgmlType::Q4_1}, std::pair{"q5_0", GgmlType::Q5_0},
+                      std::pair{"q5_1", GgmlType::Q5_1}, std::pair{"q8_0", GgmlType::Q8_0},
+                      std::pair{"q4_k", GgmlType::Q4_K}, std::pair{"q5_k", GgmlType::Q5_K},
+                      std::pair{"q6_k", GgmlType::Q6_K}),
+    [](const auto& info) { return std::string(info.param.first); });
+
+TEST(GgmlQuantsTest, EveryHalfHasItsValue) {
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<float> values(halves.size());
+  dequantize_ggml(GgmlType::F16, halves.data(), 65536, values.data());
+  for (int bits = 0; bits < 65536; ++bits) {
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const float sign = bits >> 15 ? -1.0f : 1.0f;
+    const float value = values[static_cast<size_t>(bits)];
+    EXPECT_EQ(std::signbit(value), bits >> 15 == 1) << bits;
+    if (exponent == 31) {
+      EXPECT_EQ(std::isnan(value), fraction != 0) << bits;
+      EXPECT_EQ(std::isinf(value), fraction == 0) << bits;
+    } else if (exponent == 0) {
+      EXPECT_EQ(value, sign * std::ldexp(static_cast<float>(fraction), -24)) << bits;
+    } else {
+      EXPECT_EQ(value, sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25)) << bits;
+    }
+  }
+}
+
+TEST(GgmlQuantsTest, NamesAndSizes) {
+  EXPECT_EQ(ggml_type_name(12), "Q4_K");
+  EXPECT_EQ(ggml_type_name(30), "BF16");
+  EXPECT_EQ(ggml_type_name(16), "IQ2_XXS");
+  EXPECT_EQ(ggml_type_name(39), "MXFP4");
+  EXPECT_EQ(ggml_type_name(4), "type 4");
+  EXPECT_EQ(ggml_type_name(UINT32_MAX), "type 4294967295");
+  EXPECT_FALSE(parse_ggml_type(4));
+  EXPECT_FALSE(parse_ggml_type(10));
+  EXPECT_FALSE(parse_ggml_type(UINT32_MAX));
+  EXPECT_EQ(parse_ggml_type(14), GgmlType::Q6_K);
+  EXPECT_EQ(ggml_block_elements(GgmlType::Q6_K), 256);
+  EXPECT_EQ(ggml_block_bytes(GgmlType::Q6_K), 210);
+  EXPECT_EQ(ggml_block_bytes(GgmlType::Q4_1), 20);
+}
+
+}  // namespace
+}  // namespace tessera::io
