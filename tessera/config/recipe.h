@@ -10,6 +10,12 @@
 
 namespace tessera::config {
 
+// Where a key stands in a recipe; line 0 when it came from the command line.
+struct KeyPlace {
+  std::string file;
+  int64_t line = 0, column = 0;
+};
+
 // One entry of `datasets:` or `test_datasets:`.
 struct DatasetConfig {
   std::string path;                  // a .json or .jsonl or .txt file, or a folder of them; relative to the recipe's folder
@@ -115,6 +121,14 @@ struct Recipe {
   int64_t dp_shard_size = -1;       // -1 = the ranks that remain
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
+
+  // DeepSpeed's train_batch_size, 0 = not given: validate_parallelism() holds it against
+  // micro_batch_size x gradient_accumulation_steps x ranks.
+  int64_t train_batch_size = 0;
+
+  // Where each given native key stands ("learning_rate", "datasets.0.path"); keys left at their
+  // defaults are absent. Later checks name these places in their errors.
+  std::map<std::string, KeyPlace> key_places;
 
   std::string source_file;          // the recipe's path, for errors
   // The folder that relative dataset paths start from.
