@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <strings.h>
 #include <type_traits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
+#include <strings.h>
 
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
@@ -40,7 +40,8 @@ std::string format_range(double low, double high) {
 }
 
 Error key_error(std::string_view name, const std::string& what, const Source& source) {
-  return config_error(name, "key '" + source.path + "': " + what, source.node.place).got(describe(source.node));
+  return config_error(name, "key '" + source.path + "': " + what, source.node.place)
+      .got(describe(source.node));
 }
 
 Error type_error(const Source& source, std::string_view need) {
@@ -56,14 +57,17 @@ void check_range(double value, const Source& source) {
 const Choice& find_choice(const std::string& text, const Source& source) {
   std::vector<std::string> names;
   for (const Choice& choice : source.choices) {
-    if (choice.name.size() == text.size() && ::strncasecmp(choice.name.data(), text.data(), text.size()) == 0) {
+    if (choice.name.size() == text.size() &&
+        ::strncasecmp(choice.name.data(), text.data(), text.size()) == 0) {
       if (choice.value == kNotBuilt) {
-        throw config_error("UNSUPPORTED", "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
+        throw config_error("UNSUPPORTED",
+                           "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
                            source.node.place);
       }
       if (!choice.note.empty()) {
-        log::warn((source.node.place.file ? *source.node.place.file + ':' + std::to_string(source.node.place.line) + ": "
-                                          : std::string()) +
+        log::warn((source.node.place.file
+                       ? *source.node.place.file + ':' + std::to_string(source.node.place.line) + ": "
+                       : std::string()) +
                   "key '" + source.path + "': '" + text + "': " + std::string(choice.note));
       }
       return choice;
@@ -94,10 +98,12 @@ void read(const Source& source, int64_t& out) {
   const ParsedInteger parsed = parse_integer(source.node.text);
   switch (parsed.status) {
     case IntegerStatus::NotANumber:
-    case IntegerStatus::NotWhole: throw type_error(source, "a whole number");
+    case IntegerStatus::NotWhole:
+      throw type_error(source, "a whole number");
     case IntegerStatus::Overflow:
       throw key_error("RANGE", "out of range", source).need(format_range(source.low, source.high));
-    case IntegerStatus::Ok: break;
+    case IntegerStatus::Ok:
+      break;
   }
   check_range(static_cast<double>(parsed.value), source);
   out = parsed.value;
@@ -149,7 +155,8 @@ void read(const Source& source, std::map<std::string, Value>& out) {
       for (const Choice& choice : source.choices) names.emplace_back(choice.name);
       const auto known = std::find(names.begin(), names.end(), entry.key);
       if (known == names.end()) {
-        Error error = config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place).need(join(names, ", "));
+        Error error = config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place)
+                          .need(join(names, ", "));
         const std::string near = nearest_name(entry.key, names);
         if (!near.empty()) error.hint("did you mean '" + near + "'?");
         throw error;
@@ -168,7 +175,8 @@ template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
               std::map<std::string, KeyPlace>& places);
 
-void read_datasets(const Source& source, std::vector<DatasetConfig>& out, std::map<std::string, KeyPlace>& places) {
+void read_datasets(const Source& source, std::vector<DatasetConfig>& out,
+                   std::map<std::string, KeyPlace>& places) {
   if (!source.node.is_sequence()) throw type_error(source, "a list of maps with 'path' and 'type'");
   out.clear();
   for (size_t i = 0; i < source.node.items.size(); ++i) {
@@ -189,7 +197,8 @@ template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
               std::map<std::string, KeyPlace>& places) {
   for (const Entry& entry : map.entries) {
-    const auto key = std::find_if(keys.begin(), keys.end(), [&](const Key<T>& k) { return k.name == entry.key; });
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const Key<T>& k) { return k.name == entry.key; });
     TESSERA_ASSERT(key != keys.end(), "a key that is not native reached binding: " + entry.key);
     if (entry.value.is_null()) continue;
     const std::string path = entry.origin.empty() ? prefix + entry.key : entry.origin;
@@ -212,20 +221,20 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
 
 std::string quote(const std::string& text) { return nlohmann::json(text).dump(); }
 std::string write(bool value) { return value ? "true" : "false"; }
-std::string write(const std::optional<bool>& value) { return value ? write(*value) : "null"; }
+std::string write(const std::optional<bool>& value) { return write(*value); }
 std::string write(int64_t value) { return std::to_string(value); }
 std::string write(double value) { return format_number(value); }
 std::string write(const std::string& value) { return quote(value); }
 std::string write(const std::vector<std::string>& value) { return nlohmann::json(value).dump(); }
-std::string write(const std::optional<std::vector<std::string>>& value) { return value ? write(*value) : "null"; }
+std::string write(const std::optional<std::vector<std::string>>& value) { return write(*value); }
 template <class Value>
 std::string write(const std::map<std::string, Value>& value) {
   return nlohmann::json(value).dump();
 }
 
 template <class T>
-void write_map(const T& object, std::span<const Key<T>> keys, const std::string& first, const std::string& indent,
-               std::string& out) {
+void write_map(const T& object, std::span<const Key<T>> keys, const std::string& first,
+               const std::string& indent, std::string& out) {
   const T defaults;
   bool is_first = true;
   for (const Key<T>& key : keys) {
@@ -250,11 +259,13 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
             }
             if (value.empty()) is_skipped = true;
           } else {
-            // An empty text, list or map says the same as an absent key.
+            // An empty text, list or map says the same as an absent key, and so does an unset optional.
             if constexpr (requires { (object.*field).empty(); }) {
               is_skipped = (object.*field).empty() && (defaults.*field).empty();
+            } else if constexpr (requires { (object.*field).has_value(); }) {
+              is_skipped = !(object.*field).has_value();
             }
-            value = write(object.*field);
+            if (!is_skipped) value = write(object.*field);
           }
         },
         key.field);
@@ -270,7 +281,9 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
 
 }  // namespace
 
-void bind_recipe(const Node& map, Recipe& recipe) { bind_map(map, recipe_keys(), "", recipe, recipe.key_places); }
+void bind_recipe(const Node& map, Recipe& recipe) {
+  bind_map(map, recipe_keys(), "", recipe, recipe.key_places);
+}
 
 std::string write_yaml(const Recipe& recipe) {
   std::string out;

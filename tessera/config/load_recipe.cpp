@@ -12,7 +12,8 @@
 
 namespace tessera::config {
 
-Recipe parse_recipe(std::string_view text, std::string_view file_name, const std::vector<std::string>& overrides) {
+Recipe parse_recipe(std::string_view text, std::string_view file_name,
+                    const std::vector<std::string>& overrides) {
   Recipe recipe;
   recipe.source_file = file_name;
   recipe.source_folder = std::filesystem::path(recipe.source_file).parent_path().string();
@@ -20,7 +21,9 @@ Recipe parse_recipe(std::string_view text, std::string_view file_name, const std
   file.file = std::make_shared<const std::string>(file_name);
   Node root = parse_yaml(text, file);
   if (!root.is_map() && !root.is_null()) {
-    throw config_error("TYPE", "a recipe is a map of keys", root.place).got(describe(root)).need("key: value lines");
+    throw config_error("TYPE", "a recipe is a map of keys", root.place)
+        .got(describe(root))
+        .need("key: value lines");
   }
   root.place.file = file.file;
   apply_overrides(overrides, root);

@@ -18,7 +18,8 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
 
 // The same for a text that is already read. `file_name` names it in errors; its folder is the recipe's.
 // Paths are neither resolved nor opened, but for a DeepSpeed file that the text names.
-Recipe parse_recipe(std::string_view text, std::string_view file_name, const std::vector<std::string>& overrides = {});
+Recipe parse_recipe(std::string_view text, std::string_view file_name,
+                    const std::vector<std::string>& overrides = {});
 
 // The resolved recipe as YAML with native keys only. parse_recipe() of it gives the same recipe.
 std::string dump_recipe(const Recipe& recipe);

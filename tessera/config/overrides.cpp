@@ -34,7 +34,8 @@ std::optional<size_t> parse_index(const std::string& part) {
 }
 
 // The child of `node` that `part` names, made when it is absent.
-Node& descend(Node& node, const std::string& part, const std::string& argument, const Place& place) {
+Node& descend(Node& node, const std::string& part, bool is_last, const std::string& argument,
+              const Place& place) {
   const auto index = parse_index(part);
   if (node.is_null()) {
     node.kind = index == size_t{0} ? Node::Kind::Sequence : Node::Kind::Map;
@@ -51,10 +52,11 @@ Node& descend(Node& node, const std::string& part, const std::string& argument, 
     return node.items[*index];
   }
   if (node.is_scalar()) {
-    throw override_error(argument, "'" + part + "' would stand inside a plain value", place).got(describe(node));
+    throw override_error(argument, "'" + part + "' would stand inside a plain value", place)
+        .got(describe(node));
   }
   if (Entry* entry = node.find(part)) {
-    entry->key_place = place;
+    if (is_last) entry->key_place = place;
     return entry->value;
   }
   node.entries.push_back({part, place, Node(), ""});
@@ -75,11 +77,13 @@ void apply_overrides(const std::vector<std::string>& overrides, Node& root) {
       throw override_error(argument, "not an override", place).need("key=value");
     }
     const std::vector<std::string> parts = split_path(std::string_view(argument).substr(0, equals));
-    if (parts.size() > static_cast<size_t>(kMaxDepth)) throw override_error(argument, "too many levels", place);
+    if (parts.size() > static_cast<size_t>(kMaxDepth))
+      throw override_error(argument, "too many levels", place);
     Node* node = &root;
-    for (const std::string& part : parts) {
-      if (part.empty()) throw override_error(argument, "an empty name in the key", place).need("key=value");
-      node = &descend(*node, part, argument, place);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      if (parts[i].empty())
+        throw override_error(argument, "an empty name in the key", place).need("key=value");
+      node = &descend(*node, parts[i], i + 1 == parts.size(), argument, place);
     }
     *node = parse_yaml(std::string_view(argument).substr(equals + 1), place);
     node->place = place;

@@ -56,8 +56,8 @@ void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
 }
 
 void resolve_template(Recipe& recipe, std::string& text) {
-  const bool is_inline = text.empty() || text.find('\n') != std::string::npos || text.find("{{") != std::string::npos ||
-                         text.find("{%") != std::string::npos;
+  const bool is_inline = text.empty() || text.find('\n') != std::string::npos ||
+                         text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
   if (!is_inline) text = resolve(text, recipe.source_folder);
 }
 
@@ -68,7 +68,8 @@ bool is_builder_name(const std::string& path) {
 // path: json, data_files: [a/x.jsonl, b/y.jsonl]  ->  path: <common folder>, data_files below it.
 void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   if (dataset.path != "json" && dataset.path != "text") {
-    throw path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key + "path", dataset.path)
+    throw path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key + "path",
+                     dataset.path)
         .hint("convert the file to JSON Lines");
   }
   if (dataset.ds_type.empty()) dataset.ds_type = dataset.path;
@@ -104,7 +105,8 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
     resolve_builder(recipe, dataset, key);
     return;
   }
-  throw path_error(recipe, "NOT-FOUND", is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
+  throw path_error(recipe, "NOT-FOUND",
+                   is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
                    key + "path", dataset.path)
       .need("a local file or folder")
       .hint("data is not downloaded: fetch it and give its path");

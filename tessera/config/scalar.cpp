@@ -30,7 +30,8 @@ std::optional<std::string> normalise_decimal(std::string_view text) {
     if (is_digit(c)) {
       out += c;
       ++num_digits;
-    } else if (c == '_' && i > start && i + 1 < text.size() && is_digit(text[i - 1]) && is_digit(text[i + 1])) {
+    } else if (c == '_' && i > start && i + 1 < text.size() && is_digit(text[i - 1]) &&
+               is_digit(text[i + 1])) {
       continue;
     } else if (c == '.' && !has_point) {
       has_point = true;
@@ -78,9 +79,24 @@ std::optional<double> parse_special(std::string_view text) {
 
 std::optional<bool> parse_bool(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, bool>, 18> kNames = {{
-      {"true", true},   {"True", true},   {"TRUE", true},   {"yes", true},  {"Yes", true}, {"YES", true},
-      {"on", true},     {"On", true},     {"ON", true},     {"false", false}, {"False", false}, {"FALSE", false},
-      {"no", false},    {"No", false},    {"NO", false},    {"off", false}, {"Off", false}, {"OFF", false},
+      {"true", true},
+      {"True", true},
+      {"TRUE", true},
+      {"yes", true},
+      {"Yes", true},
+      {"YES", true},
+      {"on", true},
+      {"On", true},
+      {"ON", true},
+      {"false", false},
+      {"False", false},
+      {"FALSE", false},
+      {"no", false},
+      {"No", false},
+      {"NO", false},
+      {"off", false},
+      {"Off", false},
+      {"OFF", false},
   }};
   for (const auto& [name, value] : kNames) {
     if (text == name) return value;
@@ -98,7 +114,8 @@ std::optional<double> parse_number(std::string_view text) {
     // Too large or too small: 1e999 is infinite, 1e-999 is zero.
     const bool is_tiny = decimal->find("e-") != std::string::npos;
     if (is_tiny) return 0.0;
-    return (*decimal)[0] == '-' ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    return (*decimal)[0] == '-' ? -std::numeric_limits<double>::infinity()
+                                : std::numeric_limits<double>::infinity();
   }
   if (result.ec != std::errc()) return std::nullopt;
   return value;

@@ -6,7 +6,7 @@ namespace {
 template <auto Member>
 struct EnumAccess;
 
-template <class T, class E, E T::* Member>
+template <class T, class E, E T::*Member>
 struct EnumAccess<Member> {
   static int get(const T& object) { return static_cast<int>(object.*Member); }
   static void set(T& object, int value) { object.*Member = static_cast<E>(value); }
@@ -16,11 +16,11 @@ struct EnumAccess<Member> {
 template <auto Member>
 constexpr auto enum_field = EnumAccess<Member>::field;
 
-constexpr double kTiny = std::numeric_limits<double>::min();   // "above zero"
+constexpr double kTiny = std::numeric_limits<double>::min();  // "above zero"
 constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
-constexpr double kMaxSeed = 9007199254740992.0;                // 2^53: exact in every YAML reader
+constexpr double kMaxSeed = 9007199254740992.0;  // 2^53: exact in every YAML reader
 constexpr double kMaxSteps = 1e12;
-constexpr double kMaxSequence = 16777216.0;                    // 2^24 tokens
+constexpr double kMaxSequence = 16777216.0;  // 2^24 tokens
 constexpr double kMaxRanks = 1e6;
 
 constexpr int as_int(auto value) { return static_cast<int>(value); }
@@ -75,10 +75,14 @@ constexpr Choice kAdapters[] = {
     {"oft", kNotBuilt, "not built yet"},
 };
 constexpr Choice kDtypes[] = {
-    {"float32", as_int(ComputeType::Float32)},   {"fp32", as_int(ComputeType::Float32)},
-    {"float64", as_int(ComputeType::Float64)},   {"fp64", as_int(ComputeType::Float64)},
-    {"bfloat16", as_int(ComputeType::BFloat16)}, {"bf16", as_int(ComputeType::BFloat16)},
-    {"auto", as_int(ComputeType::Auto)},         {"float16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
+    {"float32", as_int(ComputeType::Float32)},
+    {"fp32", as_int(ComputeType::Float32)},
+    {"float64", as_int(ComputeType::Float64)},
+    {"fp64", as_int(ComputeType::Float64)},
+    {"bfloat16", as_int(ComputeType::BFloat16)},
+    {"bf16", as_int(ComputeType::BFloat16)},
+    {"auto", as_int(ComputeType::Auto)},
+    {"float16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
     {"fp16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
     {"fp8", kNotBuilt, "not built yet"},
 };

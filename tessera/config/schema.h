@@ -19,7 +19,7 @@ namespace tessera::config {
 // One accepted spelling of a key that has a fixed set of values. Compared without case.
 struct Choice {
   std::string_view name;
-  int value = 0;                // kNotBuilt: known, refused
+  int value = 0;               // kNotBuilt: known, refused
   std::string_view note = "";  // why it is refused; with another value, a warning
 };
 constexpr int kNotBuilt = -1;

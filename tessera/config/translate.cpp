@@ -56,10 +56,14 @@ std::string canonical(const Node& node) {
 // Whether a value switches nothing on.
 bool is_off(const Node& node, std::string_view off_values) {
   switch (node.kind) {
-    case Node::Kind::Null: return true;
-    case Node::Kind::Sequence: return node.items.empty();
-    case Node::Kind::Map: return node.entries.empty();
-    case Node::Kind::Scalar: break;
+    case Node::Kind::Null:
+      return true;
+    case Node::Kind::Sequence:
+      return node.items.empty();
+    case Node::Kind::Map:
+      return node.entries.empty();
+    case Node::Kind::Scalar:
+      break;
   }
   const std::string text = canonical(node);
   if (text.empty() || text == "false" || text == "none") return true;
@@ -166,7 +170,8 @@ class Translator {
       }
       const ForeignKey* key = find_foreign(section, name);
       if (key == nullptr || key->rule == Rule::Hint) throw unknown_key(section, entry, path, key);
-      const bool is_auto = section.auto_is_unset && entry.value.is_scalar() && lower(entry.value.text) == "auto";
+      const bool is_auto =
+          section.auto_is_unset && entry.value.is_scalar() && lower(entry.value.text) == "auto";
       if (entry.value.is_null() || is_auto) continue;
       apply(*key, {entry, path, out});
     }
@@ -175,13 +180,18 @@ class Translator {
   void apply(const ForeignKey& key, const Origin& origin) {
     const Node& value = origin.entry.value;
     switch (key.rule) {
-      case Rule::Rename: set_native(key.target, value, origin); break;
-      case Rule::Map: map_value(key, origin); break;
+      case Rule::Rename:
+        set_native(key.target, value, origin);
+        break;
+      case Rule::Map:
+        map_value(key, origin);
+        break;
       case Rule::Ignore:
         if (!is_off(value, key.values)) note_ignored(origin);
         break;
       case Rule::Quiet:
-      case Rule::Hint: break;
+      case Rule::Hint:
+        break;
       case Rule::Refuse:
         if (!is_off(value, key.values)) {
           throw config_error("UNSUPPORTED", "key '" + origin.path + "': " + std::string(key.target),
@@ -193,7 +203,9 @@ class Translator {
         if (!value.is_map()) throw type_error(origin, "a map");
         translate_map(value, section(key.target), origin.path + '.', origin.out);
         break;
-      case Rule::Special: apply_special(key, origin); break;
+      case Rule::Special:
+        apply_special(key, origin);
+        break;
     }
   }
 
@@ -203,7 +215,8 @@ class Translator {
     if (value.is_sequence()) {
       words = value.items;
     } else if (value.is_scalar() && value.text.find_first_of(" ,") != std::string::npos) {
-      for (const std::string& word : split_words(value.text, " ,")) words.push_back(make_scalar(word, value.place));
+      for (const std::string& word : split_words(value.text, " ,"))
+        words.push_back(make_scalar(word, value.place));
     } else {
       words.push_back(value);
     }
@@ -212,7 +225,8 @@ class Translator {
       const auto ours = look_up(key.values, canonical(word));
       if (!ours) {
         std::vector<std::string> names;
-        for (const std::string& pair : split_words(key.values, " ")) names.push_back(pair.substr(0, pair.find('=')));
+        for (const std::string& pair : split_words(key.values, " "))
+          names.push_back(pair.substr(0, pair.find('=')));
         throw config_error("UNSUPPORTED", "key '" + origin.path + "': this value is not built", word.place)
             .got(describe(word))
             .need(join(names, ", "));
@@ -246,7 +260,8 @@ class Translator {
         Node fresh;
         fresh.kind = Node::Kind::Map;
         fresh.place = value.place;
-        origin.out.entries.push_back({std::string(key.target.substr(0, dot)), origin.entry.key_place, fresh, ""});
+        origin.out.entries.push_back(
+            {std::string(key.target.substr(0, dot)), origin.entry.key_place, fresh, ""});
         map = &origin.out.entries.back();
       }
       const std::string property(key.target.substr(dot + 1));
@@ -277,7 +292,8 @@ class Translator {
     file.file = std::make_shared<const std::string>(path);
     const Node document = parse_yaml(read_config_file(path), file);
     if (!document.is_map()) {
-      throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place).got(describe(document));
+      throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place)
+          .got(describe(document));
     }
     translate_map(document, section("deepspeed"), "deepspeed.", origin.out);
   }
@@ -289,6 +305,12 @@ class Translator {
         log::warn("key '" + origin.path + "' is blank: its default holds");
       }
       return;
+    }
+    if (key == "type" && value.is_map()) {
+      throw config_error("UNSUPPORTED", "key '" + origin.path + "': own prompt formats are not built yet",
+                         origin.entry.key_place)
+          .got(describe(value))
+          .need("the name of a type");
     }
     Node translated = key == "datasets" || key == "test_datasets" ? translate_datasets(value, origin) : value;
     Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
@@ -366,8 +388,8 @@ class Translator {
   static Error conflict(const Entry& other, const Origin& origin, const Node& value) {
     const Place& here = origin.entry.key_place;
     return config_error("CONFLICT",
-                        "keys '" + other.name_in_file() + "' (" + describe_place(other.key_place, here) + ") and '" +
-                            origin.path + "' (" + describe_place(here, here) + ") disagree",
+                        "keys '" + other.name_in_file() + "' (" + describe_place(other.key_place, here) +
+                            ") and '" + origin.path + "' (" + describe_place(here, here) + ") disagree",
                         here)
         .got(describe(other.value) + " and " + describe(value))
         .hint("keep one of them");
@@ -393,7 +415,8 @@ class Translator {
 
   void warn_ignored(const Place& file) const {
     if (ignored_.empty()) return;
-    log::warn((file.file ? *file.file + ": " : std::string()) + "accepted without effect: " + join(ignored_, ", "));
+    log::warn((file.file ? *file.file + ": " : std::string()) +
+              "accepted without effect: " + join(ignored_, ", "));
   }
 
   const std::string& folder_;
@@ -414,7 +437,8 @@ std::vector<std::string> all_key_paths() {
   }
   for (const Key<Recipe>& key : recipe_keys()) {
     if (!std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.field)) continue;
-    for (const Choice& choice : key.choices) paths.push_back(std::string(key.name) + '.' + std::string(choice.name));
+    for (const Choice& choice : key.choices)
+      paths.push_back(std::string(key.name) + '.' + std::string(choice.name));
   }
   return paths;
 }

@@ -1,19 +1,18 @@
 #include "tessera/config/yaml_reader.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <sstream>
+#include <sys/stat.h>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -77,12 +76,14 @@ class TreeBuilder : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_tabs(mark);
+    refuse_open_quote(mark);
     Node node = make_scalar(value, place(mark));
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.is_quoted = true;
     } else if (tag != "?" && tag != "tag:yaml.org,2002:int" && tag != "tag:yaml.org,2002:float" &&
                tag != "tag:yaml.org,2002:bool") {
-      throw config_error("SYNTAX", "YAML tag '" + tag + "' is not supported", place(mark)).hint("remove the tag");
+      throw config_error("SYNTAX", "YAML tag '" + tag + "' is not supported", place(mark))
+          .hint("remove the tag");
     }
     finish(std::move(node), anchor);
   }
@@ -108,8 +109,8 @@ class TreeBuilder : public YAML::EventHandler {
     std::string key;
     Place key_place;
     bool is_merge_key = false;
-    std::vector<Node> merged;                         // values of <<
-    std::unordered_map<std::string, int64_t> lines;   // key -> line, to find duplicates
+    std::vector<Node> merged;                        // values of <<
+    std::unordered_map<std::string, int64_t> lines;  // key -> line, to find duplicates
   };
 
   Place place(const YAML::Mark& mark) const {
@@ -138,7 +139,8 @@ class TreeBuilder : public YAML::EventHandler {
   void add_to_count(size_t count, const YAML::Mark& mark) {
     num_nodes_ += count;
     if (num_nodes_ > kMaxNodes) {
-      throw config_error("TOO-LARGE", "too many values", place(mark)).need("at most " + std::to_string(kMaxNodes));
+      throw config_error("TOO-LARGE", "too many values", place(mark))
+          .need("at most " + std::to_string(kMaxNodes));
     }
   }
 
@@ -155,6 +157,23 @@ class TreeBuilder : public YAML::EventHandler {
     throw config_error("TAB", "a tab in the indentation", at).hint("indent with spaces");
   }
 
+  // The parser takes a quoted text that no quote ends, if a line end stands before the end of the file.
+  void refuse_open_quote(const YAML::Mark& mark) const {
+    if (mark.line < 0 || mark.column < 0 || static_cast<size_t>(mark.line) >= line_starts_.size()) return;
+    size_t i = line_starts_[static_cast<size_t>(mark.line)] + static_cast<size_t>(mark.column);
+    if (i >= text_.size() || (text_[i] != '\'' && text_[i] != '"')) return;
+    const char quote = text_[i];
+    for (++i; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\') {
+        ++i;
+      } else if (text_[i] == quote) {
+        if (quote == '"' || i + 1 >= text_.size() || text_[i + 1] != quote) return;
+        ++i;
+      }
+    }
+    throw config_error("SYNTAX", "the quote that opens here is never closed", place(mark));
+  }
+
   void start(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
              YAML::EmitterStyle::value style) {
     refuse_tabs(mark);
@@ -164,7 +183,8 @@ class TreeBuilder : public YAML::EventHandler {
       throw config_error("SYNTAX", "a map or list stands where a key is expected", place(mark));
     }
     if (tag != "?" && tag != "!" && tag != "tag:yaml.org,2002:map" && tag != "tag:yaml.org,2002:seq") {
-      throw config_error("SYNTAX", "YAML tag '" + tag + "' is not supported", place(mark)).hint("remove the tag");
+      throw config_error("SYNTAX", "YAML tag '" + tag + "' is not supported", place(mark))
+          .hint("remove the tag");
     }
     Frame frame;
     frame.node.kind = kind;
@@ -235,7 +255,8 @@ class TreeBuilder : public YAML::EventHandler {
     const auto [it, is_new] = frame.lines.emplace(node.text, at.line);
     if (is_new) return;
     Error error = config_error("DUPLICATE-KEY", "key '" + node.text + "' is given twice", at);
-    if (!at.is_override) error.got("line " + std::to_string(it->second) + " and line " + std::to_string(at.line));
+    if (!at.is_override)
+      error.got("line " + std::to_string(it->second) + " and line " + std::to_string(at.line));
     throw error.need("one of them");
   }
 
@@ -337,14 +358,16 @@ void check_text(std::string_view text, const Place& file) {
     const auto c = static_cast<unsigned char>(text[i]);
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f) {
       std::tie(at.line, at.column) = line_and_column(text, i);
-      throw config_error("ENCODING", "a control byte at offset " + std::to_string(i) + ": this is not a text file", at)
+      throw config_error("ENCODING",
+                         "a control byte at offset " + std::to_string(i) + ": this is not a text file", at)
           .need("UTF-8 text");
     }
   }
   const int64_t bad = find_invalid_utf8(text);
   if (bad >= 0) {
     std::tie(at.line, at.column) = line_and_column(text, static_cast<size_t>(bad));
-    throw config_error("ENCODING", "invalid UTF-8 at byte offset " + std::to_string(bad), at).need("UTF-8 text");
+    throw config_error("ENCODING", "invalid UTF-8 at byte offset " + std::to_string(bad), at)
+        .need("UTF-8 text");
   }
 }
 
