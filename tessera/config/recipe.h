@@ -10,27 +10,34 @@
 
 namespace tessera::config {
 
+// Where a key stands in a recipe; line 0 when it came from the command line.
+struct KeyPlace {
+  std::string file;
+  int64_t line = 0, column = 0;
+};
+
 // One entry of `datasets:` or `test_datasets:`.
 struct DatasetConfig {
-  std::string path;                  // a .json or .jsonl or .txt file, or a folder of them; relative to the recipe's folder
-  std::string type;                  // alpaca, chat_template, sharegpt, completion; "" = pre-tokenised
-  std::string ds_type;               // json or text; "" = from the file's name
-  std::vector<std::string> data_files;  // files below `path`; empty = all
-  std::string split;                 // "", "train", "train[:10%]", "train[100:200]"
-  std::string field = "text";        // column of `completion`
-  std::string field_messages = "messages";
+  std::string path;     // a .json or .jsonl or .txt file, or a folder of them; resolved by load_recipe()
+  std::string type;     // alpaca, chat_template, sharegpt, completion; "" = pre-tokenised
+  std::string ds_type;  // json or text; "" = from the file's name
+  std::vector<std::string> data_files;      // files below `path`; empty = all
+  std::string split;                        // "", "train", "train[:10%]", "train[100:200]"
+  std::string field = "text";               // column of `completion`
+  std::string field_messages = "messages";  // load_recipe() sets "conversations" for sharegpt
   std::string field_system = "system";
   std::string field_instruction = "instruction";
   std::string field_input = "input";
   std::string field_output = "output";
-  std::string chat_template;         // overrides the recipe's
+  std::string chat_template;  // overrides the recipe's
   std::string chat_template_jinja;
-  std::map<std::string, std::string> message_property_mappings;   // {role: from, content: value}
-  std::map<std::string, std::vector<std::string>> roles;          // {assistant: [gpt, ...]}
-  std::optional<std::vector<std::string>> roles_to_train;         // default [assistant]
-  std::string message_field_training;   // name of the per-message boolean that overrides roles_to_train
-  std::string train_on_eos = "turn";    // all, turn, last, none
-  std::string train_on_eot;             // "" = as train_on_eos
+  std::map<std::string, std::string>
+      message_property_mappings;                          // {role: from, content: value}, set so for sharegpt
+  std::map<std::string, std::vector<std::string>> roles;  // {assistant: [gpt, ...]}
+  std::optional<std::vector<std::string>> roles_to_train;  // default [assistant]
+  std::string message_field_training;  // name of the per-message boolean that overrides roles_to_train
+  std::string train_on_eos = "turn";   // all, turn, last, none
+  std::string train_on_eot;            // "" = as train_on_eos
   bool drop_system_message = false;
   int64_t shards = 1, shards_idx = 0;
 
@@ -49,17 +56,18 @@ enum class ExcessLength { Drop, Truncate, Raise };
 
 struct Recipe {
   // Model
-  std::string base_model;           // a Hugging Face folder; relative to the current folder, then to the recipe's
-  std::string tokenizer_config;     // "" = base_model
-  std::string chat_template;        // tokenizer_default, chatml, llama3, mistral, alpaca, jinja; "" = tokenizer_default
-  std::string chat_template_jinja;  // inline template or a file
+  std::string base_model;        // a Hugging Face folder; resolved by load_recipe()
+  std::string tokenizer_config;  // "" = base_model
+  std::string
+      chat_template;  // tokenizer_default, chatml, llama3, mistral, alpaca, jinja; "" = tokenizer_default
+  std::string chat_template_jinja;                    // inline template or a file
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
-  bool random_init = false;         // ours: start from random weights of config.json (pre-training, tests)
+  bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
   // Data
   std::vector<DatasetConfig> datasets;
   std::vector<DatasetConfig> test_datasets;
-  double val_set_size = 0.0;        // below 1: share of the rows; else rows
+  double val_set_size = 0.0;  // below 1: share of the rows; else rows
   int64_t sequence_len = 512;
   ExcessLength excess_length_strategy = ExcessLength::Drop;
   int64_t min_sample_len = 2;
@@ -75,8 +83,8 @@ struct Recipe {
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
-  int64_t max_steps = 0;            // 0 = by epochs
-  double learning_rate = 0.0;       // required
+  int64_t max_steps = 0;       // 0 = by epochs
+  double learning_rate = 0.0;  // required
   OptimizerKind optimizer = OptimizerKind::AdamW;
   SchedulerKind lr_scheduler = SchedulerKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
@@ -84,39 +92,47 @@ struct Recipe {
   int64_t warmup_steps = 0;
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
-  double max_grad_norm = 1.0;       // 0 = no clipping
+  double max_grad_norm = 1.0;        // 0 = no clipping
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16
   bool gradient_checkpointing = false;
   int64_t seed = 42;
-  double neftune_noise_alpha = 0.0;
+  double neftune_noise_alpha = 0.0;  // not built: load_recipe() refuses other values
 
   // Output
   std::string output_dir = "./model-out";
   int64_t logging_steps = 1;
   int64_t eval_steps = 0;
   double evals_per_epoch = 0.0;
-  bool save_final = true;           // ours
+  bool save_final = true;  // ours
 
   // Adapter
   AdapterKind adapter = AdapterKind::None;
-  std::string lora_model_dir;       // start from this adapter
+  std::string lora_model_dir;  // start from this adapter
   int64_t lora_r = 8;
   double lora_alpha = 16.0;
   double lora_dropout = 0.0;
-  std::vector<std::string> lora_target_modules;   // names
-  std::string lora_target_regex;                  // lora_target_modules given as one string
+  std::vector<std::string> lora_target_modules;  // names
+  std::string lora_target_regex;                 // lora_target_modules given as one string
   bool lora_target_linear = false;
   std::vector<std::string> lora_modules_to_save;
   bool peft_use_rslora = false;
 
   // Parallelism
   int64_t dp_replicate_size = 1;
-  int64_t dp_shard_size = -1;       // -1 = the ranks that remain
+  int64_t dp_shard_size = -1;  // -1 = the ranks that remain
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
 
-  std::string source_file;          // the recipe's path, for errors
+  // DeepSpeed's train_batch_size, 0 = not given: validate_parallelism() holds it against
+  // micro_batch_size x gradient_accumulation_steps x ranks.
+  int64_t train_batch_size = 0;
+
+  // Where each given native key stands ("learning_rate", "datasets.0.path"); keys left at their
+  // defaults are absent. Later checks name these places in their errors.
+  std::map<std::string, KeyPlace> key_places;
+
+  std::string source_file;  // the recipe's path, for errors
   // The folder that relative dataset paths start from.
   std::string source_folder;
 };

@@ -1,0 +1,294 @@
+#include "tessera/config/bind.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+#include <strings.h>
+
+#include "tessera/config/scalar.h"
+#include "tessera/config/schema.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+
+namespace tessera::config {
+namespace {
+
+// A value on its way into a field: the node, the key path for messages, and the key's table line.
+struct Source {
+  const Node& node;
+  const std::string& path;
+  double low, high;
+  std::span<const Choice> choices;
+};
+
+std::string format_number(double value) {
+  char text[40];
+  const auto result = std::to_chars(text, text + sizeof text, value);
+  return std::string(text, result.ptr);
+}
+
+std::string format_range(double low, double high) {
+  constexpr double kTiny = std::numeric_limits<double>::min();
+  const std::string from = low == kTiny ? "above 0" : "at least " + format_number(low);
+  if (high >= kUnbounded) return "a number " + from;
+  const bool is_open = high < 1.0 && high > 0.9999;
+  return "a number " + from + (is_open ? " and below 1" : " and at most " + format_number(high));
+}
+
+Error key_error(std::string_view name, const std::string& what, const Source& source) {
+  return config_error(name, "key '" + source.path + "': " + what, source.node.place)
+      .got(describe(source.node));
+}
+
+Error type_error(const Source& source, std::string_view need) {
+  return key_error("TYPE", "wrong type", source).need(need);
+}
+
+void check_range(double value, const Source& source) {
+  if (value < source.low || value > source.high) {
+    throw key_error("RANGE", "out of range", source).need(format_range(source.low, source.high));
+  }
+}
+
+const Choice& find_choice(const std::string& text, const Source& source) {
+  std::vector<std::string> names;
+  for (const Choice& choice : source.choices) {
+    if (choice.name.size() == text.size() &&
+        ::strncasecmp(choice.name.data(), text.data(), text.size()) == 0) {
+      if (choice.value == kNotBuilt) {
+        throw config_error("UNSUPPORTED",
+                           "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
+                           source.node.place);
+      }
+      if (!choice.note.empty()) {
+        log::warn((source.node.place.file
+                       ? *source.node.place.file + ':' + std::to_string(source.node.place.line) + ": "
+                       : std::string()) +
+                  "key '" + source.path + "': '" + text + "': " + std::string(choice.note));
+      }
+      return choice;
+    }
+    if (choice.value != kNotBuilt && !choice.name.empty()) names.emplace_back(choice.name);
+  }
+  Error error = key_error("VALUE", "unknown value", source).need(join(names, ", "));
+  const std::string near = nearest_name(text, names);
+  if (!near.empty()) error.hint("did you mean '" + near + "'?");
+  throw error;
+}
+
+void read(const Source& source, bool& out) {
+  if (source.node.is_scalar()) {
+    const auto value = parse_bool(source.node.text);
+    if (value && (!source.node.is_quoted || source.node.text == "true" || source.node.text == "false")) {
+      out = *value;
+      return;
+    }
+  }
+  throw type_error(source, "true or false");
+}
+
+void read(const Source& source, std::optional<bool>& out) { read(source, out.emplace()); }
+
+void read(const Source& source, int64_t& out) {
+  if (!source.node.is_scalar()) throw type_error(source, "a whole number");
+  const ParsedInteger parsed = parse_integer(source.node.text);
+  switch (parsed.status) {
+    case IntegerStatus::NotANumber:
+    case IntegerStatus::NotWhole:
+      throw type_error(source, "a whole number");
+    case IntegerStatus::Overflow:
+      throw key_error("RANGE", "out of range", source).need(format_range(source.low, source.high));
+    case IntegerStatus::Ok:
+      break;
+  }
+  check_range(static_cast<double>(parsed.value), source);
+  out = parsed.value;
+}
+
+void read(const Source& source, double& out) {
+  const auto value = source.node.is_scalar() ? parse_number(source.node.text) : std::nullopt;
+  if (!value) throw type_error(source, "a number");
+  if (!std::isfinite(*value)) throw key_error("RANGE", "not a finite number", source).need("a finite number");
+  check_range(*value, source);
+  out = *value;
+}
+
+void read(const Source& source, std::string& out) {
+  if (!source.node.is_scalar()) throw type_error(source, "text");
+  if (!source.choices.empty()) {
+    out = find_choice(source.node.text, source).name;
+    return;
+  }
+  if (!source.node.is_quoted && parse_bool(source.node.text)) {
+    throw type_error(source, "text").hint("quote it if it is meant as text");
+  }
+  out = source.node.text;
+}
+
+void read(const Source& source, std::vector<std::string>& out) {
+  out.clear();
+  if (source.node.is_scalar()) {
+    read(source, out.emplace_back());
+    return;
+  }
+  if (!source.node.is_sequence()) throw type_error(source, "a list of texts");
+  for (size_t i = 0; i < source.node.items.size(); ++i) {
+    const std::string path = source.path + '.' + std::to_string(i);
+    read(Source{source.node.items[i], path, source.low, source.high, source.choices}, out.emplace_back());
+  }
+}
+
+void read(const Source& source, std::optional<std::vector<std::string>>& out) { read(source, out.emplace()); }
+
+template <class Value>
+void read(const Source& source, std::map<std::string, Value>& out) {
+  if (!source.node.is_map()) throw type_error(source, "a map");
+  out.clear();
+  for (const Entry& entry : source.node.entries) {
+    const std::string path = source.path + '.' + entry.key;
+    if (!source.choices.empty()) {
+      std::vector<std::string> names;
+      for (const Choice& choice : source.choices) names.emplace_back(choice.name);
+      const auto known = std::find(names.begin(), names.end(), entry.key);
+      if (known == names.end()) {
+        Error error = config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place)
+                          .need(join(names, ", "));
+        const std::string near = nearest_name(entry.key, names);
+        if (!near.empty()) error.hint("did you mean '" + near + "'?");
+        throw error;
+      }
+      const Choice& choice = source.choices[static_cast<size_t>(known - names.begin())];
+      if (choice.value == kNotBuilt && !entry.value.is_null()) {
+        throw config_error("UNSUPPORTED", "key '" + path + "': " + std::string(choice.note), entry.key_place);
+      }
+    }
+    if (entry.value.is_null()) continue;
+    read(Source{entry.value, path, source.low, source.high, {}}, out[entry.key]);
+  }
+}
+
+template <class T>
+void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
+              std::map<std::string, KeyPlace>& places);
+
+void read_datasets(const Source& source, std::vector<DatasetConfig>& out,
+                   std::map<std::string, KeyPlace>& places) {
+  if (!source.node.is_sequence()) throw type_error(source, "a list of maps with 'path' and 'type'");
+  out.clear();
+  for (size_t i = 0; i < source.node.items.size(); ++i) {
+    const Node& item = source.node.items[i];
+    const std::string path = source.path + '.' + std::to_string(i);
+    if (!item.is_map()) throw type_error({item, path, 0, 0, {}}, "a map with 'path' and 'type'");
+    DatasetConfig& dataset = out.emplace_back();
+    dataset.source_file = item.place.file ? *item.place.file : "";
+    dataset.source_line = item.place.line;
+    bind_map(item, dataset_keys(), path + '.', dataset, places);
+    if (dataset.path.empty()) {
+      throw config_error("MISSING", "missing key '" + path + ".path'", item.place).need("a file or folder");
+    }
+  }
+}
+
+template <class T>
+void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
+              std::map<std::string, KeyPlace>& places) {
+  for (const Entry& entry : map.entries) {
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const Key<T>& k) { return k.name == entry.key; });
+    TESSERA_ASSERT(key != keys.end(), "a key that is not native reached binding: " + entry.key);
+    if (entry.value.is_null()) continue;
+    const std::string path = entry.origin.empty() ? prefix + entry.key : entry.origin;
+    const Source source{entry.value, path, key->low, key->high, key->choices};
+    places[prefix + entry.key] = to_key_place(entry.key_place);
+    std::visit(
+        [&](auto field) {
+          if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
+            if (!entry.value.is_scalar()) throw type_error(source, "text");
+            field.set(out, find_choice(entry.value.text, source).value);
+          } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
+            read_datasets(source, out.*field, places);
+          } else {
+            read(source, out.*field);
+          }
+        },
+        key->field);
+  }
+}
+
+std::string quote(const std::string& text) { return nlohmann::json(text).dump(); }
+std::string write(bool value) { return value ? "true" : "false"; }
+std::string write(const std::optional<bool>& value) { return write(*value); }
+std::string write(int64_t value) { return std::to_string(value); }
+std::string write(double value) { return format_number(value); }
+std::string write(const std::string& value) { return quote(value); }
+std::string write(const std::vector<std::string>& value) { return nlohmann::json(value).dump(); }
+std::string write(const std::optional<std::vector<std::string>>& value) { return write(*value); }
+template <class Value>
+std::string write(const std::map<std::string, Value>& value) {
+  return nlohmann::json(value).dump();
+}
+
+template <class T>
+void write_map(const T& object, std::span<const Key<T>> keys, const std::string& first,
+               const std::string& indent, std::string& out) {
+  const T defaults;
+  bool is_first = true;
+  for (const Key<T>& key : keys) {
+    std::string value;
+    bool is_skipped = false;
+    std::visit(
+        [&](auto field) {
+          using F = decltype(field);
+          if constexpr (std::is_same_v<F, EnumField<T>>) {
+            const int number = field.get(object);
+            for (const Choice& choice : key.choices) {
+              if (choice.value == number) {
+                value = quote(std::string(choice.name));
+                break;
+              }
+            }
+          } else if constexpr (std::is_same_v<F, std::vector<DatasetConfig> T::*>) {
+            for (const DatasetConfig& dataset : object.*field) {
+              value += '\n';
+              write_map(dataset, dataset_keys(), "  - ", "    ", value);
+              value.pop_back();
+            }
+            if (value.empty()) is_skipped = true;
+          } else {
+            // An empty text, list or map says the same as an absent key, and so does an unset optional.
+            if constexpr (requires { (object.*field).empty(); }) {
+              is_skipped = (object.*field).empty() && (defaults.*field).empty();
+            } else if constexpr (requires { (object.*field).has_value(); }) {
+              is_skipped = !(object.*field).has_value();
+            }
+            if (!is_skipped) value = write(object.*field);
+          }
+        },
+        key.field);
+    if (is_skipped) continue;
+    out += is_first ? first : indent;
+    is_first = false;
+    out += key.name;
+    out += value.starts_with('\n') ? ":" : ": ";
+    out += value;
+    out += '\n';
+  }
+}
+
+}  // namespace
+
+void bind_recipe(const Node& map, Recipe& recipe) {
+  bind_map(map, recipe_keys(), "", recipe, recipe.key_places);
+}
+
+std::string write_yaml(const Recipe& recipe) {
+  std::string out;
+  write_map(recipe, recipe_keys(), "", "", out);
+  return out;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,22 @@
+// Between a map of native keys and the typed structs, by the tables of schema.h.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "tessera/config/node.h"
+#include "tessera/config/recipe.h"
+
+namespace tessera::config {
+
+// Fills `recipe` from a map that holds native keys only (aliases translated). A null value leaves the
+// default. `datasets` items must be translated as well. Throws E-CONFIG-TYPE (wrong type, null item),
+// -RANGE (out of bounds, NaN, infinite, overflow), -VALUE (not one of a key's values) and
+// -UNSUPPORTED (a known value that is not built), each with place and key path.
+// Fills recipe.key_places.
+void bind_recipe(const Node& map, Recipe& recipe);
+
+// The recipe as YAML, one native key a line, every value given; loading it again gives the same recipe.
+std::string write_yaml(const Recipe& recipe);
+
+}  // namespace tessera::config

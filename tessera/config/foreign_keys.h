@@ -1,0 +1,45 @@
+// The keys that are not native: spellings of other tools that mean a native key, keys that need no
+// action here, and keys that are known but not built. One table line a key.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tessera::config {
+
+enum class Rule {
+  Rename,   // `target` is the native key; the value passes through
+  Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, others are
+            // refused
+  Ignore,   // no effect here: one warning, unless blank, false or none
+  Quiet,    // no effect needed, no word about it
+  Refuse,   // would change results and is not built: `target` is the reason, `values` those that mean "off"
+  Enter,    // a map with keys of its own: `target` is the path of its Section
+  Special,  // `target` names a function of translate.cpp
+  Hint,     // another tool's name: refused as unknown, pointing at `target`
+};
+
+struct ForeignKey {
+  std::string_view name;  // a trailing * matches any rest
+  Rule rule;
+  std::string_view target = "";
+  std::string_view values = "";
+};
+
+// One map of a recipe.
+struct Section {
+  std::string_view path;          // "" = the recipe itself; "datasets" stands for one entry of it
+  std::string_view strip_prefix;  // keys are accepted with and without it
+  bool auto_is_unset;             // DeepSpeed: the value "auto" leaves the recipe's own
+  std::span<const ForeignKey> keys;
+};
+
+// All sections; the first is the recipe itself.
+std::span<const Section> sections();
+// Throws an Internal error when there is none.
+const Section& section(std::string_view path);
+// Exact names before prefixes; nullptr when unknown. `key` must already be free of strip_prefix.
+const ForeignKey* find_foreign(const Section& section, std::string_view key);
+
+}  // namespace tessera::config

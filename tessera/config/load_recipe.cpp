@@ -1,0 +1,47 @@
+#include "tessera/config/load_recipe.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "tessera/config/bind.h"
+#include "tessera/config/overrides.h"
+#include "tessera/config/resolve_paths.h"
+#include "tessera/config/translate.h"
+#include "tessera/config/validate.h"
+#include "tessera/config/yaml_reader.h"
+
+namespace tessera::config {
+
+Recipe parse_recipe(std::string_view text, std::string_view file_name,
+                    const std::vector<std::string>& overrides) {
+  Recipe recipe;
+  recipe.source_file = file_name;
+  recipe.source_folder = std::filesystem::path(recipe.source_file).parent_path().string();
+  Place file;
+  file.file = std::make_shared<const std::string>(file_name);
+  Node root = parse_yaml(text, file);
+  if (!root.is_map() && !root.is_null()) {
+    throw config_error("TYPE", "a recipe is a map of keys", root.place)
+        .got(describe(root))
+        .need("key: value lines");
+  }
+  root.place.file = file.file;
+  apply_overrides(overrides, root);
+  Node native = translate(root, recipe.source_folder);
+  check_exclusive_keys(native);
+  bind_recipe(native, recipe);
+  validate(recipe);
+  return recipe;
+}
+
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
+  Recipe recipe = parse_recipe(read_config_file(path), path, overrides);
+  resolve_paths(recipe);
+  return recipe;
+}
+
+std::string dump_recipe(const Recipe& recipe) { return write_yaml(recipe); }
+
+std::vector<std::string> known_keys() { return all_key_paths(); }
+
+}  // namespace tessera::config

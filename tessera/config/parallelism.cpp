@@ -1,0 +1,49 @@
+#include "tessera/config/parallelism.h"
+
+#include <string>
+
+#include "tessera/core/error.h"
+
+namespace tessera::config {
+namespace {
+
+Error parallelism_error(const Recipe& recipe, const char* key, std::string what) {
+  Error error(ErrorKind::Config, "PARALLELISM", std::move(what));
+  const auto it = recipe.key_places.find(key);
+  if (it == recipe.key_places.end()) return error.at(recipe.source_file);
+  return error.at(it->second.file, it->second.line, it->second.column);
+}
+
+}  // namespace
+
+ParallelSizes validate_parallelism(const Recipe& recipe, int64_t world_size) {
+  TESSERA_ASSERT(world_size >= 1, "a world of no ranks");
+  const std::string world = std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks");
+  const int64_t replicate = recipe.dp_replicate_size;
+  if (replicate > world_size || (recipe.dp_shard_size == -1 && world_size % replicate != 0)) {
+    throw parallelism_error(recipe, "dp_replicate_size",
+                            "dp_replicate_size does not divide the number of ranks")
+        .got("dp_replicate_size " + std::to_string(replicate) + " and " + world)
+        .need("dp_replicate_size x dp_shard_size = number of ranks");
+  }
+  const int64_t shard = recipe.dp_shard_size == -1 ? world_size / replicate : recipe.dp_shard_size;
+  if (shard > world_size || replicate * shard != world_size) {
+    throw parallelism_error(recipe, "dp_shard_size",
+                            "the parallel sizes do not multiply to the number of ranks")
+        .got("dp_replicate_size " + std::to_string(replicate) + " x dp_shard_size " + std::to_string(shard) +
+             " = " + std::to_string(replicate * shard) + " and " + world)
+        .need("dp_replicate_size x dp_shard_size = number of ranks")
+        .hint("dp_shard_size: -1 takes the ranks that remain");
+  }
+  const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * world_size;
+  if (recipe.train_batch_size > 0 && recipe.train_batch_size != batch) {
+    throw parallelism_error(recipe, "train_batch_size", "train_batch_size does not fit the other sizes")
+        .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+             " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " x " +
+             world + " = " + std::to_string(batch))
+        .need(std::to_string(recipe.train_batch_size));
+  }
+  return {replicate, shard};
+}
+
+}  // namespace tessera::config

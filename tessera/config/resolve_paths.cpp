@@ -1,0 +1,130 @@
+#include "tessera/config/resolve_paths.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "tessera/core/error.h"
+
+namespace tessera::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool path_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+std::string resolve(const std::string& path, const std::string& folder) {
+  if (fs::path(path).is_absolute() || path_exists(path)) return path;
+  const fs::path beside = fs::path(folder) / path;
+  return path_exists(beside) ? beside.lexically_normal().string() : path;
+}
+
+Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
+                 const std::string& path) {
+  Error error(ErrorKind::Config, name, "key '" + key + "': " + what);
+  const auto it = recipe.key_places.find(key);
+  if (it == recipe.key_places.end()) {
+    error.at(recipe.source_file);
+  } else {
+    error.at(it->second.file, it->second.line, it->second.column);
+  }
+  return error.got(path);
+}
+
+bool is_remote(const std::string& path) { return path.find("://") != std::string::npos; }
+
+void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
+  if (path.empty()) return;
+  path = resolve(path, recipe.source_folder);
+  if (is_folder(path)) return;
+  if (path_exists(path)) {
+    throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
+        .need("a folder with config.json")
+        .hint(path.ends_with(".gguf") ? "tessera convert makes a folder from a GGUF file" : "");
+  }
+  throw path_error(recipe, "NOT-FOUND", "no such folder", key, path)
+      .need("a local folder")
+      .hint("models are not downloaded: fetch the model and give the path of its folder");
+}
+
+void resolve_template(Recipe& recipe, std::string& text) {
+  const bool is_inline = text.empty() || text.find('\n') != std::string::npos ||
+                         text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
+  if (!is_inline) text = resolve(text, recipe.source_folder);
+}
+
+bool is_builder_name(const std::string& path) {
+  return path == "json" || path == "text" || path == "csv" || path == "parquet" || path == "arrow";
+}
+
+// path: json, data_files: [a/x.jsonl, b/y.jsonl]  ->  path: <common folder>, data_files below it.
+void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
+  if (dataset.path != "json" && dataset.path != "text") {
+    throw path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key + "path",
+                     dataset.path)
+        .hint("convert the file to JSON Lines");
+  }
+  if (dataset.ds_type.empty()) dataset.ds_type = dataset.path;
+  fs::path common;
+  std::vector<fs::path> files;
+  for (const std::string& name : dataset.data_files) {
+    const std::string found = resolve(name, recipe.source_folder);
+    if (!path_exists(found)) throw path_error(recipe, "NOT-FOUND", "no such file", key + "data_files", name);
+    files.push_back(fs::absolute(found).lexically_normal());
+    const fs::path parent = files.back().parent_path();
+    if (files.size() == 1) {
+      common = parent;
+      continue;
+    }
+    fs::path shared;
+    const auto ends = std::mismatch(common.begin(), common.end(), parent.begin(), parent.end());
+    for (auto part = common.begin(); part != ends.first; ++part) shared /= *part;
+    common = shared;
+  }
+  dataset.path = common.string();
+  dataset.data_files.clear();
+  for (const fs::path& file : files) dataset.data_files.push_back(file.lexically_relative(common).string());
+}
+
+void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
+  resolve_template(recipe, dataset.chat_template_jinja);
+  const std::string found = resolve(dataset.path, recipe.source_folder);
+  if (path_exists(found)) {
+    dataset.path = found;
+    return;
+  }
+  if (is_builder_name(dataset.path) && !dataset.data_files.empty()) {
+    resolve_builder(recipe, dataset, key);
+    return;
+  }
+  throw path_error(recipe, "NOT-FOUND",
+                   is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
+                   key + "path", dataset.path)
+      .need("a local file or folder")
+      .hint("data is not downloaded: fetch it and give its path");
+}
+
+}  // namespace
+
+void resolve_paths(Recipe& recipe) {
+  resolve_folder(recipe, "base_model", recipe.base_model);
+  resolve_folder(recipe, "tokenizer_config", recipe.tokenizer_config);
+  resolve_folder(recipe, "lora_model_dir", recipe.lora_model_dir);
+  resolve_template(recipe, recipe.chat_template_jinja);
+  for (size_t i = 0; i < recipe.datasets.size(); ++i) {
+    resolve_dataset(recipe, recipe.datasets[i], "datasets." + std::to_string(i) + '.');
+  }
+  for (size_t i = 0; i < recipe.test_datasets.size(); ++i) {
+    resolve_dataset(recipe, recipe.test_datasets[i], "test_datasets." + std::to_string(i) + '.');
+  }
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,277 @@
+#include "tessera/config/schema.h"
+
+namespace tessera::config {
+namespace {
+
+template <auto Member>
+struct EnumAccess;
+
+template <class T, class E, E T::*Member>
+struct EnumAccess<Member> {
+  static int get(const T& object) { return static_cast<int>(object.*Member); }
+  static void set(T& object, int value) { object.*Member = static_cast<E>(value); }
+  static constexpr EnumField<T> field{&get, &set};
+};
+
+template <auto Member>
+constexpr auto enum_field = EnumAccess<Member>::field;
+
+constexpr double kTiny = std::numeric_limits<double>::min();  // "above zero"
+constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
+constexpr double kMaxSeed = 9007199254740992.0;  // 2^53: exact in every YAML reader
+constexpr double kMaxSteps = 1e12;
+constexpr double kMaxSequence = 16777216.0;  // 2^24 tokens
+constexpr double kMaxRanks = 1e6;
+
+constexpr int as_int(auto value) { return static_cast<int>(value); }
+
+constexpr std::string_view k8Bit = "8-bit optimizer states are not built yet, 32-bit states are used";
+constexpr Choice kOptimizers[] = {
+    {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
+    {"adamw_torch", as_int(OptimizerKind::AdamW)},
+    {"adamw", as_int(OptimizerKind::AdamW)},
+    {"adamw_hf", as_int(OptimizerKind::AdamW)},
+    {"adamw_apex_fused", as_int(OptimizerKind::AdamW)},
+    {"paged_adamw_32bit", as_int(OptimizerKind::AdamW)},
+    {"adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
+    {"adamw_bnb_8bit", as_int(OptimizerKind::AdamW), k8Bit},
+    {"adamw_torch_8bit", as_int(OptimizerKind::AdamW), k8Bit},
+    {"paged_adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
+    {"sgd", as_int(OptimizerKind::Sgd)},
+    {"adafactor", kNotBuilt, "not built yet"},
+    {"adagrad", kNotBuilt, "not built yet"},
+    {"lion", kNotBuilt, "not built yet"},
+    {"lion_pytorch", kNotBuilt, "not built yet"},
+    {"muon", kNotBuilt, "not built yet"},
+    {"came_pytorch", kNotBuilt, "not built yet"},
+    {"adopt_adamw", kNotBuilt, "not built yet"},
+    {"ao_adamw_4bit", kNotBuilt, "not built yet"},
+    {"ao_adamw_8bit", kNotBuilt, "not built yet"},
+    {"ao_adamw_fp8", kNotBuilt, "not built yet"},
+    {"optimi_adamw", kNotBuilt, "not built yet"},
+    {"schedule_free_adamw", kNotBuilt, "not built yet"},
+    {"q_galore_adamw8bit", kNotBuilt, "not built yet"},
+};
+constexpr Choice kSchedulers[] = {
+    {"cosine", as_int(SchedulerKind::Cosine)},
+    {"linear", as_int(SchedulerKind::Linear)},
+    {"constant", as_int(SchedulerKind::Constant)},
+    {"constant_with_warmup", as_int(SchedulerKind::ConstantWithWarmup)},
+    {"cosine_with_restarts", kNotBuilt, "not built yet"},
+    {"cosine_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
+    {"polynomial", kNotBuilt, "not built yet"},
+    {"inverse_sqrt", kNotBuilt, "not built yet"},
+    {"reduce_lr_on_plateau", kNotBuilt, "not built yet"},
+    {"warmup_stable_decay", kNotBuilt, "not built yet"},
+    {"one_cycle", kNotBuilt, "not built yet"},
+    {"rex", kNotBuilt, "not built yet"},
+};
+constexpr Choice kAdapters[] = {
+    {"lora", as_int(AdapterKind::Lora)},
+    {"none", as_int(AdapterKind::None)},
+    {"qlora", kNotBuilt, "4-bit base weights are not built yet"},
+    {"ia3", kNotBuilt, "not built yet"},
+    {"llama-adapter", kNotBuilt, "not built yet"},
+    {"oft", kNotBuilt, "not built yet"},
+};
+constexpr Choice kDtypes[] = {
+    {"float32", as_int(ComputeType::Float32)},
+    {"fp32", as_int(ComputeType::Float32)},
+    {"float64", as_int(ComputeType::Float64)},
+    {"fp64", as_int(ComputeType::Float64)},
+    {"bfloat16", as_int(ComputeType::BFloat16)},
+    {"bf16", as_int(ComputeType::BFloat16)},
+    {"auto", as_int(ComputeType::Auto)},
+    {"float16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
+    {"fp16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
+    {"fp8", kNotBuilt, "not built yet"},
+};
+constexpr Choice kZeroStages[] = {
+    {"3", as_int(ZeroStage::Zero3)},
+    {"2", as_int(ZeroStage::Zero2)},
+    {"1", as_int(ZeroStage::Zero1)},
+    {"0", as_int(ZeroStage::Ddp)},
+};
+constexpr Choice kExcessLength[] = {
+    {"drop", as_int(ExcessLength::Drop)},
+    {"truncate", as_int(ExcessLength::Truncate)},
+    {"raise", as_int(ExcessLength::Raise)},
+};
+constexpr Choice kOnBadLine[] = {{"raise"}, {"skip"}};
+constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}};
+constexpr Choice kDsTypes[] = {
+    {"json"},
+    {"text"},
+    {"csv", kNotBuilt, "convert the file to JSON Lines"},
+    {"parquet", kNotBuilt, "convert the file to JSON Lines"},
+    {"arrow", kNotBuilt, "convert the file to JSON Lines"},
+};
+constexpr std::string_view kUseChatTemplate = "not built; write type: chat_template";
+constexpr Choice kDatasetTypes[] = {
+    {"alpaca"},
+    {"chat_template"},
+    {"sharegpt"},
+    {"completion"},
+    {"", 0},
+    {"alpaca_chat", kNotBuilt, "not built yet"},
+    {"alpaca_chat.load_qa", kNotBuilt, "not built yet"},
+    {"alpaca_w_system", kNotBuilt, "not built yet"},
+    {"alpaca_w_system.load_open_orca", kNotBuilt, "not built yet"},
+    {"input_output", kNotBuilt, "not built yet"},
+    {"pretrain", kNotBuilt, "not built yet; type: completion reads plain text"},
+    {"gpteacher", kNotBuilt, "not built yet"},
+    {"oasst", kNotBuilt, "not built yet"},
+    {"jeopardy", kNotBuilt, "not built yet"},
+    {"reflection", kNotBuilt, "not built yet"},
+    {"explainchoice", kNotBuilt, "not built yet"},
+    {"concisechoice", kNotBuilt, "not built yet"},
+    {"summarizetldr", kNotBuilt, "not built yet"},
+    {"context_qa", kNotBuilt, "not built yet"},
+    {"metharme", kNotBuilt, "not built yet"},
+    {"stepwise_supervised", kNotBuilt, "not built yet"},
+    {"chatml", kNotBuilt, kUseChatTemplate},
+    {"sharegpt.load_role", kNotBuilt, kUseChatTemplate},
+    {"sharegpt.load_guanaco", kNotBuilt, kUseChatTemplate},
+};
+constexpr std::string_view kBringTemplate =
+    "not built in; use tokenizer_default, or jinja with chat_template_jinja";
+constexpr Choice kChatTemplates[] = {
+    {"tokenizer_default"},
+    {"chatml"},
+    {"llama3"},
+    {"mistral"},
+    {"alpaca"},
+    {"jinja"},
+    {""},
+    {"mistral_v1", kNotBuilt, kBringTemplate},
+    {"mistral_v2v3", kNotBuilt, kBringTemplate},
+    {"mistral_v3_tekken", kNotBuilt, kBringTemplate},
+    {"mistral_v7_tekken", kNotBuilt, kBringTemplate},
+    {"llama3_2_vision", kNotBuilt, kBringTemplate},
+    {"llama4", kNotBuilt, kBringTemplate},
+    {"inst", kNotBuilt, kBringTemplate},
+    {"gemma", kNotBuilt, kBringTemplate},
+    {"gemma3", kNotBuilt, kBringTemplate},
+    {"phi_3", kNotBuilt, kBringTemplate},
+    {"phi_35", kNotBuilt, kBringTemplate},
+    {"phi_4", kNotBuilt, kBringTemplate},
+    {"qwen_25", kNotBuilt, kBringTemplate},
+    {"qwen3", kNotBuilt, kBringTemplate},
+    {"deepseek_v2", kNotBuilt, kBringTemplate},
+    {"deepseek_v3", kNotBuilt, kBringTemplate},
+    {"cohere", kNotBuilt, kBringTemplate},
+    {"falcon_h1", kNotBuilt, kBringTemplate},
+    {"jamba", kNotBuilt, kBringTemplate},
+    {"tokenizer_default_fallback_chatml", kNotBuilt, "write tokenizer_default or chatml"},
+    {"tokenizer_default_fallback_llama3", kNotBuilt, "write tokenizer_default or llama3"},
+};
+constexpr Choice kSpecialTokens[] = {
+    {"pad_token"},
+    {"bos_token"},
+    {"eos_token"},
+    {"unk_token"},
+    {"additional_special_tokens", kNotBuilt, "adding tokens to the vocabulary is not built yet"},
+};
+constexpr Choice kMessageProperties[] = {{"role"}, {"content"}};
+
+const Key<Recipe> kRecipeKeys[] = {
+    // Model
+    {"base_model", &Recipe::base_model},
+    {"tokenizer_config", &Recipe::tokenizer_config},
+    {"chat_template", &Recipe::chat_template, 0, 0, kChatTemplates},
+    {"chat_template_jinja", &Recipe::chat_template_jinja},
+    {"special_tokens", &Recipe::special_tokens, 0, 0, kSpecialTokens},
+    {"random_init", &Recipe::random_init},
+    // Data
+    {"datasets", &Recipe::datasets},
+    {"test_datasets", &Recipe::test_datasets},
+    {"val_set_size", &Recipe::val_set_size, 0, 1e12},
+    {"sequence_len", &Recipe::sequence_len, 1, kMaxSequence},
+    {"excess_length_strategy", enum_field<&Recipe::excess_length_strategy>, 0, 0, kExcessLength},
+    {"min_sample_len", &Recipe::min_sample_len, 0, kMaxSequence},
+    {"sample_packing", &Recipe::sample_packing},
+    {"eval_sample_packing", &Recipe::eval_sample_packing},
+    {"train_on_inputs", &Recipe::train_on_inputs},
+    {"shuffle_merged_datasets", &Recipe::shuffle_merged_datasets},
+    {"dataset_prepared_path", &Recipe::dataset_prepared_path},
+    {"on_bad_line", &Recipe::on_bad_line, 0, 0, kOnBadLine},
+    {"max_bad_lines", &Recipe::max_bad_lines, 0, 1e12},
+    // Training
+    {"micro_batch_size", &Recipe::micro_batch_size, 1, 65536},
+    {"gradient_accumulation_steps", &Recipe::gradient_accumulation_steps, 1, 1e6},
+    {"num_epochs", &Recipe::num_epochs, kTiny, 1e6},
+    {"max_steps", &Recipe::max_steps, 0, kMaxSteps},
+    {"learning_rate", &Recipe::learning_rate, 0, 1e3},
+    {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
+    {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
+    {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},
+    {"warmup_ratio", &Recipe::warmup_ratio, 0, 1},
+    {"warmup_steps", &Recipe::warmup_steps, 0, kMaxSteps},
+    {"weight_decay", &Recipe::weight_decay, 0, 1e3},
+    {"decay_norm_and_bias", &Recipe::decay_norm_and_bias},
+    {"max_grad_norm", &Recipe::max_grad_norm, 0, 1e12},
+    {"adam_beta1", &Recipe::adam_beta1, 0, kBelowOne},
+    {"adam_beta2", &Recipe::adam_beta2, 0, kBelowOne},
+    {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
+    {"dtype", enum_field<&Recipe::dtype>, 0, 0, kDtypes},
+    {"gradient_checkpointing", &Recipe::gradient_checkpointing},
+    {"seed", &Recipe::seed, 0, kMaxSeed},
+    // Output
+    {"output_dir", &Recipe::output_dir},
+    {"logging_steps", &Recipe::logging_steps, 1, kMaxSteps},
+    {"eval_steps", &Recipe::eval_steps, 0, kMaxSteps},
+    {"evals_per_epoch", &Recipe::evals_per_epoch, 0, 1e6},
+    {"save_final", &Recipe::save_final},
+    // Adapter
+    {"adapter", enum_field<&Recipe::adapter>, 0, 0, kAdapters},
+    {"lora_model_dir", &Recipe::lora_model_dir},
+    {"lora_r", &Recipe::lora_r, 1, 65536},
+    {"lora_alpha", &Recipe::lora_alpha, kTiny, 1e6},
+    {"lora_dropout", &Recipe::lora_dropout, 0, kBelowOne},
+    {"lora_target_modules", &Recipe::lora_target_modules},
+    {"lora_target_regex", &Recipe::lora_target_regex},
+    {"lora_target_linear", &Recipe::lora_target_linear},
+    {"lora_modules_to_save", &Recipe::lora_modules_to_save},
+    {"peft_use_rslora", &Recipe::peft_use_rslora},
+    // Parallelism
+    {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
+    {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
+    {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
+    {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
+    {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},
+};
+
+const Key<DatasetConfig> kDatasetKeys[] = {
+    {"path", &DatasetConfig::path},
+    {"type", &DatasetConfig::type, 0, 0, kDatasetTypes},
+    {"ds_type", &DatasetConfig::ds_type, 0, 0, kDsTypes},
+    {"data_files", &DatasetConfig::data_files},
+    {"split", &DatasetConfig::split},
+    {"field", &DatasetConfig::field},
+    {"field_messages", &DatasetConfig::field_messages},
+    {"field_system", &DatasetConfig::field_system},
+    {"field_instruction", &DatasetConfig::field_instruction},
+    {"field_input", &DatasetConfig::field_input},
+    {"field_output", &DatasetConfig::field_output},
+    {"chat_template", &DatasetConfig::chat_template, 0, 0, kChatTemplates},
+    {"chat_template_jinja", &DatasetConfig::chat_template_jinja},
+    {"message_property_mappings", &DatasetConfig::message_property_mappings, 0, 0, kMessageProperties},
+    {"roles", &DatasetConfig::roles},
+    {"roles_to_train", &DatasetConfig::roles_to_train},
+    {"message_field_training", &DatasetConfig::message_field_training},
+    {"train_on_eos", &DatasetConfig::train_on_eos, 0, 0, kTrainOn},
+    {"train_on_eot", &DatasetConfig::train_on_eot, 0, 0, kTrainOn},
+    {"drop_system_message", &DatasetConfig::drop_system_message},
+    {"shards", &DatasetConfig::shards, 1, 1e9},
+    {"shards_idx", &DatasetConfig::shards_idx, 0, 1e9},
+};
+
+constexpr std::string_view kRequired[] = {"base_model", "datasets", "learning_rate"};
+
+}  // namespace
+
+std::span<const Key<Recipe>> recipe_keys() { return kRecipeKeys; }
+std::span<const Key<DatasetConfig>> dataset_keys() { return kDatasetKeys; }
+std::span<const std::string_view> required_recipe_keys() { return kRequired; }
+
+}  // namespace tessera::config

@@ -1,0 +1,58 @@
+// The native keys of a recipe: one table line a key. Everything else (reading, checking, writing back,
+// completion, the documentation test) walks these tables.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+
+namespace tessera::config {
+
+// One accepted spelling of a key that has a fixed set of values. Compared without case.
+struct Choice {
+  std::string_view name;
+  int value = 0;               // kNotBuilt: known, refused
+  std::string_view note = "";  // why it is refused; with another value, a warning
+};
+constexpr int kNotBuilt = -1;
+
+// An enum member of T, seen as an int.
+template <class T>
+struct EnumField {
+  int (*get)(const T&);
+  void (*set)(T&, int);
+};
+
+template <class T>
+using Field = std::variant<bool T::*, std::optional<bool> T::*, int64_t T::*, double T::*, std::string T::*,
+                           std::vector<std::string> T::*, std::optional<std::vector<std::string>> T::*,
+                           std::map<std::string, std::string> T::*,
+                           std::map<std::string, std::vector<std::string>> T::*, EnumField<T>,
+                           std::vector<DatasetConfig> T::*>;
+
+constexpr double kUnbounded = std::numeric_limits<double>::infinity();
+
+template <class T>
+struct Key {
+  std::string_view name;
+  Field<T> field;
+  double low = -kUnbounded, high = kUnbounded;  // of a number, both allowed
+  // Of an enum or a text: its values. Of a map of texts: its keys.
+  std::span<const Choice> choices = {};
+};
+
+std::span<const Key<Recipe>> recipe_keys();
+std::span<const Key<DatasetConfig>> dataset_keys();
+
+// Keys without which there is nothing to train.
+std::span<const std::string_view> required_recipe_keys();
+
+}  // namespace tessera::config

@@ -1,0 +1,446 @@
+#include "tessera/config/translate.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "tessera/config/foreign_keys.h"
+#include "tessera/config/scalar.h"
+#include "tessera/config/schema.h"
+#include "tessera/config/yaml_reader.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+
+namespace tessera::config {
+namespace {
+
+template <class T>
+bool has_key(std::span<const Key<T>> keys, std::string_view name) {
+  return std::any_of(keys.begin(), keys.end(), [&](const Key<T>& key) { return key.name == name; });
+}
+
+bool is_native(const Section& section, std::string_view key) {
+  if (section.path.empty()) return has_key(recipe_keys(), key);
+  if (section.path == "datasets") return has_key(dataset_keys(), key);
+  return false;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+std::vector<std::string> split_words(std::string_view text, std::string_view separators) {
+  std::vector<std::string> words;
+  size_t start = 0;
+  while ((start = text.find_first_not_of(separators, start)) != std::string_view::npos) {
+    const size_t end = std::min(text.find_first_of(separators, start), text.size());
+    words.emplace_back(text.substr(start, end - start));
+    start = end;
+  }
+  return words;
+}
+
+// The spelling that the tables use: lower case, and one form for all spellings of a boolean.
+std::string canonical(const Node& node) {
+  if (!node.is_quoted) {
+    if (const auto value = parse_bool(node.text)) return *value ? "true" : "false";
+  }
+  return lower(node.text);
+}
+
+// Whether a value switches nothing on.
+bool is_off(const Node& node, std::string_view off_values) {
+  switch (node.kind) {
+    case Node::Kind::Null:
+      return true;
+    case Node::Kind::Sequence:
+      return node.items.empty();
+    case Node::Kind::Map:
+      return node.entries.empty();
+    case Node::Kind::Scalar:
+      break;
+  }
+  const std::string text = canonical(node);
+  if (text.empty() || text == "false" || text == "none") return true;
+  const std::vector<std::string> words = split_words(off_values, " ");
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+// The names that stand for "no" in the values of a Map, where YAML reads a boolean.
+std::optional<std::string> look_up(std::string_view values, const std::string& text) {
+  const std::string other = text == "false" ? "no" : text == "true" ? "yes" : text;
+  for (const std::string& pair : split_words(values, " ")) {
+    const size_t equals = pair.find('=');
+    const std::string_view theirs = std::string_view(pair).substr(0, equals);
+    if (theirs == text || theirs == other) return pair.substr(equals + 1);
+  }
+  return std::nullopt;
+}
+
+bool same_value(const std::string& key, const Node& a, const Node& b) {
+  if (a.kind != b.kind) return false;
+  if (!a.is_scalar()) return false;
+  if (a.text == b.text || canonical(a) == canonical(b)) return true;
+  const auto left = parse_number(a.text), right = parse_number(b.text);
+  if (left && right) return *left == *right;
+  for (const Key<Recipe>& candidate : recipe_keys()) {
+    if (candidate.name != key || !std::holds_alternative<EnumField<Recipe>>(candidate.field)) continue;
+    std::optional<int> values[2];
+    for (const Choice& choice : candidate.choices) {
+      if (choice.name == lower(a.text)) values[0] = choice.value;
+      if (choice.name == lower(b.text)) values[1] = choice.value;
+    }
+    return values[0] && values[1] && *values[0] == *values[1];
+  }
+  return false;
+}
+
+// What a user would call the place of a section.
+std::string section_title(std::string_view path) {
+  if (path.empty()) return "at the top level";
+  if (path == "datasets") return "in an entry of 'datasets'";
+  return "under '" + std::string(path) + "'";
+}
+
+std::vector<std::string> names_of(const Section& section) {
+  std::vector<std::string> names;
+  if (section.path.empty()) {
+    for (const auto& key : recipe_keys()) names.emplace_back(key.name);
+  } else if (section.path == "datasets") {
+    for (const auto& key : dataset_keys()) names.emplace_back(key.name);
+  }
+  for (const ForeignKey& key : section.keys) {
+    if (key.rule != Rule::Hint && !key.name.ends_with('*')) names.emplace_back(key.name);
+  }
+  return names;
+}
+
+// Where else a key would be right: "under 'fsdp_config'"; "" when nowhere.
+std::string other_home(const Section& here, std::string_view key) {
+  for (const Key<Recipe>& candidate : recipe_keys()) {
+    if (!std::holds_alternative<std::map<std::string, std::string> Recipe::*>(candidate.field)) continue;
+    for (const Choice& choice : candidate.choices) {
+      if (choice.name == key) return section_title(candidate.name);
+    }
+  }
+  for (const Section& other : sections()) {
+    if (&other == &here) continue;
+    const std::vector<std::string> names = names_of(other);
+    if (std::find(names.begin(), names.end(), key) != names.end()) return section_title(other.path);
+  }
+  return "";
+}
+
+class Translator {
+ public:
+  explicit Translator(const std::string& folder) : folder_(folder) {}
+
+  Node run(const Node& root) {
+    Node out;
+    out.kind = Node::Kind::Map;
+    out.place = root.place;
+    translate_map(root, sections().front(), "", out);
+    warn_ignored(root.place);
+    return out;
+  }
+
+ private:
+  // One key on its way: where it was written and where its translation goes.
+  struct Origin {
+    const Entry& entry;
+    const std::string& path;  // as the user wrote it
+    Node& out;
+  };
+
+  void translate_map(const Node& map, const Section& section, const std::string& prefix, Node& out) {
+    for (const Entry& entry : map.entries) {
+      const std::string path = prefix + entry.key;
+      std::string_view name = entry.key;
+      if (name.size() > section.strip_prefix.size() && name.starts_with(section.strip_prefix)) {
+        name.remove_prefix(section.strip_prefix.size());
+      }
+      if (is_native(section, name)) {
+        set_native(name, entry.value, {entry, path, out});
+        continue;
+      }
+      const ForeignKey* key = find_foreign(section, name);
+      if (key == nullptr || key->rule == Rule::Hint) throw unknown_key(section, entry, path, key);
+      const bool is_auto =
+          section.auto_is_unset && entry.value.is_scalar() && lower(entry.value.text) == "auto";
+      if (entry.value.is_null() || is_auto) continue;
+      apply(*key, {entry, path, out});
+    }
+  }
+
+  void apply(const ForeignKey& key, const Origin& origin) {
+    const Node& value = origin.entry.value;
+    switch (key.rule) {
+      case Rule::Rename:
+        set_native(key.target, value, origin);
+        break;
+      case Rule::Map:
+        map_value(key, origin);
+        break;
+      case Rule::Ignore:
+        if (!is_off(value, key.values)) note_ignored(origin);
+        break;
+      case Rule::Quiet:
+      case Rule::Hint:
+        break;
+      case Rule::Refuse:
+        if (!is_off(value, key.values)) {
+          throw config_error("UNSUPPORTED", "key '" + origin.path + "': " + std::string(key.target),
+                             origin.entry.key_place)
+              .got(describe(value));
+        }
+        break;
+      case Rule::Enter:
+        if (!value.is_map()) throw type_error(origin, "a map");
+        translate_map(value, section(key.target), origin.path + '.', origin.out);
+        break;
+      case Rule::Special:
+        apply_special(key, origin);
+        break;
+    }
+  }
+
+  void map_value(const ForeignKey& key, const Origin& origin) {
+    const Node& value = origin.entry.value;
+    std::vector<Node> words;
+    if (value.is_sequence()) {
+      words = value.items;
+    } else if (value.is_scalar() && value.text.find_first_of(" ,") != std::string::npos) {
+      for (const std::string& word : split_words(value.text, " ,"))
+        words.push_back(make_scalar(word, value.place));
+    } else {
+      words.push_back(value);
+    }
+    for (const Node& word : words) {
+      if (!word.is_scalar()) throw type_error(origin, "text");
+      const auto ours = look_up(key.values, canonical(word));
+      if (!ours) {
+        std::vector<std::string> names;
+        for (const std::string& pair : split_words(key.values, " "))
+          names.push_back(pair.substr(0, pair.find('=')));
+        throw config_error("UNSUPPORTED", "key '" + origin.path + "': this value is not built", word.place)
+            .got(describe(word))
+            .need(join(names, ", "));
+      }
+      if (!ours->empty()) set_native(key.target, make_scalar(*ours, word.place), origin);
+    }
+  }
+
+  void apply_special(const ForeignKey& key, const Origin& origin) {
+    const Node& value = origin.entry.value;
+    if (key.target == "deepspeed") {
+      if (value.is_map()) {
+        translate_map(value, section("deepspeed"), origin.path + '.', origin.out);
+      } else if (value.is_scalar()) {
+        read_deepspeed_file(origin);
+      } else {
+        throw type_error(origin, "the path of a DeepSpeed JSON file, or a map");
+      }
+    } else if (key.target == "betas") {
+      if (!value.is_sequence() || value.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
+      set_native("adam_beta1", value.items[0], origin);
+      set_native("adam_beta2", value.items[1], origin);
+    } else if (key.target == "batch_size") {
+      // Rows of a step and a rank; applied when micro_batch_size is known.
+      set_native("batch_size", value, origin);
+    } else {
+      // message_field_role: from  ->  message_property_mappings: {role: from}
+      const size_t dot = key.target.find('.');
+      Entry* map = origin.out.find(key.target.substr(0, dot));
+      if (map == nullptr) {
+        Node fresh;
+        fresh.kind = Node::Kind::Map;
+        fresh.place = value.place;
+        origin.out.entries.push_back(
+            {std::string(key.target.substr(0, dot)), origin.entry.key_place, fresh, ""});
+        map = &origin.out.entries.back();
+      }
+      const std::string property(key.target.substr(dot + 1));
+      if (const Entry* other = map->value.find(property)) {
+        if (!same_value(property, other->value, value)) throw conflict(*other, origin, value);
+        return;
+      }
+      map->value.entries.push_back({property, origin.entry.key_place, value, ""});
+    }
+  }
+
+  void read_deepspeed_file(const Origin& origin) {
+    namespace fs = std::filesystem;
+    const std::string& name = origin.entry.value.text;
+    std::error_code ignored;
+    std::string path = name;
+    if (!fs::exists(path, ignored) && fs::path(name).is_relative()) {
+      const fs::path beside = fs::path(folder_) / name;
+      if (fs::exists(beside, ignored)) path = beside.string();
+    }
+    if (!fs::exists(path, ignored)) {
+      throw config_error("NOT-FOUND", "key '" + origin.path + "': no such file", origin.entry.value.place)
+          .got(describe(origin.entry.value))
+          .need("a DeepSpeed JSON file")
+          .hint("of the usual zero1, zero2 and zero3 files zero_stage: 1, 2 or 3 says as much");
+    }
+    Place file;
+    file.file = std::make_shared<const std::string>(path);
+    const Node document = parse_yaml(read_config_file(path), file);
+    if (!document.is_map()) {
+      throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place)
+          .got(describe(document));
+    }
+    translate_map(document, section("deepspeed"), "deepspeed.", origin.out);
+  }
+
+  // Adds a native key, unless another spelling already gave the same value.
+  void set_native(std::string_view key, const Node& value, const Origin& origin) {
+    if (value.is_null()) {
+      if (key == "roles_to_train" || key == "train_on_eos") {
+        log::warn("key '" + origin.path + "' is blank: its default holds");
+      }
+      return;
+    }
+    if (key == "type" && value.is_map()) {
+      throw config_error("UNSUPPORTED", "key '" + origin.path + "': own prompt formats are not built yet",
+                         origin.entry.key_place)
+          .got(describe(value))
+          .need("the name of a type");
+    }
+    Node translated = key == "datasets" || key == "test_datasets" ? translate_datasets(value, origin) : value;
+    Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
+                origin.path == key ? std::string() : origin.path};
+    if (key == "lora_target_modules") rename_target_text(entry);
+    Entry* other = origin.out.find(entry.key);
+    if (other == nullptr) {
+      origin.out.entries.push_back(std::move(entry));
+      return;
+    }
+    const bool other_is_override = other->key_place.is_override || other->value.place.is_override;
+    const bool is_override = origin.entry.key_place.is_override || value.place.is_override;
+    if (other_is_override && !is_override) return;
+    if (is_override && !other_is_override) {
+      *other = std::move(entry);
+    } else if (!same_value(entry.key, other->value, value)) {
+      throw conflict(*other, origin, value);
+    }
+  }
+
+  // A text instead of a list is a regular expression over module names, or PEFT's "all-linear".
+  static void rename_target_text(Entry& entry) {
+    if (!entry.value.is_scalar()) return;
+    if (entry.value.text == "all-linear") {
+      entry.key = "lora_target_linear";
+      entry.value.text = "true";
+      entry.value.is_quoted = false;
+    } else {
+      entry.key = "lora_target_regex";
+      entry.value.is_quoted = true;
+    }
+    entry.origin = "lora_target_modules";
+  }
+
+  Node translate_datasets(const Node& list, const Origin& origin) {
+    if (!list.is_sequence()) return list;
+    Node out = list;
+    for (size_t i = 0; i < out.items.size(); ++i) {
+      const Node& item = list.items[i];
+      if (!item.is_map()) continue;
+      Node translated;
+      translated.kind = Node::Kind::Map;
+      translated.place = item.place;
+      translate_map(item, section("datasets"), origin.path + '.' + std::to_string(i) + '.', translated);
+      apply_sharegpt(translated);
+      out.items[i] = std::move(translated);
+    }
+    return out;
+  }
+
+  // Old ShareGPT rows: {conversations: [{from: human, value: ...}]}.
+  static void apply_sharegpt(Node& dataset) {
+    const Entry* type = dataset.find("type");
+    if (type == nullptr || type->value.text != "sharegpt") return;
+    const Place place = type->value.place;
+    if (dataset.find("field_messages") == nullptr) {
+      dataset.entries.push_back({"field_messages", place, make_scalar("conversations", place), ""});
+    }
+    if (dataset.find("message_property_mappings") == nullptr) {
+      Node map;
+      map.kind = Node::Kind::Map;
+      map.place = place;
+      map.entries.push_back({"role", place, make_scalar("from", place), ""});
+      map.entries.push_back({"content", place, make_scalar("value", place), ""});
+      dataset.entries.push_back({"message_property_mappings", place, std::move(map), ""});
+    }
+  }
+
+  static Error type_error(const Origin& origin, std::string_view need) {
+    return config_error("TYPE", "key '" + origin.path + "': wrong type", origin.entry.value.place)
+        .got(describe(origin.entry.value))
+        .need(need);
+  }
+
+  static Error conflict(const Entry& other, const Origin& origin, const Node& value) {
+    const Place& here = origin.entry.key_place;
+    return config_error("CONFLICT",
+                        "keys '" + other.name_in_file() + "' (" + describe_place(other.key_place, here) +
+                            ") and '" + origin.path + "' (" + describe_place(here, here) + ") disagree",
+                        here)
+        .got(describe(other.value) + " and " + describe(value))
+        .hint("keep one of them");
+  }
+
+  static Error unknown_key(const Section& section, const Entry& entry, const std::string& path,
+                           const ForeignKey* other_name) {
+    Error error = config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place);
+    if (other_name != nullptr) return error.hint("did you mean '" + std::string(other_name->target) + "'?");
+    const std::string home = other_home(section, entry.key);
+    if (!home.empty()) return error.hint("'" + entry.key + "' belongs " + home);
+    const std::string near = nearest_name(entry.key, names_of(section));
+    if (!near.empty()) return error.hint("did you mean '" + near + "'?");
+    return error;
+  }
+
+  void note_ignored(const Origin& origin) {
+    const Place& place = origin.entry.key_place;
+    std::string text = origin.path;
+    if (!place.is_override) text += " (line " + std::to_string(place.line) + ')';
+    ignored_.push_back(std::move(text));
+  }
+
+  void warn_ignored(const Place& file) const {
+    if (ignored_.empty()) return;
+    log::warn((file.file ? *file.file + ": " : std::string()) +
+              "accepted without effect: " + join(ignored_, ", "));
+  }
+
+  const std::string& folder_;
+  std::vector<std::string> ignored_;
+};
+
+}  // namespace
+
+Node translate(const Node& root, const std::string& folder) { return Translator(folder).run(root); }
+
+std::vector<std::string> all_key_paths() {
+  std::vector<std::string> paths;
+  for (const Section& section : sections()) {
+    std::string prefix(section.path);
+    if (prefix == "datasets") prefix += ".0";
+    if (!prefix.empty()) prefix += '.';
+    for (const std::string& name : names_of(section)) paths.push_back(prefix + name);
+  }
+  for (const Key<Recipe>& key : recipe_keys()) {
+    if (!std::holds_alternative<std::map<std::string, std::string> Recipe::*>(key.field)) continue;
+    for (const Choice& choice : key.choices)
+      paths.push_back(std::string(key.name) + '.' + std::string(choice.name));
+  }
+  return paths;
+}
+
+}  // namespace tessera::config

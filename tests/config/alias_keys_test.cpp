@@ -1,0 +1,219 @@
+// Keys of Accelerate, DeepSpeed and Axolotl that are not native.
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+#include "tessera/config/foreign_keys.h"
+#include "tessera/config/schema.h"
+
+#include "tests/config/config_testing.h"
+
+namespace tessera::config {
+namespace {
+
+using testing::HasSubstr;
+
+ZeroStage stage_of(const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml").zero_stage; }
+
+TEST(AliasKeysTest, EverySpellingOfTheShardingStage) {
+  EXPECT_EQ(stage_of(""), ZeroStage::Zero3);
+  EXPECT_EQ(stage_of("zero_stage: 0\n"), ZeroStage::Ddp);
+  EXPECT_EQ(stage_of("zero_stage: 1\n"), ZeroStage::Zero1);
+  EXPECT_EQ(stage_of("fsdp_config: {reshard_after_forward: false}\n"), ZeroStage::Zero2);
+  EXPECT_EQ(stage_of("fsdp_config: {fsdp_reshard_after_forward: yes}\n"), ZeroStage::Zero3);
+  EXPECT_EQ(stage_of("fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}\n"), ZeroStage::Zero2);
+  EXPECT_EQ(stage_of("fsdp_config: {sharding_strategy: NO_SHARD}\n"), ZeroStage::Ddp);
+  EXPECT_EQ(stage_of("fsdp_config: {fsdp_sharding_strategy: 1}\n"), ZeroStage::Zero3);
+  EXPECT_EQ(stage_of("fsdp: [shard_grad_op, auto_wrap, offload]\n"), ZeroStage::Zero2);
+  EXPECT_EQ(stage_of("fsdp: full_shard auto_wrap\n"), ZeroStage::Zero3);
+  EXPECT_EQ(stage_of("deepspeed: {zero_optimization: {stage: 1}}\n"), ZeroStage::Zero1);
+  EXPECT_EQ(stage_of("deepspeed: {zero_optimization: {stage: auto}}\n"), ZeroStage::Zero3);
+  EXPECT_EQ(stage_of("deepspeed_config: {zero_stage: 2, zero3_init_flag: true}\n"), ZeroStage::Zero2);
+  EXPECT_EQ(stage_of("distributed_type: MULTI_GPU\n"), ZeroStage::Ddp);
+  EXPECT_EQ(stage_of("distributed_type: FSDP\n"), ZeroStage::Zero3);
+}
+
+TEST(AliasKeysTest, SpellingsMustAgree) {
+  EXPECT_EQ(stage_of("fsdp: [full_shard]\nfsdp_config: {reshard_after_forward: true}\nzero_stage: 3\n"),
+            ZeroStage::Zero3);
+  EXPECT_EQ(message_of(kMinimal + "fsdp: [full_shard]\nfsdp_config:\n  reshard_after_forward: false\n"),
+            "error[E-CONFIG-CONFLICT]: r.yaml:6:3: keys 'fsdp' (line 4) and "
+            "'fsdp_config.reshard_after_forward' (line 6) "
+            "disagree; got 3 and 2. hint: keep one of them");
+  EXPECT_THAT(
+      message_of(kMinimal + "deepspeed: {optimizer: {params: {lr: 3e-4}}}\n"),
+      HasSubstr("keys 'learning_rate' (line 3) and 'deepspeed.optimizer.params.lr' (line 4) disagree"));
+  EXPECT_THAT(message_of(kMinimal + "bf16: true\ndtype: float32\n"),
+              HasSubstr("keys 'bf16' (line 4) and 'dtype' (line 5)"));
+  EXPECT_NO_THROW(parse_recipe(kMinimal + "deepspeed: {optimizer: {params: {lr: 0.0001}}}\n", "r.yaml"));
+  EXPECT_NO_THROW(
+      parse_recipe(kMinimal + "optimizer: adamw_torch\ndeepspeed: {optimizer: {type: AdamW}}\n", "r.yaml"));
+  EXPECT_NO_THROW(parse_recipe(kMinimal + "bf16: false\ndtype: bfloat16\n", "r.yaml"));
+  EXPECT_NO_THROW(parse_recipe(kMinimal + "bf16: true\nmixed_precision: bf16\ndtype: bf16\n", "r.yaml"));
+}
+
+TEST(AliasKeysTest, DeepSpeedValuesReachNativeKeys) {
+  const Recipe recipe =
+      parse_recipe(kMinimal +
+                       "deepspeed:\n"
+                       "  train_micro_batch_size_per_gpu: 3\n"
+                       "  gradient_accumulation_steps: auto\n"
+                       "  gradient_clipping: 0.7\n"
+                       "  bf16: {enabled: true}\n"
+                       "  scheduler:\n"
+                       "    type: WarmupDecayLR\n"
+                       "    params: {warmup_num_steps: 5, total_num_steps: auto, warmup_min_lr: 0}\n",
+                   "r.yaml");
+  EXPECT_EQ(recipe.micro_batch_size, 3);
+  EXPECT_EQ(recipe.gradient_accumulation_steps, 1);
+  EXPECT_DOUBLE_EQ(recipe.max_grad_norm, 0.7);
+  EXPECT_EQ(recipe.dtype, ComputeType::BFloat16);
+  EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Linear);
+  EXPECT_EQ(recipe.warmup_steps, 5);
+  EXPECT_EQ(recipe.key_places.at("micro_batch_size").line, 5);
+}
+
+TEST(AliasKeysTest, ErrorsNameTheKeyAsItWasWritten) {
+  EXPECT_THAT(
+      message_of(kMinimal + "deepspeed:\n  gradient_clipping: lots\n"),
+      HasSubstr(
+          "r.yaml:5:22: key 'deepspeed.gradient_clipping': wrong type; got the text 'lots', need a number"));
+  EXPECT_THAT(message_of(kMinimal + "parallelism_config:\n  parallelism_config_dp_shard_size: x\n"),
+              HasSubstr("key 'parallelism_config.parallelism_config_dp_shard_size': wrong type"));
+  EXPECT_THAT(message_of(kMinimal + "fsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n"),
+              HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:39: key 'fsdp_config.fsdp_sharding_strategy'"));
+  EXPECT_THAT(message_of(kMinimal + "deepspeed: {optimizer: {params: {betas: [0.9]}}}\n"),
+              HasSubstr("a list of 2 numbers"));
+}
+
+TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
+  EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
+            "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'load_in_4bit': 4-bit base weights are not built "
+            "yet; got the "
+            "boolean true");
+  for (const char* line : {"adapter: qlora",
+                           "load_in_8bit: true",
+                           "tensor_parallel_size: 2",
+                           "context_parallel_size: 2",
+                           "sequence_parallel_degree: 4",
+                           "expert_parallel_size: 2",
+                           "fp16: true",
+                           "fp8: true",
+                           "bfloat16: true",
+                           "mixed_precision: fp16",
+                           "lora_dora: true",
+                           "peft_use_dora: true",
+                           "neftune_noise_alpha: 5",
+                           "rl: dpo",
+                           "group_by_length: true",
+                           "pretraining_dataset: [{path: x}]",
+                           "streaming: true",
+                           "resume_from_checkpoint: x",
+                           "auto_resume_from_checkpoints: true",
+                           "embedding_lr: 1e-5",
+                           "lr_groups: [{name: a}]",
+                           "relora: true",
+                           "loraplus_lr_ratio: 16",
+                           "unfrozen_parameters: [a]",
+                           "eot_tokens: ['<|im_end|>']",
+                           "tokens: ['<x>']",
+                           "optimizer: lion_pytorch",
+                           "lr_scheduler: rex",
+                           "chat_template: gemma3",
+                           "cosine_constant_lr_ratio: 0.8",
+                           "early_stopping_patience: 3",
+                           "parallelism_config: {parallelism_config_tp_size: 2}",
+                           "parallelism_config: {cp_size: 2}",
+                           "deepspeed: {fp16: {enabled: true}}",
+                           "deepspeed: {tensor_parallel: {autotp_size: 2}}",
+                           "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+                           "deepspeed: {optimizer: {type: Muon}}",
+                           "deepspeed: {scheduler: {type: OneCycle}}",
+                           "deepspeed: {scheduler: {params: {total_num_steps: 100}}}",
+                           "special_tokens: {additional_special_tokens: [a]}"}) {
+    EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
+        << line;
+  }
+  for (const char* entry : {"type: input_output", "type: {format: '{instruction}'}", "ds_type: parquet",
+                            "field_tools: functions", "split_thinking: true"}) {
+    EXPECT_THAT(
+        message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, " + std::string(entry) + "}]\n"),
+        HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:3:"))
+        << entry;
+  }
+}
+
+// The tables themselves: a line that names a key or a value that is not there would only show when used.
+TEST(ForeignKeysTest, TablesNameNativeKeysAndTheirValues) {
+  std::set<std::string_view> natives;
+  for (const auto& key : recipe_keys()) EXPECT_TRUE(natives.insert(key.name).second) << key.name;
+  std::set<std::string_view> dataset_natives;
+  for (const auto& key : dataset_keys()) EXPECT_TRUE(dataset_natives.insert(key.name).second) << key.name;
+  for (const Section& section : sections()) {
+    const auto& targets = section.path == "datasets" ? dataset_natives : natives;
+    std::set<std::string_view> names;
+    for (const ForeignKey& key : section.keys) {
+      EXPECT_TRUE(names.insert(key.name).second) << section.path << ' ' << key.name << " is there twice";
+      const bool shadows = (section.path.empty() || section.path == "datasets") && targets.contains(key.name);
+      EXPECT_FALSE(shadows) << key.name << " is native";
+      if (key.rule == Rule::Rename || key.rule == Rule::Map || key.rule == Rule::Hint) {
+        EXPECT_TRUE(targets.contains(key.target)) << section.path << ' ' << key.name;
+      }
+      if (key.rule == Rule::Enter) {
+        EXPECT_NO_THROW(tessera::config::section(key.target)) << key.name;
+      }
+      if (key.rule == Rule::Refuse) {
+        EXPECT_FALSE(key.target.empty()) << key.name << " has no reason";
+      }
+      if (key.rule != Rule::Map || section.path == "datasets") continue;
+      std::stringstream values{std::string(key.values)};
+      for (std::string pair; values >> pair;) {
+        const std::string ours = pair.substr(pair.find('=') + 1);
+        if (ours.empty()) continue;
+        EXPECT_NO_THROW(parse_recipe(kMinimal, "r.yaml", {std::string(key.target) + '=' + ours}))
+            << key.name << ' ' << pair;
+      }
+    }
+  }
+}
+
+TEST(AliasKeysTest, SettingsThatAreOffAreFine) {
+  const std::string text =
+      kMinimal +
+      "load_in_4bit: false\nload_in_8bit: no\ntensor_parallel_size: 1\ncontext_parallel_size: '1'\n"
+      "fp16:\nfp16_: \n";
+  EXPECT_THAT(message_of(text), HasSubstr("unknown key 'fp16_'"));
+  EXPECT_EQ(
+      warnings_of(
+          kMinimal +
+          "load_in_4bit: false\ntensor_parallel_size: 1\nfp16:\nneftune_noise_alpha:\nrl:\nadapter:\n"
+          "flash_attention: true\nxformers_attention:\nattn_implementation: sdpa\nlora_mlp_kernel: true\n"
+          "strict: false\nwandb_project:\nhub_model_id:\npad_to_sequence_len: true\nplugins: []\n"
+          "resume_from_checkpoint:\nauto_resume_from_checkpoints: false\nfsdp:\nfsdp_config:\ndeepspeed:\n"
+          "deepspeed_config: {offload_optimizer_device: none}\n"),
+      "");
+}
+
+TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
+  EXPECT_EQ(
+      warnings_of(kMinimal + "wandb_project: x\nhub_model_id: y\nplugins: [a.b]\nsave_total_limit: 3\n"),
+      "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4), hub_model_id (line 5), "
+      "plugins "
+      "(line 6), save_total_limit (line 7)\n");
+}
+
+TEST(AliasKeysTest, OlderSpellings) {
+  const Recipe recipe = parse_recipe(
+      "base_model: m\nlearning_rate: 1\neval_strategy: epoch\nval_set_size: 5\nadapter: lora\n"
+      "lora_target_modules: all-linear\n"
+      "datasets: [{path: d, type: chat_template, message_field_role: from, message_field_content: value}]\n",
+      "r.yaml");
+  EXPECT_DOUBLE_EQ(recipe.evals_per_epoch, 1.0);
+  EXPECT_TRUE(recipe.lora_target_linear);
+  EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("role"), "from");
+  EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("content"), "value");
+}
+
+}  // namespace
+}  // namespace tessera::config

@@ -1,0 +1,62 @@
+#include "tessera/config/parallelism.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/config/config_testing.h"
+
+namespace tessera::config {
+namespace {
+
+Recipe recipe_with(const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); }
+
+std::string message_of_world(const Recipe& recipe, int64_t world_size) {
+  try {
+    validate_parallelism(recipe, world_size);
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.kind()), 2);
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return "";
+}
+
+TEST(ParallelismTest, TakesTheRemainingRanks) {
+  for (int64_t world : {1, 2, 3, 4, 6, 8}) {
+    const ParallelSizes sizes = validate_parallelism(recipe_with(""), world);
+    EXPECT_EQ(sizes.dp_replicate, 1);
+    EXPECT_EQ(sizes.dp_shard, world);
+  }
+  const ParallelSizes sizes = validate_parallelism(recipe_with("dp_replicate_size: 3\n"), 6);
+  EXPECT_EQ(sizes.dp_replicate, 3);
+  EXPECT_EQ(sizes.dp_shard, 2);
+}
+
+TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
+  EXPECT_EQ(message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
+            "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: the parallel sizes do not multiply to the number of "
+            "ranks; got "
+            "dp_replicate_size 2 x dp_shard_size 3 = 6 and 4 ranks, need dp_replicate_size x dp_shard_size = "
+            "number "
+            "of ranks. hint: dp_shard_size: -1 takes the ranks that remain");
+  EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 2\n"), 3),
+              testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not divide the number of ranks; got "
+                                 "dp_replicate_size 2 and 3 ranks"));
+  EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 1000000\ndp_shard_size: 1000000\n"), 1),
+              testing::HasSubstr("dp_replicate_size 1000000 and 1 rank"));
+}
+
+TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
+  const Recipe recipe = recipe_with(
+      "deepspeed: {train_batch_size: 32, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: "
+      "2}\n");
+  EXPECT_EQ(validate_parallelism(recipe, 4).dp_shard, 4);
+  EXPECT_THAT(
+      message_of_world(recipe, 2),
+      testing::HasSubstr("got micro_batch_size 4 x gradient_accumulation_steps 2 x 2 ranks = 16, need 32"));
+}
+
+}  // namespace
+}  // namespace tessera::config

@@ -1,0 +1,210 @@
+// What a recipe's mistakes lead to: rows C1, C2, C4, C6, C8 of the fault table.
+#include <string>
+
+#include "tests/config/config_testing.h"
+
+namespace tessera::config {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
+  EXPECT_EQ(message_of(kMinimal + "sead: 1\n"),
+            "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'sead'. hint: did you mean 'seed'?");
+  EXPECT_EQ(
+      message_of("base_model: m\nlearning_rate: 1\ndatasets:\n  - path: a\n    typ: alpaca\n"),
+      "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:5:5: unknown key 'datasets.0.typ'. hint: did you mean 'type'?");
+  EXPECT_THAT(message_of(kMinimal + "special_tokens:\n  pad_tokn: x\n"),
+              HasSubstr("r.yaml:5:3: unknown key 'special_tokens.pad_tokn'; need pad_token, bos_token"));
+  EXPECT_THAT(
+      message_of(kMinimal + "fsdp_config:\n  fsdp_reshard_after_foward: true\n"),
+      HasSubstr("r.yaml:5:3: unknown key 'fsdp_config.fsdp_reshard_after_foward'. hint: did you mean"));
+  EXPECT_THAT(
+      message_of(kMinimal + "deepspeed:\n  zero_optimization:\n    stages: 2\n"),
+      HasSubstr("r.yaml:6:5: unknown key 'deepspeed.zero_optimization.stages'. hint: did you mean 'stage'?"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing_kwargs: {use_reentrent: true}\n"),
+              HasSubstr("did you mean 'use_reentrant'?"));
+  EXPECT_EQ(message_of(kMinimal + "zzzzzzzz: 1\n"),
+            "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'zzzzzzzz'");
+  EXPECT_THAT(message_of(kMinimal + "datasets_2: [{path: x}]\n"), HasSubstr("did you mean 'datasets'?"));
+}
+
+TEST(RecipeErrorsTest, NamesOfOtherToolsPointAtOurs) {  // C1
+  EXPECT_THAT(message_of(kMinimal + "lr: 1e-4\n"), HasSubstr("did you mean 'learning_rate'?"));
+  EXPECT_THAT(message_of(kMinimal + "per_device_train_batch_size: 4\n"),
+              HasSubstr("did you mean 'micro_batch_size'?"));
+  EXPECT_THAT(message_of(kMinimal + "max_seq_length: 4\n"), HasSubstr("did you mean 'sequence_len'?"));
+}
+
+TEST(RecipeErrorsTest, KeysInTheWrongSectionSayWhereTheyBelong) {  // C2
+  EXPECT_EQ(message_of(kMinimal + "roles_to_train: [assistant]\n"),
+            "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'roles_to_train'. hint: 'roles_to_train' "
+            "belongs in "
+            "an entry of 'datasets'");
+  EXPECT_THAT(message_of("base_model: m\ndatasets:\n- path: x\n  sequence_len: 4\nlearning_rate: 1\n"),
+              HasSubstr("r.yaml:4:3: unknown key 'datasets.0.sequence_len'. hint: 'sequence_len' belongs at "
+                        "the top level"));
+  EXPECT_THAT(message_of(kMinimal + "reshard_after_forward: true\n"),
+              HasSubstr("belongs under 'fsdp_config'"));
+  EXPECT_THAT(message_of(kMinimal + "pad_token: x\n"), HasSubstr("belongs under 'special_tokens'"));
+  EXPECT_THAT(message_of(kMinimal + "use_reentrant: true\n"),
+              HasSubstr("belongs under 'gradient_checkpointing_kwargs'"));
+  EXPECT_THAT(message_of(kMinimal + "deepspeed: {stage: 2}\n"),
+              HasSubstr("belongs under 'deepspeed.zero_optimization'"));
+}
+
+TEST(RecipeErrorsTest, DuplicateKeysNameBothLines) {  // C3
+  EXPECT_THAT(message_of(kMinimal + "learning_rate: 2e-4\n"),
+              HasSubstr("r.yaml:4:1: key 'learning_rate' is given twice; got line 3 and line 4"));
+}
+
+TEST(RecipeErrorsTest, WrongTypesNameWhatCameAndWhatIsNeeded) {  // C4
+  EXPECT_EQ(message_of(kMinimal + "micro_batch_size: many\n"),
+            "error[E-CONFIG-TYPE]: r.yaml:4:19: key 'micro_batch_size': wrong type; got the text 'many', "
+            "need a whole "
+            "number");
+  EXPECT_THAT(message_of(kMinimal + "micro_batch_size: 2.5\n"), HasSubstr("got 2.5, need a whole number"));
+  EXPECT_THAT(message_of(kMinimal + "micro_batch_size: true\n"),
+              HasSubstr("got the boolean true, need a whole number"));
+  EXPECT_THAT(message_of(kMinimal + "micro_batch_size: [1]\n"),
+              HasSubstr("got a list of 1, need a whole number"));
+  EXPECT_THAT(message_of(kMinimal + "warmup_ratio: {}\n"), HasSubstr("got a map of 0, need a number"));
+  EXPECT_THAT(message_of(kMinimal + "warmup_ratio: yes\n"), HasSubstr("got the boolean yes, need a number"));
+  EXPECT_THAT(message_of(kMinimal + "sample_packing: 1\n"), HasSubstr("got 1, need true or false"));
+  EXPECT_THAT(message_of(kMinimal + "sample_packing: maybe\n"),
+              HasSubstr("got the text 'maybe', need true or false"));
+  EXPECT_THAT(message_of(kMinimal + "output_dir: no\n"),
+              HasSubstr("got the boolean no, need text. hint: quote it"));
+  EXPECT_THAT(message_of(kMinimal + "output_dir: [a]\n"), HasSubstr("got a list of 1, need text"));
+  EXPECT_THAT(message_of(kMinimal + "lora_target_modules: {a: b}\n"),
+              HasSubstr("got a map of 1, need a list of texts"));
+  EXPECT_THAT(message_of(kMinimal + "lora_target_modules: [a, null]\n"),
+              HasSubstr("key 'lora_target_modules.1': wrong type; got null, need text"));
+  EXPECT_THAT(message_of(kMinimal + "special_tokens: x\n"), HasSubstr("need a map"));
+  EXPECT_THAT(message_of(kMinimal + "fsdp_config: 3\n"),
+              HasSubstr("key 'fsdp_config': wrong type; got 3, need a map"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: x.jsonl\n"),
+              HasSubstr("key 'datasets': wrong type; got the text 'x.jsonl', need a list of maps"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [x.jsonl]\n"),
+              HasSubstr("key 'datasets.0'"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{type: alpaca}]\n"),
+              HasSubstr("missing key 'datasets.0.path'"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [~]\n"), HasSubstr("got null"));
+  EXPECT_THAT(message_of("- a\n"), HasSubstr("a recipe is a map of keys; got a list of 1"));
+  EXPECT_THAT(message_of("just text"), HasSubstr("a recipe is a map of keys"));
+}
+
+TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {  // C4
+  const Recipe recipe = parse_recipe(
+      "base_model: m\ndatasets: [{path: d, train_on_eos: none}]\nlearning_rate: 2e-5\nweight_decay: "
+      "\"1e-2\"\n"
+      "sample_packing: on\ntrain_on_inputs: 'false'\nmicro_batch_size: '4'\nsequence_len: 2048.0\nmax_steps: "
+      "1e3\n"
+      "lr_scheduler:\nwarmup_steps: ~\nseed: 7\noutput_dir: 2024\n",
+      "r.yaml");
+  EXPECT_DOUBLE_EQ(recipe.learning_rate, 2e-5);
+  EXPECT_DOUBLE_EQ(recipe.weight_decay, 1e-2);
+  EXPECT_TRUE(recipe.sample_packing);
+  EXPECT_FALSE(recipe.train_on_inputs);
+  EXPECT_EQ(recipe.micro_batch_size, 4);
+  EXPECT_EQ(recipe.sequence_len, 2048);
+  EXPECT_EQ(recipe.max_steps, 1000);
+  EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Cosine);
+  EXPECT_EQ(recipe.warmup_steps, 0);
+  EXPECT_EQ(recipe.output_dir, "2024");
+  EXPECT_EQ(recipe.datasets[0].train_on_eos, "none");
+  EXPECT_FALSE(recipe.key_places.contains("warmup_steps"));
+}
+
+TEST(RecipeErrorsTest, NumbersThatAreNotFinite) {  // C4
+  for (const char* value : {".nan", "nan", ".inf", "-.inf", "1e999"}) {
+    EXPECT_THAT(
+        message_of("base_model: m\ndatasets: [{path: d}]\nlearning_rate: " + std::string(value) + "\n"),
+        HasSubstr("r.yaml:3:16: key 'learning_rate': not a finite number"))
+        << value;
+  }
+  EXPECT_THAT(message_of(kMinimal + "max_steps: .inf\n"), HasSubstr("need a whole number"));
+}
+
+TEST(RecipeErrorsTest, SizesOutOfRange) {  // C6
+  EXPECT_EQ(message_of(kMinimal + "sequence_len: 1099511627776\n"),
+            "error[E-CONFIG-RANGE]: r.yaml:4:15: key 'sequence_len': out of range; got 1099511627776, need a "
+            "number at "
+            "least 1 and at most 16777216");
+  const std::string cases[] = {
+      "micro_batch_size: 0", "micro_batch_size: -1", "sequence_len: 0",   "gradient_accumulation_steps: 0",
+      "num_epochs: 0",       "num_epochs: -1",       "max_steps: -1",     "max_steps: 99999999999999999999",
+      "weight_decay: -0.1",  "warmup_ratio: 1.5",    "adam_beta1: 1",     "adam_beta2: -0.1",
+      "lora_r: 0",           "lora_alpha: 0",        "lora_dropout: 1.0", "seed: -1",
+      "logging_steps: 0",    "dp_shard_size: 0",     "dp_shard_size: -2", "dp_replicate_size: 0",
+      "ddp_timeout: 0",      "val_set_size: -1",     "val_set_size: 1.5", "batch_size: 0",
+      "max_grad_norm: -1"};
+  for (const std::string& line : cases) {
+    EXPECT_THAT(message_of(kMinimal + line + '\n'), StartsWith("error[E-CONFIG-RANGE]: r.yaml:4:")) << line;
+  }
+  EXPECT_THAT(message_of("base_model: m\ndatasets: [{path: d}]\nlearning_rate: -1e-4\n"),
+              HasSubstr("got -1e-4, need a number at least 0"));
+  EXPECT_THAT(
+      message_of("base_model: m\ndatasets: [{path: d, shards: 2, shards_idx: 2}]\nlearning_rate: 1\n"),
+      HasSubstr("key 'datasets.0.shards_idx': out of range; got 2, need below shards, which is 2"));
+}
+
+TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
+  EXPECT_THAT(
+      message_of(kMinimal + "lr_scheduler: cosin\n"),
+      HasSubstr("key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
+                "constant_with_warmup. hint: did you mean 'cosine'?"));
+  EXPECT_THAT(message_of(kMinimal + "zero_stage: 4\n"), HasSubstr("E-CONFIG-VALUE]: r.yaml:4:13"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: alpacca}]\n"),
+              HasSubstr("key 'datasets.0.type': unknown value"));
+  EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, train_on_eos: never}]\n"),
+              HasSubstr("E-CONFIG-VALUE"));
+}
+
+TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
+  EXPECT_EQ(message_of(kMinimal + "warmup_ratio: 0.1\nwarmup_steps: 10\n"),
+            "error[E-CONFIG-CONFLICT]: r.yaml:5:1: keys 'warmup_ratio' (line 4) and 'warmup_steps' (line 5) "
+            "exclude each "
+            "other; got 0.1 and 10. hint: keep one of them");
+  EXPECT_THAT(message_of(kMinimal + "val_set_size: 0.1\ntest_datasets: [{path: t}]\n"),
+              HasSubstr("keys 'val_set_size' (line 4) and 'test_datasets' (line 5)"));
+  EXPECT_THAT(message_of(kMinimal + "eval_steps: 5\nevals_per_epoch: 1\n"), HasSubstr("'eval_steps'"));
+  EXPECT_THAT(message_of(kMinimal + "batch_size: 8\ngradient_accumulation_steps: 2\n"),
+              HasSubstr("'batch_size'"));
+  EXPECT_THAT(message_of(kMinimal + "batch_size: 8\nmicro_batch_size: 3\n"), HasSubstr("not a multiple"));
+  EXPECT_THAT(message_of(kMinimal + "chat_template: chatml\nchat_template_jinja: '{{ x }}'\n"),
+              HasSubstr("keys 'chat_template' and 'chat_template_jinja' exclude each other"));
+  EXPECT_THAT(message_of(kMinimal + "chat_template: jinja\n"),
+              HasSubstr("jinja needs 'chat_template_jinja'"));
+  EXPECT_THAT(message_of(kMinimal + "adapter: lora\n"),
+              HasSubstr("need lora_target_linear: true or lora_target_modules"));
+  EXPECT_THAT(message_of(kMinimal + "warmup_steps: 20\nmax_steps: 10\n"),
+              HasSubstr("keys 'warmup_steps' and 'max_steps'"));
+  EXPECT_THAT(message_of(kMinimal + "sequence_len: 4\nmin_sample_len: 8\n"),
+              HasSubstr("keys 'min_sample_len' and 'sequence_len'"));
+  // One of the two at zero, or blank, is no conflict.
+  EXPECT_NO_THROW(
+      parse_recipe(kMinimal + "warmup_ratio: 0.0\nwarmup_steps: 10\nval_set_size: 0\ntest_datasets:\n", "r"));
+}
+
+TEST(RecipeErrorsTest, MissingKeys) {
+  EXPECT_EQ(
+      message_of("base_model: m\n"),
+      "error[E-CONFIG-MISSING]: r.yaml: missing keys datasets, learning_rate; need datasets, learning_rate");
+  EXPECT_THAT(message_of(""), HasSubstr("missing keys base_model, datasets, learning_rate"));
+  EXPECT_THAT(message_of("base_model:\ndatasets: []\nlearning_rate: 1\n"), HasSubstr("base_model, datasets"));
+  EXPECT_THAT(message_of("base_model: m\ndatasets: [{path: d}]\n"), HasSubstr("missing key 'learning_rate'"));
+}
+
+TEST(RecipeErrorsTest, WarnsAboutKeysWithoutEffect) {
+  EXPECT_THAT(warnings_of(kMinimal + "lora_r: 4\n"),
+              HasSubstr("warning: r.yaml:4: key 'lora_r' has no effect without 'adapter: lora'"));
+  EXPECT_THAT(warnings_of(kMinimal + "eval_steps: 4\n"), HasSubstr("no effect without 'val_set_size'"));
+  EXPECT_THAT(warnings_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, roles_to_train: }]\n"),
+              HasSubstr("key 'datasets.0.roles_to_train' is blank: its default holds"));
+  EXPECT_EQ(warnings_of(kMinimal), "");
+}
+
+}  // namespace
+}  // namespace tessera::config
