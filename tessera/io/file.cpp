@@ -1,18 +1,18 @@
 #include "tessera/io/file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <system_error>
 #include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "tessera/core/strings.h"
 
@@ -25,20 +25,32 @@ constexpr int64_t kMaxTransfer = int64_t{1} << 30;
 std::string_view cause_name(int error_number) {
   switch (error_number) {
     case ENOSPC:
-    case EDQUOT: return "NO-SPACE";
+    case EDQUOT:
+      return "NO-SPACE";
     case EACCES:
-    case EPERM: return "PERMISSION";
-    case EROFS: return "READ-ONLY";
-    case EIO: return "IO";
-    case ENOENT: return "NOT-FOUND";
-    case ENOTDIR: return "NOT-A-DIRECTORY";
-    case EISDIR: return "IS-A-DIRECTORY";
+    case EPERM:
+      return "PERMISSION";
+    case EROFS:
+      return "READ-ONLY";
+    case EIO:
+      return "IO";
+    case ENOENT:
+      return "NOT-FOUND";
+    case ENOTDIR:
+      return "NOT-A-DIRECTORY";
+    case EISDIR:
+      return "IS-A-DIRECTORY";
     case EMFILE:
-    case ENFILE: return "TOO-MANY-FILES";
-    case EFBIG: return "TOO-LARGE";
-    case ELOOP: return "LINK-LOOP";
-    case EEXIST: return "EXISTS";
-    default: return "SYSTEM";
+    case ENFILE:
+      return "TOO-MANY-FILES";
+    case EFBIG:
+      return "TOO-LARGE";
+    case ELOOP:
+      return "LINK-LOOP";
+    case EEXIST:
+      return "EXISTS";
+    default:
+      return "SYSTEM";
   }
 }
 
@@ -77,7 +89,7 @@ File File::open(const std::string& path) {
   file.descriptor_ =
       retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (file.descriptor_ < 0) throw storage_error(errno, "cannot open", path);
-  struct stat status{};
+  struct stat status {};
   if (::fstat(file.descriptor_, &status) != 0) throw storage_error(errno, "cannot inspect", path);
   if (S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot read", path);
   if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::Storage, "NOT-A-FILE", "not a regular file").in(path);
@@ -135,7 +147,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   static std::atomic<uint64_t> counter{0};
-  struct stat status{};
+  struct stat status {};
   const bool replaces = ::stat(path_.c_str(), &status) == 0;
   if (replaces && S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot write", path_);
   do {
@@ -164,7 +176,8 @@ void AtomicFile::reserve(int64_t num_bytes) {
   if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
     // A file system without reservations: ask for the space instead, and leave the file sparse.
     cause = free_space(parent_path(path_)) < num_bytes ? ENOSPC : 0;
-    if (cause == 0 && retry_interrupted([&] { return ::ftruncate(descriptor_, num_bytes); }) != 0) cause = errno;
+    if (cause == 0 && retry_interrupted([&] { return ::ftruncate(descriptor_, num_bytes); }) != 0)
+      cause = errno;
     if (cause == 0) return;
   }
   throw storage_error(cause, "cannot reserve " + format_bytes(num_bytes), path_);
@@ -214,7 +227,7 @@ void make_directories(const std::string& path) {
   while (end < path.size()) {
     end = std::min(path.find('/', end + 1), path.size());
     const std::string part = path.substr(0, end);
-    struct stat status{};
+    struct stat status {};
     if (::stat(part.c_str(), &status) == 0) {
       if (!S_ISDIR(status.st_mode)) throw storage_error(ENOTDIR, "cannot make the folder " + path, part);
       continue;
@@ -243,13 +256,13 @@ void sync_directory(const std::string& path) {
 }
 
 bool exists(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
 }
 
 int64_t free_space(const std::string& path) {
   std::string probe = path.empty() ? "." : path;
-  struct statvfs status{};
+  struct statvfs status {};
   while (::statvfs(probe.c_str(), &status) != 0) {
     const int cause = errno;
     const std::string parent = parent_path(probe);

@@ -21,7 +21,8 @@ struct GgufArray {
   std::string bytes;
 };
 // Integers of any width are widened.
-using GgufValue = std::variant<uint64_t, int64_t, double, bool, std::string, GgufArray, std::vector<std::string>>;
+using GgufValue =
+    std::variant<uint64_t, int64_t, double, bool, std::string, GgufArray, std::vector<std::string>>;
 
 struct GgufTensor {
   std::string name;

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tessera/core/error.h"
 
@@ -16,12 +17,19 @@ struct JsonLimits {
 };
 
 // Parses one JSON value; whitespace around it is allowed, comments, a byte-order mark, NUL bytes and
-// anything after it are not. Throws Error(kind) "<place>: byte N: ...", with the key when it is known.
+// anything after it are not. Throws Error(kind) "<place>: byte N: ..." or "<place>: key 'a.b': ...".
 nlohmann::json parse_json(std::string_view text, const std::string& place, ErrorKind kind = ErrorKind::Model,
                           const JsonLimits& limits = {});
 
 // parse_json of a file. Throws Storage when it cannot be read, Error(kind) for its contents and size.
 nlohmann::json read_json_file(const std::string& path, ErrorKind kind = ErrorKind::Model,
                               const JsonLimits& limits = {});
+
+// What JSON parsers commonly let pass: bytes that are not UTF-8, NUL, a byte-order mark. `base_offset` is
+// added to the byte that the Error(kind) names.
+void check_json_bytes(std::string_view text, const std::string& place, ErrorKind kind,
+                      int64_t base_offset = 0);
+// The Error(kind) for malformed JSON at a byte.
+Error json_error(const std::string& place, ErrorKind kind, int64_t offset, std::string_view what);
 
 }  // namespace tessera::io

@@ -25,7 +25,8 @@ class ModelFiles {
   // `folder`/model.safetensors or, without it, the shards of `folder`/model.safetensors.index.json. Throws
   // Model for an absent or malformed file, a shard name that leaves the folder (absolute, "..", a link that
   // points elsewhere; links inside a Hugging Face hub cache are fine), a tensor in two shards, a listed
-  // tensor that its shard lacks, and for folders that hold only pickle files. A wrong total_size is a warning.
+  // tensor that its shard lacks, and for folders that hold only pickle files. A wrong total_size is a
+  // warning.
   static ModelFiles open(const std::string& folder);
   // One file of the folder by name, e.g. "adapter_model.safetensors", or by an index, "x.index.json".
   static ModelFiles open(const std::string& folder, const std::string& file_name);

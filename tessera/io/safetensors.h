@@ -84,8 +84,10 @@ class SafetensorsWriter {
   // Writing a byte twice keeps the last value. An unknown name or a range outside the tensor is an
   // Internal error.
   void write(std::string_view name, int64_t byte_offset, const void* data, int64_t num_bytes);
-  // Throws Internal, naming a tensor, unless every byte of every tensor was written; Storage when the
-  // disk fails. Without commit nothing is left on disk.
+  // Throws Internal, naming a tensor, unless every byte of every tensor was written.
+  void check_complete() const;
+  // check_complete(), then the file takes its place; throws Storage when the disk fails. Without commit
+  // nothing is left on disk.
   void commit();
 
  private:

@@ -1,10 +1,10 @@
 // Checks that a call throws the right tessera::Error.
 #pragma once
 
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <string>
 
 #include "tessera/core/error.h"
 
@@ -15,7 +15,8 @@ template <typename Call>
 void expect_error(ErrorKind kind, const std::vector<std::string>& parts, Call call) {
   try {
     call();
-    ADD_FAILURE() << "no error was thrown; expected one with '" << (parts.empty() ? "" : parts.front()) << "'";
+    ADD_FAILURE() << "no error was thrown; expected one with '" << (parts.empty() ? "" : parts.front())
+                  << "'";
   } catch (const Error& error) {
     EXPECT_EQ(static_cast<int>(error.kind()), static_cast<int>(kind)) << error.what();
     for (const std::string& part : parts) EXPECT_THAT(error.what(), ::testing::HasSubstr(part));

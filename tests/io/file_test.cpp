@@ -1,17 +1,17 @@
 #include "tessera/io/file.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <thread>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/io/expect_error.h"
 #include "tests/io/temp_folder.h"
@@ -20,8 +20,8 @@ namespace tessera::io {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using testing::expect_error;
+using ::testing::IsEmpty;
 using testing::TempFolder;
 
 TEST(FileTest, ReadsRangesExactly) {
@@ -57,7 +57,8 @@ TEST(FileTest, FileThatShrinksWhileOpenIsAnError) {
 
 TEST(FileTest, OpenErrorsNameTheCause) {
   const TempFolder folder;
-  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-FOUND", folder / "none"}, [&] { File::open(folder / "none"); });
+  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-FOUND", folder / "none"},
+               [&] { File::open(folder / "none"); });
   expect_error(ErrorKind::Storage, {"E-STORAGE-IS-A-DIRECTORY"}, [&] { File::open(folder.path()); });
   write_file_atomic(folder / "a", "x");
   expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-DIRECTORY"}, [&] { File::open(folder / "a/b"); });
@@ -69,9 +70,10 @@ TEST(FileTest, OpenErrorsNameTheCause) {
 
 TEST(FileTest, StorageErrorsHaveNamesAndExitCode6) {
   const std::vector<std::pair<int, std::string>> cases = {
-      {ENOSPC, "NO-SPACE"}, {EDQUOT, "NO-SPACE"},       {EACCES, "PERMISSION"}, {EPERM, "PERMISSION"},
-      {EROFS, "READ-ONLY"}, {EIO, "IO"},                {ENOENT, "NOT-FOUND"},  {EFBIG, "TOO-LARGE"},
-      {ELOOP, "LINK-LOOP"}, {EMFILE, "TOO-MANY-FILES"}, {EEXIST, "EXISTS"},     {EBADF, "SYSTEM"}};
+      {ENOSPC, "NO-SPACE"},       {EDQUOT, "NO-SPACE"}, {EACCES, "PERMISSION"},
+      {EPERM, "PERMISSION"},      {EROFS, "READ-ONLY"}, {EIO, "IO"},
+      {ENOENT, "NOT-FOUND"},      {EFBIG, "TOO-LARGE"}, {ELOOP, "LINK-LOOP"},
+      {EMFILE, "TOO-MANY-FILES"}, {EEXIST, "EXISTS"},   {EBADF, "SYSTEM"}};
   for (const auto& [number, name] : cases) {
     const Error error = storage_error(number, "cannot write", "/x");
     EXPECT_EQ(error.code(), "E-STORAGE-" + name);
@@ -125,8 +127,8 @@ TEST(AtomicFileTest, WritesInAnyOrderFromSeveralThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   file.commit();
-  EXPECT_EQ(read_file(folder / "a", 10000),
-            std::string(1000, 'a') + std::string(1000, 'b') + std::string(1000, 'c') + std::string(1000, 'd'));
+  EXPECT_EQ(read_file(folder / "a", 10000), std::string(1000, 'a') + std::string(1000, 'b') +
+                                                std::string(1000, 'c') + std::string(1000, 'd'));
 }
 
 TEST(AtomicFileTest, KeepsThePermissionsOfTheOldFile) {
