@@ -237,7 +237,7 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
 TEST(Merge, RefusesWhatDoesNotFit) {
   TemporaryFolder folder;
   const std::string out = folder.path("out"), adapter = training("lora_final");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen2"), adapter, out); }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }), "E-CONFIG-MERGE-OUTPUT");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, reference_folder("llama3")); }),
