@@ -1,0 +1,191 @@
+#include "tessera/models/llama/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/models/registry.h"
+#include "tests/testing/temporary_folder.h"
+
+namespace tessera::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing_support::TemporaryFolder;
+
+json llama_json() {
+  return {{"model_type", "llama"},      {"vocab_size", 97},
+          {"hidden_size", 24},          {"intermediate_size", 28},
+          {"num_hidden_layers", 2},     {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},   {"max_position_embeddings", 64}};
+}
+
+LlamaConfig read(const json& value) {
+  TemporaryFolder folder;
+  folder.write("config.json", value.dump());
+  return read_llama_config(io::JsonReader::open(folder.path("config.json")));
+}
+
+struct BadCase {
+  const char* name;
+  json patch;  // null removes a key
+  const char* code;
+  const char* in_message;
+};
+
+class BadConfig : public ::testing::TestWithParam<BadCase> {};
+
+TEST_P(BadConfig, EndsInAnErrorThatNamesFileAndKey) {
+  json value = llama_json();
+  value.merge_patch(GetParam().patch);
+  try {
+    read(value);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Model);
+    EXPECT_EQ(error.code(), GetParam().code) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("config.json"));
+    EXPECT_THAT(error.what(), HasSubstr(GetParam().in_message));
+  }
+}
+
+constexpr const char* kConfig = "E-MODEL-CONFIG";
+constexpr const char* kUnsupported = "E-MODEL-UNSUPPORTED";
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadConfig,
+    ::testing::Values(
+        BadCase{"missing", {{"hidden_size", nullptr}}, kConfig, "key 'hidden_size': missing"},
+        BadCase{"text_for_number", {{"vocab_size", "many"}}, kConfig, "key 'vocab_size'"},
+        BadCase{"fraction", {{"num_hidden_layers", 2.5}}, kConfig, "got 2.5"},
+        BadCase{"zero", {{"num_attention_heads", 0}}, kConfig, "got 0"},
+        BadCase{"negative", {{"intermediate_size", -4}}, kConfig, "got -4"},
+        BadCase{"overflow", {{"vocab_size", 18446744073709551615ULL}}, kConfig, "key 'vocab_size'"},
+        BadCase{"kv_heads", {{"num_key_value_heads", 3}}, kConfig, "a divisor of 4"},
+        BadCase{"uneven_heads", {{"hidden_size", 26}}, kConfig, "a multiple of 4"},
+        BadCase{"odd_head", {{"head_dim", 5}}, kConfig, "even head size"},
+        BadCase{"bool_for_number", {{"rms_norm_eps", true}}, kConfig, "key 'rms_norm_eps'"},
+        BadCase{"number_for_bool", {{"attention_bias", 1}}, kConfig, "true or false"},
+        BadCase{"rope_theta", {{"rope_theta", -1.0}}, kConfig, "key 'rope_theta'"},
+        BadCase{"rope_list", {{"rope_scaling", {1, 2}}}, kConfig, "an object"},
+        BadCase{"rope_factor", {{"rope_scaling", {{"type", "linear"}}}}, kConfig, "key 'rope_scaling.factor'"},
+        BadCase{"llama3_order",
+                {{"rope_scaling",
+                  {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}, {"high_freq_factor", 4.0}}}},
+                kConfig,
+                "low_freq_factor"},
+        BadCase{"rope_type", {{"rope_scaling", {{"rope_type", "longrope"}}}}, kUnsupported, "'longrope'"},
+        BadCase{"partial_rotary", {{"partial_rotary_factor", 0.5}}, kUnsupported, "part of each head"},
+        BadCase{"layered_rope", {{"rope_parameters", {{"full_attention", json::object()}}}}, kUnsupported, "layers"},
+        BadCase{"activation", {{"hidden_act", "gelu"}}, kUnsupported, "'gelu'"},
+        BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"},
+        BadCase{"dropout", {{"attention_dropout", 0.1}}, kUnsupported, "attention_dropout"},
+        BadCase{"architecture", {{"architectures", {"LlamaForSequenceClassification"}}}, kUnsupported,
+                "LlamaForSequenceClassification"},
+        BadCase{"layer_types", {{"layer_types", {"linear_attention"}}}, kUnsupported, "'linear_attention'"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(LlamaConfigTest, DefaultsAreThoseOfTheFamily) {
+  const LlamaConfig llama = read(llama_json());
+  EXPECT_EQ(llama.head_dim, 6);
+  EXPECT_EQ(llama.rope.theta, 10000.0);
+  EXPECT_EQ(llama.rms_norm_eps, 1e-6);
+  EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.output_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_FALSE(llama.document_bound.has_value());
+
+  json value = llama_json();
+  value["model_type"] = "qwen2";
+  EXPECT_TRUE(read(value).qkv_bias);
+  EXPECT_FALSE(read(value).output_bias);
+  value["model_type"] = "qwen3";
+  EXPECT_TRUE(read(value).qk_norm);
+  EXPECT_EQ(read(value).head_dim, 128);
+}
+
+TEST(LlamaConfigTest, BothFormsOfRopeParametersMeanTheSame) {
+  json old_form = llama_json(), new_form = llama_json();
+  const json scaling = {{"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 16}};
+  old_form["rope_theta"] = 500000.0;
+  old_form["rope_scaling"] = scaling;
+  old_form["rope_scaling"]["type"] = "llama3";
+  new_form["rope_parameters"] = scaling;
+  new_form["rope_parameters"]["rope_type"] = "llama3";
+  new_form["rope_parameters"]["rope_theta"] = 500000.0;
+  for (const json& form : {old_form, new_form}) {
+    const nn::RopeOptions rope = read(form).rope;
+    EXPECT_EQ(rope.type, nn::RopeType::Llama3);
+    EXPECT_EQ(rope.theta, 500000.0);
+    EXPECT_EQ(rope.factor, 8.0);
+    EXPECT_EQ(rope.original_max_position_embeddings, 16);
+  }
+}
+
+TEST(LlamaConfigTest, SlidingWindowsBoundDocumentsOnlyWhereTheyApply) {
+  json value = llama_json();
+  value["sliding_window"] = 16;
+  EXPECT_FALSE(read(value).document_bound.has_value()) << "llama has no window";
+  value["model_type"] = "qwen2";
+  EXPECT_FALSE(read(value).document_bound.has_value()) << "use_sliding_window is off";
+  value["use_sliding_window"] = true;
+  value["max_window_layers"] = 2;
+  EXPECT_FALSE(read(value).document_bound.has_value()) << "no layer is beyond max_window_layers";
+  value["max_window_layers"] = 1;
+  ASSERT_TRUE(read(value).document_bound.has_value());
+  EXPECT_EQ(read(value).document_bound->tokens, 16);
+  value["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_FALSE(read(value).document_bound.has_value()) << "layer_types decides";
+  value["model_type"] = "mistral";
+  EXPECT_EQ(read(value).document_bound->tokens, 16);
+  value["sliding_window"] = nullptr;
+  EXPECT_FALSE(read(value).document_bound.has_value());
+}
+
+TEST(LlamaConfigTest, TokensAndTypes) {
+  json value = llama_json();
+  value["eos_token_id"] = {2, 5};
+  value["bos_token_id"] = 1;
+  value["pad_token_id"] = -1;
+  value["torch_dtype"] = "bfloat16";
+  const LlamaConfig config = read(value);
+  EXPECT_THAT(config.eos_token_ids, ::testing::ElementsAre(2, 5));
+  EXPECT_EQ(config.bos_token_id, 1);
+  EXPECT_FALSE(config.pad_token_id.has_value());
+  EXPECT_EQ(config.stored_dtype, DType::BF16);
+}
+
+TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
+  TemporaryFolder folder;
+  json value = llama_json();
+  value["model_type"] = "gpt2";
+  folder.write("config.json", value.dump());
+  try {
+    build_model(folder.path(), at::kFloat);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), kUnsupported);
+    EXPECT_THAT(error.what(), HasSubstr("'gpt2'"));
+    EXPECT_THAT(error.what(), HasSubstr("qwen3"));
+  }
+}
+
+TEST(Registry, BrokenFilesAreModelErrors) {
+  TemporaryFolder folder;
+  folder.write("config.json", "{\"model_type\": ");
+  EXPECT_THROW(build_model(folder.path(), at::kFloat), Error);
+  folder.write("config.json", "[1, 2]");
+  try {
+    build_model(folder.path(), at::kFloat);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Model);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::models

@@ -1,0 +1,121 @@
+#include "tessera/models/common/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tessera/core/error.h"
+#include "tests/models/reference_models.h"
+#include "tests/testing/temporary_folder.h"
+
+namespace tessera::models {
+namespace {
+
+using ::testing::HasSubstr;
+using testing_support::TemporaryFolder;
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+void save(const std::string& path, const Tensors& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, value] : tensors) {
+    specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+  }
+  io::SafetensorsWriter writer(path, specs);
+  for (const auto& [name, value] : tensors) {
+    writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+  }
+  writer.commit();
+}
+
+// The stored tensors of a reference model.
+Tensors tensors_of(const std::string& family) {
+  const TensorFile file(reference_folder(family) + "/model.safetensors");
+  Tensors tensors;
+  const io::ModelFiles files = io::ModelFiles::open(reference_folder(family));
+  for (const io::TensorInfo* info : files.tensors()) tensors[info->name] = file.get(info->name);
+  return tensors;
+}
+
+// The error of loading `tensors` into a model of the family, or "".
+std::string error_of(const std::string& family, const Tensors& tensors) {
+  TemporaryFolder folder;
+  save(folder.path("model.safetensors"), tensors);
+  const auto model = build_model(reference_folder(family), at::kFloat);
+  try {
+    load_weights(*model, io::ModelFiles::open(folder.path()));
+    return "";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Model);
+    return error.what();
+  }
+}
+
+TEST(Load, ReportsMissingUnknownAndMisshapenTensors) {
+  Tensors tensors = tensors_of("smollm2");
+  ASSERT_EQ(error_of("smollm2", tensors), "");
+  tensors.erase("model.norm.weight");
+  tensors["model.layers.0.self_attn.k_proj.weight"] = at::zeros({4, 54});
+  tensors["model.layers.2.mlp.up_proj.weight"] = at::zeros({2, 2});
+  tensors["model.layers.1.input_layernorm.weight"] = at::zeros({54}, at::kInt);
+  const std::string text = error_of("smollm2", tensors);
+  EXPECT_THAT(text, HasSubstr("1 missing: model.norm.weight"));
+  EXPECT_THAT(text, HasSubstr("model.layers.0.self_attn.k_proj.weight (got [4, 54], need [18, 54])"));
+  EXPECT_THAT(text, HasSubstr("1 that the model does not have: model.layers.2.mlp.up_proj.weight"));
+  EXPECT_THAT(text, HasSubstr("model.layers.1.input_layernorm.weight (I32)"));
+}
+
+TEST(Load, ListsAtMostTwentyNames) {
+  Tensors tensors = tensors_of("smollm2");
+  for (int i = 0; i < 30; ++i) tensors["extra." + std::to_string(100 + i)] = at::zeros({1});
+  const std::string text = error_of("smollm2", tensors);
+  EXPECT_THAT(text, HasSubstr("30 that the model does not have"));
+  EXPECT_THAT(text, HasSubstr("extra.119, ..."));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("extra.120")));
+}
+
+TEST(Load, AcceptsATiedHeadAndOldBuffers) {
+  Tensors tensors = tensors_of("smollm2");
+  tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"];
+  tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = at::zeros({3});
+  EXPECT_EQ(error_of("smollm2", tensors), "");
+  // The embedding may be stored under the head's name alone.
+  tensors.erase("model.embed_tokens.weight");
+  EXPECT_EQ(error_of("smollm2", tensors), "");
+}
+
+TEST(Load, ConvertsToTheTypeOfTheParameter) {
+  const auto narrow = load_reference_model("smollm2", at::kBFloat16);
+  const auto wide = load_reference_model("smollm2", at::kDouble);
+  const auto wide_parameters = wide->named_parameters();
+  for (const auto& item : narrow->named_parameters()) {
+    EXPECT_EQ(item.value().scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::equal(item.value(), wide_parameters[item.key()].to(at::kBFloat16))) << item.key();
+  }
+}
+
+TEST(ReadRows, ReadsAnyRowsConverted) {
+  TemporaryFolder folder;
+  const at::Tensor matrix = at::arange(28, at::kFloat).view({7, 4});
+  save(folder.path("model.safetensors"),
+       {{"matrix", matrix}, {"half", matrix.to(at::kHalf)}, {"scalar", at::full({}, 3.5)}, {"ids", at::zeros({3}, at::kLong)}});
+  const io::ModelFiles files = io::ModelFiles::open(folder.path());
+  for (const char* name : {"matrix", "half"}) {
+    for (const auto& [first, count] : {std::pair{0, 7}, {2, 3}, {6, 1}, {7, 0}, {3, 0}}) {
+      for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+        const at::Tensor got = at::full({count, 4}, -1.0, type);
+        read_rows(files, name, first, count, got);
+        EXPECT_TRUE(at::equal(got, matrix.narrow(0, first, count).to(type))) << name << " " << first;
+      }
+    }
+  }
+  const at::Tensor scalar = at::zeros({}, at::kDouble);
+  read_rows(files, "scalar", 0, 1, scalar);
+  EXPECT_EQ(scalar.item<double>(), 3.5);
+  EXPECT_THROW(read_rows(files, "ids", 0, 3, at::zeros({3})), Error);
+  EXPECT_THROW(read_rows(files, "absent", 0, 1, at::zeros({1})), Error);
+}
+
+}  // namespace
+}  // namespace tessera::models

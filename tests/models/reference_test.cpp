@@ -1,0 +1,136 @@
+// Every family against Transformers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/models/common/generate.h"
+#include "tests/models/reference_models.h"
+
+namespace tessera::models {
+namespace {
+
+class Reference : public ::testing::TestWithParam<const char*> {
+ protected:
+  TensorFile file_{reference_folder(GetParam()) + "/reference.safetensors"};
+};
+
+// Largest difference relative to the largest element.
+double relative_difference(const at::Tensor& got, const at::Tensor& want) {
+  return max_difference(got, want) / std::max(want.abs().max().item<double>(), 1e-3);
+}
+
+void expect_logits(CausalLM& model, const TensorFile& file, const std::string& suffix, double tolerance) {
+  const auto documents = reference_documents(file);
+  const at::Tensor packed = model.logits(pack(documents));
+  int64_t first = 0;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const at::Tensor want = file.get("logits" + suffix + "." + std::to_string(i));
+    EXPECT_LT(max_difference(packed.narrow(0, first, want.size(0)), want), tolerance) << "document " << i;
+    first += want.size(0);
+  }
+}
+
+void expect_loss_and_gradients(CausalLM& model, const TensorFile& file, const std::string& suffix,
+                               double tolerance) {
+  const at::Tensor loss = model.loss(pack(reference_documents(file)));
+  loss.backward();
+  const double want = file.get("loss_sum" + suffix).item<double>();
+  EXPECT_NEAR(loss.item<double>(), want, tolerance * want);
+  int64_t checked = 0;
+  for (const auto& item : model.named_parameters()) {
+    ASSERT_TRUE(item.value().grad().defined()) << item.key();
+    EXPECT_LT(relative_difference(item.value().grad(), file.get("grad" + suffix + "." + item.key())), tolerance)
+        << item.key();
+    ++checked;
+  }
+  EXPECT_GT(checked, 10);
+}
+
+TEST_P(Reference, LogitsInFloat32) {
+  const auto model = load_reference_model(GetParam(), at::kFloat);
+  expect_logits(*model, file_, "", 1e-4);
+}
+
+TEST_P(Reference, LossAndGradientsInFloat32) {
+  const auto model = load_reference_model(GetParam(), at::kFloat);
+  expect_loss_and_gradients(*model, file_, "", 1e-4);
+}
+
+TEST_P(Reference, LogitsLossAndGradientsInFloat64) {
+  const auto model = load_reference_model(GetParam(), at::kDouble);
+  if (file_.has("loss_sum_f64")) {
+    expect_logits(*model, file_, "_f64", 1e-10);
+    expect_loss_and_gradients(*model, file_, "_f64", 1e-10);
+  } else {
+    expect_logits(*model, file_, "", 1e-4);
+  }
+}
+
+TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
+  const auto model = load_reference_model(GetParam(), at::kDouble);
+  const auto documents = reference_documents(file_);
+  const at::Tensor packed = model->logits(pack(documents));
+  const at::Tensor alone = at::cat({model->logits(pack({documents[0]})), model->logits(pack({documents[1]}))});
+  EXPECT_LT(max_difference(packed, alone), 1e-12);
+
+  const double together = model->loss(pack(documents)).item<double>();
+  const double apart =
+      model->loss(pack({documents[0]})).item<double>() + model->loss(pack({documents[1]})).item<double>();
+  EXPECT_NEAR(together, apart, 1e-12 * together);
+}
+
+// All but dynamic RoPE, whose keys grow stale in a cache.
+class ReferenceGeneration : public Reference {};
+
+TEST_P(ReferenceGeneration, GreedyWithACache) {
+  const auto model = load_reference_model(GetParam(), at::kFloat);
+  for (const std::string i : {"0", "1"}) {
+    const at::Tensor ids = file_.get("ids." + i), want = file_.get("greedy." + i);
+    GenerateOptions options;
+    options.max_new_tokens = want.size(0);
+    options.stop_ids = {-1};  // none
+    const Generation got = generate(*model, {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
+                                    options);
+    EXPECT_TRUE(at::equal(at::tensor(got.token_ids, at::kLong), want)) << "document " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Reference,
+                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_dynamic", "llama_yarn",
+                                           "llama_bias", "mistral", "qwen2", "qwen2_5", "qwen3", "smollm2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
+                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias", "mistral",
+                                           "qwen2", "qwen2_5", "qwen3", "smollm2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
+  const auto model = load_reference_model("llama_dynamic", at::kFloat);
+  GenerateOptions options;
+  options.max_new_tokens = 20;
+  options.stop_ids = {-1};
+  // Eight positions can be fed: five of the prompt and three of the new tokens.
+  EXPECT_EQ(generate(*model, {3, 4, 5, 6, 7}, options).token_ids.size(), 4U);
+  EXPECT_THROW(generate(*model, {3, 4, 5, 6, 7, 8, 9, 10, 11}, options), Error);
+}
+
+TEST(SlidingWindow, IsExactInsideTheWindowAndRefusedBeyond) {
+  const auto model = load_reference_model("mistral_sliding", at::kFloat);
+  const TensorFile file(reference_folder("mistral_sliding") + "/reference.safetensors");
+  const at::Tensor ids = file.get("ids.0");
+  EXPECT_LT(max_difference(model->logits(pack_ids(ids.narrow(0, 0, 5))), file.get("logits.0").narrow(0, 0, 5)), 1e-4);
+  try {
+    model->logits(pack_ids(ids.narrow(0, 0, 6)));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-MODEL-LENGTH");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("sliding-window"));
+  }
+  nn::KvCache cache(model->config().num_layers);
+  model->next_logits(ids.narrow(0, 0, 5), cache);
+  EXPECT_THROW(model->next_logits(ids.narrow(0, 5, 1), cache), Error);
+}
+
+}  // namespace
+}  // namespace tessera::models

@@ -1,0 +1,249 @@
+#include "tessera/peft/adapter_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/models/common/initialise.h"
+#include "tessera/peft/merge.h"
+#include "tests/models/reference_models.h"
+#include "tests/testing/temporary_folder.h"
+
+namespace tessera::peft {
+namespace {
+
+using models::load_reference_model;
+using models::max_difference;
+using models::pack_ids;
+using models::reference_folder;
+using models::TensorFile;
+using nlohmann::json;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing_support::TemporaryFolder;
+
+std::string training(const std::string& name) {
+  return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/training/" + name;
+}
+
+template <class Run>
+std::string code_of(const Run& run, std::string* text = nullptr) {
+  try {
+    run();
+    return "";
+  } catch (const Error& error) {
+    if (text != nullptr) *text = error.what();
+    return error.code();
+  }
+}
+
+TEST(AdapterFiles, NamesMapBothWays) {
+  const std::string name = "model.layers.0.self_attn.q_proj.lora_A.weight";
+  EXPECT_EQ(to_peft_name(name), "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
+  EXPECT_EQ(from_peft_name(to_peft_name(name)), name);
+  EXPECT_EQ(from_peft_name(name), std::nullopt);
+}
+
+TEST(AdapterFiles, LogitsWithPeftsAdaptersAreThoseOfPeft) {
+  const TensorFile file(training("lora_logits.safetensors"));
+  for (const std::string which : {"initial", "final"}) {
+    const auto model = load_reference_model("llama3", at::kFloat);
+    const AdapterConfig config = load_adapter(*model, training("lora_" + which));
+    EXPECT_EQ(config.options.rank, 4);
+    EXPECT_EQ(config.options.alpha, 8.0);
+    model->eval();
+    EXPECT_LT(max_difference(model->logits(pack_ids(file.get("ids"))), file.get("logits_" + which)), 1e-4) << which;
+  }
+}
+
+TEST(AdapterFiles, SavedAdaptersLoadAgain) {
+  TemporaryFolder folder;
+  const auto first = load_reference_model("llama2", at::kDouble);
+  LoraOptions options;
+  options.rank = 3;
+  options.alpha = 5.0;
+  options.use_rslora = true;
+  options.dropout = 0.25;
+  options.target_modules = {"q_proj", "down_proj"};
+  options.modules_to_save = {"lm_head", "model.norm"};
+  const LoraTargets targets = apply_lora(*first, options);
+  models::initialise_adapters(*first, 3);
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  at::manual_seed(8);
+  auto parameters = first->named_parameters();
+  for (const std::string& name : adapter_parameters(*first, targets)) {
+    at::NoGradGuard no_grad;
+    parameters[name].add_(at::randn_like(parameters[name]), 0.1);
+    values.emplace_back(name, parameters[name]);
+  }
+  EXPECT_EQ(values.size(), 2U * 2U * 2U + 2U);
+  save_adapter(folder.path(), options, targets, "the/base", values);
+
+  const auto second = load_reference_model("llama2", at::kDouble);
+  const AdapterConfig config = load_adapter(*second, folder.path());
+  EXPECT_EQ(config.base_model, "the/base");
+  EXPECT_EQ(config.options.dropout, 0.25);
+  EXPECT_TRUE(config.options.use_rslora);
+  first->eval();
+  second->eval();
+  const auto batch = pack_ids(at::arange(3, 20));
+  EXPECT_TRUE(at::equal(first->logits(batch), second->logits(batch)));
+  EXPECT_GT(max_difference(first->logits(batch), load_reference_model("llama2", at::kDouble)->logits(batch)), 1e-3);
+}
+
+TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
+  TemporaryFolder folder;
+  const auto model = load_reference_model("llama3", at::kFloat);
+  LoraOptions options;
+  options.all_linear = true;
+  const LoraTargets targets = apply_lora(*model, options);
+  models::initialise_adapters(*model, 3);
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  for (const auto& item : model->named_parameters()) {
+    if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
+  }
+  save_adapter(folder.path(), options, targets, "base", values);
+  const json config = json::parse(io::read_file(folder.path("adapter_config.json"), 1 << 20));
+  const json reference = json::parse(io::read_file(training("lora_initial/adapter_config.json"), 1 << 20));
+  for (const char* key : {"peft_type", "task_type", "bias", "fan_in_fan_out", "use_dora", "use_rslora", "inference_mode",
+                          "init_lora_weights", "rank_pattern", "alpha_pattern", "modules_to_save"}) {
+    EXPECT_EQ(config[key], reference[key]) << key;
+  }
+  EXPECT_TRUE(config["lora_alpha"].is_number_integer());
+  json targets_of_file = config["target_modules"];
+  std::sort(targets_of_file.begin(), targets_of_file.end());
+  EXPECT_EQ(targets_of_file, reference["target_modules"]);
+  // Every tensor has the name and shape that PEFT gave it, but for the rank.
+  const TensorFile ours(folder.path("adapter_model.safetensors"));
+  const io::ModelFiles theirs = open_adapter(training("lora_initial"));
+  EXPECT_EQ(theirs.tensors().size(), values.size());
+  for (const io::TensorInfo* tensor : theirs.tensors()) EXPECT_TRUE(ours.has(tensor->name)) << tensor->name;
+}
+
+TEST(AdapterFiles, MismatchesAreModelErrors) {
+  std::string text;
+  // Another base: the sizes differ.
+  const auto other = load_reference_model("qwen3", at::kFloat);
+  EXPECT_EQ(code_of([&] { load_adapter(*other, training("lora_final")); }, &text), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("shape"));
+
+  TemporaryFolder folder;
+  json config = json::parse(io::read_file(training("lora_final/adapter_config.json"), 1 << 20));
+  std::filesystem::copy_file(training("lora_final/adapter_model.safetensors"), folder.path("adapter_model.safetensors"));
+  const auto with = [&](const std::function<void(json&)>& change) {
+    json changed = config;
+    change(changed);
+    folder.write("adapter_config.json", changed.dump());
+    const auto model = load_reference_model("llama3", at::kFloat);
+    return code_of([&] { load_adapter(*model, folder.path()); }, &text);
+  };
+  ASSERT_EQ(with([](json&) {}), "");
+  EXPECT_EQ(with([](json& c) { c["r"] = 5; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("need [5, "));
+  EXPECT_EQ(with([](json& c) { c["target_modules"] = {"q_proj"}; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("no target of its configuration"));
+  EXPECT_EQ(with([](json& c) { c["target_modules"] = {"query"}; }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(with([](json& c) { c["modules_to_save"] = {"norm"}; }), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("missing tensors: base_model.model.model.norm.weight"));
+  EXPECT_EQ(with([](json& c) { c["use_dora"] = true; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["rank_pattern"] = {{"q_proj", 2}}; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["peft_type"] = "IA3"; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["bias"] = "all"; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["init_lora_weights"] = "pissa"; }), "E-MODEL-UNSUPPORTED");
+  EXPECT_EQ(with([](json& c) { c["r"] = 0; }), "E-MODEL-CONFIG");
+  EXPECT_EQ(with([](json& c) { c.erase("target_modules"); }), "E-MODEL-CONFIG");
+}
+
+TEST(AdapterFiles, AnAdapterOfWhichNothingMatchesIsNamed) {
+  TemporaryFolder folder;
+  std::filesystem::copy_file(training("lora_final/adapter_config.json"), folder.path("adapter_config.json"));
+  io::SafetensorsWriter writer(folder.path("adapter_model.safetensors"), {{"base_model.model.x.lora_A.weight", DType::F32, {1}}});
+  const float zero = 0.0F;
+  writer.write("base_model.model.x.lora_A.weight", 0, &zero, 4);
+  writer.commit();
+  const auto model = load_reference_model("llama3", at::kFloat);
+  std::string text;
+  EXPECT_EQ(code_of([&] { load_adapter(*model, folder.path()); }, &text), "E-MODEL-ADAPTER");
+  EXPECT_THAT(text, HasSubstr("no tensor of the adapter belongs to this model"));
+}
+
+TEST(AdapterFiles, PickleIsRefused) {
+  TemporaryFolder folder;
+  folder.write("adapter_model.bin", "x");
+  EXPECT_EQ(code_of([&] { open_adapter(folder.path()); }), "E-MODEL-PICKLE");
+}
+
+TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
+  TemporaryFolder folder;
+  const std::string merged = folder.path("merged");
+  const MergeReport report = merge_adapter(reference_folder("llama3"), training("lora_final"), merged);
+  EXPECT_EQ(report.num_merged, 3 * 7);
+  EXPECT_EQ(report.num_replaced, 0);
+
+  const auto model = models::build_model(merged, at::kFloat);
+  models::load_weights(*model, io::ModelFiles::open(merged));
+  const TensorFile file(training("lora_logits.safetensors"));
+  const auto batch = pack_ids(file.get("ids"));
+  EXPECT_LT(max_difference(model->logits(batch), file.get("logits_merged")), 1e-4);
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  EXPECT_LT(max_difference(model->named_parameters()[name], file.get("merged." + name)), 1e-6);
+
+  const auto adapted = load_reference_model("llama3", at::kFloat);
+  load_adapter(*adapted, training("lora_final"));
+  adapted->eval();
+  EXPECT_LT(max_difference(model->logits(batch), adapted->logits(batch)), 1e-4);
+}
+
+TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
+  TemporaryFolder folder;
+  const std::string base_folder = reference_folder("mistral");  // stored in bfloat16
+  const auto model = load_reference_model("mistral", at::kDouble);
+  LoraOptions options;
+  options.rank = 2;
+  options.target_modules = {"v_proj"};
+  options.modules_to_save = {"lm_head"};
+  const LoraTargets targets = apply_lora(*model, options);
+  models::initialise_adapters(*model, 3);
+  at::manual_seed(2);
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  auto parameters = model->named_parameters();
+  for (const std::string& name : adapter_parameters(*model, targets)) {
+    at::NoGradGuard no_grad;
+    parameters[name].add_(at::randn_like(parameters[name]), 0.3);
+    values.emplace_back(name, parameters[name]);
+  }
+  save_adapter(folder.path("adapter"), options, targets, "base", values);
+  folder.write("adapter/tokenizer.json", "{\"from\": \"adapter\"}");
+  const MergeReport report = merge_adapter(base_folder, folder.path("adapter"), folder.path("merged"));
+  EXPECT_EQ(report.num_merged, 3);
+  EXPECT_EQ(report.num_replaced, 1);
+
+  const TensorFile merged(folder.path("merged/model.safetensors")), base(base_folder + "/model.safetensors");
+  const std::string v = "model.layers.1.self_attn.v_proj.";
+  const at::Tensor want = base.get(v + "weight").to(at::kDouble) +
+                          8.0 * at::matmul(parameters[v + "lora_B.weight"], parameters[v + "lora_A.weight"]).detach();
+  EXPECT_TRUE(at::equal(merged.get(v + "weight"), want.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(merged.get("lm_head.weight"), parameters["lm_head.weight"].detach().to(at::kBFloat16)));
+  const std::string untouched = "model.layers.1.self_attn.q_proj.weight";
+  EXPECT_TRUE(at::equal(merged.get(untouched), base.get(untouched)));
+  EXPECT_EQ(io::read_file(folder.path("merged/config.json"), 1 << 20), io::read_file(base_folder + "/config.json", 1 << 20));
+  EXPECT_EQ(io::read_file(folder.path("merged/tokenizer.json"), 1 << 20), "{\"from\": \"adapter\"}");
+}
+
+TEST(Merge, RefusesWhatDoesNotFit) {
+  TemporaryFolder folder;
+  const std::string out = folder.path("out"), adapter = training("lora_final");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }), "E-CONFIG-MERGE-OUTPUT");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, reference_folder("llama3")); }),
+            "E-CONFIG-MERGE-OUTPUT");
+  EXPECT_FALSE(std::filesystem::exists(out)) << "nothing is written before everything is checked";
+}
+
+}  // namespace
+}  // namespace tessera::peft
