@@ -3,6 +3,7 @@
 #include <optional>
 #include <unicode/bytestream.h>
 #include <unicode/edits.h>
+#include <unicode/locid.h>
 #include <unicode/normalizer2.h>
 #include <unicode/unistr.h>
 

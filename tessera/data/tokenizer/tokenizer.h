@@ -40,6 +40,8 @@ struct Encoding {
 // Immutable after construction; all const methods are thread-safe.
 class Tokenizer {
  public:
+  struct Impl;  // tokenizer_impl.h, for the files that implement this class
+
   // Reads tokenizer.json, and bos/eos/pad/unk and the chat template from tokenizer_config.json,
   // special_tokens_map.json, generation_config.json and chat_template.jinja where present.
   // Throws Error(Model).
@@ -86,7 +88,6 @@ class Tokenizer {
   void save(const std::string& folder) const;
 
  private:
-  struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

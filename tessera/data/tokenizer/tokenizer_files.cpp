@@ -142,13 +142,8 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
 
   // The side files as documents; an empty object stands for one that is not there.
   const auto read_side = [&](const char* name) {
-    TokenizerDocument document;
-    if (read_optional(*impl, folder, name)) {
-      document = parse_tokenizer_document(impl->files.at(name), path(name));
-    } else {
-      *document.root = nlohmann::json::object();
-    }
-    return document;
+    const bool found = read_optional(*impl, folder, name);
+    return parse_tokenizer_document(found ? impl->files.at(name) : "{}", path(name));
   };
   const TokenizerDocument config_document = read_side("tokenizer_config.json");
   const TokenizerDocument map_document = read_side("special_tokens_map.json");
