@@ -140,6 +140,7 @@ def make_families(text):
     t = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     t.pre_tokenizer = pre_tokenizers.Metaspace()
     train(t, text, 900, first=[special(name) for name in ("<unk>", "<s>", "</s>")] + [f"<0x{b:02X}>" for b in range(256)], alphabet=[])
+    t.pre_tokenizer = None
     t.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     t.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     t.post_processor = template("<s>", 1)

@@ -47,9 +47,9 @@ class WordEncoder {
   ByteSpan span(size_t begin, size_t end) const {
     if (origins_ == nullptr) return {offset_ + static_cast<int64_t>(begin), offset_ + static_cast<int64_t>(end)};
     if (begin >= end) {
-      const int64_t at = begin < origins_->size() ? (*origins_)[begin].begin
-                         : origins_->empty()      ? offset_
-                                                  : origins_->back().end;
+      const int64_t at = begin > 0             ? (*origins_)[begin - 1].end
+                         : origins_->empty() ? offset_
+                                             : origins_->front().begin;
       return {at, at};
     }
     return {(*origins_)[begin].begin, (*origins_)[end - 1].end};

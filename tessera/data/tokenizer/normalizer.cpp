@@ -5,6 +5,7 @@
 #include <unicode/edits.h>
 #include <unicode/locid.h>
 #include <unicode/normalizer2.h>
+#include <unicode/uniset.h>
 #include <unicode/unistr.h>
 
 #include "tessera/core/error.h"
@@ -77,6 +78,10 @@ class UnicodeNormalizer : public Normalizer {
       case NormalForm::Nfkd: normalizer_ = icu::Normalizer2::getNFKDInstance(status); break;
     }
     check_icu(status);
+    known_.applyPattern(UNICODE_STRING_SIMPLE("[:age=9.0:]"), status);
+    check_icu(status);
+    known_.freeze();
+    filtered_ = std::make_unique<icu::FilteredNormalizer2>(*normalizer_, known_);
   }
 
   bool changes(std::string_view text) const override {
@@ -92,7 +97,7 @@ class UnicodeNormalizer : public Normalizer {
     std::string out;
     icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(text.text.size()));
     icu::Edits edits;
-    normalizer_->normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
+    filtered_->normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
                                text.tracked ? &edits : nullptr, status);
     check_icu(status);
     if (!text.tracked) {
@@ -118,6 +123,10 @@ class UnicodeNormalizer : public Normalizer {
 
  private:
   const icu::Normalizer2* normalizer_ = nullptr;
+  // `tokenizers` normalises by the tables of Unicode 9, and ids must not depend on the age of the ICU at hand:
+  // characters that came later pass through, as they do there.
+  icu::UnicodeSet known_;
+  std::unique_ptr<icu::FilteredNormalizer2> filtered_;
 };
 
 class LowercaseNormalizer : public Normalizer {
