@@ -4,14 +4,13 @@
 
 namespace tessera::data {
 
-const char* const kGpt2Regex =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 namespace {
 
-constexpr std::string_view kLlama3Regex =
+constexpr const char* kGpt2Regex =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr const char* kLlama3Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2Regex =
+constexpr const char* kQwen2Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 class Scanner {
@@ -145,10 +144,20 @@ void scan(std::string_view text, RangeSink sink, Next next) {
 
 }  // namespace
 
+const char* known_pattern_regex(KnownPattern pattern) {
+  switch (pattern) {
+    case KnownPattern::Llama3:
+      return kLlama3Regex;
+    case KnownPattern::Qwen2:
+      return kQwen2Regex;
+    default:
+      return kGpt2Regex;
+  }
+}
+
 std::optional<KnownPattern> find_known_pattern(std::string_view regex) {
-  if (regex == kGpt2Regex) return KnownPattern::Gpt2;
-  if (regex == kLlama3Regex) return KnownPattern::Llama3;
-  if (regex == kQwen2Regex) return KnownPattern::Qwen2;
+  for (const KnownPattern pattern : {KnownPattern::Gpt2, KnownPattern::Llama3, KnownPattern::Qwen2})
+    if (regex == known_pattern_regex(pattern)) return pattern;
   return std::nullopt;
 }
 

@@ -9,16 +9,15 @@
 namespace tessera::data {
 
 enum class KnownPattern {
-  Gpt2,    // GPT-2, SmolLM, StarCoder
+  Gpt2,    // the pattern of the ByteLevel pre-tokeniser: GPT-2, SmolLM, StarCoder
   Llama3,  // cl100k with numbers in groups of three: Llama 3, SmolLM3, OLMo 2
   Qwen2,   // the same with single digits: Qwen 2, 2.5, 3
 };
 
-// The regular expression of GPT-2, which the ByteLevel pre-tokeniser uses.
-extern const char* const kGpt2Regex;
-
 // The scanner for a regular expression; none when the expression is not one of the known ones.
 std::optional<KnownPattern> find_known_pattern(std::string_view regex);
+// The other way round.
+const char* known_pattern_regex(KnownPattern pattern);
 
 // Receives [begin, end) of each match.
 using RangeSink = FunctionRef<void(size_t begin, size_t end)>;
