@@ -22,20 +22,26 @@ struct ByteSpan {
 };
 
 struct EncodeOptions {
-  // Recognise added and special tokens (such as "<|im_start|>") inside the text. Off for user content.
+  // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then cannot
+  // make one. Added tokens that the tokenizer does not call special are recognised either way.
   bool parse_special = true;
-  // Apply the post-processor (for example prepend BOS).
+  // Apply the post-processor (for example prepend BOS). Truncation and padding blocks of tokenizer.json are
+  // never applied.
   bool add_special_tokens = false;
 };
 
 struct Encoding {
   std::vector<int32_t> ids;
-  std::vector<ByteSpan> spans;  // the bytes of the input that each id stands for; empty for inserted ids
+  // The bytes of the input that each id stands for; [0, 0) for ids of the post-processor. In order. Where a
+  // normalizer has rewritten a character, all ids of its new form span the bytes of the old one.
+  std::vector<ByteSpan> spans;
 };
 
 // Immutable after construction; all const methods are thread-safe.
 class Tokenizer {
  public:
+  struct Impl;  // tokenizer_impl.h, for the files that implement this class
+
   // Reads tokenizer.json, and bos/eos/pad/unk and the chat template from tokenizer_config.json,
   // special_tokens_map.json, generation_config.json and chat_template.jinja where present.
   // Throws Error(Model).
@@ -49,6 +55,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
 
+  // Text that is not valid UTF-8 is read as if each malformed sequence were U+FFFD. Throws Error(Data) for a
+  // text above 1 GiB, and Error(Model) when a regular expression of the tokenizer's own runs away on it.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
   // Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
@@ -67,17 +75,19 @@ class Tokenizer {
   std::optional<int32_t> eos_id() const;
   std::optional<int32_t> pad_id() const;
   std::optional<int32_t> unk_id() const;
+  // Ids that end a generated text: eos and those of generation_config.json.
+  std::vector<int32_t> stop_ids() const;
   // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is unknown.
   void set_special_token(std::string_view role, std::string_view token);
   // Source of the model's own chat template; empty when it has none.
   const std::string& chat_template() const;
 
   // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers
-  // with the same ids.
+  // with the same ids. What was read from files is copied byte for byte where nothing was changed. Makes the
+  // folder. Throws Error(Storage).
   void save(const std::string& folder) const;
 
  private:
-  struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

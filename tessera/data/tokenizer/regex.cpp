@@ -1,0 +1,130 @@
+#include "tessera/data/tokenizer/regex.h"
+
+#include <ctime>
+#include <unicode/regex.h>
+#include <unicode/utext.h>
+
+#include "tessera/core/error.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int32_t kMaxStackBytes = 64 << 20;
+
+// Rewrites what the two dialects share but mean differently, and refuses what has no counterpart.
+std::string translate(std::string_view pattern, const std::string& place) {
+  const auto refuse = [&](std::string_view what) {
+    throw Error(ErrorKind::Model, "TOKENIZER-REGEX", "regular expression is not supported")
+        .in(place)
+        .got(std::string(what) + " in " + std::string(pattern));
+  };
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      const char escaped = pattern[++i];
+      if (escaped == 'w') {
+        out += R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
+      } else if (escaped == 'W') {
+        out += R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
+      } else if (std::string_view("hHKRXyYOg").find(escaped) != std::string_view::npos) {
+        refuse(std::string("\\") + escaped);
+      } else {
+        out += c;
+        out += escaped;
+      }
+      continue;
+    }
+    if (c == '(' && pattern.substr(i, 2) == "(?") {
+      // In this dialect (?m) lets the dot match line ends.
+      for (size_t j = i + 2; j < pattern.size() && std::string_view(":)=!<>#").find(pattern[j]) == std::string_view::npos; ++j)
+        if (pattern[j] == 'm') refuse("(?m)");
+    }
+    if (c == '}' && i + 1 < pattern.size() && pattern[i + 1] == '+') refuse("{n,m}+");
+    out += c;
+  }
+  return out;
+}
+
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct Deadline {
+  double end = 0;
+  int calls = 0;
+  bool passed = false;
+
+  bool go_on() {
+    if (!passed) passed = thread_seconds() > end;
+    return !passed;
+  }
+};
+
+// Called by ICU after some thousand steps within one match attempt, and at each failed attempt.
+UBool on_steps(const void* context, int32_t) {
+  return static_cast<Deadline*>(const_cast<void*>(context))->go_on();
+}
+UBool on_attempt(const void* context, int64_t) {
+  auto* deadline = static_cast<Deadline*>(const_cast<void*>(context));
+  return ++deadline->calls % 256 != 0 || deadline->go_on();
+}
+
+}  // namespace
+
+struct Regex::Impl {
+  std::unique_ptr<icu::RegexPattern> pattern;
+  std::string source, place;
+};
+
+Regex::Regex(std::string_view pattern, std::string place) : impl_(std::make_unique<Impl>()) {
+  const std::string translated = translate(pattern, place);
+  UErrorCode status = U_ZERO_ERROR;
+  UParseError where{};
+  impl_->pattern.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(translated),
+                                                  UREGEX_MULTILINE | UREGEX_UNIX_LINES, where, status));
+  if (U_FAILURE(status)) {
+    throw Error(ErrorKind::Model, "TOKENIZER-REGEX", "malformed regular expression: " + std::string(u_errorName(status)))
+        .in(place)
+        .got(pattern);
+  }
+  impl_->source = std::string(pattern);
+  impl_->place = std::move(place);
+}
+
+Regex::Regex(Regex&&) noexcept = default;
+Regex& Regex::operator=(Regex&&) noexcept = default;
+Regex::~Regex() = default;
+
+void Regex::for_each_match(std::string_view text, RangeSink sink) const {
+  if (text.empty()) return;
+  UErrorCode status = U_ZERO_ERROR;
+  UText utext = UTEXT_INITIALIZER;
+  utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &status);
+  std::unique_ptr<icu::RegexMatcher> matcher(impl_->pattern->matcher(status));
+  Deadline deadline{thread_seconds() + 1.0 + static_cast<double>(text.size()) / (1 << 20)};
+  if (U_SUCCESS(status)) {
+    matcher->setStackLimit(kMaxStackBytes, status);
+    matcher->setMatchCallback(on_steps, &deadline, status);
+    matcher->setFindProgressCallback(on_attempt, &deadline, status);
+    matcher->reset(&utext);
+    while (U_SUCCESS(status) && matcher->find(status)) {
+      const auto begin = static_cast<size_t>(matcher->start64(status));
+      const auto end = static_cast<size_t>(matcher->end64(status));
+      if (U_SUCCESS(status) && end > begin) sink(begin, end);
+    }
+  }
+  utext_close(&utext);
+  if (deadline.passed || U_FAILURE(status)) {
+    throw Error(ErrorKind::Model, "TOKENIZER-REGEX-LIMIT",
+                deadline.passed ? "the regular expression takes too long on this text"
+                                : "the regular expression failed on this text: " + std::string(u_errorName(status)))
+        .in(impl_->place)
+        .got(impl_->source)
+        .hint("the expression backtracks; rewrite it, or shorten the text");
+  }
+}
+
+}  // namespace tessera::data

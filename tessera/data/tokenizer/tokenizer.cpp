@@ -1,0 +1,95 @@
+#include "tessera/data/tokenizer/tokenizer.h"
+
+#include <algorithm>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/tokenizer/tokenizer_impl.h"
+
+namespace tessera::data {
+
+Tokenizer::Tokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  return impl_->encode(text, options, false).ids;
+}
+
+Encoding Tokenizer::encode_with_spans(std::string_view text, const EncodeOptions& options) const {
+  return impl_->encode(text, options, true);
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  const Pipeline& pipeline = impl_->pipeline;
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (const int32_t id : ids) {
+    const AddedToken* added = pipeline.added.find(id);
+    const std::string* text =
+        added != nullptr ? &pipeline.added.decoder_text(*added) : pipeline.model->vocabulary().text(id);
+    if (text == nullptr || (skip_special_tokens && pipeline.added.is_special(*text))) continue;
+    tokens.push_back(*text);
+  }
+  return pipeline.decoder.decode(std::move(tokens));
+}
+
+std::string Tokenizer::token_bytes(int32_t id) const {
+  const Pipeline& pipeline = impl_->pipeline;
+  const AddedToken* added = pipeline.added.find(id);
+  const std::string* text =
+      added != nullptr ? &pipeline.added.decoder_text(*added) : pipeline.model->vocabulary().text(id);
+  return text != nullptr ? pipeline.decoder.token_bytes(*text) : std::string();
+}
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  return impl_->pipeline.token_to_id(token);
+}
+
+std::string Tokenizer::id_to_token(int32_t id) const {
+  const std::string* text = impl_->pipeline.token_text(id);
+  return text != nullptr ? *text : std::string();
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const AddedToken* added = impl_->pipeline.added.find(id);
+  return added != nullptr && added->special;
+}
+
+int64_t Tokenizer::vocab_size() const { return impl_->pipeline.id_limit(); }
+
+std::optional<int32_t> Tokenizer::bos_id() const { return impl_->role(SpecialRole::Bos); }
+std::optional<int32_t> Tokenizer::eos_id() const { return impl_->role(SpecialRole::Eos); }
+std::optional<int32_t> Tokenizer::pad_id() const { return impl_->role(SpecialRole::Pad); }
+std::optional<int32_t> Tokenizer::unk_id() const { return impl_->role(SpecialRole::Unk); }
+
+std::vector<int32_t> Tokenizer::stop_ids() const {
+  std::vector<int32_t> ids;
+  if (eos_id()) ids.push_back(*eos_id());
+  for (const int32_t id : impl_->more_stop_ids)
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  return ids;
+}
+
+void Tokenizer::set_special_token(std::string_view role, std::string_view token) {
+  for (size_t i = 0; i < kRoleNames.size(); ++i) {
+    if (role != kRoleNames[i]) continue;
+    const auto id = token_to_id(token);
+    if (!id)
+      throw Error(ErrorKind::Model, "TOKENIZER-SPECIAL", std::string(role) + " is not in the vocabulary")
+          .in(impl_->place)
+          .got("'" + std::string(token) + "'")
+          .need("a token that the tokenizer has");
+    impl_->roles[i] = *id;
+    impl_->role_changed[i] = true;
+    return;
+  }
+  throw Error(ErrorKind::Model, "TOKENIZER-SPECIAL", "unknown role of a special token")
+      .got("'" + std::string(role) + "'")
+      .need(join({kRoleNames.begin(), kRoleNames.end()}, ", "));
+}
+
+const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
+
+}  // namespace tessera::data
