@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,14 @@ namespace tessera::data {
 
 struct RenderOptions {
   bool add_generation_prompt = false;
+  // An empty token is undefined in the template, as for a tokenizer without it.
   std::string bos_token, eos_token, pad_token, unk_token;
+  // Object of further variables, such as {"enable_thinking": false}; null or absent for none. Their strings
+  // count as scaffold: they come from the recipe, not from the data.
+  std::shared_ptr<const nlohmann::ordered_json> variables;
+  // What strftime_now() calls now, in seconds since 1970 and shown in UTC; without it the system's clock, in
+  // local time.
+  std::optional<int64_t> now;
 };
 
 // A piece of rendered text. Scaffold is what the template itself wrote: only there may control tokens such

@@ -1,0 +1,39 @@
+#include "tessera/data/chat_template/runtime.h"
+
+#include "tessera/core/error.h"
+
+namespace tessera::data::jinja {
+
+const Value* Scope::find(int32_t name) const {
+  for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    for (const auto& [id, value] : scope->variables) {
+      if (id == name) return &value;
+    }
+  }
+  return nullptr;
+}
+
+void Scope::set(int32_t name, Value value) {
+  for (auto& [id, old] : variables) {
+    if (id == name) {
+      old = std::move(value);
+      return;
+    }
+  }
+  variables.emplace_back(name, std::move(value));
+}
+
+void Runtime::fail(const std::string& what) const {
+  throw Error(ErrorKind::Model, "TEMPLATE-RUN", what).at(name_, position_.line, position_.column);
+}
+
+void Runtime::fail_limit(const std::string& what) const {
+  throw Error(ErrorKind::Model, "TEMPLATE-LIMIT", what).at(name_, position_.line, position_.column);
+}
+
+void Runtime::fail_raised(const std::string& what) const {
+  throw Error(ErrorKind::Model, "TEMPLATE-RAISED", "the chat template refuses the conversation: " + what)
+      .at(name_, position_.line, position_.column);
+}
+
+}  // namespace tessera::data::jinja
