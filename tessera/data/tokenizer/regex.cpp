@@ -11,6 +11,12 @@ namespace {
 
 constexpr int32_t kMaxStackBytes = 64 << 20;
 
+// Whether text before a '}' ends with a repetition, as "a{1,3", and not with a property, as "\\p{L".
+bool ends_with_counter(std::string_view text) {
+  while (!text.empty() && (text.back() == ',' || (text.back() >= '0' && text.back() <= '9'))) text.remove_suffix(1);
+  return text.ends_with('{') && !text.ends_with("\\x{");
+}
+
 // Rewrites what the two dialects share but mean differently, and refuses what has no counterpart.
 std::string translate(std::string_view pattern, const std::string& place) {
   const auto refuse = [&](std::string_view what) {
@@ -40,7 +46,8 @@ std::string translate(std::string_view pattern, const std::string& place) {
       for (size_t j = i + 2; j < pattern.size() && std::string_view(":)=!<>#").find(pattern[j]) == std::string_view::npos; ++j)
         if (pattern[j] == 'm') refuse("(?m)");
     }
-    if (c == '}' && i + 1 < pattern.size() && pattern[i + 1] == '+') refuse("{n,m}+");
+    if (c == '}' && i + 1 < pattern.size() && pattern[i + 1] == '+' && ends_with_counter(pattern.substr(0, i)))
+      refuse("{n,m}+");
     out += c;
   }
   return out;
