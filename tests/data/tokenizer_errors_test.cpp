@@ -1,15 +1,15 @@
 // Broken tokenizer files end in an error of kind Model that names the place.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <sstream>
 #include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/data/tokenizer/tokenizer.h"
@@ -103,7 +103,8 @@ TEST_F(TokenizerErrors, MutationsAreRefusedOrHarmless) {
     mutated[random() % mutated.size()] = static_cast<char>(random() % 256);
     if (error_of(mutated).empty()) {
       const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
-      for (const int32_t id : tokenizer.encode("ab a<s> b\xc3\xa9 xyz")) EXPECT_LT(id, tokenizer.vocab_size());
+      for (const int32_t id : tokenizer.encode("ab a<s> b\xc3\xa9 xyz"))
+        EXPECT_LT(id, tokenizer.vocab_size());
     }
   }
 }
@@ -121,28 +122,34 @@ TEST_F(TokenizerErrors, KeysGivenTwice) {
 }
 
 TEST_F(TokenizerErrors, Version) {
-  EXPECT_THAT(error_after([](json& d) { d["version"] = "2.0"; }), HasSubstr("$.version: unknown version; got '2.0'"));
+  EXPECT_THAT(error_after([](json& d) { d["version"] = "2.0"; }),
+              HasSubstr("$.version: unknown version; got '2.0'"));
   EXPECT_EQ(error_after([](json& d) { d.erase("version"); }), "");
 }
 
 TEST_F(TokenizerErrors, UnknownTypes) {
   EXPECT_THAT(error_after([](json& d) { d["model"]["type"] = "Unigram"; }), HasSubstr("$.model.type"));
   EXPECT_THAT(error_after([](json& d) { d["normalizer"]["type"] = "Nmt"; }), HasSubstr("$.normalizer.type"));
-  EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["type"] = "Bert"; }), HasSubstr("$.pre_tokenizer.type"));
+  EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["type"] = "Bert"; }),
+              HasSubstr("$.pre_tokenizer.type"));
   EXPECT_THAT(error_after([](json& d) { d["decoder"]["type"] = "CTC"; }), HasSubstr("$.decoder.type"));
-  EXPECT_THAT(error_after([](json& d) { d["post_processor"]["type"] = "X"; }), HasSubstr("$.post_processor.type"));
-  EXPECT_THAT(error_after([](json& d) {
-                d["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Odd"}}}}};
-              }),
-              HasSubstr("$.normalizer.normalizers[1].type: this normalizer is not supported; got 'Odd'"));
+  EXPECT_THAT(error_after([](json& d) { d["post_processor"]["type"] = "X"; }),
+              HasSubstr("$.post_processor.type"));
+  EXPECT_THAT(
+      error_after([](json& d) {
+        d["normalizer"] = {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, {{"type", "Odd"}}}}};
+      }),
+      HasSubstr("$.normalizer.normalizers[1].type: this normalizer is not supported; got 'Odd'"));
   EXPECT_THAT(error_after([](json& d) { d["model"] = nullptr; }), HasSubstr("$.model"));
 }
 
 TEST_F(TokenizerErrors, UnknownSettings) {
   EXPECT_THAT(error_after([](json& d) { d["extra"] = 1; }), HasSubstr("$.extra"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["dropout"] = 0.1; }), HasSubstr("$.model.dropout"));
-  EXPECT_THAT(error_after([](json& d) { d["model"]["end_of_word_suffix"] = "</w>"; }), HasSubstr("end_of_word_suffix"));
-  EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["speed"] = 1; }), HasSubstr("$.pre_tokenizer.speed"));
+  EXPECT_THAT(error_after([](json& d) { d["model"]["end_of_word_suffix"] = "</w>"; }),
+              HasSubstr("end_of_word_suffix"));
+  EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["speed"] = 1; }),
+              HasSubstr("$.pre_tokenizer.speed"));
   EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"]["use_regex"] = "yes"; }),
               HasSubstr("wrong value; got \"yes\", need true or false"));
 }
@@ -151,20 +158,31 @@ TEST_F(TokenizerErrors, Vocabulary) {
   EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = 0; }), HasSubstr("id 0 is given twice"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = -1; }), HasSubstr("token 'b'"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = 1e18; }), HasSubstr("token 'b'"));
-  EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = 4000000000u; }), HasSubstr("out of range"));
+  EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = 4000000000u; }),
+              HasSubstr("out of range"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["vocab"]["b"] = "1"; }), HasSubstr("not a whole number"));
-  EXPECT_THAT(error_after([](json& d) { d["model"].erase("vocab"); }), HasSubstr("$.model.vocab: missing field"));
-  EXPECT_THAT(error_after([](json& d) { d["model"].erase("merges"); }), HasSubstr("$.model.merges: missing field"));
+  EXPECT_THAT(error_after([](json& d) { d["model"].erase("vocab"); }),
+              HasSubstr("$.model.vocab: missing field"));
+  EXPECT_THAT(error_after([](json& d) { d["model"].erase("merges"); }),
+              HasSubstr("$.model.merges: missing field"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["unk_token"] = "<unk>"; }), HasSubstr("'<unk>'"));
 }
 
 TEST_F(TokenizerErrors, Merges) {
-  EXPECT_THAT(error_after([](json& d) { d["model"]["merges"][1] = {"a", "zz"}; }),
+  EXPECT_THAT(error_after([](json& d) {
+                d["model"]["merges"][1] = {"a", "zz"};
+              }),
               HasSubstr("$.model.merges[1]: a merge names a token that is not in the vocabulary; got 'zz'"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["merges"][0] = {"b", "a"}; }), HasSubstr("got 'ba'"));
-  EXPECT_THAT(error_after([](json& d) { d["model"]["merges"] = {"a b", "a  b"}; }), HasSubstr("$.model.merges[1]"));
+  EXPECT_THAT(error_after([](json& d) {
+                d["model"]["merges"] = {"a b", "a  b"};
+              }),
+              HasSubstr("$.model.merges[1]"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["merges"] = {"ab"}; }), HasSubstr("$.model.merges[0]"));
-  EXPECT_THAT(error_after([](json& d) { d["model"]["merges"][0] = {"a", "b", "c"}; }), HasSubstr("not a pair"));
+  EXPECT_THAT(error_after([](json& d) {
+                d["model"]["merges"][0] = {"a", "b", "c"};
+              }),
+              HasSubstr("not a pair"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["merges"][0] = 3; }), HasSubstr("not made of strings"));
 }
 
@@ -173,7 +191,8 @@ TEST_F(TokenizerErrors, AddedTokens) {
     return error_after([&](json& d) { d["added_tokens"].push_back(token); });
   };
   EXPECT_EQ(with({{"id", 6}, {"content", "<x>"}}), "");
-  EXPECT_THAT(with({{"id", 2}, {"content", "<x>"}}), HasSubstr("the id of an added token is taken; got '<x>' with id 2"));
+  EXPECT_THAT(with({{"id", 2}, {"content", "<x>"}}),
+              HasSubstr("the id of an added token is taken; got '<x>' with id 2"));
   EXPECT_THAT(with({{"id", 5}, {"content", "<x>"}}), HasSubstr("need another id than that of '<s>'"));
   EXPECT_THAT(with({{"id", 9}, {"content", "<x>"}}), HasSubstr("need id 6"));
   EXPECT_THAT(with({{"id", 6}, {"content", "<s>"}}), HasSubstr("given twice"));
@@ -188,13 +207,15 @@ TEST_F(TokenizerErrors, PostProcessor) {
               HasSubstr("not that of its token; got 4 for '<s>'"));
   EXPECT_THAT(error_after([](json& d) { d["post_processor"]["special_tokens"].erase("<s>"); }),
               HasSubstr("special token '<s>' is missing"));
-  EXPECT_THAT(error_after([](json& d) { d["post_processor"]["single"].erase(1); }), HasSubstr("leaves the text out"));
+  EXPECT_THAT(error_after([](json& d) { d["post_processor"]["single"].erase(1); }),
+              HasSubstr("leaves the text out"));
 }
 
 TEST_F(TokenizerErrors, RegularExpressions) {
   const auto with = [&](const std::string& regex) {
     return error_after([&](json& d) {
-      d["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
+      d["pre_tokenizer"] = {
+          {"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}, {"invert", false}};
       d["model"]["unk_token"] = "a";
     });
   };
@@ -205,7 +226,8 @@ TEST_F(TokenizerErrors, RegularExpressions) {
 
 TEST_F(TokenizerErrors, SpecialTokensOfTheSideFiles) {
   write("tokenizer.json", valid_document().dump());
-  write("tokenizer_config.json", R"({"bos_token": {"__type": "AddedToken", "content": "<s>"}, "eos_token": "</s>"})");
+  write("tokenizer_config.json",
+        R"({"bos_token": {"__type": "AddedToken", "content": "<s>"}, "eos_token": "</s>"})");
   EXPECT_THAT(load_error(), HasSubstr("$.eos_token: eos_token is not in the vocabulary; got '</s>'"));
   write("tokenizer_config.json", R"({"bos_token": "<s>", "pad_token": null})");
   write("generation_config.json", R"({"eos_token_id": [5, 77]})");

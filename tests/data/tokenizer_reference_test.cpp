@@ -1,11 +1,11 @@
 // Ids and texts equal those that tests/reference/make_tokenizer_reference.py recorded.
-#include <gtest/gtest.h>
-
 #include <cinttypes>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/data/tokenizer/tokenizer.h"
 
@@ -24,7 +24,8 @@ json read(const std::string& name) {
 
 std::string unhex(const std::string& hex) {
   std::string bytes;
-  for (size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  for (size_t i = 0; i < hex.size(); i += 2)
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
   return bytes;
 }
 
@@ -62,7 +63,9 @@ TEST_P(TokenizerReference, IdsOfHardStrings) {
   ASSERT_GT(texts.size(), 200u);
   // Twice: the second time words come from the cache.
   for (int round = 0; round < 2; ++round)
-    for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(tokenizer.encode(texts[i]), ids[i]) << json(texts[i]).dump(-1, ' ', true, json::error_handler_t::replace);
+    for (size_t i = 0; i < texts.size(); ++i)
+      EXPECT_EQ(tokenizer.encode(texts[i]), ids[i])
+          << json(texts[i]).dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 TEST_P(TokenizerReference, IdsWithoutSpecialTokens) {
@@ -101,10 +104,12 @@ TEST_P(TokenizerReference, DecodedTexts) {
     } else if (i < num_valid) {
       EXPECT_EQ(got, texts[i]);
     }
-    EXPECT_EQ(tokenizer.decode(ids[i], true), skipping.contains(key) ? skipping[key].get<std::string>() : got);
+    EXPECT_EQ(tokenizer.decode(ids[i], true),
+              skipping.contains(key) ? skipping[key].get<std::string>() : got);
   }
   for (const json& item : vectors["decoded_random"])
-    EXPECT_EQ(tokenizer.decode(item[0].get<std::vector<int32_t>>()), item[1].get<std::string>()) << item.dump();
+    EXPECT_EQ(tokenizer.decode(item[0].get<std::vector<int32_t>>()), item[1].get<std::string>())
+        << item.dump();
 }
 
 // Spans are in order, in bounds, and cover what the ids stand for.

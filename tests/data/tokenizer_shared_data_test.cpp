@@ -1,13 +1,13 @@
 // Ids of the shared data, by digest: one number for each file and family.
-#include <gtest/gtest.h>
-
 #include <cinttypes>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/data/tokenizer/tokenizer.h"
 
@@ -71,7 +71,8 @@ void add_file(Digest& digest, const fs::path& path) {
 
 TEST(TokenizerSharedData, DigestsEqualTheReference) {
   const char* variable = std::getenv("TESSERA_SHARED_DATA");
-  const fs::path folder = variable != nullptr ? fs::path(variable) : fs::path(TESSERA_SOURCE_DIR) / "../shared/data";
+  const fs::path folder =
+      variable != nullptr ? fs::path(variable) : fs::path(TESSERA_SOURCE_DIR) / "../shared/data";
   if (!fs::exists(folder / "tinyshakespeare.txt"))
     GTEST_SKIP() << "no shared data in " << folder << " (set TESSERA_SHARED_DATA)";
   const auto reference = ordered_json::parse(read_file(kReference / "shared_data.json"));

@@ -1,17 +1,17 @@
 // The tokenizer's own behaviour: GGUF, saving, spans, streaming, limits.
 #include "tessera/data/tokenizer/tokenizer.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/data/tokenizer/normalizer.h"
@@ -30,7 +30,9 @@ using testing::HasSubstr;
 
 const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/tokenizer/";
 
-Tokenizer load(const std::string& family) { return Tokenizer::from_file(kFolder + family + "/tokenizer.json"); }
+Tokenizer load(const std::string& family) {
+  return Tokenizer::from_file(kFolder + family + "/tokenizer.json");
+}
 
 json read_json(const std::string& path) {
   std::ifstream file(path);
@@ -136,7 +138,8 @@ GgufWriter gguf_of(const std::string& family, const std::string& pre) {
     types[id] = type;
   };
   for (const auto& [token, id] : document["model"]["vocab"].items()) put(id, token, 1);
-  for (const auto& added : document["added_tokens"]) put(added["id"], added["content"], added["special"] ? 3 : 4);
+  for (const auto& added : document["added_tokens"])
+    put(added["id"], added["content"], added["special"] ? 3 : 4);
   std::vector<std::string> merges;
   for (const auto& merge : document["model"]["merges"])
     merges.push_back(merge.is_string() ? merge.get<std::string>()
@@ -160,14 +163,17 @@ TEST_F(TokenizerFolder, GgufGivesTheSameIds) {
     const Tokenizer wanted = load(family);
     GgufWriter writer = gguf_of(family, pre);
     if (std::string(family) == "llama3")
-      writer.add("tokenizer.ggml.bos_token_id", static_cast<uint32_t>(*wanted.token_to_id("<|begin_of_text|>")));
+      writer.add("tokenizer.ggml.bos_token_id",
+                 static_cast<uint32_t>(*wanted.token_to_id("<|begin_of_text|>")));
     const Tokenizer tokenizer = Tokenizer::from_gguf(writer.open(folder / "model.gguf"));
     EXPECT_EQ(tokenizer.vocab_size(), wanted.vocab_size()) << family;
     for (const std::string& text : hard_strings()) {
       EXPECT_EQ(tokenizer.encode(text), wanted.encode(text)) << family << ' ' << text;
-      EXPECT_EQ(tokenizer.encode(text, {.add_special_tokens = true}), wanted.encode(text, {.add_special_tokens = true}))
+      EXPECT_EQ(tokenizer.encode(text, {.add_special_tokens = true}),
+                wanted.encode(text, {.add_special_tokens = true}))
           << family << ' ' << text;
-      EXPECT_EQ(tokenizer.encode(text, {.parse_special = false}), wanted.encode(text, {.parse_special = false}));
+      EXPECT_EQ(tokenizer.encode(text, {.parse_special = false}),
+                wanted.encode(text, {.parse_special = false}));
       EXPECT_EQ(tokenizer.decode(wanted.encode(text), true), wanted.decode(wanted.encode(text), true));
     }
   }
@@ -209,7 +215,8 @@ TEST_F(TokenizerFolder, GgufErrors) {
     }
     return {};
   };
-  EXPECT_THAT(error_of(gguf_of("smollm2", "novel")), HasSubstr("key 'tokenizer.ggml.pre': this tokenizer is not supported; got 'novel'"));
+  EXPECT_THAT(error_of(gguf_of("smollm2", "novel")),
+              HasSubstr("key 'tokenizer.ggml.pre': this tokenizer is not supported; got 'novel'"));
   GgufWriter writer = gguf_of("smollm2", "smollm");
   writer.add("tokenizer.ggml.eos_token_id", uint32_t{100000});
   EXPECT_THAT(error_of(writer), HasSubstr("no token has this id; got 100000"));
@@ -225,7 +232,8 @@ TEST_F(TokenizerFolder, GgufErrors) {
 
 TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {
   const std::string source = read_text(kFolder + "qwen2/tokenizer.json");
-  const std::string config = "{\"eos_token\": \"<|im_end|>\",\n \"chat_template\": \"old\", \"other\": [1.50]}\n";
+  const std::string config =
+      "{\"eos_token\": \"<|im_end|>\",\n \"chat_template\": \"old\", \"other\": [1.50]}\n";
   write("tokenizer.json", source);
   write("tokenizer_config.json", config);
   write("chat_template.jinja", "new template");
@@ -266,7 +274,10 @@ TEST_F(TokenizerFolder, TokensOfTheConfigAreAdded) {
   decoder[std::to_string(next)] = {{"content", "<extra>"}, {"special", false}};
   decoder["2"] = {{"content", "<|im_end|>"}, {"special", true}};
   write("tokenizer_config.json",
-        json{{"added_tokens_decoder", decoder}, {"bos_token", "<|im_start|>"}, {"chat_template", json::array({{{"name", "default"}, {"template", "t"}}})}}.dump());
+        json{{"added_tokens_decoder", decoder},
+             {"bos_token", "<|im_start|>"},
+             {"chat_template", json::array({{{"name", "default"}, {"template", "t"}}})}}
+            .dump());
   const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
   EXPECT_THAT(tokenizer.encode("<extra><|im_end|><|im_start|>"), ElementsAre(next, 2, 1));
   EXPECT_TRUE(tokenizer.is_special(1));  // by its role
@@ -356,7 +367,7 @@ TEST(TokenizerTest, ManyThreadsShareOneTokenizer) {
 
 // A megabyte of one character is one word, or a million; both end at once.
 TEST(TokenizerTest, LongRuns) {
-  for (const char* family : {"gpt2", "llama3", "qwen2", "smollm2", "llama2"}) {
+  for (const char* family : {"smollm2", "qwen2", "o200k", "llama2"}) {
     const Tokenizer tokenizer = load(family);
     for (const char* unit : {"a", " ", "\n", "1", "'", "\xc3\xa9", "<", " \n"}) {
       std::string text;
@@ -398,7 +409,8 @@ TEST(SplitterTest, Behaviors) {
 }
 
 TEST(SplitterTest, WhitespaceAndDigits) {
-  EXPECT_THAT(pieces(*make_whitespace(), " Hey, you\xc2\xa0there_2! "), ElementsAre("Hey", ",", "you", "there_2", "!"));
+  EXPECT_THAT(pieces(*make_whitespace(), " Hey, you\xc2\xa0there_2! "),
+              ElementsAre("Hey", ",", "you", "there_2", "!"));
   EXPECT_THAT(pieces(*make_whitespace_split(), " Hey, you\n"), ElementsAre("Hey,", "you"));
   EXPECT_THAT(pieces(*make_digits(false), "a12b\xd9\xa3"), ElementsAre("a", "12", "b", "\xd9\xa3"));
   EXPECT_THAT(pieces(*make_digits(true), "a12"), ElementsAre("a", "1", "2"));
@@ -414,7 +426,8 @@ TEST(SplitterTest, ScannersEqualTheirExpressions) {
         const std::string text = item.get<std::string>();
         // Characters that this ICU may not know are for the reference test.
         bool old = true;
-        for (const char* newer : {"\xf0\x9e\x97\x90", "\xf0\x90\xb5"}) old = old && text.find(newer) == std::string::npos;
+        for (const char* newer : {"\xf0\x9e\x97\x90", "\xf0\x90\xb5"})
+          old = old && text.find(newer) == std::string::npos;
         if (!old) continue;
         std::vector<size_t> scanned, matched;
         scan_pattern(pattern, text, [&](size_t, size_t end) { scanned.push_back(end); });

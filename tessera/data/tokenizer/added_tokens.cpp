@@ -27,7 +27,8 @@ void AddedTokenMatcher::add(const std::string& pattern, const AddedToken& token)
   for (const char c : pattern) {
     const auto byte = static_cast<unsigned char>(c);
     auto& children = nodes_[static_cast<size_t>(node)].children;
-    auto place = std::lower_bound(children.begin(), children.end(), std::pair<unsigned char, int32_t>(byte, -1));
+    auto place =
+        std::lower_bound(children.begin(), children.end(), std::pair<unsigned char, int32_t>(byte, -1));
     if (place != children.end() && place->first == byte) {
       node = place->second;
       continue;
@@ -53,8 +54,8 @@ const AddedToken* AddedTokenMatcher::match(std::string_view text, size_t begin, 
     }
     if (i >= text.size()) break;
     const auto byte = static_cast<unsigned char>(text[i]);
-    const auto place =
-        std::lower_bound(here.children.begin(), here.children.end(), std::pair<unsigned char, int32_t>(byte, -1));
+    const auto place = std::lower_bound(here.children.begin(), here.children.end(),
+                                        std::pair<unsigned char, int32_t>(byte, -1));
     node = place != here.children.end() && place->first == byte ? place->second : -1;
   }
   return found;
@@ -129,7 +130,8 @@ const std::string& AddedTokens::decoder_text(const AddedToken& token) const {
 std::vector<const AddedToken*> AddedTokens::by_id() const {
   std::vector<const AddedToken*> sorted;
   for (const auto& [id, token] : tokens_) sorted.push_back(&token);
-  std::sort(sorted.begin(), sorted.end(), [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const AddedToken* a, const AddedToken* b) { return a->id < b->id; });
   return sorted;
 }
 

@@ -145,9 +145,9 @@ void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) co
       after_unk = false;
       continue;
     }
-    if (options_.byte_fallback &&
-        std::all_of(character.begin(), character.end(),
-                    [&](char byte) { return fallback_ids_[static_cast<uint8_t>(byte)] >= 0; })) {
+    if (options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
+          return fallback_ids_[static_cast<uint8_t>(byte)] >= 0;
+        })) {
       for (const char byte : character) {
         symbols.push_back({fallback_ids_[static_cast<uint8_t>(byte)], 1 + dropped});
         dropped = 0;
@@ -205,7 +205,8 @@ void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const 
     symbols.push_back({token.id, token.length, i - 1, i + 1 < count ? i + 1 : -1});
   }
   const auto candidate = [&](int32_t left, int32_t right) -> std::optional<BpeScratch::Candidate> {
-    const Merge* merge = find_merge(symbols[static_cast<size_t>(left)].id, symbols[static_cast<size_t>(right)].id);
+    const Merge* merge =
+        find_merge(symbols[static_cast<size_t>(left)].id, symbols[static_cast<size_t>(right)].id);
     if (merge == nullptr) return std::nullopt;
     return BpeScratch::Candidate{merge->rank, static_cast<uint32_t>(left), merge->id};
   };

@@ -86,10 +86,10 @@ class Bpe {
   Vocabulary vocabulary_;
   BpeOptions options_;
   int32_t unk_id_ = -1;
-  std::array<int32_t, 256> byte_ids_;       // byte-level: the token of each byte
-  std::array<int32_t, 256> fallback_ids_;   // "<0x..>"
-  Vocabulary whole_words_;                  // raw bytes -> id, when merges are ignored for whole tokens
-  std::vector<Merge> merges_;               // open addressing, at most half full
+  std::array<int32_t, 256> byte_ids_;      // byte-level: the token of each byte
+  std::array<int32_t, 256> fallback_ids_;  // "<0x..>"
+  Vocabulary whole_words_;                 // raw bytes -> id, when merges are ignored for whole tokens
+  std::vector<Merge> merges_;              // open addressing, at most half full
   size_t num_merges_ = 0;
   uint32_t next_rank_ = 0;
   int shift_ = 64;

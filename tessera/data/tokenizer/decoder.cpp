@@ -75,7 +75,8 @@ class StripDecoder : public DecoderStep {
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
       size_t begin = 0, end = token.size();
-      for (int64_t i = 0; i < start_ && token.compare(begin, content_.size(), content_) == 0 && begin < end; ++i)
+      for (int64_t i = 0; i < start_ && token.compare(begin, content_.size(), content_) == 0 && begin < end;
+           ++i)
         begin += content_.size();
       for (int64_t i = 0; i < stop_ && end >= begin + content_.size() &&
                           token.compare(end - content_.size(), content_.size(), content_) == 0;

@@ -45,9 +45,10 @@ class WordEncoder {
   }
 
   ByteSpan span(size_t begin, size_t end) const {
-    if (origins_ == nullptr) return {offset_ + static_cast<int64_t>(begin), offset_ + static_cast<int64_t>(end)};
+    if (origins_ == nullptr)
+      return {offset_ + static_cast<int64_t>(begin), offset_ + static_cast<int64_t>(end)};
     if (begin >= end) {
-      const int64_t at = begin > 0             ? (*origins_)[begin - 1].end
+      const int64_t at = begin > 0           ? (*origins_)[begin - 1].end
                          : origins_->empty() ? offset_
                                              : origins_->front().begin;
       return {at, at};
@@ -73,7 +74,8 @@ class WordEncoder {
   Encoding& out_;
 };
 
-void encode_text(const PreTokenizer& pre_tokenizer, std::string_view text, size_t text_offset, WordEncoder& words) {
+void encode_text(const PreTokenizer& pre_tokenizer, std::string_view text, size_t text_offset,
+                 WordEncoder& words) {
   const auto word = [&](size_t begin, size_t end) { words.word(text_offset + begin, text_offset + end); };
   if (!pre_tokenizer.byte_level || (!pre_tokenizer.use_gpt2_pattern && !pre_tokenizer.add_prefix_space))
     return pre_tokenizer.for_each_piece(text, word);
@@ -82,7 +84,8 @@ void encode_text(const PreTokenizer& pre_tokenizer, std::string_view text, size_
     const bool add_space = pre_tokenizer.add_prefix_space && piece[0] != ' ';
     const size_t base = text_offset + begin;
     if (!add_space) {
-      return scan_pattern(KnownPattern::Gpt2, piece, [&](size_t b, size_t e) { words.word(base + b, base + e); });
+      return scan_pattern(KnownPattern::Gpt2, piece,
+                          [&](size_t b, size_t e) { words.word(base + b, base + e); });
     }
     if (!pre_tokenizer.use_gpt2_pattern) return words.word_after_space(base, base + piece.size());
     const std::string spaced = " " + std::string(piece);
@@ -152,7 +155,8 @@ void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const
       out.ids.push_back(split.id);
       if (with_spans) out.spans.push_back(words.span(split.begin, split.end));
     } else {
-      encode_text(pipeline.pre_tokenizer, text.substr(split.begin, split.end - split.begin), split.begin, words);
+      encode_text(pipeline.pre_tokenizer, text.substr(split.begin, split.end - split.begin), split.begin,
+                  words);
     }
   }
 }
@@ -180,10 +184,11 @@ Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& opt
   for (const AddedSplit& split : scratch->raw_splits) {
     if (split.id >= 0) {
       out.ids.push_back(split.id);
-      if (with_spans) out.spans.push_back({static_cast<int64_t>(split.begin), static_cast<int64_t>(split.end)});
+      if (with_spans)
+        out.spans.push_back({static_cast<int64_t>(split.begin), static_cast<int64_t>(split.end)});
     } else {
-      encode_piece(text.substr(split.begin, split.end - split.begin), static_cast<int64_t>(split.begin), options,
-                   with_spans, *scratch, out);
+      encode_piece(text.substr(split.begin, split.end - split.begin), static_cast<int64_t>(split.begin),
+                   options, with_spans, *scratch, out);
     }
   }
   give_back(std::move(scratch));

@@ -1,6 +1,7 @@
 #include "tessera/data/tokenizer/json_field.h"
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace tessera::data {
@@ -16,7 +17,9 @@ JsonField::JsonField(const nlohmann::json& value, std::string file, std::string 
 bool JsonField::is_null() const { return value().is_null(); }
 bool JsonField::is_string() const { return value().is_string(); }
 bool JsonField::is_object() const { return value().is_object(); }
-bool JsonField::contains(const std::string& key) const { return value().is_object() && value().contains(key); }
+bool JsonField::contains(const std::string& key) const {
+  return value().is_object() && value().contains(key);
+}
 
 JsonField JsonField::at(const std::string& key) const {
   if (!value().is_object()) wrong_type("an object");
@@ -80,12 +83,14 @@ Error JsonField::error(std::string_view name, std::string what) const {
 }
 
 void JsonField::unsupported(std::string_view what, std::string_view type) const {
-  throw error("TOKENIZER-UNSUPPORTED", std::string(what) + " is not supported").got("'" + std::string(type) + "'");
+  throw error("TOKENIZER-UNSUPPORTED", std::string(what) + " is not supported")
+      .got("'" + std::string(type) + "'");
 }
 
 void JsonField::wrong_type(std::string_view need) const {
-  std::string got = value().is_structured() ? value().type_name()
-                                            : value().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string got = value().is_structured()
+                        ? value().type_name()
+                        : value().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (got.size() > 80) got = got.substr(0, 77) + "...";
   throw error("TOKENIZER-FIELD", is_null() ? "missing field" : "wrong value").got(got).need(need);
 }

@@ -1,6 +1,7 @@
 #include "tessera/data/tokenizer/normalizer.h"
 
 #include <optional>
+
 #include <unicode/bytestream.h>
 #include <unicode/edits.h>
 #include <unicode/locid.h>
@@ -14,7 +15,8 @@
 
 namespace tessera::data {
 
-AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked) : text(piece), tracked(tracked) {
+AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
+    : text(piece), tracked(tracked) {
   if (!tracked) return;
   origins.reserve(piece.size());
   for (size_t i = 0; i < piece.size(); ++i) {
@@ -72,10 +74,18 @@ class UnicodeNormalizer : public Normalizer {
   explicit UnicodeNormalizer(NormalForm form) {
     UErrorCode status = U_ZERO_ERROR;
     switch (form) {
-      case NormalForm::Nfc: normalizer_ = icu::Normalizer2::getNFCInstance(status); break;
-      case NormalForm::Nfd: normalizer_ = icu::Normalizer2::getNFDInstance(status); break;
-      case NormalForm::Nfkc: normalizer_ = icu::Normalizer2::getNFKCInstance(status); break;
-      case NormalForm::Nfkd: normalizer_ = icu::Normalizer2::getNFKDInstance(status); break;
+      case NormalForm::Nfc:
+        normalizer_ = icu::Normalizer2::getNFCInstance(status);
+        break;
+      case NormalForm::Nfd:
+        normalizer_ = icu::Normalizer2::getNFDInstance(status);
+        break;
+      case NormalForm::Nfkc:
+        normalizer_ = icu::Normalizer2::getNFKCInstance(status);
+        break;
+      case NormalForm::Nfkd:
+        normalizer_ = icu::Normalizer2::getNFKDInstance(status);
+        break;
     }
     check_icu(status);
     known_.applyPattern(UNICODE_STRING_SIMPLE("[:age=9.0:]"), status);
@@ -87,7 +97,8 @@ class UnicodeNormalizer : public Normalizer {
   bool changes(std::string_view text) const override {
     if (ascii_prefix(text) == text.size()) return false;
     UErrorCode status = U_ZERO_ERROR;
-    const bool normal = normalizer_->isNormalizedUTF8({text.data(), static_cast<int32_t>(text.size())}, status);
+    const bool normal =
+        normalizer_->isNormalizedUTF8({text.data(), static_cast<int32_t>(text.size())}, status);
     check_icu(status);
     return !normal;
   }
@@ -98,7 +109,7 @@ class UnicodeNormalizer : public Normalizer {
     icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(text.text.size()));
     icu::Edits edits;
     filtered_->normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
-                               text.tracked ? &edits : nullptr, status);
+                             text.tracked ? &edits : nullptr, status);
     check_icu(status);
     if (!text.tracked) {
       text.text = std::move(out);
@@ -123,8 +134,8 @@ class UnicodeNormalizer : public Normalizer {
 
  private:
   const icu::Normalizer2* normalizer_ = nullptr;
-  // `tokenizers` normalises by the tables of Unicode 9, and ids must not depend on the age of the ICU at hand:
-  // characters that came later pass through, as they do there.
+  // `tokenizers` normalises by the tables of Unicode 9, and ids must not depend on the age of the ICU at
+  // hand: characters that came later pass through, as they do there.
   icu::UnicodeSet known_;
   std::unique_ptr<icu::FilteredNormalizer2> filtered_;
 };
@@ -143,7 +154,8 @@ class LowercaseNormalizer : public Normalizer {
       const DecodedChar c = decode_char(text.text.data(), i);
       const size_t end = i + c.size;
       if (c.code_point < 0x80) {
-        const char lower = static_cast<char>(c.code_point >= 'A' && c.code_point <= 'Z' ? c.code_point + 32 : c.code_point);
+        const char lower =
+            static_cast<char>(c.code_point >= 'A' && c.code_point <= 'Z' ? c.code_point + 32 : c.code_point);
         rewriter.replace(i, end, {&lower, 1});
       } else {
         icu::UnicodeString lower(static_cast<UChar32>(c.code_point));
@@ -284,7 +296,8 @@ std::unique_ptr<Normalizer> make_strip_normalizer(bool left, bool right) {
 }
 std::unique_ptr<Normalizer> make_replace_normalizer(std::string pattern, bool is_regex, std::string content,
                                                     std::string place) {
-  return std::make_unique<ReplaceNormalizer>(std::move(pattern), is_regex, std::move(content), std::move(place));
+  return std::make_unique<ReplaceNormalizer>(std::move(pattern), is_regex, std::move(content),
+                                             std::move(place));
 }
 std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps) {
   return std::make_unique<NormalizerSequence>(std::move(steps));

@@ -1,4 +1,5 @@
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
@@ -46,17 +47,20 @@ Vocabulary read_vocabulary(TokenizerDocument& document, const JsonField& field) 
 std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& field, bool byte_level) {
   const std::string type = field.at("type").is_null() ? "BPE" : field.at("type").as_string();
   if (type != "BPE") field.at("type").unsupported("this model", type);
-  field.allow_fields({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
-                      "byte_fallback", "ignore_merges", "vocab", "merges"});
-  if (!document.has_vocab) throw field.at("vocab").error("TOKENIZER-FIELD", "missing field").need("an object of ids");
-  if (!document.has_merges) throw field.at("merges").error("TOKENIZER-FIELD", "missing field").need("an array");
+  field.allow_fields({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                      "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+  if (!document.has_vocab)
+    throw field.at("vocab").error("TOKENIZER-FIELD", "missing field").need("an object of ids");
+  if (!document.has_merges)
+    throw field.at("merges").error("TOKENIZER-FIELD", "missing field").need("an array");
   const JsonField dropout = field.at("dropout");
   if (!dropout.is_null() && dropout.as_number() != 0.0)
     throw dropout.error("TOKENIZER-UNSUPPORTED", "dropout of merges is not supported");
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const JsonField value = field.at(affix);
     if (!value.is_null() && !value.as_string().empty())
-      throw value.error("TOKENIZER-UNSUPPORTED", "this setting is not supported").got("'" + value.as_string() + "'");
+      throw value.error("TOKENIZER-UNSUPPORTED", "this setting is not supported")
+          .got("'" + value.as_string() + "'");
   }
   BpeOptions options;
   options.byte_level = byte_level;
@@ -64,14 +68,16 @@ std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& fi
   options.byte_fallback = field.at("byte_fallback").as_bool(false);
   options.ignore_merges = field.at("ignore_merges").as_bool(false);
   if (byte_level && options.byte_fallback)
-    throw field.at("byte_fallback").error("TOKENIZER-UNSUPPORTED", "byte_fallback beside ByteLevel is not supported");
+    throw field.at("byte_fallback")
+        .error("TOKENIZER-UNSUPPORTED", "byte_fallback beside ByteLevel is not supported");
 
   Vocabulary vocabulary = read_vocabulary(document, field.at("vocab"));
   const JsonField unk = field.at("unk_token");
   if (!unk.is_null()) {
     options.unk_token = unk.as_string();
     if (!vocabulary.find(*options.unk_token))
-      throw unk.error("TOKENIZER-SPECIAL", "the unknown token is not in the vocabulary").got("'" + *options.unk_token + "'");
+      throw unk.error("TOKENIZER-SPECIAL", "the unknown token is not in the vocabulary")
+          .got("'" + *options.unk_token + "'");
   }
   auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(options));
   size_t index = 0;
@@ -133,13 +139,16 @@ Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std
                      "post_processor", "decoder", "model"});
   const JsonField version = root.at("version");
   if (!version.is_null() && version.as_string() != "1.0")
-    throw version.error("TOKENIZER-VERSION", "unknown version").got("'" + version.as_string() + "'").need("'1.0'");
+    throw version.error("TOKENIZER-VERSION", "unknown version")
+        .got("'" + version.as_string() + "'")
+        .need("'1.0'");
 
   Pipeline pipeline;
   pipeline.normalizer = read_normalizer(root.at("normalizer"));
   pipeline.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
   pipeline.decoder = read_decoder(root.at("decoder"));
-  if (root.at("model").is_null()) throw root.at("model").error("TOKENIZER-FIELD", "missing field").need("a BPE model");
+  if (root.at("model").is_null())
+    throw root.at("model").error("TOKENIZER-FIELD", "missing field").need("a BPE model");
   pipeline.model = read_model(document, root.at("model"), pipeline.pre_tokenizer.byte_level);
 
   int64_t next_id = pipeline.model->vocabulary().size();

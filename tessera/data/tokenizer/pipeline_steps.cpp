@@ -37,7 +37,8 @@ void add_pre_tokenizer_step(const JsonField& field, PreTokenizer& out) {
     for (const JsonField& item : field.at("pretokenizers").items()) add_pre_tokenizer_step(item, out);
     return;
   }
-  if (out.byte_level) throw field.error("TOKENIZER-UNSUPPORTED", "a pre-tokenizer after ByteLevel is not supported");
+  if (out.byte_level)
+    throw field.error("TOKENIZER-UNSUPPORTED", "a pre-tokenizer after ByteLevel is not supported");
   if (type == "ByteLevel") {
     field.allow_fields({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     out.byte_level = true;
@@ -142,13 +143,15 @@ void add_decoder_step(const JsonField& field, Decoder& out) {
   } else if (type == "Strip") {
     field.allow_fields({"type", "content", "start", "stop"});
     const std::string& content = field.at("content").as_string();
-    if (content.empty()) throw field.at("content").error("TOKENIZER-FIELD", "wrong value").need("one character");
-    out.steps.push_back(
-        make_strip_decoder(content, field.at("start").as_int(kMaxTokenId), field.at("stop").as_int(kMaxTokenId)));
+    if (content.empty())
+      throw field.at("content").error("TOKENIZER-FIELD", "wrong value").need("one character");
+    out.steps.push_back(make_strip_decoder(content, field.at("start").as_int(kMaxTokenId),
+                                           field.at("stop").as_int(kMaxTokenId)));
   } else if (type == "Replace") {
     field.allow_fields({"type", "pattern", "content"});
     const Pattern pattern = read_pattern(field.at("pattern"));
-    if (pattern.is_regex) field.at("pattern").unsupported("a decoder with a regular expression", pattern.text);
+    if (pattern.is_regex)
+      field.at("pattern").unsupported("a decoder with a regular expression", pattern.text);
     out.steps.push_back(make_replace_decoder(pattern.text, field.at("content").as_string()));
   } else {
     field.at("type").unsupported("this decoder", type);
@@ -177,7 +180,8 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonField& field) {
   if (type == "Replace") {
     field.allow_fields({"type", "pattern", "content"});
     const Pattern pattern = read_pattern(field.at("pattern"));
-    return make_replace_normalizer(pattern.text, pattern.is_regex, field.at("content").as_string(), pattern.place);
+    return make_replace_normalizer(pattern.text, pattern.is_regex, field.at("content").as_string(),
+                                   pattern.place);
   }
   std::unique_ptr<Normalizer> plain;
   if (type == "NFC") plain = make_unicode_normalizer(NormalForm::Nfc);

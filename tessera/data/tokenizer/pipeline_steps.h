@@ -17,8 +17,9 @@ namespace tessera::data {
 std::unique_ptr<Normalizer> read_normalizer(const JsonField& field);
 PreTokenizer read_pre_tokenizer(const JsonField& field);
 // Ids are not checked against the vocabulary here; `check` is called with each and its token.
-PostProcessor read_post_processor(const JsonField& field,
-                                  FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
+PostProcessor read_post_processor(
+    const JsonField& field,
+    FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
 Decoder read_decoder(const JsonField& field);
 
 }  // namespace tessera::data

@@ -144,7 +144,8 @@ class WhitespaceSplitter : public Splitter {
   }
 };
 
-void run_steps(const PreTokenizer& pre_tokenizer, size_t step, std::string_view text, size_t offset, RangeSink sink) {
+void run_steps(const PreTokenizer& pre_tokenizer, size_t step, std::string_view text, size_t offset,
+               RangeSink sink) {
   if (step == pre_tokenizer.steps.size()) return sink(offset, offset + text.size());
   const auto next = [&](size_t begin, size_t end) {
     run_steps(pre_tokenizer, step + 1, text.substr(begin, end - begin), offset + begin, sink);
@@ -158,12 +159,13 @@ void PreTokenizer::for_each_piece(std::string_view text, RangeSink sink) const {
   if (!text.empty()) run_steps(*this, 0, text, 0, sink);
 }
 
-std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, SplitBehavior behavior, bool invert,
-                                     const std::string& place) {
+std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, SplitBehavior behavior,
+                                     bool invert, const std::string& place) {
   return std::make_unique<PatternSplitter>(pattern, is_regex, behavior, invert, place);
 }
 std::unique_ptr<Splitter> make_digits(bool individual) {
-  return std::make_unique<FlagSplitter>(kNumeric, individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
+  return std::make_unique<FlagSplitter>(kNumeric,
+                                        individual ? SplitBehavior::Isolated : SplitBehavior::Contiguous);
 }
 std::unique_ptr<Splitter> make_whitespace() { return std::make_unique<WhitespaceSplitter>(); }
 std::unique_ptr<Splitter> make_whitespace_split() {

@@ -23,8 +23,8 @@ class Splitter {
 };
 
 // `place` names the pattern in messages.
-std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, SplitBehavior behavior, bool invert,
-                                     const std::string& place);
+std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, SplitBehavior behavior,
+                                     bool invert, const std::string& place);
 std::unique_ptr<Splitter> make_digits(bool individual);
 // \w+|[^\w\s]+
 std::unique_ptr<Splitter> make_whitespace();

@@ -1,6 +1,7 @@
 #include "tessera/data/tokenizer/regex.h"
 
 #include <ctime>
+
 #include <unicode/regex.h>
 #include <unicode/utext.h>
 
@@ -13,7 +14,8 @@ constexpr int32_t kMaxStackBytes = 64 << 20;
 
 // Whether text before a '}' ends with a repetition, as "a{1,3", and not with a property, as "\\p{L".
 bool ends_with_counter(std::string_view text) {
-  while (!text.empty() && (text.back() == ',' || (text.back() >= '0' && text.back() <= '9'))) text.remove_suffix(1);
+  while (!text.empty() && (text.back() == ',' || (text.back() >= '0' && text.back() <= '9')))
+    text.remove_suffix(1);
   return text.ends_with('{') && !text.ends_with("\\x{");
 }
 
@@ -43,10 +45,12 @@ std::string translate(std::string_view pattern, const std::string& place) {
     }
     if (c == '(' && pattern.substr(i, 2) == "(?") {
       // In this dialect (?m) lets the dot match line ends.
-      for (size_t j = i + 2; j < pattern.size() && std::string_view(":)=!<>#").find(pattern[j]) == std::string_view::npos; ++j)
+      for (size_t j = i + 2;
+           j < pattern.size() && std::string_view(":)=!<>#").find(pattern[j]) == std::string_view::npos; ++j)
         if (pattern[j] == 'm') refuse("(?m)");
     }
-    if (c == '}' && i + 1 < pattern.size() && pattern[i + 1] == '+' && ends_with_counter(pattern.substr(0, i)))
+    if (c == '}' && i + 1 < pattern.size() && pattern[i + 1] == '+' &&
+        ends_with_counter(pattern.substr(0, i)))
       refuse("{n,m}+");
     out += c;
   }
@@ -93,7 +97,8 @@ Regex::Regex(std::string_view pattern, std::string place) : impl_(std::make_uniq
   impl_->pattern.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(translated),
                                                   UREGEX_MULTILINE | UREGEX_UNIX_LINES, where, status));
   if (U_FAILURE(status)) {
-    throw Error(ErrorKind::Model, "TOKENIZER-REGEX", "malformed regular expression: " + std::string(u_errorName(status)))
+    throw Error(ErrorKind::Model, "TOKENIZER-REGEX",
+                "malformed regular expression: " + std::string(u_errorName(status)))
         .in(place)
         .got(pattern);
   }
@@ -126,8 +131,9 @@ void Regex::for_each_match(std::string_view text, RangeSink sink) const {
   utext_close(&utext);
   if (deadline.passed || U_FAILURE(status)) {
     throw Error(ErrorKind::Model, "TOKENIZER-REGEX-LIMIT",
-                deadline.passed ? "the regular expression takes too long on this text"
-                                : "the regular expression failed on this text: " + std::string(u_errorName(status)))
+                deadline.passed
+                    ? "the regular expression takes too long on this text"
+                    : "the regular expression failed on this text: " + std::string(u_errorName(status)))
         .in(impl_->place)
         .got(impl_->source)
         .hint("the expression backtracks; rewrite it, or shorten the text");

@@ -22,8 +22,8 @@ struct ByteSpan {
 };
 
 struct EncodeOptions {
-  // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then cannot
-  // make one. Added tokens that the tokenizer does not call special are recognised either way.
+  // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then
+  // cannot make one. Added tokens that the tokenizer does not call special are recognised either way.
   bool parse_special = true;
   // Apply the post-processor (for example prepend BOS). Truncation and padding blocks of tokenizer.json are
   // never applied.
@@ -77,7 +77,8 @@ class Tokenizer {
   std::optional<int32_t> unk_id() const;
   // Ids that end a generated text: eos and those of generation_config.json.
   std::vector<int32_t> stop_ids() const;
-  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is unknown.
+  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is
+  // unknown.
   void set_special_token(std::string_view role, std::string_view token);
   // Source of the model's own chat template; empty when it has none.
   const std::string& chat_template() const;

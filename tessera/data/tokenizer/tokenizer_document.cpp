@@ -1,5 +1,6 @@
-#include <nlohmann/json.hpp>
 #include <unordered_set>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/data/tokenizer/tokenizer_json.h"
@@ -69,7 +70,8 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
       return true;
     }
     Frame& frame = frames_.back();
-    const bool is_table = at_model() && ((value == "vocab" && out_.has_vocab) || (value == "merges" && out_.has_merges));
+    const bool is_table =
+        at_model() && ((value == "vocab" && out_.has_vocab) || (value == "merges" && out_.has_merges));
     frame.key = std::move(value);
     if (is_table || frame.value->contains(frame.key)) fail("key given twice");
     return true;
@@ -124,7 +126,9 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
     std::string key;
   };
 
-  bool at_model() const { return frames_.size() == 2 && frames_[0].key == "model" && frames_[0].value->is_object(); }
+  bool at_model() const {
+    return frames_.size() == 2 && frames_[0].key == "model" && frames_[0].value->is_object();
+  }
   bool at_model_key(std::string_view key) const { return at_model() && frames_[1].key == key; }
 
   json* insert(json value) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
@@ -55,7 +56,8 @@ std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
       throw value.error("TOKENIZER-ADDED", "an id is not a number in range").got("'" + key + "'");
     tokens.push_back(std::move(token));
   }
-  std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   return tokens;
 }
 
@@ -166,7 +168,8 @@ Tokenizer Tokenizer::from_folder(const std::string& folder) {
   impl->files.erase("generation_config.json");  // belongs to the model, not to the tokenizer
 
   impl->chat_template = read_chat_template(config.at("chat_template"));
-  if (read_optional(*impl, folder, "chat_template.jinja")) impl->chat_template = impl->files["chat_template.jinja"];
+  if (read_optional(*impl, folder, "chat_template.jinja"))
+    impl->chat_template = impl->files["chat_template.jinja"];
   return Tokenizer(std::move(impl));
 }
 

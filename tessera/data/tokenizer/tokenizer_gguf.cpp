@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -15,7 +16,14 @@ namespace {
 using nlohmann::ordered_json;
 
 // Values of tokenizer.ggml.token_type.
-enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum TokenType : int64_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 // What tokenizer.ggml.pre stands for.
 struct Family {
@@ -67,7 +75,8 @@ class GgufConverter {
       throw fail("tokenizer.ggml.token_type", "its length is not that of tokenizer.ggml.tokens")
           .got(std::to_string(types_.size()))
           .need(std::to_string(tokens_.size()));
-    if (static_cast<int64_t>(tokens_.size()) > kMaxTokenId) throw fail("tokenizer.ggml.tokens", "too many tokens");
+    if (static_cast<int64_t>(tokens_.size()) > kMaxTokenId)
+      throw fail("tokenizer.ggml.tokens", "too many tokens");
     for (size_t i = 0; i < tokens_.size(); ++i)
       if (valid_utf8_prefix(tokens_[i]) != tokens_[i].size())
         throw fail("tokenizer.ggml.tokens", "token " + std::to_string(i) + " is not valid UTF-8");
@@ -93,9 +102,11 @@ class GgufConverter {
                          {"decoder", byte_level(true, true)}};
     std::string out = head.dump(2);
     out.erase(out.size() - 2);  // "\n}"
-    out += ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-           "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n"
-           "    \"byte_fallback\": false,\n    \"ignore_merges\": ";
+    out +=
+        ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": "
+        "false,\n"
+        "    \"byte_fallback\": false,\n    \"ignore_merges\": ";
     out += family_->ignore_merges ? "true" : "false";
     out += ",\n    \"vocab\": {";
     // Rows of padding at the end of the embedding have tokens in this format, and none in tokenizer.json.
@@ -118,7 +129,8 @@ class GgufConverter {
   }
 
   std::string tokenizer_config_json() const {
-    ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}};
+    ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                           {"clean_up_tokenization_spaces", false}};
     for (size_t role = 0; role < roles.size(); ++role)
       if (roles[role]) config[kRoleNames[role]] = tokens_[static_cast<size_t>(*roles[role])];
     const std::string architecture = file_.get_string("general.architecture", "");
@@ -131,7 +143,8 @@ class GgufConverter {
 
   std::string chat_template() const {
     std::string text = file_.get_string("tokenizer.chat_template", "");
-    if (valid_utf8_prefix(text) != text.size()) throw fail("tokenizer.chat_template", "it is not valid UTF-8");
+    if (valid_utf8_prefix(text) != text.size())
+      throw fail("tokenizer.chat_template", "it is not valid UTF-8");
     return text;
   }
 
@@ -144,7 +157,8 @@ class GgufConverter {
     error.in(file_.path() + ": key '" + key + "'");
     return error;
   }
-  [[noreturn]] void unsupported(const std::string& key, const std::string& got, const std::string& need) const {
+  [[noreturn]] void unsupported(const std::string& key, const std::string& got,
+                                const std::string& need) const {
     throw fail(key, "this tokenizer is not supported").got("'" + got + "'").need(need);
   }
 
@@ -152,14 +166,19 @@ class GgufConverter {
     if (!file_.contains(key)) return std::nullopt;
     const uint64_t id = file_.get_uint(key);
     if (id >= tokens_.size())
-      throw fail(key, "no token has this id").got(std::to_string(id)).need("below " + std::to_string(tokens_.size()));
+      throw fail(key, "no token has this id")
+          .got(std::to_string(id))
+          .need("below " + std::to_string(tokens_.size()));
     return static_cast<int32_t>(id);
   }
 
   static std::string quoted(const std::string& text) { return ordered_json(text).dump(); }
 
   static ordered_json byte_level(bool prefix, bool use_regex) {
-    return {{"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", use_regex}};
+    return {{"type", "ByteLevel"},
+            {"add_prefix_space", prefix},
+            {"trim_offsets", true},
+            {"use_regex", use_regex}};
   }
 
   ordered_json added_tokens() const {
@@ -182,7 +201,8 @@ class GgufConverter {
     if (family_->individual_digits)
       return {{"type", "Sequence"},
               {"pretokenizers",
-               ordered_json::array({ordered_json{{"type", "Digits"}, {"individual_digits", true}}, byte_level(false, true)})}};
+               ordered_json::array({ordered_json{{"type", "Digits"}, {"individual_digits", true}},
+                                    byte_level(false, true)})}};
     if (family_->pattern == KnownPattern::Gpt2) return byte_level(false, true);
     const ordered_json split = {{"type", "Split"},
                                 {"pattern", {{"Regex", known_pattern_regex(family_->pattern)}}},
@@ -195,7 +215,8 @@ class GgufConverter {
     const bool bos = file_.get_bool("tokenizer.ggml.add_bos_token", family_->add_bos && roles[0].has_value());
     const bool eos = file_.get_bool("tokenizer.ggml.add_eos_token", false);
     if (!bos && !eos) return byte_level(true, true);
-    ordered_json single = ordered_json::array(), pair = ordered_json::array(), tokens = ordered_json::object();
+    ordered_json single = ordered_json::array(), pair = ordered_json::array(),
+                 tokens = ordered_json::object();
     const auto token = [&](ordered_json& pieces, size_t role, int type_id) {
       if (!roles[role])
         throw fail(role == 0 ? "tokenizer.ggml.bos_token_id" : "tokenizer.ggml.eos_token_id",

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tessera/data/tokenizer/added_tokens.h"
 #include "tessera/data/tokenizer/bpe.h"
@@ -29,8 +30,8 @@ struct TokenizerDocument {
   std::vector<std::pair<std::string, std::string>> merges;
 };
 
-// Parses without recursion; refuses nesting deeper than 64 and keys given twice. Throws Error(Model) with line
-// and column, or the JSON path.
+// Parses without recursion; refuses nesting deeper than 64 and keys given twice. Throws Error(Model) with
+// line and column, or the JSON path.
 TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file);
 
 // Everything between text and ids. Immutable.

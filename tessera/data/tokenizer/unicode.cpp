@@ -1,8 +1,8 @@
 #include "tessera/data/tokenizer/unicode.h"
 
-#include <unicode/uchar.h>
-
 #include <cstring>
+
+#include <unicode/uchar.h>
 
 namespace tessera::data {
 namespace {

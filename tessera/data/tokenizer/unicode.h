@@ -9,12 +9,12 @@
 namespace tessera::data {
 
 enum CharFlags : uint8_t {
-  kLetter = 1,      // \p{L}
-  kNumber = 2,      // \p{N}
-  kSpace = 4,       // \s: White_Space
-  kWord = 8,        // \w: alphabetic, mark, decimal number, connector punctuation
-  kNewline = 16,    // \r and \n
-  kNumeric = 32,    // what the Digits pre-tokeniser splits at
+  kLetter = 1,    // \p{L}
+  kNumber = 2,    // \p{N}
+  kSpace = 4,     // \s: White_Space
+  kWord = 8,      // \w: alphabetic, mark, decimal number, connector punctuation
+  kNewline = 16,  // \r and \n
+  kNumeric = 32,  // what the Digits pre-tokeniser splits at
 };
 
 // Flags of every code point below kTableSize; built once from ICU, with the letters and numbers that
