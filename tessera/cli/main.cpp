@@ -1,1 +1,126 @@
-int main() { return 0; }
+// The program: parses the command line, runs a verb, and turns every error into one line and an exit code.
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/core/cpu_features.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/strings.h"
+
+namespace {
+
+using tessera::ErrorKind;
+
+// One line, however many ranks failed: an error that all ranks meet is told by the first; another rank speaks
+// only if the first has not ended the job by then.
+int fail(ErrorKind kind, const std::string& text) {
+  const auto info = tessera::comm::launch_info();
+  const int code = tessera::exit_code(kind);
+  if (info.size > 1 && info.rank > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    tessera::log::error(text + " (rank " + std::to_string(info.rank) + ")");
+  } else {
+    tessera::log::error(text);
+  }
+  if (info.size > 1) tessera::comm::Bootstrap::abort(code);
+  return code;
+}
+
+int run(const tessera::cli::Action& action) {
+  try {
+    return action();
+  } catch (const tessera::Error& error) {
+    return fail(error.kind(), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorKind::Memory, "error[E-MEMORY-ALLOCATION]: out of memory");
+  } catch (const std::exception& error) {
+    // LibTorch's messages carry a stack trace after their first line.
+    std::string text = error.what();
+    text = text.substr(0, text.find('\n'));
+    const bool is_memory = text.find("allocate memory") != std::string::npos;
+    return is_memory ? fail(ErrorKind::Memory, "error[E-MEMORY-ALLOCATION]: out of memory: " + text)
+                     : fail(ErrorKind::Internal, "error[E-INTERNAL-EXCEPTION]: " + text +
+                                                     ". hint: this is a defect of tessera, please report it");
+  }
+}
+
+// A wrong command line: one line, with the nearest flag or verb.
+int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  std::string path = at->get_name();
+  for (const CLI::App* parent = at->get_parent(); parent != nullptr; parent = parent->get_parent()) {
+    path = parent->get_name() + " " + path;
+  }
+  std::string text = error.what();
+  for (char& c : text) {
+    if (c == '\n') c = ' ';
+  }
+  tessera::Error usage(ErrorKind::Config, "USAGE", text);
+  std::string hint = path + " --help";
+  const auto extra = at->remaining();
+  if (!extra.empty()) {
+    std::vector<std::string> names;
+    for (const CLI::App* verb : at->get_subcommands({})) names.push_back(verb->get_name());
+    for (const CLI::Option* option : at->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    const std::string nearest = tessera::nearest_name(extra.front(), names);
+    if (!nearest.empty()) hint = "did you mean '" + nearest + "'? " + hint;
+  }
+  usage.hint(hint);
+  tessera::log::error(usage.what());
+  return tessera::exit_code(ErrorKind::Config);
+}
+
+// The ranks of one machine share its cores, unless the launcher's environment says otherwise.
+void share_cores() {
+  at::set_num_interop_threads(1);
+  const auto info = tessera::comm::launch_info();
+  if (info.local_size <= 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, tessera::usable_cores() / info.local_size)));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string isa_note = tessera::guard_cpu_features();
+  tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
+
+  CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "tessera 0.1.0");
+  app.footer("Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2");
+  tessera::cli::CommandLine line;
+  line.arguments.assign(argv + 1, argv + argc);
+  tessera::cli::Action action;
+  tessera::cli::add_train(app, line, action);
+  tessera::cli::add_convert(app, action);
+  tessera::cli::add_merge(app, action);
+  tessera::cli::add_generate(app, action);
+  tessera::cli::add_data(app, action);
+  tessera::cli::add_bench(app, line, action);
+  tessera::cli::add_debug(app, action);
+  tessera::cli::add_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return fail_usage(app, error);
+  }
+  if (!isa_note.empty()) tessera::log::info(isa_note);
+  share_cores();
+  return run(action);
+}

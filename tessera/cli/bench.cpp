@@ -1,0 +1,82 @@
+// tessera bench train
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "tessera/cli/launch.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/core/strings.h"
+#include "tessera/train/bench.h"
+
+namespace tessera::cli {
+namespace {
+
+void print_table(const train::BenchResult& result) {
+  std::printf("tokens/s            %.1f\n", result.tokens_per_s);
+  std::printf("step (median)       %.3f s   (min %.3f, max %.3f)\n", result.step_s_median, result.step_s_min,
+              result.step_s_max);
+  std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
+  std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
+  std::printf("peak memory a rank  %s\n", format_bytes(result.peak_rss_bytes).c_str());
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
+  struct Options {
+    std::string model, adapter = "none", dtype = "fp32";
+    int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
+    bool gradient_checkpointing = false, as_json = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
+  bench->require_subcommand(1);
+  CLI::App* verb = bench->add_subcommand("train", "A training step on random tokens, with AdamW");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
+  verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")->check(CLI::Range(1, 65536));
+  verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
+  verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")->check(CLI::Range(1, 100000));
+  verb->add_option("--adapter", options->adapter, "none, or lora on all linear layers")
+      ->check(CLI::IsMember({"none", "lora"}));
+  verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
+  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
+  verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
+  verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
+  verb->add_flag("--gradient-checkpointing", options->gradient_checkpointing, "Recompute every block in the backward");
+  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
+  verb->callback([options, line, &action] {
+    action = [options, line] {
+      relaunch(options->nproc, line.arguments);
+      train::BenchOptions bench_options;
+      bench_options.steps = options->steps;
+      config::Recipe& recipe = bench_options.recipe;
+      recipe.base_model = options->model;
+      recipe.micro_batch_size = options->micro_batch;
+      recipe.sequence_len = options->seq;
+      recipe.learning_rate = 1e-4;
+      recipe.gradient_checkpointing = options->gradient_checkpointing;
+      recipe.zero_stage = static_cast<config::ZeroStage>(options->zero);
+      recipe.dtype = options->dtype == "bf16"   ? config::ComputeType::BFloat16
+                     : options->dtype == "fp64" ? config::ComputeType::Float64
+                                                : config::ComputeType::Float32;
+      if (options->adapter == "lora") {
+        recipe.adapter = config::AdapterKind::Lora;
+        recipe.lora_target_linear = true;
+        recipe.lora_r = options->lora_r;
+        recipe.lora_alpha = 2.0 * static_cast<double>(options->lora_r);
+      }
+      const comm::Bootstrap bootstrap;
+      const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
+      if (bootstrap.world()->rank() != 0) return 0;
+      if (options->as_json) {
+        std::printf("%s\n", result.to_json().c_str());
+      } else {
+        print_table(result);
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,95 @@
+// tessera debug logits | tokenize
+#include <ATen/ATen.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/load_for_inference.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/core/error.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/io/file.h"
+#include "tessera/io/safetensors.h"
+
+namespace tessera::cli {
+namespace {
+
+void add_logits(CLI::App& debug, Action& action) {
+  struct Options {
+    std::string model, adapter, out, dtype = "fp32";
+    std::vector<int64_t> ids;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
+  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")->check(CLI::ExistingDirectory);
+  verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
+  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")->required();
+  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
+  verb->callback([options, &action] {
+    action = [options] {
+      const at::NoGradGuard no_grad;
+      const auto model = load_for_inference(options->model, options->adapter,
+                                            options->dtype == "fp64" ? at::kDouble : at::kFloat);
+      const auto count = static_cast<int64_t>(options->ids.size());
+      nn::TokenBatch batch;
+      batch.input_ids = at::tensor(options->ids, at::kLong);
+      batch.position_ids = at::arange(count, at::kLong);
+      batch.document_starts = {0, count};
+      const at::Tensor logits = model->logits(batch).to(at::kFloat).contiguous();
+      io::SafetensorsWriter writer(options->out, {{"logits", DType::F32, logits.sizes().vec()}});
+      writer.write("logits", 0, logits.const_data_ptr(), static_cast<int64_t>(logits.nbytes()));
+      writer.commit();
+      return 0;
+    };
+  });
+}
+
+void add_tokenize(CLI::App& debug, Action& action) {
+  struct Options {
+    std::string model, file;
+    bool no_special = false, add_special = false;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
+  verb->add_option("--file", options->file, "The text file")->required();
+  verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
+  verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
+  verb->callback([options, &action] {
+    action = [options] {
+      constexpr int64_t kMaxFile = int64_t{4} << 30;
+      const data::Tokenizer tokenizer = data::Tokenizer::from_folder(options->model);
+      const std::string text = io::read_file(options->file, kMaxFile);
+      size_t begin = 0;
+      while (begin < text.size()) {
+        size_t end = text.find('\n', begin);
+        if (end == std::string::npos) end = text.size();
+        const auto ids = tokenizer.encode(std::string_view(text).substr(begin, end - begin),
+                                          {.parse_special = !options->no_special, .add_special_tokens = options->add_special});
+        std::string line = "[";
+        for (size_t i = 0; i < ids.size(); ++i) {
+          if (i > 0) line += ',';
+          line += std::to_string(ids[i]);
+        }
+        line += "]\n";
+        std::fwrite(line.data(), 1, line.size(), stdout);
+        begin = end + 1;
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace
+
+void add_debug(CLI::App& app, Action& action) {
+  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids");
+  debug->require_subcommand(1);
+  add_logits(*debug, action);
+  add_tokenize(*debug, action);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,103 @@
+// tessera doctor
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/version.h"
+#include "tessera/core/cpu_features.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+void row(const char* name, const std::string& value) { std::printf("%-22s %s\n", name, value.c_str()); }
+
+std::string cpu_name() {
+  std::FILE* file = std::fopen("/proc/cpuinfo", "r");
+  if (file == nullptr) return "unknown";
+  char line[512];
+  std::string name = "unknown";
+  while (std::fgets(line, sizeof line, file) != nullptr) {
+    const std::string text = line;
+    if (text.rfind("model name", 0) != 0) continue;
+    const size_t colon = text.find(": ");
+    if (colon != std::string::npos) name = text.substr(colon + 2, text.size() - colon - 3);
+    break;
+  }
+  std::fclose(file);
+  return name;
+}
+
+// Rate of square products, in GFLOP/s: the best of a few after one to warm up.
+double gemm_rate(at::ScalarType type, int threads) {
+  constexpr int64_t kSize = 1024;
+  constexpr int kRounds = 4;
+  const int saved = at::get_num_threads();
+  at::set_num_threads(threads);
+  const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
+  at::Tensor c = at::empty({kSize, kSize}, type);
+  double best = 1e30;
+  for (int round = 0; round <= kRounds; ++round) {
+    const Timer timer;
+    at::mm_out(c, a, b.t());
+    if (round > 0) best = std::min(best, timer.seconds());
+  }
+  at::set_num_threads(saved);
+  return 2.0 * kSize * kSize * kSize / best * 1e-9;
+}
+
+int run_doctor() {
+  const CpuFeatures cpu = detect_cpu_features();
+  const int64_t cores = usable_cores();
+  row("processor", cpu_name());
+  row("cores", std::to_string(cores) + " (threads of one process: " + std::to_string(at::get_num_threads()) + ")");
+  std::vector<std::string> isa;
+  if (cpu.avx2) isa.emplace_back("AVX2");
+  if (cpu.avx512f) isa.emplace_back("AVX-512");
+  if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
+  if (cpu.avx512_fp16) isa.emplace_back("AVX512-FP16");
+  if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (advertised, unusable)" : "AMX");
+  row("instruction sets", isa.empty() ? "baseline" : join(isa, ", "));
+  if (cpu.amx_palette_missing) {
+    const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
+    row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") + (cap ? cap : "its own choice"));
+  }
+  row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
+  row("disk here", format_bytes(io::free_space(".")) + " free");
+  row("LibTorch", TORCH_VERSION);
+  row("MPI", comm::mpi_library_version());
+  row("GPU", "none: this build computes on the CPU");
+
+  std::printf("\nmatrix products, 1024 x 1024 x 1024 (GFLOP/s)\n");
+  std::printf("%-10s %10s %10s\n", "type", "1 thread", (std::to_string(cores) + " threads").c_str());
+  struct Rate {
+    const char* name;
+    at::ScalarType type;
+    double all = 0.0;
+  };
+  std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
+  for (Rate& rate : rates) {
+    const double one = gemm_rate(rate.type, 1);
+    rate.all = gemm_rate(rate.type, static_cast<int>(cores));
+    std::printf("%-10s %10.0f %10.0f\n", rate.name, one, rate.all);
+  }
+  const bool prefers_half = rates[1].all > rates[0].all;
+  std::printf("\ntessera will use: CPU, %s by default%s; `--nproc N` through mpirun\n", "float32",
+              prefers_half ? " (bf16: true is faster here)" : " (bf16: true is not faster here)");
+  return 0;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Action& action) {
+  CLI::App* verb = app.add_subcommand("doctor", "What this machine has and what Tessera will use of it");
+  verb->callback([&action] { action = run_doctor; });
+}
+
+}  // namespace tessera::cli

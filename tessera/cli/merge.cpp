@@ -1,0 +1,39 @@
+// tessera merge
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tessera/cli/verbs.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/peft/adapter_files.h"
+#include "tessera/peft/merge.h"
+
+namespace tessera::cli {
+
+void add_merge(CLI::App& app, Action& action) {
+  struct Options {
+    std::string adapter, output, base;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
+  verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required();
+  verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
+  verb->add_option("--base", options->base, "The base model's folder, where the adapter's config names another place");
+  verb->callback([options, &action] {
+    action = [options] {
+      std::string base = options->base;
+      if (base.empty()) base = peft::read_adapter_config(options->adapter).base_model;
+      if (base.empty()) {
+        throw Error(ErrorKind::Config, "MERGE-BASE", "the adapter does not name its base model")
+            .hint("give the folder with --base");
+      }
+      const auto report = peft::merge_adapter(base, options->adapter, options->output);
+      log::info(std::to_string(report.num_merged) + " weights merged, " + std::to_string(report.num_replaced) +
+                " replaced (" + format_bytes(report.total_bytes) + ") written to " + options->output);
+      return 0;
+    };
+  });
+}
+
+}  // namespace tessera::cli

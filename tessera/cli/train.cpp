@@ -1,0 +1,40 @@
+// tessera train RECIPE [--nproc N] [key=value ...]
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "tessera/cli/launch.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/config/parallelism.h"
+#include "tessera/train/trainer.h"
+
+namespace tessera::cli {
+
+void add_train(CLI::App& app, const CommandLine& line, Action& action) {
+  struct Options {
+    std::string recipe;
+    std::vector<std::string> overrides;
+    int64_t nproc = 1;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = app.add_subcommand("train", "Train or finetune by a recipe");
+  verb->add_option("recipe", options->recipe, "The recipe (YAML; docs/recipes.md)")->required();
+  verb->add_option("overrides", options->overrides, "key=value: replaces what the recipe says (a.b=value for nested keys)");
+  verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
+  verb->footer("Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml.");
+  verb->callback([options, line, &action] {
+    action = [options, line] {
+      // Before any launcher or collective: a bad recipe ends here, once.
+      const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
+      const auto info = comm::launch_info();
+      config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
+      relaunch(options->nproc, line.arguments);
+      const comm::Bootstrap bootstrap;
+      train::train(recipe, bootstrap.world());
+      return 0;
+    };
+  });
+}
+
+}  // namespace tessera::cli

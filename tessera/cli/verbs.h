@@ -1,0 +1,31 @@
+// The verbs of the program: each adds its subcommand and what runs it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::cli {
+
+// What the chosen subcommand does; returns the exit code.
+using Action = std::function<int()>;
+
+// The command line as typed, for the launcher.
+struct CommandLine {
+  std::vector<std::string> arguments;  // without the program's name
+};
+
+void add_train(CLI::App& app, const CommandLine& line, Action& action);
+void add_convert(CLI::App& app, Action& action);
+void add_merge(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, const CommandLine& line, Action& action);
+void add_debug(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+
+}  // namespace tessera::cli
