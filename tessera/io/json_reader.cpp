@@ -2,8 +2,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/io/json_file.h"
 
@@ -34,7 +35,10 @@ JsonReader JsonReader::open(const std::string& file) {
   limits.max_bytes = kMaxBytes;
   auto value = std::make_shared<nlohmann::json>(read_json_file(file, ErrorKind::Model, limits));
   if (!value->is_object()) {
-    throw Error(ErrorKind::Model, "CONFIG", "not a JSON object").at(file).got(shown(*value)).need("an object");
+    throw Error(ErrorKind::Model, "CONFIG", "not a JSON object")
+        .at(file)
+        .got(shown(*value))
+        .need("an object");
   }
   return JsonReader(file, "", std::move(value));
 }
@@ -65,14 +69,16 @@ bool JsonReader::is_empty(const std::string& key) const {
   const nlohmann::json* value = find(key);
   if (value == nullptr) return true;
   if (value->is_boolean()) return !value->get<bool>();
-  return value->is_string() ? value->get_ref<const std::string&>().empty() : value->is_structured() && value->empty();
+  return value->is_string() ? value->get_ref<const std::string&>().empty()
+                            : value->is_structured() && value->empty();
 }
 
 int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& key, int64_t min,
-                                 int64_t max) const {
+                               int64_t max) const {
   const std::string range = "an integer from " + std::to_string(min) + " to " + std::to_string(max);
-  const bool fits_signed = value.is_number_integer() &&
-                           (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+  const bool fits_signed =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() || value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
   if (!fits_signed || value.get<int64_t>() < min || value.get<int64_t>() > max) {
     throw problem(key, "bad value").got(shown(value)).need(range);
   }
@@ -80,7 +86,7 @@ int64_t JsonReader::to_integer(const nlohmann::json& value, const std::string& k
 }
 
 int64_t JsonReader::integer(const std::string& key, int64_t min, int64_t max,
-                              std::optional<int64_t> fallback) const {
+                            std::optional<int64_t> fallback) const {
   if (!has(key) && fallback.has_value()) return *fallback;
   return to_integer(require(key), key, min, max);
 }
@@ -90,12 +96,15 @@ std::optional<int64_t> JsonReader::optional_integer(const std::string& key, int6
   return to_integer(require(key), key, min, max);
 }
 
-double JsonReader::number(const std::string& key, double min, double max, std::optional<double> fallback) const {
+double JsonReader::number(const std::string& key, double min, double max,
+                          std::optional<double> fallback) const {
   if (!has(key) && fallback.has_value()) return *fallback;
   const nlohmann::json& value = require(key);
   const double number = value.is_number() ? value.get<double>() : std::nan("");
   if (!(number >= min && number <= max)) {
-    throw problem(key, "bad value").got(shown(value)).need("a number from " + shown(min) + " to " + shown(max));
+    throw problem(key, "bad value")
+        .got(shown(value))
+        .need("a number from " + shown(min) + " to " + shown(max));
   }
   return number;
 }

@@ -4,10 +4,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tessera/core/error.h"
 
@@ -25,7 +26,8 @@ class JsonReader {
   // Absent, or an empty list, object or string, or false.
   bool is_empty(const std::string& key) const;
   // Without a default the key is needed.
-  int64_t integer(const std::string& key, int64_t min, int64_t max, std::optional<int64_t> fallback = {}) const;
+  int64_t integer(const std::string& key, int64_t min, int64_t max,
+                  std::optional<int64_t> fallback = {}) const;
   // Finite, within [min, max].
   double number(const std::string& key, double min, double max, std::optional<double> fallback = {}) const;
   bool boolean(const std::string& key, bool fallback) const;
