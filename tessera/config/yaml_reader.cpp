@@ -77,6 +77,10 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_tabs(mark);
     refuse_open_quote(mark);
+    // Escapes can make what the text itself may not hold: \0, and \N and \_ become lone bytes.
+    if (value.find('\0') != std::string::npos || find_invalid_utf8(value) >= 0) {
+      throw config_error("ENCODING", "an escape in this text is not supported", place(mark));
+    }
     Node node = make_scalar(value, place(mark));
     if (tag == "!" || tag == "tag:yaml.org,2002:str") {
       node.is_quoted = true;

@@ -147,6 +147,14 @@ TEST(YamlReaderTest, RefusesBytesThatAreNoText) {  // C7
   EXPECT_THAT(yaml_error("a: \xc3\x28"), HasSubstr("f.yaml:1:4: invalid UTF-8 at byte offset 3"));
 }
 
+TEST(YamlReaderTest, RefusesEscapesThatAreNoText) {
+  for (const char* text : {"a: \"x\\0\"\n", "a: \"\\_\"\n", "a: \"\\N\"\n", "\"\\_\": 1\n"}) {
+    EXPECT_THAT(yaml_error(text), StartsWith("error[E-CONFIG-ENCODING]: f.yaml:1:")) << text;
+  }
+  EXPECT_THAT(yaml_error("a: \"\\ud83d\"\n"), StartsWith("error[E-CONFIG-SYNTAX]: f.yaml:1:"));
+  EXPECT_EQ(parse("a: \"\\xe9\\u20ac\\t\"\n").entries.at(0).value.text, "\xc3\xa9\xe2\x82\xac\t");
+}
+
 TEST(YamlReaderTest, RefusesTabsThatIndent) {  // C7
   EXPECT_EQ(yaml_error("a:\n\tb: 1\n"),
             "error[E-CONFIG-TAB]: f.yaml:2:1: a tab in the indentation. hint: indent with spaces");
