@@ -19,7 +19,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear_cross_entropy";
-constexpr int64_t kChunkBytes = int64_t{16} << 20;
+// A chunk small enough for the caches, but with rows enough that reading the weight and adding to its
+// gradient once a chunk does not show.
+constexpr int64_t kChunkBytes = int64_t{32} << 20, kMaxChunkBytes = int64_t{64} << 20, kGoodRows = 128;
 
 // Positions that have a label, and their labels.
 struct Labelled {
@@ -166,7 +168,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
 int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_t bytes_per_logit) {
   if (positions <= 0) return 1;
   const int64_t row = std::max<int64_t>(1, vocabulary * bytes_per_logit);
-  const int64_t most = std::max<int64_t>(1, kChunkBytes / row);
+  const int64_t most = std::max({int64_t{1}, kChunkBytes / row, std::min(kGoodRows, kMaxChunkBytes / row)});
   // Chunks of equal size, so that the last one is not a sliver.
   const int64_t chunks = (positions + most - 1) / most;
   return (positions + chunks - 1) / chunks;

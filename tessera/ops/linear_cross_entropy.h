@@ -23,8 +23,8 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                                 int64_t chunk_tokens = 0);
 
 // Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
-// takes about 16 MiB whatever the number of positions is, at least 1 and at most `positions` (1 if there are
-// none).
+// takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at
+// least 1 and at most `positions` (1 if there are none).
 int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_t bytes_per_logit);
 
 }  // namespace tessera::ops
