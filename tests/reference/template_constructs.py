@@ -77,10 +77,7 @@ messages.0.role
 'héllo wörld'[1], 'héllo wörld'[::-1], 'héllo'[1:4:2], '日本語'[-1]
 [1, 2, 3, 4, 5][1:4:2], [1, 2, 3][::-1], [1, 2, 3][5:], [1, 2, 3][-100:100], (1, 2, 3)[1:]
 [1, 2, 3][::0]
-[1, 2, 3]['a':]
-none[1:]
 nope[1:]
-{'a': 1}[1:]
 [1, 2][true]
 [1, 2][1.0] is defined
 {'items': 1}.items() | list, 2
@@ -242,7 +239,6 @@ messages | first.role
 "x" in ["x"] and not "y" in ["x"]
 1.5.x is defined
 'ab'.join is defined
-none[1:] is defined, {'a': 1}[1:] is defined, [1]['a':] is defined, [1][nope:] is defined
 {'a': 1}.a.b is defined
 {'a': none}.a is none
 [[1, 2], [3]] | sum(start=[])
@@ -378,6 +374,12 @@ BLOCKS = [
     "{% if tools is defined and tools is not none and tools | length > 0 %}T{% endif %}{% if documents %}D{% endif %}",
     "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}{{ date_string }}",
     "{% print 1 %}",
+    "{% set x = none %}{{ x[1:] }}",
+    "{% set x = {'a': 1} %}{{ x[1:] }}",
+    "{% set x = [1] %}{{ x['a':] }}",
+    "{% set x = [1] %}{{ x[nope:] }}",
+    "{{ messages[0].nope[1:] }}",
+    "{{ messages[0][1:] }}",
     "{% for x in [1, 2, 3] %}{{ x }}{% if not loop.last %}, {% endif %}{% endfor %}",
     "{% for x in [[1, 2], [3]] %}{% for y in x %}{{ y }}{{ loop.last }}{% endfor %}{% endfor %}",
     "{% if messages[0].content.split(' ') | length > 1 %}many{% endif %}",

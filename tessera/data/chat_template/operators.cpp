@@ -255,9 +255,12 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key) {
 
 Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
-  bool sliceable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
-  for (const Value* bound : {&start, &stop, &step}) sliceable = sliceable && (bound->is_integral() || bound->is(Kind::None));
-  if (!sliceable) return Value::undefined("a " + std::string(type_name(value)) + " has no such slice");
+  const bool sliceable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
+  if (!sliceable) runtime.fail("a '" + std::string(type_name(value)) + "' cannot be sliced");
+  for (const Value* bound : {&start, &stop, &step}) {
+    if (bound->is_undefined()) runtime.fail(bound->undefined_reason());
+    if (!bound->is_integral() && !bound->is(Kind::None)) runtime.fail("slice bounds must be whole numbers or none");
+  }
   const int64_t count = length(runtime, value);
   // More than the length moves past everything, as the length does; and so nothing below overflows.
   const int64_t stride = step.is(Kind::None) ? 1 : std::clamp(step.integer(), -count - 1, count + 1);
