@@ -40,7 +40,7 @@ Value make_range(Runtime& runtime, const Arguments& given) {
   for (uint64_t i = 0; i < count; ++i) {
     items.push_back(Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
   }
-  return Value::sequence(runtime, Kind::Range, std::move(items));
+  return Value::range(runtime, std::move(items), stop);
 }
 
 std::vector<std::pair<Value, Value>> entries_of_call(Runtime& runtime, std::string_view name, const Arguments& given) {

@@ -254,13 +254,13 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key) {
 }
 
 Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
+  if (value.is_undefined()) runtime.fail(value.undefined_reason());
+  const bool sliceable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
+  if (!sliceable) runtime.fail("a '" + std::string(type_name(value)) + "' cannot be sliced");
   for (const Value* bound : {&start, &stop, &step}) {
     if (bound->is_undefined()) runtime.fail(bound->undefined_reason());
     if (!bound->is_integral() && !bound->is(Kind::None)) runtime.fail("slice bounds must be whole numbers or none");
   }
-  if (value.is_undefined()) runtime.fail(value.undefined_reason());
-  const bool sliceable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
-  if (!sliceable) runtime.fail("a '" + std::string(type_name(value)) + "' cannot be sliced");
   const int64_t count = length(runtime, value);
   // More than the length moves past everything, as the length does; and so nothing below overflows.
   const int64_t stride = step.is(Kind::None) ? 1 : std::clamp(step.integer(), -count - 1, count + 1);
@@ -279,6 +279,10 @@ Value get_slice(Runtime& runtime, const Value& value, const Value& start, const 
   }
   std::vector<Value> out;
   for (int64_t i = 0, at = from; i < number; ++i, at += stride) out.push_back(value.items().items[static_cast<size_t>(at)]);
+  if (value.is(Kind::Range)) {
+    const int64_t end = out.empty() ? 0 : out.back().integer() + (out.size() < 2 ? 1 : out[1].integer() - out[0].integer());
+    return Value::range(runtime, std::move(out), end);
+  }
   return Value::sequence(runtime, value.kind(), std::move(out), {}, value.items().origin);
 }
 

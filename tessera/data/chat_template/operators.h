@@ -18,7 +18,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item);
 // value fails. Attributes come first for `.`, entries first for `[]`.
 Value get_attribute(Runtime& runtime, const Value& value, std::string_view name);
 Value get_item(Runtime& runtime, const Value& value, const Value& key);
-// value[start:stop:step]; none stands for a bound that is left out.
+// value[start:stop:step]; none stands for a bound that is left out. Fails when the value has no slices.
 Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step);
 
 // `text % values`, printf's conversions as in Python: %s %r %d %i %x %X %o %f %F %e %g %%. `values`: a tuple, a

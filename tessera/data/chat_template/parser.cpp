@@ -103,13 +103,14 @@ class Parser : public ExpressionParser {
     if (tag.text == "filter") return parse_filter_block(tag.position);
     if (tag.text == "with") return parse_with(tag.position);
     if (tag.text == "generation") return parse_generation(tag.position);
+    if (tag.text == "print") return parse_print(tag.position);
     if (tag.text == "break" || tag.text == "continue") {
       if (loops_ == 0) fail(tag.position, "'" + tag.text + "' outside of a loop");
       return make(tag.text == "break" ? StatementKind::Break : StatementKind::Continue, tag.position);
     }
     throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN", "unknown tag '" + tag.text + "'")
         .at(template_name_, tag.position.line, tag.position.column)
-        .hint("a template may use: if, for, set, macro, call, filter, with, generation, raw, break, continue");
+        .hint("a template may use: if, for, set, macro, call, filter, with, print, generation, raw, break, continue");
   }
 
   StatementPtr parse_if(Position at) {
@@ -249,6 +250,12 @@ class Parser : public ExpressionParser {
     }
     node->body = parse_block({"endwith"});
     take();
+    return node;
+  }
+
+  StatementPtr parse_print(Position at) {
+    StatementPtr node = make(StatementKind::Output, at);
+    node->expression = parse_expression();
     return node;
   }
 

@@ -61,6 +61,12 @@ Value Value::sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std
   return value;
 }
 
+Value Value::range(Runtime& runtime, std::vector<Value> items, int64_t stop) {
+  Value value = sequence(runtime, Kind::Range, std::move(items), "range");
+  static_cast<Sequence&>(*value.object_).stop = stop;
+  return value;
+}
+
 Value Value::dict(Runtime& runtime, std::vector<std::pair<Value, Value>> entries, Origin origin) {
   runtime.charge_items(entries.size());
   auto object = std::make_shared<Dict>();

@@ -58,6 +58,7 @@ struct Sequence : Object {
   Origin origin;          // where the whole came from, if from one place
   std::string_view name;  // of a view or generator, for repr: "dict_keys"
   int depth = 1;          // 1 + that of the deepest item
+  int64_t stop = 0;       // of a range
   mutable bool used_up = false;
 };
 
@@ -78,6 +79,8 @@ class Value {
   // `kind` is one of the five sequence kinds. Throws the runtime's error when the nesting gets too deep.
   static Value sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std::string_view name = {},
                         Origin origin = {});
+  // The numbers start, start + step... of a range that ends before `stop`.
+  static Value range(Runtime& runtime, std::vector<Value> items, int64_t stop);
   // Later entries replace earlier ones with an equal key.
   static Value dict(Runtime& runtime, std::vector<std::pair<Value, Value>> entries, Origin origin = {});
   static Value of(Namespace* space);

@@ -144,8 +144,7 @@ void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around,
       const std::vector<Value>& items = value.items().items;
       const int64_t first = items.empty() ? 0 : items[0].integer();
       const int64_t step = items.size() < 2 ? 1 : items[1].integer() - first;
-      const int64_t stop = first + step * static_cast<int64_t>(items.size());
-      return out.append("range(" + std::to_string(first) + ", " + std::to_string(stop) +
+      return out.append("range(" + std::to_string(first) + ", " + std::to_string(value.items().stop) +
                             (step == 1 ? "" : ", " + std::to_string(step)) + ")",
                         around);
     }
