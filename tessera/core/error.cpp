@@ -78,6 +78,12 @@ Error& Error::in(std::string_view place) {
   return *this;
 }
 
+Error& Error::within(std::string_view text) {
+  what_ = printable(text) + ": " + what_;
+  compose();
+  return *this;
+}
+
 Error& Error::got(std::string_view value) {
   got_ = printable(value);
   compose();

@@ -39,6 +39,8 @@ class Error : public std::exception {
   Error& at(std::string_view file, int64_t line = 0, int64_t column = 0);
   // A place that has no lines: "file: byte 120", "file: tensor 'x'".
   Error& in(std::string_view place);
+  // Says inside what it happened: puts "<text>: " before the message.
+  Error& within(std::string_view text);
   Error& got(std::string_view value);
   Error& need(std::string_view value);
   Error& hint(std::string_view text);

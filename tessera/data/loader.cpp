@@ -1,0 +1,139 @@
+#include "tessera/data/loader.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+
+namespace tessera::data {
+
+LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size) {
+  LoaderOptions options;
+  options.dp_rank = dp_rank;
+  options.dp_size = dp_size;
+  options.micro_batch_size = recipe.micro_batch_size;
+  options.accumulation = recipe.gradient_accumulation_steps;
+  options.sequence_len = recipe.sequence_len;
+  options.packing = recipe.sample_packing;
+  options.shuffle = recipe.shuffle_merged_datasets;
+  options.seed = static_cast<uint64_t>(recipe.seed);
+  return options;
+}
+
+LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size) {
+  LoaderOptions options = train_loader_options(recipe, dp_rank, dp_size);
+  options.accumulation = 1;
+  options.packing = recipe.eval_sample_packing.value_or(recipe.sample_packing);
+  options.shuffle = false;
+  return options;
+}
+
+Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows)), options_(options) {
+  TESSERA_ASSERT(options.dp_size > 0 && options.dp_rank >= 0 && options.dp_rank < options.dp_size, "rank of no group");
+  TESSERA_ASSERT(options.micro_batch_size > 0 && options.accumulation > 0, "empty batches");
+  if (rows_.size() == 0) throw Error(ErrorKind::Data, "NO-ROWS", "there are no rows").got("0 rows").need("at least 1");
+  if (options.packing) {
+    std::vector<int64_t> lengths(rows_.rows.size());
+    for (int64_t i = 0; i < rows_.size(); ++i) lengths[i] = rows_.length(i);
+    plan_ = pack_first_fit_decreasing(lengths, options.sequence_len);
+    efficiency_ = data::packing_efficiency(plan_, lengths, options.sequence_len);
+  } else {
+    plan_ = pack_one_each(rows_.size());
+  }
+  order_epoch();
+}
+
+int64_t Loader::steps_per_epoch() const {
+  const int64_t batch = options_.dp_size * options_.accumulation * options_.micro_batch_size;
+  return (num_samples() + batch - 1) / batch;
+}
+
+void Loader::seek(const Cursor& cursor) {
+  if (cursor.epoch < 0 || cursor.sample < 0 || cursor.sample >= num_samples()) {
+    throw Error(ErrorKind::Checkpoint, "CURSOR", "the data position lies outside the dataset")
+        .got("epoch " + std::to_string(cursor.epoch) + ", sample " + std::to_string(cursor.sample))
+        .need("a sample below " + std::to_string(num_samples()))
+        .hint("the dataset or the packing differs from the run that saved the position");
+  }
+  cursor_ = cursor;
+  order_epoch();
+}
+
+void Loader::order_epoch() {
+  if (ordered_epoch_ == cursor_.epoch) return;
+  if (options_.shuffle) {
+    order_ = random_order(num_samples(), options_.seed, "data.epoch", static_cast<uint64_t>(cursor_.epoch));
+  } else if (order_.empty()) {
+    order_.resize(static_cast<size_t>(num_samples()));
+    std::iota(order_.begin(), order_.end(), 0);
+  }
+  ordered_epoch_ = cursor_.epoch;
+}
+
+Step Loader::next_step() {
+  const int64_t cells_per_micro_step = options_.dp_size * options_.micro_batch_size;
+  const int64_t begin = cursor_.sample;
+  const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
+  // Fewer micro-steps, not emptier ones, where few samples are left; within these, ranks differ by one sample.
+  const int64_t micro_steps = (samples + cells_per_micro_step - 1) / cells_per_micro_step;
+  const int64_t cells = micro_steps * options_.dp_size;
+
+  Step step;
+  step.epoch = cursor_.epoch;
+  step.samples = samples;
+  for (int64_t sample = begin; sample < begin + samples; ++sample) {
+    for (const int64_t row : rows_of_sample(sample)) {
+      step.tokens += rows_.length(row);
+      step.label_tokens += rows_.label_count(row);
+    }
+  }
+  for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step) {
+    const int64_t cell = micro_step * options_.dp_size + options_.dp_rank;
+    step.micro_batches.push_back(
+        make_micro_batch(begin + samples * cell / cells, begin + samples * (cell + 1) / cells));
+  }
+
+  cursor_.sample += samples;
+  if (cursor_.sample == num_samples()) {
+    step.ends_epoch = true;
+    cursor_ = {cursor_.epoch + 1, 0};
+    order_epoch();
+  }
+  step.next = cursor_;
+  return step;
+}
+
+MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) const {
+  MicroBatch batch;
+  batch.document_starts.push_back(0);
+  for (int64_t sample = begin_sample; sample < end_sample; ++sample) {
+    for (const int64_t place : rows_of_sample(sample)) {
+      const int64_t row = rows_.rows[place];
+      const auto tokens = rows_.store->tokens(row);
+      const size_t start = batch.input_ids.size();
+      batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());
+      batch.labels.resize(start + tokens.size(), kIgnoreLabel);
+      for (const LabelRun& run : rows_.store->label_runs(row)) {
+        for (int32_t i = std::max(run.begin, 1); i < run.end; ++i) batch.labels[start + i - 1] = tokens[i];
+      }
+      for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));
+      batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
+      batch.label_tokens += rows_.store->label_count(row);
+    }
+  }
+  return batch;
+}
+
+std::vector<int64_t> random_order(int64_t size, uint64_t seed, const char* stream, uint64_t step) {
+  const CounterRng rng(seed, stream_of(stream), step);
+  std::vector<int64_t> order(static_cast<size_t>(size));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = size - 1; i > 0; --i) {
+    std::swap(order[i], order[rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1)]);
+  }
+  return order;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,89 @@
+// Which rows each rank trains on in each step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/batch.h"
+#include "tessera/data/packing.h"
+#include "tessera/data/row_store.h"
+
+namespace tessera::data {
+
+struct LoaderOptions {
+  int64_t dp_rank = 0;
+  int64_t dp_size = 1;
+  int64_t micro_batch_size = 1;  // sequences of a micro-batch
+  int64_t accumulation = 1;      // micro-batches of a step
+  int64_t sequence_len = 512;    // room of a packed sequence
+  bool packing = false;          // several rows a sequence; else one
+  bool shuffle = true;           // a new order every epoch; else the order of the rows
+  uint64_t seed = 42;
+};
+
+// The options of training by a recipe. `shuffle_merged_datasets: false` keeps the rows' order.
+LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
+// The options of evaluation: no shuffling, one micro-batch a step.
+LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
+
+// Where the loader stands. Says nothing of ranks: any number of them can go on from it.
+struct Cursor {
+  int64_t epoch = 0;
+  int64_t sample = 0;  // sequences of the epoch that are consumed
+
+  bool operator==(const Cursor&) const = default;
+};
+
+struct Step {
+  // This rank's micro-batches: the same number on every rank. Where the epoch's last samples do not go round,
+  // some are empty (no tokens, no documents).
+  std::vector<MicroBatch> micro_batches;
+  int64_t tokens = 0;        // of all ranks and micro-batches
+  int64_t label_tokens = 0;  // of all ranks and micro-batches; at least 1
+  int64_t samples = 0;       // sequences, of all ranks
+  int64_t epoch = 0;
+  bool ends_epoch = false;
+  Cursor next;  // where the step after this one starts: what a checkpoint stores
+};
+
+// Deals rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone; a step takes the
+// next dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask others.
+class Loader {
+ public:
+  // Requires rows, each of 1 to sequence_len tokens when packing.
+  Loader(RowSet rows, const LoaderOptions& options);
+
+  // Sequences of an epoch.
+  int64_t num_samples() const { return plan_.size(); }
+  int64_t steps_per_epoch() const;
+  // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
+  double packing_efficiency() const { return efficiency_; }
+
+  // The next step; goes on with the next epoch at the end of one.
+  Step next_step();
+  Cursor cursor() const { return cursor_; }
+  // Throws Error(Checkpoint) for a cursor outside the data.
+  void seek(const Cursor& cursor);
+
+  // Positions in the row set of the sequence at place `sample` of the current epoch's order.
+  std::span<const int64_t> rows_of_sample(int64_t sample) const { return plan_.sequence(order_[sample]); }
+
+ private:
+  void order_epoch();
+  MicroBatch make_micro_batch(int64_t begin_sample, int64_t end_sample) const;
+
+  RowSet rows_;
+  LoaderOptions options_;
+  PackPlan plan_;
+  double efficiency_ = 1.0;
+  std::vector<int64_t> order_;  // of the current epoch
+  int64_t ordered_epoch_ = -1;
+  Cursor cursor_;
+};
+
+// A permutation of 0 ... size - 1 that is a function of (seed, stream, step) alone.
+std::vector<int64_t> random_order(int64_t size, uint64_t seed, const char* stream, uint64_t step = 0);
+
+}  // namespace tessera::data

@@ -1,0 +1,88 @@
+#include "tessera/data/packing.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "tessera/core/error.h"
+
+namespace tessera::data {
+namespace {
+
+// Room left in each of a fixed number of bins; finds the first bin with enough of it by a tree of maxima.
+class BinTree {
+ public:
+  BinTree(int64_t num_bins, int64_t capacity)
+      : num_leaves_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_bins, 1))))),
+        room_(static_cast<size_t>(2 * num_leaves_), capacity) {}
+
+  int64_t first_with(int64_t need) const {
+    int64_t node = 1;
+    while (node < num_leaves_) node = room_[2 * node] >= need ? 2 * node : 2 * node + 1;
+    return node - num_leaves_;
+  }
+
+  void take(int64_t bin, int64_t tokens) {
+    int64_t node = bin + num_leaves_;
+    room_[node] -= tokens;
+    for (node /= 2; node >= 1; node /= 2) room_[node] = std::max(room_[2 * node], room_[2 * node + 1]);
+  }
+
+ private:
+  int64_t num_leaves_;
+  std::vector<int64_t> room_;
+};
+
+}  // namespace
+
+PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity, int64_t group_size) {
+  TESSERA_ASSERT(capacity > 0 && group_size > 0, "packing into nothing");
+  const auto num_items = static_cast<int64_t>(lengths.size());
+  PackPlan plan;
+  plan.items.reserve(lengths.size());
+  for (int64_t begin = 0; begin < num_items; begin += group_size) {
+    const int64_t count = std::min(group_size, num_items - begin);
+    std::vector<int64_t> order(static_cast<size_t>(count));
+    std::iota(order.begin(), order.end(), begin);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+
+    BinTree tree(count, capacity);
+    std::vector<int64_t> bin_of(static_cast<size_t>(count));
+    int64_t num_bins = 0;
+    for (const int64_t item : order) {
+      TESSERA_ASSERT(lengths[item] > 0 && lengths[item] <= capacity, "row that fits no sequence");
+      const int64_t bin = tree.first_with(lengths[item]);
+      tree.take(bin, lengths[item]);
+      bin_of[item - begin] = bin;
+      num_bins = std::max(num_bins, bin + 1);
+    }
+
+    // Counting sort by bin keeps ascending items within each.
+    std::vector<int64_t> next(static_cast<size_t>(num_bins) + 1, 0);
+    for (const int64_t bin : bin_of) ++next[bin + 1];
+    std::partial_sum(next.begin(), next.end(), next.begin());
+    const int64_t base = plan.offsets.back();
+    for (int64_t bin = 1; bin <= num_bins; ++bin) plan.offsets.push_back(base + next[bin]);
+    plan.items.resize(static_cast<size_t>(base + count));
+    for (int64_t i = 0; i < count; ++i) plan.items[base + next[bin_of[i]]++] = begin + i;
+  }
+  return plan;
+}
+
+PackPlan pack_one_each(int64_t num_items) {
+  PackPlan plan;
+  plan.offsets.resize(static_cast<size_t>(num_items) + 1);
+  plan.items.resize(static_cast<size_t>(num_items));
+  std::iota(plan.offsets.begin(), plan.offsets.end(), 0);
+  std::iota(plan.items.begin(), plan.items.end(), 0);
+  return plan;
+}
+
+double packing_efficiency(const PackPlan& plan, std::span<const int64_t> lengths, int64_t capacity) {
+  if (plan.size() == 0 || capacity <= 0) return 0.0;
+  double tokens = 0.0;
+  for (const int64_t item : plan.items) tokens += static_cast<double>(lengths[item]);
+  return tokens / (static_cast<double>(plan.size()) * static_cast<double>(capacity));
+}
+
+}  // namespace tessera::data

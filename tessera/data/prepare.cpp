@@ -1,0 +1,222 @@
+#include "tessera/data/prepare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/data/loader.h"
+#include "tessera/data/readers/dataset_files.h"
+#include "tessera/data/tokenize_records.h"
+
+namespace tessera::data {
+namespace {
+
+class DatasetReader {
+ public:
+  DatasetReader(const config::Recipe& recipe, const PromptContext& context, int64_t num_threads, RowStore& store)
+      : recipe_(recipe), context_(context), num_threads_(num_threads), store_(store) {}
+
+  DatasetStats read(const config::DatasetConfig& dataset) {
+    const std::vector<DatasetFile> files = find_dataset_files(dataset, recipe_.source_folder);
+    const SplitSlice slice = parse_split(dataset);
+    const bool needs_count = slice.needs_count() || dataset.shards > 1;
+    const int64_t num_records = needs_count ? count_records(files) : std::numeric_limits<int64_t>::max();
+    const RecordRange range = resolve_range(slice, dataset.shards, dataset.shards_idx, num_records);
+
+    stats_ = DatasetStats{};
+    stats_.path = dataset.path;
+    stats_.type = dataset.type;
+    first_bad_.clear();
+    int64_t index = 0;
+    for (const DatasetFile& file : files) {
+      if (index >= range.end) break;
+      const config::DatasetConfig entry = entry_for(dataset, file);
+      const auto prompt = make_prompt_type(entry, context_);
+      RecordTokenizer tokenizer(*prompt, entry, file, recipe_, num_threads_);
+      const auto reader = open_records(file.path, file.format);
+      std::vector<RawRecord> batch;
+      int64_t batch_bytes = 0;
+      const auto flush = [&] {
+        for (TokenizedRecord& record : tokenizer.run(batch)) take(std::move(record));
+        batch.clear();
+        batch_bytes = 0;
+      };
+      for (RawRecord record; index < range.end && next_record(*reader, record, index >= range.begin); ++index) {
+        if (index < range.begin || record.line == 0) continue;
+        batch_bytes += static_cast<int64_t>(record.text.size());
+        batch.push_back(std::move(record));
+        if (batch_bytes >= kBatchBytes) flush();
+      }
+      flush();
+      stats_.blank_lines += reader->counts().blank_lines;
+    }
+    check(dataset);
+    return stats_;
+  }
+
+ private:
+  static constexpr int64_t kBatchBytes = int64_t{16} << 20;
+
+  // Text files hold completions, whatever else the folder holds.
+  static config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file) {
+    config::DatasetConfig entry = dataset;
+    if (file.format != FileFormat::Text) return entry;
+    if (!dataset.type.empty() && dataset.type != "completion") {
+      throw Error(ErrorKind::Config, "DATASET-TYPE", "'" + file.path + "' is a text file, which has no columns")
+          .at(dataset.source_file, dataset.source_line)
+          .got("type: " + dataset.type)
+          .need("type: completion");
+    }
+    entry.type = "completion";
+    return entry;
+  }
+
+  bool skips() const { return recipe_.on_bad_line == "skip"; }
+
+  // The next record; one with line 0 stands for a bad one that was skipped.
+  bool next_record(RecordReader& reader, RawRecord& record, bool counts) {
+    try {
+      return reader.next(record);
+    } catch (const Error& error) {
+      if (!skips() || error.kind() != ErrorKind::Data || !reader.can_continue()) throw;
+      if (counts) take_bad(error);
+      record = RawRecord{};
+      record.line = 0;
+      return true;
+    }
+  }
+
+  int64_t count_records(const std::vector<DatasetFile>& files) {
+    int64_t count = 0;
+    RawRecord record;
+    for (const DatasetFile& file : files) {
+      const auto reader = open_records(file.path, file.format);
+      while (next_record(*reader, record, false)) ++count;
+    }
+    return count;
+  }
+
+  void take(TokenizedRecord&& record) {
+    if (record.error) {
+      if (!skips() || record.error->kind() != ErrorKind::Data || record.must_raise) throw *record.error;
+      take_bad(*record.error);
+      return;
+    }
+    ++stats_.records;
+    stats_ += record.stats;
+    for (const Row& row : record.rows) store_.append(row);
+  }
+
+  void take_bad(const Error& error) {
+    ++stats_.records;
+    ++stats_.bad_records;
+    if (first_bad_.empty()) first_bad_ = error.what();
+    if (++bad_records_ > recipe_.max_bad_lines) {
+      throw Error(ErrorKind::Data, "TOO-MANY-BAD-LINES", "too many bad records; the first of this dataset: " + first_bad_)
+          .got(std::to_string(bad_records_))
+          .need("at most " + std::to_string(recipe_.max_bad_lines) + " (max_bad_lines)");
+    }
+  }
+
+  void check(const config::DatasetConfig& dataset) const {
+    if (stats_.bad_records > 0) {
+      log::warn(dataset.path + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
+                std::to_string(stats_.records) + " records; the first: " + first_bad_);
+    }
+    if (stats_.rows > 0) return;
+    Error error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on");
+    error.in(dataset.path).got(
+        std::to_string(stats_.records) + " records (" + std::to_string(stats_.bad_records) + " bad), of their rows " +
+        std::to_string(stats_.dropped_long) + " too long, " + std::to_string(stats_.dropped_short) + " too short, " +
+        std::to_string(stats_.dropped_unlabelled) + " without labels");
+    error.need("at least 1 row");
+    if (stats_.dropped_long > 0) {
+      error.hint("raise sequence_len (" + std::to_string(recipe_.sequence_len) + "; the longest row has " +
+                 std::to_string(stats_.longest) + " tokens) or set excess_length_strategy: truncate");
+    }
+    throw error;
+  }
+
+  const config::Recipe& recipe_;
+  const PromptContext& context_;
+  int64_t num_threads_;
+  RowStore& store_;
+  DatasetStats stats_;
+  std::string first_bad_;
+  int64_t bad_records_ = 0;  // of all datasets
+};
+
+// The last rows become evaluation rows.
+void split_off_eval(double val_set_size, PreparedData& data) {
+  if (val_set_size <= 0.0) return;
+  const int64_t num_rows = data.train.size();
+  const double wanted = val_set_size < 1.0 ? val_set_size * static_cast<double>(num_rows) : val_set_size;
+  const auto num_eval = static_cast<int64_t>(std::ceil(std::min(wanted, 9e15)));
+  if (num_eval >= num_rows) {
+    throw Error(ErrorKind::Data, "VAL-SET-SIZE", "val_set_size leaves no row to train on")
+        .got(std::to_string(num_eval) + " of " + std::to_string(num_rows) + " rows")
+        .need("less than all");
+  }
+  data.eval.store = data.train.store;
+  data.eval.rows.assign(data.train.rows.end() - num_eval, data.train.rows.end());
+  data.train.rows.resize(static_cast<size_t>(num_rows - num_eval));
+}
+
+}  // namespace
+
+DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
+  records += other.records;
+  bad_records += other.bad_records;
+  blank_lines += other.blank_lines;
+  rows += other.rows;
+  tokens += other.tokens;
+  label_tokens += other.label_tokens;
+  end_labels += other.end_labels;
+  longest = std::max(longest, other.longest);
+  dropped_long += other.dropped_long;
+  truncated += other.truncated;
+  cut_tokens += other.cut_tokens;
+  dropped_short += other.dropped_short;
+  dropped_unlabelled += other.dropped_unlabelled;
+  return *this;
+}
+
+PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                          const PrepareOptions& options) {
+  const PromptContext context{recipe, tokenizer, chat_template, options.vocab_size};
+  const auto store = std::make_shared<RowStore>();
+  const int64_t num_threads =
+      options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
+  DatasetReader reader(recipe, context, num_threads, *store);
+
+  PreparedData data;
+  for (const config::DatasetConfig& dataset : recipe.datasets) data.train_stats.push_back(reader.read(dataset));
+  const int64_t num_train = store->size();
+  for (const config::DatasetConfig& dataset : recipe.test_datasets) data.eval_stats.push_back(reader.read(dataset));
+  if (num_train == 0) {
+    throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
+  }
+
+  data.train.store = store;
+  data.eval.store = store;
+  if (recipe.shuffle_merged_datasets) {
+    data.train.rows = random_order(num_train, static_cast<uint64_t>(recipe.seed), "data.merge");
+  } else {
+    data.train.rows.resize(static_cast<size_t>(num_train));
+    std::iota(data.train.rows.begin(), data.train.rows.end(), 0);
+  }
+  if (recipe.test_datasets.empty()) {
+    split_off_eval(recipe.val_set_size, data);
+  } else {
+    data.eval.rows.resize(static_cast<size_t>(store->size() - num_train));
+    std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
+  }
+  return data;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,55 @@
+// From the datasets of a recipe to tokenised rows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/chat_template/chat_template.h"
+#include "tessera/data/row_store.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+// What became of the records of one dataset entry. Every record and row is in exactly one count of what was
+// left out, or among `rows`.
+struct DatasetStats {
+  std::string path, type;
+  int64_t records = 0;             // read, of those that `split` and `shards` leave
+  int64_t bad_records = 0;         // skipped by on_bad_line: skip
+  int64_t blank_lines = 0;         // not records
+  int64_t rows = 0;                // kept
+  int64_t tokens = 0;              // of the kept rows
+  int64_t label_tokens = 0;        // of the kept rows: positions that are trained
+  int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
+  int64_t longest = 0;             // tokens of the longest row, before any was dropped or truncated
+  int64_t dropped_long = 0;        // rows above sequence_len, with excess_length_strategy: drop
+  int64_t truncated = 0;           // rows cut to sequence_len and kept
+  int64_t cut_tokens = 0;          // tokens that truncation took
+  int64_t dropped_short = 0;       // rows below min_sample_len
+  int64_t dropped_unlabelled = 0;  // rows without (after truncation) a token to train
+
+  DatasetStats& operator+=(const DatasetStats& other);
+};
+
+struct PreparedData {
+  RowSet train;
+  RowSet eval;  // from test_datasets or val_set_size; may be empty
+  std::vector<DatasetStats> train_stats;  // one an entry of datasets, before val_set_size takes its share
+  std::vector<DatasetStats> eval_stats;   // one an entry of test_datasets
+};
+
+struct PrepareOptions {
+  int64_t vocab_size = 0;   // ids of pre-tokenised rows must be below; 0 = the tokenizer's
+  int64_t num_threads = 0;  // 0 = one a core
+};
+
+// Reads and tokenises everything in parallel; the outcome does not depend on the number of threads or ranks.
+// `chat_template` is the recipe's (recipe_chat_template()); null where there is none. Throws Error(Config) for
+// an entry that cannot be, Error(Storage) for a failed read, and Error(Data) at file:line:column for a bad record
+// (with on_bad_line: skip, for more than max_bad_lines of them), and with numbers for a dataset that leaves no row.
+PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                          const PrepareOptions& options = {});
+
+}  // namespace tessera::data

@@ -1,0 +1,41 @@
+// Conversations rendered by a chat template.
+#pragma once
+
+#include <set>
+
+#include "tessera/data/prompts/chat_labels.h"
+#include "tessera/data/prompts/conversation.h"
+#include "tessera/data/prompts/prompt.h"
+
+namespace tessera::data {
+
+// Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train (all
+// turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by train_on_eos and
+// train_on_eot. With both roles_to_train and train_on_eos empty, everything from the last message on is trained.
+class ChatPrompt : public PromptType {
+ public:
+  ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
+
+  void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
+  std::vector<int32_t> end_tokens() const override { return end_tokens_; }
+
+ private:
+  RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                      bool add_generation_prompt = false) const;
+  std::vector<int32_t> find_end_tokens() const;
+  std::vector<bool> choose_turns(const Conversation& conversation) const;
+  void widen_to_prompt(const Conversation& conversation, const std::string& text, std::vector<TurnSpans>& turns,
+                       const std::vector<bool>& train) const;
+  std::vector<int32_t> label_from_last(const Encoding& encoded, const std::vector<TurnSpans>& turns) const;
+
+  const Tokenizer& tokenizer_;
+  std::shared_ptr<const ChatTemplate> chat_template_;
+  ConversationReader reader_;
+  std::set<std::string> roles_to_train_;
+  EndRules rules_;
+  bool train_on_inputs_ = false;
+  bool last_message_only_ = false;
+  std::vector<int32_t> end_tokens_;
+};
+
+}  // namespace tessera::data

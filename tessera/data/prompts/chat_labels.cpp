@@ -1,0 +1,58 @@
+#include "tessera/data/prompts/chat_labels.h"
+
+#include <algorithm>
+
+#include "tessera/data/batch.h"
+
+namespace tessera::data {
+namespace {
+
+// Index of the first token that begins at or after `byte`. Tokens tile the text in order.
+int64_t first_token_at(const Encoding& encoded, int64_t byte) {
+  const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
+                                          [&](const ByteSpan& span) { return span.begin < byte; });
+  return found - encoded.spans.begin();
+}
+
+// The first end token after the turn's content, or -1.
+int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing, const std::vector<int32_t>& end_tokens) {
+  const auto size = static_cast<int64_t>(encoded.ids.size());
+  for (int64_t i = first_token_at(encoded, closing.begin); i < size && encoded.spans[i].end <= closing.end; ++i) {
+    if (std::find(end_tokens.begin(), end_tokens.end(), encoded.ids[i]) != end_tokens.end()) return i;
+  }
+  return -1;
+}
+
+}  // namespace
+
+std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnSpans>& turns,
+                                const std::vector<bool>& train, const EndRules& rules,
+                                const std::vector<int32_t>& end_tokens, int32_t eos) {
+  const auto ignore = static_cast<int32_t>(kIgnoreLabel);
+  const auto size = static_cast<int64_t>(encoded.ids.size());
+  std::vector<int32_t> labels(encoded.ids.size(), ignore);
+  for (size_t turn = 0; turn < turns.size(); ++turn) {
+    if (!train[turn]) continue;
+    for (const ByteSpan& range : turns[turn].ranges) {
+      for (int64_t i = first_token_at(encoded, range.begin); i < size && encoded.spans[i].end <= range.end; ++i) {
+        labels[i] = encoded.ids[i];
+      }
+    }
+  }
+  int64_t last_eos = -1, last_eot = -1;
+  for (size_t turn = 0; turn < turns.size(); ++turn) {
+    if (turns[turn].ranges.empty()) continue;
+    const int64_t at = find_end_token(encoded, turns[turn].closing, end_tokens);
+    if (at < 0) continue;
+    const bool is_eos = encoded.ids[at] == eos;
+    const EndRule rule = is_eos ? rules.eos : rules.eot;
+    const bool trained = rule == EndRule::All || (rule == EndRule::Turn && train[turn]);
+    labels[at] = trained ? encoded.ids[at] : ignore;
+    if (train[turn]) (is_eos ? last_eos : last_eot) = at;
+  }
+  if (rules.eos == EndRule::Last && last_eos >= 0) labels[last_eos] = encoded.ids[last_eos];
+  if (rules.eot == EndRule::Last && last_eot >= 0) labels[last_eot] = encoded.ids[last_eot];
+  return labels;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,23 @@
+// Plain text, all of it trained.
+#pragma once
+
+#include "tessera/data/prompts/prompt.h"
+
+namespace tessera::data {
+
+// The text of `field` (BOS where the tokenizer adds one, EOS at the end of the document), cut into rows of
+// sequence_len tokens.
+class CompletionPrompt : public PromptType {
+ public:
+  CompletionPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
+
+  void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
+  std::vector<int32_t> end_tokens() const override;
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::string field_;
+  int64_t sequence_len_;
+};
+
+}  // namespace tessera::data

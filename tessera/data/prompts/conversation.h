@@ -1,0 +1,53 @@
+// Conversations of a dataset, brought into the form that chat templates take.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+
+namespace tessera::data {
+
+struct Turn {
+  std::string role;           // after the roles map: user, assistant, ...
+  std::optional<bool> train = {};  // what the message's own field says
+  bool text_only = true;      // no tool calls, reasoning or the like
+  bool content_is_role = false;  // the content reads as the role does
+};
+
+struct Conversation {
+  nlohmann::ordered_json messages;  // array of {role, content, ...}
+  nlohmann::ordered_json tools;     // array, or null
+  std::vector<Turn> turns;          // one a message
+};
+
+// Whether two texts are the same but for case and surrounding space.
+bool reads_as(std::string_view a, std::string_view b);
+
+// How an entry's records are read as conversations.
+class ConversationReader {
+ public:
+  // For type sharegpt, defaults are conversations/from/value.
+  explicit ConversationReader(const config::DatasetConfig& dataset);
+
+  // Throws Error(Data) without a place: missing or empty list, a message that is no object, unknown role,
+  // content that is missing, null (but beside tool calls) or no text.
+  Conversation read(const nlohmann::ordered_json& record) const;
+  // The role that `name` stands for. Throws Error(Data) for an unknown one.
+  const std::string& role_of(const std::string& name) const;
+  bool knows_role(const std::string& name) const { return roles_.contains(name); }
+
+ private:
+  nlohmann::ordered_json read_message(const nlohmann::ordered_json& message, Turn& turn) const;
+
+  std::string field_messages_, field_system_, field_training_;
+  std::map<std::string, std::string> properties_;  // template's name -> column
+  std::map<std::string, std::string> roles_;       // name in the data -> role
+  bool drop_system_message_ = false;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,27 @@
+// Tokenising the plain texts of a dataset.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/data/batch.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+struct DocumentEnds {
+  bool bos = false;  // keep a BOS that the tokenizer's post-processor puts first
+  bool eos = false;  // end with EOS, where the tokenizer has one
+};
+
+// The ids of a text in which nothing is a control token, between the asked ends.
+std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text, DocumentEnds ends);
+
+// Appends ids to a row, trained or masked.
+void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained);
+
+// EOS as a list; empty where the tokenizer has none.
+std::vector<int32_t> eos_tokens(const Tokenizer& tokenizer);
+
+}  // namespace tessera::data

@@ -1,0 +1,18 @@
+// Fields of a dataset record. All throw Error(Data) without a place.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace tessera::data {
+
+// A text that must be there.
+const std::string& required_text(const nlohmann::ordered_json& object, const std::string& field);
+// A text that may be missing or null: then it is empty.
+std::string optional_text(const nlohmann::ordered_json& object, const std::string& field);
+// An array that must be there and hold at least one element.
+const nlohmann::ordered_json& required_array(const nlohmann::ordered_json& object, const std::string& field);
+// The value of a field, or nothing when it is missing or null.
+const nlohmann::ordered_json* find_field(const nlohmann::ordered_json& object, const std::string& field);
+
+}  // namespace tessera::data

@@ -1,0 +1,51 @@
+// Prompt types: from one record of a dataset to tokenised rows.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/batch.h"
+#include "tessera/data/chat_template/chat_template.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+struct PromptRecord {
+  const nlohmann::ordered_json& fields;  // an object
+  // A text file longer than one piece is one document in several records.
+  bool begins_document = true;
+  bool ends_document = true;
+};
+
+// Immutable after construction; tokenize() is thread-safe.
+class PromptType {
+ public:
+  virtual ~PromptType() = default;
+
+  // Appends the record's rows, of any length. Throws Error(Data) without a place for a record that lacks a
+  // field or holds a wrong one; the caller knows the file and line.
+  virtual void tokenize(const PromptRecord& record, std::vector<Row>& rows) const = 0;
+
+  // Ids that close a turn or a document. A dataset that trains none of them teaches a model never to stop.
+  virtual std::vector<int32_t> end_tokens() const = 0;
+};
+
+struct PromptContext {
+  const config::Recipe& recipe;
+  const Tokenizer& tokenizer;
+  const ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
+  int64_t vocab_size = 0;                       // ids of pre-tokenised rows must be below
+};
+
+// The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an
+// unknown type or option, Error(Model) for a chat template that cannot be had.
+std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset, const PromptContext& context);
+
+// The names that `type:` takes, besides blank for pre-tokenised rows.
+std::vector<std::string> prompt_type_names();
+
+}  // namespace tessera::data

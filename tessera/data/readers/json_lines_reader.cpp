@@ -1,0 +1,70 @@
+#include <cstring>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/readers/file_bytes.h"
+#include "tessera/data/readers/record_reader.h"
+
+namespace tessera::data {
+namespace {
+
+class JsonLinesReader : public RecordReader {
+ public:
+  explicit JsonLinesReader(const std::string& path) : bytes_(path) {
+    counts_.byte_order_mark = bytes_.had_byte_order_mark();
+  }
+
+  bool next(RawRecord& record) override {
+    while (read_line(record)) {
+      if (record.text.find_first_not_of(" \t") != std::string::npos) return true;
+      ++counts_.blank_lines;
+    }
+    return false;
+  }
+
+  bool can_continue() const override { return true; }
+
+ private:
+  // Reads up to and without the line end; false at the end of the file.
+  bool read_line(RawRecord& record) {
+    if (bytes_.peek().empty()) return false;
+    record = RawRecord{};
+    record.line = ++line_;
+    record.byte_offset = bytes_.offset();
+    int64_t length = 0;
+    bool ended = false;
+    while (!ended) {
+      const std::string_view block = bytes_.peek();
+      if (block.empty()) break;
+      const void* newline = std::memchr(block.data(), '\n', block.size());
+      ended = newline != nullptr;
+      const size_t size = ended ? static_cast<size_t>(static_cast<const char*>(newline) - block.data()) : block.size();
+      length += static_cast<int64_t>(size);
+      if (length <= kMaxRecordBytes) record.text.append(block.data(), size);
+      bytes_.consume(size + (ended ? 1 : 0));
+    }
+    if (!ended) counts_.missing_final_newline = true;
+    if (length > kMaxRecordBytes) {
+      throw Error(ErrorKind::Data, "LINE-TOO-LONG", "the line is too long")
+          .at(bytes_.path(), line_)
+          .got(format_bytes(length))
+          .need("at most " + format_bytes(kMaxRecordBytes));
+    }
+    if (!record.text.empty() && record.text.back() == '\r') {
+      record.text.pop_back();
+      ++counts_.crlf_lines;
+    }
+    return true;
+  }
+
+  FileBytes bytes_;
+  int64_t line_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordReader> open_json_lines(const std::string& path) {
+  return std::make_unique<JsonLinesReader>(path);
+}
+
+}  // namespace tessera::data

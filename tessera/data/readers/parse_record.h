@@ -1,0 +1,15 @@
+// From a raw record to a JSON object.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "tessera/data/readers/raw_record.h"
+
+namespace tessera::data {
+
+// Parses the record's text, which must be one JSON object of at most 64 levels, in UTF-8, without NUL
+// characters or lone surrogates. Throws Error(Data) at file:line:column (column in bytes).
+nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& file);
+
+}  // namespace tessera::data

@@ -1,0 +1,115 @@
+#include "tessera/data/tokenize_records.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tessera/data/readers/parse_record.h"
+
+namespace tessera::data {
+
+RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
+                                 const config::Recipe& recipe, int64_t num_threads)
+    : prompt_(prompt),
+      dataset_(dataset),
+      file_(file),
+      recipe_(recipe),
+      end_tokens_(prompt.end_tokens()),
+      num_threads_(num_threads) {}
+
+std::vector<TokenizedRecord> RecordTokenizer::run(const std::vector<RawRecord>& records) const {
+  std::vector<TokenizedRecord> results(records.size());
+  std::atomic<size_t> next = 0;
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(num_threads_));
+  const auto work = [&](size_t worker) {
+    try {
+      for (size_t i = next++; i < records.size(); i = next++) results[i] = tokenize(records[i]);
+    } catch (...) {
+      failures[worker] = std::current_exception();
+    }
+  };
+  {
+    // jthread: joined even when starting a later one fails.
+    std::vector<std::jthread> threads;
+    const auto num_workers = std::min(static_cast<size_t>(num_threads_), records.size());
+    for (size_t worker = 1; worker < num_workers; ++worker) threads.emplace_back(work, worker);
+    work(0);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+  return results;
+}
+
+TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
+  TokenizedRecord out;
+  bool placed = false;
+  try {
+    nlohmann::ordered_json fields;
+    if (file_.format == FileFormat::Text) {
+      fields[dataset_.field] = record.text;
+    } else {
+      placed = true;
+      fields = parse_record(record, file_.path);
+      placed = false;
+    }
+    std::vector<Row> rows;
+    prompt_.tokenize({fields, record.begins_document, record.ends_document}, rows);
+    for (Row& row : rows) filter(std::move(row), out);
+  } catch (Error& error) {
+    if (!placed) {
+      if (record.element >= 0) error.within("element " + std::to_string(record.element));
+      error.at(file_.path, record.line, record.column);
+    }
+    out.error = error;
+  }
+  return out;
+}
+
+void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
+  auto length = static_cast<int64_t>(row.input_ids.size());
+  DatasetStats& stats = out.stats;
+  stats.longest = std::max(stats.longest, length);
+  int64_t cut = 0;
+  if (length > recipe_.sequence_len) {
+    switch (recipe_.excess_length_strategy) {
+      case config::ExcessLength::Drop: ++stats.dropped_long; return;
+      case config::ExcessLength::Raise:
+        out.must_raise = true;
+        throw Error(ErrorKind::Data, "ROW-TOO-LONG", "the row is longer than sequence_len")
+            .got(std::to_string(length) + " tokens")
+            .need("at most " + std::to_string(recipe_.sequence_len))
+            .hint("excess_length_strategy: drop or truncate");
+      case config::ExcessLength::Truncate:
+        cut = length - recipe_.sequence_len;
+        length = recipe_.sequence_len;
+        row.input_ids.resize(static_cast<size_t>(length));
+        row.labels.resize(static_cast<size_t>(length));
+        break;
+    }
+  }
+  if (length < recipe_.min_sample_len || length == 0) {
+    ++stats.dropped_short;
+    return;
+  }
+  const int64_t label_tokens = count_trained(row.labels);
+  if (label_tokens == 0) {
+    ++stats.dropped_unlabelled;
+    return;
+  }
+  if (cut > 0) {
+    ++stats.truncated;
+    stats.cut_tokens += cut;
+  }
+  ++stats.rows;
+  stats.tokens += length;
+  stats.label_tokens += label_tokens;
+  stats.end_labels += std::count_if(row.labels.begin() + 1, row.labels.end(), [&](int32_t label) {
+    return label != kIgnoreLabel && std::find(end_tokens_.begin(), end_tokens_.end(), label) != end_tokens_.end();
+  });
+  out.rows.push_back(std::move(row));
+}
+
+}  // namespace tessera::data

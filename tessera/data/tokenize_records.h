@@ -1,0 +1,43 @@
+// Records to rows, in parallel, with the filters on rows.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "tessera/core/error.h"
+#include "tessera/data/prepare.h"
+#include "tessera/data/prompts/prompt.h"
+#include "tessera/data/readers/dataset_files.h"
+
+namespace tessera::data {
+
+// What became of one record: its rows that pass the filters, with their counts, or an error.
+struct TokenizedRecord {
+  std::vector<Row> rows;
+  DatasetStats stats;
+  std::optional<Error> error;  // at file:line:column
+  bool must_raise = false;     // an error that on_bad_line: skip does not cover
+};
+
+class RecordTokenizer {
+ public:
+  // Everything is borrowed.
+  RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
+                  const config::Recipe& recipe, int64_t num_threads);
+
+  // One result a record, in the records' order.
+  std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
+
+ private:
+  TokenizedRecord tokenize(const RawRecord& record) const;
+  void filter(Row&& row, TokenizedRecord& out) const;
+
+  const PromptType& prompt_;
+  const config::DatasetConfig& dataset_;
+  const DatasetFile& file_;
+  const config::Recipe& recipe_;
+  std::vector<int32_t> end_tokens_;
+  int64_t num_threads_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,25 @@
+// Expectations on errors.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "tessera/core/error.h"
+
+namespace tessera::data {
+
+// Runs `action`, which must throw an Error of this code; returns what it says.
+template <typename Action>
+std::string error_text(const std::string& code, Action&& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown, expected " << code;
+  return "";
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,240 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+#include "tessera/data/loader.h"
+#include "tests/data/expect_error.h"
+
+namespace tessera::data {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr int32_t kNone = static_cast<int32_t>(kIgnoreLabel);
+
+// Rows whose tokens all are the row's number, of random lengths and labels.
+RowSet random_rows(int64_t count, int64_t max_length, uint64_t seed) {
+  const auto store = std::make_shared<RowStore>();
+  const CounterRng rng(seed, 1);
+  RowSet rows{store, {}};
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t length = 2 + static_cast<int64_t>(rng.below(2 * i, max_length - 1));
+    Row row;
+    for (int64_t t = 0; t < length; ++t) {
+      row.input_ids.push_back(static_cast<int32_t>(i));
+      const bool trained = t == 1 || rng.bits(1'000'000 + i * 1000 + t) % 2 == 0;
+      row.labels.push_back(trained ? static_cast<int32_t>(i) : kNone);
+    }
+    store->append(row);
+    rows.rows.push_back(i);
+  }
+  return rows;
+}
+
+LoaderOptions options_of(int64_t dp_rank, int64_t dp_size, int64_t micro, int64_t accumulation, bool packing) {
+  LoaderOptions options;
+  options.dp_rank = dp_rank;
+  options.dp_size = dp_size;
+  options.micro_batch_size = micro;
+  options.accumulation = accumulation;
+  options.sequence_len = 32;
+  options.packing = packing;
+  options.seed = 3;
+  return options;
+}
+
+// Documents of a micro-batch by row number: the tokens tell it.
+void count_documents(const MicroBatch& batch, const RowSet& rows, std::map<int64_t, int64_t>& seen) {
+  ASSERT_EQ(batch.document_starts.front(), 0);
+  ASSERT_EQ(batch.document_starts.back(), static_cast<int64_t>(batch.input_ids.size()));
+  ASSERT_EQ(batch.labels.size(), batch.input_ids.size());
+  int64_t labels = 0;
+  for (size_t d = 0; d + 1 < batch.document_starts.size(); ++d) {
+    const int64_t begin = batch.document_starts[d], end = batch.document_starts[d + 1];
+    const int64_t row = batch.input_ids[begin];
+    ASSERT_EQ(end - begin, rows.store->length(row));
+    const Row expected = rows.store->row(row);
+    for (int64_t i = begin; i < end; ++i) {
+      ASSERT_EQ(batch.input_ids[i], row);
+      ASSERT_EQ(batch.position_ids[i], i - begin);
+      ASSERT_EQ(batch.labels[i], i + 1 < end ? expected.labels[i + 1 - begin] : kNone);
+      labels += batch.labels[i] != kIgnoreLabel ? 1 : 0;
+    }
+    ++seen[row];
+  }
+  EXPECT_EQ(batch.label_tokens, labels);
+}
+
+TEST(RowStore, KeepsRowsAndCountsTrainedLabels) {
+  RowStore store;
+  store.append(Row{{5, 6, 7, 8, 9}, {5, kNone, 7, 8, kNone}});
+  store.append(Row{{}, {}});
+  store.append(Row{{4, 4}, {kNone, 4}});
+  EXPECT_EQ(store.size(), 3);
+  EXPECT_EQ(store.label_count(0), 2);  // position 0 is never predicted
+  EXPECT_EQ(store.label_count(1), 0);
+  EXPECT_EQ(store.label_count(2), 1);
+  EXPECT_THAT(store.row(0).labels, ElementsAre(5, kNone, 7, 8, kNone));
+  EXPECT_THAT(store.row(2).input_ids, ElementsAre(4, 4));
+  EXPECT_THAT(store.row(2).labels, ElementsAre(kNone, 4));
+  EXPECT_EQ(store.num_tokens(), 7);
+}
+
+TEST(Loader, ShiftsLabelsInsideDocuments) {
+  const auto store = std::make_shared<RowStore>();
+  store->append(Row{{1, 2, 3}, {1, kNone, 3}});
+  store->append(Row{{4, 5}, {4, 5}});
+  LoaderOptions options = options_of(0, 1, 2, 1, false);
+  options.shuffle = false;
+  Loader loader({store, {0, 1}}, options);
+  const Step step = loader.next_step();
+  ASSERT_EQ(step.micro_batches.size(), 1U);
+  const MicroBatch& batch = step.micro_batches[0];
+  EXPECT_THAT(batch.input_ids, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(batch.labels, ElementsAre(kIgnoreLabel, 3, kIgnoreLabel, 5, kIgnoreLabel));
+  EXPECT_THAT(batch.position_ids, ElementsAre(0, 1, 2, 0, 1));
+  EXPECT_THAT(batch.document_starts, ElementsAre(0, 3, 5));
+  EXPECT_EQ(batch.label_tokens, 2);
+  EXPECT_EQ(step.label_tokens, 2);
+  EXPECT_EQ(step.tokens, 5);
+  EXPECT_TRUE(step.ends_epoch);
+}
+
+// Each epoch is the dataset exactly once, for any number of ranks, and ranks agree on all that is global.
+TEST(Loader, RanksTogetherSeeEveryRowOnceAnEpoch) {
+  for (const bool packing : {false, true}) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      const CounterRng rng(seed, 9);
+      const auto rows = random_rows(1 + static_cast<int64_t>(rng.below(0, 90)), 32, seed);
+      const auto micro = 1 + static_cast<int64_t>(rng.below(1, 3));
+      const auto accumulation = 1 + static_cast<int64_t>(rng.below(2, 3));
+      for (const int64_t world : {1, 2, 3, 4}) {
+        SCOPED_TRACE("seed " + std::to_string(seed) + " world " + std::to_string(world) + " packing " + std::to_string(packing));
+        std::vector<Loader> loaders;
+        for (int64_t rank = 0; rank < world; ++rank) loaders.emplace_back(rows, options_of(rank, world, micro, accumulation, packing));
+        for (int64_t epoch = 0; epoch < 2; ++epoch) {
+          std::map<int64_t, int64_t> seen;
+          const int64_t steps = loaders[0].steps_per_epoch();
+          for (int64_t s = 0; s < steps; ++s) {
+            std::vector<Step> step;
+            for (Loader& loader : loaders) step.push_back(loader.next_step());
+            int64_t labels = 0, tokens = 0;
+            for (const Step& mine : step) {
+              EXPECT_EQ(mine.micro_batches.size(), step[0].micro_batches.size());
+              EXPECT_LE(static_cast<int64_t>(mine.micro_batches.size()), accumulation);
+              EXPECT_EQ(mine.label_tokens, step[0].label_tokens);
+              EXPECT_EQ(mine.next, step[0].next);
+              EXPECT_EQ(mine.epoch, epoch);
+              EXPECT_EQ(mine.ends_epoch, s + 1 == steps);
+              for (const MicroBatch& batch : mine.micro_batches) {
+                count_documents(batch, rows, seen);
+                labels += batch.label_tokens;
+                tokens += static_cast<int64_t>(batch.input_ids.size());
+              }
+            }
+            EXPECT_EQ(labels, step[0].label_tokens);
+            EXPECT_EQ(tokens, step[0].tokens);
+            EXPECT_GE(labels, 1);
+          }
+          EXPECT_EQ(static_cast<int64_t>(seen.size()), rows.size());
+          for (const auto& [row, times] : seen) EXPECT_EQ(times, 1) << row;
+        }
+      }
+    }
+  }
+}
+
+std::vector<std::vector<int64_t>> step_rows(Loader& loader) {
+  std::vector<std::vector<int64_t>> out;
+  for (const MicroBatch& batch : loader.next_step().micro_batches) out.push_back(batch.input_ids);
+  return out;
+}
+
+TEST(Loader, GoesOnFromACursor) {
+  const auto rows = random_rows(53, 32, 5);
+  for (const bool packing : {false, true}) {
+    Loader straight(rows, options_of(1, 2, 2, 2, packing));
+    std::vector<Cursor> cursors;
+    std::vector<std::vector<std::vector<int64_t>>> steps;
+    for (int i = 0; i < 20; ++i) {
+      cursors.push_back(straight.cursor());
+      steps.push_back(step_rows(straight));
+    }
+    for (const size_t start : {0U, 3U, 7U, 19U, 12U}) {
+      Loader resumed(rows, options_of(1, 2, 2, 2, packing));
+      resumed.seek(cursors[start]);
+      for (size_t i = start; i < steps.size(); ++i) EXPECT_EQ(step_rows(resumed), steps[i]) << start << " " << i;
+    }
+  }
+}
+
+TEST(Loader, ACursorIsGoodForAnotherNumberOfRanks) {
+  const auto rows = random_rows(41, 32, 6);
+  Loader before(rows, options_of(0, 1, 2, 2, false));
+  std::map<int64_t, int64_t> seen;
+  for (int i = 0; i < 4; ++i) {
+    for (const MicroBatch& batch : before.next_step().micro_batches) count_documents(batch, rows, seen);
+  }
+  EXPECT_EQ(seen.size(), 16U);
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    Loader after(rows, options_of(rank, 3, 1, 2, false));
+    after.seek(before.cursor());
+    while (true) {
+      const Step step = after.next_step();
+      for (const MicroBatch& batch : step.micro_batches) count_documents(batch, rows, seen);
+      if (step.ends_epoch) break;
+    }
+  }
+  EXPECT_EQ(seen.size(), 41U);
+  for (const auto& [row, times] : seen) EXPECT_EQ(times, 1) << row;
+}
+
+TEST(Loader, FewSamplesLeaveSomeRanksEmpty) {
+  const auto rows = random_rows(2, 8, 1);
+  int64_t empty = 0;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    Loader loader(rows, options_of(rank, 4, 2, 4, false));
+    EXPECT_EQ(loader.steps_per_epoch(), 1);
+    const Step step = loader.next_step();
+    ASSERT_EQ(step.micro_batches.size(), 1U);
+    if (!step.micro_batches[0].input_ids.empty()) continue;
+    ++empty;
+    EXPECT_THAT(step.micro_batches[0].document_starts, ElementsAre(0));
+    EXPECT_EQ(step.micro_batches[0].label_tokens, 0);
+  }
+  EXPECT_EQ(empty, 2);
+}
+
+TEST(Loader, OrderIsAFunctionOfSeedAndEpoch) {
+  const auto rows = random_rows(64, 8, 2);
+  const auto epoch_order = [&](uint64_t seed, int64_t epoch, int64_t world, bool shuffle) {
+    LoaderOptions options = options_of(0, world, 1, 1, false);
+    options.seed = seed;
+    options.shuffle = shuffle;
+    Loader loader(rows, options);
+    loader.seek({epoch, 0});
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < loader.num_samples(); ++i) order.push_back(loader.rows_of_sample(i)[0]);
+    return order;
+  };
+  EXPECT_EQ(epoch_order(1, 0, 1, true), epoch_order(1, 0, 4, true));
+  EXPECT_NE(epoch_order(1, 0, 1, true), epoch_order(1, 1, 1, true));
+  EXPECT_NE(epoch_order(1, 0, 1, true), epoch_order(2, 0, 1, true));
+  const std::vector<int64_t> plain = epoch_order(1, 5, 1, false);
+  EXPECT_TRUE(std::is_sorted(plain.begin(), plain.end()));
+}
+
+TEST(Loader, RefusesNothingAndCursorsOutside) {
+  EXPECT_EQ(error_text("E-DATA-NO-ROWS", [] { Loader({std::make_shared<RowStore>(), {}}, {}); }).empty(), false);
+  Loader loader(random_rows(4, 8, 1), options_of(0, 1, 1, 1, false));
+  for (const Cursor& cursor : {Cursor{0, 4}, Cursor{-1, 0}, Cursor{0, -1}}) {
+    error_text("E-CKPT-CURSOR", [&] { loader.seek(cursor); });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,94 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tessera/core/rng.h"
+#include "tessera/data/packing.h"
+
+namespace tessera::data {
+namespace {
+
+using testing::ElementsAre;
+
+// The definition, bin after bin: longest item first, into the first bin with room.
+std::vector<int64_t> naive_bin_loads(std::vector<int64_t> lengths, int64_t capacity) {
+  std::stable_sort(lengths.begin(), lengths.end(), std::greater<>());
+  std::vector<int64_t> loads;
+  for (const int64_t length : lengths) {
+    const auto fits = std::find_if(loads.begin(), loads.end(), [&](int64_t load) { return load + length <= capacity; });
+    if (fits == loads.end()) {
+      loads.push_back(length);
+    } else {
+      *fits += length;
+    }
+  }
+  return loads;
+}
+
+std::vector<int64_t> bin_loads(const PackPlan& plan, const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> loads;
+  for (int64_t i = 0; i < plan.size(); ++i) {
+    int64_t load = 0;
+    for (const int64_t item : plan.sequence(i)) load += lengths[item];
+    loads.push_back(load);
+  }
+  return loads;
+}
+
+TEST(Packing, SmallCaseByHand) {
+  const std::vector<int64_t> lengths = {4, 8, 1, 4, 2, 1};
+  const PackPlan plan = pack_first_fit_decreasing(lengths, 10);
+  ASSERT_EQ(plan.size(), 2);  // 8+2, then 4+4+1+1
+  EXPECT_THAT(plan.sequence(0), ElementsAre(1, 4));
+  EXPECT_THAT(plan.sequence(1), ElementsAre(0, 2, 3, 5));
+  EXPECT_DOUBLE_EQ(packing_efficiency(plan, lengths, 10), 1.0);
+}
+
+TEST(Packing, EqualsTheDefinitionAndConservesItems) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const CounterRng rng(seed, 1);
+    const auto capacity = static_cast<int64_t>(1 + rng.below(0, 100));
+    const auto count = static_cast<int64_t>(1 + rng.below(1, 300));
+    std::vector<int64_t> lengths;
+    for (int64_t i = 0; i < count; ++i) lengths.push_back(1 + static_cast<int64_t>(rng.below(100 + i, capacity)));
+
+    const PackPlan plan = pack_first_fit_decreasing(lengths, capacity);
+    EXPECT_EQ(bin_loads(plan, lengths), naive_bin_loads(lengths, capacity));
+    std::vector<int64_t> items = plan.items;
+    std::sort(items.begin(), items.end());
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(items[i], i);
+    ASSERT_EQ(static_cast<int64_t>(items.size()), count);
+    for (int64_t i = 0; i < plan.size(); ++i) {
+      const auto sequence = plan.sequence(i);
+      EXPECT_TRUE(std::is_sorted(sequence.begin(), sequence.end()));
+    }
+  }
+}
+
+TEST(Packing, GroupsDoNotMix) {
+  const std::vector<int64_t> lengths = {1, 1, 1, 1, 1};
+  const PackPlan plan = pack_first_fit_decreasing(lengths, 10, 2);
+  ASSERT_EQ(plan.size(), 3);
+  EXPECT_THAT(plan.sequence(1), ElementsAre(2, 3));
+  EXPECT_THAT(plan.sequence(2), ElementsAre(4));
+}
+
+TEST(Packing, ManyItemsAreQuick) {
+  const CounterRng rng(7, 2);
+  std::vector<int64_t> lengths;
+  for (uint64_t i = 0; i < 200'000; ++i) lengths.push_back(1 + static_cast<int64_t>(rng.below(i, 2048)));
+  const PackPlan plan = pack_first_fit_decreasing(lengths, 2048);
+  EXPECT_GT(packing_efficiency(plan, lengths, 2048), 0.99);
+}
+
+TEST(Packing, NothingIsAnEmptyPlan) {
+  EXPECT_EQ(pack_first_fit_decreasing({}, 10).size(), 0);
+  EXPECT_EQ(pack_one_each(0).size(), 0);
+  EXPECT_DOUBLE_EQ(packing_efficiency(PackPlan{}, {}, 10), 0.0);
+}
+
+}  // namespace
+}  // namespace tessera::data

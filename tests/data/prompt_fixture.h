@@ -1,0 +1,68 @@
+// The small tokenizer of the prompt tests, and datasets made from JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/prompts/prompt.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+using Json = nlohmann::ordered_json;
+
+inline std::string prompt_reference_folder() { return TESSERA_SOURCE_DIR "/tests/reference/data/prompts"; }
+
+inline const Tokenizer& small_tokenizer() {
+  static const Tokenizer tokenizer = Tokenizer::from_folder(prompt_reference_folder());
+  return tokenizer;
+}
+
+inline config::DatasetConfig dataset_of(const Json& keys) {
+  config::DatasetConfig dataset;
+  dataset.source_file = "r.yaml";
+  dataset.source_line = 7;
+  for (const auto& [key, value] : keys.items()) {
+    if (key == "path") dataset.path = value;
+    else if (key == "type") dataset.type = value;
+    else if (key == "split") dataset.split = value;
+    else if (key == "field") dataset.field = value;
+    else if (key == "field_instruction") dataset.field_instruction = value;
+    else if (key == "field_output") dataset.field_output = value;
+    else if (key == "field_messages") dataset.field_messages = value;
+    else if (key == "chat_template") dataset.chat_template = value;
+    else if (key == "chat_template_jinja") dataset.chat_template_jinja = value;
+    else if (key == "message_property_mappings") dataset.message_property_mappings = value;
+    else if (key == "message_field_training") dataset.message_field_training = value;
+    else if (key == "roles") dataset.roles = value;
+    else if (key == "roles_to_train") dataset.roles_to_train = value.get<std::vector<std::string>>();
+    else if (key == "train_on_eos") dataset.train_on_eos = value;
+    else if (key == "train_on_eot") dataset.train_on_eot = value;
+    else if (key == "drop_system_message") dataset.drop_system_message = value;
+    else throw std::runtime_error("unknown dataset key " + key);
+  }
+  return dataset;
+}
+
+inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record, const config::Recipe& recipe = {}) {
+  const config::DatasetConfig dataset = dataset_of(dataset_keys);
+  const PromptContext context{recipe, small_tokenizer(), nullptr, 0};
+  std::vector<Row> rows;
+  make_prompt_type(dataset, context)->tokenize({record}, rows);
+  return rows;
+}
+
+// The texts of the row's trained stretches.
+inline std::vector<std::string> trained_texts(const Row& row) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < row.labels.size(); ++i) {
+    if (row.labels[i] == kIgnoreLabel) continue;
+    if (i == 0 || row.labels[i - 1] == kIgnoreLabel) texts.emplace_back();
+    texts.back() += small_tokenizer().token_bytes(row.labels[i]);
+  }
+  return texts;
+}
+
+}  // namespace tessera::data
