@@ -1,9 +1,9 @@
-#include <gtest/gtest.h>
-
 #include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/data/chat_template/chat_template.h"
@@ -15,7 +15,8 @@ using Json = nlohmann::ordered_json;
 
 // What make_template_reference.py stored.
 Json reference(const std::string& name) {
-  const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/chat_template/" + name + ".json";
+  const std::string path =
+      std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/chat_template/" + name + ".json";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   return Json::parse(file);
@@ -57,7 +58,8 @@ TEST(ChatTemplateReference, families_render_as_by_jinja2) {
       options.variables = std::make_shared<const Json>(data.at("options").at(family));
     }
     check(data.at("templates").at(family).get<std::string>(), conversation.at("messages"),
-          conversation.contains("tools") ? conversation.at("tools") : Json(), options, one.at(3), family + " on " + name);
+          conversation.contains("tools") ? conversation.at("tools") : Json(), options, one.at(3),
+          family + " on " + name);
   }
 }
 

@@ -34,7 +34,8 @@ int64_t BoundArguments::integer(size_t index, int64_t otherwise) const {
   const Value* value = get(index);
   if (value == nullptr) return otherwise;
   if (!value->is_integral()) {
-    runtime_.fail("'" + std::string(callee_) + "' needs a whole number, got " + std::string(type_name(*value)));
+    runtime_.fail("'" + std::string(callee_) + "' needs a whole number, got " +
+                  std::string(type_name(*value)));
   }
   return value->integer();
 }

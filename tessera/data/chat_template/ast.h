@@ -54,6 +54,7 @@ struct Expression {
   Value literal;
   std::vector<ExpressionPtr> children;
   std::vector<std::pair<std::string, ExpressionPtr>> keywords;
+  ExpressionPtr spread, spread_names;  // of a call's *values and **names, or null
   std::vector<Comparison> comparisons;
   const FilterEntry* filter = nullptr;
   const TestEntry* test = nullptr;

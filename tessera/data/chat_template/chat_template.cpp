@@ -1,6 +1,7 @@
 #include "tessera/data/chat_template/chat_template.h"
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
@@ -20,7 +21,8 @@ std::vector<RenderedSegment> segments_of(const jinja::Text& text) {
   std::vector<RenderedSegment> segments;
   const auto add = [&](size_t begin, size_t end, const jinja::Origin& origin) {
     if (begin == end) return;
-    segments.push_back({text.bytes.substr(begin, end - begin), origin.content, origin.message, origin.generation});
+    segments.push_back(
+        {text.bytes.substr(begin, end - begin), origin.content, origin.message, origin.generation});
   };
   size_t at = 0;
   for (const jinja::Text::Span& span : text.spans) {
@@ -51,7 +53,8 @@ class Variables {
     for (const Json& message : messages) {
       items.push_back(jinja::message_from_json(runtime_, message, static_cast<int32_t>(items.size())));
     }
-    set("messages", jinja::Value::sequence(runtime_, jinja::Kind::List, std::move(items), {}, {true, false, -1}));
+    set("messages",
+        jinja::Value::sequence(runtime_, jinja::Kind::List, std::move(items), {}, {true, false, -1}));
   }
   const std::shared_ptr<jinja::Scope>& scope() const { return scope_; }
 
@@ -91,7 +94,8 @@ ChatTemplate ChatTemplate::builtin(std::string_view name) {
   const std::string_view source = jinja::builtin_source(name);
   if (source.empty()) {
     const std::string near = nearest_name(name, builtin_names());
-    throw Error(ErrorKind::Config, "CHAT-TEMPLATE", "there is no built-in chat template '" + std::string(name) + "'")
+    throw Error(ErrorKind::Config, "CHAT-TEMPLATE",
+                "there is no built-in chat template '" + std::string(name) + "'")
         .need("one of " + join(builtin_names(), ", "))
         .hint(near.empty() ? "" : "did you mean '" + near + "'?");
   }
@@ -100,7 +104,8 @@ ChatTemplate ChatTemplate::builtin(std::string_view name) {
 
 std::vector<std::string> ChatTemplate::builtin_names() { return jinja::builtin_template_names(); }
 
-RenderedChat ChatTemplate::render(const Json& messages, const Json& tools, const RenderOptions& options) const {
+RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
+                                  const RenderOptions& options) const {
   jinja::Runtime runtime(impl_->name, options.now);
   if (!messages.is_array()) runtime.fail("the messages are not an array");
   if (!tools.is_null() && !tools.is_array()) runtime.fail("the tools are neither an array nor null");

@@ -1,9 +1,9 @@
 #include "tessera/data/chat_template/filters.h"
 #include "tessera/data/chat_template/functions.h"
 #include "tessera/data/chat_template/interpreter.h"
+#include "tessera/data/chat_template/is_tests.h"
 #include "tessera/data/chat_template/methods.h"
 #include "tessera/data/chat_template/operators.h"
-#include "tessera/data/chat_template/tests.h"
 
 namespace tessera::data::jinja {
 
@@ -164,7 +164,21 @@ Arguments Interpreter::arguments_of(const Expression& node, const ScopePtr& scop
   for (size_t i = 1; i < node.children.size(); ++i) {
     arguments.positional.push_back(evaluate(*node.children[i], scope));
   }
-  for (const auto& [name, value] : node.keywords) arguments.keyword.emplace_back(name, evaluate(*value, scope));
+  for (const auto& [name, value] : node.keywords)
+    arguments.keyword.emplace_back(name, evaluate(*value, scope));
+  if (node.spread) {
+    for (Value& value : iterate(runtime_, evaluate(*node.spread, scope))) {
+      arguments.positional.push_back(std::move(value));
+    }
+  }
+  if (node.spread_names) {
+    const Value names = evaluate(*node.spread_names, scope);
+    if (!names.is(Kind::Dict)) runtime_.fail("what is spread with ** must be a dict");
+    for (const auto& [name, value] : names.dict().entries) {
+      if (!name.is_string()) runtime_.fail("names of arguments must be strings");
+      arguments.keyword.emplace_back(name.bytes(), value);
+    }
+  }
   return arguments;
 }
 

@@ -7,8 +7,8 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/chat_template/filters.h"
+#include "tessera/data/chat_template/is_tests.h"
 #include "tessera/data/chat_template/methods.h"
-#include "tessera/data/chat_template/tests.h"
 
 namespace tessera::data::jinja {
 
@@ -42,7 +42,8 @@ bool is_internal_name(std::string_view name) { return name.starts_with("__"); }
 ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
   if (++parser.nesting_ > kMaxSyntaxDepth) {
     --parser.nesting_;
-    parser.fail(parser.now().position, "the template nests more than " + std::to_string(kMaxSyntaxDepth) + " deep");
+    parser.fail(parser.now().position,
+                "the template nests more than " + std::to_string(kMaxSyntaxDepth) + " deep");
   }
 }
 
@@ -77,7 +78,9 @@ void ExpressionParser::expect_keyword(std::string_view name) {
   if (!skip_name(name)) fail_unexpected("'" + std::string(name) + "'");
 }
 
-void ExpressionParser::fail(Position at, const std::string& what) const { fail_syntax(template_name_, at, what); }
+void ExpressionParser::fail(Position at, const std::string& what) const {
+  fail_syntax(template_name_, at, what);
+}
 
 void ExpressionParser::fail_unexpected(std::string_view needed) const {
   throw Error(ErrorKind::Model, "TEMPLATE-SYNTAX", "unexpected " + described(now()))
@@ -104,6 +107,9 @@ ExpressionPtr ExpressionParser::finish(ExpressionPtr node) const {
     if (child) node->depth = std::max(node->depth, child->depth + 1);
   }
   for (const auto& [name, child] : node->keywords) node->depth = std::max(node->depth, child->depth + 1);
+  for (const auto* child : {&node->spread, &node->spread_names}) {
+    if (*child) node->depth = std::max(node->depth, (*child)->depth + 1);
+  }
   if (node->depth > kMaxSyntaxDepth) {
     fail(node->at, "the expression nests more than " + std::to_string(kMaxSyntaxDepth) + " deep");
   }
@@ -235,7 +241,8 @@ ExpressionPtr ExpressionParser::parse_concat() {
 
 ExpressionPtr ExpressionParser::parse_product() {
   ExpressionPtr node = parse_power();
-  while (now().is_operator("*") || now().is_operator("/") || now().is_operator("//") || now().is_operator("%")) {
+  while (now().is_operator("*") || now().is_operator("/") || now().is_operator("//") ||
+         now().is_operator("%")) {
     const Token& token = take();
     node = binary(ExpressionKind::Arithmetic, token.position, std::move(node), parse_power());
     node->op = token.text == "*"    ? Operator::Multiply
@@ -383,7 +390,8 @@ ExpressionPtr ExpressionParser::parse_attribute(ExpressionPtr object) {
   if (now().is(TokenKind::Integer)) {
     return binary(ExpressionKind::Item, at, std::move(object), parse_number());
   }
-  if (is_internal_name(now().text)) fail(now().position, "attribute '" + now().text + "' is out of reach of a template");
+  if (is_internal_name(now().text))
+    fail(now().position, "attribute '" + now().text + "' is out of reach of a template");
   ExpressionPtr node = make(ExpressionKind::Attribute, now().position);
   node->text = expect_name().text;
   node->children.push_back(std::move(object));
@@ -403,7 +411,8 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
     if (!node->children[1]) fail_unexpected("an expression");
     node->kind = ExpressionKind::Item;
     const Expression& key = *node->children[1];
-    if (key.kind == ExpressionKind::Literal && key.literal.is_string() && is_internal_name(key.literal.bytes())) {
+    if (key.kind == ExpressionKind::Literal && key.literal.is_string() &&
+        is_internal_name(key.literal.bytes())) {
       fail(key.at, "attribute '" + key.literal.bytes() + "' is out of reach of a template");
     }
   }
@@ -421,9 +430,13 @@ void ExpressionParser::parse_arguments(Expression& call) {
     }
     first = false;
     if (now().is_operator("*") || now().is_operator("**")) {
-      fail(now().position, "arguments spread with * are not supported");
-    }
-    if (now().is(TokenKind::Name) && ahead().is_operator("=")) {
+      const Token& star = take();
+      ExpressionPtr& spread = star.text == "*" ? call.spread : call.spread_names;
+      if (spread || call.spread_names) fail(star.position, "arguments are spread twice");
+      spread = parse_expression();
+    } else if (call.spread_names) {
+      fail(now().position, "an argument follows those spread with **");
+    } else if (now().is(TokenKind::Name) && ahead().is_operator("=")) {
       const Token& name = take();
       take();
       for (const auto& [known, value] : call.keywords) {
@@ -431,7 +444,9 @@ void ExpressionParser::parse_arguments(Expression& call) {
       }
       call.keywords.emplace_back(name.text, parse_expression());
     } else {
-      if (!call.keywords.empty()) fail(now().position, "an argument without a name follows one with a name");
+      if (!call.keywords.empty() || call.spread) {
+        fail(now().position, "an argument without a name follows one with a name or those spread with *");
+      }
       call.children.push_back(parse_expression());
     }
   }

@@ -6,7 +6,8 @@ namespace tessera::data::jinja {
 
 const FilterEntry* find_filter(std::string_view name) {
   for (const auto* table : {&text_filters(), &sequence_filters()}) {
-    const auto found = std::find_if(table->begin(), table->end(), [&](const FilterEntry& f) { return f.name == name; });
+    const auto found =
+        std::find_if(table->begin(), table->end(), [&](const FilterEntry& f) { return f.name == name; });
     if (found != table->end()) return &*found;
   }
   return nullptr;
@@ -21,10 +22,12 @@ std::vector<std::string> filter_names() {
   return names;
 }
 
-Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input, const Arguments& arguments) {
+Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input,
+                   const Arguments& arguments) {
   runtime.charge();
   if (filter.apply_any != nullptr) return filter.apply_any(runtime, input, arguments);
-  return filter.apply(runtime, input, BoundArguments(runtime, filter.name, arguments, filter.parameters, filter.required));
+  return filter.apply(runtime, input,
+                      BoundArguments(runtime, filter.name, arguments, filter.parameters, filter.required));
 }
 
 }  // namespace tessera::data::jinja

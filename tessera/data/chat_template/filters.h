@@ -22,7 +22,8 @@ struct FilterEntry {
 // Null when there is none.
 const FilterEntry* find_filter(std::string_view name);
 std::vector<std::string> filter_names();
-Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input, const Arguments& arguments);
+Value apply_filter(Runtime& runtime, const FilterEntry& filter, const Value& input,
+                   const Arguments& arguments);
 
 // The two halves of the table.
 const std::vector<FilterEntry>& text_filters();

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "tessera/data/chat_template/filters.h"
+#include "tessera/data/chat_template/is_tests.h"
 #include "tessera/data/chat_template/operators.h"
-#include "tessera/data/chat_template/tests.h"
 
 namespace tessera::data::jinja {
 
@@ -17,8 +17,9 @@ Value at_path(Runtime& runtime, const Value& value, const Value& path) {
   if (!path.is_string()) return get_item(runtime, value, path);
   Value at = value;
   for (const Text& part : split(path.text(), ".", -1, false)) {
-    const bool number = !part.empty() && part.size() < 10 &&
-                        std::all_of(part.bytes.begin(), part.bytes.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool number =
+        !part.empty() && part.size() < 10 &&
+        std::all_of(part.bytes.begin(), part.bytes.end(), [](char c) { return c >= '0' && c <= '9'; });
     at = get_item(runtime, at, number ? Value::integer(std::stoll(part.bytes)) : Value::string(part));
   }
   return at;
@@ -95,7 +96,8 @@ Value items(Runtime& runtime, const Value& value, const BoundArguments&) {
 }
 
 // Pairs each item with its key, orders them stably and gives the items back.
-std::vector<Value> sorted(Runtime& runtime, const std::vector<std::pair<Value, Value>>& keyed, bool backwards) {
+std::vector<Value> sorted(Runtime& runtime, const std::vector<std::pair<Value, Value>>& keyed,
+                          bool backwards) {
   std::vector<const std::pair<Value, Value>*> order;
   for (const auto& entry : keyed) order.push_back(&entry);
   std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {
@@ -143,7 +145,9 @@ Value unique(Runtime& runtime, const Value& value, const BoundArguments& argumen
   for (const Value& item : iterate(runtime, value)) {
     const Value key = sort_key(runtime, item, arguments.get(1), arguments.flag(0, false));
     if (!hashable(key)) runtime.fail("unhashable type: '" + std::string(type_name(key)) + "'");
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& known) { return equals(runtime, known, key); })) continue;
+    if (std::any_of(keys.begin(), keys.end(),
+                    [&](const Value& known) { return equals(runtime, known, key); }))
+      continue;
     keys.push_back(key);
     out.push_back(item);
   }
@@ -201,7 +205,8 @@ Value batch(Runtime& runtime, const Value& value, const BoundArguments& argument
 
 Arguments without_first(const Arguments& arguments, size_t count) {
   Arguments rest;
-  rest.positional.assign(arguments.positional.begin() + static_cast<ptrdiff_t>(count), arguments.positional.end());
+  rest.positional.assign(arguments.positional.begin() + static_cast<ptrdiff_t>(count),
+                         arguments.positional.end());
   rest.keyword = arguments.keyword;
   return rest;
 }
@@ -209,6 +214,7 @@ Arguments without_first(const Arguments& arguments, size_t count) {
 // map('filter', arguments...) or map(attribute='path', default=...).
 Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
   std::vector<Value> out;
+  if (!truth(value)) return generator(runtime, std::move(out));  // none too
   if (arguments.positional.empty()) {
     const BoundArguments bound(runtime, "map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : iterate(runtime, value)) {
@@ -239,6 +245,7 @@ Value choose(Runtime& runtime, const Value& value, const Arguments& arguments, b
     rest = without_first(arguments, skip + 1);
   }
   std::vector<Value> out;
+  if (!truth(value)) return generator(runtime, std::move(out));  // none too
   for (const Value& item : iterate(runtime, value)) {
     runtime.charge();
     const Value subject = by_path ? at_path(runtime, item, arguments.positional[0]) : item;

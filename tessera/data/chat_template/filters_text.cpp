@@ -32,15 +32,21 @@ Value trim(Runtime& runtime, const Value& value, const BoundArguments& arguments
   return by_method(runtime, value, "strip", chars);
 }
 
-Value upper(Runtime& runtime, const Value& value, const BoundArguments&) { return by_method(runtime, value, "upper"); }
-Value lower(Runtime& runtime, const Value& value, const BoundArguments&) { return by_method(runtime, value, "lower"); }
+Value upper(Runtime& runtime, const Value& value, const BoundArguments&) {
+  return by_method(runtime, value, "upper");
+}
+Value lower(Runtime& runtime, const Value& value, const BoundArguments&) {
+  return by_method(runtime, value, "lower");
+}
 Value capitalize(Runtime& runtime, const Value& value, const BoundArguments&) {
   return by_method(runtime, value, "capitalize");
 }
 Value title(Runtime& runtime, const Value& value, const BoundArguments&) {
   return Value::string(title_filter(as_string(runtime, value).text()));
 }
-Value string(Runtime& runtime, const Value& value, const BoundArguments&) { return as_string(runtime, value); }
+Value string(Runtime& runtime, const Value& value, const BoundArguments&) {
+  return as_string(runtime, value);
+}
 
 Value replace_filter(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   Arguments given;
@@ -170,7 +176,8 @@ std::optional<int64_t> parse_integer(std::string_view text, int base) {
 std::optional<double> parse_float(std::string_view text) {
   std::string plain = strip(Text(text), std::nullopt, true, true).bytes;
   // strtod also takes hexadecimal and nan(...), which Python does not.
-  if (plain.empty() || plain.find_first_of("xXpP(") != std::string::npos || std::isspace(static_cast<unsigned char>(plain[0]))) {
+  if (plain.empty() || plain.find_first_of("xXpP(") != std::string::npos ||
+      std::isspace(static_cast<unsigned char>(plain[0]))) {
     return std::nullopt;
   }
   std::erase(plain, '_');
@@ -194,7 +201,8 @@ Value to_int(Runtime& runtime, const Value& value, const BoundArguments& argumen
   if (value.is_string()) {
     result = parse_integer(value.bytes(), static_cast<int>(base));
     if (!result) {
-      if (const std::optional<double> number = parse_float(value.bytes())) result = whole_part(runtime, *number);
+      if (const std::optional<double> number = parse_float(value.bytes()))
+        result = whole_part(runtime, *number);
     }
   } else if (value.is(Kind::Float)) {
     result = whole_part(runtime, value.real());
@@ -216,7 +224,8 @@ Value to_float(Runtime& runtime, const Value& value, const BoundArguments& argum
 
 Value absolute(Runtime& runtime, const Value& value, const BoundArguments&) {
   if (value.is(Kind::Float)) return Value::real(std::fabs(value.real()));
-  if (value.is_integral()) return value.integer() < 0 ? negative(runtime, value) : Value::integer(value.integer());
+  if (value.is_integral())
+    return value.integer() < 0 ? negative(runtime, value) : Value::integer(value.integer());
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
   runtime.fail("bad operand type for abs(): '" + std::string(type_name(value)) + "'");
 }

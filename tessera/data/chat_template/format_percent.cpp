@@ -24,7 +24,8 @@ class PercentFormatter {
       runtime_.check_size(out_.size());
     }
     out_.append(format_, at_, bytes.size());
-    const bool all_used = is_tuple_ ? used_ == values_.items().items.size() : used_ > 0 || values_.is(Kind::Dict) || values_.is(Kind::List);
+    const bool all_used = is_tuple_ ? used_ == values_.items().items.size()
+                                    : used_ > 0 || values_.is(Kind::Dict) || values_.is(Kind::List);
     if (!all_used) runtime_.fail("not all arguments converted during string formatting");
     return std::move(out_);
   }
@@ -66,11 +67,16 @@ class PercentFormatter {
     std::optional<Value> named;
     if (peek() == '(') named = named_value();
     for (;; ++at_) {
-      if (peek() == '-') left = true;
-      else if (peek() == '0') zero = true;
-      else if (peek() == '+') plus = true;
-      else if (peek() == ' ') space = true;
-      else if (peek() != '#') break;
+      if (peek() == '-')
+        left = true;
+      else if (peek() == '0')
+        zero = true;
+      else if (peek() == '+')
+        plus = true;
+      else if (peek() == ' ')
+        space = true;
+      else if (peek() != '#')
+        break;
       if (peek() == '#') runtime_.fail("unsupported format flag '#'");
     }
     const int64_t width = number();
@@ -116,20 +122,29 @@ class PercentFormatter {
 
   [[noreturn]] void fail_number(char kind, const Value& value) {
     if (value.is_undefined()) runtime_.fail(value.undefined_reason());
-    runtime_.fail(std::string("%") + kind + " format: a number is required, not " + std::string(type_name(value)));
+    runtime_.fail(std::string("%") + kind + " format: a number is required, not " +
+                  std::string(type_name(value)));
   }
 
   std::string whole(const Value& value, char kind, int64_t precision) {
     const bool decimal = kind == 'd' || kind == 'i' || kind == 'u';
-    if (!value.is_integral() && !(decimal && value.is(Kind::Float) && value.real() > -9e18 && value.real() < 9e18)) {
+    if (!value.is_integral() &&
+        !(decimal && value.is(Kind::Float) && value.real() > -9e18 && value.real() < 9e18)) {
       fail_number(kind, value);
     }
     const int64_t number = value.is(Kind::Float) ? static_cast<int64_t>(value.real()) : value.integer();
-    const auto magnitude = number < 0 ? 0 - static_cast<unsigned long long>(number) : static_cast<unsigned long long>(number);
+    const auto magnitude =
+        number < 0 ? 0 - static_cast<unsigned long long>(number) : static_cast<unsigned long long>(number);
     char digits[32];
-    std::snprintf(digits, sizeof digits, decimal ? "%llu" : kind == 'x' ? "%llx" : kind == 'X' ? "%llX" : "%llo", magnitude);
+    std::snprintf(digits, sizeof digits,
+                  decimal       ? "%llu"
+                  : kind == 'x' ? "%llx"
+                  : kind == 'X' ? "%llX"
+                                : "%llo",
+                  magnitude);
     std::string text = digits;
-    if (precision > static_cast<int64_t>(text.size())) text.insert(0, static_cast<size_t>(precision) - text.size(), '0');
+    if (precision > static_cast<int64_t>(text.size()))
+      text.insert(0, static_cast<size_t>(precision) - text.size(), '0');
     return number < 0 ? "-" + text : text;
   }
 
@@ -137,7 +152,8 @@ class PercentFormatter {
     if (!value.is_number()) fail_number(kind, value);
     const std::string format = std::string("%.*") + kind;
     std::string text(8192, '\0');
-    const int size = std::snprintf(text.data(), text.size(), format.c_str(), precision < 0 ? 6 : static_cast<int>(precision), value.real());
+    const int size = std::snprintf(text.data(), text.size(), format.c_str(),
+                                   precision < 0 ? 6 : static_cast<int>(precision), value.real());
     text.resize(static_cast<size_t>(size));
     return text;
   }

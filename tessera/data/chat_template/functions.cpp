@@ -20,7 +20,8 @@ constexpr std::pair<std::string_view, Function> kFunctions[] = {
 Value make_range(Runtime& runtime, const Arguments& given) {
   const BoundArguments arguments(runtime, "range", given, {"start", "stop", "step"}, 1);
   for (size_t i = 0; i < 3; ++i) {
-    if (arguments.get(i) && arguments.get(i)->is_undefined()) runtime.fail(arguments.get(i)->undefined_reason());
+    if (arguments.get(i) && arguments.get(i)->is_undefined())
+      runtime.fail(arguments.get(i)->undefined_reason());
   }
   const bool has_stop = arguments.get(1) != nullptr;
   const int64_t start = has_stop ? arguments.integer(0, 0) : 0;
@@ -38,12 +39,14 @@ Value make_range(Runtime& runtime, const Arguments& given) {
   std::vector<Value> items;
   items.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
-    items.push_back(Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
+    items.push_back(
+        Value::integer(static_cast<int64_t>(static_cast<uint64_t>(start) + i * static_cast<uint64_t>(step))));
   }
   return Value::range(runtime, std::move(items), stop);
 }
 
-std::vector<std::pair<Value, Value>> entries_of_call(Runtime& runtime, std::string_view name, const Arguments& given) {
+std::vector<std::pair<Value, Value>> entries_of_call(Runtime& runtime, std::string_view name,
+                                                     const Arguments& given) {
   std::vector<std::pair<Value, Value>> entries;
   if (given.positional.size() > 1) runtime.fail(std::string(name) + "() takes one argument and names");
   if (!given.positional.empty()) entries = entries_of(runtime, given.positional[0]);

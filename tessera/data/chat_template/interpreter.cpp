@@ -69,7 +69,8 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
 
 Interpreter::Flow Interpreter::run_if(const Statement& node, const ScopePtr& scope, Text& out) {
   for (const Statement::Branch& branch : node.branches) {
-    if (!branch.condition || truth(evaluate(*branch.condition, scope))) return run_body(branch.body, scope, out);
+    if (!branch.condition || truth(evaluate(*branch.condition, scope)))
+      return run_body(branch.body, scope, out);
   }
   return Flow::Normal;
 }
@@ -109,7 +110,8 @@ void Interpreter::run_call_block(const Statement& node, const ScopePtr& scope, T
 
 void Interpreter::run_with(const Statement& node, const ScopePtr& scope, Text& out) {
   const auto inner = std::make_shared<Scope>(Scope{scope, {}});
-  for (const auto& [target, expression] : node.assignments) assign(target, evaluate(*expression, scope), inner);
+  for (const auto& [target, expression] : node.assignments)
+    assign(target, evaluate(*expression, scope), inner);
   run_body(node.body, inner, out);
 }
 
@@ -177,7 +179,8 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   Value caller = Value::undefined("no caller is defined");
   std::vector<std::pair<Value, Value>> others;
   std::vector<const Value*> given(count, nullptr);
-  for (size_t i = 0; i < std::min(count, arguments.positional.size()); ++i) given[i] = &arguments.positional[i];
+  for (size_t i = 0; i < std::min(count, arguments.positional.size()); ++i)
+    given[i] = &arguments.positional[i];
   for (auto& [name, value] : arguments.keyword) {
     const auto known = std::find_if(definition.parameters.begin(), definition.parameters.end(),
                                     [&](const auto& parameter) { return parameter.name == name; });
@@ -205,7 +208,8 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   }
   if (definition.varargs >= 0) {
     const size_t taken = std::min(count, arguments.positional.size());
-    std::vector<Value> rest(arguments.positional.begin() + static_cast<ptrdiff_t>(taken), arguments.positional.end());
+    std::vector<Value> rest(arguments.positional.begin() + static_cast<ptrdiff_t>(taken),
+                            arguments.positional.end());
     scope->set(definition.varargs, Value::sequence(runtime_, Kind::Tuple, std::move(rest)));
   }
   if (definition.kwargs >= 0) scope->set(definition.kwargs, Value::dict(runtime_, std::move(others)));

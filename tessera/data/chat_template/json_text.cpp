@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+
 #include <nlohmann/json.hpp>
 
 namespace tessera::data::jinja {
@@ -20,7 +21,8 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
     case Json::value_t::boolean:
       return Value::boolean(json.get<bool>());
     case Json::value_t::number_unsigned:
-      if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return Value::real(static_cast<double>(json.get<uint64_t>()));
+      if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
+        return Value::real(static_cast<double>(json.get<uint64_t>()));
       [[fallthrough]];
     case Json::value_t::number_integer:
       return Value::integer(json.get<int64_t>());
@@ -50,14 +52,17 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
 
 }  // namespace
 
-Value from_json(Runtime& runtime, const Json& json, Origin origin) { return convert(runtime, json, origin, 0); }
+Value from_json(Runtime& runtime, const Json& json, Origin origin) {
+  return convert(runtime, json, origin, 0);
+}
 
 Value message_from_json(Runtime& runtime, const Json& json, int32_t index) {
   const Origin origin{true, false, index};
   if (!json.is_object()) return convert(runtime, json, origin, 0);
   std::vector<std::pair<Value, Value>> entries;
   for (const auto& [key, item] : json.items()) {
-    entries.emplace_back(Value::string(Text(key, origin)), convert(runtime, item, key == "role" ? Origin{} : origin, 1));
+    entries.emplace_back(Value::string(Text(key, origin)),
+                         convert(runtime, item, key == "role" ? Origin{} : origin, 1));
   }
   return Value::dict(runtime, std::move(entries), origin);
 }
@@ -105,7 +110,8 @@ class JsonWriter {
   }
 
   template <typename WriteItem>
-  void block(char open, char close, size_t count, const Origin& origin, int depth, const WriteItem& write_item) {
+  void block(char open, char close, size_t count, const Origin& origin, int depth,
+             const WriteItem& write_item) {
     out.append(std::string(1, open), origin);
     for (size_t i = 0; i < count; ++i) {
       if (i > 0) out.append(style_.item_separator, origin);
@@ -127,8 +133,9 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.entries) entries.push_back(&entry);
     if (style_.sort_keys) {
-      std::stable_sort(entries.begin(), entries.end(),
-                       [&](const auto* a, const auto* b) { return compare(runtime_, a->first, b->first) < 0; });
+      std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
+        return compare(runtime_, a->first, b->first) < 0;
+      });
     }
     block('{', '}', entries.size(), origin, depth, [&](size_t i) {
       key(entries[i]->first, origin);
@@ -150,7 +157,8 @@ class JsonWriter {
       case Kind::Float:
         return out.append("\"" + number(value.real()) + "\"", origin);
       default:
-        runtime_.fail("keys of JSON must be str, int, float, bool or None, not " + std::string(type_name(value)));
+        runtime_.fail("keys of JSON must be str, int, float, bool or None, not " +
+                      std::string(type_name(value)));
     }
   }
 

@@ -29,7 +29,8 @@ std::string with_plain_newlines(std::string_view source) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<unsigned char>(c) >= 0x80;
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<unsigned char>(c) >= 0x80;
 }
 bool is_name_part(char c) { return is_name_start(c) || is_digit(c); }
 
@@ -59,16 +60,21 @@ class Lexer {
     return place_;
   }
 
-  [[noreturn]] void fail(size_t offset, const std::string& what) { fail_syntax(name_, position_of(offset), what); }
+  [[noreturn]] void fail(size_t offset, const std::string& what) {
+    fail_syntax(name_, position_of(offset), what);
+  }
 
   void add(TokenKind kind, std::string text, size_t offset) {
     tokens_.push_back({kind, std::move(text), position_of(offset)});
   }
 
-  bool starts(size_t offset, std::string_view what) const { return source_.compare(offset, what.size(), what) == 0; }
+  bool starts(size_t offset, std::string_view what) const {
+    return source_.compare(offset, what.size(), what) == 0;
+  }
 
   size_t skip_spaces(size_t offset) const {
-    while (offset < source_.size() && is_space(utf8_decode(source_, offset))) offset += utf8_step(source_, offset);
+    while (offset < source_.size() && is_space(utf8_decode(source_, offset)))
+      offset += utf8_step(source_, offset);
     return offset;
   }
 
@@ -88,13 +94,15 @@ class Lexer {
       const size_t newline = text.rfind('\n');
       const size_t line = newline == std::string::npos ? 0 : newline + 1;
       const bool from_line_start = line > 0 || begin == 0 || source_[begin - 1] == '\n';
-      if (from_line_start && strip(Text(text.substr(line)), std::nullopt, true, false).empty()) text.resize(line);
+      if (from_line_start && strip(Text(text.substr(line)), std::nullopt, true, false).empty())
+        text.resize(line);
     }
     if (!text.empty()) add(TokenKind::Data, std::move(text), begin);
   }
 
   char sign_at(size_t offset) const {
-    return offset < source_.size() && (source_[offset] == '-' || source_[offset] == '+') ? source_[offset] : '\0';
+    return offset < source_.size() && (source_[offset] == '-' || source_[offset] == '+') ? source_[offset]
+                                                                                         : '\0';
   }
 
   // If a `{% raw %}` or `{% endraw %}` tag starts at `offset`, the place after it, else npos.
@@ -134,7 +142,8 @@ class Lexer {
   }
 
   void raw_text(size_t tag, size_t begin) {
-    for (size_t end = source_.find("{%", begin); end != std::string::npos; end = source_.find("{%", end + 1)) {
+    for (size_t end = source_.find("{%", begin); end != std::string::npos;
+         end = source_.find("{%", end + 1)) {
       const size_t next = match_word_tag(end, "endraw", true, true);
       if (next == std::string::npos) continue;
       add_data(begin, end, sign_at(end + 2), false);
@@ -192,7 +201,8 @@ class Lexer {
       } else if (op == ")" || op == "]" || op == "}") {
         if (open.empty()) fail(at_, "unexpected '" + std::string(op) + "'");
         if (open.back() != op[0]) {
-          fail(at_, "unexpected '" + std::string(op) + "', '" + std::string(1, open.back()) + "' is still open");
+          fail(at_,
+               "unexpected '" + std::string(op) + "', '" + std::string(1, open.back()) + "' is still open");
         }
         open.pop_back();
       }
@@ -214,7 +224,8 @@ class Lexer {
 
   void number() {
     const size_t begin = at_;
-    if (source_[at_] == '0' && at_ + 1 < source_.size() && std::string_view("xXoObB").find(source_[at_ + 1]) != std::string_view::npos) {
+    if (source_[at_] == '0' && at_ + 1 < source_.size() &&
+        std::string_view("xXoObB").find(source_[at_ + 1]) != std::string_view::npos) {
       size_t end = at_ + 2;
       while (end < source_.size() && is_name_part(source_[end])) ++end;
       std::string text = source_.substr(begin, end - begin);
@@ -235,7 +246,8 @@ class Lexer {
     if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
       size_t exponent = end + 1;
       std::string tail = "e";
-      if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) tail.push_back(source_[exponent++]);
+      if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-'))
+        tail.push_back(source_[exponent++]);
       if (exponent < source_.size() && is_digit(source_[exponent])) {
         digits(tail, exponent);
         text += tail;

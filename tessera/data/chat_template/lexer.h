@@ -9,7 +9,19 @@
 
 namespace tessera::data::jinja {
 
-enum class TokenKind { Data, BlockBegin, BlockEnd, VariableBegin, VariableEnd, Name, String, Integer, Float, Operator, End };
+enum class TokenKind {
+  Data,
+  BlockBegin,
+  BlockEnd,
+  VariableBegin,
+  VariableEnd,
+  Name,
+  String,
+  Integer,
+  Float,
+  Operator,
+  End
+};
 
 struct Token {
   TokenKind kind = TokenKind::End;

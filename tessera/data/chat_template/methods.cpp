@@ -1,8 +1,8 @@
 #include "tessera/data/chat_template/methods.h"
 
-#include <unicode/uchar.h>
-
 #include <algorithm>
+
+#include <unicode/uchar.h>
 
 #include "tessera/data/chat_template/arguments.h"
 
@@ -23,14 +23,17 @@ struct MethodEntry {
 size_t occurrences(const Text& text, std::string_view from) {
   if (from.empty()) return static_cast<size_t>(length_of(text.bytes)) + 1;
   size_t count = 0;
-  for (size_t at = text.bytes.find(from); at != std::string::npos; at = text.bytes.find(from, at + from.size())) ++count;
+  for (size_t at = text.bytes.find(from); at != std::string::npos;
+       at = text.bytes.find(from, at + from.size()))
+    ++count;
   return count;
 }
 
 // How many words split() may cut.
 size_t count_spaces(const Text& text) {
   size_t count = 0;
-  for (size_t at = 0; at < text.size(); at += utf8_step(text.bytes, at)) count += is_space(utf8_decode(text.bytes, at)) ? 1 : 0;
+  for (size_t at = 0; at < text.size(); at += utf8_step(text.bytes, at))
+    count += is_space(utf8_decode(text.bytes, at)) ? 1 : 0;
   return count;
 }
 
@@ -42,7 +45,9 @@ Value strip_sides(const Value& value, const BoundArguments& arguments, bool left
 
 Value strip_both(Runtime&, const Value& v, const BoundArguments& a) { return strip_sides(v, a, true, true); }
 Value strip_left(Runtime&, const Value& v, const BoundArguments& a) { return strip_sides(v, a, true, false); }
-Value strip_right(Runtime&, const Value& v, const BoundArguments& a) { return strip_sides(v, a, false, true); }
+Value strip_right(Runtime&, const Value& v, const BoundArguments& a) {
+  return strip_sides(v, a, false, true);
+}
 
 Value string_list(Runtime& runtime, std::vector<Text> parts, Kind kind = Kind::List) {
   std::vector<Value> items;
@@ -75,7 +80,8 @@ Value replace_all(Runtime& runtime, const Value& value, const BoundArguments& ar
   size_t count = occurrences(value.text(), from.bytes);
   if (limit >= 0) count = std::min(count, static_cast<size_t>(limit));
   if (to.size() > 0 && count > kMaxText / to.size()) runtime.check_size(kMaxText + 1);
-  runtime.check_size(value.text().size() + count * to.size() - std::min(count * from.size(), value.text().size()));
+  runtime.check_size(value.text().size() + count * to.size() -
+                     std::min(count * from.size(), value.text().size()));
   runtime.charge_bytes(count * (to.size() + to.spans.size() * sizeof(Text::Span)));
   return Value::string(replace(value.text(), from.bytes, to, limit));
 }
@@ -131,8 +137,12 @@ int64_t find_in(const Value& value, const BoundArguments& arguments, bool from_r
   return at == std::string::npos ? -1 : length_of(std::string_view(text).substr(0, at));
 }
 
-Value find_left(Runtime&, const Value& v, const BoundArguments& a) { return Value::integer(find_in(v, a, false)); }
-Value find_right(Runtime&, const Value& v, const BoundArguments& a) { return Value::integer(find_in(v, a, true)); }
+Value find_left(Runtime&, const Value& v, const BoundArguments& a) {
+  return Value::integer(find_in(v, a, false));
+}
+Value find_right(Runtime&, const Value& v, const BoundArguments& a) {
+  return Value::integer(find_in(v, a, true));
+}
 Value index_of(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const int64_t at = find_in(value, arguments, false);
   if (at < 0) runtime.fail("substring not found");
@@ -155,8 +165,12 @@ Value partition_at(Runtime& runtime, const Value& value, const BoundArguments& a
   return string_list(runtime, {text.part(0, at), separator, text.part(end, text.size())}, Kind::Tuple);
 }
 
-Value partition_left(Runtime& r, const Value& v, const BoundArguments& a) { return partition_at(r, v, a, false); }
-Value partition_right(Runtime& r, const Value& v, const BoundArguments& a) { return partition_at(r, v, a, true); }
+Value partition_left(Runtime& r, const Value& v, const BoundArguments& a) {
+  return partition_at(r, v, a, false);
+}
+Value partition_right(Runtime& r, const Value& v, const BoundArguments& a) {
+  return partition_at(r, v, a, true);
+}
 
 Value remove_prefix(Runtime&, const Value& value, const BoundArguments& arguments) {
   const size_t size = arguments.text(0).size();
@@ -193,7 +207,8 @@ Value has_case(const Value& value, bool upper) {
   const std::string& text = value.bytes();
   for (size_t at = 0; at < text.size(); at += utf8_step(text, at)) {
     const int32_t c = utf8_decode(text, at);
-    if (upper ? u_isULowercase(c) || u_istitle(c) : u_isUUppercase(c) || u_istitle(c)) return Value::boolean(false);
+    if (upper ? u_isULowercase(c) || u_istitle(c) : u_isUUppercase(c) || u_istitle(c))
+      return Value::boolean(false);
     any = any || (upper ? u_isUUppercase(c) : u_isULowercase(c));
   }
   return Value::boolean(any);
@@ -239,7 +254,8 @@ const std::vector<MethodEntry>& string_methods() {
 }
 
 Value dict_get(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
-  if (!hashable(*arguments.get(0))) runtime.fail("unhashable type: '" + std::string(type_name(*arguments.get(0))) + "'");
+  if (!hashable(*arguments.get(0)))
+    runtime.fail("unhashable type: '" + std::string(type_name(*arguments.get(0))) + "'");
   if (const Value* found = find_key(runtime, value.dict(), *arguments.get(0))) return *found;
   return arguments.get(1) ? *arguments.get(1) : Value();
 }
@@ -276,8 +292,9 @@ Value list_index(Runtime& runtime, const Value& value, const BoundArguments& arg
 
 Value list_count(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const std::vector<Value>& items = value.items().items;
-  return Value::integer(std::count_if(items.begin(), items.end(),
-                                      [&](const Value& item) { return equals(runtime, item, *arguments.get(0)); }));
+  return Value::integer(std::count_if(items.begin(), items.end(), [&](const Value& item) {
+    return equals(runtime, item, *arguments.get(0));
+  }));
 }
 
 // Python has these; the sandbox refuses them where they are called.
@@ -287,9 +304,12 @@ Value refuse_change(Runtime& runtime, const Value&, const BoundArguments&) {
 
 const std::vector<MethodEntry>& dict_methods() {
   static const std::vector<MethodEntry> kMethods = {
-      {"get", {"key", "default"}, 1, dict_get}, {"keys", {}, 0, dict_keys},
-      {"values", {}, 0, dict_values},           {"items", {}, 0, dict_items},
-      {"copy", {}, 0, copy},                    {"clear", {}, 0, refuse_change},
+      {"get", {"key", "default"}, 1, dict_get},
+      {"keys", {}, 0, dict_keys},
+      {"values", {}, 0, dict_values},
+      {"items", {}, 0, dict_items},
+      {"copy", {}, 0, copy},
+      {"clear", {}, 0, refuse_change},
       {"pop", {"key", "default"}, 0, refuse_change},
       {"popitem", {}, 0, refuse_change},
       {"setdefault", {"key", "default"}, 0, refuse_change},
@@ -300,19 +320,24 @@ const std::vector<MethodEntry>& dict_methods() {
 
 const std::vector<MethodEntry>& list_methods() {
   static const std::vector<MethodEntry> kMethods = {
-      {"index", {"value"}, 1, list_index},       {"count", {"value"}, 1, list_count},
-      {"copy", {}, 0, copy},                     {"append", {"value"}, 0, refuse_change},
-      {"clear", {}, 0, refuse_change},           {"extend", {"values"}, 0, refuse_change},
+      {"index", {"value"}, 1, list_index},
+      {"count", {"value"}, 1, list_count},
+      {"copy", {}, 0, copy},
+      {"append", {"value"}, 0, refuse_change},
+      {"clear", {}, 0, refuse_change},
+      {"extend", {"values"}, 0, refuse_change},
       {"insert", {"at", "value"}, 0, refuse_change},
-      {"pop", {"at"}, 0, refuse_change},         {"remove", {"value"}, 0, refuse_change},
-      {"reverse", {}, 0, refuse_change},         {"sort", {"key", "reverse"}, 0, refuse_change},
+      {"pop", {"at"}, 0, refuse_change},
+      {"remove", {"value"}, 0, refuse_change},
+      {"reverse", {}, 0, refuse_change},
+      {"sort", {"key", "reverse"}, 0, refuse_change},
   };
   return kMethods;
 }
 
 const std::vector<MethodEntry>& tuple_methods() {
-  static const std::vector<MethodEntry> kMethods = {
-      {"index", {"value"}, 1, list_index}, {"count", {"value"}, 1, list_count}};
+  static const std::vector<MethodEntry> kMethods = {{"index", {"value"}, 1, list_index},
+                                                    {"count", {"value"}, 1, list_count}};
   return kMethods;
 }
 
@@ -343,7 +368,8 @@ const std::vector<MethodEntry>* methods_of(const Value& value) {
 const MethodEntry* find_entry(const Value& value, std::string_view name) {
   const std::vector<MethodEntry>* methods = methods_of(value);
   if (methods == nullptr) return nullptr;
-  const auto found = std::find_if(methods->begin(), methods->end(), [&](const auto& m) { return m.name == name; });
+  const auto found =
+      std::find_if(methods->begin(), methods->end(), [&](const auto& m) { return m.name == name; });
   return found == methods->end() ? nullptr : &*found;
 }
 
@@ -375,15 +401,18 @@ std::string_view find_method(const Value& value, std::string_view name) {
   return entry == nullptr ? std::string_view() : entry->name;
 }
 
-Value call_method(Runtime& runtime, const Value& receiver, std::string_view name, const Arguments& arguments) {
+Value call_method(Runtime& runtime, const Value& receiver, std::string_view name,
+                  const Arguments& arguments) {
   if (receiver.is(Kind::Loop)) {
-    if (arguments.positional.empty() || !arguments.keyword.empty()) runtime.fail("cycle needs values to cycle through");
+    if (arguments.positional.empty() || !arguments.keyword.empty())
+      runtime.fail("cycle needs values to cycle through");
     const auto count = static_cast<int64_t>(arguments.positional.size());
     return arguments.positional[static_cast<size_t>(receiver.loop().index % count)];
   }
   if (receiver.is_string()) runtime.charge_text(receiver.text());
   const MethodEntry& entry = *find_entry(receiver, name);
-  return entry.apply(runtime, receiver, BoundArguments(runtime, name, arguments, entry.parameters, entry.required));
+  return entry.apply(runtime, receiver,
+                     BoundArguments(runtime, name, arguments, entry.parameters, entry.required));
 }
 
 }  // namespace tessera::data::jinja

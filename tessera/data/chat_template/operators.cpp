@@ -18,8 +18,8 @@ std::string_view symbol(Operator op) {
   for (const Value* value : {&a, &b}) {
     if (value->is_undefined()) runtime.fail(value->undefined_reason());
   }
-  runtime.fail("unsupported operand types for " + std::string(symbol(op)) + ": '" + std::string(type_name(a)) +
-               "' and '" + std::string(type_name(b)) + "'");
+  runtime.fail("unsupported operand types for " + std::string(symbol(op)) + ": '" +
+               std::string(type_name(a)) + "' and '" + std::string(type_name(b)) + "'");
 }
 
 [[noreturn]] void fail_overflow(Runtime& runtime) { runtime.fail_limit("a whole number outside of 64 bits"); }
@@ -103,7 +103,8 @@ Value float_arithmetic(Runtime& runtime, Operator op, double a, double b) {
     case Operator::Power: {
       const double result = std::pow(a, b);
       if (a < 0 && std::isnan(result) && !std::isnan(b)) runtime.fail("a root of a negative number");
-      if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) runtime.fail("a power outside of the range of floats");
+      if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
+        runtime.fail("a power outside of the range of floats");
       return Value::real(result);
     }
   }
@@ -116,7 +117,8 @@ Value repeat(Runtime& runtime, const Value& value, int64_t count) {
     const size_t size = value.text().size();
     if (size == 0 || count == 0) return Value::string(Text());
     if (static_cast<uint64_t>(count) > kMaxText / size) runtime.check_size(kMaxText + 1);
-    runtime.charge_bytes((size + value.text().spans.size() * sizeof(Text::Span)) * static_cast<size_t>(count));
+    runtime.charge_bytes((size + value.text().spans.size() * sizeof(Text::Span)) *
+                         static_cast<size_t>(count));
     Text out;
     for (int64_t i = 0; i < count; ++i) out.append(value.text());
     return Value::string(std::move(out));
@@ -184,7 +186,8 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
     runtime.fail("argument of type '" + std::string(type_name(container)) + "' is not iterable");
   }
   const std::vector<Value> items = iterate(runtime, container);
-  return std::any_of(items.begin(), items.end(), [&](const Value& one) { return equals(runtime, one, item); });
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Value& one) { return equals(runtime, one, item); });
 }
 
 namespace {
@@ -241,7 +244,8 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key) {
   if (value.is(Kind::Dict) && hashable(key)) {
     if (const Value* found = find_key(runtime, value.dict(), key)) return *found;
   } else if (key.is_integral() && (value.is_string() || value.is_sequence())) {
-    const bool indexable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
+    const bool indexable =
+        value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
     const int64_t count = indexable ? length(runtime, value) : 0;
     const int64_t index = key.integer() < 0 ? key.integer() + count : key.integer();
     if (index >= 0 && index < count) {
@@ -253,13 +257,16 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key) {
   return missing(value, to_text(runtime, key).bytes);
 }
 
-Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step) {
+Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
+                const Value& step) {
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
-  const bool sliceable = value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
+  const bool sliceable =
+      value.is_string() || value.is(Kind::List) || value.is(Kind::Tuple) || value.is(Kind::Range);
   if (!sliceable) runtime.fail("a '" + std::string(type_name(value)) + "' cannot be sliced");
   for (const Value* bound : {&start, &stop, &step}) {
     if (bound->is_undefined()) runtime.fail(bound->undefined_reason());
-    if (!bound->is_integral() && !bound->is(Kind::None)) runtime.fail("slice bounds must be whole numbers or none");
+    if (!bound->is_integral() && !bound->is(Kind::None))
+      runtime.fail("slice bounds must be whole numbers or none");
   }
   const int64_t count = length(runtime, value);
   // More than the length moves past everything, as the length does; and so nothing below overflows.
@@ -278,9 +285,11 @@ Value get_slice(Runtime& runtime, const Value& value, const Value& start, const 
     return Value::string(slice_of(value.text(), from, stride, number));
   }
   std::vector<Value> out;
-  for (int64_t i = 0, at = from; i < number; ++i, at += stride) out.push_back(value.items().items[static_cast<size_t>(at)]);
+  for (int64_t i = 0, at = from; i < number; ++i, at += stride)
+    out.push_back(value.items().items[static_cast<size_t>(at)]);
   if (value.is(Kind::Range)) {
-    const int64_t end = out.empty() ? 0 : out.back().integer() + (out.size() < 2 ? 1 : out[1].integer() - out[0].integer());
+    const int64_t end =
+        out.empty() ? 0 : out.back().integer() + (out.size() < 2 ? 1 : out[1].integer() - out[0].integer());
     return Value::range(runtime, std::move(out), end);
   }
   return Value::sequence(runtime, value.kind(), std::move(out), {}, value.items().origin);

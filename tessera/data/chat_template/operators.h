@@ -19,10 +19,11 @@ bool contains(Runtime& runtime, const Value& container, const Value& item);
 Value get_attribute(Runtime& runtime, const Value& value, std::string_view name);
 Value get_item(Runtime& runtime, const Value& value, const Value& key);
 // value[start:stop:step]; none stands for a bound that is left out. Fails when the value has no slices.
-Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop, const Value& step);
+Value get_slice(Runtime& runtime, const Value& value, const Value& start, const Value& stop,
+                const Value& step);
 
-// `text % values`, printf's conversions as in Python: %s %r %d %i %x %X %o %f %F %e %g %%. `values`: a tuple, a
-// dict for %(name)s, or one value.
+// `text % values`, printf's conversions as in Python: %s %r %d %i %x %X %o %f %F %e %g %%. `values`: a tuple,
+// a dict for %(name)s, or one value.
 Text format_percent(Runtime& runtime, const Text& text, const Value& values);
 
 }  // namespace tessera::data::jinja

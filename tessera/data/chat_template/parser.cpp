@@ -110,7 +110,9 @@ class Parser : public ExpressionParser {
     }
     throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN", "unknown tag '" + tag.text + "'")
         .at(template_name_, tag.position.line, tag.position.column)
-        .hint("a template may use: if, for, set, macro, call, filter, with, print, generation, raw, break, continue");
+        .hint(
+            "a template may use: if, for, set, macro, call, filter, with, print, generation, raw, break, "
+            "continue");
   }
 
   StatementPtr parse_if(Position at) {
@@ -189,7 +191,8 @@ class Parser : public ExpressionParser {
     const bool has_parameters = now().is_operator("(");
     if (has_parameters) parse_signature(node->macro);
     node->expression = parse_expression();
-    if (node->expression->kind != ExpressionKind::Call) fail(node->expression->at, "a call block needs a call");
+    if (node->expression->kind != ExpressionKind::Call)
+      fail(node->expression->at, "a call block needs a call");
     parse_macro_rest(node->macro, "endcall", false);
     return node;
   }
@@ -306,7 +309,8 @@ class Parser : public ExpressionParser {
     target.name = intern(name.text);
     if (attributes && skip_operator(".")) {
       target.attribute = expect_name().text;
-      if (target.attribute[0] == '_') fail(name.position, "a template may not set attribute '" + target.attribute + "'");
+      if (target.attribute[0] == '_')
+        fail(name.position, "a template may not set attribute '" + target.attribute + "'");
     } else {
       assigned_.insert(target.name);
     }

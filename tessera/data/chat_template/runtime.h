@@ -22,12 +22,12 @@ struct Position {
 };
 
 constexpr int64_t kMaxSteps = 1'000'000;
-constexpr size_t kMaxText = 8u << 20;         // bytes of one string, and of the output
-constexpr int64_t kMaxRange = 100'000;        // items of a range()
-constexpr int kMaxValueDepth = 128;           // containers in containers
-constexpr int kMaxEvaluationDepth = 1'200;    // expressions and statements under evaluation
-constexpr int kMaxSyntaxDepth = 200;          // of the syntax tree
-constexpr size_t kMaxSource = 1u << 20;       // bytes of a template
+constexpr size_t kMaxText = 8u << 20;       // bytes of one string, and of the output
+constexpr int64_t kMaxRange = 100'000;      // items of a range()
+constexpr int kMaxValueDepth = 128;         // containers in containers
+constexpr int kMaxEvaluationDepth = 1'200;  // expressions and statements under evaluation
+constexpr int kMaxSyntaxDepth = 200;        // of the syntax tree
+constexpr size_t kMaxSource = 1u << 20;     // bytes of a template
 
 // Variables by the number the parser gave their name.
 struct Scope {
@@ -45,7 +45,8 @@ struct Macro {
 
 class Runtime {
  public:
-  Runtime(std::string_view template_name, std::optional<int64_t> clock) : name_(template_name), clock_(clock) {}
+  Runtime(std::string_view template_name, std::optional<int64_t> clock)
+      : name_(template_name), clock_(clock) {}
 
   // Throws E-MODEL-TEMPLATE-RUN at the current position.
   [[noreturn]] void fail(const std::string& what) const;
@@ -90,7 +91,7 @@ class Runtime {
 // What a call was given.
 struct Arguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> keyword;
+  std::vector<std::pair<std::string, Value>> keyword;
 };
 
 }  // namespace tessera::data::jinja

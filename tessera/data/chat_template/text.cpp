@@ -59,7 +59,11 @@ void Text::mark_generation() {
 
 size_t utf8_step(std::string_view text, size_t offset) {
   const auto lead = static_cast<unsigned char>(text[offset]);
-  const size_t length = lead < 0x80 ? 1 : lead >= 0xF0 && lead < 0xF8 ? 4 : lead >= 0xE0 ? 3 : lead >= 0xC0 ? 2 : 1;
+  const size_t length = lead < 0x80                   ? 1
+                        : lead >= 0xF0 && lead < 0xF8 ? 4
+                        : lead >= 0xE0                ? 3
+                        : lead >= 0xC0                ? 2
+                                                      : 1;
   if (lead >= 0xF8 || offset + length > text.size()) return 1;
   for (size_t i = 1; i < length; ++i) {
     if ((static_cast<unsigned char>(text[offset + i]) & 0xC0) != 0x80) return 1;
@@ -68,7 +72,9 @@ size_t utf8_step(std::string_view text, size_t offset) {
 }
 
 int32_t utf8_decode(std::string_view text, size_t offset) {
-  const auto byte = [&](size_t i) { return static_cast<int32_t>(static_cast<unsigned char>(text[offset + i])); };
+  const auto byte = [&](size_t i) {
+    return static_cast<int32_t>(static_cast<unsigned char>(text[offset + i]));
+  };
   switch (utf8_step(text, offset)) {
     case 2:
       return (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F);
@@ -107,7 +113,8 @@ int64_t length_of(std::string_view text) {
 
 bool is_space(int32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
 }
 
 namespace {
@@ -223,7 +230,9 @@ std::vector<Text> split_spaces(const Text& text, int64_t limit) {
 std::vector<Text> split_spaces_from_right(const Text& text, int64_t limit) {
   std::vector<Text> out;
   size_t end = text.size();
-  const auto space_before = [&](size_t i) { return is_space(utf8_decode(text.bytes, step_back(text.bytes, i))); };
+  const auto space_before = [&](size_t i) {
+    return is_space(utf8_decode(text.bytes, step_back(text.bytes, i)));
+  };
   while (true) {
     while (end > 0 && space_before(end)) end = step_back(text.bytes, end);
     if (end == 0) break;
@@ -244,7 +253,8 @@ std::vector<Text> split_spaces_from_right(const Text& text, int64_t limit) {
 
 std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit,
                         bool from_right) {
-  if (!separator) return from_right && limit >= 0 ? split_spaces_from_right(text, limit) : split_spaces(text, limit);
+  if (!separator)
+    return from_right && limit >= 0 ? split_spaces_from_right(text, limit) : split_spaces(text, limit);
   std::vector<Text> out;
   if (from_right && limit >= 0) {
     size_t end = text.size();

@@ -67,7 +67,8 @@ Text slice_of(const Text& text, int64_t start, int64_t step, int64_t count);
 Text strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right);
 // replace(): at most `limit` times, or always when it is negative.
 Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit);
-// split() and rsplit(): at `separator`, or at runs of white space; at most `limit` cuts when it is not negative.
+// split() and rsplit(): at `separator`, or at runs of white space; at most `limit` cuts when it is not
+// negative.
 std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit,
                         bool from_right);
 std::vector<Text> split_lines(const Text& text, bool keep_ends);

@@ -139,7 +139,8 @@ Text title_filter(const Text& text) {
   bool first = true;
   return map_code_points(text, [&](int32_t c, size_t) -> std::string {
     const bool was_first = first;
-    first = is_space(c) || (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
+    first = is_space(c) ||
+            (c < 0x80 && std::string_view("-({[<").find(static_cast<char>(c)) != std::string_view::npos);
     return was_first && !first ? upper_of(c) : lower_of(c);
   });
 }

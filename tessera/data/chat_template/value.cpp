@@ -47,7 +47,8 @@ Value Value::string(Text text) {
   return value;
 }
 
-Value Value::sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std::string_view name, Origin origin) {
+Value Value::sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std::string_view name,
+                      Origin origin) {
   runtime.charge_items(items.size());
   auto object = std::make_shared<Sequence>();
   for (const Value& item : items) object->depth = std::max(object->depth, 1 + item.depth());
@@ -237,9 +238,9 @@ bool equals(Runtime& runtime, const Value& a, const Value& b) {
     case Kind::Tuple:
     case Kind::Range: {
       const std::vector<Value>&x = a.items().items, &y = b.items().items;
-      return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin(), [&](const Value& l, const Value& r) {
-               return equals(runtime, l, r);
-             });
+      return x.size() == y.size() &&
+             std::equal(x.begin(), x.end(), y.begin(),
+                        [&](const Value& l, const Value& r) { return equals(runtime, l, r); });
     }
     case Kind::Dict: {
       if (a.dict().entries.size() != b.dict().entries.size()) return false;
@@ -339,7 +340,8 @@ int64_t length(Runtime& runtime, const Value& value) {
     runtime.charge_bytes(value.text().size());
     return length_of(value.bytes());
   }
-  if (value.is_sequence() && !value.is(Kind::Generator)) return static_cast<int64_t>(value.items().items.size());
+  if (value.is_sequence() && !value.is(Kind::Generator))
+    return static_cast<int64_t>(value.items().items.size());
   if (value.is(Kind::Dict)) return static_cast<int64_t>(value.dict().entries.size());
   if (value.is(Kind::Loop)) return static_cast<int64_t>(value.loop().items->size());
   runtime.fail("object of type '" + std::string(type_name(value)) + "' has no length");

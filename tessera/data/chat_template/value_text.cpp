@@ -1,8 +1,8 @@
-#include <unicode/uchar.h>
-
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+
+#include <unicode/uchar.h>
 
 #include "tessera/data/chat_template/runtime.h"
 #include "tessera/data/chat_template/value.h"
@@ -31,7 +31,8 @@ std::string float_repr(double value) {
   if (digits.size() > 1) digits.erase(1, 1);
   const auto count = static_cast<int>(digits.size());
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (count <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
+  if (count <= exponent + 1)
+    return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
   return out + digits.insert(static_cast<size_t>(exponent + 1), ".");
 }
 
@@ -55,7 +56,8 @@ bool is_printable(int32_t c) {
 }
 
 void append_quoted(Text& out, const Text& text, const Origin& around) {
-  const bool doubled = text.bytes.find('\'') != std::string::npos && text.bytes.find('"') == std::string::npos;
+  const bool doubled =
+      text.bytes.find('\'') != std::string::npos && text.bytes.find('"') == std::string::npos;
   const char quote = doubled ? '"' : '\'';
   out.append(std::string_view(&quote, 1), around);
   size_t hint = 0;
@@ -68,7 +70,10 @@ void append_quoted(Text& out, const Text& text, const Origin& around) {
     } else if (c == '\n' || c == '\r' || c == '\t') {
       std::snprintf(buffer, sizeof buffer, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
     } else if (!is_printable(c)) {
-      std::snprintf(buffer, sizeof buffer, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x",
+      std::snprintf(buffer, sizeof buffer,
+                    c < 0x100     ? "\\x%02x"
+                    : c < 0x10000 ? "\\u%04x"
+                                  : "\\U%08x",
                     static_cast<unsigned>(c));
     } else {
       out.append(text, at, next);

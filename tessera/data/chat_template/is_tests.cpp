@@ -1,4 +1,4 @@
-#include "tessera/data/chat_template/tests.h"
+#include "tessera/data/chat_template/is_tests.h"
 
 #include <algorithm>
 
@@ -15,7 +15,9 @@ bool is_kind(Runtime&, const Value& value, const BoundArguments&) {
 }
 
 bool is_defined(Runtime&, const Value& value, const BoundArguments&) { return !value.is_undefined(); }
-bool is_true(Runtime&, const Value& value, const BoundArguments&) { return value.is(Kind::Boolean) && value.boolean(); }
+bool is_true(Runtime&, const Value& value, const BoundArguments&) {
+  return value.is(Kind::Boolean) && value.boolean();
+}
 bool is_false(Runtime&, const Value& value, const BoundArguments&) {
   return value.is(Kind::Boolean) && !value.boolean();
 }
@@ -74,8 +76,12 @@ bool has_case(Runtime& runtime, const Value& value, std::string_view method) {
   const Value text = Value::string(to_text(runtime, value));
   return call_method(runtime, text, find_method(text, method), {}).boolean();
 }
-bool is_lower(Runtime& runtime, const Value& value, const BoundArguments&) { return has_case(runtime, value, "islower"); }
-bool is_upper(Runtime& runtime, const Value& value, const BoundArguments&) { return has_case(runtime, value, "isupper"); }
+bool is_lower(Runtime& runtime, const Value& value, const BoundArguments&) {
+  return has_case(runtime, value, "islower");
+}
+bool is_upper(Runtime& runtime, const Value& value, const BoundArguments&) {
+  return has_case(runtime, value, "isupper");
+}
 
 const std::vector<TestEntry>& tests() {
   static const std::vector<TestEntry> kTests = {
@@ -122,7 +128,8 @@ const std::vector<TestEntry>& tests() {
 }  // namespace
 
 const TestEntry* find_test(std::string_view name) {
-  const auto found = std::find_if(tests().begin(), tests().end(), [&](const TestEntry& t) { return t.name == name; });
+  const auto found =
+      std::find_if(tests().begin(), tests().end(), [&](const TestEntry& t) { return t.name == name; });
   return found == tests().end() ? nullptr : &*found;
 }
 
