@@ -76,6 +76,7 @@ Value escape(Runtime& runtime, const Value& value, const BoundArguments&) {
 
 // Every line but the first (or that too) after the indentation; empty lines only when `blank`.
 Value indent(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
+  if (!value.is_string()) runtime.fail("'indent' needs a string, got " + std::string(type_name(value)));
   std::string margin;
   if (arguments.get(0) && arguments.get(0)->is_string()) {
     margin = arguments.get(0)->bytes();
@@ -85,7 +86,8 @@ Value indent(Runtime& runtime, const Value& value, const BoundArguments& argumen
     margin.assign(static_cast<size_t>(width), ' ');
   }
   const bool first = arguments.flag(1, false), blank = arguments.flag(2, false);
-  Text text = as_string(runtime, value).text();
+  runtime.charge_text(value.text());
+  Text text = value.text();
   runtime.charge(std::count(text.bytes.begin(), text.bytes.end(), '\n'));
   text.append("\n");
   const std::vector<Text> lines = split_lines(text, false);

@@ -7,6 +7,11 @@ namespace tessera::data::jinja {
 
 namespace {
 
+// What Python takes for a mapping here, of which not every entry needs to be used.
+bool takes_items(const Value& value) {
+  return value.is(Kind::Dict) || value.is(Kind::List) || value.is(Kind::Range) || value.is_undefined();
+}
+
 // Walks over the conversions of one format string.
 class PercentFormatter {
  public:
@@ -24,8 +29,8 @@ class PercentFormatter {
       runtime_.check_size(out_.size());
     }
     out_.append(format_, at_, bytes.size());
-    const bool all_used = is_tuple_ ? used_ == values_.items().items.size()
-                                    : used_ > 0 || values_.is(Kind::Dict) || values_.is(Kind::List);
+    const bool all_used =
+        is_tuple_ ? used_ == values_.items().items.size() : used_ > 0 || takes_items(values_);
     if (!all_used) runtime_.fail("not all arguments converted during string formatting");
     return std::move(out_);
   }

@@ -29,7 +29,7 @@ bool is_sequence(Runtime&, const Value& value, const BoundArguments&) {
          value.is(Kind::Range) || value.is(Kind::Dict);
 }
 bool is_callable(Runtime&, const Value& value, const BoundArguments&) {
-  return value.is(Kind::Macro) || value.is(Kind::Function) || value.is(Kind::Method);
+  return value.is(Kind::Macro) || value.is(Kind::Function) || value.is(Kind::Method) || value.is_undefined();
 }
 
 int64_t modulo(Runtime& runtime, const Value& value, const Value& divisor) {
@@ -68,7 +68,7 @@ bool is_at_least(Runtime& runtime, const Value& value, const BoundArguments& arg
 bool is_in(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   return contains(runtime, *arguments.get(0), value);
 }
-bool is_same(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
+bool is_same(Runtime&, const Value& value, const BoundArguments& arguments) {
   return value.same_object(*arguments.get(0));
 }
 
