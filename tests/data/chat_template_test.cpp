@@ -151,7 +151,7 @@ TEST(ChatTemplateOrigin, json_of_data_is_one_content_piece) {
   EXPECT_EQ(contents(shown), (Pieces{{"[{'name': 'f<|x|>', 'n': 1, 'list': [True, None]}]", -1}}));
 }
 
-TEST(ChatTemplateOrigin, variables_are_scaffold_and_may_shadow) {
+TEST(ChatTemplateOrigin, variables_are_scaffold) {
   RenderOptions options;
   options.variables =
       std::make_shared<const Json>(Json::parse(R"({"greeting": "<|hi|>", "thinking": false})"));
@@ -160,6 +160,8 @@ TEST(ChatTemplateOrigin, variables_are_scaffold_and_may_shadow) {
   ASSERT_EQ(chat.segments.size(), 1u);
   EXPECT_EQ(chat.segments[0].text, "<|hi|>True");
   EXPECT_FALSE(chat.segments[0].is_content);
+  options.variables = std::make_shared<const Json>(Json::parse(R"({"messages": []})"));
+  EXPECT_THROW(ChatTemplate::parse("", "t").render(kMessages, nullptr, options), Error);
 }
 
 // --- generation ---

@@ -121,6 +121,9 @@ RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
   if (options.variables && !options.variables->is_null()) {
     if (!options.variables->is_object()) runtime.fail("the variables of the chat template are not an object");
     for (const auto& [name, value] : options.variables->items()) {
+      if (name == "messages" || name == "tools" || name == "add_generation_prompt") {
+        runtime.fail("'" + name + "' is given by the data and cannot be a variable of the chat template");
+      }
       variables.set(name, jinja::from_json(runtime, value, {}));
     }
   }

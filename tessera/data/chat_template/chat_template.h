@@ -17,7 +17,7 @@ struct RenderOptions {
   // An empty token is undefined in the template, as for a tokenizer without it.
   std::string bos_token, eos_token, pad_token, unk_token;
   // Object of further variables, such as {"enable_thinking": false}; null or absent for none. Their strings
-  // count as scaffold: they come from the recipe, not from the data.
+  // count as scaffold: they come from the recipe, not from the data. They may not replace messages or tools.
   std::shared_ptr<const nlohmann::ordered_json> variables;
   // What strftime_now() calls now, in seconds since 1970 and shown in UTC; without it the system's clock, in
   // local time.
