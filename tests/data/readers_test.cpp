@@ -189,6 +189,33 @@ TEST(Json, EveryTruncationOfAFileIsAnErrorOrShorter) {
   }
 }
 
+// Whatever one byte is changed to, a file is read or refused by an error of its own.
+TEST(Json, EveryChangedByteIsReadOrRefused) {
+  const TempFolder folder;
+  const std::string element = R"({"a": 1, "b": ["x\n", {}, null], "c": "\ud83d\ude00 é"})";
+  int64_t read = 0, refused = 0;
+  for (const FileFormat format : {FileFormat::Json, FileFormat::JsonLines, FileFormat::Text}) {
+    const std::string whole =
+        format == FileFormat::Json ? "[" + element + ",\n" + element + "]" : element + "\n" + element + "\n";
+    for (size_t at = 0; at < whole.size(); ++at) {
+      for (const char byte : {'\0', '\xFF', '"', '{', '}', ']', '\\', '\n', 'u', '7'}) {
+        std::string changed = whole;
+        changed[at] = byte;
+        const std::string path = folder.write("a.json", changed);
+        try {
+          read_all(path, format);
+          ++read;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::Data) << error.what();
+          ++refused;
+        }
+      }
+    }
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_GT(refused, 0);
+}
+
 TEST(Text, OneDocumentInPieces) {
   const TempFolder folder;
   std::string text;
