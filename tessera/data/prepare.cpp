@@ -132,6 +132,9 @@ class DatasetReader {
       log::warn(dataset.path + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
                 std::to_string(stats_.records) + " records; the first: " + first_bad_);
     }
+    if (const std::string warning = end_token_warning(stats_); !warning.empty() && !dataset.type.empty()) {
+      log::warn(dataset.path + ": " + warning);
+    }
     if (stats_.rows > 0) return;
     Error error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on");
     error.in(dataset.path)
@@ -189,6 +192,11 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   dropped_short += other.dropped_short;
   dropped_unlabelled += other.dropped_unlabelled;
   return *this;
+}
+
+std::string end_token_warning(const DatasetStats& stats) {
+  if (stats.rows == 0 || stats.end_labels > 0) return "";
+  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
 }
 
 PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,

@@ -33,6 +33,10 @@ struct DatasetStats {
   DatasetStats& operator+=(const DatasetStats& other);
 };
 
+// What to say of a dataset that trains no end-of-turn and no EOS token, such as one with a template whose
+// control tokens the tokenizer lacks; empty for others.
+std::string end_token_warning(const DatasetStats& stats);
+
 struct PreparedData {
   RowSet train;
   RowSet eval;                            // from test_datasets or val_set_size; may be empty

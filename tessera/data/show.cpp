@@ -154,9 +154,4 @@ std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptio
   return out;
 }
 
-std::string end_token_warning(const DatasetStats& stats) {
-  if (stats.rows == 0 || stats.end_labels > 0) return "";
-  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
-}
-
 }  // namespace tessera::data

@@ -24,7 +24,4 @@ void show_data(std::ostream& out, const PreparedData& data, const config::Recipe
 // One row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
 std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptions& options);
 
-// "none of ... trains an end-of-turn token ...", or empty.
-std::string end_token_warning(const DatasetStats& stats);
-
 }  // namespace tessera::data
