@@ -26,7 +26,8 @@ void append(Encoding& out, const Encoding& part, int64_t offset) {
   for (const ByteSpan span : part.spans) out.spans.push_back({span.begin + offset, span.end + offset});
 }
 
-void find_controls(const Tokenizer& tokenizer, std::string_view scaffold, int64_t offset, std::vector<Control>& controls) {
+void find_controls(const Tokenizer& tokenizer, std::string_view scaffold, int64_t offset,
+                   std::vector<Control>& controls) {
   const Encoding encoded = tokenizer.encode_with_spans(scaffold, {.parse_special = true});
   for (size_t i = 0; i < encoded.ids.size(); ++i) {
     const ByteSpan span = encoded.spans[i];
@@ -44,8 +45,8 @@ Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat) {
   size_t scaffold_begin = 0;
   const auto end_scaffold = [&] {
     if (scaffold_begin < text.size()) {
-      find_controls(tokenizer, std::string_view(text).substr(scaffold_begin), static_cast<int64_t>(scaffold_begin),
-                    controls);
+      find_controls(tokenizer, std::string_view(text).substr(scaffold_begin),
+                    static_cast<int64_t>(scaffold_begin), controls);
     }
   };
   for (const RenderedSegment& segment : chat.segments) {
@@ -73,7 +74,9 @@ Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat) {
 }
 
 RenderOptions render_options(const Tokenizer& tokenizer, bool add_generation_prompt) {
-  const auto text = [&](std::optional<int32_t> id) { return id ? tokenizer.id_to_token(*id) : std::string(); };
+  const auto text = [&](std::optional<int32_t> id) {
+    return id ? tokenizer.id_to_token(*id) : std::string();
+  };
   RenderOptions options;
   options.add_generation_prompt = add_generation_prompt;
   options.bos_token = text(tokenizer.bos_id());

@@ -31,9 +31,11 @@ LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank,
 }
 
 Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows)), options_(options) {
-  TESSERA_ASSERT(options.dp_size > 0 && options.dp_rank >= 0 && options.dp_rank < options.dp_size, "rank of no group");
+  TESSERA_ASSERT(options.dp_size > 0 && options.dp_rank >= 0 && options.dp_rank < options.dp_size,
+                 "rank of no group");
   TESSERA_ASSERT(options.micro_batch_size > 0 && options.accumulation > 0, "empty batches");
-  if (rows_.size() == 0) throw Error(ErrorKind::Data, "NO-ROWS", "there are no rows").got("0 rows").need("at least 1");
+  if (rows_.size() == 0)
+    throw Error(ErrorKind::Data, "NO-ROWS", "there are no rows").got("0 rows").need("at least 1");
   if (options.packing) {
     std::vector<int64_t> lengths(rows_.rows.size());
     for (int64_t i = 0; i < rows_.size(); ++i) lengths[i] = rows_.length(i);
@@ -76,7 +78,8 @@ Step Loader::next_step() {
   const int64_t cells_per_micro_step = options_.dp_size * options_.micro_batch_size;
   const int64_t begin = cursor_.sample;
   const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
-  // Fewer micro-steps, not emptier ones, where few samples are left; within these, ranks differ by one sample.
+  // Fewer micro-steps, not emptier ones, where few samples are left; within these, ranks differ by one
+  // sample.
   const int64_t micro_steps = (samples + cells_per_micro_step - 1) / cells_per_micro_step;
   const int64_t cells = micro_steps * options_.dp_size;
 

@@ -49,7 +49,8 @@ struct Step {
 };
 
 // Deals rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone; a step takes the
-// next dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask others.
+// next dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask
+// others.
 class Loader {
  public:
   // Requires rows, each of 1 to sequence_len tokens when packing.

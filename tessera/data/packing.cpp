@@ -13,7 +13,8 @@ namespace {
 class BinTree {
  public:
   BinTree(int64_t num_bins, int64_t capacity)
-      : num_leaves_(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_bins, 1))))),
+      : num_leaves_(
+            static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_bins, 1))))),
         room_(static_cast<size_t>(2 * num_leaves_), capacity) {}
 
   int64_t first_with(int64_t need) const {
@@ -44,7 +45,8 @@ PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t cap
     const int64_t count = std::min(group_size, num_items - begin);
     std::vector<int64_t> order(static_cast<size_t>(count));
     std::iota(order.begin(), order.end(), begin);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
 
     BinTree tree(count, capacity);
     std::vector<int64_t> bin_of(static_cast<size_t>(count));

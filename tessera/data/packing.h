@@ -19,9 +19,10 @@ struct PackPlan {
 };
 
 // First-fit decreasing into bins of `capacity` tokens, over consecutive groups of `group_size` items, in
-// O(n log n). Every item lands in exactly one sequence; items of one sequence are in ascending order. Requires
-// 0 < lengths[i] <= capacity.
-PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity, int64_t group_size = 100'000);
+// O(n log n). Every item lands in exactly one sequence; items of one sequence are in ascending order.
+// Requires 0 < lengths[i] <= capacity.
+PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity,
+                                   int64_t group_size = 100'000);
 
 // One item a sequence, in order.
 PackPlan pack_one_each(int64_t num_items);

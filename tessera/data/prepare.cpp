@@ -18,7 +18,8 @@ namespace {
 
 class DatasetReader {
  public:
-  DatasetReader(const config::Recipe& recipe, const PromptContext& context, int64_t num_threads, RowStore& store)
+  DatasetReader(const config::Recipe& recipe, const PromptContext& context, int64_t num_threads,
+                RowStore& store)
       : recipe_(recipe), context_(context), num_threads_(num_threads), store_(store) {}
 
   DatasetStats read(const config::DatasetConfig& dataset) {
@@ -46,7 +47,8 @@ class DatasetReader {
         batch.clear();
         batch_bytes = 0;
       };
-      for (RawRecord record; index < range.end && next_record(*reader, record, index >= range.begin); ++index) {
+      for (RawRecord record; index < range.end && next_record(*reader, record, index >= range.begin);
+           ++index) {
         if (index < range.begin || record.line == 0) continue;
         batch_bytes += static_cast<int64_t>(record.text.size());
         batch.push_back(std::move(record));
@@ -67,7 +69,8 @@ class DatasetReader {
     config::DatasetConfig entry = dataset;
     if (file.format != FileFormat::Text) return entry;
     if (!dataset.type.empty() && dataset.type != "completion") {
-      throw Error(ErrorKind::Config, "DATASET-TYPE", "'" + file.path + "' is a text file, which has no columns")
+      throw Error(ErrorKind::Config, "DATASET-TYPE",
+                  "'" + file.path + "' is a text file, which has no columns")
           .at(dataset.source_file, dataset.source_line)
           .got("type: " + dataset.type)
           .need("type: completion");
@@ -117,7 +120,8 @@ class DatasetReader {
     ++stats_.bad_records;
     if (first_bad_.empty()) first_bad_ = error.what();
     if (++bad_records_ > recipe_.max_bad_lines) {
-      throw Error(ErrorKind::Data, "TOO-MANY-BAD-LINES", "too many bad records; the first of this dataset: " + first_bad_)
+      throw Error(ErrorKind::Data, "TOO-MANY-BAD-LINES",
+                  "too many bad records; the first of this dataset: " + first_bad_)
           .got(std::to_string(bad_records_))
           .need("at most " + std::to_string(recipe_.max_bad_lines) + " (max_bad_lines)");
     }
@@ -128,12 +132,16 @@ class DatasetReader {
       log::warn(dataset.path + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
                 std::to_string(stats_.records) + " records; the first: " + first_bad_);
     }
+    if (const std::string warning = end_token_warning(stats_); !warning.empty() && !dataset.type.empty()) {
+      log::warn(dataset.path + ": " + warning);
+    }
     if (stats_.rows > 0) return;
     Error error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on");
-    error.in(dataset.path).got(
-        std::to_string(stats_.records) + " records (" + std::to_string(stats_.bad_records) + " bad), of their rows " +
-        std::to_string(stats_.dropped_long) + " too long, " + std::to_string(stats_.dropped_short) + " too short, " +
-        std::to_string(stats_.dropped_unlabelled) + " without labels");
+    error.in(dataset.path)
+        .got(std::to_string(stats_.records) + " records (" + std::to_string(stats_.bad_records) +
+             " bad), of their rows " + std::to_string(stats_.dropped_long) + " too long, " +
+             std::to_string(stats_.dropped_short) + " too short, " +
+             std::to_string(stats_.dropped_unlabelled) + " without labels");
     error.need("at least 1 row");
     if (stats_.dropped_long > 0) {
       error.hint("raise sequence_len (" + std::to_string(recipe_.sequence_len) + "; the longest row has " +
@@ -186,8 +194,13 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   return *this;
 }
 
-PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                          const PrepareOptions& options) {
+std::string end_token_warning(const DatasetStats& stats) {
+  if (stats.rows == 0 || stats.end_labels > 0) return "";
+  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
+}
+
+PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
+                          const ChatTemplate* chat_template, const PrepareOptions& options) {
   const PromptContext context{recipe, tokenizer, chat_template, options.vocab_size};
   const auto store = std::make_shared<RowStore>();
   const int64_t num_threads =
@@ -195,9 +208,11 @@ PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokeniz
   DatasetReader reader(recipe, context, num_threads, *store);
 
   PreparedData data;
-  for (const config::DatasetConfig& dataset : recipe.datasets) data.train_stats.push_back(reader.read(dataset));
+  for (const config::DatasetConfig& dataset : recipe.datasets)
+    data.train_stats.push_back(reader.read(dataset));
   const int64_t num_train = store->size();
-  for (const config::DatasetConfig& dataset : recipe.test_datasets) data.eval_stats.push_back(reader.read(dataset));
+  for (const config::DatasetConfig& dataset : recipe.test_datasets)
+    data.eval_stats.push_back(reader.read(dataset));
   if (num_train == 0) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
   }

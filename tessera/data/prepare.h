@@ -33,9 +33,13 @@ struct DatasetStats {
   DatasetStats& operator+=(const DatasetStats& other);
 };
 
+// What to say of a dataset that trains no end-of-turn and no EOS token, such as one with a template whose
+// control tokens the tokenizer lacks; empty for others.
+std::string end_token_warning(const DatasetStats& stats);
+
 struct PreparedData {
   RowSet train;
-  RowSet eval;  // from test_datasets or val_set_size; may be empty
+  RowSet eval;                            // from test_datasets or val_set_size; may be empty
   std::vector<DatasetStats> train_stats;  // one an entry of datasets, before val_set_size takes its share
   std::vector<DatasetStats> eval_stats;   // one an entry of test_datasets
 };
@@ -46,10 +50,11 @@ struct PrepareOptions {
 };
 
 // Reads and tokenises everything in parallel; the outcome does not depend on the number of threads or ranks.
-// `chat_template` is the recipe's (recipe_chat_template()); null where there is none. Throws Error(Config) for
-// an entry that cannot be, Error(Storage) for a failed read, and Error(Data) at file:line:column for a bad record
-// (with on_bad_line: skip, for more than max_bad_lines of them), and with numbers for a dataset that leaves no row.
-PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                          const PrepareOptions& options = {});
+// `chat_template` is the recipe's (recipe_chat_template()); null where there is none. Throws Error(Config)
+// for an entry that cannot be, Error(Storage) for a failed read, and Error(Data) at file:line:column for a
+// bad record (with on_bad_line: skip, for more than max_bad_lines of them), and with numbers for a dataset
+// that leaves no row.
+PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
+                          const ChatTemplate* chat_template, const PrepareOptions& options = {});
 
 }  // namespace tessera::data

@@ -9,7 +9,8 @@ namespace tessera::data {
 
 void RowStore::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels) {
   TESSERA_ASSERT(input_ids.size() == labels.size(), "row with labels of another length");
-  TESSERA_ASSERT(input_ids.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()), "row too long");
+  TESSERA_ASSERT(input_ids.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
+                 "row too long");
   const auto size = static_cast<int32_t>(labels.size());
   for (int32_t i = 0; i < size; ++i) {
     if (labels[i] == kIgnoreLabel) continue;

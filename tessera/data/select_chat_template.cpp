@@ -24,7 +24,9 @@ std::string read_template(const std::string& path) {
     text += block;
     bytes.consume(block.size());
     if (text.size() > kMaxTemplateBytes) {
-      throw Error(ErrorKind::Model, "TEMPLATE-SIZE", "the chat template is too long").in(path).need("at most 1 MiB");
+      throw Error(ErrorKind::Model, "TEMPLATE-SIZE", "the chat template is too long")
+          .in(path)
+          .need("at most 1 MiB");
     }
   }
   return text;
@@ -36,7 +38,8 @@ std::shared_ptr<const ChatTemplate> from_jinja(const std::string& jinja, const s
   if (inline_text) return shared(ChatTemplate::parse(jinja, "chat_template_jinja"));
   std::string path = jinja;
   std::error_code ignored;
-  if (const auto below = std::filesystem::path(folder) / jinja; !folder.empty() && std::filesystem::exists(below, ignored)) {
+  if (const auto below = std::filesystem::path(folder) / jinja;
+      !folder.empty() && std::filesystem::exists(below, ignored)) {
     path = below.string();
   }
   return shared(ChatTemplate::parse(read_template(path), path));
@@ -45,7 +48,8 @@ std::shared_ptr<const ChatTemplate> from_jinja(const std::string& jinja, const s
 }  // namespace
 
 std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
-                                                         const std::string& folder, const Tokenizer& tokenizer) {
+                                                         const std::string& folder,
+                                                         const Tokenizer& tokenizer) {
   if (name == "jinja" || (name.empty() && !jinja.empty())) {
     if (jinja.empty()) {
       throw Error(ErrorKind::Config, "CHAT-TEMPLATE", "chat_template: jinja needs chat_template_jinja")
@@ -65,10 +69,12 @@ std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name
   return shared(ChatTemplate::builtin(name));
 }
 
-std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe, const Tokenizer& tokenizer) {
+std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe,
+                                                         const Tokenizer& tokenizer) {
   const bool named = !recipe.chat_template.empty() || !recipe.chat_template_jinja.empty();
   if (!named && tokenizer.chat_template().empty()) return nullptr;
-  return select_chat_template(recipe.chat_template, recipe.chat_template_jinja, recipe.source_folder, tokenizer);
+  return select_chat_template(recipe.chat_template, recipe.chat_template_jinja, recipe.source_folder,
+                              tokenizer);
 }
 
 }  // namespace tessera::data

@@ -10,14 +10,16 @@
 
 namespace tessera::data {
 
-// `name`: "" or tokenizer_default (the model's own), tokenizer_default_fallback_<builtin>, jinja (then `jinja`
-// is the template or a file with it), or a built-in. A `jinja` text with no name counts as jinja. Relative files
-// start at `folder`, else at the current folder. Throws Error(Config) for an unknown name, Error(Model) where the
-// model has no template or it cannot be parsed.
+// `name`: "" or tokenizer_default (the model's own), tokenizer_default_fallback_<builtin>, jinja (then
+// `jinja` is the template or a file with it), or a built-in. A `jinja` text with no name counts as jinja.
+// Relative files start at `folder`, else at the current folder. Throws Error(Config) for an unknown name,
+// Error(Model) where the model has no template or it cannot be parsed.
 std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
-                                                         const std::string& folder, const Tokenizer& tokenizer);
+                                                         const std::string& folder,
+                                                         const Tokenizer& tokenizer);
 
 // The recipe's template; nothing where the recipe names none and the model has none.
-std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe, const Tokenizer& tokenizer);
+std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe,
+                                                         const Tokenizer& tokenizer);
 
 }  // namespace tessera::data

@@ -46,7 +46,8 @@ std::string percent(double share) {
 }
 
 std::string share_of(int64_t part, int64_t whole) {
-  return std::to_string(part) + (whole > 0 ? " (" + percent(static_cast<double>(part) / static_cast<double>(whole)) + ")" : "");
+  return std::to_string(part) +
+         (whole > 0 ? " (" + percent(static_cast<double>(part) / static_cast<double>(whole)) + ")" : "");
 }
 
 using Lines = std::vector<std::pair<std::string, std::string>>;
@@ -54,7 +55,8 @@ using Lines = std::vector<std::pair<std::string, std::string>>;
 void write_table(std::ostream& out, const Lines& lines) {
   size_t width = 0;
   for (const auto& [name, value] : lines) width = std::max(width, name.size());
-  for (const auto& [name, value] : lines) out << "  " << name << std::string(width - name.size() + 2, ' ') << value << '\n';
+  for (const auto& [name, value] : lines)
+    out << "  " << name << std::string(width - name.size() + 2, ' ') << value << '\n';
 }
 
 void write_stats(std::ostream& out, const DatasetStats& stats) {
@@ -68,7 +70,8 @@ void write_stats(std::ostream& out, const DatasetStats& stats) {
   add("rows dropped: too short", stats.dropped_short);
   add("rows dropped: no labels", stats.dropped_unlabelled);
   if (stats.truncated > 0) {
-    lines.emplace_back("rows truncated", std::to_string(stats.truncated) + " (by " + std::to_string(stats.cut_tokens) + " tokens)");
+    lines.emplace_back("rows truncated", std::to_string(stats.truncated) + " (by " +
+                                             std::to_string(stats.cut_tokens) + " tokens)");
   }
   lines.emplace_back("longest row", std::to_string(stats.longest) + " tokens");
   lines.emplace_back("tokens", std::to_string(stats.tokens));
@@ -76,7 +79,8 @@ void write_stats(std::ostream& out, const DatasetStats& stats) {
   lines.emplace_back("trained end tokens", std::to_string(stats.end_labels));
   out << stats.path << (stats.type.empty() ? "" : " (" + stats.type + ")") << '\n';
   write_table(out, lines);
-  if (const std::string warning = end_token_warning(stats); !warning.empty()) out << "  warning: " << warning << '\n';
+  if (const std::string warning = end_token_warning(stats); !warning.empty())
+    out << "  warning: " << warning << '\n';
 }
 
 void write_rows(std::ostream& out, const char* name, const RowSet& rows, const LoaderOptions& options) {
@@ -91,7 +95,8 @@ void write_rows(std::ostream& out, const char* name, const RowSet& rows, const L
   if (rows.size() > 0) {
     const Loader loader(rows, options);
     if (options.packing) {
-      lines.emplace_back("packed sequences", std::to_string(loader.num_samples()) + " of " + std::to_string(options.sequence_len));
+      lines.emplace_back("packed sequences", std::to_string(loader.num_samples()) + " of " +
+                                                 std::to_string(options.sequence_len));
       lines.emplace_back("packing efficiency", percent(loader.packing_efficiency()));
     }
     lines.emplace_back("steps an epoch", std::to_string(loader.steps_per_epoch()) + " on one rank");
@@ -102,8 +107,8 @@ void write_rows(std::ostream& out, const char* name, const RowSet& rows, const L
 
 }  // namespace
 
-void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe, const Tokenizer& tokenizer,
-               const ShowOptions& options) {
+void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
+               const Tokenizer& tokenizer, const ShowOptions& options) {
   const int64_t num_rows = std::min(options.num_rows, data.train.size());
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t labels = data.train.label_count(i);
@@ -111,8 +116,8 @@ void show_data(std::ostream& out, const PreparedData& data, const config::Recipe
         << show_row(data.train.store->row(data.train.rows[i]), tokenizer, options) << "\n\n";
   }
   if (num_rows > 0) {
-    out << (options.color ? std::string(kTrained) + "trained" + std::string(kPlain) + ", " + std::string(kMasked) + "masked" +
-                                std::string(kPlain)
+    out << (options.color ? std::string(kTrained) + "trained" + std::string(kPlain) + ", " +
+                                std::string(kMasked) + "masked" + std::string(kPlain)
                           : std::string(kOpen) + "trained" + std::string(kClose) + ", masked")
         << "\n\n";
   }
@@ -147,11 +152,6 @@ std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptio
     begin = end;
   }
   return out;
-}
-
-std::string end_token_warning(const DatasetStats& stats) {
-  if (stats.rows == 0 || stats.end_labels > 0) return "";
-  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
 }
 
 }  // namespace tessera::data

@@ -16,15 +16,12 @@ struct ShowOptions {
   bool tokens = false;  // '|' between tokens
 };
 
-// Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what was
-// left out and why, packing efficiency. Warns where a dataset trains no end-of-turn token.
-void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe, const Tokenizer& tokenizer,
-               const ShowOptions& options);
+// Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what
+// was left out and why, packing efficiency. Warns where a dataset trains no end-of-turn token.
+void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
+               const Tokenizer& tokenizer, const ShowOptions& options);
 
 // One row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
 std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptions& options);
-
-// "none of ... trains an end-of-turn token ...", or empty.
-std::string end_token_warning(const DatasetStats& stats);
 
 }  // namespace tessera::data

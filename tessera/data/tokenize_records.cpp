@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <thread>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/data/readers/parse_record.h"
 
 namespace tessera::data {
 
-RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
-                                 const config::Recipe& recipe, int64_t num_threads)
+RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset,
+                                 const DatasetFile& file, const config::Recipe& recipe, int64_t num_threads)
     : prompt_(prompt),
       dataset_(dataset),
       file_(file),
@@ -64,6 +65,9 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
       error.at(file_.path, record.line, record.column);
     }
     out.error = error;
+  } catch (const nlohmann::json::exception& error) {
+    out.error = Error(ErrorKind::Data, "RECORD", std::string("the record cannot be used: ") + error.what());
+    out.error->at(file_.path, record.line, record.column);
   }
   return out;
 }
@@ -75,7 +79,9 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
   int64_t cut = 0;
   if (length > recipe_.sequence_len) {
     switch (recipe_.excess_length_strategy) {
-      case config::ExcessLength::Drop: ++stats.dropped_long; return;
+      case config::ExcessLength::Drop:
+        ++stats.dropped_long;
+        return;
       case config::ExcessLength::Raise:
         out.must_raise = true;
         throw Error(ErrorKind::Data, "ROW-TOO-LONG", "the row is longer than sequence_len")
@@ -107,7 +113,8 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
   stats.tokens += length;
   stats.label_tokens += label_tokens;
   stats.end_labels += std::count_if(row.labels.begin() + 1, row.labels.end(), [&](int32_t label) {
-    return label != kIgnoreLabel && std::find(end_tokens_.begin(), end_tokens_.end(), label) != end_tokens_.end();
+    return label != kIgnoreLabel &&
+           std::find(end_tokens_.begin(), end_tokens_.end(), label) != end_tokens_.end();
   });
   out.rows.push_back(std::move(row));
 }

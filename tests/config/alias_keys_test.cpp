@@ -135,7 +135,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
         << line;
   }
-  for (const char* entry : {"type: input_output", "type: {format: '{instruction}'}", "ds_type: parquet",
+  for (const char* entry : {"type: metharme", "type: {format: '{instruction}'}", "ds_type: parquet",
                             "field_tools: functions", "split_thinking: true"}) {
     EXPECT_THAT(
         message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, " + std::string(entry) + "}]\n"),

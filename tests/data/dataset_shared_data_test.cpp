@@ -1,12 +1,13 @@
 // The shared data files load whole.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tessera/data/loader.h"
 #include "tessera/data/prepare.h"
+
 #include "tests/data/prompt_fixture.h"
 
 namespace tessera::data {
@@ -29,7 +30,8 @@ class SharedData : public testing::Test {
     const Loader loader(data.train, train_loader_options(recipe_, 0, 1));
     EXPECT_GT(loader.packing_efficiency(), 0.9);
     const DatasetStats& stats = data.train_stats[0];
-    EXPECT_EQ(stats.rows + stats.dropped_long + stats.dropped_short + stats.dropped_unlabelled, stats.records);
+    EXPECT_EQ(stats.rows + stats.dropped_long + stats.dropped_short + stats.dropped_unlabelled,
+              stats.records);
     EXPECT_EQ(stats.bad_records, 0);
     return stats;
   }
@@ -45,15 +47,17 @@ TEST_F(SharedData, Alpaca) {
 }
 
 TEST_F(SharedData, ShareGpt) {
-  const DatasetStats stats = load({{"path", "sharegpt_identity.json"}, {"type", "sharegpt"}, {"chat_template", "chatml"}});
+  const DatasetStats stats =
+      load({{"path", "sharegpt_identity.json"}, {"type", "sharegpt"}, {"chat_template", "chatml"}});
   EXPECT_EQ(stats.records, 500);
   EXPECT_GE(stats.end_labels, stats.rows);
 }
 
 TEST_F(SharedData, Gsm8k) {
-  for (const auto& [name, rows] : {std::pair{"gsm8k_train.jsonl", 7473}, std::pair{"gsm8k_test.jsonl", 1319}}) {
-    const DatasetStats stats =
-        load({{"path", name}, {"type", "alpaca"}, {"field_instruction", "question"}, {"field_output", "answer"}});
+  for (const auto& [name, rows] :
+       {std::pair{"gsm8k_train.jsonl", 7473}, std::pair{"gsm8k_test.jsonl", 1319}}) {
+    const DatasetStats stats = load(
+        {{"path", name}, {"type", "alpaca"}, {"field_instruction", "question"}, {"field_output", "answer"}});
     EXPECT_EQ(stats.rows, rows);
   }
 }
@@ -66,7 +70,8 @@ TEST_F(SharedData, TinyShakespeare) {
   int64_t bytes = 0;
   for (const int64_t row : data.train.rows) {
     for (const int32_t id : data.train.store->tokens(row)) {
-      if (!small_tokenizer().is_special(id)) bytes += static_cast<int64_t>(small_tokenizer().token_bytes(id).size());
+      if (!small_tokenizer().is_special(id))
+        bytes += static_cast<int64_t>(small_tokenizer().token_bytes(id).size());
     }
   }
   EXPECT_EQ(bytes, static_cast<int64_t>(std::filesystem::file_size(path)));

@@ -1,9 +1,9 @@
 // Expectations on errors.
 #pragma once
 
-#include <gmock/gmock.h>
-
 #include <string>
+
+#include <gmock/gmock.h>
 
 #include "tessera/core/error.h"
 

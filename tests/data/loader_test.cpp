@@ -1,12 +1,14 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tessera/data/loader.h"
 
 #include <algorithm>
 #include <map>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
-#include "tessera/data/loader.h"
+
 #include "tests/data/expect_error.h"
 
 namespace tessera::data {
@@ -35,7 +37,8 @@ RowSet random_rows(int64_t count, int64_t max_length, uint64_t seed) {
   return rows;
 }
 
-LoaderOptions options_of(int64_t dp_rank, int64_t dp_size, int64_t micro, int64_t accumulation, bool packing) {
+LoaderOptions options_of(int64_t dp_rank, int64_t dp_size, int64_t micro, int64_t accumulation,
+                         bool packing) {
   LoaderOptions options;
   options.dp_rank = dp_rank;
   options.dp_size = dp_size;
@@ -113,9 +116,11 @@ TEST(Loader, RanksTogetherSeeEveryRowOnceAnEpoch) {
       const auto micro = 1 + static_cast<int64_t>(rng.below(1, 3));
       const auto accumulation = 1 + static_cast<int64_t>(rng.below(2, 3));
       for (const int64_t world : {1, 2, 3, 4}) {
-        SCOPED_TRACE("seed " + std::to_string(seed) + " world " + std::to_string(world) + " packing " + std::to_string(packing));
+        SCOPED_TRACE("seed " + std::to_string(seed) + " world " + std::to_string(world) + " packing " +
+                     std::to_string(packing));
         std::vector<Loader> loaders;
-        for (int64_t rank = 0; rank < world; ++rank) loaders.emplace_back(rows, options_of(rank, world, micro, accumulation, packing));
+        for (int64_t rank = 0; rank < world; ++rank)
+          loaders.emplace_back(rows, options_of(rank, world, micro, accumulation, packing));
         for (int64_t epoch = 0; epoch < 2; ++epoch) {
           std::map<int64_t, int64_t> seen;
           const int64_t steps = loaders[0].steps_per_epoch();
@@ -167,7 +172,8 @@ TEST(Loader, GoesOnFromACursor) {
     for (const size_t start : {0U, 3U, 7U, 19U, 12U}) {
       Loader resumed(rows, options_of(1, 2, 2, 2, packing));
       resumed.seek(cursors[start]);
-      for (size_t i = start; i < steps.size(); ++i) EXPECT_EQ(step_rows(resumed), steps[i]) << start << " " << i;
+      for (size_t i = start; i < steps.size(); ++i)
+        EXPECT_EQ(step_rows(resumed), steps[i]) << start << " " << i;
     }
   }
 }
@@ -229,7 +235,12 @@ TEST(Loader, OrderIsAFunctionOfSeedAndEpoch) {
 }
 
 TEST(Loader, RefusesNothingAndCursorsOutside) {
-  EXPECT_EQ(error_text("E-DATA-NO-ROWS", [] { Loader({std::make_shared<RowStore>(), {}}, {}); }).empty(), false);
+  EXPECT_EQ(error_text("E-DATA-NO-ROWS",
+                       [] {
+                         Loader({std::make_shared<RowStore>(), {}}, {});
+                       })
+                .empty(),
+            false);
   Loader loader(random_rows(4, 8, 1), options_of(0, 1, 1, 1, false));
   for (const Cursor& cursor : {Cursor{0, 4}, Cursor{-1, 0}, Cursor{0, -1}}) {
     error_text("E-CKPT-CURSOR", [&] { loader.seek(cursor); });

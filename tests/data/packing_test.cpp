@@ -1,11 +1,12 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tessera/data/packing.h"
 
 #include <algorithm>
 #include <numeric>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tessera/core/rng.h"
-#include "tessera/data/packing.h"
 
 namespace tessera::data {
 namespace {
@@ -17,7 +18,8 @@ std::vector<int64_t> naive_bin_loads(std::vector<int64_t> lengths, int64_t capac
   std::stable_sort(lengths.begin(), lengths.end(), std::greater<>());
   std::vector<int64_t> loads;
   for (const int64_t length : lengths) {
-    const auto fits = std::find_if(loads.begin(), loads.end(), [&](int64_t load) { return load + length <= capacity; });
+    const auto fits =
+        std::find_if(loads.begin(), loads.end(), [&](int64_t load) { return load + length <= capacity; });
     if (fits == loads.end()) {
       loads.push_back(length);
     } else {
@@ -53,7 +55,8 @@ TEST(Packing, EqualsTheDefinitionAndConservesItems) {
     const auto capacity = static_cast<int64_t>(1 + rng.below(0, 100));
     const auto count = static_cast<int64_t>(1 + rng.below(1, 300));
     std::vector<int64_t> lengths;
-    for (int64_t i = 0; i < count; ++i) lengths.push_back(1 + static_cast<int64_t>(rng.below(100 + i, capacity)));
+    for (int64_t i = 0; i < count; ++i)
+      lengths.push_back(1 + static_cast<int64_t>(rng.below(100 + i, capacity)));
 
     const PackPlan plan = pack_first_fit_decreasing(lengths, capacity);
     EXPECT_EQ(bin_loads(plan, lengths), naive_bin_loads(lengths, capacity));

@@ -1,11 +1,13 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tessera/data/prepare.h"
 
 #include <algorithm>
 #include <set>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tessera/data/loader.h"
-#include "tessera/data/prepare.h"
+
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
 #include "tests/data/temp_folder.h"
@@ -79,8 +81,8 @@ TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {
   add("c.txt", "four\n", {{"type", ""}});
   recipe_.shuffle_merged_datasets = false;
   const PreparedData data = prepare();
-  EXPECT_THAT(texts(data.train), ElementsAre("<|bos|>one<|endoftext|>", "<|bos|>two<|endoftext|>", "<|bos|>three<|endoftext|>",
-                                             "<|bos|>four\n<|endoftext|>"));
+  EXPECT_THAT(texts(data.train), ElementsAre("<|bos|>one<|endoftext|>", "<|bos|>two<|endoftext|>",
+                                             "<|bos|>three<|endoftext|>", "<|bos|>four\n<|endoftext|>"));
   ASSERT_EQ(data.train_stats.size(), 3U);
   EXPECT_EQ(data.train_stats[0].records, 2);
   EXPECT_EQ(data.train_stats[0].blank_lines, 1);
@@ -131,9 +133,11 @@ TEST_F(Prepare, TestDatasets) {
 TEST_F(Prepare, Splits) {
   recipe_.shuffle_merged_datasets = false;
   add("a.jsonl", lines(20), {{"split", "train[-10%:]"}});
-  EXPECT_THAT(texts(prepare().train), ElementsAre("<|bos|>tile 18<|endoftext|>", "<|bos|>tile 19<|endoftext|>"));
+  EXPECT_THAT(texts(prepare().train),
+              ElementsAre("<|bos|>tile 18<|endoftext|>", "<|bos|>tile 19<|endoftext|>"));
   recipe_.datasets[0].split = "train[3:5]";
-  EXPECT_THAT(texts(prepare().train), ElementsAre("<|bos|>tile 3<|endoftext|>", "<|bos|>tile 4<|endoftext|>"));
+  EXPECT_THAT(texts(prepare().train),
+              ElementsAre("<|bos|>tile 3<|endoftext|>", "<|bos|>tile 4<|endoftext|>"));
   recipe_.datasets[0].split = "train[40:]";
   EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("got 0 records"));
 }
@@ -169,7 +173,8 @@ TEST_F(Prepare, LongRowsAreDroppedTruncatedOrRefused) {
 
   recipe_.excess_length_strategy = config::ExcessLength::Raise;
   recipe_.on_bad_line = "skip";
-  EXPECT_THAT(error("E-DATA-ROW-TOO-LONG"), HasSubstr("a.jsonl:2:1: the row is longer than sequence_len; got 10 tokens, need at most 8"));
+  EXPECT_THAT(error("E-DATA-ROW-TOO-LONG"),
+              HasSubstr("a.jsonl:2:1: the row is longer than sequence_len; got 10 tokens, need at most 8"));
 }
 
 TEST_F(Prepare, TruncationThatLeavesNoLabelIsCountedAndRefusedForAll) {
@@ -186,14 +191,17 @@ TEST_F(Prepare, TruncationThatLeavesNoLabelIsCountedAndRefusedForAll) {
 }
 
 TEST_F(Prepare, ALabelOnTheFirstTokenAloneIsNoLabel) {
-  add("a.jsonl", "{\"input_ids\": [5, 6], \"labels\": [5, -100]}\n{\"input_ids\": [5, 6], \"labels\": [-100, 6]}\n", {{"type", ""}});
+  add("a.jsonl",
+      "{\"input_ids\": [5, 6], \"labels\": [5, -100]}\n{\"input_ids\": [5, 6], \"labels\": [-100, 6]}\n",
+      {{"type", ""}});
   EXPECT_EQ(prepare().train_stats[0].dropped_unlabelled, 1);
 }
 
 TEST_F(Prepare, NoRowsAtAll) {
   EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("names no datasets"));
   add("a.jsonl", "");
-  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("a.jsonl: the dataset leaves no row to train on; got 0 records"));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"),
+              HasSubstr("a.jsonl: the dataset leaves no row to train on; got 0 records"));
   folder_.write("a.jsonl", lines(3, "a very long line of words that cannot fit "));
   recipe_.sequence_len = 4;
   recipe_.datasets[0].type = "alpaca";
@@ -216,7 +224,8 @@ TEST_F(Prepare, BadRecordsNameFileAndLine) {
 TEST_F(Prepare, TheFirstBadRecordIsReportedWhateverTheThreads) {
   add("a.jsonl", lines(100) + "{\"a\": 1}\n" + lines(100) + "{\"b\": 1}\n");
   for (int64_t threads = 1; threads < 9; ++threads) {
-    EXPECT_THAT(error_text("E-DATA-MISSING-FIELD", [&] { prepare(threads); }), HasSubstr("a.jsonl:101:1: ")) << threads;
+    EXPECT_THAT(error_text("E-DATA-MISSING-FIELD", [&] { prepare(threads); }), HasSubstr("a.jsonl:101:1: "))
+        << threads;
   }
 }
 

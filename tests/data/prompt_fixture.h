@@ -1,9 +1,10 @@
 // The small tokenizer of the prompt tests, and datasets made from JSON.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/prompts/prompt.h"
@@ -25,28 +26,46 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
   dataset.source_file = "r.yaml";
   dataset.source_line = 7;
   for (const auto& [key, value] : keys.items()) {
-    if (key == "path") dataset.path = value;
-    else if (key == "type") dataset.type = value;
-    else if (key == "split") dataset.split = value;
-    else if (key == "field") dataset.field = value;
-    else if (key == "field_instruction") dataset.field_instruction = value;
-    else if (key == "field_output") dataset.field_output = value;
-    else if (key == "field_messages") dataset.field_messages = value;
-    else if (key == "chat_template") dataset.chat_template = value;
-    else if (key == "chat_template_jinja") dataset.chat_template_jinja = value;
-    else if (key == "message_property_mappings") dataset.message_property_mappings = value;
-    else if (key == "message_field_training") dataset.message_field_training = value;
-    else if (key == "roles") dataset.roles = value;
-    else if (key == "roles_to_train") dataset.roles_to_train = value.get<std::vector<std::string>>();
-    else if (key == "train_on_eos") dataset.train_on_eos = value;
-    else if (key == "train_on_eot") dataset.train_on_eot = value;
-    else if (key == "drop_system_message") dataset.drop_system_message = value;
-    else throw std::runtime_error("unknown dataset key " + key);
+    if (key == "path")
+      dataset.path = value;
+    else if (key == "type")
+      dataset.type = value;
+    else if (key == "split")
+      dataset.split = value;
+    else if (key == "field")
+      dataset.field = value;
+    else if (key == "field_instruction")
+      dataset.field_instruction = value;
+    else if (key == "field_output")
+      dataset.field_output = value;
+    else if (key == "field_messages")
+      dataset.field_messages = value;
+    else if (key == "chat_template")
+      dataset.chat_template = value;
+    else if (key == "chat_template_jinja")
+      dataset.chat_template_jinja = value;
+    else if (key == "message_property_mappings")
+      dataset.message_property_mappings = value;
+    else if (key == "message_field_training")
+      dataset.message_field_training = value;
+    else if (key == "roles")
+      dataset.roles = value;
+    else if (key == "roles_to_train")
+      dataset.roles_to_train = value.get<std::vector<std::string>>();
+    else if (key == "train_on_eos")
+      dataset.train_on_eos = value;
+    else if (key == "train_on_eot")
+      dataset.train_on_eot = value;
+    else if (key == "drop_system_message")
+      dataset.drop_system_message = value;
+    else
+      throw std::runtime_error("unknown dataset key " + key);
   }
   return dataset;
 }
 
-inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record, const config::Recipe& recipe = {}) {
+inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record,
+                                        const config::Recipe& recipe = {}) {
   const config::DatasetConfig dataset = dataset_of(dataset_keys);
   const PromptContext context{recipe, small_tokenizer(), nullptr, 0};
   std::vector<Row> rows;

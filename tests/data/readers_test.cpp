@@ -1,11 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_reader.h"
+
 #include "tests/data/expect_error.h"
 #include "tests/data/temp_folder.h"
 
@@ -41,7 +41,8 @@ std::vector<int64_t> field_a(const ReadAll& all) {
 
 TEST(JsonLines, CountsBlankLinesAndKeepsLineNumbers) {
   const TempFolder folder;
-  const std::string path = folder.write("a.jsonl", "\xEF\xBB\xBF{\"a\": 1}\r\n\n  \t\n{\"a\": 2}\r\n{\"a\": 3}");
+  const std::string path =
+      folder.write("a.jsonl", "\xEF\xBB\xBF{\"a\": 1}\r\n\n  \t\n{\"a\": 2}\r\n{\"a\": 3}");
   const ReadAll all = read_all(path, FileFormat::JsonLines);
   EXPECT_THAT(field_a(all), ElementsAre(1, 2, 3));
   EXPECT_EQ(all.records[1].line, 4);
@@ -71,7 +72,8 @@ TEST(JsonLines, BadLineNamesLineAndColumn) {
 TEST(JsonLines, TruncatedLastLineIsAnErrorAtItsLine) {
   const TempFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"a\": 1}\n{\"a\": 2, \"b\": \"xy");
-  EXPECT_THAT(error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); }), HasSubstr("a.jsonl:2:"));
+  EXPECT_THAT(error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); }),
+              HasSubstr("a.jsonl:2:"));
 }
 
 TEST(JsonLines, RefusesWhatIsNotAnObject) {
@@ -88,17 +90,23 @@ TEST(JsonLines, EncodingErrorsNameTheByte) {
     return error_text("E-DATA-ENCODING", [&] { read_all(path, FileFormat::JsonLines); });
   };
   EXPECT_THAT(text_of("{\"a\": \"x\xFFy\"}"), HasSubstr("a.jsonl:2:9: invalid UTF-8 at byte offset 17"));
-  EXPECT_THAT(text_of("{\"a\": \"\xED\xA0\x80\"}"), HasSubstr("a.jsonl:2:8: invalid UTF-8 at byte offset 16"));
-  EXPECT_THAT(text_of(std::string("{\"a\": \"x\0y\"}", 12)), HasSubstr("a.jsonl:2:9: a NUL byte at byte offset 17"));
+  EXPECT_THAT(text_of("{\"a\": \"\xED\xA0\x80\"}"),
+              HasSubstr("a.jsonl:2:8: invalid UTF-8 at byte offset 16"));
+  EXPECT_THAT(text_of(std::string("{\"a\": \"x\0y\"}", 12)),
+              HasSubstr("a.jsonl:2:9: a NUL byte at byte offset 17"));
   EXPECT_THAT(text_of("{\"a\": \"\\u0000\"}"), HasSubstr("a NUL character \\u0000 at byte offset 16"));
-  EXPECT_THAT(text_of("{\"a\": \"\\ud800\"}"), HasSubstr("a.jsonl:2:8: a lone surrogate \\ud800 at byte offset 16"));
+  EXPECT_THAT(text_of("{\"a\": \"\\ud800\"}"),
+              HasSubstr("a.jsonl:2:8: a lone surrogate \\ud800 at byte offset 16"));
   EXPECT_THAT(text_of("{\"a\": \"\\ud800\\u0041\"}"), HasSubstr("a lone surrogate \\ud800"));
   EXPECT_THAT(text_of("{\"a\": \"\\udc00\"}"), HasSubstr("a lone surrogate \\udc00"));
 }
 
 TEST(JsonLines, PairedSurrogatesAndEscapedBackslashesAreText) {
   const TempFolder folder;
-  const std::string path = folder.write("a.jsonl", R"({"a": "\ud83d\ude00"})" "\n" R"({"a": "\\u0000 \\ud800"})" "\n");
+  const std::string path = folder.write("a.jsonl", R"({"a": "\ud83d\ude00"})"
+                                                   "\n"
+                                                   R"({"a": "\\u0000 \\ud800"})"
+                                                   "\n");
   const ReadAll all = read_all(path, FileFormat::JsonLines);
   EXPECT_EQ(all.values[0]["a"], "\xF0\x9F\x98\x80");
   EXPECT_EQ(all.values[1]["a"], "\\u0000 \\ud800");
@@ -107,13 +115,15 @@ TEST(JsonLines, PairedSurrogatesAndEscapedBackslashesAreText) {
 TEST(JsonLines, DeepNestingIsRefused) {
   const TempFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"a\": " + std::string(100'000, '[') + "}\n");
-  EXPECT_THAT(error_text("E-DATA-JSON-DEPTH", [&] { read_all(path, FileFormat::JsonLines); }), HasSubstr("a.jsonl:1:70"));
+  EXPECT_THAT(error_text("E-DATA-JSON-DEPTH", [&] { read_all(path, FileFormat::JsonLines); }),
+              HasSubstr("a.jsonl:1:70"));
 }
 
 TEST(JsonLines, NumbersOutOfRangeAreErrors) {
   const TempFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"a\": 1e999}\n");
-  EXPECT_THAT(error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); }), HasSubstr("a.jsonl:1:"));
+  EXPECT_THAT(error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); }),
+              HasSubstr("a.jsonl:1:"));
 }
 
 TEST(JsonLines, HugeLineIsRefusedWithoutHoldingItAndReadingGoesOn) {
@@ -134,7 +144,8 @@ TEST(JsonLines, HugeLineIsRefusedWithoutHoldingItAndReadingGoesOn) {
 
 TEST(Json, ArrayElementsWithPlaces) {
   const TempFolder folder;
-  const std::string path = folder.write("a.json", "[\n  {\"a\": 1, \"s\": \"]},{\\\"\"},\n  {\n    \"a\": 2\n  }\n]\n");
+  const std::string path =
+      folder.write("a.json", "[\n  {\"a\": 1, \"s\": \"]},{\\\"\"},\n  {\n    \"a\": 2\n  }\n]\n");
   const ReadAll all = read_all(path, FileFormat::Json);
   EXPECT_THAT(field_a(all), ElementsAre(1, 2));
   EXPECT_EQ(all.values[0]["s"], "]},{\"");
@@ -145,7 +156,8 @@ TEST(Json, ArrayElementsWithPlaces) {
 
 TEST(Json, SequenceOfObjects) {
   const TempFolder folder;
-  const ReadAll all = read_all(folder.write("a.json", "{\"a\": 1}\n{\n\"a\": 2}{\"a\": 3}\n"), FileFormat::Json);
+  const ReadAll all =
+      read_all(folder.write("a.json", "{\"a\": 1}\n{\n\"a\": 2}{\"a\": 3}\n"), FileFormat::Json);
   EXPECT_THAT(field_a(all), ElementsAre(1, 2, 3));
 }
 
@@ -157,11 +169,13 @@ TEST(Json, ErrorsNameElementLineAndColumn) {
   };
   EXPECT_THAT(text_of("E-DATA-JSON", "[\n{\"a\": 1},\n{\n\"a\": y}]"), HasSubstr("a.json:4:6: "));
   EXPECT_THAT(text_of("E-DATA-JSON", "[\n{\"a\": 1},\n{\n\"a\": y}]"), HasSubstr("(element 1)"));
-  EXPECT_THAT(text_of("E-DATA-JSON", "[{\"a\": 1} {\"a\": 2}]"), HasSubstr("a.json:1:11: no comma between elements (element 0)"));
+  EXPECT_THAT(text_of("E-DATA-JSON", "[{\"a\": 1} {\"a\": 2}]"),
+              HasSubstr("a.json:1:11: no comma between elements (element 0)"));
   EXPECT_THAT(text_of("E-DATA-JSON", "[{\"a\": 1},]"), HasSubstr("a comma before the end of the array"));
   EXPECT_THAT(text_of("E-DATA-JSON", "[{\"a\": \"x\n\"}]"), HasSubstr("a string is not closed"));
   EXPECT_THAT(text_of("E-DATA-JSON", "[{\"a\": 1}] x"), HasSubstr("text after the end of the array"));
-  EXPECT_THAT(text_of("E-DATA-TRUNCATED", "[{\"a\": 1},\n{\"a\": "), HasSubstr("a.json:2:7: the file ends inside the element that begins at line 2"));
+  EXPECT_THAT(text_of("E-DATA-TRUNCATED", "[{\"a\": 1},\n{\"a\": "),
+              HasSubstr("a.json:2:7: the file ends inside the element that begins at line 2"));
   EXPECT_THAT(text_of("E-DATA-TRUNCATED", "[{\"a\": 1}"), HasSubstr("the file ends inside the array"));
   EXPECT_THAT(text_of("E-DATA-NOT-AN-OBJECT", "[{\"a\": 1}, 7]"), HasSubstr("a.json:1:12: "));
 }
@@ -175,10 +189,38 @@ TEST(Json, EveryTruncationOfAFileIsAnErrorOrShorter) {
   }
 }
 
+// Whatever one byte is changed to, a file is read or refused by an error of its own.
+TEST(Json, EveryChangedByteIsReadOrRefused) {
+  const TempFolder folder;
+  const std::string element = R"({"a": 1, "b": ["x\n", {}, null], "c": "\ud83d\ude00 é"})";
+  int64_t read = 0, refused = 0;
+  for (const FileFormat format : {FileFormat::Json, FileFormat::JsonLines, FileFormat::Text}) {
+    const std::string whole =
+        format == FileFormat::Json ? "[" + element + ",\n" + element + "]" : element + "\n" + element + "\n";
+    for (size_t at = 0; at < whole.size(); ++at) {
+      for (const char byte : {'\0', '\xFF', '"', '{', '}', ']', '\\', '\n', 'u', '7'}) {
+        std::string changed = whole;
+        changed[at] = byte;
+        const std::string path = folder.write("a.json", changed);
+        try {
+          read_all(path, format);
+          ++read;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::Data) << error.what();
+          ++refused;
+        }
+      }
+    }
+  }
+  EXPECT_GT(read, 0);
+  EXPECT_GT(refused, 0);
+}
+
 TEST(Text, OneDocumentInPieces) {
   const TempFolder folder;
   std::string text;
-  for (int line = 0; text.size() < (size_t{9} << 20); ++line) text += "line " + std::to_string(line) + " \xC3\xA9\n";
+  for (int line = 0; text.size() < (size_t{9} << 20); ++line)
+    text += "line " + std::to_string(line) + " \xC3\xA9\n";
   const ReadAll all = read_all(folder.write("a.txt", text), FileFormat::Text);
   ASSERT_EQ(all.records.size(), 2U);
   EXPECT_EQ(all.records[0].text + all.records[1].text, text);
@@ -252,7 +294,8 @@ TEST(DatasetFiles, MissingPathsNameTheEntry) {
   EXPECT_THAT(text_of("E-CONFIG-NO-FILE", dataset), HasSubstr("'y.json' matches no file"));
 }
 
-RecordRange range_of(const std::string& split, int64_t num_records, int64_t shards = 1, int64_t shards_idx = 0) {
+RecordRange range_of(const std::string& split, int64_t num_records, int64_t shards = 1,
+                     int64_t shards_idx = 0) {
   config::DatasetConfig dataset = entry("x");
   dataset.split = split;
   return resolve_range(parse_split(dataset), shards, shards_idx, num_records);
@@ -266,7 +309,7 @@ void expect_range(const RecordRange& range, int64_t begin, int64_t end) {
 TEST(Split, Slices) {
   expect_range(range_of("", 10), 0, 10);
   expect_range(range_of("train", 10), 0, 10);
-  expect_range(range_of("train[:10%]", 25), 0, 2);  // 2.5 rounds to the even 2
+  expect_range(range_of("train[:10%]", 25), 0, 2);   // 2.5 rounds to the even 2
   expect_range(range_of("train[10%:]", 35), 4, 35);  // 3.5 rounds to the even 4
   expect_range(range_of("train[100:200]", 150), 100, 150);
   expect_range(range_of("train[-5:]", 20), 15, 20);
@@ -284,7 +327,8 @@ TEST(Split, ShardsTileTheRange) {
 }
 
 TEST(Split, RefusesOthers) {
-  for (const char* split : {"test", "train[", "train[1]", "train[a:]", "train[:150%]", "[1:2]", "train[1:2]x"}) {
+  for (const char* split :
+       {"test", "train[", "train[1]", "train[a:]", "train[:150%]", "[1:2]", "train[1:2]x"}) {
     EXPECT_THAT(error_text("E-CONFIG-SPLIT", [&] { range_of(split, 10); }), HasSubstr("r.yaml:5: ")) << split;
   }
 }

@@ -1,9 +1,10 @@
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
+#include "tessera/data/show.h"
 
 #include <sstream>
 
-#include "tessera/data/show.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tests/data/prompt_fixture.h"
 #include "tests/data/temp_folder.h"
 
@@ -73,18 +74,21 @@ TEST(Show, ReportsRowsAndCounts) {
 
 TEST(Show, WarnsWhenNoEndTokenIsTrained) {
   const TempFolder folder;
-  folder.write("a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  folder.write("a.jsonl",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+               "\"content\": \"b\"}]}\n");
   config::Recipe recipe;
   recipe.source_folder = folder.path();
-  recipe.datasets.push_back(dataset_of(
-      {{"path", "a.jsonl"},
-       {"type", "chat_template"},
-       {"train_on_eos", "none"},
-       {"chat_template_jinja",
-        "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"}}));
+  recipe.datasets.push_back(dataset_of({{"path", "a.jsonl"},
+                                        {"type", "chat_template"},
+                                        {"train_on_eos", "none"},
+                                        {"chat_template_jinja",
+                                         "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + "
+                                         "m['content'] + '<|im_end|>\\n' }}{% endfor %}"}}));
   const auto text_of = [&] {
     std::ostringstream out;
-    show_data(out, prepare_data(recipe, small_tokenizer(), nullptr), recipe, small_tokenizer(), {.num_rows = 0});
+    show_data(out, prepare_data(recipe, small_tokenizer(), nullptr), recipe, small_tokenizer(),
+              {.num_rows = 0});
     return out.str();
   };
   EXPECT_THAT(text_of(), HasSubstr("warning: no end-of-turn or EOS token is ever trained"));

@@ -12,7 +12,8 @@ constexpr const char* kSystemWithInput =
     "Below is an instruction that describes a task, paired with an input that provides further context. "
     "Write a response that appropriately completes the request.";
 constexpr const char* kSystemWithoutInput =
-    "Below is an instruction that describes a task. Write a response that appropriately completes the request.";
+    "Below is an instruction that describes a task. Write a response that appropriately completes the "
+    "request.";
 
 }  // namespace
 
@@ -24,7 +25,8 @@ std::string AlpacaPrompt::prompt_text(const nlohmann::ordered_json& record) cons
   const std::string input = optional_text(record, dataset_.field_input);
   const std::string system = input.empty() ? kSystemWithoutInput : kSystemWithInput;
   if (dataset_.type == "alpaca_chat") {
-    return "SYSTEM: " + system + "\nUSER: " + instruction + "\n" + (input.empty() ? "" : input + "\n") + "ASSISTANT:";
+    return "SYSTEM: " + system + "\nUSER: " + instruction + "\n" + (input.empty() ? "" : input + "\n") +
+           "ASSISTANT:";
   }
   std::string text = system + "\n\n";
   if (dataset_.type == "alpaca_w_system") {
@@ -39,7 +41,8 @@ std::string AlpacaPrompt::prompt_text(const nlohmann::ordered_json& record) cons
 void AlpacaPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const std::string& output = required_text(record.fields, dataset_.field_output);
   Row row;
-  append_ids(row, encode_document(tokenizer_, prompt_text(record.fields), {.bos = true, .eos = false}), train_on_inputs_);
+  append_ids(row, encode_document(tokenizer_, prompt_text(record.fields), {.bos = true, .eos = false}),
+             train_on_inputs_);
   append_ids(row, encode_document(tokenizer_, output, {.bos = false, .eos = true}), true);
   rows.push_back(std::move(row));
 }

@@ -11,14 +11,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::shared_ptr<const ChatTemplate> choose_template(const config::DatasetConfig& dataset, const PromptContext& context) {
+std::shared_ptr<const ChatTemplate> choose_template(const config::DatasetConfig& dataset,
+                                                    const PromptContext& context) {
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty()) {
     // The caller owns it for longer than the prompt type.
-    if (context.chat_template != nullptr) return {std::shared_ptr<const ChatTemplate>(), context.chat_template};
+    if (context.chat_template != nullptr)
+      return {std::shared_ptr<const ChatTemplate>(), context.chat_template};
     return select_chat_template("", "", context.recipe.source_folder, context.tokenizer);
   }
-  return select_chat_template(dataset.chat_template, dataset.chat_template_jinja, context.recipe.source_folder,
-                              context.tokenizer);
+  return select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
+                              context.recipe.source_folder, context.tokenizer);
 }
 
 EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, const std::string& value) {
@@ -46,12 +48,15 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
       train_on_inputs_(context.recipe.train_on_inputs) {
-  const std::vector<std::string> roles = dataset.roles_to_train.value_or(std::vector<std::string>{"assistant"});
-  for (const std::string& role : roles) roles_to_train_.insert(reader_.knows_role(role) ? reader_.role_of(role) : role);
+  const std::vector<std::string> roles =
+      dataset.roles_to_train.value_or(std::vector<std::string>{"assistant"});
+  for (const std::string& role : roles)
+    roles_to_train_.insert(reader_.knows_role(role) ? reader_.role_of(role) : role);
   rules_.eos = parse_end_rule(dataset, "train_on_eos", dataset.train_on_eos);
   rules_.eot = parse_end_rule(dataset, "train_on_eot",
                               dataset.train_on_eot.empty() ? dataset.train_on_eos : dataset.train_on_eot);
-  last_message_only_ = roles.empty() && dataset.train_on_eos.empty() && dataset.message_field_training.empty();
+  last_message_only_ =
+      roles.empty() && dataset.train_on_eos.empty() && dataset.message_field_training.empty();
   end_tokens_ = find_end_tokens();
 }
 
@@ -61,7 +66,8 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
   const RenderedChat chat = render(conversation.messages, conversation.tools);
   const Encoding encoded = encode_chat(tokenizer_, chat);
 
-  std::vector<TurnSpans> turns = find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks());
+  std::vector<TurnSpans> turns =
+      find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks());
   Row row;
   if (last_message_only_) {
     row.labels = label_from_last(encoded, turns);
@@ -78,7 +84,8 @@ RenderedChat ChatPrompt::render(const Json& messages, const Json& tools, bool ad
     return chat_template_->render(messages, tools, render_options(tokenizer_, add_generation_prompt));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
-    throw Error(ErrorKind::Data, "CHAT-TEMPLATE", "the chat template refuses this conversation: " + message_of(error));
+    throw Error(ErrorKind::Data, "CHAT-TEMPLATE",
+                "the chat template refuses this conversation: " + message_of(error));
   }
 }
 
@@ -86,10 +93,12 @@ RenderedChat ChatPrompt::render(const Json& messages, const Json& tools, bool ad
 std::vector<int32_t> ChatPrompt::find_end_tokens() const {
   std::vector<int32_t> ids;
   if (const auto eos = tokenizer_.eos_id()) ids.push_back(*eos);
-  const Json probe = {{{"role", "user"}, {"content", "question"}}, {{"role", "assistant"}, {"content", "answer"}}};
+  const Json probe = {{{"role", "user"}, {"content", "question"}},
+                      {{"role", "assistant"}, {"content", "answer"}}};
   try {
     const RenderedChat chat = render(probe, nullptr);
-    const std::vector<TurnSpans> turns = find_turn_spans(chat, {{.role = "user"}, {.role = "assistant"}}, false);
+    const std::vector<TurnSpans> turns =
+        find_turn_spans(chat, {{.role = "user"}, {.role = "assistant"}}, false);
     if (turns[1].ranges.empty()) return ids;
     const Encoding encoded = encode_chat(tokenizer_, chat);
     for (size_t i = 0; i < encoded.ids.size(); ++i) {
@@ -114,13 +123,14 @@ std::vector<bool> ChatPrompt::choose_turns(const Conversation& conversation) con
   if (!candidate) {
     throw Error(ErrorKind::Data, "NO-TRAINED-TURN", "the conversation has no turn to train")
         .got(std::to_string(conversation.turns.size()) + " messages, none of a trained role")
-        .need("a message of role " + (roles_to_train_.empty() ? std::string("in roles_to_train") : *roles_to_train_.begin()));
+        .need("a message of role " +
+              (roles_to_train_.empty() ? std::string("in roles_to_train") : *roles_to_train_.begin()));
   }
   return train;
 }
 
-// What the template itself writes into a turn with tool calls or reasoning is the assistant's to write too: such a
-// turn starts where the prompt for it ends, if the text begins with that prompt.
+// What the template itself writes into a turn with tool calls or reasoning is the assistant's to write too:
+// such a turn starts where the prompt for it ends, if the text begins with that prompt.
 void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::string& text,
                                  std::vector<TurnSpans>& turns, const std::vector<bool>& train) const {
   Json before = Json::array();
@@ -128,13 +138,15 @@ void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::st
     if (train[i] && !conversation.turns[i].text_only && i > 0 && !turns[i].ranges.empty()) {
       const std::string prompt = render(before, conversation.tools, true).text();
       const auto size = static_cast<int64_t>(prompt.size());
-      if (text.starts_with(prompt) && size <= turns[i].ranges.front().begin) turns[i].ranges.front().begin = size;
+      if (text.starts_with(prompt) && size <= turns[i].ranges.front().begin)
+        turns[i].ranges.front().begin = size;
     }
     before.push_back(conversation.messages[i]);
   }
 }
 
-std::vector<int32_t> ChatPrompt::label_from_last(const Encoding& encoded, const std::vector<TurnSpans>& turns) const {
+std::vector<int32_t> ChatPrompt::label_from_last(const Encoding& encoded,
+                                                 const std::vector<TurnSpans>& turns) const {
   std::vector<int32_t> labels(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
   if (turns.back().ranges.empty()) return labels;
   for (size_t i = 0; i < encoded.ids.size(); ++i) {

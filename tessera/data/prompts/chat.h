@@ -9,9 +9,10 @@
 
 namespace tessera::data {
 
-// Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train (all
-// turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by train_on_eos and
-// train_on_eot. With both roles_to_train and train_on_eos empty, everything from the last message on is trained.
+// Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train
+// (all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by
+// train_on_eos and train_on_eot. With both roles_to_train and train_on_eos empty, everything from the last
+// message on is trained.
 class ChatPrompt : public PromptType {
  public:
   ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
@@ -24,8 +25,8 @@ class ChatPrompt : public PromptType {
                       bool add_generation_prompt = false) const;
   std::vector<int32_t> find_end_tokens() const;
   std::vector<bool> choose_turns(const Conversation& conversation) const;
-  void widen_to_prompt(const Conversation& conversation, const std::string& text, std::vector<TurnSpans>& turns,
-                       const std::vector<bool>& train) const;
+  void widen_to_prompt(const Conversation& conversation, const std::string& text,
+                       std::vector<TurnSpans>& turns, const std::vector<bool>& train) const;
   std::vector<int32_t> label_from_last(const Encoding& encoded, const std::vector<TurnSpans>& turns) const;
 
   const Tokenizer& tokenizer_;

@@ -15,9 +15,11 @@ int64_t first_token_at(const Encoding& encoded, int64_t byte) {
 }
 
 // The first end token after the turn's content, or -1.
-int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing, const std::vector<int32_t>& end_tokens) {
+int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing,
+                       const std::vector<int32_t>& end_tokens) {
   const auto size = static_cast<int64_t>(encoded.ids.size());
-  for (int64_t i = first_token_at(encoded, closing.begin); i < size && encoded.spans[i].end <= closing.end; ++i) {
+  for (int64_t i = first_token_at(encoded, closing.begin); i < size && encoded.spans[i].end <= closing.end;
+       ++i) {
     if (std::find(end_tokens.begin(), end_tokens.end(), encoded.ids[i]) != end_tokens.end()) return i;
   }
   return -1;
@@ -34,7 +36,8 @@ std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnS
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (!train[turn]) continue;
     for (const ByteSpan& range : turns[turn].ranges) {
-      for (int64_t i = first_token_at(encoded, range.begin); i < size && encoded.spans[i].end <= range.end; ++i) {
+      for (int64_t i = first_token_at(encoded, range.begin); i < size && encoded.spans[i].end <= range.end;
+           ++i) {
         labels[i] = encoded.ids[i];
       }
     }

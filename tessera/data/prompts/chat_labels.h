@@ -10,7 +10,8 @@
 
 namespace tessera::data {
 
-// When an end-of-turn token is trained: after every turn, after trained turns, after the last trained turn, never.
+// When an end-of-turn token is trained: after every turn, after trained turns, after the last trained turn,
+// never.
 enum class EndRule { All, Turn, Last, None };
 
 struct EndRules {
@@ -18,8 +19,8 @@ struct EndRules {
   EndRule eot = EndRule::Turn;  // for other end-of-turn tokens
 };
 
-// Labels of `encoded`, for which turns[i] are trained where train[i]. A token that reaches over the border of a
-// trained range is masked. `end_tokens` are the ids that may close a turn; `eos` is -1 where there is none.
+// Labels of `encoded`, for which turns[i] are trained where train[i]. A token that reaches over the border of
+// a trained range is masked. `end_tokens` are the ids that may close a turn; `eos` is -1 where there is none.
 std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos);

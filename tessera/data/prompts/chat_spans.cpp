@@ -11,8 +11,8 @@ struct Piece {
   bool is_role = false;
 };
 
-// The content pieces in order. A message's first piece that reads as its role is the role in its header, unless
-// the content reads so too and is all there is of the message.
+// The content pieces in order. A message's first piece that reads as its role is the role in its header,
+// unless the content reads so too and is all there is of the message.
 std::vector<Piece> content_pieces(const RenderedChat& chat, const std::vector<Turn>& messages) {
   std::vector<Piece> pieces;
   std::vector<int64_t> count(messages.size(), 0);
@@ -30,7 +30,8 @@ std::vector<Piece> content_pieces(const RenderedChat& chat, const std::vector<Tu
     offset += size;
   }
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (role_piece[i] >= 0 && (count[i] > 1 || !messages[i].content_is_role)) pieces[role_piece[i]].is_role = true;
+    if (role_piece[i] >= 0 && (count[i] > 1 || !messages[i].content_is_role))
+      pieces[role_piece[i]].is_role = true;
   }
   return pieces;
 }

@@ -11,8 +11,9 @@ namespace tessera::data {
 
 // Where one message stands in RenderedChat::text().
 struct TurnSpans {
-  // What an assistant would have written, disjoint and ascending: the message's content with what the template
-  // wrote between its parts, or the generation blocks around it. Empty when the template leaves the message out.
+  // What an assistant would have written, disjoint and ascending: the message's content with what the
+  // template wrote between its parts, or the generation blocks around it. Empty when the template leaves the
+  // message out.
   std::vector<ByteSpan> ranges;
   // The message's end-of-turn token lies here: from the end of its content to the next message's.
   ByteSpan closing;

@@ -1,6 +1,7 @@
 #include "tessera/data/prompts/completion.h"
 
 #include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/data/prompts/encode.h"
@@ -12,8 +13,9 @@ CompletionPrompt::CompletionPrompt(const config::DatasetConfig& dataset, const P
     : tokenizer_(context.tokenizer), field_(dataset.field), sequence_len_(context.recipe.sequence_len) {}
 
 void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
-  const std::vector<int32_t> ids = encode_document(tokenizer_, required_text(record.fields, field_),
-                                                   {.bos = record.begins_document, .eos = record.ends_document});
+  const std::vector<int32_t> ids =
+      encode_document(tokenizer_, required_text(record.fields, field_),
+                      {.bos = record.begins_document, .eos = record.ends_document});
   const auto size = static_cast<int64_t>(ids.size());
   for (int64_t begin = 0; begin < size; begin += sequence_len_) {
     const int64_t end = std::min(begin + sequence_len_, size);

@@ -54,9 +54,8 @@ std::string_view trim(std::string_view text) {
 bool reads_as(std::string_view a, std::string_view b) {
   a = trim(a);
   b = trim(b);
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
 ConversationReader::ConversationReader(const config::DatasetConfig& dataset)
@@ -64,8 +63,8 @@ ConversationReader::ConversationReader(const config::DatasetConfig& dataset)
       field_system_(dataset.field_system),
       field_training_(dataset.message_field_training),
       properties_(dataset.message_property_mappings),
-      roles_{{"human", "user"}, {"user", "user"}, {"gpt", "assistant"}, {"assistant", "assistant"},
-             {"system", "system"}, {"tool", "tool"}},
+      roles_{{"human", "user"},          {"user", "user"},     {"gpt", "assistant"},
+             {"assistant", "assistant"}, {"system", "system"}, {"tool", "tool"}},
       drop_system_message_(dataset.drop_system_message) {
   const bool sharegpt = dataset.type == "sharegpt";
   if (sharegpt && field_messages_ == "messages") field_messages_ = "conversations";
@@ -114,8 +113,10 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
     const bool taken = key == properties_.at("role") || key == content || key == field_training_;
     if (!taken && !out.contains(key) && !field.is_null()) out[key] = field;
   }
-  for (const char* key : {"tool_calls", "reasoning_content", "thinking"}) turn.text_only = turn.text_only && !out.contains(key);
-  if (const auto* text = out["content"].get_ptr<const std::string*>()) turn.content_is_role = reads_as(*text, turn.role);
+  for (const char* key : {"tool_calls", "reasoning_content", "thinking"})
+    turn.text_only = turn.text_only && !out.contains(key);
+  if (const auto* text = out["content"].get_ptr<const std::string*>())
+    turn.content_is_role = reads_as(*text, turn.role);
   if (calls) parse_arguments(out["tool_calls"]);
 
   if (field_training_.empty()) return out;
@@ -147,7 +148,8 @@ Conversation ConversationReader::read(const Json& record) const {
   if (conversation.turns.front().role != "system") {
     if (const Json* system = find_field(record, field_system_);
         system != nullptr && system->is_string() && !system->get_ref<const std::string&>().empty()) {
-      conversation.messages.insert(conversation.messages.begin(), Json{{"role", "system"}, {"content", *system}});
+      conversation.messages.insert(conversation.messages.begin(),
+                                   Json{{"role", "system"}, {"content", *system}});
       conversation.turns.insert(conversation.turns.begin(), Turn{.role = "system"});
     }
   }
@@ -156,7 +158,8 @@ Conversation ConversationReader::read(const Json& record) const {
     conversation.turns.erase(conversation.turns.begin());
   }
   if (conversation.turns.empty()) {
-    throw Error(ErrorKind::Data, "EMPTY-FIELD", "field '" + field_messages_ + "' holds a system message alone");
+    throw Error(ErrorKind::Data, "EMPTY-FIELD",
+                "field '" + field_messages_ + "' holds a system message alone");
   }
   if (const Json* tools = find_field(record, "tools"); tools != nullptr && tools->is_array()) {
     conversation.tools = *tools;

@@ -2,21 +2,22 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/config/recipe.h"
 
 namespace tessera::data {
 
 struct Turn {
-  std::string role;           // after the roles map: user, assistant, ...
+  std::string role;                // after the roles map: user, assistant, ...
   std::optional<bool> train = {};  // what the message's own field says
-  bool text_only = true;      // no tool calls, reasoning or the like
-  bool content_is_role = false;  // the content reads as the role does
+  bool text_only = true;           // no tool calls, reasoning or the like
+  bool content_is_role = false;    // the content reads as the role does
 };
 
 struct Conversation {

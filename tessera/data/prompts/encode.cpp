@@ -5,7 +5,8 @@ namespace tessera::data {
 std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text, DocumentEnds ends) {
   std::vector<int32_t> ids = tokenizer.encode(text, {.parse_special = false, .add_special_tokens = ends.bos});
   const auto eos = tokenizer.eos_id();
-  if (ends.bos && eos && !ids.empty() && ids.back() == *eos) ids.pop_back();  // a post-processor may add both ends
+  if (ends.bos && eos && !ids.empty() && ids.back() == *eos)
+    ids.pop_back();  // a post-processor may add both ends
   if (ends.eos && eos) ids.push_back(*eos);
   return ids;
 }

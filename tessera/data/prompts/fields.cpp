@@ -1,7 +1,8 @@
 #include "tessera/data/prompts/fields.h"
 
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -30,20 +31,26 @@ const Json& required(const Json& object, const std::string& field) {
 const std::string& required_text(const Json& object, const std::string& field) {
   const Json& value = required(object, field);
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
-  throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text").got(value.type_name()).need("string");
+  throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
+      .got(value.type_name())
+      .need("string");
 }
 
 std::string optional_text(const Json& object, const std::string& field) {
   const Json* value = find_field(object, field);
   if (value == nullptr) return "";
   if (const auto* text = value->get_ptr<const std::string*>()) return *text;
-  throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text").got(value->type_name()).need("string");
+  throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
+      .got(value->type_name())
+      .need("string");
 }
 
 const Json& required_array(const Json& object, const std::string& field) {
   const Json& value = required(object, field);
   if (!value.is_array()) {
-    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a list").got(value.type_name()).need("array");
+    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a list")
+        .got(value.type_name())
+        .need("array");
   }
   if (value.empty()) throw Error(ErrorKind::Data, "EMPTY-FIELD", "field '" + field + "' is an empty list");
   return value;

@@ -1,8 +1,9 @@
 // Fields of a dataset record. All throw Error(Data) without a place.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 namespace tessera::data {
 

@@ -9,14 +9,16 @@
 namespace tessera::data {
 namespace {
 
-std::vector<int64_t> integers(const nlohmann::ordered_json& record, const std::string& field, int64_t low, int64_t high) {
+std::vector<int64_t> integers(const nlohmann::ordered_json& record, const std::string& field, int64_t low,
+                              int64_t high) {
   std::vector<int64_t> out;
   for (const auto& value : required_array(record, field)) {
     // Unsigned values beyond int64 turn negative here, and so out of the range.
     const int64_t number = value.is_number_integer() ? value.get<int64_t>() : low - 1;
     const bool ignored = field == "labels" && number == kIgnoreLabel;
     if (!ignored && (!value.is_number_integer() || number < low || number > high)) {
-      throw Error(ErrorKind::Data, "TOKEN-ID", "field '" + field + "' at " + std::to_string(out.size()) + " is out of range")
+      throw Error(ErrorKind::Data, "TOKEN-ID",
+                  "field '" + field + "' at " + std::to_string(out.size()) + " is out of range")
           .got(value.dump().substr(0, 40))
           .need("an integer from " + std::to_string(low) + " to " + std::to_string(high) +
                 (field == "labels" ? ", or -100" : ""));
@@ -28,7 +30,8 @@ std::vector<int64_t> integers(const nlohmann::ordered_json& record, const std::s
 
 void require_size(const std::vector<int64_t>& values, size_t size, const char* field) {
   if (values.size() == size) return;
-  throw Error(ErrorKind::Data, "FIELD-SIZE", std::string("field '") + field + "' has another length than 'input_ids'")
+  throw Error(ErrorKind::Data, "FIELD-SIZE",
+              std::string("field '") + field + "' has another length than 'input_ids'")
       .got(std::to_string(values.size()))
       .need(std::to_string(size));
 }
@@ -44,14 +47,16 @@ void PretokenizedPrompt::tokenize(const PromptRecord& record, std::vector<Row>& 
   const std::vector<int64_t> labels = integers(record.fields, "labels", 0, vocab_size_ - 1);
   require_size(labels, ids.size(), "labels");
   std::vector<int64_t> mask(ids.size(), 1);
-  if (find_field(record.fields, "attention_mask") != nullptr) mask = integers(record.fields, "attention_mask", 0, 1);
+  if (find_field(record.fields, "attention_mask") != nullptr)
+    mask = integers(record.fields, "attention_mask", 0, 1);
   require_size(mask, ids.size(), "attention_mask");
 
   Row row;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (mask[i] == 0) continue;
     if (labels[i] != kIgnoreLabel && labels[i] != ids[i]) {
-      throw Error(ErrorKind::Data, "LABEL", "field 'labels' at " + std::to_string(i) + " is another token than 'input_ids'")
+      throw Error(ErrorKind::Data, "LABEL",
+                  "field 'labels' at " + std::to_string(i) + " is another token than 'input_ids'")
           .got(std::to_string(labels[i]))
           .need(std::to_string(ids[i]) + " or -100")
           .hint("labels are not shifted");

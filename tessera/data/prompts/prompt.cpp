@@ -10,7 +10,8 @@
 
 namespace tessera::data {
 
-std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset, const PromptContext& context) {
+std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
+                                             const PromptContext& context) {
   const std::string& type = dataset.type;
   if (type == "alpaca" || type == "alpaca_chat" || type == "alpaca_w_system") {
     return std::make_unique<AlpacaPrompt>(dataset, context);
@@ -28,7 +29,8 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
 }
 
 std::vector<std::string> prompt_type_names() {
-  return {"alpaca", "alpaca_chat", "alpaca_w_system", "chat_template", "sharegpt", "completion", "input_output"};
+  return {"alpaca",   "alpaca_chat", "alpaca_w_system", "chat_template",
+          "sharegpt", "completion",  "input_output"};
 }
 
 }  // namespace tessera::data

@@ -3,9 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/batch.h"
@@ -43,7 +44,8 @@ struct PromptContext {
 
 // The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an
 // unknown type or option, Error(Model) for a chat template that cannot be had.
-std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset, const PromptContext& context);
+std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
+                                             const PromptContext& context);
 
 // The names that `type:` takes, besides blank for pre-tokenised rows.
 std::vector<std::string> prompt_type_names();

@@ -1,11 +1,11 @@
 #include "tessera/data/readers/dataset_files.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+
+#include <fnmatch.h>
 
 #include "tessera/core/error.h"
 
@@ -38,8 +38,9 @@ fs::path locate(const config::DatasetConfig& dataset, const std::string& source_
   if (fs::exists(path, ignored)) return path;
   throw entry_error(dataset, "NO-FILE", "datasets: path '" + dataset.path + "' does not exist")
       .need("a .json, .jsonl or .txt file, or a folder of them")
-      .hint(path.is_relative() && !source_folder.empty() ? "looked in " + source_folder + " and in the current folder"
-                                                         : "");
+      .hint(path.is_relative() && !source_folder.empty()
+                ? "looked in " + source_folder + " and in the current folder"
+                : "");
 }
 
 // All plain files below `folder`, by name; hidden ones are left out.
@@ -55,7 +56,8 @@ std::vector<fs::path> walk(const config::DatasetConfig& dataset, const fs::path&
     }
   }
   if (error) {
-    throw Error(ErrorKind::Storage, "READ-FOLDER", "cannot list the folder: " + error.message()).in(folder.string());
+    throw Error(ErrorKind::Storage, "READ-FOLDER", "cannot list the folder: " + error.message())
+        .in(folder.string());
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -78,7 +80,8 @@ int64_t resolve_bound(const std::optional<SplitSlice::Bound>& bound, int64_t mis
   if (!bound) return missing;
   int64_t at = bound->value;
   if (bound->percent) {
-    at = static_cast<int64_t>(std::nearbyint(static_cast<double>(at) * static_cast<double>(num_records) / 100.0));
+    at = static_cast<int64_t>(
+        std::nearbyint(static_cast<double>(at) * static_cast<double>(num_records) / 100.0));
   }
   if (at < 0) at += num_records;
   return std::clamp<int64_t>(at, 0, num_records);
@@ -86,14 +89,16 @@ int64_t resolve_bound(const std::optional<SplitSlice::Bound>& bound, int64_t mis
 
 }  // namespace
 
-std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset, const std::string& source_folder) {
+std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
+                                            const std::string& source_folder) {
   const fs::path root = locate(dataset, source_folder);
   const std::string known = "json, jsonl or txt (or set ds_type: json or text)";
   std::vector<DatasetFile> files;
   if (!fs::is_directory(root)) {
     const auto format = format_of(root, dataset.ds_type);
     if (!format) {
-      throw entry_error(dataset, "FILE-FORMAT", "datasets: '" + root.string() + "' is of an unknown format").need(known);
+      throw entry_error(dataset, "FILE-FORMAT", "datasets: '" + root.string() + "' is of an unknown format")
+          .need(known);
     }
     files.push_back({root.string(), *format});
     return files;
@@ -110,16 +115,20 @@ std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset
       if (::fnmatch(pattern.c_str(), path.lexically_relative(root).c_str(), FNM_PATHNAME) != 0) continue;
       const auto format = format_of(path, dataset.ds_type);
       if (!format) {
-        throw entry_error(dataset, "FILE-FORMAT", "data_files: '" + path.string() + "' is of an unknown format").need(known);
+        throw entry_error(dataset, "FILE-FORMAT",
+                          "data_files: '" + path.string() + "' is of an unknown format")
+            .need(known);
       }
       files.push_back({path.string(), *format});
     }
     if (files.size() == before) {
-      throw entry_error(dataset, "NO-FILE", "data_files: '" + pattern + "' matches no file below " + root.string());
+      throw entry_error(dataset, "NO-FILE",
+                        "data_files: '" + pattern + "' matches no file below " + root.string());
     }
   }
   if (files.empty()) {
-    throw entry_error(dataset, "NO-FILE", "datasets: folder '" + root.string() + "' holds no dataset file").need(known);
+    throw entry_error(dataset, "NO-FILE", "datasets: folder '" + root.string() + "' holds no dataset file")
+        .need(known);
   }
   return files;
 }

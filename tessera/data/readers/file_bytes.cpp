@@ -1,9 +1,8 @@
 #include "tessera/data/readers/file_bytes.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <cstring>
+#include <sys/stat.h>
 
 #include "tessera/core/error.h"
 
@@ -19,9 +18,11 @@ FileBytes::FileBytes(const std::string& path) : path_(path), buffer_(kBlockBytes
   if (::stat(path.c_str(), &status) != 0 && errno == ENOENT) {
     throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
   }
-  if (S_ISDIR(status.st_mode)) throw Error(ErrorKind::Config, "NOT-A-FILE", "is a folder").in(path).need("a file");
+  if (S_ISDIR(status.st_mode))
+    throw Error(ErrorKind::Config, "NOT-A-FILE", "is a folder").in(path).need("a file");
   file_.reset(std::fopen(path.c_str(), "rb"));
-  if (!file_) throw Error(ErrorKind::Storage, "OPEN", std::string("cannot open: ") + std::strerror(errno)).in(path);
+  if (!file_)
+    throw Error(ErrorKind::Storage, "OPEN", std::string("cannot open: ") + std::strerror(errno)).in(path);
   std::setvbuf(file_.get(), nullptr, _IONBF, 0);
 
   const std::string_view head = peek();

@@ -13,8 +13,8 @@ namespace tessera::data {
 // Forward-only view of a file in blocks; a UTF-8 byte order mark at the start is skipped.
 class FileBytes {
  public:
-  // Throws Error(Config) when there is no such file, Error(Storage) when it cannot be opened, Error(Data) when
-  // it starts with a UTF-16 or UTF-32 byte order mark.
+  // Throws Error(Config) when there is no such file, Error(Storage) when it cannot be opened, Error(Data)
+  // when it starts with a UTF-16 or UTF-32 byte order mark.
   explicit FileBytes(const std::string& path);
 
   // Bytes read and not yet consumed; reads the next block when there are none. Empty only at the end of the

@@ -38,7 +38,8 @@ class JsonLinesReader : public RecordReader {
       if (block.empty()) break;
       const void* newline = std::memchr(block.data(), '\n', block.size());
       ended = newline != nullptr;
-      const size_t size = ended ? static_cast<size_t>(static_cast<const char*>(newline) - block.data()) : block.size();
+      const size_t size =
+          ended ? static_cast<size_t>(static_cast<const char*>(newline) - block.data()) : block.size();
       length += static_cast<int64_t>(size);
       if (length <= kMaxRecordBytes) record.text.append(block.data(), size);
       bytes_.consume(size + (ended ? 1 : 0));

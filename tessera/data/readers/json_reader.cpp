@@ -68,8 +68,8 @@ class JsonReader : public RecordReader {
     while (true) {
       if (byte_ == -1) {
         if (depth == 0 && !in_string) return;
-        throw error("TRUNCATED", "the file ends inside the element that begins at line " +
-                                     std::to_string(record.line));
+        throw error("TRUNCATED",
+                    "the file ends inside the element that begins at line " + std::to_string(record.line));
       }
       const bool between = !in_string && depth == 0 && !record.text.empty();
       if (between && (byte_ == ',' || byte_ == ']' || is_space(byte_))) return;
@@ -130,8 +130,9 @@ class JsonReader : public RecordReader {
   std::string shown_byte() const { return "'" + std::string(1, static_cast<char>(byte_)) + "'"; }
 
   Error error(std::string_view name, const std::string& what) const {
-    Error error(ErrorKind::Data, name,
-                in_array_ ? what + " (element " + std::to_string(std::max<int64_t>(elements_ - 1, 0)) + ")" : what);
+    Error error(
+        ErrorKind::Data, name,
+        in_array_ ? what + " (element " + std::to_string(std::max<int64_t>(elements_ - 1, 0)) + ")" : what);
     error.at(bytes_.path(), line_, column_);
     return error;
   }
@@ -144,6 +145,8 @@ class JsonReader : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> open_json(const std::string& path) { return std::make_unique<JsonReader>(path); }
+std::unique_ptr<RecordReader> open_json(const std::string& path) {
+  return std::make_unique<JsonReader>(path);
+}
 
 }  // namespace tessera::data

@@ -1,8 +1,9 @@
 #include "tessera/data/readers/parse_record.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -54,7 +55,8 @@ std::optional<Problem> find_problem(std::string_view text) {
   if (const int64_t bad = find_invalid_utf8(text); bad >= 0) {
     return Problem{static_cast<size_t>(bad), "ENCODING", "invalid UTF-8"};
   }
-  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) return Problem{nul, "ENCODING", "a NUL byte"};
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+    return Problem{nul, "ENCODING", "a NUL byte"};
   int64_t depth = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size();) {
@@ -65,7 +67,8 @@ std::optional<Problem> find_problem(std::string_view text) {
     } else if (in_string && c == '\\') {
       if (auto problem = check_escape(text, i, next)) return problem;
     } else if (!in_string && (c == '{' || c == '[')) {
-      if (++depth > kMaxDepth) return Problem{i, "JSON-DEPTH", "nested deeper than " + std::to_string(kMaxDepth) + " levels"};
+      if (++depth > kMaxDepth)
+        return Problem{i, "JSON-DEPTH", "nested deeper than " + std::to_string(kMaxDepth) + " levels"};
     } else if (!in_string && (c == '}' || c == ']')) {
       --depth;
     }
@@ -122,10 +125,11 @@ nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& 
     throw place(Error(ErrorKind::Data, "JSON", reason(error.what()) + element_name(record)), record, file, 0);
   }
   if (!value.is_object()) {
-    throw place(Error(ErrorKind::Data, "NOT-AN-OBJECT", "the record is not a JSON object" + element_name(record))
-                    .got(value.type_name())
-                    .need("object"),
-                record, file, 0);
+    throw place(
+        Error(ErrorKind::Data, "NOT-AN-OBJECT", "the record is not a JSON object" + element_name(record))
+            .got(value.type_name())
+            .need("object"),
+        record, file, 0);
   }
   return value;
 }

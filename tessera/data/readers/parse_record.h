@@ -1,8 +1,9 @@
 // From a raw record to a JSON object.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include "tessera/data/readers/raw_record.h"
 

@@ -58,15 +58,17 @@ class TextReader : public RecordReader {
   }
 
   size_t character_start(size_t at) const {
-    for (size_t back = 0; back < 4 && at > 0 && (static_cast<unsigned char>(pending_[at]) & 0xC0) == 0x80; ++back) --at;
+    for (size_t back = 0; back < 4 && at > 0 && (static_cast<unsigned char>(pending_[at]) & 0xC0) == 0x80;
+         ++back)
+      --at;
     return at > 0 ? at : pending_.size();
   }
 
   void check(const RawRecord& record) const {
     int64_t bad = find_invalid_utf8(record.text);
     const char* what = "invalid UTF-8";
-    if (const size_t nul = record.text.find('\0'); nul != std::string::npos &&
-                                                   (bad < 0 || static_cast<int64_t>(nul) < bad)) {
+    if (const size_t nul = record.text.find('\0');
+        nul != std::string::npos && (bad < 0 || static_cast<int64_t>(nul) < bad)) {
       bad = static_cast<int64_t>(nul);
       what = "a NUL byte";
     }
@@ -92,6 +94,8 @@ class TextReader : public RecordReader {
 
 }  // namespace
 
-std::unique_ptr<RecordReader> open_text(const std::string& path) { return std::make_unique<TextReader>(path); }
+std::unique_ptr<RecordReader> open_text(const std::string& path) {
+  return std::make_unique<TextReader>(path);
+}
 
 }  // namespace tessera::data
