@@ -1,0 +1,20 @@
+// Characters that are newer than the Unicode tables of an older ICU.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tessera::data {
+
+// A range of characters of one general category ("Lu").
+struct NewCharacters {
+  std::string_view category;
+  uint32_t first, last;
+};
+
+// The letters, marks, numbers, punctuation and symbols that Unicode 15.1 and 16 added to Unicode 15, so that
+// ids do not depend on the age of the ICU at hand. Letter case, scripts and other properties are left out.
+std::span<const NewCharacters> new_characters();
+
+}  // namespace tessera::data
