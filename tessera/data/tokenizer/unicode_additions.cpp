@@ -28,7 +28,24 @@ constexpr NewCharacters kNewCharacters[] = {
     {"So", 0x1fadf, 0x1fadf}, {"So", 0x1fae9, 0x1fae9}, {"So", 0x1fbcb, 0x1fbef},
 };
 
+// Capitals first to last, each followed by its small letter at `distance`.
+struct NewCapitals {
+  uint32_t first, last;
+  int32_t distance;
+};
+constexpr NewCapitals kNewCapitals[] = {{0x1c89, 0x1c89, 1},      {0xa7cb, 0xa7cb, 0x264 - 0xa7cb},
+                                        {0xa7cc, 0xa7cc, 1},      {0xa7ce, 0xa7ce, 1},
+                                        {0xa7d2, 0xa7d2, 1},      {0xa7d4, 0xa7d4, 1},
+                                        {0xa7da, 0xa7da, 1},      {0xa7dc, 0xa7dc, 0x19b - 0xa7dc},
+                                        {0x10d50, 0x10d65, 0x20}, {0x16ea0, 0x16eb8, 0x1b}};
+
 }  // namespace
+
+uint32_t new_lowercase(uint32_t c) {
+  for (const NewCapitals& range : kNewCapitals)
+    if (c >= range.first && c <= range.last) return c + static_cast<uint32_t>(range.distance);
+  return c;
+}
 
 std::span<const NewCharacters> new_characters() { return kNewCharacters; }
 
