@@ -12,6 +12,7 @@
 #include "tessera/core/error.h"
 #include "tessera/data/tokenizer/regex.h"
 #include "tessera/data/tokenizer/unicode.h"
+#include "tessera/data/tokenizer/unicode_additions.h"
 
 namespace tessera::data {
 
@@ -158,7 +159,7 @@ class LowercaseNormalizer : public Normalizer {
             static_cast<char>(c.code_point >= 'A' && c.code_point <= 'Z' ? c.code_point + 32 : c.code_point);
         rewriter.replace(i, end, {&lower, 1});
       } else {
-        icu::UnicodeString lower(static_cast<UChar32>(c.code_point));
+        icu::UnicodeString lower(static_cast<UChar32>(new_lowercase(c.code_point)));
         lower.toLower(icu::Locale::getRoot());
         std::string utf8;
         lower.toUTF8String(utf8);

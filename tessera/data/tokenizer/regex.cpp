@@ -1,11 +1,13 @@
 #include "tessera/data/tokenizer/regex.h"
 
+#include <cstdio>
 #include <ctime>
 
 #include <unicode/regex.h>
 #include <unicode/utext.h>
 
 #include "tessera/core/error.h"
+#include "tessera/data/tokenizer/unicode_additions.h"
 
 namespace tessera::data {
 namespace {
@@ -17,6 +19,28 @@ bool ends_with_counter(std::string_view text) {
   while (!text.empty() && (text.back() == ',' || (text.back() >= '0' && text.back() <= '9')))
     text.remove_suffix(1);
   return text.ends_with('{') && !text.ends_with("\\x{");
+}
+
+// The name in "{Lu}" at `position` when it is that of a general category; else empty.
+std::string_view category_at(std::string_view pattern, size_t position) {
+  const size_t end = pattern.find('}', position);
+  if (position >= pattern.size() || pattern[position] != '{' || end == std::string_view::npos) return {};
+  const std::string_view name = pattern.substr(position + 1, end - position - 1);
+  const bool known = !name.empty() && name.size() <= 2 &&
+                     std::string_view("LMNPSZC").find(name[0]) != std::string_view::npos;
+  return known ? name : std::string_view();
+}
+
+// The newer characters of a category, as the inside of a set.
+std::string newer(std::string_view category) {
+  std::string out;
+  char range[32];
+  for (const NewCharacters& added : new_characters()) {
+    if (!added.category.starts_with(category)) continue;
+    std::snprintf(range, sizeof range, "\\x{%x}-\\x{%x}", added.first, added.last);
+    out += range;
+  }
+  return out;
 }
 
 // Rewrites what the two dialects share but mean differently, and refuses what has no counterpart.
@@ -31,10 +55,16 @@ std::string translate(std::string_view pattern, const std::string& place) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
       const char escaped = pattern[++i];
-      if (escaped == 'w') {
-        out += R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
-      } else if (escaped == 'W') {
-        out += R"([^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}])";
+      if (escaped == 'w' || escaped == 'W') {
+        // Superscripts and fractions of Latin-1 count, those of other blocks do not.
+        out += std::string(escaped == 'w' ? "[" : "[^") +
+               R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\u00b2\u00b3\u00b9\u00bc-\u00be)" + newer("L") + newer("M") +
+               newer("Nd") + "]";
+      } else if ((escaped == 'p' || escaped == 'P') && !category_at(pattern, i + 1).empty()) {
+        const std::string_view category = category_at(pattern, i + 1);
+        out += std::string(escaped == 'p' ? "[" : "[^") + "\\p{" + std::string(category) + "}" +
+               newer(category) + "]";
+        i += category.size() + 2;
       } else if (std::string_view("hHKRXyYOg").find(escaped) != std::string_view::npos) {
         refuse(std::string("\\") + escaped);
       } else {

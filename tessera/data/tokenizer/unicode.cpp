@@ -4,35 +4,13 @@
 
 #include <unicode/uchar.h>
 
+#include "tessera/data/tokenizer/unicode_additions.h"
+
 namespace tessera::data {
 namespace {
 
-struct Range {
-  uint32_t first, last;
-};
-
-// Characters newer than Unicode 15, which an older ICU does not know.
-constexpr Range kNewLetters[] = {
-    {0x1c89, 0x1c8a},   {0xa7cb, 0xa7cd},   {0xa7da, 0xa7dc},   {0x105c0, 0x105f3}, {0x10d4a, 0x10d65},
-    {0x10d6f, 0x10d85}, {0x10ec2, 0x10ec4}, {0x11380, 0x11389}, {0x1138b, 0x1138b}, {0x1138e, 0x1138e},
-    {0x11390, 0x113b5}, {0x113b7, 0x113b7}, {0x113d1, 0x113d1}, {0x113d3, 0x113d3}, {0x11bc0, 0x11be0},
-    {0x13460, 0x143fa}, {0x16100, 0x1611d}, {0x16d40, 0x16d6c}, {0x18cff, 0x18cff}, {0x1e5d0, 0x1e5ed},
-    {0x1e5f0, 0x1e5f0}, {0x2ebf0, 0x2ee5d}};
-constexpr Range kNewDigits[] = {{0x10d40, 0x10d49}, {0x116d0, 0x116e3}, {0x11bf0, 0x11bf9},
-                                {0x16130, 0x16139}, {0x16d70, 0x16d79}, {0x1ccf0, 0x1ccf9},
-                                {0x1e5f1, 0x1e5fa}};
-constexpr Range kNewMarks[] = {{0x897, 0x897},     {0x10d69, 0x10d6d}, {0x10efc, 0x10efc}, {0x113b8, 0x113c0},
-                               {0x113c2, 0x113c2}, {0x113c5, 0x113c5}, {0x113c7, 0x113ca}, {0x113cc, 0x113d0},
-                               {0x113d2, 0x113d2}, {0x113e1, 0x113e2}, {0x11f5a, 0x11f5a}, {0x1611e, 0x1612f},
-                               {0x1e5ee, 0x1e5ef}};
 // Numbers of Unicode 17, which reach the Digits pre-tokeniser but not the regular expressions.
-constexpr Range kNewNumeric[] = {{0x11de0, 0x11de9}, {0x16ff4, 0x16ff6}};
-
-template <size_t N>
-void add_flags(std::vector<uint8_t>& flags, const Range (&ranges)[N], uint8_t added) {
-  for (const Range& range : ranges)
-    for (uint32_t c = range.first; c <= range.last; ++c) flags[c] |= added;
-}
+constexpr NewCharacters kNewestNumbers[] = {{"Nd", 0x11de0, 0x11de9}, {"Nl", 0x16ff4, 0x16ff6}};
 
 }  // namespace
 
@@ -55,10 +33,15 @@ CharTable::CharTable() : flags_(kTableSize) {
     if (c == '\r' || c == '\n') flags |= kNewline;
     flags_[c] = flags;
   }
-  add_flags(flags_, kNewLetters, kLetter | kWord);
-  add_flags(flags_, kNewDigits, kNumber | kNumeric | kWord);
-  add_flags(flags_, kNewMarks, kWord);
-  add_flags(flags_, kNewNumeric, kNumeric);
+  const auto add = [&](const NewCharacters& range, uint8_t added) {
+    for (uint32_t c = range.first; c <= range.last; ++c) flags_[c] |= added;
+  };
+  for (const NewCharacters& range : new_characters()) {
+    if (range.category[0] == 'L') add(range, kLetter | kWord);
+    if (range.category[0] == 'N') add(range, kNumber | kNumeric | kWord);  // all of them decimal digits
+    if (range.category[0] == 'M') add(range, kWord);
+  }
+  for (const NewCharacters& range : kNewestNumbers) add(range, kNumeric);
 }
 
 uint8_t CharTable::high_flags(uint32_t code_point) {
