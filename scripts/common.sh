@@ -1,4 +1,5 @@
 # Shared by the developer scripts; sourced, not run.
+# shellcheck disable=SC2034 # the scripts that source this file use them
 TORCH_VERSION=2.11.0
 CUDART_VERSION=13.0.96
 CUPTI_VERSION=13.0.85
