@@ -56,7 +56,8 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   if (!rope.has_value()) return out;
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {
     if (rope->has(layer_type)) {
-      throw unsupported(reader, section + "." + layer_type, "RoPE that differs between layers is not implemented");
+      throw unsupported(reader, section + "." + layer_type,
+                        "RoPE that differs between layers is not implemented");
     }
   }
   if (rope->number("partial_rotary_factor", 0.0, 1.0, 1.0) != 1.0) {
@@ -68,7 +69,8 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   if (out.type == nn::RopeType::Default) return out;
 
   const bool factor_is_optional = out.type == nn::RopeType::Yarn || out.type == nn::RopeType::Dynamic;
-  out.factor = rope->number("factor", 1e-6, 1e9, factor_is_optional ? std::optional<double>(1.0) : std::nullopt);
+  out.factor =
+      rope->number("factor", 1e-6, 1e9, factor_is_optional ? std::optional<double>(1.0) : std::nullopt);
   const int64_t trained_length =
       reader.integer("original_max_position_embeddings", 1, kMaxSize, config.max_position_embeddings);
   out.original_max_position_embeddings =
@@ -90,13 +92,15 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
 void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
   if (config.rope.type == nn::RopeType::Dynamic) {
     // Every length has its own frequencies, so that the keys of a cache grow stale.
-    config.generation_bound = {config.max_position_embeddings,
-                               "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
+    config.generation_bound = {
+        config.max_position_embeddings,
+        "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
   }
-  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from layer
-  // max_window_layers on. Inside the window, attention is full attention.
+  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from
+  // layer max_window_layers on. Inside the window, attention is full attention.
   const bool is_mistral = config.model_type == "mistral";
-  const bool may_slide = is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
+  const bool may_slide =
+      is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
   if (!may_slide) return;
   const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
   if (!window.has_value()) return;
@@ -121,7 +125,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
   const std::string activation = reader.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented").need("silu");
+    throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented")
+        .need("silu");
   }
   if (reader.number("attention_dropout", 0.0, 1.0, 0.0) != 0.0) {
     throw unsupported(reader, "attention_dropout", "dropout in attention is not implemented").need("0");
@@ -152,7 +157,6 @@ void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
 }
 
 }  // namespace
-
 
 LlamaConfig read_llama_config(const io::JsonReader& reader) {
   LlamaConfig c;
@@ -185,7 +189,8 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
     c.head_dim = c.hidden_size / c.num_heads;
   }
   if (c.head_dim % 2 != 0) {
-    throw reader.problem("head_dim", "rotary positions need an even head size").got(std::to_string(c.head_dim));
+    throw reader.problem("head_dim", "rotary positions need an even head size")
+        .got(std::to_string(c.head_dim));
   }
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
