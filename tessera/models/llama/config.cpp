@@ -1,15 +1,14 @@
 #include "tessera/models/llama/config.h"
 
 #include <algorithm>
-#include <limits>
-
-#include "tessera/core/strings.h"
+#include <utility>
 
 namespace tessera::models {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
 constexpr double kHuge = 1e18;
+constexpr int64_t kMaxElements = int64_t{1} << 44;  // of one weight
 
 Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
   return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
@@ -144,6 +143,19 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
 }
 
+// Each size is sane alone; their products must be, too, before anything is built of them.
+void check_products(const io::JsonReader& reader, const LlamaConfig& config) {
+  const std::pair<const char*, int64_t> rows[] = {{"vocab_size", config.vocab_size},
+                                                  {"intermediate_size", config.intermediate_size},
+                                                  {"head_dim", config.num_heads * config.head_dim}};
+  for (const auto& [key, size] : rows) {
+    if (size > kMaxElements / config.hidden_size) {
+      throw reader.problem(key, "makes a weight of more than 2^44 elements with hidden_size")
+          .got(std::to_string(size) + " rows of " + std::to_string(config.hidden_size));
+    }
+  }
+}
+
 void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
   // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
   const auto token = [&](const char* key) {
@@ -167,7 +179,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
   c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
   c.intermediate_size = reader.integer("intermediate_size", 1, kMaxSize);
-  c.num_layers = reader.integer("num_hidden_layers", 1, 100000);
+  c.num_layers = reader.integer("num_hidden_layers", 1, 10000);
   c.num_heads = reader.integer("num_attention_heads", 1, 1 << 20);
   c.num_kv_heads = reader.integer("num_key_value_heads", 1, 1 << 20, c.num_heads);
   if (c.num_heads % c.num_kv_heads != 0) {
@@ -192,6 +204,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
     throw reader.problem("head_dim", "rotary positions need an even head size")
         .got(std::to_string(c.head_dim));
   }
+  check_products(reader, c);
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
   c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, 1e-6);
