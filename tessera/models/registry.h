@@ -1,11 +1,11 @@
 // From a config.json to a model.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <c10/core/ScalarType.h>
 
 #include "tessera/models/common/causal_lm.h"
 

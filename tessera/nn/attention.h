@@ -1,9 +1,9 @@
 // Grouped-query self-attention with rotary positions.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
+
+#include <torch/nn/module.h>
 
 #include "tessera/nn/linear.h"
 #include "tessera/nn/rms_norm.h"

@@ -5,9 +5,11 @@
 namespace tessera::nn {
 namespace {
 
-at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input, const CallHook::Forward& forward) {
+at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input,
+                    const CallHook::Forward& forward) {
   if (hook == nullptr) return forward(input);
-  return hook->run(input, [inner = hook->inner, forward](const at::Tensor& x) { return run_hook(inner, x, forward); });
+  return hook->run(
+      input, [inner = hook->inner, forward](const at::Tensor& x) { return run_hook(inner, x, forward); });
 }
 
 }  // namespace
@@ -28,7 +30,8 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook) {
   }
 }
 
-at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input, const CallHook::Forward& forward) {
+at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
+                       const CallHook::Forward& forward) {
   return run_hook(find_call_hook(module), input, forward);
 }
 

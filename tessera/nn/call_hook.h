@@ -2,11 +2,11 @@
 // model code, which only has to run its blocks through nn::call().
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <functional>
 #include <memory>
 #include <string>
+
+#include <torch/nn/module.h>
 
 namespace tessera::nn {
 
@@ -31,15 +31,17 @@ std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
 // Puts `hook` around the module's forward and the hooks that it already has.
 void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 
-// Runs `forward` as the forward of `module` on `input`, inside its hooks. Since a hook may run it again in the
-// backward pass, `forward` captures its data by value.
-at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input, const CallHook::Forward& forward);
+// Runs `forward` as the forward of `module` on `input`, inside its hooks. Since a hook may run it again in
+// the backward pass, `forward` captures its data by value.
+at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
+                       const CallHook::Forward& forward);
 
 // module.forward(input, args...), inside the module's hooks. The arguments are copied, since a hook may run
 // the forward again after this call.
 template <class M, class... Args>
 at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
-  return call_hooked(module, input, [&module, args...](const at::Tensor& x) { return module.forward(x, args...); });
+  return call_hooked(module, input,
+                     [&module, args...](const at::Tensor& x) { return module.forward(x, args...); });
 }
 
 }  // namespace tessera::nn

@@ -1,8 +1,8 @@
 #include "tessera/nn/kv_cache.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 

@@ -1,11 +1,11 @@
 // Keys and values of the tokens that a sequence has already passed, for generation.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace tessera::nn {
 

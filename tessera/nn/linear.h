@@ -1,11 +1,11 @@
 // The linear layer, with a place for an adapter.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
 #include <optional>
 #include <string>
+
+#include <torch/nn/module.h>
 
 namespace tessera::nn {
 

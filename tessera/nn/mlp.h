@@ -1,9 +1,9 @@
 // The gated MLP of Llama and its kin.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
+
+#include <torch/nn/module.h>
 
 #include "tessera/nn/linear.h"
 

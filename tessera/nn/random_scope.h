@@ -1,10 +1,10 @@
 // Where in the run a dropout site stands, so that its mask is a pure function of place.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
+
+#include <ATen/core/Tensor.h>
 
 namespace tessera::nn {
 

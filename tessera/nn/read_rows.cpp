@@ -1,8 +1,8 @@
 #include "tessera/nn/read_rows.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/torch_dtype.h"

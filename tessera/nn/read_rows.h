@@ -1,10 +1,10 @@
 // Rows of a stored tensor into memory, converted.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/core/dtype.h"
 #include "tessera/io/model_files.h"

@@ -7,7 +7,8 @@
 namespace tessera::nn {
 
 RMSNorm::RMSNorm(int64_t size, double eps, at::ScalarType dtype) : eps_(eps) {
-  weight = register_parameter("weight", at::empty({size}, at::TensorOptions().dtype(dtype).device(at::kMeta)));
+  weight =
+      register_parameter("weight", at::empty({size}, at::TensorOptions().dtype(dtype).device(at::kMeta)));
 }
 
 at::Tensor RMSNorm::forward(const at::Tensor& x) { return ops::rms_norm(x, weight, eps_); }

@@ -1,9 +1,9 @@
 #include "tessera/nn/rotary_embedding.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 
@@ -59,10 +59,14 @@ at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
   const at::Tensor plain = plain_frequencies(o.theta, o.head_dim, type);
   switch (o.type) {
     case RopeType::Default:
-    case RopeType::Dynamic: return plain;
-    case RopeType::Linear: return plain / o.factor;
-    case RopeType::Llama3: return llama3_frequencies(plain, o);
-    case RopeType::Yarn: return yarn_frequencies(plain, o);
+    case RopeType::Dynamic:
+      return plain;
+    case RopeType::Linear:
+      return plain / o.factor;
+    case RopeType::Llama3:
+      return llama3_frequencies(plain, o);
+    case RopeType::Yarn:
+      return yarn_frequencies(plain, o);
   }
   return plain;
 }
@@ -70,7 +74,9 @@ at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
 }  // namespace
 
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
-  const auto scale = [&](double weight) { return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0; };
+  const auto scale = [&](double weight) {
+    return factor <= 1.0 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
+  };
   if (mscale != 0.0 && mscale_all_dim != 0.0) return scale(mscale) / scale(mscale_all_dim);
   return scale(1.0);
 }
@@ -82,8 +88,8 @@ RotaryEmbedding::RotaryEmbedding(const RopeOptions& options) : options_(options)
   frequencies_double_ = frequencies(options, at::kDouble);
 }
 
-at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
-                                     at::ScalarType type) const {
+at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
+                                     const std::vector<int64_t>& document_starts, at::ScalarType type) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
   at::Tensor angle = positions * (type == at::kDouble ? frequencies_double_ : frequencies_float_);
   if (options_.type != RopeType::Dynamic) return angle;

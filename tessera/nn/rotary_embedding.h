@@ -1,11 +1,11 @@
 // The angles of rotary position embedding, with the scalings that Hugging Face configurations name.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <utility>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace tessera::nn {
 
@@ -23,10 +23,10 @@ struct RopeOptions {
   double theta = 10000.0;
   double factor = 1.0;
   int64_t max_position_embeddings = 0;
-  int64_t original_max_position_embeddings = 0;  // Llama3, Yarn
+  int64_t original_max_position_embeddings = 0;          // Llama3, Yarn
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // Llama3
-  double beta_fast = 32.0, beta_slow = 1.0;  // Yarn
-  bool truncate = true;                      // Yarn
+  double beta_fast = 32.0, beta_slow = 1.0;              // Yarn
+  bool truncate = true;                                  // Yarn
   // Factor on cos and sin (Yarn); 1 for the other types.
   double attention_factor = 1.0;
 };

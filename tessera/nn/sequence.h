@@ -2,10 +2,10 @@
 // is no padding anywhere; a batch of B sequences is B documents.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace tessera::nn {
 

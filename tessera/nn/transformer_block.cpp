@@ -6,8 +6,7 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
   const int64_t hidden = o.attention.hidden_size;
   self_attn = register_module("self_attn", std::make_shared<Attention>(o.attention, layer, dtype));
   mlp = register_module("mlp", std::make_shared<MLP>(hidden, o.intermediate_size, o.mlp_bias, dtype));
-  input_layernorm =
-      register_module("input_layernorm", std::make_shared<RMSNorm>(hidden, o.norm_eps, dtype));
+  input_layernorm = register_module("input_layernorm", std::make_shared<RMSNorm>(hidden, o.norm_eps, dtype));
   post_attention_layernorm =
       register_module("post_attention_layernorm", std::make_shared<RMSNorm>(hidden, o.norm_eps, dtype));
 }

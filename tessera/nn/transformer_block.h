@@ -1,9 +1,9 @@
 // One pre-norm transformer layer.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
+
+#include <torch/nn/module.h>
 
 #include "tessera/nn/attention.h"
 #include "tessera/nn/mlp.h"

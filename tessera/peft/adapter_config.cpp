@@ -20,8 +20,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
   for (const char* key :
        {"rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules",
-        "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "use_bdlora", "arrow_config",
-        "kasa_config", "monteclora_config", "velora_config"}) {
+        "trainable_token_indices", "target_parameters", "alora_invocation_tokens", "use_bdlora",
+        "arrow_config", "kasa_config", "monteclora_config", "velora_config"}) {
     if (!reader.is_empty(key)) throw unsupported(reader, key);
   }
   const std::string bias = reader.text("bias", "none");

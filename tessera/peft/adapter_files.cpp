@@ -1,11 +1,11 @@
 #include "tessera/peft/adapter_files.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -39,7 +39,8 @@ std::vector<std::string> kinds_in_order(const std::vector<std::string>& names) {
   return kinds;
 }
 
-nlohmann::json config_json(const LoraOptions& options, const LoraTargets& targets, const std::string& base_model) {
+nlohmann::json config_json(const LoraOptions& options, const LoraTargets& targets,
+                           const std::string& base_model) {
   nlohmann::json json = {
       {"peft_type", "LORA"},
       {"task_type", "CAUSAL_LM"},
@@ -86,7 +87,8 @@ std::optional<std::string> from_peft_name(const std::string& stored) {
 }
 
 io::ModelFiles open_adapter(const std::string& folder) {
-  if (!io::exists(io::join_path(folder, kWeightsName)) && io::exists(io::join_path(folder, "adapter_model.bin"))) {
+  if (!io::exists(io::join_path(folder, kWeightsName)) &&
+      io::exists(io::join_path(folder, "adapter_model.bin"))) {
     throw Error(ErrorKind::Model, "PICKLE", "pickle is not supported")
         .at(io::join_path(folder, "adapter_model.bin"))
         .hint("convert it to safetensors");
@@ -147,7 +149,8 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
     return apply_lora(model, config.options, untouchable);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Config) throw;
-    throw Error(ErrorKind::Model, "ADAPTER", std::string("the adapter does not fit the model: ") + error.what())
+    throw Error(ErrorKind::Model, "ADAPTER",
+                std::string("the adapter does not fit the model: ") + error.what())
         .at(config.source_file);
   }
 }
@@ -169,14 +172,16 @@ AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
 }
 
 void save_adapter(const std::string& folder, const LoraOptions& options, const LoraTargets& targets,
-                  const std::string& base_model, const std::vector<std::pair<std::string, at::Tensor>>& values) {
+                  const std::string& base_model,
+                  const std::vector<std::pair<std::string, at::Tensor>>& values) {
   std::vector<io::TensorSpec> specs;
   for (const auto& [name, value] : values) {
     TESSERA_ASSERT(value.device().is_cpu(), "adapter tensors are saved from the CPU");
     specs.push_back({to_peft_name(name), to_dtype(value.scalar_type()), value.sizes().vec()});
   }
   io::make_directories(folder);
-  io::write_file_atomic(io::join_path(folder, kConfigName), config_json(options, targets, base_model).dump(2) + "\n");
+  io::write_file_atomic(io::join_path(folder, kConfigName),
+                        config_json(options, targets, base_model).dump(2) + "\n");
   io::SafetensorsWriter writer(io::join_path(folder, kWeightsName), specs, {{"format", "pt"}});
   for (const auto& [name, value] : values) {
     const at::Tensor dense = value.detach().contiguous();

@@ -1,12 +1,12 @@
 // LoRA adapters on disk, in PEFT's format: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <torch/nn/module.h>
 
 #include "tessera/io/model_files.h"
 #include "tessera/peft/lora.h"
@@ -20,8 +20,9 @@ struct AdapterConfig {
   std::string source_file;
 };
 
-// Between a parameter's name in the model and in the file: "model.layers.0.self_attn.q_proj.lora_A.weight" and
-// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The inverse gives nothing for another form.
+// Between a parameter's name in the model and in the file: "model.layers.0.self_attn.q_proj.lora_A.weight"
+// and "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The inverse gives nothing for another
+// form.
 std::string to_peft_name(const std::string& parameter);
 std::optional<std::string> from_peft_name(const std::string& stored);
 
@@ -33,8 +34,8 @@ AdapterConfig read_adapter_config(const std::string& folder);
 io::ModelFiles open_adapter(const std::string& folder);
 
 // Compares the adapter's tensors with the model's parameters after apply_lora(), global shapes: every LoRA
-// factor and every parameter of targets.saved, nothing more. Throws Error(Model, "ADAPTER") listing at most 20
-// names; an adapter of which nothing matches is named as such.
+// factor and every parameter of targets.saved, nothing more. Throws Error(Model, "ADAPTER") listing at most
+// 20 names; an adapter of which nothing matches is named as such.
 void check_adapter(const torch::nn::Module& model, const LoraTargets& targets, const io::ModelFiles& files);
 
 // Single process: apply_lora() with the folder's options, check_adapter(), and the values read into the
@@ -52,6 +53,7 @@ std::vector<std::string> adapter_parameters(const torch::nn::Module& model, cons
 // Writes both files, each at once or not at all. `values`: names of adapter_parameters() with whole CPU
 // tensors, stored in their own types. `base_model` is what base_model_name_or_path shall say.
 void save_adapter(const std::string& folder, const LoraOptions& options, const LoraTargets& targets,
-                  const std::string& base_model, const std::vector<std::pair<std::string, at::Tensor>>& values);
+                  const std::string& base_model,
+                  const std::vector<std::pair<std::string, at::Tensor>>& values);
 
 }  // namespace tessera::peft

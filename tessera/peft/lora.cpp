@@ -1,10 +1,10 @@
 #include "tessera/peft/lora.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
@@ -78,12 +78,14 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
   for (const std::string& wanted : options.modules_to_save) {
     const auto named = [&](const std::string& name) { return is_module_named(name, wanted); };
     if (std::any_of(untouchable.begin(), untouchable.end(), named)) {
-      throw Error(ErrorKind::Config, "LORA-TARGET",
-                  "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
+      throw Error(
+          ErrorKind::Config, "LORA-TARGET",
+          "'" + wanted + "' of lora_modules_to_save shares its weight with another module (tied embeddings)")
           .hint("train a model with untied embeddings, or leave it out");
     }
     if (std::none_of(saved.begin(), saved.end(), named)) {
-      throw Error(ErrorKind::Config, "LORA-TARGET", "'" + wanted + "' of lora_modules_to_save names no module")
+      throw Error(ErrorKind::Config, "LORA-TARGET",
+                  "'" + wanted + "' of lora_modules_to_save names no module")
           .need(kinds_of(all));
     }
   }
@@ -177,7 +179,9 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   return targets;
 }
 
-bool is_lora_parameter(const std::string& name) { return name.ends_with(kSuffixA) || name.ends_with(kSuffixB); }
+bool is_lora_parameter(const std::string& name) {
+  return name.ends_with(kSuffixA) || name.ends_with(kSuffixB);
+}
 
 void fill_initial_lora(at::Tensor tile, const std::string& name, int64_t first_row, uint64_t seed) {
   TESSERA_ASSERT(is_lora_parameter(name) && tile.dim() == 2 && tile.is_contiguous(), "tile of a LoRA factor");

@@ -1,12 +1,12 @@
 // LoRA (Hu et al., arXiv 2106.09685): trained low-rank products beside frozen linear layers.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <torch/nn/module.h>
 
 #include "tessera/nn/linear.h"
 
@@ -33,8 +33,8 @@ double lora_scaling(const LoraOptions& options);
 // Throws Error(Config, "LORA") for values outside their ranges and for none or several kinds of targets.
 void check_options(const LoraOptions& options);
 
-// The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the meta
-// device in the layer's type.
+// The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the
+// meta device in the layer's type.
 class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site`: the layer's name, which its dropout masks and initial values derive from.
@@ -65,12 +65,13 @@ struct LoraTargets {
 
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
-// modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or a
-// name matches nothing.
+// modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or
+// a name matches nothing.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 
-// Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight", "<layer>.lora_B.weight".
+// Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight",
+// "<layer>.lora_B.weight".
 bool is_lora_parameter(const std::string& name);
 
 // Initial values as PEFT's: A uniform in +-1/sqrt(in), B zero. `tile` holds rows [first_row, ...) of the

@@ -1,12 +1,12 @@
 #include "tessera/peft/merge.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -37,7 +37,8 @@ Error adapter_error(const io::ModelFiles& adapter, const std::string& tensor, co
 
 void expect_shape(const io::ModelFiles& adapter, const std::string& name, const std::vector<int64_t>& need) {
   const auto& got = adapter.require(name).tensor->shape;
-  if (got != need) throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
+  if (got != need)
+    throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
 }
 
 // Changes by the name of the base's tensor; every tensor of the adapter is accounted for.
@@ -47,9 +48,11 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
     const auto name = from_peft_name(tensor->name);
     if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
     if (name->ends_with(kFactorA)) {
-      changes[name->substr(0, name->size() - std::string(kFactorA).size()) + ".weight"].factor_a = tensor->name;
+      changes[name->substr(0, name->size() - std::string(kFactorA).size()) + ".weight"].factor_a =
+          tensor->name;
     } else if (name->ends_with(kFactorB)) {
-      changes[name->substr(0, name->size() - std::string(kFactorB).size()) + ".weight"].factor_b = tensor->name;
+      changes[name->substr(0, name->size() - std::string(kFactorB).size()) + ".weight"].factor_b =
+          tensor->name;
     } else {
       changes[*name].replacement = tensor->name;
     }
@@ -118,7 +121,8 @@ at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int6
   return piece;
 }
 
-void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor, io::ShardedSafetensorsWriter& writer) {
+void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor,
+                io::ShardedSafetensorsWriter& writer) {
   std::vector<char> buffer(static_cast<size_t>(std::min(kPieceBytes, tensor.num_bytes())));
   for (int64_t done = 0; done < tensor.num_bytes(); done += kPieceBytes) {
     const int64_t count = std::min(kPieceBytes, tensor.num_bytes() - done);
@@ -152,9 +156,9 @@ void copy_side_files(const std::string& base, const std::string& adapter, const 
     return true;
   };
   for (const char* name : {"config.json", "generation_config.json"}) copy(base, name);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
-                           "vocab.json", "merges.txt", "added_tokens.json", "chat_template.jinja",
-                           "chat_template.json"}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
+        "merges.txt", "added_tokens.json", "chat_template.jinja", "chat_template.json"}) {
     if (!copy(adapter, name)) copy(base, name);
   }
 }

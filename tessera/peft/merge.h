@@ -17,9 +17,9 @@ struct MergeReport {
 // generation_config.json and the tokenizer's files (the adapter's own where it has them). Holds pieces of one
 // tensor at a time, whatever the size of the model.
 //
-// Throws Error(Model, "ADAPTER") when a tensor of the adapter has no counterpart of its shape in the base, when a
-// factor of a pair is missing, or when nothing would be merged; Error(Config, "MERGE-OUTPUT") when output_folder
-// is the base's or the adapter's. Nothing of the base or the adapter is changed.
+// Throws Error(Model, "ADAPTER") when a tensor of the adapter has no counterpart of its shape in the base,
+// when a factor of a pair is missing, or when nothing would be merged; Error(Config, "MERGE-OUTPUT") when
+// output_folder is the base's or the adapter's. Nothing of the base or the adapter is changed.
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
                           const std::string& output_folder);
 

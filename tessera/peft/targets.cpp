@@ -26,10 +26,12 @@ NamePattern::NamePattern(const std::string& expression) : state_(std::make_uniqu
   UErrorCode status = U_ZERO_ERROR;
   UParseError where{};
   state_->expression = expression;
-  state_->pattern.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(expression), 0, where, status));
+  state_->pattern.reset(
+      icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(expression), 0, where, status));
   if (U_FAILURE(status)) {
     throw pattern_error(expression, std::string("bad regular expression for target modules: ") +
-                                        u_errorName(status) + " at character " + std::to_string(where.offset));
+                                        u_errorName(status) + " at character " +
+                                        std::to_string(where.offset));
   }
 }
 
@@ -44,8 +46,9 @@ bool NamePattern::matches(const std::string& name) const {
   if (U_SUCCESS(status)) matcher->setTimeLimit(kTimeLimit, status);
   const bool found = U_SUCCESS(status) && matcher->matches(status);
   if (U_FAILURE(status)) {
-    throw pattern_error(state_->expression, std::string("matching the regular expression for target modules failed: ") +
-                                                u_errorName(status));
+    throw pattern_error(
+        state_->expression,
+        std::string("matching the regular expression for target modules failed: ") + u_errorName(status));
   }
   return found;
 }

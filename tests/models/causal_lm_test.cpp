@@ -8,6 +8,7 @@
 #include "tessera/models/common/initialise.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/nn/call_hook.h"
+
 #include "tests/models/reference_models.h"
 
 namespace tessera::models {
@@ -40,9 +41,10 @@ std::vector<std::string> names_of(const CausalLM& model) { return model.named_pa
 TEST(CausalLM, ParametersAreNamedAsInHuggingFaceFiles) {
   const auto names = names_of(*small_model());
   for (const char* name :
-       {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight", "model.layers.1.self_attn.o_proj.weight",
-        "model.layers.1.mlp.gate_proj.weight", "model.layers.0.input_layernorm.weight",
-        "model.layers.0.post_attention_layernorm.weight", "model.norm.weight", "lm_head.weight"}) {
+       {"model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.gate_proj.weight",
+        "model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight",
+        "model.norm.weight", "lm_head.weight"}) {
     EXPECT_THAT(names, Contains(name));
   }
   EXPECT_EQ(names.size(), 3U + 2U * 9U);

@@ -2,31 +2,32 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/io/file.h"
 #include "tessera/models/registry.h"
-#include "tests/testing/temporary_folder.h"
+
+#include "tests/io/temp_folder.h"
 
 namespace tessera::models {
 namespace {
 
 using nlohmann::json;
+using tessera::testing::TempFolder;
 using ::testing::HasSubstr;
-using testing_support::TemporaryFolder;
 
 json llama_json() {
-  return {{"model_type", "llama"},      {"vocab_size", 97},
-          {"hidden_size", 24},          {"intermediate_size", 28},
-          {"num_hidden_layers", 2},     {"num_attention_heads", 4},
-          {"num_key_value_heads", 2},   {"max_position_embeddings", 64}};
+  return {{"model_type", "llama"},    {"vocab_size", 97},
+          {"hidden_size", 24},        {"intermediate_size", 28},
+          {"num_hidden_layers", 2},   {"num_attention_heads", 4},
+          {"num_key_value_heads", 2}, {"max_position_embeddings", 64}};
 }
 
 LlamaConfig read(const json& value) {
-  TemporaryFolder folder;
-  folder.write("config.json", value.dump());
-  return read_llama_config(io::JsonReader::open(folder.path("config.json")));
+  TempFolder folder;
+  io::write_file_atomic(folder / "config.json", value.dump());
+  return read_llama_config(io::JsonReader::open(folder / "config.json"));
 }
 
 struct BadCase {
@@ -64,6 +65,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"zero", {{"num_attention_heads", 0}}, kConfig, "got 0"},
         BadCase{"negative", {{"intermediate_size", -4}}, kConfig, "got -4"},
         BadCase{"overflow", {{"vocab_size", 18446744073709551615ULL}}, kConfig, "key 'vocab_size'"},
+        BadCase{"layers", {{"num_hidden_layers", 10001}}, kConfig, "to 10000"},
+        BadCase{"huge_weight",
+                {{"vocab_size", 2147483648}, {"hidden_size", 2147483648}, {"head_dim", 4}},
+                kConfig,
+                "2^44 elements"},
         BadCase{"kv_heads", {{"num_key_value_heads", 3}}, kConfig, "a divisor of 4"},
         BadCase{"uneven_heads", {{"hidden_size", 26}}, kConfig, "a multiple of 4"},
         BadCase{"odd_head", {{"head_dim", 5}}, kConfig, "even head size"},
@@ -71,19 +77,28 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"number_for_bool", {{"attention_bias", 1}}, kConfig, "true or false"},
         BadCase{"rope_theta", {{"rope_theta", -1.0}}, kConfig, "key 'rope_theta'"},
         BadCase{"rope_list", {{"rope_scaling", {1, 2}}}, kConfig, "an object"},
-        BadCase{"rope_factor", {{"rope_scaling", {{"type", "linear"}}}}, kConfig, "key 'rope_scaling.factor'"},
+        BadCase{
+            "rope_factor", {{"rope_scaling", {{"type", "linear"}}}}, kConfig, "key 'rope_scaling.factor'"},
         BadCase{"llama3_order",
                 {{"rope_scaling",
-                  {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 4.0}, {"high_freq_factor", 4.0}}}},
+                  {{"rope_type", "llama3"},
+                   {"factor", 8.0},
+                   {"low_freq_factor", 4.0},
+                   {"high_freq_factor", 4.0}}}},
                 kConfig,
                 "low_freq_factor"},
         BadCase{"rope_type", {{"rope_scaling", {{"rope_type", "longrope"}}}}, kUnsupported, "'longrope'"},
         BadCase{"partial_rotary", {{"partial_rotary_factor", 0.5}}, kUnsupported, "part of each head"},
-        BadCase{"layered_rope", {{"rope_parameters", {{"full_attention", json::object()}}}}, kUnsupported, "layers"},
+        BadCase{"layered_rope",
+                {{"rope_parameters", {{"full_attention", json::object()}}}},
+                kUnsupported,
+                "layers"},
         BadCase{"activation", {{"hidden_act", "gelu"}}, kUnsupported, "'gelu'"},
         BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"},
         BadCase{"dropout", {{"attention_dropout", 0.1}}, kUnsupported, "attention_dropout"},
-        BadCase{"architecture", {{"architectures", {"LlamaForSequenceClassification"}}}, kUnsupported,
+        BadCase{"architecture",
+                {{"architectures", {"LlamaForSequenceClassification"}}},
+                kUnsupported,
                 "LlamaForSequenceClassification"},
         BadCase{"layer_types", {{"layer_types", {"linear_attention"}}}, kUnsupported, "'linear_attention'"}),
     [](const auto& info) { return std::string(info.param.name); });
@@ -93,7 +108,8 @@ TEST(LlamaConfigTest, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(llama.head_dim, 6);
   EXPECT_EQ(llama.rope.theta, 10000.0);
   EXPECT_EQ(llama.rms_norm_eps, 1e-6);
-  EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.output_bias || llama.mlp_bias || llama.qk_norm);
+  EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.output_bias || llama.mlp_bias ||
+               llama.qk_norm);
   EXPECT_FALSE(llama.document_bound.has_value());
 
   json value = llama_json();
@@ -160,10 +176,10 @@ TEST(LlamaConfigTest, TokensAndTypes) {
 }
 
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
-  TemporaryFolder folder;
+  TempFolder folder;
   json value = llama_json();
   value["model_type"] = "gpt2";
-  folder.write("config.json", value.dump());
+  io::write_file_atomic(folder / "config.json", value.dump());
   try {
     build_model(folder.path(), at::kFloat);
     FAIL() << "no error";
@@ -175,10 +191,10 @@ TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
 }
 
 TEST(Registry, BrokenFilesAreModelErrors) {
-  TemporaryFolder folder;
-  folder.write("config.json", "{\"model_type\": ");
+  TempFolder folder;
+  io::write_file_atomic(folder / "config.json", "{\"model_type\": ");
   EXPECT_THROW(build_model(folder.path(), at::kFloat), Error);
-  folder.write("config.json", "[1, 2]");
+  io::write_file_atomic(folder / "config.json", "[1, 2]");
   try {
     build_model(folder.path(), at::kFloat);
     FAIL() << "no error";

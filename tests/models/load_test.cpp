@@ -1,19 +1,20 @@
 #include "tessera/models/common/load.h"
 
+#include <map>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "tessera/core/error.h"
+
+#include "tests/io/temp_folder.h"
 #include "tests/models/reference_models.h"
-#include "tests/testing/temporary_folder.h"
 
 namespace tessera::models {
 namespace {
 
+using tessera::testing::TempFolder;
 using ::testing::HasSubstr;
-using testing_support::TemporaryFolder;
 
 using Tensors = std::map<std::string, at::Tensor>;
 
@@ -40,8 +41,8 @@ Tensors tensors_of(const std::string& family) {
 
 // The error of loading `tensors` into a model of the family, or "".
 std::string error_of(const std::string& family, const Tensors& tensors) {
-  TemporaryFolder folder;
-  save(folder.path("model.safetensors"), tensors);
+  TempFolder folder;
+  save(folder / "model.safetensors", tensors);
   const auto model = build_model(reference_folder(family), at::kFloat);
   try {
     load_weights(*model, io::ModelFiles::open(folder.path()));
@@ -96,10 +97,12 @@ TEST(Load, ConvertsToTheTypeOfTheParameter) {
 }
 
 TEST(ReadRows, ReadsAnyRowsConverted) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const at::Tensor matrix = at::arange(28, at::kFloat).view({7, 4});
-  save(folder.path("model.safetensors"),
-       {{"matrix", matrix}, {"half", matrix.to(at::kHalf)}, {"scalar", at::full({}, 3.5)}, {"ids", at::zeros({3}, at::kLong)}});
+  save(folder / "model.safetensors", {{"matrix", matrix},
+                                      {"half", matrix.to(at::kHalf)},
+                                      {"scalar", at::full({}, 3.5)},
+                                      {"ids", at::zeros({3}, at::kLong)}});
   const io::ModelFiles files = io::ModelFiles::open(folder.path());
   for (const char* name : {"matrix", "half"}) {
     for (const auto& [first, count] : {std::pair{0, 7}, {2, 3}, {6, 1}, {7, 0}, {3, 0}}) {

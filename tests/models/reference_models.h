@@ -1,11 +1,11 @@
 // The tiny models of tests/reference/data/models with Transformers' numbers for them.
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"

@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/models/common/generate.h"
+
 #include "tests/models/reference_models.h"
 
 namespace tessera::models {
@@ -39,7 +40,8 @@ void expect_loss_and_gradients(CausalLM& model, const TensorFile& file, const st
   int64_t checked = 0;
   for (const auto& item : model.named_parameters()) {
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
-    EXPECT_LT(relative_difference(item.value().grad(), file.get("grad" + suffix + "." + item.key())), tolerance)
+    EXPECT_LT(relative_difference(item.value().grad(), file.get("grad" + suffix + "." + item.key())),
+              tolerance)
         << item.key();
     ++checked;
   }
@@ -70,7 +72,8 @@ TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
   const auto model = load_reference_model(GetParam(), at::kDouble);
   const auto documents = reference_documents(file_);
   const at::Tensor packed = model->logits(pack(documents));
-  const at::Tensor alone = at::cat({model->logits(pack({documents[0]})), model->logits(pack({documents[1]}))});
+  const at::Tensor alone =
+      at::cat({model->logits(pack({documents[0]})), model->logits(pack({documents[1]}))});
   EXPECT_LT(max_difference(packed, alone), 1e-12);
 
   const double together = model->loss(pack(documents)).item<double>();
@@ -89,8 +92,8 @@ TEST_P(ReferenceGeneration, GreedyWithACache) {
     GenerateOptions options;
     options.max_new_tokens = want.size(0);
     options.stop_ids = {-1};  // none
-    const Generation got = generate(*model, {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()},
-                                    options);
+    const Generation got = generate(
+        *model, {ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel()}, options);
     EXPECT_TRUE(at::equal(at::tensor(got.token_ids, at::kLong), want)) << "document " << i;
   }
 }
@@ -101,8 +104,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Reference,
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
-                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias", "mistral",
-                                           "qwen2", "qwen2_5", "qwen3", "smollm2"),
+                         ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias",
+                                           "mistral", "qwen2", "qwen2_5", "qwen3", "smollm2"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
@@ -119,7 +122,9 @@ TEST(SlidingWindow, IsExactInsideTheWindowAndRefusedBeyond) {
   const auto model = load_reference_model("mistral_sliding", at::kFloat);
   const TensorFile file(reference_folder("mistral_sliding") + "/reference.safetensors");
   const at::Tensor ids = file.get("ids.0");
-  EXPECT_LT(max_difference(model->logits(pack_ids(ids.narrow(0, 0, 5))), file.get("logits.0").narrow(0, 0, 5)), 1e-4);
+  EXPECT_LT(
+      max_difference(model->logits(pack_ids(ids.narrow(0, 0, 5))), file.get("logits.0").narrow(0, 0, 5)),
+      1e-4);
   try {
     model->logits(pack_ids(ids.narrow(0, 0, 6)));
     FAIL() << "no error";

@@ -10,7 +10,8 @@ namespace {
 
 struct Product : torch::nn::Module {
   explicit Product(at::IntArrayRef shape) {
-    weight = register_parameter("weight", at::empty(shape, at::TensorOptions().device(at::kMeta).dtype(at::kDouble)));
+    weight = register_parameter("weight",
+                                at::empty(shape, at::TensorOptions().device(at::kMeta).dtype(at::kDouble)));
   }
   at::Tensor weight;
 };

@@ -1,8 +1,8 @@
 #include "tessera/nn/rotary_embedding.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace tessera::nn {
 namespace {
@@ -17,7 +17,8 @@ double angle(const RopeOptions& options, int64_t position, int64_t pair, int64_t
 TEST(RotaryEmbedding, DefaultFollowsTheFormula) {
   RopeOptions options{.head_dim = 6, .theta = 100.0, .max_position_embeddings = 16};
   for (int64_t pair = 0; pair < 3; ++pair) {
-    EXPECT_NEAR(angle(options, 3, pair), 3.0 * std::pow(100.0, -2.0 * static_cast<double>(pair) / 6.0), 1e-14);
+    EXPECT_NEAR(angle(options, 3, pair), 3.0 * std::pow(100.0, -2.0 * static_cast<double>(pair) / 6.0),
+                1e-14);
   }
 }
 

@@ -1,17 +1,18 @@
 #include "tessera/peft/adapter_files.h"
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/models/common/initialise.h"
 #include "tessera/peft/merge.h"
+
+#include "tests/io/temp_folder.h"
 #include "tests/models/reference_models.h"
-#include "tests/testing/temporary_folder.h"
 
 namespace tessera::peft {
 namespace {
@@ -22,9 +23,9 @@ using models::pack_ids;
 using models::reference_folder;
 using models::TensorFile;
 using nlohmann::json;
+using tessera::testing::TempFolder;
 using ::testing::Contains;
 using ::testing::HasSubstr;
-using testing_support::TemporaryFolder;
 
 std::string training(const std::string& name) {
   return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/training/" + name;
@@ -56,12 +57,13 @@ TEST(AdapterFiles, LogitsWithPeftsAdaptersAreThoseOfPeft) {
     EXPECT_EQ(config.options.rank, 4);
     EXPECT_EQ(config.options.alpha, 8.0);
     model->eval();
-    EXPECT_LT(max_difference(model->logits(pack_ids(file.get("ids"))), file.get("logits_" + which)), 1e-4) << which;
+    EXPECT_LT(max_difference(model->logits(pack_ids(file.get("ids"))), file.get("logits_" + which)), 1e-4)
+        << which;
   }
 }
 
 TEST(AdapterFiles, SavedAdaptersLoadAgain) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const auto first = load_reference_model("llama2", at::kDouble);
   LoraOptions options;
   options.rank = 3;
@@ -92,11 +94,12 @@ TEST(AdapterFiles, SavedAdaptersLoadAgain) {
   second->eval();
   const auto batch = pack_ids(at::arange(3, 20));
   EXPECT_TRUE(at::equal(first->logits(batch), second->logits(batch)));
-  EXPECT_GT(max_difference(first->logits(batch), load_reference_model("llama2", at::kDouble)->logits(batch)), 1e-3);
+  EXPECT_GT(max_difference(first->logits(batch), load_reference_model("llama2", at::kDouble)->logits(batch)),
+            1e-3);
 }
 
 TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const auto model = load_reference_model("llama3", at::kFloat);
   LoraOptions options;
   options.all_linear = true;
@@ -107,10 +110,11 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
     if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
   }
   save_adapter(folder.path(), options, targets, "base", values);
-  const json config = json::parse(io::read_file(folder.path("adapter_config.json"), 1 << 20));
+  const json config = json::parse(io::read_file(folder / "adapter_config.json", 1 << 20));
   const json reference = json::parse(io::read_file(training("lora_initial/adapter_config.json"), 1 << 20));
-  for (const char* key : {"peft_type", "task_type", "bias", "fan_in_fan_out", "use_dora", "use_rslora", "inference_mode",
-                          "init_lora_weights", "rank_pattern", "alpha_pattern", "modules_to_save"}) {
+  for (const char* key :
+       {"peft_type", "task_type", "bias", "fan_in_fan_out", "use_dora", "use_rslora", "inference_mode",
+        "init_lora_weights", "rank_pattern", "alpha_pattern", "modules_to_save"}) {
     EXPECT_EQ(config[key], reference[key]) << key;
   }
   EXPECT_TRUE(config["lora_alpha"].is_number_integer());
@@ -118,7 +122,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   std::sort(targets_of_file.begin(), targets_of_file.end());
   EXPECT_EQ(targets_of_file, reference["target_modules"]);
   // Every tensor has the name and shape that PEFT gave it, but for the rank.
-  const TensorFile ours(folder.path("adapter_model.safetensors"));
+  const TensorFile ours(folder / "adapter_model.safetensors");
   const io::ModelFiles theirs = open_adapter(training("lora_initial"));
   EXPECT_EQ(theirs.tensors().size(), values.size());
   for (const io::TensorInfo* tensor : theirs.tensors()) EXPECT_TRUE(ours.has(tensor->name)) << tensor->name;
@@ -131,13 +135,14 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
   EXPECT_EQ(code_of([&] { load_adapter(*other, training("lora_final")); }, &text), "E-MODEL-ADAPTER");
   EXPECT_THAT(text, HasSubstr("shape"));
 
-  TemporaryFolder folder;
+  TempFolder folder;
   json config = json::parse(io::read_file(training("lora_final/adapter_config.json"), 1 << 20));
-  std::filesystem::copy_file(training("lora_final/adapter_model.safetensors"), folder.path("adapter_model.safetensors"));
+  std::filesystem::copy_file(training("lora_final/adapter_model.safetensors"),
+                             folder / "adapter_model.safetensors");
   const auto with = [&](const std::function<void(json&)>& change) {
     json changed = config;
     change(changed);
-    folder.write("adapter_config.json", changed.dump());
+    io::write_file_atomic(folder / "adapter_config.json", changed.dump());
     const auto model = load_reference_model("llama3", at::kFloat);
     return code_of([&] { load_adapter(*model, folder.path()); }, &text);
   };
@@ -159,9 +164,10 @@ TEST(AdapterFiles, MismatchesAreModelErrors) {
 }
 
 TEST(AdapterFiles, AnAdapterOfWhichNothingMatchesIsNamed) {
-  TemporaryFolder folder;
-  std::filesystem::copy_file(training("lora_final/adapter_config.json"), folder.path("adapter_config.json"));
-  io::SafetensorsWriter writer(folder.path("adapter_model.safetensors"), {{"base_model.model.x.lora_A.weight", DType::F32, {1}}});
+  TempFolder folder;
+  std::filesystem::copy_file(training("lora_final/adapter_config.json"), folder / "adapter_config.json");
+  io::SafetensorsWriter writer(folder / "adapter_model.safetensors",
+                               {{"base_model.model.x.lora_A.weight", DType::F32, {1}}});
   const float zero = 0.0F;
   writer.write("base_model.model.x.lora_A.weight", 0, &zero, 4);
   writer.commit();
@@ -172,14 +178,14 @@ TEST(AdapterFiles, AnAdapterOfWhichNothingMatchesIsNamed) {
 }
 
 TEST(AdapterFiles, PickleIsRefused) {
-  TemporaryFolder folder;
-  folder.write("adapter_model.bin", "x");
+  TempFolder folder;
+  io::write_file_atomic(folder / "adapter_model.bin", "x");
   EXPECT_EQ(code_of([&] { open_adapter(folder.path()); }), "E-MODEL-PICKLE");
 }
 
 TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
-  TemporaryFolder folder;
-  const std::string merged = folder.path("merged");
+  TempFolder folder;
+  const std::string merged = folder / "merged";
   const MergeReport report = merge_adapter(reference_folder("llama3"), training("lora_final"), merged);
   EXPECT_EQ(report.num_merged, 3 * 7);
   EXPECT_EQ(report.num_replaced, 0);
@@ -199,7 +205,7 @@ TEST(Merge, EqualsBaseWithAdapterAndPeftsMerge) {
 }
 
 TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
-  TemporaryFolder folder;
+  TempFolder folder;
   const std::string base_folder = reference_folder("mistral");  // stored in bfloat16
   const auto model = load_reference_model("mistral", at::kDouble);
   LoraOptions options;
@@ -216,30 +222,34 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
     parameters[name].add_(at::randn_like(parameters[name]), 0.3);
     values.emplace_back(name, parameters[name]);
   }
-  save_adapter(folder.path("adapter"), options, targets, "base", values);
-  folder.write("adapter/tokenizer.json", "{\"from\": \"adapter\"}");
-  const MergeReport report = merge_adapter(base_folder, folder.path("adapter"), folder.path("merged"));
+  save_adapter(folder / "adapter", options, targets, "base", values);
+  io::write_file_atomic(folder / "adapter/tokenizer.json", "{\"from\": \"adapter\"}");
+  const MergeReport report = merge_adapter(base_folder, folder / "adapter", folder / "merged");
   EXPECT_EQ(report.num_merged, 3);
   EXPECT_EQ(report.num_replaced, 1);
 
-  const TensorFile merged(folder.path("merged/model.safetensors")), base(base_folder + "/model.safetensors");
+  const TensorFile merged(folder / "merged/model.safetensors"), base(base_folder + "/model.safetensors");
   const std::string v = "model.layers.1.self_attn.v_proj.";
-  const at::Tensor want = base.get(v + "weight").to(at::kDouble) +
-                          8.0 * at::matmul(parameters[v + "lora_B.weight"], parameters[v + "lora_A.weight"]).detach();
+  const at::Tensor want =
+      base.get(v + "weight").to(at::kDouble) +
+      8.0 * at::matmul(parameters[v + "lora_B.weight"], parameters[v + "lora_A.weight"]).detach();
   EXPECT_TRUE(at::equal(merged.get(v + "weight"), want.to(at::kBFloat16)));
-  EXPECT_TRUE(at::equal(merged.get("lm_head.weight"), parameters["lm_head.weight"].detach().to(at::kBFloat16)));
+  EXPECT_TRUE(
+      at::equal(merged.get("lm_head.weight"), parameters["lm_head.weight"].detach().to(at::kBFloat16)));
   const std::string untouched = "model.layers.1.self_attn.q_proj.weight";
   EXPECT_TRUE(at::equal(merged.get(untouched), base.get(untouched)));
-  EXPECT_EQ(io::read_file(folder.path("merged/config.json"), 1 << 20), io::read_file(base_folder + "/config.json", 1 << 20));
-  EXPECT_EQ(io::read_file(folder.path("merged/tokenizer.json"), 1 << 20), "{\"from\": \"adapter\"}");
+  EXPECT_EQ(io::read_file(folder / "merged/config.json", 1 << 20),
+            io::read_file(base_folder + "/config.json", 1 << 20));
+  EXPECT_EQ(io::read_file(folder / "merged/tokenizer.json", 1 << 20), "{\"from\": \"adapter\"}");
 }
 
 TEST(Merge, RefusesWhatDoesNotFit) {
-  TemporaryFolder folder;
-  const std::string out = folder.path("out"), adapter = training("lora_final");
+  TempFolder folder;
+  const std::string out = folder / "out", adapter = training("lora_final");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
-  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }), "E-CONFIG-MERGE-OUTPUT");
+  EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }),
+            "E-CONFIG-MERGE-OUTPUT");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, reference_folder("llama3")); }),
             "E-CONFIG-MERGE-OUTPUT");
   EXPECT_FALSE(std::filesystem::exists(out)) << "nothing is written before everything is checked";

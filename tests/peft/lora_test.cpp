@@ -7,6 +7,7 @@
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/peft/targets.h"
+
 #include "tests/testing/gradcheck.h"
 
 namespace tessera::peft {
@@ -80,7 +81,8 @@ TEST(Lora, StartsAsTheIdentity) {
   fill(plain);
   fill(adapted);
   for (auto& item : adapted.named_parameters()) {
-    if (!is_lora_parameter(item.key())) nn::materialize(item.value(), plain.named_parameters()[item.key()].detach());
+    if (!is_lora_parameter(item.key()))
+      nn::materialize(item.value(), plain.named_parameters()[item.key()].detach());
   }
   const at::Tensor x = at::randn({3, 6}, at::kDouble);
   EXPECT_TRUE(at::equal(adapted.forward(x), plain.forward(x)));
@@ -96,9 +98,10 @@ TEST(Lora, AddsTheScaledProduct) {
     fill(model, 0.5);
     const auto p = model.named_parameters();
     const at::Tensor x = at::randn({3, 6}, at::kDouble);
-    const at::Tensor want = at::linear(x, p["block0.q_proj.weight"], p["block0.q_proj.bias"]) +
-                            (use_rslora ? 3.0 : 1.5) * at::matmul(at::matmul(x, p["block0.q_proj.lora_A.weight"].t()),
-                                                                  p["block0.q_proj.lora_B.weight"].t());
+    const at::Tensor want =
+        at::linear(x, p["block0.q_proj.weight"], p["block0.q_proj.bias"]) +
+        (use_rslora ? 3.0 : 1.5) * at::matmul(at::matmul(x, p["block0.q_proj.lora_A.weight"].t()),
+                                              p["block0.q_proj.lora_B.weight"].t());
     EXPECT_TRUE(at::allclose(model.blocks[0]->q_proj->forward(x), want, 1e-12, 1e-12));
   }
 }
@@ -106,7 +109,8 @@ TEST(Lora, AddsTheScaledProduct) {
 TEST(Lora, OnlyTheAdapterIsTrained) {
   Model model;
   const LoraTargets targets = apply_lora(model, all_linear());
-  EXPECT_THAT(targets.adapted, UnorderedElementsAre("block0.q_proj", "block0.up_proj", "block1.q_proj", "block1.up_proj"));
+  EXPECT_THAT(targets.adapted,
+              UnorderedElementsAre("block0.q_proj", "block0.up_proj", "block1.q_proj", "block1.up_proj"));
   fill(model, 0.5);
   const at::Tensor x = at::randn({3, 6}, at::kDouble);
   model.forward(x).pow(2).sum().backward();
@@ -185,8 +189,11 @@ TEST(Lora, TargetsByNameSuffixAndExpression) {
     change(options);
     return apply_lora(model, options).adapted;
   };
-  EXPECT_THAT(adapted([](auto& o) { o.target_modules = {"q_proj"}; }), ElementsAre("block0.q_proj", "block1.q_proj"));
-  EXPECT_THAT(adapted([](auto& o) { o.target_modules = {"block1.q_proj", "up_proj"}; }),
+  EXPECT_THAT(adapted([](auto& o) { o.target_modules = {"q_proj"}; }),
+              ElementsAre("block0.q_proj", "block1.q_proj"));
+  EXPECT_THAT(adapted([](auto& o) {
+                o.target_modules = {"block1.q_proj", "up_proj"};
+              }),
               UnorderedElementsAre("block0.up_proj", "block1.q_proj", "block1.up_proj"));
   EXPECT_THAT(adapted([](auto& o) { o.target_regex = R"(block\d\.(up|down)_proj)"; }),
               ElementsAre("block0.up_proj", "block1.up_proj"));

@@ -2,12 +2,12 @@
 // logits for generation. Single-device code; sharding reaches it through call hooks.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <torch/nn/module.h>
 
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/kv_cache.h"

@@ -1,10 +1,10 @@
 #include "tessera/models/common/generate.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"

@@ -1,12 +1,12 @@
 // Text generation token by token, with a cache of keys and values.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/models/common/causal_lm.h"
 
@@ -22,8 +22,9 @@ struct SamplingOptions {
   void check() const;
 };
 
-// Chooses a token from logits [vocabulary] (any floating type, CPU). A function of the logits, the options and
-// `index`, the number of the token in its sequence. Throws Error(Numerics) if no logit is finite or one is NaN.
+// Chooses a token from logits [vocabulary] (any floating type, CPU). A function of the logits, the options
+// and `index`, the number of the token in its sequence. Throws Error(Numerics) if no logit is finite or one
+// is NaN.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index);
 
 enum class FinishReason { Stop, Length, Callback };

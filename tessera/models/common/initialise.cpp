@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kGrain = 4096;
 
-void fill_normal(const at::Tensor& tile, const std::string& name, int64_t first_row, const InitialOptions& o) {
+void fill_normal(const at::Tensor& tile, const std::string& name, int64_t first_row,
+                 const InitialOptions& o) {
   const int64_t row_elements = tile.size(0) == 0 ? 0 : tile.numel() / tile.size(0);
   const uint64_t first = static_cast<uint64_t>(first_row * row_elements);
   const CounterRng rng(o.seed, stream_of(name.c_str()));
@@ -40,7 +41,8 @@ void initialise(CausalLM& model, uint64_t seed, bool adapters_only) {
 
 }  // namespace
 
-void fill_initial(at::Tensor tile, const std::string& name, int64_t first_row, const InitialOptions& options) {
+void fill_initial(at::Tensor tile, const std::string& name, int64_t first_row,
+                  const InitialOptions& options) {
   TESSERA_ASSERT(tile.is_contiguous() && tile.device().is_cpu() && tile.dim() >= 1, "tile of fill_initial");
   at::NoGradGuard no_grad;
   if (peft::is_lora_parameter(name)) {

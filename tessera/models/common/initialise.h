@@ -1,10 +1,10 @@
 // Random initial weights that do not depend on how a parameter is split.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <string>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/models/common/causal_lm.h"
 

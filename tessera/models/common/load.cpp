@@ -1,10 +1,10 @@
 #include "tessera/models/common/load.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <set>
 #include <vector>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
@@ -17,8 +17,8 @@ namespace {
 constexpr size_t kMaxListed = 20;
 
 // One kind of mismatch, as "3 missing: a, b, c". Counts against the names that may still be listed.
-void append_list(std::vector<std::string>& parts, const std::string& kind, const std::vector<std::string>& names,
-                 size_t& budget) {
+void append_list(std::vector<std::string>& parts, const std::string& kind,
+                 const std::vector<std::string>& names, size_t& budget) {
   if (names.empty()) return;
   const size_t count = std::min(budget, names.size());
   budget -= count;
@@ -57,7 +57,8 @@ void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
   }
   for (const TiedParameter& tied : model.tied_parameters()) known.insert(tied.alias);
   for (const io::TensorInfo* tensor : files.tensors()) {
-    if (known.count(tensor->name) == 0 && !model.ignores_tensor(tensor->name)) unknown.push_back(tensor->name);
+    if (known.count(tensor->name) == 0 && !model.ignores_tensor(tensor->name))
+      unknown.push_back(tensor->name);
   }
 
   std::vector<std::string> parts;
@@ -67,7 +68,8 @@ void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
   append_list(parts, "of a type other than F64, F32, F16, BF16", wrong_type, budget);
   append_list(parts, "that the model does not have", unknown, budget);
   if (parts.empty()) return;
-  throw Error(ErrorKind::Model, "TENSORS", "the tensors do not fit the model of config.json: " + join(parts, "; "))
+  throw Error(ErrorKind::Model, "TENSORS",
+              "the tensors do not fit the model of config.json: " + join(parts, "; "))
       .at(files.folder())
       .hint("config.json and the weights must come from one model");
 }
@@ -77,8 +79,7 @@ void load_weights(CausalLM& model, const io::ModelFiles& files) {
   for (auto& item : model.named_parameters()) {
     if (peft::is_lora_parameter(item.key())) continue;
     at::Tensor& parameter = item.value();
-    const at::Tensor value =
-        at::empty(parameter.sizes(), at::TensorOptions().dtype(parameter.scalar_type()));
+    const at::Tensor value = at::empty(parameter.sizes(), at::TensorOptions().dtype(parameter.scalar_type()));
     read_rows(files, stored_name(model, files, item.key()), 0, value.dim() == 0 ? 1 : value.size(0), value);
     nn::materialize(parameter, value);
   }

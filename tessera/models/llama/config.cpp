@@ -1,15 +1,14 @@
 #include "tessera/models/llama/config.h"
 
 #include <algorithm>
-#include <limits>
-
-#include "tessera/core/strings.h"
+#include <utility>
 
 namespace tessera::models {
 namespace {
 
 constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
 constexpr double kHuge = 1e18;
+constexpr int64_t kMaxElements = int64_t{1} << 44;  // of one weight
 
 Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
   return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
@@ -56,7 +55,8 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   if (!rope.has_value()) return out;
   for (const char* layer_type : {"full_attention", "sliding_attention"}) {
     if (rope->has(layer_type)) {
-      throw unsupported(reader, section + "." + layer_type, "RoPE that differs between layers is not implemented");
+      throw unsupported(reader, section + "." + layer_type,
+                        "RoPE that differs between layers is not implemented");
     }
   }
   if (rope->number("partial_rotary_factor", 0.0, 1.0, 1.0) != 1.0) {
@@ -68,7 +68,8 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   if (out.type == nn::RopeType::Default) return out;
 
   const bool factor_is_optional = out.type == nn::RopeType::Yarn || out.type == nn::RopeType::Dynamic;
-  out.factor = rope->number("factor", 1e-6, 1e9, factor_is_optional ? std::optional<double>(1.0) : std::nullopt);
+  out.factor =
+      rope->number("factor", 1e-6, 1e9, factor_is_optional ? std::optional<double>(1.0) : std::nullopt);
   const int64_t trained_length =
       reader.integer("original_max_position_embeddings", 1, kMaxSize, config.max_position_embeddings);
   out.original_max_position_embeddings =
@@ -90,13 +91,15 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
 void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
   if (config.rope.type == nn::RopeType::Dynamic) {
     // Every length has its own frequencies, so that the keys of a cache grow stale.
-    config.generation_bound = {config.max_position_embeddings,
-                               "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
+    config.generation_bound = {
+        config.max_position_embeddings,
+        "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
   }
-  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from layer
-  // max_window_layers on. Inside the window, attention is full attention.
+  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from
+  // layer max_window_layers on. Inside the window, attention is full attention.
   const bool is_mistral = config.model_type == "mistral";
-  const bool may_slide = is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
+  const bool may_slide =
+      is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
   if (!may_slide) return;
   const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
   if (!window.has_value()) return;
@@ -121,7 +124,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
   const std::string activation = reader.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
-    throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented").need("silu");
+    throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented")
+        .need("silu");
   }
   if (reader.number("attention_dropout", 0.0, 1.0, 0.0) != 0.0) {
     throw unsupported(reader, "attention_dropout", "dropout in attention is not implemented").need("0");
@@ -135,6 +139,19 @@ void refuse_unsupported(const io::JsonReader& reader) {
   for (const std::string& type : layer_types) {
     if (type != "full_attention" && type != "sliding_attention") {
       throw unsupported(reader, "layer_types", "layer type '" + type + "' is not implemented");
+    }
+  }
+}
+
+// Each size is sane alone; their products must be, too, before anything is built of them.
+void check_products(const io::JsonReader& reader, const LlamaConfig& config) {
+  const std::pair<const char*, int64_t> rows[] = {{"vocab_size", config.vocab_size},
+                                                  {"intermediate_size", config.intermediate_size},
+                                                  {"head_dim", config.num_heads * config.head_dim}};
+  for (const auto& [key, size] : rows) {
+    if (size > kMaxElements / config.hidden_size) {
+      throw reader.problem(key, "makes a weight of more than 2^44 elements with hidden_size")
+          .got(std::to_string(size) + " rows of " + std::to_string(config.hidden_size));
     }
   }
 }
@@ -153,7 +170,6 @@ void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
 
 }  // namespace
 
-
 LlamaConfig read_llama_config(const io::JsonReader& reader) {
   LlamaConfig c;
   c.source_file = reader.file();
@@ -163,7 +179,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
   c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
   c.intermediate_size = reader.integer("intermediate_size", 1, kMaxSize);
-  c.num_layers = reader.integer("num_hidden_layers", 1, 100000);
+  c.num_layers = reader.integer("num_hidden_layers", 1, 10000);
   c.num_heads = reader.integer("num_attention_heads", 1, 1 << 20);
   c.num_kv_heads = reader.integer("num_key_value_heads", 1, 1 << 20, c.num_heads);
   if (c.num_heads % c.num_kv_heads != 0) {
@@ -185,8 +201,10 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
     c.head_dim = c.hidden_size / c.num_heads;
   }
   if (c.head_dim % 2 != 0) {
-    throw reader.problem("head_dim", "rotary positions need an even head size").got(std::to_string(c.head_dim));
+    throw reader.problem("head_dim", "rotary positions need an even head size")
+        .got(std::to_string(c.head_dim));
   }
+  check_products(reader, c);
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
   c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, 1e-6);

@@ -34,9 +34,10 @@ LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dty
     : config_(config), rotary_(config.rope) {
   model = register_module("model", std::make_shared<LlamaModel>(config, dtype));
   if (config.tie_word_embeddings) return;
-  lm_head = register_module("lm_head",
-                            std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
-  lm_head->refuse_adapter("is computed together with the loss; list it in lora_modules_to_save to train it whole");
+  lm_head = register_module(
+      "lm_head", std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
+  lm_head->refuse_adapter(
+      "is computed together with the loss; list it in lora_modules_to_save to train it whole");
 }
 
 std::vector<std::shared_ptr<torch::nn::Module>> LlamaForCausalLM::blocks() const {
