@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -99,6 +100,15 @@ int64_t positive(const io::GgufFile& file, const std::string& key) {
   return value;
 }
 
+// The decimal number that a float32 of the file was made from: 1e-05, not 9.999999747378752e-06.
+double as_written(double stored) {
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(stored)).ptr;
+  double value = stored;
+  std::from_chars(text, end, value);
+  return value;
+}
+
 nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture& architecture, DType dtype,
                                    Shape& shape) {
   const std::string prefix = std::string(architecture.gguf) + ".";
@@ -124,8 +134,8 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   config["head_dim"] = shape.head_dim;
   config["hidden_act"] = "silu";
   config["max_position_embeddings"] = positive(file, prefix + "context_length");
-  config["rms_norm_eps"] = file.get_float(prefix + "attention.layer_norm_rms_epsilon");
-  config["rope_theta"] = file.get_float(prefix + "rope.freq_base", 10000.0);
+  config["rms_norm_eps"] = as_written(file.get_float(prefix + "attention.layer_norm_rms_epsilon"));
+  config["rope_theta"] = as_written(file.get_float(prefix + "rope.freq_base", 10000.0));
   config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
   if (std::string(architecture.model_type) == "llama") {
     config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
