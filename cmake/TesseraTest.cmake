@@ -41,6 +41,8 @@ function(tessera_add_test source)
   else()
     target_link_libraries(${target} PRIVATE test_main)
     add_test(NAME ${folder}.${name} COMMAND ${target})
-    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+    # Tests run side by side: threads that spin for each other would starve their neighbours.
+    set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+      ENVIRONMENT "OMP_NUM_THREADS=1")
   endif()
 endfunction()
