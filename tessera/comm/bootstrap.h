@@ -24,7 +24,8 @@ LaunchInfo launch_info();
 class Bootstrap {
  public:
   Bootstrap();
-  // Finalises MPI, which waits for all ranks. Not after abort().
+  // Finalises MPI, which waits for all ranks. While an exception passes it does not: the peers may never come, and
+  // whoever catches it ends the job by abort().
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
