@@ -24,7 +24,8 @@ LaunchInfo launch_info();
 class Bootstrap {
  public:
   Bootstrap();
-  // Finalises MPI, which waits for all ranks. Not after abort().
+  // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is: the
+  // handler must end the job by abort().
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;

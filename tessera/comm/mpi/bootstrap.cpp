@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <exception>
 
 #include "tessera/comm/backend.h"
 #include "tessera/comm/mpi/mpi_backend.h"
@@ -68,7 +69,8 @@ Bootstrap::Bootstrap() {
 
 Bootstrap::~Bootstrap() {
   world_.reset();
-  if (has_mpi_) MPI_Finalize();
+  // An error of this rank alone must not wait for peers that wait for it.
+  if (has_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
 void Bootstrap::abort(int exit_code) {
