@@ -1,9 +1,8 @@
 // Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
 #include "tests/integration/fixture.h"
 
+#include <algorithm>
 #include <csignal>
-#include <fstream>
-#include <limits>
 #include <set>
 
 namespace tessera::testing {
@@ -39,6 +38,21 @@ std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
   return found;
 }
 
+// Waits until none of them runs any more; one that does after 20 s is a failure, and killed.
+void expect_gone(const std::vector<pid_t>& ids) {
+  const auto is_gone = [](pid_t id) {
+    const std::string stat = read_text("/proc/" + std::to_string(id) + "/stat");
+    return stat.empty() || stat.find(") Z") != std::string::npos;
+  };
+  for (int wait = 0; wait < 2000 && !std::all_of(ids.begin(), ids.end(), is_gone); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  for (const pid_t id : ids) {
+    EXPECT_TRUE(is_gone(id)) << "process " << id << " lives on";
+    if (!is_gone(id)) kill(id, SIGKILL);
+  }
+}
+
 TEST_F(RankErrorsTest, ErrorsOfAllRanksAreToldOnce) {
   write_text(here / "bad.jsonl", "{\"input_ids\": [1, 2\n");
   write_text(here / "empty.jsonl", "");
@@ -66,7 +80,7 @@ TEST_F(RankErrorsTest, SizesThatDoNotFitTheRanks) {
 }
 
 TEST_F(RankErrorsTest, DivergenceIsToldOnce) {
-  expect_error(train2({"optimizer=sgd", "learning_rate=1e3", "max_grad_norm=0", "max_steps=50"}), 7, "E-NUMERICS", {"step"});
+  expect_error(train2({"learning_rate=1e3", "weight_decay=1e3", "max_steps=50"}), 7, "E-NUMERICS", {"step"});
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
   EXPECT_GE(read_metrics(out()).size(), 1u);
 }
@@ -109,7 +123,7 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
     EXPECT_TRUE(has_killed) << result.told();
     expect_error(result, 9, "E-PEER-LOST", {"signal 9"});
     EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
-    for (const pid_t rank : ranks) EXPECT_NE(kill(rank, 0), 0) << "a rank lives on";
+    expect_gone(ranks);
     std::filesystem::remove_all(out());
   }
 }
@@ -126,17 +140,7 @@ TEST_F(RankErrorsTest, RanksEndWithTheProgramThatStartedThem) {
   const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
   EXPECT_EQ(result.signal, SIGKILL) << result.told();
   ASSERT_EQ(below.size(), 3u);
-  const auto is_gone = [](pid_t id) {
-    const std::string stat = read_text("/proc/" + std::to_string(id) + "/stat");
-    return stat.empty() || stat.find(") Z") != std::string::npos;
-  };
-  for (int wait = 0; wait < 3000 && !std::all_of(below.begin(), below.end(), is_gone); ++wait) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  for (const pid_t id : below) {
-    EXPECT_TRUE(is_gone(id)) << id;
-    if (!is_gone(id)) kill(id, SIGKILL);
-  }
+  expect_gone(below);
 }
 
 TEST_F(RankErrorsTest, NoLauncherIsSaid) {
