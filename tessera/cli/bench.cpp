@@ -47,7 +47,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, line, &action] {
     action = [options, line] {
-      relaunch(options->nproc, line.arguments);
+      if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;
       config::Recipe& recipe = bench_options.recipe;

@@ -1,17 +1,88 @@
 #include "tessera/cli/launch.h"
 
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::cli {
+namespace {
+
+volatile std::sig_atomic_t launcher_id = 0;
+
+// A key pressed on the terminal reaches the launcher by itself.
+void pass_on(int signal, siginfo_t* info, void*) {
+  if (info->si_code <= 0 && launcher_id > 0) kill(launcher_id, signal);
+}
+
+void pass_signals_to_launcher() {
+  struct sigaction action = {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaction(signal, &action, nullptr);
+}
+
+// Starts mpirun; it ends when this process does. Its wait status.
+int run_launcher(std::vector<char*>& command, int64_t nproc) {
+  // Tells whether exec failed: closed by a successful one.
+  int failure[2];
+  TESSERA_ASSERT(pipe2(failure, O_CLOEXEC) == 0, "cannot make a pipe");
+  pass_signals_to_launcher();
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  TESSERA_ASSERT(child >= 0, std::string("cannot fork: ") + std::strerror(errno));
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(1);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
+    execvp(command[0], command.data());
+    const int error_number = errno;
+    (void)!write(failure[1], &error_number, sizeof error_number);
+    _exit(127);
+  }
+  launcher_id = child;
+  close(failure[1]);
+  int error_number = 0, status = 0;
+  const bool has_failed = read(failure[0], &error_number, sizeof error_number) == sizeof error_number;
+  close(failure[0]);
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (has_failed) {
+    throw Error(ErrorKind::Config, "LAUNCHER", std::string("cannot start mpirun: ") + std::strerror(error_number))
+        .need("OpenMPI for --nproc " + std::to_string(nproc))
+        .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
+  }
+  return status;
+}
+
+// The launcher is quiet, so what no rank could say is said here.
+int job_exit_code(int status) {
+  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
+  const int code = WEXITSTATUS(status);
+  const int signal = code - 128;
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return code;
+  if (signal > 0 && signal < 65) {
+    throw Error(ErrorKind::Peer, "LOST",
+                std::string("a rank was ended by signal ") + std::to_string(signal) + " (" + strsignal(signal) + ")")
+        .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
+  }
+  if (code == 1) log::info("the ranks ended with exit code 1");
+  return code;
+}
+
+}  // namespace
 
 std::vector<std::string> without_nproc(const std::vector<std::string>& arguments) {
   std::vector<std::string> kept;
@@ -25,8 +96,8 @@ std::vector<std::string> without_nproc(const std::vector<std::string>& arguments
   return kept;
 }
 
-void relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
-  if (nproc <= 1 || comm::launch_info().has_launcher) return;
+std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
+  if (nproc <= 1 || comm::launch_info().has_launcher) return std::nullopt;
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   TESSERA_ASSERT(length > 0, "cannot find this program's own file");
@@ -47,10 +118,7 @@ void relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
   std::vector<char*> pointers;
   for (std::string& word : command) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  execvp("mpirun", pointers.data());
-  throw Error(ErrorKind::Config, "LAUNCHER", std::string("cannot start mpirun: ") + std::strerror(errno))
-      .need("OpenMPI for --nproc " + std::to_string(nproc))
-      .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
+  return job_exit_code(run_launcher(pointers, nproc));
 }
 
 }  // namespace tessera::cli

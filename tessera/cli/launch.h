@@ -2,15 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tessera::cli {
 
-// Replaces this process by mpirun with `nproc` ranks of this program on this machine, with the same arguments
-// less --nproc. Returns only by throwing Error(Config) when there is no mpirun. Under a launcher, or for one
-// rank, it does nothing: the caller goes on.
-void relaunch(int64_t nproc, const std::vector<std::string>& arguments);
+// Runs `nproc` ranks of this program on this machine through mpirun, with the same arguments less --nproc, and
+// gives the job's exit code: the one of the rank that failed. Signals sent to this process are passed on, and
+// the ranks end with it. Under a launcher, or for one rank, it does nothing and gives none: the caller goes on.
+// Throws Error(Config) when there is no mpirun, Error(Peer) when a signal ended a rank.
+std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments);
 
 // The arguments without "--nproc N" and "--nproc=N".
 std::vector<std::string> without_nproc(const std::vector<std::string>& arguments);

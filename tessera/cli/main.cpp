@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <csignal>
 #include <new>
 #include <thread>
 
@@ -24,7 +25,7 @@ int fail(ErrorKind kind, const std::string& text) {
   const auto info = tessera::comm::launch_info();
   const int code = tessera::exit_code(kind);
   if (info.size > 1 && info.rank > 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    std::this_thread::sleep_for(std::chrono::seconds(2));
     tessera::log::error(text + " (rank " + std::to_string(info.rank) + ")");
   } else {
     tessera::log::error(text);
@@ -63,9 +64,14 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
-  tessera::Error usage(ErrorKind::Config, "USAGE", text);
   std::string hint = path + " --help";
   const auto extra = at->remaining();
+  const bool needs_verb = at->get_require_subcommand_min() > 0;
+  if (needs_verb && extra.empty()) text = "no verb given";
+  if (needs_verb && !extra.empty()) {
+    text = (extra.front().rfind('-', 0) == 0 ? "unknown flag '" : "unknown verb '") + extra.front() + "'";
+  }
+  tessera::Error usage(ErrorKind::Config, "USAGE", text);
   if (!extra.empty()) {
     std::vector<std::string> names;
     for (const CLI::App* verb : at->get_subcommands({})) names.push_back(verb->get_name());
@@ -88,9 +94,16 @@ void share_cores() {
   at::set_num_threads(static_cast<int>(std::max<int64_t>(1, tessera::usable_cores() / info.local_size)));
 }
 
+// A closed pipe or a full disk shows as a failed write, which a log may survive and a save reports.
+void ignore_write_signals() {
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  ignore_write_signals();
   const std::string isa_note = tessera::guard_cpu_features();
   tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
 

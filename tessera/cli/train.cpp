@@ -29,7 +29,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
       const auto info = comm::launch_info();
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
-      relaunch(options->nproc, line.arguments);
+      if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       const comm::Bootstrap bootstrap;
       train::train(recipe, bootstrap.world());
       return 0;

@@ -24,8 +24,8 @@ LaunchInfo launch_info();
 class Bootstrap {
  public:
   Bootstrap();
-  // Finalises MPI, which waits for all ranks. While an exception passes it does not: the peers may never come, and
-  // whoever catches it ends the job by abort().
+  // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is: the
+  // handler must end the job by abort().
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// Levenshtein distance in bytes.
+// Levenshtein distance in bytes, where a swap of two neighbours is one step too.
 int64_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `word`, for "did you mean"; empty when none is near (more than a third of

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 
 namespace tessera::io {
@@ -31,6 +32,7 @@ JsonReader::JsonReader(std::string file, std::string prefix, std::shared_ptr<con
     : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
 JsonReader JsonReader::open(const std::string& file) {
+  if (!exists(file)) throw Error(ErrorKind::Model, "NO-FILE", "no such file").in(file);
   JsonLimits limits;
   limits.max_bytes = kMaxBytes;
   auto value = std::make_shared<nlohmann::json>(read_json_file(file, ErrorKind::Model, limits));

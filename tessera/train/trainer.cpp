@@ -22,6 +22,7 @@
 #include "tessera/optim/schedule.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
+#include "tessera/train/same_recipe.h"
 #include "tessera/train/save.h"
 #include "tessera/train/setup.h"
 #include "tessera/train/speed_of_light.h"
@@ -262,6 +263,7 @@ class Run {
 }  // namespace
 
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
+  check_same_recipe(recipe, *world);
   world->set_default_timeout(std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
   return Run(recipe, world).run();
 }

@@ -8,6 +8,10 @@ namespace {
 TEST(StringsTest, EditDistance) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("trian", "train"), 1);
+  EXPECT_EQ(edit_distance("ba", "ab"), 1);
+  EXPECT_EQ(edit_distance("abcd", "badc"), 2);
 }
 
 TEST(StringsTest, NearestName) {

@@ -69,6 +69,7 @@ Bootstrap::Bootstrap() {
 
 Bootstrap::~Bootstrap() {
   world_.reset();
+  // An error of this rank alone must not wait for peers that wait for it.
   if (has_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 

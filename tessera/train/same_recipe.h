@@ -1,0 +1,13 @@
+// Ranks that were started with different recipes must not train together.
+#pragma once
+
+#include "tessera/comm/communicator.h"
+#include "tessera/config/recipe.h"
+
+namespace tessera::train {
+
+// Throws Error(Config), on every rank alike, unless all ranks hold the same resolved recipe; names the first
+// rank that differs from rank 0, and the key. Collective: call it before any other use of the recipe.
+void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world);
+
+}  // namespace tessera::train

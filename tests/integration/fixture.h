@@ -1,0 +1,127 @@
+// A folder with a tiny model, rows and a recipe, and what the tests ask of a run.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/io/temp_folder.h"
+#include "tests/testing/run_program.h"
+#include "tests/testing/tiny_model.h"
+
+namespace tessera::testing {
+
+inline std::string read_text(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+// The lines of a metrics.jsonl.
+inline std::vector<nlohmann::json> read_metrics(const std::string& folder) {
+  std::vector<nlohmann::json> lines;
+  for (const std::string& line : ProgramResult::lines(read_text(folder + "/metrics.jsonl"))) {
+    lines.push_back(nlohmann::json::parse(line));
+  }
+  return lines;
+}
+
+inline std::vector<double> read_column(const std::string& folder, const std::string& key) {
+  std::vector<double> values;
+  for (const auto& line : read_metrics(folder)) values.push_back(line.at(key).get<double>());
+  return values;
+}
+
+inline std::vector<float> read_f32(const std::string& path, const std::string& name, std::vector<int64_t>* shape = nullptr) {
+  const auto file = io::SafetensorsFile::open(path);
+  const io::TensorInfo* info = file.find(name);
+  if (info == nullptr || info->dtype != DType::F32) throw std::runtime_error("no F32 tensor " + name + " in " + path);
+  if (shape != nullptr) *shape = info->shape;
+  std::vector<float> values(static_cast<size_t>(info->num_bytes()) / sizeof(float));
+  file.read(*info, 0, info->num_bytes(), values.data());
+  return values;
+}
+
+class ProgramTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_tiny_model(model());
+    write_text(here / "rows.jsonl", tiny_rows(24));
+    write_text(here / "chats.jsonl", tiny_chats(12));
+    write_text(here / "recipe.yaml",
+               "base_model: model\n"
+               "datasets:\n"
+               "  - path: rows.jsonl\n"
+               "learning_rate: 1e-2\n"
+               "lr_scheduler: constant\n"
+               "max_steps: 4\n"
+               "micro_batch_size: 2\n"
+               "output_dir: out\n");
+  }
+
+  std::string model() const { return here / "model"; }
+  std::string out(const std::string& file = "") const { return file.empty() ? here / "out" : here / ("out/" + file); }
+
+  // The program, run inside the folder.
+  ProgramResult run(const Words& arguments, RunOptions options = {}) const {
+    options.folder = here.path();
+    return tessera_program(arguments, options);
+  }
+  ProgramResult train(const Words& more = {}, const RunOptions& options = {}) const {
+    Words arguments = {"train", "recipe.yaml"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, options);
+  }
+  ProgramResult run_well(const Words& arguments) const {
+    ProgramResult result = run(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_TRUE(result.error_lines().empty()) << result.told();
+    return result;
+  }
+  ProgramResult train_well(const Words& more = {}) const {
+    ProgramResult result = train(more);
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_TRUE(result.error_lines().empty()) << result.told();
+    return result;
+  }
+  std::vector<float> logits(const std::string& folder, const std::string& adapter = "", const std::string& ids = "1,2,3,200") const {
+    const std::string file = here / "logits.safetensors";
+    Words arguments = {"debug", "logits", "--model", folder, "--ids", ids, "--out", file};
+    if (!adapter.empty()) arguments.insert(arguments.end(), {"--adapter", adapter});
+    run_well(arguments);
+    return read_f32(file, "logits");
+  }
+
+  const TempFolder here;
+};
+
+// Exactly one error line, of this code and exit code, that holds these parts; nothing that looks like a crash
+// or like a launcher talking.
+inline void expect_error(const ProgramResult& result, int exit_code, const std::string& code, const Words& parts) {
+  EXPECT_EQ(result.exit_code, exit_code) << result.told();
+  EXPECT_FALSE(result.has_timed_out) << result.told();
+  const Words errors = result.error_lines();
+  ASSERT_EQ(errors.size(), 1u) << result.told();
+  EXPECT_EQ(errors[0].rfind("tessera: error[" + code, 0), 0u) << "want " << code << "\n" << result.told();
+  for (const std::string& part : parts) {
+    EXPECT_NE(errors[0].find(part), std::string::npos) << "want '" << part << "'\n" << result.told();
+  }
+  for (const std::string& line : ProgramResult::lines(result.err)) {
+    const bool is_ours = line.rfind("tessera: ", 0) == 0 || line.rfind("step ", 0) == 0;
+    EXPECT_TRUE(is_ours) << "a stray line: " << line << "\n" << result.told();
+  }
+  for (const char* noise : {"MPI_ABORT", "Primary job", "terminate called", "frame #", "Segmentation", "mpirun"}) {
+    if (code == "E-CONFIG-LAUNCHER") break;
+    EXPECT_EQ(result.err.find(noise), std::string::npos) << result.told();
+  }
+  EXPECT_EQ(result.out.find("error["), std::string::npos) << result.told();
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,59 @@
+// The library as a package: examples/own_model.cpp in the tree and built against an installed copy.
+#include "tests/integration/fixture.h"
+
+#include <cmath>
+
+namespace tessera::testing {
+namespace {
+
+std::vector<double> losses_of(const ProgramResult& result) {
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  std::vector<double> losses;
+  for (const std::string& line : ProgramResult::lines_with(result.out, "loss ")) {
+    losses.push_back(std::stod(line.substr(line.find("loss ") + 5)));
+  }
+  return losses;
+}
+
+// Runs it alone and on 2 and 3 ranks: the same losses, up to the rounding of the four digits that it prints.
+void expect_same_losses_on_any_ranks(const std::string& program) {
+  const auto alone = losses_of(run_command({program}));
+  ASSERT_EQ(alone.size(), 30u);
+  EXPECT_LT(alone.back(), 0.5 * alone.front());
+  for (const char* ranks : {"2", "3"}) {
+    const auto losses = losses_of(run_command(mpirun({"-n", ranks, program})));
+    ASSERT_EQ(losses.size(), alone.size()) << ranks << " ranks";
+    for (size_t step = 0; step < alone.size(); ++step) EXPECT_NEAR(losses[step], alone[step], 5e-3) << ranks << " ranks, step " << step + 1;
+    EXPECT_NEAR(losses[0], alone[0], 1.01e-4);
+  }
+}
+
+TEST(OwnModelTest, InTheTree) { expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/own_model"); }
+
+TEST(OwnModelTest, AgainstTheInstalledPackage) {
+  if (!std::string(TESSERA_SANITIZERS).empty()) GTEST_SKIP() << "the package is built without sanitizers";
+  const TempFolder here;
+  const std::string prefix = here / "prefix", build = here / "build";
+  const RunOptions patient{.timeout_s = 600.0};
+  const auto run_well = [&](const Words& command) {
+    const ProgramResult result = run_command(command, patient);
+    ASSERT_EQ(result.exit_code, 0) << result.told();
+  };
+  run_well({TESSERA_CMAKE, "--install", TESSERA_BUILD_DIR, "--prefix", prefix});
+  Words configure = {TESSERA_CMAKE, "-S", std::string(TESSERA_SOURCE_DIR) + "/examples", "-B", build, "-G", "Ninja",
+                     "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release",
+                     std::string("-DCMAKE_CXX_COMPILER=") + TESSERA_CXX};
+  const std::string launcher = TESSERA_CXX_LAUNCHER;
+  if (!launcher.empty()) configure.push_back("-DCMAKE_CXX_COMPILER_LAUNCHER=" + launcher);
+  run_well(configure);
+  run_well({TESSERA_CMAKE, "--build", build});
+  if (::testing::Test::HasFatalFailure()) return;
+  expect_same_losses_on_any_ranks(build + "/own_model");
+  // The installed program runs too.
+  const ProgramResult version = run_command({prefix + "/bin/tessera", "--version"});
+  EXPECT_EQ(version.exit_code, 0) << version.told();
+  EXPECT_FALSE(std::filesystem::exists(prefix + "/include/tessera/cli"));
+}
+
+}  // namespace
+}  // namespace tessera::testing

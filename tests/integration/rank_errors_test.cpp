@@ -1,0 +1,153 @@
+// Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
+#include "tests/integration/fixture.h"
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+namespace tessera::testing {
+namespace {
+
+class RankErrorsTest : public ProgramTest {
+ protected:
+  ProgramResult train2(Words more) const {
+    more.insert(more.end(), {"--nproc", "2"});
+    return train(more, {.timeout_s = 60.0});
+  }
+};
+
+// The processes below `root`, with their command lines.
+std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
+  std::vector<std::pair<pid_t, std::string>> found;
+  std::set<pid_t> known = {root};
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const pid_t id = std::stoi(name);
+      if (known.contains(id)) continue;
+      const std::string stat = read_text("/proc/" + name + "/stat");
+      const size_t end = stat.rfind(')');
+      if (end == std::string::npos || !known.contains(std::stoi(stat.substr(end + 4)))) continue;
+      known.insert(id);
+      found.emplace_back(id, read_text("/proc/" + name + "/cmdline"));
+      has_grown = true;
+    }
+  }
+  return found;
+}
+
+// Waits until none of them runs any more; one that does after 20 s is a failure, and killed.
+void expect_gone(const std::vector<pid_t>& ids) {
+  const auto is_gone = [](pid_t id) {
+    const std::string stat = read_text("/proc/" + std::to_string(id) + "/stat");
+    return stat.empty() || stat.find(") Z") != std::string::npos;
+  };
+  for (int wait = 0; wait < 2000 && !std::all_of(ids.begin(), ids.end(), is_gone); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  for (const pid_t id : ids) {
+    EXPECT_TRUE(is_gone(id)) << "process " << id << " lives on";
+    if (!is_gone(id)) kill(id, SIGKILL);
+  }
+}
+
+TEST_F(RankErrorsTest, ErrorsOfAllRanksAreToldOnce) {
+  write_text(here / "bad.jsonl", "{\"input_ids\": [1, 2\n");
+  write_text(here / "empty.jsonl", "");
+  expect_error(train2({"datasets.0.path=bad.jsonl"}), 3, "E-DATA-JSON", {"bad.jsonl:1:"});
+  expect_error(train2({"datasets.0.path=empty.jsonl"}), 3, "E-DATA-NO-ROWS", {"empty.jsonl"});
+  expect_error(train2({"sead=1"}), 2, "E-CONFIG-UNKNOWN-KEY", {"did you mean 'seed'"});
+  expect_error(run({"train", "missing.yaml", "--nproc", "2"}), 2, "E-CONFIG-NOT-FOUND", {"missing.yaml"});
+  expect_error(train2({"base_model=nowhere"}), 2, "E-CONFIG-NOT-FOUND", {"nowhere"});
+  std::filesystem::copy(model(), here / "broken", std::filesystem::copy_options::recursive);
+  std::filesystem::resize_file(here / "broken/model.safetensors", 5000);
+  expect_error(train2({"base_model=broken"}), 4, "E-MODEL-SAFETENSORS", {"broken/model.safetensors"});
+  std::filesystem::remove(here / "broken/config.json");
+  expect_error(train2({"base_model=broken"}), 4, "E-MODEL-NO-FILE", {"config.json"});
+  expect_error(run({"bench", "train", "--model", "broken", "--nproc", "2"}), 4, "E-MODEL-NO-FILE", {"config.json"});
+}
+
+TEST_F(RankErrorsTest, ErrorOfTheFirstRankAloneEndsTheOthers) {
+  expect_error(train2({"output_dir=rows.jsonl/under"}), 6, "E-STORAGE", {"rows.jsonl"});
+}
+
+TEST_F(RankErrorsTest, SizesThatDoNotFitTheRanks) {
+  expect_error(train2({"dp_shard_size=3"}), 2, "E-CONFIG-PARALLELISM", {"2 ranks", "dp_shard_size 3"});
+  expect_error(train2({"dp_replicate_size=4"}), 2, "E-CONFIG-PARALLELISM", {"dp_replicate_size"});
+  expect_error(train2({"train_batch_size=5"}), 2, "E-CONFIG", {"train_batch_size"});
+}
+
+TEST_F(RankErrorsTest, DivergenceIsToldOnce) {
+  expect_error(train2({"learning_rate=1e3", "weight_decay=1e3", "max_steps=50"}), 7, "E-NUMERICS", {"step"});
+  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+  EXPECT_GE(read_metrics(out()).size(), 1u);
+}
+
+TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
+  const auto two = [&](const Words& first, const Words& second) {
+    Words command = {"--quiet", "-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+    command.insert(command.end(), first.begin(), first.end());
+    command.insert(command.end(), {":", "-n", "1", TESSERA_BINARY, "train", "recipe.yaml"});
+    command.insert(command.end(), second.begin(), second.end());
+    return run_command(mpirun(command), {.timeout_s = 60.0, .folder = here.path()});
+  };
+  expect_error(two({}, {"learning_rate=3e-3"}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1", "learning_rate", "0.003", "0.01"});
+  expect_error(two({"zero_stage=1"}, {}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1", "zero_stage"});
+  expect_error(two({}, {"adapter=lora", "lora_target_linear=true"}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1"});
+  // An error of the second rank alone, before the ranks have met.
+  expect_error(two({}, {"sead=1"}), 2, "E-CONFIG-UNKNOWN-KEY", {"(rank 1)"});
+  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+  const ProgramResult same = two({"seed=5"}, {"seed=5"});
+  EXPECT_EQ(same.exit_code, 0) << same.told();
+}
+
+TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
+  for (const size_t victim : {0u, 1u}) {
+    bool has_killed = false;
+    RunOptions options;
+    options.timeout_s = 60.0;
+    std::vector<pid_t> ranks;
+    options.while_running = [&](pid_t root) {
+      if (has_killed || !std::filesystem::exists(out("metrics.jsonl")) || read_text(out("metrics.jsonl")).empty()) return;
+      ranks.clear();
+      for (const auto& [id, command] : processes_below(root)) {
+        if (command.rfind("mpirun", 0) != 0) ranks.push_back(id);
+      }
+      if (ranks.size() != 2) return;
+      kill(ranks[victim], SIGKILL);
+      has_killed = true;
+    };
+    const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
+    EXPECT_TRUE(has_killed) << result.told();
+    expect_error(result, 9, "E-PEER-LOST", {"signal 9"});
+    EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+    expect_gone(ranks);
+    std::filesystem::remove_all(out());
+  }
+}
+
+TEST_F(RankErrorsTest, RanksEndWithTheProgramThatStartedThem) {
+  std::vector<pid_t> below;
+  RunOptions options;
+  options.timeout_s = 60.0;
+  options.while_running = [&](pid_t root) {
+    if (!below.empty() || !std::filesystem::exists(out("metrics.jsonl")) || read_text(out("metrics.jsonl")).empty()) return;
+    for (const auto& [id, command] : processes_below(root)) below.push_back(id);
+    kill(root, SIGKILL);
+  };
+  const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
+  EXPECT_EQ(result.signal, SIGKILL) << result.told();
+  ASSERT_EQ(below.size(), 3u);
+  expect_gone(below);
+}
+
+TEST_F(RankErrorsTest, NoLauncherIsSaid) {
+  RunOptions options;
+  options.environment["PATH"] = here.path();
+  expect_error(train({"--nproc", "2"}, options), 2, "E-CONFIG-LAUNCHER", {"mpirun", "openmpi-bin"});
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,170 @@
+// `tessera train`: what a run writes, and that it loads again.
+#include "tests/integration/fixture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+namespace tessera::testing {
+namespace {
+
+using TrainTest = ProgramTest;
+
+TEST_F(TrainTest, LeavesMetricsAndAModelFolder) {
+  train_well();
+  const auto metrics = read_metrics(out());
+  ASSERT_EQ(metrics.size(), 4u);
+  int64_t step = 0;
+  for (const auto& line : metrics) {
+    EXPECT_EQ(line.at("step").get<int64_t>(), ++step);
+    EXPECT_TRUE(std::isfinite(line.at("loss").get<double>()));
+    EXPECT_DOUBLE_EQ(line.at("lr").get<double>(), 1e-2);
+    EXPECT_GT(line.at("grad_norm").get<double>(), 0.0);
+    EXPECT_GT(line.at("tokens").get<int64_t>(), line.at("label_tokens").get<int64_t>());
+    EXPECT_GT(line.at("label_tokens").get<int64_t>(), 0);
+    EXPECT_GT(line.at("tokens_per_s").get<double>(), 0.0);
+    EXPECT_GT(line.at("peak_rss").get<int64_t>(), 1 << 20);
+    EXPECT_NEAR(line.at("epoch").get<double>(), static_cast<double>(step) / 12.0, 1e-9);
+  }
+
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "recipe.yaml"}) {
+    EXPECT_TRUE(std::filesystem::exists(out(file))) << file;
+  }
+  EXPECT_FALSE(std::filesystem::is_empty(out("runs")));
+  // The same tensors as the model that it came from, with other values.
+  const auto before = io::SafetensorsFile::open(here / "model/model.safetensors");
+  const auto after = io::SafetensorsFile::open(out("model.safetensors"));
+  ASSERT_EQ(before.tensors().size(), after.tensors().size());
+  for (const io::TensorInfo& tensor : before.tensors()) {
+    const io::TensorInfo* twin = after.find(tensor.name);
+    ASSERT_NE(twin, nullptr) << tensor.name;
+    EXPECT_EQ(twin->shape, tensor.shape) << tensor.name;
+  }
+  EXPECT_NE(logits(out()), logits(model()));
+}
+
+TEST_F(TrainTest, LossFallsOnTheSameRows) {
+  train_well({"micro_batch_size=24"});
+  const auto full = read_column(out(), "loss");
+  train_well({"micro_batch_size=24", "adapter=lora", "lora_target_linear=true"});
+  const auto lora = read_column(out(), "loss");
+  for (size_t step = 1; step < 4; ++step) {
+    EXPECT_LT(full[step], full[step - 1]);
+    EXPECT_LT(lora[step], lora[step - 1]);
+  }
+}
+
+TEST_F(TrainTest, ResultLoadsAgainAndTrainingGoesOn) {
+  train_well({"micro_batch_size=24"});
+  run_well({"generate", "--model", "out", "--max-new-tokens", "3", "Hi"});
+  const auto first = read_column(out(), "loss");
+  train_well({"base_model=out", "output_dir=more", "max_steps=1", "micro_batch_size=24"});
+  EXPECT_LT(read_column(here / "more", "loss").at(0), first.back());
+}
+
+TEST_F(TrainTest, WrittenRecipeRepeatsTheRun) {
+  train_well({"seed=7", "weight_decay=0.1"});
+  run_well({"train", "out/recipe.yaml", "output_dir=again"});
+  EXPECT_EQ(read_column(out(), "loss"), read_column(here / "again", "loss"));
+  EXPECT_EQ(read_text(out("model.safetensors")), read_text(here / "again/model.safetensors"));
+}
+
+TEST_F(TrainTest, OverridesWin) {
+  train_well({"max_steps=2", "learning_rate=3e-3", "output_dir=elsewhere"});
+  EXPECT_FALSE(std::filesystem::exists(out()));
+  EXPECT_EQ(read_column(here / "elsewhere", "lr"), (std::vector<double>{3e-3, 3e-3}));
+}
+
+TEST_F(TrainTest, LoraLeavesAnAdapterThatContinues) {
+  const Words lora = {"adapter=lora", "lora_target_linear=true", "lora_r=3", "micro_batch_size=24"};
+  train_well(lora);
+  EXPECT_TRUE(std::filesystem::exists(out("adapter_model.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+  const auto config = nlohmann::json::parse(read_text(out("adapter_config.json")));
+  EXPECT_EQ(config.at("peft_type"), "LORA");
+  EXPECT_EQ(config.at("r"), 3);
+  const auto first = read_column(out(), "loss");
+  Words more = lora;
+  more.insert(more.end(), {"lora_model_dir=out", "output_dir=more", "max_steps=1"});
+  train_well(more);
+  EXPECT_LT(read_column(here / "more", "loss").at(0), first.back());
+}
+
+TEST_F(TrainTest, ChatRowsTrainOnAnswersAlone) {
+  train_well({"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "num_epochs=1", "max_steps=0",
+              "micro_batch_size=12"});
+  const auto metrics = read_metrics(out());
+  ASSERT_EQ(metrics.size(), 1u);
+  // 10 answers "A number: N." and 2 with one more digit, each with its end token.
+  EXPECT_EQ(metrics[0].at("label_tokens").get<int64_t>(), 10 * 13 + 2 * 14);
+}
+
+TEST_F(TrainTest, PackingKeepsTheStepsLoss) {
+  const Words same = {"max_steps=1", "sequence_len=512", "dtype=float64"};
+  Words plain = same, packed = same;
+  plain.insert(plain.end(), {"micro_batch_size=24", "output_dir=plain"});
+  packed.insert(packed.end(), {"micro_batch_size=1", "sample_packing=true", "output_dir=packed"});
+  train_well(plain);
+  train_well(packed);
+  const auto a = read_metrics(here / "plain").at(0), b = read_metrics(here / "packed").at(0);
+  EXPECT_EQ(a.at("label_tokens"), b.at("label_tokens"));
+  EXPECT_NEAR(a.at("loss").get<double>(), b.at("loss").get<double>(), 1e-9);
+  EXPECT_NEAR(a.at("grad_norm").get<double>(), b.at("grad_norm").get<double>(), 1e-8);
+}
+
+TEST_F(TrainTest, RandomInitNeedsNoWeights) {
+  std::filesystem::remove(here / "model/model.safetensors");
+  train_well({"random_init=true"});
+  EXPECT_NEAR(read_column(out(), "loss").at(0), std::log(264.0), 0.5);
+}
+
+TEST_F(TrainTest, EvaluatesOnHeldOutRows) {
+  train_well({"val_set_size=4", "eval_steps=2"});
+  int64_t evaluations = 0;
+  for (const auto& line : read_metrics(out())) {
+    if (!line.contains("eval_loss")) continue;
+    ++evaluations;
+    EXPECT_GT(line.at("eval_loss").get<double>(), 0.0);
+  }
+  EXPECT_EQ(evaluations, 2);
+}
+
+TEST_F(TrainTest, SaveFinalFalseLeavesMetricsAlone) {
+  train_well({"save_final=false"});
+  EXPECT_EQ(read_metrics(out()).size(), 4u);
+  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+}
+
+TEST_F(TrainTest, ClosedStdoutDoesNotStopIt) {
+  for (const Words& more : {Words{}, Words{"--nproc", "2"}}) {
+    const ProgramResult result = train(more, {.has_closed_stdout = true});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
+    std::filesystem::remove_all(out());
+  }
+}
+
+TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
+  for (const std::string more : {"", "--nproc 2"}) {
+    // A reader that leaves at once: every later line meets a closed pipe.
+    const ProgramResult result = run_command(
+        {"bash", "-c", std::string("set -o pipefail; '") + TESSERA_BINARY + "' train recipe.yaml max_steps=40 " + more + " 2>&1 >/dev/null | true"},
+        {.folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << more << result.told();
+    EXPECT_EQ(read_metrics(out()).size(), 40u) << more;
+    EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
+    std::filesystem::remove_all(out());
+  }
+}
+
+TEST_F(TrainTest, FileSizeLimitEndsInAnError) {
+  // The model does not fit under the limit of 16 KiB; the logs do.
+  const ProgramResult result = run_command(
+      {"bash", "-c", std::string("ulimit -f 16; exec '") + TESSERA_BINARY + "' train recipe.yaml"}, {.folder = here.path()});
+  expect_error(result, 6, "E-STORAGE-TOO-LARGE", {"model.safetensors"});
+  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
+  EXPECT_EQ(read_metrics(out()).size(), 4u);
+}
+
+}  // namespace
+}  // namespace tessera::testing

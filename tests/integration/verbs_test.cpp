@@ -1,0 +1,248 @@
+// Every verb on a tiny model.
+#include "tests/integration/fixture.h"
+#include "tests/io/gguf_builder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tessera::testing {
+namespace {
+
+using VerbsTest = ProgramTest;
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return 1e30;
+  double largest = 0.0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= largest)) largest = difference;
+  }
+  return largest;
+}
+
+TEST_F(VerbsTest, HelpOfEveryVerb) {
+  const std::vector<std::pair<Words, Words>> cases = {
+      {{}, {"train", "convert", "merge", "generate", "data", "bench", "debug", "doctor"}},
+      {{"train"}, {"recipe", "--nproc", "key=value"}},
+      {{"convert"}, {"GGUF", "output", "--dtype"}},
+      {{"merge"}, {"adapter", "output", "--base"}},
+      {{"generate"}, {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens"}},
+      {{"data"}, {"show"}},
+      {{"data", "show"}, {"recipe", "--rows"}},
+      {{"bench"}, {"train"}},
+      {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
+      {{"debug"}, {"logits", "tokenize"}},
+      {{"debug", "logits"}, {"--ids", "--out"}},
+      {{"debug", "tokenize"}, {"--file"}},
+      {{"doctor"}, {"Usage"}}};
+  for (auto [arguments, parts] : cases) {
+    arguments.emplace_back("--help");
+    const ProgramResult result = run_well(arguments);
+    EXPECT_EQ(result.err, "");
+    for (const std::string& part : parts) {
+      EXPECT_NE(result.out.find(part), std::string::npos) << "want " << part << "\n" << result.told();
+    }
+  }
+}
+
+TEST_F(VerbsTest, Version) {
+  EXPECT_EQ(run_well({"--version"}).out, "tessera 0.1.0\n");
+}
+
+TEST_F(VerbsTest, DoctorTellsWhatThereIs) {
+  const ProgramResult result = run_well({"doctor"});
+  for (const char* part : {"processor", "cores", "instruction sets", "memory", "disk", "LibTorch", "MPI", "float32", "bfloat16"}) {
+    EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
+  }
+}
+
+TEST_F(VerbsTest, LogitsAreOneRowAToken) {
+  for (const char* family : {"llama", "qwen2"}) {
+    TinyModel tiny;
+    tiny.family = family;
+    write_tiny_model(here / family, tiny);
+    run_well({"debug", "logits", "--model", family, "--ids", "5,0,263", "--out", "l.safetensors"});
+    std::vector<int64_t> shape;
+    const auto values = read_f32(here / "l.safetensors", "logits", &shape);
+    EXPECT_EQ(shape, (std::vector<int64_t>{3, tiny.vocab}));
+    EXPECT_TRUE(std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); }));
+    // A causal model: the first row does not know what follows it.
+    const auto alone = logits(here / family, "", "5");
+    EXPECT_LT(largest_difference(alone, {values.begin(), values.begin() + tiny.vocab}), 1e-5);
+  }
+}
+
+TEST_F(VerbsTest, TokenizePrintsOneArrayALine) {
+  write_text(here / "text.txt", "ab\n\n<|im_end|>c\nlast");
+  EXPECT_EQ(run_well({"debug", "tokenize", "--model", "model", "--file", "text.txt"}).out,
+            "[97,98]\n[]\n[258,99]\n[108,97,115,116]\n");
+  const auto plain = run_well({"debug", "tokenize", "--model", "model", "--file", "text.txt", "--plain"});
+  EXPECT_EQ(nlohmann::json::parse(ProgramResult::lines(plain.out).at(2)).size(), 11u) << plain.told();
+}
+
+TEST_F(VerbsTest, GenerateIsDeterministic) {
+  const Words greedy = {"generate", "--model", "model", "--temperature", "0", "--max-new-tokens", "12", "Hello"};
+  const ProgramResult first = run_well(greedy);
+  EXPECT_EQ(first.out, run_well(greedy).out);
+  EXPECT_FALSE(first.out.empty());
+
+  const auto sampled = [&](const std::string& seed) {
+    return run_well({"generate", "--model", "model", "--temperature", "5", "--top-p", "0.99", "--seed", seed,
+                     "--max-new-tokens", "12", "Hello"}).out;
+  };
+  EXPECT_EQ(sampled("1"), sampled("1"));
+  EXPECT_NE(sampled("1"), sampled("2"));
+}
+
+TEST_F(VerbsTest, GenerateChatUsesTheTemplate) {
+  const auto answer = [&](const Words& more) {
+    Words arguments = {"generate", "--model", "model", "--temperature", "0", "--max-new-tokens", "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_well(arguments).out;
+  };
+  const std::string rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(answer({"--chat", "Hi"}), answer({rendered}));
+  EXPECT_EQ(answer({"--chat", "--system", "Be.", "Hi"}), answer({"<|im_start|>system\nBe.<|im_end|>\n" + rendered}));
+}
+
+TEST_F(VerbsTest, DataShowMarksTrainedTokens) {
+  const ProgramResult result = run_well({"data", "show", "recipe.yaml", "datasets.0.path=chats.jsonl",
+                                         "datasets.0.type=chat_template", "--rows", "2", "--no-color"});
+  for (const char* part : {"What is", "A number", "12"}) {
+    EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
+  }
+  run_well({"data", "show", "recipe.yaml", "sample_packing=true", "sequence_len=64"});
+}
+
+TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {
+  for (const Words& more : {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}, Words{"--dtype", "bf16"}}) {
+    Words arguments = {"bench", "train", "--model", "model", "--micro-batch", "2", "--seq", "16", "--steps", "3", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_well(arguments);
+    const Words lines = ProgramResult::lines(result.out);
+    ASSERT_FALSE(lines.empty()) << result.told();
+    const auto json = nlohmann::json::parse(lines.back());
+    for (const char* key : {"tokens_per_s", "step_s_median", "peak_rss_bytes", "gemm_s", "sol"}) {
+      EXPECT_GT(json.at(key).get<double>(), 0.0) << key;
+    }
+    EXPECT_NEAR(json.at("sol").get<double>(), json.at("gemm_s").get<double>() / json.at("step_s_median").get<double>(), 1e-9);
+    ASSERT_GE(json.at("losses").size(), 3u);
+    for (const auto& loss : json.at("losses")) EXPECT_GT(loss.get<double>(), 0.0);
+  }
+  EXPECT_NE(run_well({"bench", "train", "--model", "model", "--seq", "16", "--steps", "1"}).out.find("tokens/s"), std::string::npos);
+}
+
+TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
+  train_well({"adapter=lora", "lora_target_linear=true", "lora_r=3"});
+  run_well({"merge", "out", "merged", "--base", "model"});
+  const auto with_adapter = logits(model(), out()), merged = logits(here / "merged");
+  EXPECT_LT(largest_difference(with_adapter, merged), 1e-4);
+  EXPECT_GT(largest_difference(logits(model()), merged), 1e-3);
+  // The adapter names its base, so --base may be left out.
+  run_well({"merge", "out", "merged-by-name"});
+  EXPECT_EQ(merged, logits(here / "merged-by-name"));
+  run_well({"generate", "--model", "merged", "--max-new-tokens", "2", "Hi"});
+}
+
+// ------------------------------------------------------------------------------------------------ convert
+
+constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kString = 8, kArray = 9;
+
+std::string array_of(uint32_t type, uint64_t count, const std::string& values) { return raw(type) + raw(count) + values; }
+
+std::string gguf_name(std::string name) {
+  static const std::vector<std::pair<std::string, std::string>> parts = {
+      {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"model.layers.", "blk."},
+      {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}, {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"}, {"self_attn.o_proj", "attn_output"},
+      {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"}};
+  for (const auto& [from, to] : parts) {
+    const size_t at = name.find(from);
+    if (at != std::string::npos) name.replace(at, from.size(), to);
+  }
+  return name;
+}
+
+// llama.cpp lays the rows of q and k of a llama as (pair, half); Transformers as (half, pair).
+std::vector<float> interleaved(const TinyTensor& tensor, int64_t head_dim) {
+  const int64_t rows = tensor.shape[0], columns = tensor.shape[1], half = head_dim / 2;
+  std::vector<float> values(tensor.values.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t head = row / head_dim, in_head = row % head_dim;
+    const int64_t target = head * head_dim + 2 * (in_head % half) + in_head / half;
+    std::copy_n(tensor.values.begin() + row * columns, columns, values.begin() + target * columns);
+  }
+  return values;
+}
+
+std::string gguf_bytes(const TinyModel& tiny) {
+  GgufBytes file;
+  const std::string prefix = tiny.family + ".";
+  const auto number = [&](const std::string& key, int64_t value) { file.entry(key, kU32, raw(static_cast<uint32_t>(value))); };
+  file.entry("general.architecture", kString, gguf_string(tiny.family));
+  number(prefix + "context_length", 256);
+  number(prefix + "embedding_length", tiny.hidden);
+  number(prefix + "block_count", tiny.layers);
+  number(prefix + "feed_forward_length", tiny.intermediate);
+  number(prefix + "attention.head_count", tiny.heads);
+  number(prefix + "attention.head_count_kv", tiny.kv_heads);
+  file.entry(prefix + "attention.layer_norm_rms_epsilon", kF32, raw(1e-5f));
+  file.entry(prefix + "rope.freq_base", kF32, raw(10000.0f));
+
+  std::string tokens, types;
+  for (const std::string& letter : byte_letters()) {
+    tokens += gguf_string(letter);
+    types += raw<int32_t>(1);
+  }
+  for (const std::string& token : tiny_special_tokens()) {
+    tokens += gguf_string(token);
+    types += raw<int32_t>(3);
+  }
+  const uint64_t count = 256 + tiny_special_tokens().size();
+  file.entry("tokenizer.ggml.model", kString, gguf_string("gpt2"));
+  file.entry("tokenizer.ggml.pre", kString, gguf_string(tiny.family == "qwen2" ? "qwen2" : "smollm"));
+  file.entry("tokenizer.ggml.tokens", kArray, array_of(kString, count, tokens));
+  file.entry("tokenizer.ggml.token_type", kArray, array_of(kI32, count, types));
+  file.entry("tokenizer.ggml.merges", kArray, array_of(kString, 0, ""));
+  number("tokenizer.ggml.bos_token_id", 257);
+  number("tokenizer.ggml.eos_token_id", 258);
+  file.entry("tokenizer.chat_template", kString, gguf_string(tiny_chat_template()));
+
+  for (const TinyTensor& tensor : tiny_tensors(tiny)) {
+    const bool is_rotated = tensor.name.find("q_proj.weight") != std::string::npos ||
+                            tensor.name.find("k_proj.weight") != std::string::npos;
+    const auto values = tiny.family == "llama" && is_rotated ? interleaved(tensor, tiny.head_dim()) : tensor.values;
+    const std::vector<int64_t> dims(tensor.shape.rbegin(), tensor.shape.rend());
+    file.tensor(gguf_name(tensor.name), dims, 0, file.data.size());
+    file.data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    file.data.resize((file.data.size() + file.alignment - 1) / file.alignment * file.alignment);
+  }
+  return file.bytes();
+}
+
+TEST_F(VerbsTest, ConvertedGgufEqualsTheFolderItStandsFor) {
+  for (const char* family : {"llama", "qwen2"}) {
+    SCOPED_TRACE(family);
+    TinyModel tiny;
+    tiny.family = family;
+    tiny.vocab = 259;
+    const std::string folder = here / (std::string(family) + "-plain"), converted = here / (std::string(family) + "-converted");
+    write_tiny_model(folder, tiny);
+    write_text(here / "m.gguf", gguf_bytes(tiny));
+    run_well({"convert", "m.gguf", converted});
+    EXPECT_EQ(logits(converted), logits(folder));
+    const auto ids = run_well({"debug", "tokenize", "--model", converted, "--file", "rows.jsonl"}).out;
+    EXPECT_EQ(ids, run_well({"debug", "tokenize", "--model", folder, "--file", "rows.jsonl"}).out);
+    run_well({"generate", "--model", converted, "--chat", "--max-new-tokens", "3", "Hi"});
+    train_well({"base_model=" + converted, "max_steps=1"});
+
+    const std::string narrow = here / (std::string(family) + "-bf16");
+    run_well({"convert", "m.gguf", narrow, "--dtype", "bf16"});
+    EXPECT_LT(largest_difference(logits(narrow), logits(folder)), 0.2);
+    EXPECT_GT(largest_difference(logits(narrow), logits(folder)), 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

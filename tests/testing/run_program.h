@@ -1,0 +1,151 @@
+// Runs a program as a user does, and keeps what it said.
+#pragma once
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace tessera::testing {
+
+using Words = std::vector<std::string>;
+
+struct ProgramResult {
+  int exit_code = -1;  // of a normal end
+  int signal = 0;      // that ended it
+  bool has_timed_out = false;
+  std::string out, err;
+
+  Words error_lines() const { return lines_with(err, "error["); }
+  static Words lines(const std::string& text) {
+    Words result;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) result.push_back(line);
+    return result;
+  }
+  static Words lines_with(const std::string& text, std::string_view part) {
+    Words result = lines(text);
+    std::erase_if(result, [&](const std::string& line) { return line.find(part) == std::string::npos; });
+    return result;
+  }
+  // All of it, for a failing test's message.
+  std::string told() const {
+    return "exit code " + std::to_string(exit_code) + ", signal " + std::to_string(signal) +
+           (has_timed_out ? ", timed out" : "") + "\n--- stdout\n" + out + "--- stderr\n" + err;
+  }
+};
+
+struct RunOptions {
+  double timeout_s = 120.0;  // then the program and its children are killed
+  std::map<std::string, std::string> environment;
+  std::string folder;             // to run in; empty: here
+  bool has_closed_stdout = false;  // stdout is a pipe that nobody reads
+  // Called with the program's id about every 10 ms while it runs.
+  std::function<void(pid_t)> while_running;
+};
+
+namespace detail {
+
+inline std::string contents(std::FILE* file) {
+  std::string text;
+  std::rewind(file);
+  char block[4096];
+  for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;) text.append(block, count);
+  return text;
+}
+
+[[noreturn]] inline void become(const Words& command, const RunOptions& options, int out, int err) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
+  // A launcher that runs the tests is not the program's launcher.
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID"})
+    unsetenv(name);
+  setenv("OMP_NUM_THREADS", "1", 1);
+  for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
+  std::FILE* nothing = std::fopen("/dev/null", "r");
+  dup2(fileno(nothing), STDIN_FILENO);
+  if (options.has_closed_stdout) {
+    int ends[2];
+    if (pipe(ends) != 0) _exit(126);
+    dup2(ends[1], STDOUT_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+  } else {
+    dup2(out, STDOUT_FILENO);
+  }
+  dup2(err, STDERR_FILENO);
+  std::vector<char*> pointers;
+  for (const std::string& word : command) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  execvp(pointers[0], pointers.data());
+  _exit(127);
+}
+
+}  // namespace detail
+
+inline ProgramResult run_command(const Words& command, const RunOptions& options = {}) {
+  std::FILE* out = std::tmpfile();
+  std::FILE* err = std::tmpfile();
+  if (out == nullptr || err == nullptr) throw std::runtime_error("no temporary file");
+  const pid_t child = fork();
+  if (child < 0) throw std::runtime_error("cannot fork");
+  if (child == 0) detail::become(command, options, fileno(out), fileno(err));
+
+  ProgramResult result;
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (seconds() > options.timeout_s) {
+      // A launcher ends its ranks when it is asked to.
+      if (!result.has_timed_out) kill(-child, SIGTERM);
+      if (result.has_timed_out && seconds() > options.timeout_s + 10.0) kill(-child, SIGKILL);
+      result.has_timed_out = true;
+    }
+    if (options.while_running) options.while_running(child);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  if (WIFSIGNALED(status)) result.signal = WTERMSIG(status);
+  result.out = detail::contents(out);
+  result.err = detail::contents(err);
+  std::fclose(out);
+  std::fclose(err);
+  return result;
+}
+
+// The built program with these arguments.
+inline ProgramResult tessera_program(Words arguments, const RunOptions& options = {}) {
+  arguments.insert(arguments.begin(), TESSERA_BINARY);
+  return run_command(arguments, options);
+}
+
+// mpirun as the tests use it; `rest` starts with "-n".
+inline Words mpirun(const Words& rest) {
+  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+  Words command = {"mpirun", "--oversubscribe", "--bind-to", "none"};
+  command.insert(command.end(), rest.begin(), rest.end());
+  return command;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,191 @@
+// Complete model folders of a few thousand weights: config.json, model.safetensors and a tokenizer.
+#pragma once
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/core/rng.h"
+#include "tessera/io/file.h"
+#include "tessera/io/safetensors.h"
+
+namespace tessera::testing {
+
+struct TinyModel {
+  std::string family = "llama";  // or qwen2
+  int64_t vocab = 264, hidden = 24, layers = 2, heads = 4, kv_heads = 2, intermediate = 40;
+  int64_t head_dim() const { return hidden / heads; }
+};
+
+struct TinyTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+
+inline void write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+// Every tensor of the model under its Hugging Face name, with values that depend on the name alone.
+inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
+      {"model.embed_tokens.weight", {model.vocab, model.hidden}}, {"model.norm.weight", {model.hidden}}};
+  const int64_t q = model.heads * model.head_dim(), kv = model.kv_heads * model.head_dim();
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".";
+    shapes.push_back({prefix + "input_layernorm.weight", {model.hidden}});
+    shapes.push_back({prefix + "post_attention_layernorm.weight", {model.hidden}});
+    shapes.push_back({prefix + "self_attn.q_proj.weight", {q, model.hidden}});
+    shapes.push_back({prefix + "self_attn.k_proj.weight", {kv, model.hidden}});
+    shapes.push_back({prefix + "self_attn.v_proj.weight", {kv, model.hidden}});
+    shapes.push_back({prefix + "self_attn.o_proj.weight", {model.hidden, q}});
+    shapes.push_back({prefix + "mlp.gate_proj.weight", {model.intermediate, model.hidden}});
+    shapes.push_back({prefix + "mlp.up_proj.weight", {model.intermediate, model.hidden}});
+    shapes.push_back({prefix + "mlp.down_proj.weight", {model.hidden, model.intermediate}});
+    if (model.family != "qwen2") continue;
+    shapes.push_back({prefix + "self_attn.q_proj.bias", {q}});
+    shapes.push_back({prefix + "self_attn.k_proj.bias", {kv}});
+    shapes.push_back({prefix + "self_attn.v_proj.bias", {kv}});
+  }
+  std::vector<TinyTensor> tensors;
+  for (auto& [name, shape] : shapes) {
+    const CounterRng rng(7, stream_of(name.c_str()));
+    const bool is_norm = name.find("norm") != std::string::npos;
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    std::vector<float> values(static_cast<size_t>(count));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>((is_norm ? 1.0 : 0.0) + 0.2 * rng.normal(i));
+    }
+    tensors.push_back({name, std::move(shape), std::move(values)});
+  }
+  return tensors;
+}
+
+inline nlohmann::ordered_json tiny_config(const TinyModel& model) {
+  const bool is_qwen = model.family == "qwen2";
+  return {{"architectures", {is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+          {"model_type", model.family},
+          {"vocab_size", model.vocab},
+          {"hidden_size", model.hidden},
+          {"intermediate_size", model.intermediate},
+          {"num_hidden_layers", model.layers},
+          {"num_attention_heads", model.heads},
+          {"num_key_value_heads", model.kv_heads},
+          {"hidden_act", "silu"},
+          {"max_position_embeddings", 256},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"tie_word_embeddings", true},
+          {"initializer_range", 0.05},
+          {"torch_dtype", "float32"}};
+}
+
+// The characters that byte-level vocabularies write bytes with.
+inline std::vector<std::string> byte_letters() {
+  std::vector<std::string> letters(256);
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool is_plain = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+    const int code = is_plain ? byte : next++;
+    std::string text;
+    if (code < 128) {
+      text = static_cast<char>(code);
+    } else {
+      text = {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 63))};
+    }
+    letters[static_cast<size_t>(byte)] = text;
+  }
+  return letters;
+}
+
+inline const std::vector<std::string>& tiny_special_tokens() {
+  static const std::vector<std::string> tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
+  return tokens;
+}
+
+inline const std::string& tiny_chat_template() {
+  static const std::string text =
+      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+      "'\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+  return text;
+}
+
+// One token a byte (id = byte) and the three special tokens 256, 257, 258.
+inline void write_tiny_tokenizer(const std::string& folder) {
+  nlohmann::ordered_json vocab, added = nlohmann::ordered_json::array();
+  const std::vector<std::string> letters = byte_letters();
+  for (size_t byte = 0; byte < letters.size(); ++byte) vocab[letters[byte]] = byte;
+  int64_t id = 256;
+  for (const std::string& token : tiny_special_tokens()) {
+    vocab[token] = id;
+    added.push_back({{"id", id++}, {"content", token}, {"single_word", false}, {"lstrip", false},
+                     {"rstrip", false}, {"normalized", false}, {"special", true}});
+  }
+  const nlohmann::ordered_json byte_level = {
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const nlohmann::ordered_json tokenizer = {
+      {"version", "1.0"},      {"truncation", nullptr},       {"padding", nullptr},
+      {"added_tokens", added}, {"normalizer", nullptr},       {"pre_tokenizer", byte_level},
+      {"post_processor", nullptr}, {"decoder", byte_level},
+      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::ordered_json::array()}}}};
+  write_text(folder + "/tokenizer.json", tokenizer.dump());
+  const nlohmann::ordered_json config = {{"bos_token", "<|im_start|>"}, {"eos_token", "<|im_end|>"},
+                                         {"pad_token", "<|im_end|>"},   {"unk_token", "<|endoftext|>"},
+                                         {"chat_template", tiny_chat_template()}};
+  write_text(folder + "/tokenizer_config.json", config.dump());
+}
+
+inline void write_tensors(const std::string& path, const std::vector<TinyTensor>& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (const TinyTensor& tensor : tensors) specs.push_back({tensor.name, DType::F32, tensor.shape});
+  io::SafetensorsWriter writer(path, specs);
+  for (const TinyTensor& tensor : tensors) {
+    writer.write(tensor.name, 0, tensor.values.data(), static_cast<int64_t>(tensor.values.size() * sizeof(float)));
+  }
+  writer.commit();
+}
+
+inline void write_tiny_model(const std::string& folder, const TinyModel& model = {}) {
+  io::make_directories(folder);
+  write_text(folder + "/config.json", tiny_config(model).dump(2));
+  write_tiny_tokenizer(folder);
+  write_tensors(folder + "/model.safetensors", tiny_tensors(model));
+}
+
+// Pre-tokenised rows of uneven lengths with uneven numbers of labels, as JSON lines.
+inline std::string tiny_rows(int64_t count, int64_t vocab = 256) {
+  const CounterRng rng(11, stream_of("rows"));
+  std::string text;
+  for (int64_t row = 0; row < count; ++row) {
+    const auto base = static_cast<uint64_t>(row) * 1000;
+    const auto length = static_cast<int64_t>(4 + rng.below(base, 20));
+    const auto prompt = static_cast<int64_t>(1 + rng.below(base + 1, static_cast<uint64_t>(length - 2)));
+    nlohmann::ordered_json ids = nlohmann::ordered_json::array(), labels = ids, mask = ids;
+    for (int64_t i = 0; i < length; ++i) {
+      const auto id = static_cast<int64_t>(rng.below(base + 2 + static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
+      ids.push_back(id);
+      labels.push_back(i < prompt ? -100 : id);
+      mask.push_back(1);
+    }
+    text += nlohmann::ordered_json({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}}).dump() + "\n";
+  }
+  return text;
+}
+
+inline std::string tiny_chats(int64_t count) {
+  std::string text;
+  for (int64_t row = 0; row < count; ++row) {
+    const std::string number = std::to_string(row);
+    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "What is " + number + "?"}},
+                                             {{"role", "assistant"}, {"content", "A number: " + number + "."}}};
+    text += nlohmann::ordered_json({{"messages", messages}}).dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace tessera::testing
