@@ -97,16 +97,33 @@ class Run {
     io::write_file_atomic(io::join_path(recipe_.output_dir, "recipe.yaml"), config::dump_recipe(recipe_));
   }
 
-  void prepare_data() {
+  // Leaves tokenizer_ empty where the model has none and every dataset is token ids.
+  void load_tokenizer() {
     const std::string& folder = recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
+    const auto is_token_ids = [](const config::DatasetConfig& dataset) { return dataset.type.empty(); };
+    if (std::ranges::all_of(recipe_.datasets, is_token_ids) &&
+        std::ranges::all_of(recipe_.test_datasets, is_token_ids) && recipe_.special_tokens.empty() &&
+        recipe_.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
+      log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
+      return;
+    }
     tokenizer_.emplace(data::Tokenizer::from_folder(folder));
     for (const auto& [role, token] : recipe_.special_tokens) tokenizer_->set_special_token(role, token);
+  }
+
+  data::PreparedData read_datasets(const data::PrepareOptions& options) const {
+    if (!tokenizer_) return data::prepare_token_ids(recipe_, options);
     const auto chat_template = data::recipe_chat_template(recipe_, *tokenizer_);
+    return data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
+  }
+
+  void prepare_data() {
+    load_tokenizer();
     data::PrepareOptions options;
     options.vocab_size = models::read_model_config(recipe_.base_model)->vocab_size;
     // The ranks of a machine share its cores.
     options.num_threads = std::max<int64_t>(1, at::get_num_threads());
-    data::PreparedData prepared = data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
+    data::PreparedData prepared = read_datasets(options);
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
@@ -242,7 +259,7 @@ class Run {
 
   void save() {
     if (!recipe_.save_final) return;
-    save_result(trained_, recipe_, *tokenizer_, *mesh_.world(), recipe_.output_dir);
+    save_result(trained_, recipe_, tokenizer_ ? &*tokenizer_ : nullptr, *mesh_.world(), recipe_.output_dir);
     log::info(std::string(trained_.adapter ? "adapter" : "model") + " saved to " + recipe_.output_dir);
   }
 
