@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/float_cast.h"
@@ -133,12 +134,14 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   const std::string prefix = std::string(architecture.gguf) + ".";
   const io::GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
-    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings").in(file.path() + ": tensor 'token_embd.weight'");
+    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
+        .in(file.path() + ": tensor 'token_embd.weight'");
   }
   const int64_t hidden = positive(file, prefix + "embedding_length");
   shape.heads = positive(file, prefix + "attention.head_count");
-  shape.kv_heads = file.contains(prefix + "attention.head_count_kv") ? positive(file, prefix + "attention.head_count_kv")
-                                                                      : shape.heads;
+  shape.kv_heads = file.contains(prefix + "attention.head_count_kv")
+                       ? positive(file, prefix + "attention.head_count_kv")
+                       : shape.heads;
   const bool names_head_dim = file.contains(prefix + "attention.key_length");
   if (!names_head_dim && hidden % shape.heads != 0) {
     throw Error(ErrorKind::Model, "CONFIG", "the hidden size does not divide into heads")
@@ -178,7 +181,8 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
 
   const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
   if (scaling == "linear") {
-    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", file.get_float(prefix + "rope.scaling.factor")}};
+    config["rope_scaling"] = {{"rope_type", "linear"},
+                              {"factor", file.get_float(prefix + "rope.scaling.factor")}};
   } else if (scaling != "none") {
     throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
         .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
@@ -206,11 +210,13 @@ void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const s
   const bool is_vector = tensor.shape.size() == 1;
   const int64_t row_elements = tensor.row_elements();
   const int64_t num_rows = is_vector ? 1 : tensor.num_rows();
-  const int64_t block_rows = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, row_elements), 1, std::max<int64_t>(1, num_rows));
+  const int64_t block_rows = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, row_elements), 1,
+                                                 std::max<int64_t>(1, num_rows));
   std::vector<float> values, ordered;
   std::vector<char> bytes;
   // Whole heads, so that the permuted rows of a block come from the block itself.
-  const int64_t step = is_interleaved && !is_vector ? std::max<int64_t>(1, block_rows / head_dim) * head_dim : block_rows;
+  const int64_t step =
+      is_interleaved && !is_vector ? std::max<int64_t>(1, block_rows / head_dim) * head_dim : block_rows;
   for (int64_t row = 0; row < num_rows; row += step) {
     const int64_t count = std::min(step, num_rows - row);
     values.resize(static_cast<size_t>(count * row_elements));
@@ -225,7 +231,8 @@ void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const s
     }
     bytes.resize(values.size() * static_cast<size_t>(dtype_size(dtype)));
     cast_from_float(values.data(), static_cast<int64_t>(values.size()), dtype, bytes.data());
-    writer.write(name, row * row_elements * dtype_size(dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
+    writer.write(name, row * row_elements * dtype_size(dtype), bytes.data(),
+                 static_cast<int64_t>(bytes.size()));
   }
 }
 
@@ -245,7 +252,9 @@ GgufImportReport import_gguf(const io::GgufFile& file, const std::string& folder
     if (!name) {
       throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
           .in(file.path() + ": tensor '" + tensor.name + "'")
-          .hint(tensor.name == "rope_freqs.weight" ? "scaled rotary embeddings cannot be read back from their factors" : "");
+          .hint(tensor.name == "rope_freqs.weight"
+                    ? "scaled rotary embeddings cannot be read back from their factors"
+                    : "");
     }
     if (tensor.shape.empty() || tensor.shape.size() > 2) {
       throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")

@@ -1,15 +1,15 @@
 #include "tessera/optim/gradient_norm.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include <ATen/ATen.h>
 
 namespace tessera::optim {
 namespace {
 
-// In pieces whose sums keep float32's precision: one sum over millions of elements loses four digits, and others
-// with every cut of the tensor.
+// In pieces whose sums keep float32's precision: one sum over millions of elements loses four digits, and
+// others with every cut of the tensor.
 double sum_of_squares(const at::Tensor& gradient) {
   constexpr int64_t kPiece = int64_t{1} << 17;
   const at::Tensor flat = gradient.reshape({-1});
@@ -24,7 +24,8 @@ double sum_of_squares(const at::Tensor& gradient) {
 
 }  // namespace
 
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, comm::Communicator& shard_group) {
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
+                                  comm::Communicator& shard_group) {
   const at::NoGradGuard no_grad;
   double sum = 0.0;
   std::string bad_name;

@@ -1,13 +1,13 @@
 #include "tessera/train/save.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/torch_dtype.h"
@@ -35,8 +35,8 @@ void save_config(const config::Recipe& recipe, DType dtype, const std::string& f
   }
 }
 
-// The work of the rank that writes. Its first error ends the writing but not the gathering, in which all ranks
-// take part; finish() then throws it on every rank.
+// The work of the rank that writes. Its first error ends the writing but not the gathering, in which all
+// ranks take part; finish() then throws it on every rank.
 class Writing {
  public:
   explicit Writing(comm::Communicator& world) : world_(world) {}

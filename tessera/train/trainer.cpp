@@ -1,12 +1,12 @@
 #include "tessera/train/trainer.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
+
+#include <ATen/ATen.h>
 
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
@@ -34,20 +34,25 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps)
   optim::Schedule schedule;
   schedule.peak = recipe.learning_rate;
   schedule.total_steps = total_steps;
-  schedule.warmup_steps = recipe.warmup_steps > 0
-                              ? recipe.warmup_steps
-                              : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
+  schedule.warmup_steps =
+      recipe.warmup_steps > 0
+          ? recipe.warmup_steps
+          : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
   switch (recipe.lr_scheduler) {
     case config::SchedulerKind::Cosine:
       schedule.kind = optim::ScheduleKind::Cosine;
       schedule.min_ratio = recipe.cosine_min_lr_ratio;
       break;
-    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
+    case config::SchedulerKind::Linear:
+      schedule.kind = optim::ScheduleKind::Linear;
+      break;
     case config::SchedulerKind::Constant:
       schedule.kind = optim::ScheduleKind::Constant;
       schedule.warmup_steps = 0;
       break;
-    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
+    case config::SchedulerKind::ConstantWithWarmup:
+      schedule.kind = optim::ScheduleKind::Constant;
+      break;
   }
   return schedule;
 }
@@ -99,7 +104,8 @@ class Run {
 
   // Leaves tokenizer_ empty where the model has none and every dataset is token ids.
   void load_tokenizer() {
-    const std::string& folder = recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
+    const std::string& folder =
+        recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
     const auto is_token_ids = [](const config::DatasetConfig& dataset) { return dataset.type.empty(); };
     if (std::ranges::all_of(recipe_.datasets, is_token_ids) &&
         std::ranges::all_of(recipe_.test_datasets, is_token_ids) && recipe_.special_tokens.empty() &&
@@ -134,14 +140,14 @@ class Run {
     data::DatasetStats all;
     for (const auto& stats : prepared.train_stats) all += stats;
     log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
-              std::to_string(all.label_tokens) + " of them trained; " + std::to_string(loader_->steps_per_epoch()) +
-              " steps an epoch");
+              std::to_string(all.label_tokens) + " of them trained; " +
+              std::to_string(loader_->steps_per_epoch()) + " steps an epoch");
     const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
     if (dropped > 0) {
-      log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
-                ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
-                std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
-                "); `tessera data show` tells more");
+      log::warn(std::to_string(dropped) + " records were left out (too long " +
+                std::to_string(all.dropped_long) + ", too short " + std::to_string(all.dropped_short) +
+                ", nothing to train " + std::to_string(all.dropped_unlabelled) + ", bad " +
+                std::to_string(all.bad_records) + "); `tessera data show` tells more");
     }
   }
 
@@ -158,8 +164,9 @@ class Run {
     }
     const auto& dims = mesh_.dims();
     log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
-              std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " + std::to_string(dims.dp_replicate) +
-              " x dp_shard " + std::to_string(dims.dp_shard) + "; loaded in " + format_duration(timer.seconds()));
+              std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " +
+              std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
+              "; loaded in " + format_duration(timer.seconds()));
     measure_light();
   }
 
@@ -279,7 +286,8 @@ class Run {
 }  // namespace
 
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
-  world->set_default_timeout(std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
+  world->set_default_timeout(
+      std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
   return Run(recipe, world).run();
 }
 

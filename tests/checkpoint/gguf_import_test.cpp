@@ -8,6 +8,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/models/common/initialise.h"
 #include "tessera/models/llama/config.h"
+
 #include "tests/io/expect_error.h"
 #include "tests/io/gguf_builder.h"
 #include "tests/io/temp_folder.h"
@@ -65,7 +66,8 @@ struct Source {
     testing::GgufBytes gguf;
     gguf.entry("general.architecture", kText, testing::gguf_string(architecture));
     const std::string prefix = architecture + ".";
-    for (const auto& [key, value] : sizes) gguf.entry(prefix + key, kUint32, raw(static_cast<uint32_t>(value)));
+    for (const auto& [key, value] : sizes)
+      gguf.entry(prefix + key, kUint32, raw(static_cast<uint32_t>(value)));
     for (const auto& [key, value] : numbers) gguf.entry(prefix + key, kFloat32, raw(value));
     for (const auto& [key, value] : texts) gguf.entry(prefix + key, kText, testing::gguf_string(value));
     for (const auto& [name, value] : tensors) {
@@ -98,8 +100,10 @@ Source source_of(const models::CausalLM& model, const std::string& architecture,
   for (const auto& entry : model.named_parameters()) {
     const std::string name = gguf_name(entry.key());
     at::Tensor value = entry.value().detach().to(at::kFloat);
-    if (architecture == "llama" && name.find("attn_q.") != std::string::npos) value = interleave(value, config.num_heads);
-    if (architecture == "llama" && name.find("attn_k.") != std::string::npos) value = interleave(value, config.num_kv_heads);
+    if (architecture == "llama" && name.find("attn_q.") != std::string::npos)
+      value = interleave(value, config.num_heads);
+    if (architecture == "llama" && name.find("attn_k.") != std::string::npos)
+      value = interleave(value, config.num_kv_heads);
     source.tensors.emplace_back(name, value);
   }
   return source;
@@ -154,8 +158,9 @@ TEST(GgufImport, LlamaRowsComeBackIntoHuggingFaceOrder) {
     SCOPED_TRACE(family);
     const auto config = reference_config(family);
     std::shared_ptr<models::CausalLM> model;
-    const Source source = reference_source({family, "llama", config.at("rms_norm_eps").get<float>(),
-                                            config.value("rope_theta", 10000.0F)}, &model);
+    const Source source = reference_source(
+        {family, "llama", config.at("rms_norm_eps").get<float>(), config.value("rope_theta", 10000.0F)},
+        &model);
     expect_round_trip(*model, source);
   }
 }
@@ -165,8 +170,9 @@ TEST(GgufImport, QwenRowsStayWhereTheyAre) {
     SCOPED_TRACE(family);
     const auto config = reference_config(family);
     std::shared_ptr<models::CausalLM> model;
-    const Source source = reference_source({family, family, config.at("rms_norm_eps").get<float>(),
-                                            config.at("rope_theta").get<float>()}, &model);
+    const Source source = reference_source(
+        {family, family, config.at("rms_norm_eps").get<float>(), config.at("rope_theta").get<float>()},
+        &model);
     expect_round_trip(*model, source);
   }
 }
@@ -205,8 +211,9 @@ TEST(GgufImport, LlamaBiasesAreInterleavedToo) {
 TEST(GgufImport, LinearRopeScalingIsKept) {
   const auto config = reference_config("llama_linear");
   std::shared_ptr<models::CausalLM> model;
-  Source source = reference_source({"llama_linear", "llama", config.at("rms_norm_eps").get<float>(),
-                                    config.value("rope_theta", 10000.0F)}, &model);
+  Source source = reference_source(
+      {"llama_linear", "llama", config.at("rms_norm_eps").get<float>(), config.value("rope_theta", 10000.0F)},
+      &model);
   source.texts["rope.scaling.type"] = "linear";
   source.numbers["rope.scaling.factor"] = config.at("rope_scaling").at("factor").get<float>();
   expect_round_trip(*model, source);
@@ -215,7 +222,8 @@ TEST(GgufImport, LinearRopeScalingIsKept) {
 TEST(GgufImport, NarrowTypesRound) {
   std::shared_ptr<models::CausalLM> model;
   const Source source = reference_source({"smollm2", "llama", 1e-5F, 100000.0F}, &model);
-  for (const auto& [dtype, type] : {std::pair(DType::BF16, at::kBFloat16), std::pair(DType::F16, at::kHalf)}) {
+  for (const auto& [dtype, type] :
+       {std::pair(DType::BF16, at::kBFloat16), std::pair(DType::F16, at::kHalf)}) {
     const testing::TempFolder folder;
     import(source, folder, dtype);
     const models::TensorFile weights(folder / "out/model.safetensors");
@@ -232,7 +240,8 @@ class GgufImportErrors : public ::testing::Test {
   void expect_refused(const std::vector<std::string>& parts) {
     const testing::TempFolder folder;
     expect_error(ErrorKind::Model, parts, [&] { import(source_, folder); });
-    EXPECT_FALSE(std::filesystem::exists(folder / "out")) << "nothing may be written before the file is known good";
+    EXPECT_FALSE(std::filesystem::exists(folder / "out"))
+        << "nothing may be written before the file is known good";
   }
   at::Tensor& tensor(const std::string& name) {
     for (auto& [key, value] : source_.tensors) {
@@ -261,8 +270,8 @@ TEST_F(GgufImportErrors, RopeFactors) {
 }
 
 TEST_F(GgufImportErrors, MissingKeys) {
-  for (const char* key : {"block_count", "context_length", "embedding_length", "feed_forward_length",
-                          "attention.head_count"}) {
+  for (const char* key :
+       {"block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"}) {
     SCOPED_TRACE(key);
     const uint64_t value = source_.sizes.at(key);
     source_.sizes.erase(key);

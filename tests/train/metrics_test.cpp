@@ -1,17 +1,17 @@
 #include "tessera/train/metrics.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/train/progress.h"
+
 #include "tests/io/temp_folder.h"
 
 namespace tessera::train {
@@ -89,16 +89,23 @@ Event take_event(std::string& file) {
   Event event;
   while (!bytes.empty()) {
     switch (take_varint(bytes)) {
-      case 0x09: event.wall_time = take<double>(bytes); break;
-      case 0x10: event.step = static_cast<int64_t>(take_varint(bytes)); break;
-      case 0x1a: event.version = take_bytes(bytes, take_varint(bytes)); break;
+      case 0x09:
+        event.wall_time = take<double>(bytes);
+        break;
+      case 0x10:
+        event.step = static_cast<int64_t>(take_varint(bytes));
+        break;
+      case 0x1a:
+        event.version = take_bytes(bytes, take_varint(bytes));
+        break;
       case 0x2a:
         for (std::string summary = take_bytes(bytes, take_varint(bytes)); !summary.empty();) {
           EXPECT_EQ(take_varint(summary), 0x0aU);
           event.scalars.insert(decode_value(take_bytes(summary, take_varint(summary))));
         }
         break;
-      default: throw std::runtime_error("unknown field of an event");
+      default:
+        throw std::runtime_error("unknown field of an event");
     }
   }
   return event;
@@ -106,7 +113,8 @@ Event take_event(std::string& file) {
 
 TEST(TensorBoard, HeaderIsThisRecord) {
   // length 24, its checksum, wall_time 1.0, "brain.Event:2", checksum of the payload.
-  const std::string payload = std::string("\x09\x00\x00\x00\x00\x00\x00\xf0\x3f\x1a\x0d", 11) + "brain.Event:2";
+  const std::string payload =
+      std::string("\x09\x00\x00\x00\x00\x00\x00\xf0\x3f\x1a\x0d", 11) + "brain.Event:2";
   const std::string record = tensorboard_header(1.0);
   ASSERT_EQ(record.size(), 8 + 4 + payload.size() + 4);
   EXPECT_EQ(record.substr(0, 8), std::string("\x18\0\0\0\0\0\0\0", 8));
@@ -117,7 +125,8 @@ TEST(TensorBoard, HeaderIsThisRecord) {
 }
 
 TEST(TensorBoard, EventsDecode) {
-  std::string record = tensorboard_event(12.5, int64_t{1} << 40, {{"a/b", 0.25F}, {std::string(300, 'x'), -3.0F}});
+  std::string record =
+      tensorboard_event(12.5, int64_t{1} << 40, {{"a/b", 0.25F}, {std::string(300, 'x'), -3.0F}});
   const Event event = take_event(record);
   EXPECT_TRUE(record.empty());
   EXPECT_EQ(event.wall_time, 12.5);
@@ -161,15 +170,23 @@ TEST(MetricsWriter, WritesLinesAndEvents) {
   std::ifstream lines(folder / "metrics.jsonl");
   std::string line;
   std::getline(lines, line);
-  EXPECT_EQ(nlohmann::json::parse(line),
-            (nlohmann::json{{"step", 12}, {"epoch", 0.6}, {"loss", 1.2345}, {"lr", 1.8e-4}, {"grad_norm", 0.75},
-                            {"tokens", 2000}, {"label_tokens", 900}, {"tokens_per_s", 512.0}, {"step_s", 3.90625},
-                            {"sol", 0.71}, {"peak_rss", 1503238553}}));
+  EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12},
+                                                         {"epoch", 0.6},
+                                                         {"loss", 1.2345},
+                                                         {"lr", 1.8e-4},
+                                                         {"grad_norm", 0.75},
+                                                         {"tokens", 2000},
+                                                         {"label_tokens", 900},
+                                                         {"tokens_per_s", 512.0},
+                                                         {"step_s", 3.90625},
+                                                         {"sol", 0.71},
+                                                         {"peak_rss", 1503238553}}));
   std::getline(lines, line);
   EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12}, {"eval_loss", 2.5}}));
 
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder / "runs")) names.push_back(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "runs"))
+    names.push_back(entry.path());
   ASSERT_EQ(names.size(), 1U);
   EXPECT_THAT(names[0], HasSubstr("/events.out.tfevents."));
   std::string events = file_text(names[0]);
@@ -216,8 +233,9 @@ TEST(MetricsWriter, AFullDiskDoesNotStopTheRun) {
 }
 
 TEST(Progress, Line) {
-  EXPECT_EQ(progress_line(example(), 40, 200.0),
-            "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s");
+  EXPECT_EQ(
+      progress_line(example(), 40, 200.0),
+      "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s");
 }
 
 }  // namespace

@@ -1,14 +1,15 @@
 // The folder of a run, from any number of ranks.
 #include "tessera/train/save.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include "tessera/models/common/initialise.h"
 #include "tessera/peft/adapter_files.h"
+
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/train/train_testing.h"
@@ -113,7 +114,8 @@ TEST_F(SaveTest, TheTokenizerIsSavedWithTheModel) {
   set_up(recipe);
   const auto tokenizer = data::Tokenizer::from_folder(testing::reference_data("tokenizer/llama3"));
   save(recipe, &tokenizer);
-  EXPECT_EQ(data::Tokenizer::from_folder(folder_ / "out").encode("Hello there"), tokenizer.encode("Hello there"));
+  EXPECT_EQ(data::Tokenizer::from_folder(folder_ / "out").encode("Hello there"),
+            tokenizer.encode("Hello there"));
 }
 
 // The old result goes only when the new one is complete.

@@ -50,11 +50,12 @@ TEST(StepGemms, LoraOnOneLayer) {
   options.target_modules = {"q_proj"};
   peft::apply_lora(*model, options);
   EXPECT_THAT(step_gemms(*model, kTokens, kLabels),
-              UnorderedElementsAre(GemmShape{100, 20, 12, 2}, GemmShape{100, 12, 20, 2}, GemmShape{100, 10, 12, 2},
-                                   GemmShape{100, 12, 10, 2}, GemmShape{100, 7, 12, 3}, GemmShape{100, 12, 7, 3},
-                                   GemmShape{40, 31, 12, 1}, GemmShape{40, 12, 31, 1},
-                                   GemmShape{100, 3, 12, 1}, GemmShape{100, 12, 3, 1}, GemmShape{3, 12, 100, 1},  // A
-                                   GemmShape{100, 20, 3, 1}, GemmShape{100, 3, 20, 1}, GemmShape{20, 3, 100, 1}));  // B
+              UnorderedElementsAre(
+                  GemmShape{100, 20, 12, 2}, GemmShape{100, 12, 20, 2}, GemmShape{100, 10, 12, 2},
+                  GemmShape{100, 12, 10, 2}, GemmShape{100, 7, 12, 3}, GemmShape{100, 12, 7, 3},
+                  GemmShape{40, 31, 12, 1}, GemmShape{40, 12, 31, 1}, GemmShape{100, 3, 12, 1},
+                  GemmShape{100, 12, 3, 1}, GemmShape{3, 12, 100, 1},                              // A
+                  GemmShape{100, 20, 3, 1}, GemmShape{100, 3, 20, 1}, GemmShape{20, 3, 100, 1}));  // B
 }
 
 TEST(StepGemms, FlopsAndTime) {

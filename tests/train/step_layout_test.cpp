@@ -5,6 +5,7 @@
 #include "tessera/models/common/initialise.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/train/step.h"
+
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 
@@ -48,8 +49,8 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   trained.model = models::build_model(recipe.base_model, at::kDouble);
   for (auto& entry : trained.model->named_parameters()) {
     const std::string& name = entry.key();
-    const bool trains = name.find("layers.1.") != std::string::npos || name.find("v_proj") != std::string::npos ||
-                        name == "model.norm.weight";
+    const bool trains = name.find("layers.1.") != std::string::npos ||
+                        name.find("v_proj") != std::string::npos || name == "model.norm.weight";
     entry.value().set_requires_grad(trains && name.find("layers.2.") == std::string::npos);
   }
   models::ParallelizeOptions options;
@@ -61,7 +62,8 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   trained.sharded = models::parallelize(*trained.model, mesh, options);
   const auto files = io::ModelFiles::open(recipe.base_model);
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
-    nn::read_rows(files, parameter.name, parameter.box.offset[0], parameter.box.size[0], parameter.tile.detach());
+    nn::read_rows(files, parameter.name, parameter.box.offset[0], parameter.box.size[0],
+                  parameter.tile.detach());
   });
   return trained;
 }
@@ -86,7 +88,9 @@ data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
   if (index == count - 1) return batch;
   const CounterRng rng(static_cast<uint64_t>(step * 1000 + index), 17);
   uint64_t drawn = 0;
-  const auto draw = [&](int64_t below) { return static_cast<int64_t>(rng.bits(drawn++) % static_cast<uint64_t>(below)); };
+  const auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(rng.bits(drawn++) % static_cast<uint64_t>(below));
+  };
   batch.document_starts = {0};
   for (int64_t document = 0; document <= index % 3; ++document) {
     const int64_t size = 2 + draw(9);
@@ -105,18 +109,21 @@ data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
 // Those of the step that rank `rank` of `ranks` runs.
 std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, int64_t rank, int64_t ranks) {
   std::vector<data::MicroBatch> batches;
-  for (int64_t index = rank; index < count; index += ranks) batches.push_back(micro_batch(step, index, count));
+  for (int64_t index = rank; index < count; index += ranks)
+    batches.push_back(micro_batch(step, index, count));
   return batches;
 }
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::vector<std::pair<std::string, at::Tensor>> gradients;  // whole; of the first step, which updates nothing
-  std::vector<std::pair<std::string, at::Tensor>> values;     // whole; after the two steps that follow it
+  std::vector<std::pair<std::string, at::Tensor>>
+      gradients;                                           // whole; of the first step, which updates nothing
+  std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
 };
 
 // The gradient of this rank's rows as a part of the whole: tiles are put together by a sum over the shards.
-at::Tensor whole_gradient(const parallel::ShardedModel& sharded, const parallel::ShardedParameter& parameter) {
+at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
+                          const parallel::ShardedParameter& parameter) {
   const at::Tensor whole = at::zeros(parameter.layout.shape(), at::kDouble);
   const at::Tensor grad = parameter.tile.grad();
   if (grad.defined()) whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]).copy_(grad);
@@ -130,7 +137,8 @@ Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>&
   TrainedModel trained = set_up(layout, mesh);
   Outcome outcome;
   const auto step = [&](optim::Optimizer& optimizer, int64_t number, double lr, double max_grad_norm) {
-    const auto batches = micro_batches(number, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
+    const auto batches =
+        micro_batches(number, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
     int64_t label_tokens = 0;
     for (int64_t i = 0; i < count; ++i) label_tokens += micro_batch(number, i, count).label_tokens;
     const StepResult result =
@@ -142,7 +150,8 @@ Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>&
   step(*still, 0, 0.0, 0.0);
   for (const auto& parameter : trained.sharded->parameters()) {
     EXPECT_TRUE(parameter.requires_grad || !parameter.tile.grad().defined()) << parameter.name;
-    if (parameter.requires_grad) outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
+    if (parameter.requires_grad)
+      outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
   }
   const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
   step(*adamw, 1, 0.01, 0.5);
@@ -154,7 +163,8 @@ Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>&
 }
 
 void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
-                  const std::vector<std::pair<std::string, at::Tensor>>& want, double tolerance, const char* what) {
+                  const std::vector<std::pair<std::string, at::Tensor>>& want, double tolerance,
+                  const char* what) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i].first, want[i].first);
@@ -167,8 +177,9 @@ void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
 
 void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
-  SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) + ", dp_replicate " +
-               std::to_string(layout.dp_replicate) + ", trained " + std::to_string(static_cast<int>(layout.trained)) +
+  SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
+               ", dp_replicate " + std::to_string(layout.dp_replicate) + ", trained " +
+               std::to_string(static_cast<int>(layout.trained)) +
                (layout.checkpoints_activations ? ", checkpointed" : ""));
   const int64_t count = 3 * world->size();
   LayoutCase alone = layout;
@@ -188,8 +199,10 @@ void expect_same_as_one_process(const LayoutCase& layout) {
   expect_close(got.values, want.values, 1e-9, "value");
 }
 
+enum class Extent { Whole, EveryOther };
+
 // Every stage, and replication of shards where the ranks allow it.
-void check_layouts(const std::string& family) {
+void check_layouts(const std::string& family, Extent extent) {
   std::vector<LayoutCase> layouts;
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
                            config::ZeroStage::Zero3}) {
@@ -198,21 +211,24 @@ void check_layouts(const std::string& family) {
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
     }
   }
+  int64_t index = 0;
   for (LayoutCase layout : layouts) {
     for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::SomeFrozen}) {
       layout.trained = trained;
       for (const bool checkpoints : {false, true}) {
         layout.checkpoints_activations = checkpoints;
+        // Of the pairs that differ in checkpointing, the one and the other in turn.
+        if (++index % 4 >= 2 && extent == Extent::EveryOther) continue;
         expect_same_as_one_process(layout);
       }
     }
   }
 }
 
-TEST(StepLayoutTest, Llama3) { check_layouts("llama3"); }
-TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2"); }
-TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3"); }
-TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2"); }
+TEST(StepLayoutTest, Llama3) { check_layouts("llama3", Extent::Whole); }
+TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", Extent::EveryOther); }
+TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", Extent::EveryOther); }
+TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", Extent::EveryOther); }
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

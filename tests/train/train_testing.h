@@ -12,6 +12,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/io/file.h"
+
 #include "tests/io/temp_folder.h"
 
 namespace tessera::testing {

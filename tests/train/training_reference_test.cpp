@@ -1,12 +1,13 @@
 // Whole runs against the curves of Transformers and PEFT: data, model, adapter, loss, clipping, optimizer,
 // schedule and saved folder at once.
-#include <gtest/gtest.h>
-
 #include <filesystem>
 #include <fstream>
 
+#include <gtest/gtest.h>
+
 #include "tessera/peft/adapter_files.h"
 #include "tessera/train/trainer.h"
+
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/train/train_testing.h"
@@ -30,18 +31,23 @@ Curve read_curve(const std::string& name) {
 std::string recipe_text(const nlohmann::json& options, const std::string& dtype, int64_t ranks,
                         const std::string& output_dir) {
   const int64_t micro_batch = ranks > 2 ? 1 : 2;
-  EXPECT_EQ(options.at("micro_batch_size").get<int64_t>() * options.at("gradient_accumulation_steps").get<int64_t>(), 4);
+  EXPECT_EQ(options.at("micro_batch_size").get<int64_t>() *
+                options.at("gradient_accumulation_steps").get<int64_t>(),
+            4);
   return "base_model: " + reference_data("models/" + options.at("model").get<std::string>()) +
          "\ndatasets:\n  - path: " + reference_data("training/rows.jsonl") +
          "\nshuffle_merged_datasets: false\nsample_packing: false\nsequence_len: 64\nlr_scheduler: cosine\n"
-         "optimizer: adamw_torch\ndtype: " + dtype +
-         "\nmicro_batch_size: " + std::to_string(micro_batch) +
+         "optimizer: adamw_torch\ndtype: " +
+         dtype + "\nmicro_batch_size: " + std::to_string(micro_batch) +
          "\ngradient_accumulation_steps: " + std::to_string(4 / (micro_batch * ranks)) +
-         "\nmax_steps: " + options.at("max_steps").dump() + "\nlearning_rate: " + options.at("learning_rate").dump() +
+         "\nmax_steps: " + options.at("max_steps").dump() +
+         "\nlearning_rate: " + options.at("learning_rate").dump() +
          "\nwarmup_steps: " + options.at("warmup_steps").dump() +
          "\nweight_decay: " + options.at("weight_decay").dump() +
-         "\nmax_grad_norm: " + options.at("max_grad_norm").dump() + "\nadam_beta1: " + options.at("adam_beta1").dump() +
-         "\nadam_beta2: " + options.at("adam_beta2").dump() + "\nadam_epsilon: 1.0e-8\noutput_dir: " + output_dir + "\n";
+         "\nmax_grad_norm: " + options.at("max_grad_norm").dump() +
+         "\nadam_beta1: " + options.at("adam_beta1").dump() +
+         "\nadam_beta2: " + options.at("adam_beta2").dump() +
+         "\nadam_epsilon: 1.0e-8\noutput_dir: " + output_dir + "\n";
 }
 
 std::string lora_text(const nlohmann::json& options) {
@@ -118,12 +124,14 @@ TEST_F(TrainingReferenceTest, LoraFollowsPeft) {
   if (world_->rank() != 0) return;
   expect_curve(output_ + "/metrics.jsonl", curve, "", {1e-5, 1e-4});
 
-  const auto got = peft::open_adapter(output_), want = peft::open_adapter(reference_data("training/lora_final"));
+  const auto got = peft::open_adapter(output_),
+             want = peft::open_adapter(reference_data("training/lora_final"));
   ASSERT_EQ(got.tensors().size(), want.tensors().size());
   const models::TensorFile got_file(output_ + "/adapter_model.safetensors");
   const models::TensorFile want_file(reference_data("training/lora_final/adapter_model.safetensors"));
   for (const io::TensorInfo* tensor : want.tensors()) {
-    EXPECT_LE(models::max_difference(got_file.get(tensor->name), want_file.get(tensor->name)), 5e-4) << tensor->name;
+    EXPECT_LE(models::max_difference(got_file.get(tensor->name), want_file.get(tensor->name)), 5e-4)
+        << tensor->name;
   }
   const auto model = models::load_reference_model("llama3", at::kFloat);
   peft::load_adapter(*model, output_);

@@ -67,7 +67,7 @@ void PretokenizedPrompt::tokenize(const PromptRecord& record, std::vector<Row>& 
   rows.push_back(std::move(row));
 }
 
-std::vector<int32_t> PretokenizedPrompt::end_tokens() const { 
+std::vector<int32_t> PretokenizedPrompt::end_tokens() const {
   return tokenizer_ == nullptr ? std::vector<int32_t>{} : eos_tokens(*tokenizer_);
 }
 
