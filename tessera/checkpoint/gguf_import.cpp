@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/float_cast.h"
@@ -55,7 +56,12 @@ constexpr std::array<NamePair, 15> kLayerNames = {{
     {"ffn_down.weight", "mlp.down_proj.weight"},
 }};
 
-std::optional<std::string> hugging_face_name(const std::string& gguf) {
+// What every layer has, whatever the architecture.
+constexpr std::array<const char*, 9> kLayerWeights = {
+    "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",  "attn_output.weight",
+    "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
+
+std::optional<std::string> hugging_face_name(const std::string& gguf, int64_t num_layers) {
   for (const NamePair& pair : kOuterNames) {
     if (gguf == pair.gguf) return pair.hugging_face;
   }
@@ -63,13 +69,27 @@ std::optional<std::string> hugging_face_name(const std::string& gguf) {
   const size_t dot = gguf.find('.', 4);
   if (dot == std::string::npos) return std::nullopt;
   const std::string layer = gguf.substr(4, dot - 4), rest = gguf.substr(dot + 1);
-  if (layer.empty() || !std::all_of(layer.begin(), layer.end(), [](char c) { return c >= '0' && c <= '9'; })) {
+  int64_t index = -1;
+  const auto parsed = std::from_chars(layer.data(), layer.data() + layer.size(), index);
+  if (parsed.ec != std::errc() || std::to_string(index) != layer || index < 0 || index >= num_layers) {
     return std::nullopt;
   }
   for (const NamePair& pair : kLayerNames) {
     if (rest == pair.gguf) return "model.layers." + layer + "." + pair.hugging_face;
   }
   return std::nullopt;
+}
+
+void require_tensor(const io::GgufFile& file, const std::string& name) {
+  if (file.find(name) != nullptr) return;
+  throw Error(ErrorKind::Model, "TENSORS", "a tensor is missing").in(file.path() + ": tensor '" + name + "'");
+}
+
+void check_layers(const io::GgufFile& file, int64_t num_layers) {
+  require_tensor(file, "output_norm.weight");
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    for (const char* name : kLayerWeights) require_tensor(file, "blk." + std::to_string(layer) + "." + name);
+  }
 }
 
 const Architecture& architecture_of(const io::GgufFile& file) {
@@ -86,7 +106,7 @@ const Architecture& architecture_of(const io::GgufFile& file) {
 }
 
 struct Shape {
-  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
 };
 
 int64_t positive(const io::GgufFile& file, const std::string& key) {
@@ -114,21 +134,30 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   const std::string prefix = std::string(architecture.gguf) + ".";
   const io::GgufTensor* embedding = file.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2) {
-    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings").in(file.path() + ": tensor 'token_embd.weight'");
+    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
+        .in(file.path() + ": tensor 'token_embd.weight'");
   }
   const int64_t hidden = positive(file, prefix + "embedding_length");
   shape.heads = positive(file, prefix + "attention.head_count");
-  shape.kv_heads = file.contains(prefix + "attention.head_count_kv") ? positive(file, prefix + "attention.head_count_kv")
-                                                                      : shape.heads;
-  shape.head_dim = file.contains(prefix + "attention.key_length") ? positive(file, prefix + "attention.key_length")
-                                                                   : hidden / shape.heads;
+  shape.kv_heads = file.contains(prefix + "attention.head_count_kv")
+                       ? positive(file, prefix + "attention.head_count_kv")
+                       : shape.heads;
+  const bool names_head_dim = file.contains(prefix + "attention.key_length");
+  if (!names_head_dim && hidden % shape.heads != 0) {
+    throw Error(ErrorKind::Model, "CONFIG", "the hidden size does not divide into heads")
+        .in(file.path() + ": key '" + prefix + "attention.head_count'")
+        .got(std::to_string(shape.heads) + " heads, " + prefix + "embedding_length " + std::to_string(hidden))
+        .need("a divisor, or " + prefix + "attention.key_length");
+  }
+  shape.head_dim = names_head_dim ? positive(file, prefix + "attention.key_length") : hidden / shape.heads;
+  shape.layers = positive(file, prefix + "block_count");
   nlohmann::ordered_json config;
   config["architectures"] = {architecture.class_name};
   config["model_type"] = architecture.model_type;
   config["vocab_size"] = embedding->shape[0];
   config["hidden_size"] = hidden;
   config["intermediate_size"] = positive(file, prefix + "feed_forward_length");
-  config["num_hidden_layers"] = positive(file, prefix + "block_count");
+  config["num_hidden_layers"] = shape.layers;
   config["num_attention_heads"] = shape.heads;
   config["num_key_value_heads"] = shape.kv_heads;
   config["head_dim"] = shape.head_dim;
@@ -152,7 +181,8 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
 
   const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
   if (scaling == "linear") {
-    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", file.get_float(prefix + "rope.scaling.factor")}};
+    config["rope_scaling"] = {{"rope_type", "linear"},
+                              {"factor", file.get_float(prefix + "rope.scaling.factor")}};
   } else if (scaling != "none") {
     throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
         .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
@@ -180,11 +210,13 @@ void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const s
   const bool is_vector = tensor.shape.size() == 1;
   const int64_t row_elements = tensor.row_elements();
   const int64_t num_rows = is_vector ? 1 : tensor.num_rows();
-  const int64_t block_rows = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, row_elements), 1, num_rows);
+  const int64_t block_rows = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, row_elements), 1,
+                                                 std::max<int64_t>(1, num_rows));
   std::vector<float> values, ordered;
   std::vector<char> bytes;
   // Whole heads, so that the permuted rows of a block come from the block itself.
-  const int64_t step = is_interleaved && !is_vector ? std::max<int64_t>(1, block_rows / head_dim) * head_dim : block_rows;
+  const int64_t step =
+      is_interleaved && !is_vector ? std::max<int64_t>(1, block_rows / head_dim) * head_dim : block_rows;
   for (int64_t row = 0; row < num_rows; row += step) {
     const int64_t count = std::min(step, num_rows - row);
     values.resize(static_cast<size_t>(count * row_elements));
@@ -199,7 +231,8 @@ void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const s
     }
     bytes.resize(values.size() * static_cast<size_t>(dtype_size(dtype)));
     cast_from_float(values.data(), static_cast<int64_t>(values.size()), dtype, bytes.data());
-    writer.write(name, row * row_elements * dtype_size(dtype), bytes.data(), static_cast<int64_t>(bytes.size()));
+    writer.write(name, row * row_elements * dtype_size(dtype), bytes.data(),
+                 static_cast<int64_t>(bytes.size()));
   }
 }
 
@@ -210,22 +243,30 @@ GgufImportReport import_gguf(const io::GgufFile& file, const std::string& folder
   Shape shape;
   const nlohmann::ordered_json config = make_config(file, architecture, dtype, shape);
 
+  check_layers(file, shape.layers);
   GgufImportReport report;
   report.model_type = architecture.model_type;
   std::vector<io::TensorSpec> specs;
   for (const io::GgufTensor& tensor : file.tensors()) {
-    const auto name = hugging_face_name(tensor.name);
+    const auto name = hugging_face_name(tensor.name, shape.layers);
     if (!name) {
       throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
           .in(file.path() + ": tensor '" + tensor.name + "'")
-          .hint(tensor.name == "rope_freqs.weight" ? "scaled rotary embeddings cannot be read back from their factors" : "");
+          .hint(tensor.name == "rope_freqs.weight"
+                    ? "scaled rotary embeddings cannot be read back from their factors"
+                    : "");
+    }
+    if (tensor.shape.empty() || tensor.shape.size() > 2) {
+      throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")
+          .in(file.path() + ": tensor '" + tensor.name + "'")
+          .got(std::to_string(tensor.shape.size()) + " dims");
     }
     if (architecture.interleaves_rope && is_rotated(tensor.name) &&
         (tensor.shape[0] % shape.head_dim != 0 || shape.head_dim % 2 != 0)) {
       throw Error(ErrorKind::Model, "TENSORS", "rows do not divide into heads")
           .in(file.path() + ": tensor '" + tensor.name + "'")
           .got(std::to_string(tensor.shape[0]) + " rows")
-          .need("a multiple of head_dim " + std::to_string(shape.head_dim));
+          .need("a multiple of head_dim " + std::to_string(shape.head_dim) + ", which must be even");
     }
     specs.push_back({*name, dtype, tensor.shape});
     report.total_bytes += specs.back().num_bytes();

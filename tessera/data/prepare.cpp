@@ -175,33 +175,8 @@ void split_off_eval(double val_set_size, PreparedData& data) {
   data.train.rows.resize(static_cast<size_t>(num_rows - num_eval));
 }
 
-}  // namespace
-
-DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
-  records += other.records;
-  bad_records += other.bad_records;
-  blank_lines += other.blank_lines;
-  rows += other.rows;
-  tokens += other.tokens;
-  label_tokens += other.label_tokens;
-  end_labels += other.end_labels;
-  longest = std::max(longest, other.longest);
-  dropped_long += other.dropped_long;
-  truncated += other.truncated;
-  cut_tokens += other.cut_tokens;
-  dropped_short += other.dropped_short;
-  dropped_unlabelled += other.dropped_unlabelled;
-  return *this;
-}
-
-std::string end_token_warning(const DatasetStats& stats) {
-  if (stats.rows == 0 || stats.end_labels > 0) return "";
-  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
-}
-
-PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
-                          const ChatTemplate* chat_template, const PrepareOptions& options) {
-  const PromptContext context{recipe, tokenizer, chat_template, options.vocab_size};
+PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
+  const config::Recipe& recipe = context.recipe;
   const auto store = std::make_shared<RowStore>();
   const int64_t num_threads =
       options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
@@ -232,6 +207,40 @@ PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokeniz
     std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
   }
   return data;
+}
+
+}  // namespace
+
+DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
+  records += other.records;
+  bad_records += other.bad_records;
+  blank_lines += other.blank_lines;
+  rows += other.rows;
+  tokens += other.tokens;
+  label_tokens += other.label_tokens;
+  end_labels += other.end_labels;
+  longest = std::max(longest, other.longest);
+  dropped_long += other.dropped_long;
+  truncated += other.truncated;
+  cut_tokens += other.cut_tokens;
+  dropped_short += other.dropped_short;
+  dropped_unlabelled += other.dropped_unlabelled;
+  return *this;
+}
+
+std::string end_token_warning(const DatasetStats& stats) {
+  if (stats.rows == 0 || stats.end_labels > 0) return "";
+  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
+}
+
+PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
+                          const ChatTemplate* chat_template, const PrepareOptions& options) {
+  return prepare({recipe, &tokenizer, chat_template, options.vocab_size}, options);
+}
+
+PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options) {
+  TESSERA_ASSERT(options.vocab_size > 0, "without a tokenizer the vocabulary's size must be given");
+  return prepare({recipe, nullptr, nullptr, options.vocab_size}, options);
 }
 
 }  // namespace tessera::data

@@ -56,5 +56,8 @@ struct PrepareOptions {
 // that leaves no row.
 PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
                           const ChatTemplate* chat_template, const PrepareOptions& options = {});
+// The same for a model without a tokenizer: Error(Model) for a dataset that is not token ids.
+// options.vocab_size must be given.
+PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options);
 
 }  // namespace tessera::data

@@ -1,21 +1,39 @@
 #include "tessera/optim/gradient_norm.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 
-namespace tessera::optim {
+#include <ATen/ATen.h>
 
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, comm::Communicator& shard_group) {
+namespace tessera::optim {
+namespace {
+
+// In pieces whose sums keep float32's precision: one sum over millions of elements loses four digits, and
+// others with every cut of the tensor.
+double sum_of_squares(const at::Tensor& gradient) {
+  constexpr int64_t kPiece = int64_t{1} << 17;
+  const at::Tensor flat = gradient.reshape({-1});
+  double sum = 0.0;
+  for (int64_t begin = 0; begin < flat.numel(); begin += kPiece) {
+    const at::Tensor piece = flat.narrow(0, begin, std::min(kPiece, flat.numel() - begin));
+    const double norm = at::linalg_vector_norm(piece).item<double>();
+    sum += norm * norm;
+  }
+  return sum;
+}
+
+}  // namespace
+
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
+                                  comm::Communicator& shard_group) {
   const at::NoGradGuard no_grad;
   double sum = 0.0;
   std::string bad_name;
   for (const NamedGradient& named : gradients) {
     if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
-    const double norm = at::linalg_vector_norm(named.gradient.detach()).item<double>();
-    if (!std::isfinite(norm) && bad_name.empty()) bad_name = named.name;
-    sum += norm * norm;
+    const double squares = sum_of_squares(named.gradient.detach());
+    if (!std::isfinite(squares) && bad_name.empty()) bad_name = named.name;
+    sum += squares;
   }
   const at::Tensor total = at::full({1}, sum, at::kDouble);
   shard_group.all_reduce(total);

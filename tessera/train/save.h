@@ -11,8 +11,9 @@ namespace tessera::train {
 
 // Writes a Hugging Face model folder, or the adapter's folder in PEFT's format when the run trained one. One
 // parameter is gathered at a time and written by the first rank. The old files stay until the new ones are
-// complete. Collective over all ranks. Throws Error(Storage).
-void save_result(const TrainedModel& trained, const config::Recipe& recipe, const data::Tokenizer& tokenizer,
+// complete. `tokenizer` is saved beside it; null where the model has none. Collective over all ranks. Throws
+// Error(Storage), on every rank when the first cannot write.
+void save_result(const TrainedModel& trained, const config::Recipe& recipe, const data::Tokenizer* tokenizer,
                  comm::Communicator& world, const std::string& folder);
 
 }  // namespace tessera::train

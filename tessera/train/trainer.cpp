@@ -1,12 +1,12 @@
 #include "tessera/train/trainer.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
+
+#include <ATen/ATen.h>
 
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
@@ -35,20 +35,25 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps)
   optim::Schedule schedule;
   schedule.peak = recipe.learning_rate;
   schedule.total_steps = total_steps;
-  schedule.warmup_steps = recipe.warmup_steps > 0
-                              ? recipe.warmup_steps
-                              : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
+  schedule.warmup_steps =
+      recipe.warmup_steps > 0
+          ? recipe.warmup_steps
+          : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
   switch (recipe.lr_scheduler) {
     case config::SchedulerKind::Cosine:
       schedule.kind = optim::ScheduleKind::Cosine;
       schedule.min_ratio = recipe.cosine_min_lr_ratio;
       break;
-    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
+    case config::SchedulerKind::Linear:
+      schedule.kind = optim::ScheduleKind::Linear;
+      break;
     case config::SchedulerKind::Constant:
       schedule.kind = optim::ScheduleKind::Constant;
       schedule.warmup_steps = 0;
       break;
-    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
+    case config::SchedulerKind::ConstantWithWarmup:
+      schedule.kind = optim::ScheduleKind::Constant;
+      break;
   }
   return schedule;
 }
@@ -98,16 +103,34 @@ class Run {
     io::write_file_atomic(io::join_path(recipe_.output_dir, "recipe.yaml"), config::dump_recipe(recipe_));
   }
 
-  void prepare_data() {
-    const std::string& folder = recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
+  // Leaves tokenizer_ empty where the model has none and every dataset is token ids.
+  void load_tokenizer() {
+    const std::string& folder =
+        recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
+    const auto is_token_ids = [](const config::DatasetConfig& dataset) { return dataset.type.empty(); };
+    if (std::ranges::all_of(recipe_.datasets, is_token_ids) &&
+        std::ranges::all_of(recipe_.test_datasets, is_token_ids) && recipe_.special_tokens.empty() &&
+        recipe_.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
+      log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
+      return;
+    }
     tokenizer_.emplace(data::Tokenizer::from_folder(folder));
     for (const auto& [role, token] : recipe_.special_tokens) tokenizer_->set_special_token(role, token);
+  }
+
+  data::PreparedData read_datasets(const data::PrepareOptions& options) const {
+    if (!tokenizer_) return data::prepare_token_ids(recipe_, options);
     const auto chat_template = data::recipe_chat_template(recipe_, *tokenizer_);
+    return data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
+  }
+
+  void prepare_data() {
+    load_tokenizer();
     data::PrepareOptions options;
     options.vocab_size = models::read_model_config(recipe_.base_model)->vocab_size;
     // The ranks of a machine share its cores.
     options.num_threads = std::max<int64_t>(1, at::get_num_threads());
-    data::PreparedData prepared = data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
+    data::PreparedData prepared = read_datasets(options);
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
@@ -118,14 +141,14 @@ class Run {
     data::DatasetStats all;
     for (const auto& stats : prepared.train_stats) all += stats;
     log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
-              std::to_string(all.label_tokens) + " of them trained; " + std::to_string(loader_->steps_per_epoch()) +
-              " steps an epoch");
+              std::to_string(all.label_tokens) + " of them trained; " +
+              std::to_string(loader_->steps_per_epoch()) + " steps an epoch");
     const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
     if (dropped > 0) {
-      log::warn(std::to_string(dropped) + " records were left out (too long " + std::to_string(all.dropped_long) +
-                ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
-                std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
-                "); `tessera data show` tells more");
+      log::warn(std::to_string(dropped) + " records were left out (too long " +
+                std::to_string(all.dropped_long) + ", too short " + std::to_string(all.dropped_short) +
+                ", nothing to train " + std::to_string(all.dropped_unlabelled) + ", bad " +
+                std::to_string(all.bad_records) + "); `tessera data show` tells more");
     }
   }
 
@@ -142,8 +165,9 @@ class Run {
     }
     const auto& dims = mesh_.dims();
     log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
-              std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " + std::to_string(dims.dp_replicate) +
-              " x dp_shard " + std::to_string(dims.dp_shard) + "; loaded in " + format_duration(timer.seconds()));
+              std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " +
+              std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
+              "; loaded in " + format_duration(timer.seconds()));
     measure_light();
   }
 
@@ -243,7 +267,7 @@ class Run {
 
   void save() {
     if (!recipe_.save_final) return;
-    save_result(trained_, recipe_, *tokenizer_, *mesh_.world(), recipe_.output_dir);
+    save_result(trained_, recipe_, tokenizer_ ? &*tokenizer_ : nullptr, *mesh_.world(), recipe_.output_dir);
     log::info(std::string(trained_.adapter ? "adapter" : "model") + " saved to " + recipe_.output_dir);
   }
 
@@ -264,7 +288,8 @@ class Run {
 
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
   check_same_recipe(recipe, *world);
-  world->set_default_timeout(std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
+  world->set_default_timeout(
+      std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
   return Run(recipe, world).run();
 }
 

@@ -90,6 +90,25 @@ TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {
   EXPECT_EQ(data.eval.size(), 0);
 }
 
+TEST_F(Prepare, TokenIdsNeedNoTokenizer) {
+  add("ids.jsonl", token_rows({3, 5}), {{"type", ""}});
+  const PrepareOptions options{.vocab_size = 15};
+  const PreparedData data = prepare_token_ids(recipe_, options);
+  ASSERT_EQ(data.train.size(), 2);
+  EXPECT_EQ(data.train_stats[0].label_tokens, prepare().train_stats[0].label_tokens);
+  EXPECT_THAT(error_text("E-DATA-TOKEN-ID", [&] { prepare_token_ids(recipe_, {.vocab_size = 14}); }),
+              HasSubstr("ids.jsonl"));
+  add("text.jsonl", lines(2));
+  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(recipe_, options); }),
+              HasSubstr("text.jsonl"));
+}
+
+TEST_F(Prepare, TextFilesNeedATokenizer) {
+  add("text.txt", "one two three", {{"type", ""}});
+  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(recipe_, {.vocab_size = 15}); }),
+              HasSubstr("text.txt"));
+}
+
 TEST_F(Prepare, OutcomeDoesNotDependOnThreads) {
   add("a.jsonl", lines(500));
   const std::vector<std::string> one = texts(prepare(1).train), many = texts(prepare(7).train);

@@ -67,7 +67,7 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
 inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record,
                                         const config::Recipe& recipe = {}) {
   const config::DatasetConfig dataset = dataset_of(dataset_keys);
-  const PromptContext context{recipe, small_tokenizer(), nullptr, 0};
+  const PromptContext context{recipe, &small_tokenizer(), nullptr, 0};
   std::vector<Row> rows;
   make_prompt_type(dataset, context)->tokenize({record}, rows);
   return rows;

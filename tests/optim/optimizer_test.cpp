@@ -1,9 +1,9 @@
 #include "tessera/optim/optimizer.h"
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/optim/gradient_norm.h"
@@ -52,6 +52,22 @@ TEST(OptimizerTest, NormCountsEveryTileOnce) {
     EXPECT_NEAR(norm.norm, std::sqrt(285.0), 1e-12);
     EXPECT_EQ(norm.bad_rank, -1);
   });
+}
+
+// Large matrices, whose squares a single float32 sum would round away.
+TEST(OptimizerTest, NormKeepsFloat32Precision) {
+  const int64_t size = (int64_t{1} << 22) + 12345;
+  const at::Tensor whole = at::linspace(0.001, 1.0, size, at::kFloat);
+  const double want = whole.to(at::kDouble).norm().item<double>();
+  comm::run_fake_ranks(2, [&](const auto& world) {
+    const int64_t half = size / 2 + 1;
+    const at::Tensor mine = whole.narrow(0, world->rank() * half, world->rank() == 0 ? half : size - half);
+    EXPECT_NEAR(global_gradient_norm({{"w", mine}}, *world).norm, want, 5e-7 * want);
+  });
+  EXPECT_NEAR(global_gradient_norm({{"w", whole.reshape({-1, 1}).expand({size, 1}).t()}},
+                                   *comm::Communicator::single())
+                  .norm,
+              want, 5e-7 * want);
 }
 
 TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {

@@ -228,6 +228,8 @@ def main():
     parser.add_argument("--lora", action="store_true", help="train an adapter on all linear layers")
     parser.add_argument("--init-adapter", help="PEFT folder that the adapter starts from (implies --lora)")
     parser.add_argument("--save-init-adapter", help="write the adapter that the run starts from to this folder")
+    parser.add_argument("--train-pad-row", action="store_true",
+                        help="do not leave pad_token_id's lookups out of the embedding's gradient, as Transformers does")
     parser.add_argument("--max-steps", type=int, default=20)
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--lora-r", type=int, default=4)
@@ -245,6 +247,8 @@ def main():
             parser.error("--model needs --rows and --out")
         options.update(learning_rate=arguments.learning_rate)
         model = load_model(arguments.model)
+        if arguments.train_pad_row:
+            model.get_input_embeddings().padding_idx = None
         if arguments.lora or arguments.init_adapter:
             options.update(lora_r=arguments.lora_r, lora_alpha=arguments.lora_alpha, seed=7)
             model = add_adapter(model, options, arguments.init_adapter)

@@ -17,10 +17,10 @@ std::shared_ptr<const ChatTemplate> choose_template(const config::DatasetConfig&
     // The caller owns it for longer than the prompt type.
     if (context.chat_template != nullptr)
       return {std::shared_ptr<const ChatTemplate>(), context.chat_template};
-    return select_chat_template("", "", context.recipe.source_folder, context.tokenizer);
+    return select_chat_template("", "", context.recipe.source_folder, *context.tokenizer);
   }
   return select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
-                              context.recipe.source_folder, context.tokenizer);
+                              context.recipe.source_folder, *context.tokenizer);
 }
 
 EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, const std::string& value) {
@@ -44,7 +44,7 @@ std::string message_of(const Error& error) {
 }  // namespace
 
 ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
-    : tokenizer_(context.tokenizer),
+    : tokenizer_(*context.tokenizer),
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
       train_on_inputs_(context.recipe.train_on_inputs) {

@@ -40,7 +40,7 @@ void require_size(const std::vector<int64_t>& values, size_t size, const char* f
 
 PretokenizedPrompt::PretokenizedPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
     : tokenizer_(context.tokenizer),
-      vocab_size_(context.vocab_size > 0 ? context.vocab_size : context.tokenizer.vocab_size()) {}
+      vocab_size_(context.vocab_size > 0 ? context.vocab_size : context.tokenizer->vocab_size()) {}
 
 void PretokenizedPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const std::vector<int64_t> ids = integers(record.fields, "input_ids", 0, vocab_size_ - 1);
@@ -67,6 +67,8 @@ void PretokenizedPrompt::tokenize(const PromptRecord& record, std::vector<Row>& 
   rows.push_back(std::move(row));
 }
 
-std::vector<int32_t> PretokenizedPrompt::end_tokens() const { return eos_tokens(tokenizer_); }
+std::vector<int32_t> PretokenizedPrompt::end_tokens() const {
+  return tokenizer_ == nullptr ? std::vector<int32_t>{} : eos_tokens(*tokenizer_);
+}
 
 }  // namespace tessera::data

@@ -13,6 +13,12 @@ namespace tessera::data {
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context) {
   const std::string& type = dataset.type;
+  if (context.tokenizer == nullptr && (!type.empty() || dataset.ds_type == "text")) {
+    throw Error(ErrorKind::Model, "TOKENIZER", "the model has no tokenizer, and this dataset is text")
+        .at(dataset.source_file, dataset.source_line)
+        .got(dataset.path)
+        .hint("set tokenizer_config to a folder that has one");
+  }
   if (type == "alpaca" || type == "alpaca_chat" || type == "alpaca_w_system") {
     return std::make_unique<AlpacaPrompt>(dataset, context);
   }

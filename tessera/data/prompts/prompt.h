@@ -37,13 +37,13 @@ class PromptType {
 
 struct PromptContext {
   const config::Recipe& recipe;
-  const Tokenizer& tokenizer;
+  const Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
   const ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
   int64_t vocab_size = 0;                       // ids of pre-tokenised rows must be below
 };
 
 // The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an
-// unknown type or option, Error(Model) for a chat template that cannot be had.
+// unknown type or option, Error(Model) for a tokenizer or a chat template that is needed and cannot be had.
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context);
 

@@ -1,0 +1,242 @@
+#include "tessera/train/metrics.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/train/progress.h"
+
+#include "tests/io/temp_folder.h"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Vectors of RFC 3720, B.4, and the usual check value.
+TEST(Crc32c, KnownVectors) {
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAU);
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43U);
+  std::string rising;
+  for (char c = 0; c < 32; ++c) rising += c;
+  EXPECT_EQ(crc32c(rising), 0x46DD794EU);
+}
+
+template <class T>
+T take(std::string& bytes) {
+  T value{};
+  if (bytes.size() < sizeof value) throw std::runtime_error("the bytes end early");
+  std::memcpy(&value, bytes.data(), sizeof value);
+  bytes.erase(0, sizeof value);
+  return value;
+}
+
+uint64_t take_varint(std::string& bytes) {
+  uint64_t value = 0;
+  for (int shift = 0;; shift += 7) {
+    const auto byte = take<uint8_t>(bytes);
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if (byte < 0x80) return value;
+  }
+}
+
+std::string take_bytes(std::string& bytes, uint64_t size) {
+  if (bytes.size() < size) throw std::runtime_error("the bytes end early");
+  std::string part = bytes.substr(0, size);
+  bytes.erase(0, size);
+  return part;
+}
+
+uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }
+
+struct Event {
+  double wall_time = 0.0;
+  int64_t step = 0;
+  std::string version;
+  std::map<std::string, float> scalars;
+};
+
+std::pair<std::string, float> decode_value(std::string bytes) {
+  std::pair<std::string, float> value;
+  while (!bytes.empty()) {
+    const uint64_t key = take_varint(bytes);
+    if (key == 0x0a) {
+      value.first = take_bytes(bytes, take_varint(bytes));
+    } else if (key == 0x15) {
+      value.second = take<float>(bytes);
+    } else {
+      throw std::runtime_error("unknown field of a value");
+    }
+  }
+  return value;
+}
+
+// Takes one record off `file`, whose checksums must hold.
+Event take_event(std::string& file) {
+  const std::string length_bytes = file.substr(0, 8);
+  const auto length = take<uint64_t>(file);
+  EXPECT_EQ(take<uint32_t>(file), masked(crc32c(length_bytes)));
+  std::string bytes = take_bytes(file, length);
+  EXPECT_EQ(take<uint32_t>(file), masked(crc32c(bytes)));
+  Event event;
+  while (!bytes.empty()) {
+    switch (take_varint(bytes)) {
+      case 0x09:
+        event.wall_time = take<double>(bytes);
+        break;
+      case 0x10:
+        event.step = static_cast<int64_t>(take_varint(bytes));
+        break;
+      case 0x1a:
+        event.version = take_bytes(bytes, take_varint(bytes));
+        break;
+      case 0x2a:
+        for (std::string summary = take_bytes(bytes, take_varint(bytes)); !summary.empty();) {
+          EXPECT_EQ(take_varint(summary), 0x0aU);
+          event.scalars.insert(decode_value(take_bytes(summary, take_varint(summary))));
+        }
+        break;
+      default:
+        throw std::runtime_error("unknown field of an event");
+    }
+  }
+  return event;
+}
+
+TEST(TensorBoard, HeaderIsThisRecord) {
+  // length 24, its checksum, wall_time 1.0, "brain.Event:2", checksum of the payload.
+  const std::string payload =
+      std::string("\x09\x00\x00\x00\x00\x00\x00\xf0\x3f\x1a\x0d", 11) + "brain.Event:2";
+  const std::string record = tensorboard_header(1.0);
+  ASSERT_EQ(record.size(), 8 + 4 + payload.size() + 4);
+  EXPECT_EQ(record.substr(0, 8), std::string("\x18\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(record.substr(12, payload.size()), payload);
+  std::string rest = record;
+  EXPECT_EQ(take_event(rest).version, "brain.Event:2");
+  EXPECT_TRUE(rest.empty());
+}
+
+TEST(TensorBoard, EventsDecode) {
+  std::string record =
+      tensorboard_event(12.5, int64_t{1} << 40, {{"a/b", 0.25F}, {std::string(300, 'x'), -3.0F}});
+  const Event event = take_event(record);
+  EXPECT_TRUE(record.empty());
+  EXPECT_EQ(event.wall_time, 12.5);
+  EXPECT_EQ(event.step, int64_t{1} << 40);
+  EXPECT_EQ(event.scalars, (std::map<std::string, float>{{"a/b", 0.25F}, {std::string(300, 'x'), -3.0F}}));
+}
+
+StepMetrics example() {
+  StepMetrics metrics;
+  metrics.step = 12;
+  metrics.epoch = 0.6;
+  metrics.loss = 1.2345;
+  metrics.lr = 1.8e-4;
+  metrics.grad_norm = 0.75;
+  metrics.tokens = 2000;
+  metrics.label_tokens = 900;
+  metrics.step_s = 3.90625;
+  metrics.tokens_per_s = 512.0;
+  metrics.sol = 0.71;
+  metrics.peak_rss = 1503238553;
+  return metrics;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST(MetricsWriter, WritesLinesAndEvents) {
+  const testing::TempFolder folder;
+  {
+    MetricsWriter writer(folder.path());
+    writer.write(example());
+    writer.write_eval(12, 2.5);
+    // Complete while the run goes on.
+    const std::string text = file_text(folder / "metrics.jsonl");
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);
+  }
+  std::ifstream lines(folder / "metrics.jsonl");
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12},
+                                                         {"epoch", 0.6},
+                                                         {"loss", 1.2345},
+                                                         {"lr", 1.8e-4},
+                                                         {"grad_norm", 0.75},
+                                                         {"tokens", 2000},
+                                                         {"label_tokens", 900},
+                                                         {"tokens_per_s", 512.0},
+                                                         {"step_s", 3.90625},
+                                                         {"sol", 0.71},
+                                                         {"peak_rss", 1503238553}}));
+  std::getline(lines, line);
+  EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12}, {"eval_loss", 2.5}}));
+
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "runs"))
+    names.push_back(entry.path());
+  ASSERT_EQ(names.size(), 1U);
+  EXPECT_THAT(names[0], HasSubstr("/events.out.tfevents."));
+  std::string events = file_text(names[0]);
+  EXPECT_EQ(take_event(events).version, "brain.Event:2");
+  const Event step = take_event(events), eval = take_event(events);
+  EXPECT_TRUE(events.empty());
+  EXPECT_EQ(step.step, 12);
+  EXPECT_EQ(step.scalars.at("train/loss"), 1.2345F);
+  EXPECT_EQ(step.scalars.at("train/learning_rate"), 1.8e-4F);
+  EXPECT_EQ(step.scalars.at("train/grad_norm"), 0.75F);
+  EXPECT_EQ(eval.scalars, (std::map<std::string, float>{{"eval/loss", 2.5F}}));
+}
+
+TEST(MetricsWriter, StartsAnew) {
+  const testing::TempFolder folder;
+  for (int run = 0; run < 2; ++run) {
+    MetricsWriter writer(folder.path());
+    writer.write_eval(run, 1.0);
+  }
+  EXPECT_EQ(file_text(folder / "metrics.jsonl"), "{\"step\":1,\"eval_loss\":1.0}\n");
+}
+
+TEST(MetricsWriter, ReportsAFolderThatCannotBe) {
+  const testing::TempFolder folder;
+  std::ofstream(folder / "file") << "x";
+  try {
+    MetricsWriter writer(folder / "file");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Storage) << error.what();
+  }
+}
+
+TEST(MetricsWriter, AFullDiskDoesNotStopTheRun) {
+  const testing::TempFolder folder;
+  std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
+  MetricsWriter writer(folder.path());
+  ::testing::internal::CaptureStderr();
+  writer.write(example());
+  writer.write(example());
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warning, HasSubstr("training goes on"));
+  EXPECT_EQ(warning.find("training goes on"), warning.rfind("training goes on")) << "once";
+}
+
+TEST(Progress, Line) {
+  EXPECT_EQ(
+      progress_line(example(), 40, 200.0),
+      "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s");
+}
+
+}  // namespace
+}  // namespace tessera::train

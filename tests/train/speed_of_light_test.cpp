@@ -1,0 +1,74 @@
+#include "tessera/train/speed_of_light.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/models/llama/config.h"
+#include "tessera/models/registry.h"
+#include "tessera/peft/lora.h"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::UnorderedElementsAre;
+
+// hidden 12, queries 20, keys and values 5, MLP 7, vocabulary 31: no two sizes are equal.
+std::shared_ptr<models::CausalLM> model_of(int64_t layers, bool tied) {
+  models::LlamaConfig config;
+  config.model_type = "llama";
+  config.vocab_size = 31;
+  config.hidden_size = 12;
+  config.intermediate_size = 7;
+  config.num_layers = layers;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = config.rope.head_dim = 10;
+  config.tie_word_embeddings = tied;
+  return models::build_model(config, at::kFloat);
+}
+
+constexpr int64_t kTokens = 100, kLabels = 40;
+
+TEST(StepGemms, FullFinetune) {
+  for (const bool tied : {true, false}) {
+    EXPECT_THAT(step_gemms(*model_of(3, tied), kTokens, kLabels),
+                UnorderedElementsAre(
+                    GemmShape{100, 20, 12, 6},  // q forward, o's gradient of the input
+                    GemmShape{100, 12, 20, 6},  // q's gradient of the input, o forward
+                    GemmShape{20, 12, 100, 3}, GemmShape{12, 20, 100, 3},  // weights of q, of o
+                    GemmShape{100, 10, 12, 6}, GemmShape{100, 12, 10, 6}, GemmShape{10, 12, 100, 6},  // k, v
+                    GemmShape{100, 7, 12, 9},  // gate and up forward, down's gradient of the input
+                    GemmShape{100, 12, 7, 9}, GemmShape{7, 12, 100, 6}, GemmShape{12, 7, 100, 3},
+                    GemmShape{40, 31, 12, 1}, GemmShape{40, 12, 31, 1}, GemmShape{31, 12, 40, 1}));  // output
+  }
+}
+
+TEST(StepGemms, LoraOnOneLayer) {
+  const auto model = model_of(1, true);
+  peft::LoraOptions options;
+  options.rank = 3;
+  options.target_modules = {"q_proj"};
+  peft::apply_lora(*model, options);
+  EXPECT_THAT(step_gemms(*model, kTokens, kLabels),
+              UnorderedElementsAre(
+                  GemmShape{100, 20, 12, 2}, GemmShape{100, 12, 20, 2}, GemmShape{100, 10, 12, 2},
+                  GemmShape{100, 12, 10, 2}, GemmShape{100, 7, 12, 3}, GemmShape{100, 12, 7, 3},
+                  GemmShape{40, 31, 12, 1}, GemmShape{40, 12, 31, 1}, GemmShape{100, 3, 12, 1},
+                  GemmShape{100, 12, 3, 1}, GemmShape{3, 12, 100, 1},                              // A
+                  GemmShape{100, 20, 3, 1}, GemmShape{100, 3, 20, 1}, GemmShape{20, 3, 100, 1}));  // B
+}
+
+TEST(StepGemms, FlopsAndTime) {
+  EXPECT_EQ(gemm_flops({{2, 3, 4, 5}, {10, 1, 1, 1}}), 2.0 * 2 * 3 * 4 * 5 + 20.0);
+  // A full finetune takes about six operations for each weight and token.
+  const auto model = model_of(3, false);
+  int64_t weights = 0;
+  for (const auto& parameter : model->parameters()) weights += parameter.dim() == 2 ? parameter.numel() : 0;
+  weights -= 31 * 12;  // the embedding is no product
+  EXPECT_EQ(gemm_flops(step_gemms(*model, kTokens, kTokens)), 6.0 * 100 * static_cast<double>(weights));
+  EXPECT_GT(measure_gemms({{64, 64, 64, 2}}, at::kFloat), 0.0);
+  EXPECT_EQ(measure_gemms({{0, 64, 64, 2}, {64, 64, 0, 1}}, at::kFloat), 0.0);
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,253 @@
+// A training step on any layout of ranks equals the step of one process that sees all micro-batches.
+#include <gtest/gtest.h>
+
+#include "tessera/core/rng.h"
+#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/parallelize.h"
+#include "tessera/train/step.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/testing/mpi_world.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kVocabulary = 97;
+
+enum class Trained { All, LoraWithDropout, SomeFrozen };
+
+struct LayoutCase {
+  std::string family;
+  config::ZeroStage stage = config::ZeroStage::Zero3;
+  int64_t dp_replicate = 1;
+  Trained trained = Trained::All;
+  bool checkpoints_activations = false;
+};
+
+config::Recipe recipe_of(const LayoutCase& layout) {
+  config::Recipe recipe;
+  recipe.base_model = models::reference_folder(layout.family);
+  recipe.dtype = config::ComputeType::Float64;
+  recipe.zero_stage = layout.stage;
+  recipe.dp_replicate_size = layout.dp_replicate;
+  recipe.gradient_checkpointing = layout.checkpoints_activations;
+  recipe.seed = 5;
+  if (layout.trained == Trained::LoraWithDropout) {
+    recipe.adapter = config::AdapterKind::Lora;
+    recipe.lora_r = 3;
+    recipe.lora_alpha = 6.0;
+    recipe.lora_dropout = 0.3;
+    recipe.lora_target_linear = true;
+    recipe.lora_modules_to_save = {"norm"};
+  }
+  return recipe;
+}
+
+// A model of which only some parameters train, whole layers and the tied embedding among the frozen.
+TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  TrainedModel trained;
+  trained.model = models::build_model(recipe.base_model, at::kDouble);
+  for (auto& entry : trained.model->named_parameters()) {
+    const std::string& name = entry.key();
+    const bool trains = name.find("layers.1.") != std::string::npos ||
+                        name.find("v_proj") != std::string::npos || name == "model.norm.weight";
+    entry.value().set_requires_grad(trains && name.find("layers.2.") == std::string::npos);
+  }
+  models::ParallelizeOptions options;
+  options.checkpoint_activations = recipe.gradient_checkpointing;
+  options.shard.average_gradients = false;
+  options.shard.broadcast_initial_values = false;
+  options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
+  options.shard.reduce_every_backward = recipe.zero_stage >= config::ZeroStage::Zero2;
+  trained.sharded = models::parallelize(*trained.model, mesh, options);
+  const auto files = io::ModelFiles::open(recipe.base_model);
+  trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
+    nn::read_rows(files, parameter.name, parameter.box.offset[0], parameter.box.size[0],
+                  parameter.tile.detach());
+  });
+  return trained;
+}
+
+TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh& mesh) {
+  const config::Recipe recipe = recipe_of(layout);
+  if (layout.trained == Trained::SomeFrozen) return set_up_frozen(recipe, mesh);
+  TrainedModel trained = set_up_model(recipe, mesh);
+  trained.model->train();
+  for (const auto& parameter : trained.sharded->parameters()) {
+    // Adapters that do something from the start.
+    if (parameter.name.find("lora_B") == std::string::npos || parameter.tile.numel() == 0) continue;
+    models::fill_initial(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
+                         parameter.box.offset[0], {9, 0.1});
+  }
+  return trained;
+}
+
+// Micro-batch `index` of a step: one to three documents; number 1 without a label, the last one empty.
+data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
+  data::MicroBatch batch;
+  if (index == count - 1) return batch;
+  const CounterRng rng(static_cast<uint64_t>(step * 1000 + index), 17);
+  uint64_t drawn = 0;
+  const auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(rng.bits(drawn++) % static_cast<uint64_t>(below));
+  };
+  batch.document_starts = {0};
+  for (int64_t document = 0; document <= index % 3; ++document) {
+    const int64_t size = 2 + draw(9);
+    for (int64_t i = 0; i < size; ++i) {
+      batch.input_ids.push_back(draw(kVocabulary));
+      batch.position_ids.push_back(i);
+      const bool has_label = index != 1 && i + 1 < size && draw(3) != 0;
+      batch.labels.push_back(has_label ? draw(kVocabulary) : data::kIgnoreLabel);
+      batch.label_tokens += has_label ? 1 : 0;
+    }
+    batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
+  }
+  return batch;
+}
+
+// Those of the step that rank `rank` of `ranks` runs.
+std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, int64_t rank, int64_t ranks) {
+  std::vector<data::MicroBatch> batches;
+  for (int64_t index = rank; index < count; index += ranks)
+    batches.push_back(micro_batch(step, index, count));
+  return batches;
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, at::Tensor>>
+      gradients;                                           // whole; of the first step, which updates nothing
+  std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
+};
+
+// The gradient of this rank's rows as a part of the whole: tiles are put together by a sum over the shards.
+at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
+                          const parallel::ShardedParameter& parameter) {
+  const at::Tensor whole = at::zeros(parameter.layout.shape(), at::kDouble);
+  const at::Tensor grad = parameter.tile.grad();
+  if (grad.defined()) whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]).copy_(grad);
+  sharded.groups().shard->all_reduce(whole);
+  return whole;
+}
+
+Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>& world, int64_t count) {
+  const config::Recipe recipe = recipe_of(layout);
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel trained = set_up(layout, mesh);
+  Outcome outcome;
+  const auto step = [&](optim::Optimizer& optimizer, int64_t number, double lr, double max_grad_norm) {
+    const auto batches =
+        micro_batches(number, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
+    int64_t label_tokens = 0;
+    for (int64_t i = 0; i < count; ++i) label_tokens += micro_batch(number, i, count).label_tokens;
+    const StepResult result =
+        run_step(trained, optimizer, mesh, {&batches, label_tokens, number, lr, max_grad_norm, 77});
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+  };
+  const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
+  step(*still, 0, 0.0, 0.0);
+  for (const auto& parameter : trained.sharded->parameters()) {
+    EXPECT_TRUE(parameter.requires_grad || !parameter.tile.grad().defined()) << parameter.name;
+    if (parameter.requires_grad)
+      outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
+  }
+  const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
+  step(*adamw, 1, 0.01, 0.5);
+  step(*adamw, 2, 0.01, 0.5);
+  for (const auto& parameter : trained.sharded->parameters()) {
+    outcome.values.emplace_back(parameter.name, trained.sharded->full_tensor(parameter));
+  }
+  return outcome;
+}
+
+void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
+                  const std::vector<std::pair<std::string, at::Tensor>>& want, double tolerance,
+                  const char* what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].first, want[i].first);
+    ASSERT_EQ(got[i].second.sizes(), want[i].second.sizes());
+    const double scale = want[i].second.norm().item<double>();
+    const double error = (got[i].second - want[i].second).norm().item<double>();
+    EXPECT_LE(error, tolerance * scale) << what << " of " << got[i].first << ", norm " << scale;
+  }
+}
+
+void expect_same_as_one_process(const LayoutCase& layout) {
+  const auto world = testing::world();
+  SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
+               ", dp_replicate " + std::to_string(layout.dp_replicate) + ", trained " +
+               std::to_string(static_cast<int>(layout.trained)) +
+               (layout.checkpoints_activations ? ", checkpointed" : ""));
+  const int64_t count = 3 * world->size();
+  LayoutCase alone = layout;
+  alone.dp_replicate = 1;
+  alone.checkpoints_activations = false;
+  const Outcome want = run(alone, comm::Communicator::single(), count);
+  // Nothing is equal because it is zero.
+  for (const auto& [name, gradient] : want.gradients) EXPECT_GT(gradient.norm().item<double>(), 0.0) << name;
+  for (const double norm : want.norms) EXPECT_GT(norm, 0.5) << "so that clipping does something";
+
+  const Outcome got = run(layout, world, count);
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << "step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], 1e-9 * want.norms[i]) << "step " << i;
+  }
+  expect_close(got.gradients, want.gradients, 1e-10, "gradient");
+  expect_close(got.values, want.values, 1e-9, "value");
+}
+
+enum class Extent { Whole, EveryOther };
+
+// Every stage, and replication of shards where the ranks allow it.
+void check_layouts(const std::string& family, Extent extent) {
+  std::vector<LayoutCase> layouts;
+  for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
+                           config::ZeroStage::Zero3}) {
+    layouts.push_back({.family = family, .stage = stage});
+    if (testing::world()->size() % 2 == 0 && stage != config::ZeroStage::Ddp) {
+      layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
+    }
+  }
+  int64_t index = 0;
+  for (LayoutCase layout : layouts) {
+    for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::SomeFrozen}) {
+      layout.trained = trained;
+      for (const bool checkpoints : {false, true}) {
+        layout.checkpoints_activations = checkpoints;
+        // Of the pairs that differ in checkpointing, the one and the other in turn.
+        if (++index % 4 >= 2 && extent == Extent::EveryOther) continue;
+        expect_same_as_one_process(layout);
+      }
+    }
+  }
+}
+
+TEST(StepLayoutTest, Llama3) { check_layouts("llama3", Extent::Whole); }
+TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", Extent::EveryOther); }
+TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", Extent::EveryOther); }
+TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", Extent::EveryOther); }
+
+// Masks that followed the rank or the position in it would show as another loss.
+TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
+  const LayoutCase layout{.family = "llama3", .trained = Trained::LoraWithDropout};
+  const auto single = comm::Communicator::single();
+  const config::Recipe recipe = recipe_of(layout);
+  const parallel::DeviceMesh mesh(single, parallel_dims(recipe, 1));
+  TrainedModel trained = set_up(layout, mesh);
+  const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
+  const auto loss_of = [&](const std::vector<data::MicroBatch>& batches, int64_t step, uint64_t seed) {
+    return run_step(trained, *still, mesh, {&batches, 1, step, 0.0, 0.0, seed}).loss;
+  };
+  const data::MicroBatch batch = micro_batch(0, 2, 9), empty = micro_batch(0, 8, 9);
+  const double first = loss_of({batch, empty}, 0, 1);
+  EXPECT_EQ(loss_of({batch, empty}, 0, 1), first);
+  EXPECT_NE(loss_of({empty, batch}, 0, 1), first);
+  EXPECT_NE(loss_of({batch, empty}, 1, 1), first);
+  EXPECT_NE(loss_of({batch, empty}, 0, 2), first);
+}
+
+}  // namespace
+}  // namespace tessera::train

@@ -1,0 +1,158 @@
+#include "tessera/train/step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/io/expect_error.h"
+#include "tests/models/reference_models.h"
+#include "tests/testing/mpi_world.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::expect_error;
+
+config::Recipe recipe_of(const std::string& family, config::ZeroStage stage = config::ZeroStage::Zero3) {
+  config::Recipe recipe;
+  recipe.base_model = models::reference_folder(family);
+  recipe.dtype = config::ComputeType::Float64;
+  recipe.zero_stage = stage;
+  return recipe;
+}
+
+data::MicroBatch to_micro_batch(const nn::TokenBatch& batch) {
+  data::MicroBatch result;
+  const auto values = [](const at::Tensor& tensor) {
+    return std::vector<int64_t>(tensor.const_data_ptr<int64_t>(),
+                                tensor.const_data_ptr<int64_t>() + tensor.numel());
+  };
+  result.input_ids = values(batch.input_ids);
+  result.labels = values(batch.labels);
+  result.position_ids = values(batch.position_ids);
+  result.document_starts = batch.document_starts;
+  for (const int64_t label : result.labels) result.label_tokens += label == data::kIgnoreLabel ? 0 : 1;
+  return result;
+}
+
+class StepTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+
+  void set_up(const config::Recipe& recipe) {
+    mesh_ = std::make_unique<parallel::DeviceMesh>(world_, parallel_dims(recipe, world_->size()));
+    trained_ = set_up_model(recipe, *mesh_);
+    trained_.model->train();
+    optimizer_ = optim::make_adamw(optimized_tiles(*trained_.sharded, 0.1, false), {});
+  }
+  // The reference's documents, on one rank only; the others run empty micro-batches.
+  std::vector<data::MicroBatch> documents(const std::string& family, int64_t rank) const {
+    if (world_->rank() != rank) return {data::MicroBatch{}};
+    const models::TensorFile file(models::reference_folder(family) + "/reference.safetensors");
+    return {to_micro_batch(models::pack(models::reference_documents(file)))};
+  }
+  std::vector<at::Tensor> tiles() const {
+    std::vector<at::Tensor> values;
+    for (const auto& parameter : trained_.sharded->parameters())
+      values.push_back(parameter.tile.detach().clone());
+    return values;
+  }
+  StepResult step(const std::vector<data::MicroBatch>& batches, int64_t label_tokens) {
+    return run_step(trained_, *optimizer_, *mesh_, {&batches, label_tokens, 3, 0.1, 1.0, 0});
+  }
+
+  std::unique_ptr<parallel::DeviceMesh> mesh_;
+  TrainedModel trained_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+};
+
+TEST_F(StepTest, LossAndGradientNormAreTransformers) {
+  const models::TensorFile file(models::reference_folder("qwen2") + "/reference.safetensors");
+  const auto labels = static_cast<int64_t>(file.get("num_label_tokens").item<double>());
+  const double loss_sum = file.get("loss_sum_f64").item<double>();
+  double squares = 0.0;
+  for (const auto& entry :
+       models::build_model(models::reference_folder("qwen2"), at::kDouble)->named_parameters()) {
+    const double norm = file.get("grad_f64." + entry.key()).norm().item<double>();
+    squares += norm * norm;
+  }
+  for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero3}) {
+    set_up(recipe_of("qwen2", stage));
+    const auto batches = documents("qwen2", world_->size() - 1);
+    EXPECT_NEAR(evaluate(trained_, *mesh_, batches, labels), loss_sum / labels, 1e-9);
+    EXPECT_TRUE(trained_.model->is_training()) << "evaluate() puts the model back";
+    const StepResult result = step(batches, labels);
+    EXPECT_NEAR(result.loss, loss_sum / labels, 1e-9);
+    EXPECT_NEAR(result.grad_norm, std::sqrt(squares) / labels, 1e-9);
+    EXPECT_LT(evaluate(trained_, *mesh_, batches, labels), result.loss) << "the update went downhill";
+  }
+}
+
+// One NaN in the given parameter, in its last row.
+void spoil(const parallel::ShardedModel& sharded, const std::string& name) {
+  for (const auto& parameter : sharded.parameters()) {
+    const int64_t last = parameter.layout.shape()[0] - 1 - parameter.box.offset[0];
+    if (parameter.name == name && last >= 0 && last < parameter.box.size[0]) {
+      parameter.tile.detach()[last].fill_(std::nan(""));
+    }
+  }
+}
+
+TEST_F(StepTest, ALossThatIsNotFiniteStopsBeforeTheUpdate) {
+  set_up(recipe_of("llama2"));
+  spoil(*trained_.sharded, "model.norm.weight");
+  const auto before = tiles();
+  const int64_t rank = world_->size() - 1;
+  expect_error(ErrorKind::Numerics,
+               {"E-NUMERICS-LOSS", "step 4", "on rank " + std::to_string(rank), "nothing was updated"},
+               [&] { step(documents("llama2", rank), 10); });
+  const auto after = tiles();
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(at::allclose(before[i], after[i], 0.0, 0.0, /*equal_nan=*/true));
+  }
+}
+
+TEST_F(StepTest, AnInfiniteGradientStopsBeforeTheUpdateAndNamesItsTensor) {
+  for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero2, config::ZeroStage::Zero3}) {
+    set_up(recipe_of("llama2", stage));
+    const auto before = tiles();
+    for (const auto& parameter : trained_.sharded->parameters()) {
+      if (parameter.name != "model.layers.1.mlp.up_proj.weight") continue;
+      // On the module's own tensor, which the backward knows, unlike the tile.
+      for (const auto& entry : trained_.model->named_parameters()) {
+        if (entry.key() != parameter.name) continue;
+        entry.value().register_hook([](const at::Tensor& grad) { return at::full_like(grad, INFINITY); });
+      }
+    }
+    expect_error(ErrorKind::Numerics,
+                 {"E-NUMERICS-GRADIENT", "model.layers.1.mlp.up_proj.weight", "step 4", "rank 0"},
+                 [&] { step(documents("llama2", 0), 10); });
+    const auto after = tiles();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(before[i], after[i]));
+  }
+}
+
+TEST_F(StepTest, DecaySparesNormsAndBiases) {
+  set_up(recipe_of("qwen2"));
+  int64_t num_spared = 0;
+  for (const auto& tile : optimized_tiles(*trained_.sharded, 0.1, false)) {
+    const bool is_spared =
+        tile.name.find("norm") != std::string::npos || tile.name.find(".bias") != std::string::npos;
+    EXPECT_EQ(tile.weight_decay, is_spared ? 0.0 : 0.1) << tile.name;
+    num_spared += is_spared ? 1 : 0;
+  }
+  EXPECT_EQ(num_spared, 3 * (2 + 3) + 1);
+  for (const auto& tile : optimized_tiles(*trained_.sharded, 0.1, true)) EXPECT_EQ(tile.weight_decay, 0.1);
+}
+
+TEST_F(StepTest, FrozenTilesAreNotOptimized) {
+  config::Recipe recipe = recipe_of("llama3");
+  recipe.adapter = config::AdapterKind::Lora;
+  recipe.lora_target_modules = {"q_proj"};
+  set_up(recipe);
+  const auto optimized = optimized_tiles(*trained_.sharded, 0.1, false);
+  EXPECT_EQ(optimized.size(), 2U * 3U);
+  for (const auto& tile : optimized) EXPECT_THAT(tile.name, ::testing::HasSubstr("q_proj.lora_"));
+}
+
+}  // namespace
+}  // namespace tessera::train

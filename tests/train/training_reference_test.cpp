@@ -1,0 +1,186 @@
+// Whole runs against the curves of Transformers and PEFT: data, model, adapter, loss, clipping, optimizer,
+// schedule and saved folder at once.
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include "tessera/peft/adapter_files.h"
+#include "tessera/train/trainer.h"
+
+#include "tests/io/expect_error.h"
+#include "tests/models/reference_models.h"
+#include "tests/testing/mpi_world.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::reference_data;
+
+struct Curve {
+  nlohmann::json options, steps;
+};
+
+Curve read_curve(const std::string& name) {
+  std::ifstream file(reference_data("training/" + name + ".json"));
+  const auto document = nlohmann::json::parse(file);
+  return {document.at("options"), document.at("steps")};
+}
+
+// Four sequences a step, whatever the ranks.
+std::string recipe_text(const nlohmann::json& options, const std::string& dtype, int64_t ranks,
+                        const std::string& output_dir) {
+  const int64_t micro_batch = ranks > 2 ? 1 : 2;
+  EXPECT_EQ(options.at("micro_batch_size").get<int64_t>() *
+                options.at("gradient_accumulation_steps").get<int64_t>(),
+            4);
+  return "base_model: " + reference_data("models/" + options.at("model").get<std::string>()) +
+         "\ndatasets:\n  - path: " + reference_data("training/rows.jsonl") +
+         "\nshuffle_merged_datasets: false\nsample_packing: false\nsequence_len: 64\nlr_scheduler: cosine\n"
+         "optimizer: adamw_torch\ndtype: " +
+         dtype + "\nmicro_batch_size: " + std::to_string(micro_batch) +
+         "\ngradient_accumulation_steps: " + std::to_string(4 / (micro_batch * ranks)) +
+         "\nmax_steps: " + options.at("max_steps").dump() +
+         "\nlearning_rate: " + options.at("learning_rate").dump() +
+         "\nwarmup_steps: " + options.at("warmup_steps").dump() +
+         "\nweight_decay: " + options.at("weight_decay").dump() +
+         "\nmax_grad_norm: " + options.at("max_grad_norm").dump() +
+         "\nadam_beta1: " + options.at("adam_beta1").dump() +
+         "\nadam_beta2: " + options.at("adam_beta2").dump() +
+         "\nadam_epsilon: 1.0e-8\noutput_dir: " + output_dir + "\n";
+}
+
+std::string lora_text(const nlohmann::json& options) {
+  return "adapter: lora\nlora_model_dir: " + reference_data("training/lora_initial") +
+         "\nlora_r: " + options.at("lora_r").dump() + "\nlora_alpha: " + options.at("lora_alpha").dump() +
+         "\nlora_target_linear: true\n";
+}
+
+struct Tolerance {
+  double loss = 0.0, grad_norm = 0.0;  // relative
+};
+
+void expect_curve(const std::string& metrics_file, const Curve& curve, const std::string& suffix,
+                  const Tolerance& tolerance) {
+  const auto steps = testing::metrics_with(metrics_file, "loss");
+  ASSERT_EQ(steps.size(), curve.steps.size());
+  double worst_loss = 0.0, worst_norm = 0.0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    SCOPED_TRACE("step " + std::to_string(i + 1));
+    const auto& want = curve.steps[i];
+    EXPECT_EQ(steps[i].at("step").get<size_t>(), i + 1);
+    EXPECT_NEAR(steps[i].at("lr").get<double>(), want.at("learning_rate").get<double>(), 1e-12);
+    EXPECT_EQ(steps[i].at("tokens"), want.at("tokens"));
+    EXPECT_EQ(steps[i].at("label_tokens"), want.at("label_tokens"));
+    const double loss = want.at("loss" + suffix), norm = want.at("grad_norm" + suffix);
+    EXPECT_NEAR(steps[i].at("loss").get<double>(), loss, tolerance.loss * loss);
+    EXPECT_NEAR(steps[i].at("grad_norm").get<double>(), norm, tolerance.grad_norm * norm);
+    worst_loss = std::max(worst_loss, std::abs(steps[i].at("loss").get<double>() - loss) / loss);
+    worst_norm = std::max(worst_norm, std::abs(steps[i].at("grad_norm").get<double>() - norm) / norm);
+  }
+  std::printf("largest relative deviation: loss %.1e, gradient norm %.1e\n", worst_loss, worst_norm);
+}
+
+class TrainingReferenceTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+  std::string output_ = folder_ / "out";
+
+  void train_recipe(const std::string& text) { train(testing::recipe_of(folder_, text, world_), world_); }
+};
+
+at::Tensor logits_of(models::CausalLM& model, const at::Tensor& ids) {
+  const at::NoGradGuard no_grad;
+  model.eval();
+  return model.logits(models::pack_ids(ids));
+}
+
+TEST_F(TrainingReferenceTest, FullFinetuneFollowsTransformers) {
+  const Curve curve = read_curve("full");
+  train_recipe(recipe_text(curve.options, "float32", world_->size(), output_));
+  if (world_->rank() != 0) return;
+  expect_curve(output_ + "/metrics.jsonl", curve, "", {1e-5, 1e-4});
+
+  const models::TensorFile want(reference_data("training/full_final.safetensors"));
+  const auto model = models::build_model(output_, at::kFloat);
+  models::load_weights(*model, io::ModelFiles::open(output_));
+  for (const auto& entry : model->named_parameters()) {
+    EXPECT_LE(models::max_difference(entry.value(), want.get("weight." + entry.key())), 2e-4) << entry.key();
+  }
+  EXPECT_LE(models::max_difference(logits_of(*model, want.get("ids")), want.get("logits")), 2e-3);
+  EXPECT_FALSE(std::filesystem::exists(output_ + "/tokenizer.json")) << "the base has none";
+}
+
+TEST_F(TrainingReferenceTest, FullFinetuneInFloat64FollowsFloat64) {
+  const Curve curve = read_curve("full");
+  train_recipe(recipe_text(curve.options, "float64", world_->size(), output_));
+  if (world_->rank() == 0) expect_curve(output_ + "/metrics.jsonl", curve, "_f64", {1e-12, 1e-11});
+}
+
+TEST_F(TrainingReferenceTest, LoraFollowsPeft) {
+  const Curve curve = read_curve("lora");
+  train_recipe(recipe_text(curve.options, "float32", world_->size(), output_) + lora_text(curve.options));
+  if (world_->rank() != 0) return;
+  expect_curve(output_ + "/metrics.jsonl", curve, "", {1e-5, 1e-4});
+
+  const auto got = peft::open_adapter(output_),
+             want = peft::open_adapter(reference_data("training/lora_final"));
+  ASSERT_EQ(got.tensors().size(), want.tensors().size());
+  const models::TensorFile got_file(output_ + "/adapter_model.safetensors");
+  const models::TensorFile want_file(reference_data("training/lora_final/adapter_model.safetensors"));
+  for (const io::TensorInfo* tensor : want.tensors()) {
+    EXPECT_LE(models::max_difference(got_file.get(tensor->name), want_file.get(tensor->name)), 5e-4)
+        << tensor->name;
+  }
+  const auto model = models::load_reference_model("llama3", at::kFloat);
+  peft::load_adapter(*model, output_);
+  const models::TensorFile logits(reference_data("training/lora_logits.safetensors"));
+  EXPECT_LE(models::max_difference(logits_of(*model, logits.get("ids")), logits.get("logits_final")), 2e-3);
+}
+
+TEST_F(TrainingReferenceTest, LoraInFloat64FollowsFloat64) {
+  const Curve curve = read_curve("lora");
+  train_recipe(recipe_text(curve.options, "float64", world_->size(), output_) + lora_text(curve.options));
+  if (world_->rank() == 0) expect_curve(output_ + "/metrics.jsonl", curve, "_f64", {1e-12, 1e-11});
+}
+
+// With a learning rate that changes nothing, this is the base model, which Transformers has evaluated too:
+// its first training loss.
+TEST_F(TrainingReferenceTest, EvalLossIsTheMeanOverAllLabelTokens) {
+  const Curve curve = read_curve("full");
+  const std::string rows = folder_ / "rows.jsonl";
+  if (folder_.is_owner()) {
+    std::ifstream all(reference_data("training/rows.jsonl"));
+    std::string text, line;
+    for (int i = 0; i < 4 && std::getline(all, line); ++i) text += line + "\n";
+    io::write_file_atomic(rows, text);
+  }
+  train_recipe(
+      "base_model: " + reference_data("models/qwen2") + "\ndatasets:\n  - path: " + rows +
+      "\ntest_datasets:\n  - path: " + rows +
+      "\nsequence_len: 64\ndtype: float64\nlearning_rate: 1.0e-14\nlr_scheduler: constant\nmax_steps: 4\n"
+      "eval_steps: 2\nmicro_batch_size: 3\nsave_final: false\noutput_dir: " +
+      output_ + "\n");
+  if (world_->rank() != 0) return;
+  const auto evals = testing::metrics_with(output_ + "/metrics.jsonl", "eval_loss");
+  ASSERT_EQ(evals.size(), 2U);
+  for (size_t i = 0; i < evals.size(); ++i) {
+    EXPECT_EQ(evals[i].at("step").get<size_t>(), 2 * (i + 1));
+    EXPECT_NEAR(evals[i].at("eval_loss").get<double>(), curve.steps[0].at("loss_f64").get<double>(), 1e-9);
+  }
+  EXPECT_FALSE(std::filesystem::exists(output_ + "/model.safetensors"));
+}
+
+TEST_F(TrainingReferenceTest, TextNeedsATokenizer) {
+  const std::string rows = folder_ / "rows.jsonl";
+  if (folder_.is_owner()) io::write_file_atomic(rows, "{\"text\": \"some words\"}\n");
+  const std::string text = "base_model: " + reference_data("models/qwen2") +
+                           "\ndatasets:\n  - path: " + rows +
+                           "\n    type: completion\nlearning_rate: 1.0e-3\noutput_dir: " + output_ + "\n";
+  testing::expect_error(ErrorKind::Model, {"tokenizer.json"}, [&] { train_recipe(text); });
+}
+
+}  // namespace
+}  // namespace tessera::train
