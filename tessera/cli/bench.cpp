@@ -1,13 +1,15 @@
 // tessera bench train
-#include <CLI/CLI.hpp>
+#include "tessera/train/bench.h"
+
 #include <cstdio>
 #include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "tessera/cli/launch.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/strings.h"
-#include "tessera/train/bench.h"
 
 namespace tessera::cli {
 namespace {
@@ -33,17 +35,23 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
   bench->require_subcommand(1);
   CLI::App* verb = bench->add_subcommand("train", "A training step on random tokens, with AdamW");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
-  verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")->check(CLI::Range(1, 65536));
+  verb->add_option("--model", options->model, "A Hugging Face model folder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
+      ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
-  verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")->check(CLI::Range(1, 100000));
+  verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")
+      ->check(CLI::Range(1, 100000));
   verb->add_option("--adapter", options->adapter, "none, or lora on all linear layers")
       ->check(CLI::IsMember({"none", "lora"}));
   verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
-  verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
+  verb->add_option("--dtype", options->dtype, "Type of the compute")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
   verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
-  verb->add_flag("--gradient-checkpointing", options->gradient_checkpointing, "Recompute every block in the backward");
+  verb->add_flag("--gradient-checkpointing", options->gradient_checkpointing,
+                 "Recompute every block in the backward");
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, line, &action] {
     action = [options, line] {

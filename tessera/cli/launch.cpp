@@ -1,16 +1,16 @@
 #include "tessera/cli/launch.h"
 
-#include <fcntl.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
@@ -60,7 +60,8 @@ int run_launcher(std::vector<char*>& command, int64_t nproc) {
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (has_failed) {
-    throw Error(ErrorKind::Config, "LAUNCHER", std::string("cannot start mpirun: ") + std::strerror(error_number))
+    throw Error(ErrorKind::Config, "LAUNCHER",
+                std::string("cannot start mpirun: ") + std::strerror(error_number))
         .need("OpenMPI for --nproc " + std::to_string(nproc))
         .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
   }
@@ -74,8 +75,9 @@ int job_exit_code(int status) {
   const int signal = code - 128;
   if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return code;
   if (signal > 0 && signal < 65) {
-    throw Error(ErrorKind::Peer, "LOST",
-                std::string("a rank was ended by signal ") + std::to_string(signal) + " (" + strsignal(signal) + ")")
+    throw Error(
+        ErrorKind::Peer, "LOST",
+        std::string("a rank was ended by signal ") + std::to_string(signal) + " (" + strsignal(signal) + ")")
         .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
   }
   if (code == 1) log::info("the ranks ended with exit code 1");
@@ -97,7 +99,15 @@ std::vector<std::string> without_nproc(const std::vector<std::string>& arguments
 }
 
 std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
-  if (nproc <= 1 || comm::launch_info().has_launcher) return std::nullopt;
+  if (nproc <= 1) return std::nullopt;
+  const comm::LaunchInfo info = comm::launch_info();
+  if (info.has_launcher && info.size != nproc) {
+    throw Error(ErrorKind::Config, "NPROC", "--nproc does not fit the launcher that started this process")
+        .got("--nproc " + std::to_string(nproc) + " and " + std::to_string(info.size) + " rank(s)")
+        .need("one of the two")
+        .hint("under mpirun or srun leave out --nproc; in a Slurm batch script start the ranks with srun");
+  }
+  if (info.has_launcher) return std::nullopt;
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   TESSERA_ASSERT(length > 0, "cannot find this program's own file");
@@ -112,8 +122,11 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
   const int64_t threads = std::max<int64_t>(1, usable_cores() / nproc);
   setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
 
-  std::vector<std::string> command = {"mpirun", "--quiet", "--oversubscribe", "--bind-to", "none",
-                                      "-n",     std::to_string(nproc), self};
+  // The ranks' standard error reaches the terminal through the launcher's pipe.
+  if (isatty(STDERR_FILENO) != 0) setenv("TESSERA_STDERR_IS_TERMINAL", "1", 1);
+
+  std::vector<std::string> command = {"mpirun", "--quiet", "--oversubscribe",     "--bind-to",
+                                      "none",   "-n",      std::to_string(nproc), self};
   for (const std::string& argument : without_nproc(arguments)) command.push_back(argument);
   std::vector<char*> pointers;
   for (std::string& word : command) pointers.push_back(word.data());

@@ -1,11 +1,13 @@
 // The program: parses the command line, runs a verb, and turns every error into one line and an exit code.
-#include <ATen/Parallel.h>
-
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <iostream>
 #include <new>
 #include <thread>
+
+#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
 
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -34,9 +36,17 @@ int fail(ErrorKind kind, const std::string& text) {
   return code;
 }
 
+// What a verb printed is its result: a full disk must not cut it off unseen.
+int finish_output(int code) {
+  if (code != 0) return code;
+  std::cout.flush();
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good()) return code;
+  return fail(ErrorKind::Storage, "error[E-STORAGE-OUTPUT]: standard output cannot be written");
+}
+
 int run(const tessera::cli::Action& action) {
   try {
-    return action();
+    return finish_output(action());
   } catch (const tessera::Error& error) {
     return fail(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
@@ -134,6 +144,8 @@ int main(int argc, char** argv) {
     return fail_usage(app, error);
   }
   if (!isa_note.empty()) tessera::log::info(isa_note);
+  // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
+  if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   share_cores();
   return run(action);
 }

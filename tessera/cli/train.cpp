@@ -1,6 +1,7 @@
 // tessera train RECIPE [--nproc N] [key=value ...]
-#include <CLI/CLI.hpp>
 #include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "tessera/cli/launch.h"
 #include "tessera/cli/verbs.h"
@@ -20,9 +21,11 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "Train or finetune by a recipe");
   verb->add_option("recipe", options->recipe, "The recipe (YAML; docs/recipes.md)")->required();
-  verb->add_option("overrides", options->overrides, "key=value: replaces what the recipe says (a.b=value for nested keys)");
+  verb->add_option("overrides", options->overrides,
+                   "key=value: replaces what the recipe says (a.b=value for nested keys)");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
-  verb->footer("Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml.");
+  verb->footer(
+      "Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml.");
   verb->callback([options, line, &action] {
     action = [options, line] {
       // Before any launcher or collective: a bad recipe ends here, once.

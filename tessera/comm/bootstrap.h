@@ -13,7 +13,7 @@ namespace tessera::comm {
 struct LaunchInfo {
   int64_t rank = 0;
   int64_t size = 1;
-  int64_t local_rank = 0;   // among the ranks of this machine
+  int64_t local_rank = 0;  // among the ranks of this machine
   int64_t local_size = 1;
   bool has_launcher = false;
 };
@@ -24,8 +24,8 @@ LaunchInfo launch_info();
 class Bootstrap {
  public:
   Bootstrap();
-  // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is: the
-  // handler must end the job by abort().
+  // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is:
+  // the handler must end the job by abort().
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;

@@ -58,9 +58,11 @@ std::string format_duration(double seconds) {
   const auto total = static_cast<int64_t>(seconds + 0.5);
   char text[32];
   if (total >= 3600) {
-    std::snprintf(text, sizeof text, "%ldh%02ldm", static_cast<long>(total / 3600), static_cast<long>(total / 60 % 60));
+    std::snprintf(text, sizeof text, "%ldh%02ldm", static_cast<long>(total / 3600),
+                  static_cast<long>(total / 60 % 60));
   } else if (total >= 60) {
-    std::snprintf(text, sizeof text, "%ldm%02lds", static_cast<long>(total / 60), static_cast<long>(total % 60));
+    std::snprintf(text, sizeof text, "%ldm%02lds", static_cast<long>(total / 60),
+                  static_cast<long>(total % 60));
   } else {
     std::snprintf(text, sizeof text, "%lds", static_cast<long>(total));
   }

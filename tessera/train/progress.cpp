@@ -1,8 +1,9 @@
 #include "tessera/train/progress.h"
 
-#include <unistd.h>
-
 #include <cstdio>
+#include <cstdlib>
+
+#include <unistd.h>
 
 #include "tessera/core/strings.h"
 
@@ -12,12 +13,18 @@ std::string progress_line(const StepMetrics& m, int64_t total_steps, double seco
   char text[256];
   std::snprintf(text, sizeof text,
                 "step %ld/%ld  epoch %.2f  loss %.4f  lr %.2e  %.0f tokens/s  %.0f%% of light  %s  left %s",
-                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss, m.lr, m.tokens_per_s,
-                100.0 * m.sol, format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
+                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss, m.lr,
+                m.tokens_per_s, 100.0 * m.sol, format_bytes(m.peak_rss).c_str(),
+                format_duration(seconds_left).c_str());
   return text;
 }
 
-Progress::Progress(int64_t total_steps) : total_steps_(total_steps), is_terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(int64_t total_steps)
+    : total_steps_(total_steps),
+      // The launcher of several ranks sets the variable where its own standard error is a terminal.
+      is_terminal_(isatty(STDERR_FILENO) != 0 || std::getenv("TESSERA_STDERR_IS_TERMINAL") != nullptr) {}
+
+Progress::~Progress() { finish(); }
 
 void Progress::update(const StepMetrics& metrics) {
   constexpr double kSecondsBetweenLines = 5.0;

@@ -16,6 +16,10 @@ std::string progress_line(const StepMetrics& metrics, int64_t total_steps, doubl
 class Progress {
  public:
   explicit Progress(int64_t total_steps);
+  // Leaves the line, so that an error starts on one of its own.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
   void update(const StepMetrics& metrics);
   // Leaves the line; call before other output and at the end.
   void finish();

@@ -29,7 +29,8 @@ Difference first_difference(const std::string& first, const std::string& other) 
     const bool has_other = static_cast<bool>(std::getline(other_stream, other_line));
     if (!has_first) first_line.clear();
     if (!has_other) other_line.clear();
-    if (first_line != other_line || (!has_first && !has_other)) return {trimmed(first_line), trimmed(other_line)};
+    if (first_line != other_line || (!has_first && !has_other))
+      return {trimmed(first_line), trimmed(other_line)};
   }
 }
 

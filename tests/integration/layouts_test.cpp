@@ -1,8 +1,8 @@
 // The same training on 1, 2 and 3 ranks under every way of sharding.
-#include "tests/integration/fixture.h"
-
 #include <algorithm>
 #include <cmath>
+
+#include "tests/integration/fixture.h"
 
 namespace tessera::testing {
 namespace {
@@ -13,7 +13,8 @@ void expect_same_numbers(const std::string& folder, const std::string& other, co
   const auto a = read_column(folder, key), b = read_column(other, key);
   ASSERT_EQ(a.size(), b.size()) << other;
   for (size_t step = 0; step < a.size(); ++step) {
-    EXPECT_NEAR(a[step], b[step], 1e-9 * std::max(1.0, std::abs(a[step]))) << key << " of step " << step + 1 << " in " << other;
+    EXPECT_NEAR(a[step], b[step], 1e-9 * std::max(1.0, std::abs(a[step])))
+        << key << " of step " << step + 1 << " in " << other;
   }
 }
 
@@ -23,9 +24,10 @@ class LayoutsRuns : public LayoutsTest {
   void compare(const Words& more) {
     const auto run_in = [&](const std::string& folder, int ranks, int stage) {
       Words arguments = more;
-      arguments.insert(arguments.end(),
-                       {"dtype=float64", "max_steps=5", "output_dir=" + folder, "zero_stage=" + std::to_string(stage),
-                        "gradient_accumulation_steps=" + std::to_string(6 / ranks), "--nproc", std::to_string(ranks)});
+      arguments.insert(
+          arguments.end(),
+          {"dtype=float64", "max_steps=5", "output_dir=" + folder, "zero_stage=" + std::to_string(stage),
+           "gradient_accumulation_steps=" + std::to_string(6 / ranks), "--nproc", std::to_string(ranks)});
       train_well(arguments);
     };
     run_in("one", 1, 3);

@@ -1,9 +1,9 @@
 // Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
-#include "tests/integration/fixture.h"
-
 #include <algorithm>
 #include <csignal>
 #include <set>
+
+#include "tests/integration/fixture.h"
 
 namespace tessera::testing {
 namespace {
@@ -66,11 +66,42 @@ TEST_F(RankErrorsTest, ErrorsOfAllRanksAreToldOnce) {
   expect_error(train2({"base_model=broken"}), 4, "E-MODEL-SAFETENSORS", {"broken/model.safetensors"});
   std::filesystem::remove(here / "broken/config.json");
   expect_error(train2({"base_model=broken"}), 4, "E-MODEL-NO-FILE", {"config.json"});
-  expect_error(run({"bench", "train", "--model", "broken", "--nproc", "2"}), 4, "E-MODEL-NO-FILE", {"config.json"});
+  expect_error(run({"bench", "train", "--model", "broken", "--nproc", "2"}), 4, "E-MODEL-NO-FILE",
+               {"config.json"});
 }
 
 TEST_F(RankErrorsTest, ErrorOfTheFirstRankAloneEndsTheOthers) {
   expect_error(train2({"output_dir=rows.jsonl/under"}), 6, "E-STORAGE", {"rows.jsonl"});
+}
+
+TEST_F(RankErrorsTest, ErrorOfTheSecondRankAloneEndsTheFirst) {
+  // The same relative paths, but the second rank runs in a folder whose model is cut short.
+  std::filesystem::create_directory(here / "other");
+  for (const char* name : {"model", "recipe.yaml", "rows.jsonl"}) {
+    std::filesystem::copy(here / name, here / (std::string("other/") + name),
+                          std::filesystem::copy_options::recursive);
+  }
+  std::filesystem::resize_file(here / "other/model/model.safetensors", 5000);
+  const Words rank = {"-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+  Words command = {"--quiet"};
+  command.insert(command.end(), rank.begin(), rank.end());
+  command.insert(command.end(), {":", "-wdir", here / "other"});
+  command.insert(command.end(), rank.begin(), rank.end());
+  const ProgramResult result = run_command(mpirun(command), {.timeout_s = 60.0, .folder = here.path()});
+  expect_error(result, 4, "E-MODEL-SAFETENSORS", {"model.safetensors", "(rank 1)"});
+}
+
+TEST_F(RankErrorsTest, NprocUnderALauncher) {
+  const auto under = [&](const std::string& ranks, const std::string& nproc) {
+    return run_command(mpirun({"--quiet", "-n", ranks, TESSERA_BINARY, "bench", "train", "--model", "model",
+                               "--seq", "8", "--steps", "1", "--nproc", nproc, "--json"}),
+                       {.timeout_s = 60.0, .folder = here.path()});
+  };
+  expect_error(under("2", "3"), 2, "E-CONFIG-NPROC", {"--nproc 3", "2 rank"});
+  expect_error(under("1", "2"), 2, "E-CONFIG-NPROC", {"--nproc 2", "1 rank"});
+  const ProgramResult same = under("2", "2");
+  ASSERT_EQ(same.exit_code, 0) << same.told();
+  EXPECT_EQ(nlohmann::json::parse(ProgramResult::lines(same.out).back()).at("ranks"), 2) << same.told();
 }
 
 TEST_F(RankErrorsTest, SizesThatDoNotFitTheRanks) {
@@ -93,7 +124,8 @@ TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
     command.insert(command.end(), second.begin(), second.end());
     return run_command(mpirun(command), {.timeout_s = 60.0, .folder = here.path()});
   };
-  expect_error(two({}, {"learning_rate=3e-3"}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1", "learning_rate", "0.003", "0.01"});
+  expect_error(two({}, {"learning_rate=3e-3"}), 2, "E-CONFIG-RANKS-DIFFER",
+               {"rank 1", "learning_rate", "0.003", "0.01"});
   expect_error(two({"zero_stage=1"}, {}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1", "zero_stage"});
   expect_error(two({}, {"adapter=lora", "lora_target_linear=true"}), 2, "E-CONFIG-RANKS-DIFFER", {"rank 1"});
   // An error of the second rank alone, before the ranks have met.
@@ -110,7 +142,9 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
     options.timeout_s = 60.0;
     std::vector<pid_t> ranks;
     options.while_running = [&](pid_t root) {
-      if (has_killed || !std::filesystem::exists(out("metrics.jsonl")) || read_text(out("metrics.jsonl")).empty()) return;
+      if (has_killed || !std::filesystem::exists(out("metrics.jsonl")) ||
+          read_text(out("metrics.jsonl")).empty())
+        return;
       ranks.clear();
       for (const auto& [id, command] : processes_below(root)) {
         if (command.rfind("mpirun", 0) != 0) ranks.push_back(id);
@@ -133,7 +167,9 @@ TEST_F(RankErrorsTest, RanksEndWithTheProgramThatStartedThem) {
   RunOptions options;
   options.timeout_s = 60.0;
   options.while_running = [&](pid_t root) {
-    if (!below.empty() || !std::filesystem::exists(out("metrics.jsonl")) || read_text(out("metrics.jsonl")).empty()) return;
+    if (!below.empty() || !std::filesystem::exists(out("metrics.jsonl")) ||
+        read_text(out("metrics.jsonl")).empty())
+      return;
     for (const auto& [id, command] : processes_below(root)) below.push_back(id);
     kill(root, SIGKILL);
   };

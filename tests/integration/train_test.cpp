@@ -1,9 +1,9 @@
 // `tessera train`: what a run writes, and that it loads again.
-#include "tests/integration/fixture.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+
+#include "tests/integration/fixture.h"
 
 namespace tessera::testing {
 namespace {
@@ -27,7 +27,8 @@ TEST_F(TrainTest, LeavesMetricsAndAModelFolder) {
     EXPECT_NEAR(line.at("epoch").get<double>(), static_cast<double>(step) / 12.0, 1e-9);
   }
 
-  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "recipe.yaml"}) {
+  for (const char* file :
+       {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "recipe.yaml"}) {
     EXPECT_TRUE(std::filesystem::exists(out(file))) << file;
   }
   EXPECT_FALSE(std::filesystem::is_empty(out("runs")));
@@ -135,6 +136,25 @@ TEST_F(TrainTest, SaveFinalFalseLeavesMetricsAlone) {
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
 }
 
+TEST_F(TrainTest, ProgressIsOneLineOnATerminal) {
+  for (const std::string more : {"", " --nproc 2"}) {
+    const ProgramResult result = run_command(
+        {"script", "-qec", std::string("'") + TESSERA_BINARY + "' train recipe.yaml max_steps=6" + more,
+         "/dev/null"},
+        {.folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    const Words steps = ProgramResult::lines_with(result.out, "step 6/6");
+    ASSERT_EQ(steps.size(), 1u) << result.told();
+    for (const char* part : {"\r", "step 1/6", "step 3/6", "tokens/s", "of light", "left"}) {
+      EXPECT_NE(steps[0].find(part), std::string::npos) << part << "\n" << result.told();
+    }
+  }
+  // Without one, the first step, one every few seconds, and the last.
+  const ProgramResult result = train_well({"max_steps=6"});
+  EXPECT_EQ(result.err.find('\r'), std::string::npos);
+  EXPECT_EQ(ProgramResult::lines_with(result.err, "step 6/6").size(), 1u) << result.told();
+}
+
 TEST_F(TrainTest, ClosedStdoutDoesNotStopIt) {
   for (const Words& more : {Words{}, Words{"--nproc", "2"}}) {
     const ProgramResult result = train(more, {.has_closed_stdout = true});
@@ -147,9 +167,11 @@ TEST_F(TrainTest, ClosedStdoutDoesNotStopIt) {
 TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
   for (const std::string more : {"", "--nproc 2"}) {
     // A reader that leaves at once: every later line meets a closed pipe.
-    const ProgramResult result = run_command(
-        {"bash", "-c", std::string("set -o pipefail; '") + TESSERA_BINARY + "' train recipe.yaml max_steps=40 " + more + " 2>&1 >/dev/null | true"},
-        {.folder = here.path()});
+    const ProgramResult result =
+        run_command({"bash", "-c",
+                     std::string("set -o pipefail; '") + TESSERA_BINARY +
+                         "' train recipe.yaml max_steps=40 " + more + " 2>&1 >/dev/null | true"},
+                    {.folder = here.path()});
     EXPECT_EQ(result.exit_code, 0) << more << result.told();
     EXPECT_EQ(read_metrics(out()).size(), 40u) << more;
     EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
@@ -160,7 +182,8 @@ TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
 TEST_F(TrainTest, FileSizeLimitEndsInAnError) {
   // The model does not fit under the limit of 16 KiB; the logs do.
   const ProgramResult result = run_command(
-      {"bash", "-c", std::string("ulimit -f 16; exec '") + TESSERA_BINARY + "' train recipe.yaml"}, {.folder = here.path()});
+      {"bash", "-c", std::string("ulimit -f 16; exec '") + TESSERA_BINARY + "' train recipe.yaml"},
+      {.folder = here.path()});
   expect_error(result, 6, "E-STORAGE-TOO-LARGE", {"model.safetensors"});
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
   EXPECT_EQ(read_metrics(out()).size(), 4u);

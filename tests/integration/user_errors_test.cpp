@@ -1,7 +1,7 @@
 // What a user sees when something is wrong: one line and an exit code.
-#include "tests/integration/fixture.h"
-
 #include <limits>
+
+#include "tests/integration/fixture.h"
 
 namespace tessera::testing {
 namespace {
@@ -14,18 +14,22 @@ class UserErrorsTest : public ProgramTest {
     return here / "broken";
   }
   void truncate(const std::string& path, double share) const {
-    std::filesystem::resize_file(path, static_cast<uintmax_t>(share * static_cast<double>(std::filesystem::file_size(path))));
+    std::filesystem::resize_file(
+        path, static_cast<uintmax_t>(share * static_cast<double>(std::filesystem::file_size(path))));
   }
 };
 
 TEST_F(UserErrorsTest, CommandLine) {
   expect_error(run({}), 2, "E-CONFIG-USAGE", {"no verb", "--help"});
-  expect_error(run({"trian", "recipe.yaml"}), 2, "E-CONFIG-USAGE", {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_error(run({"trian", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
+               {"unknown verb 'trian'", "did you mean 'train'"});
   expect_error(run({"--versoin"}), 2, "E-CONFIG-USAGE", {"--versoin", "did you mean '--version'"});
-  expect_error(run({"data", "shwo", "recipe.yaml"}), 2, "E-CONFIG-USAGE", {"unknown verb 'shwo'", "did you mean 'show'"});
+  expect_error(run({"data", "shwo", "recipe.yaml"}), 2, "E-CONFIG-USAGE",
+               {"unknown verb 'shwo'", "did you mean 'show'"});
   expect_error(run({"debug"}), 2, "E-CONFIG-USAGE", {"no verb", "tessera debug --help"});
   expect_error(run({"train"}), 2, "E-CONFIG-USAGE", {"recipe"});
-  expect_error(run({"train", "recipe.yaml", "--nporc", "2"}), 2, "E-CONFIG-USAGE", {"--nporc", "did you mean '--nproc'"});
+  expect_error(run({"train", "recipe.yaml", "--nporc", "2"}), 2, "E-CONFIG-USAGE",
+               {"--nporc", "did you mean '--nproc'"});
   expect_error(run({"train", "recipe.yaml", "--nproc", "0"}), 2, "E-CONFIG-USAGE", {"--nproc"});
   expect_error(run({"train", "recipe.yaml", "--nproc", "two"}), 2, "E-CONFIG-USAGE", {"--nproc", "two"});
   expect_error(run({"train", "recipe.yaml", "--nproc"}), 2, "E-CONFIG-USAGE", {"--nproc"});
@@ -39,17 +43,21 @@ TEST_F(UserErrorsTest, Recipe) {
     write_text(here / "wrong.yaml", good + line + "\n");
     return run({"train", "wrong.yaml"});
   };
-  expect_error(with_line("sead: 3"), 2, "E-CONFIG-UNKNOWN-KEY", {"wrong.yaml:9:1", "'sead'", "did you mean 'seed'"});
-  expect_error(with_line("seed: many"), 2, "E-CONFIG-TYPE", {"wrong.yaml:9:7", "seed", "many", "whole number"});
+  expect_error(with_line("sead: 3"), 2, "E-CONFIG-UNKNOWN-KEY",
+               {"wrong.yaml:9:1", "'sead'", "did you mean 'seed'"});
+  expect_error(with_line("seed: many"), 2, "E-CONFIG-TYPE",
+               {"wrong.yaml:9:7", "seed", "many", "whole number"});
   expect_error(with_line("seed: 1\nseed: 2"), 2, "E-CONFIG", {"wrong.yaml:10:1", "seed"});
   expect_error(with_line("micro_batch_size: 0"), 2, "E-CONFIG", {"wrong.yaml", "micro_batch_size"});
   expect_error(with_line("seed: [1"), 2, "E-CONFIG", {"wrong.yaml"});
   expect_error(with_line(std::string("seed: \xff\xfe")), 2, "E-CONFIG", {"wrong.yaml"});
-  expect_error(train({"datasets.0.typ=alpaca"}), 2, "E-CONFIG-UNKNOWN-KEY", {"datasets.0.typ", "did you mean 'type'"});
+  expect_error(train({"datasets.0.typ=alpaca"}), 2, "E-CONFIG-UNKNOWN-KEY",
+               {"datasets.0.typ", "did you mean 'type'"});
   expect_error(train({"seed"}), 2, "E-CONFIG", {"seed", "key=value"});
   expect_error(train({"learning_rate="}), 2, "E-CONFIG-MISSING", {"learning_rate"});
   expect_error(train({"base_model=nowhere"}), 2, "E-CONFIG-NOT-FOUND", {"base_model", "nowhere"});
-  expect_error(train({"datasets.0.path=nowhere.jsonl"}), 2, "E-CONFIG-NOT-FOUND", {"datasets.0.path", "nowhere.jsonl"});
+  expect_error(train({"datasets.0.path=nowhere.jsonl"}), 2, "E-CONFIG-NOT-FOUND",
+               {"datasets.0.path", "nowhere.jsonl"});
   expect_error(train({"dp_shard_size=3"}), 2, "E-CONFIG-PARALLELISM", {"3", "1 rank"});
   EXPECT_FALSE(std::filesystem::exists(out()));
 }
@@ -60,7 +68,8 @@ TEST_F(UserErrorsTest, ModelFiles) {
     expect_error(train({"base_model=broken"}), 4, code, parts);
   };
   const auto restore = [&](const std::string& file) {
-    std::filesystem::copy_file(model() + "/" + file, broken + "/" + file, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::copy_file(model() + "/" + file, broken + "/" + file,
+                               std::filesystem::copy_options::overwrite_existing);
   };
   truncate(broken + "/config.json", 0.5);
   fails("E-MODEL-JSON", {"broken/config.json"});
@@ -106,24 +115,32 @@ TEST_F(UserErrorsTest, Data) {
     write_text(here / "wrong.jsonl", text);
     return train({"datasets.0.path=wrong.jsonl"});
   };
-  const std::string good = R"({"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1], "labels": [-100, 2, 3]})" "\n";
+  const std::string good = R"({"input_ids": [1, 2, 3], "attention_mask": [1, 1, 1], "labels": [-100, 2, 3]})"
+                           "\n";
   expect_error(with_rows(good + "{\"input_ids\": [1, 2\n"), 3, "E-DATA-JSON", {"wrong.jsonl:2:"});
-  expect_error(with_rows(good + good + "{\"text\": \"x\"}\n"), 3, "E-DATA-MISSING-FIELD", {"wrong.jsonl:3:", "input_ids"});
-  expect_error(with_rows(good + R"({"input_ids": [1, 264], "attention_mask": [1, 1], "labels": [1, 2]})"), 3, "E-DATA",
-               {"wrong.jsonl:2", "264"});
-  expect_error(with_rows(good + R"({"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [1]})"), 3, "E-DATA", {"wrong.jsonl:2"});
+  expect_error(with_rows(good + good + "{\"text\": \"x\"}\n"), 3, "E-DATA-MISSING-FIELD",
+               {"wrong.jsonl:3:", "input_ids"});
+  expect_error(with_rows(good + R"({"input_ids": [1, 264], "attention_mask": [1, 1], "labels": [1, 2]})"), 3,
+               "E-DATA", {"wrong.jsonl:2", "264"});
+  expect_error(with_rows(good + R"({"input_ids": [1, 2], "attention_mask": [1, 1], "labels": [1]})"), 3,
+               "E-DATA", {"wrong.jsonl:2"});
   expect_error(with_rows(""), 3, "E-DATA-NO-ROWS", {"wrong.jsonl"});
-  expect_error(with_rows("{\"input_ids\": [1, 2], \"attention_mask\": [1, 1], \"labels\": [-100, -100]}\n"), 3, "E-DATA-NO-ROWS", {"wrong.jsonl"});
+  expect_error(with_rows("{\"input_ids\": [1, 2], \"attention_mask\": [1, 1], \"labels\": [-100, -100]}\n"),
+               3, "E-DATA-NO-ROWS", {"wrong.jsonl"});
   expect_error(with_rows(std::string("{\"input_ids\": \"\xff\"}\n")), 3, "E-DATA", {"wrong.jsonl:1"});
-  write_text(here / "wrong.jsonl", R"({"messages": [{"role": "wizard", "content": "x"}]})" "\n");
-  expect_error(train({"datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3, "E-DATA", {"wrong.jsonl:1"});
-  // The same rows can be looked at, and are refused alike.
-  expect_error(run({"data", "show", "recipe.yaml", "datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3, "E-DATA",
+  write_text(here / "wrong.jsonl", R"({"messages": [{"role": "wizard", "content": "x"}]})"
+                                   "\n");
+  expect_error(train({"datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3, "E-DATA",
                {"wrong.jsonl:1"});
+  // The same rows can be looked at, and are refused alike.
+  expect_error(
+      run({"data", "show", "recipe.yaml", "datasets.0.path=wrong.jsonl", "datasets.0.type=chat_template"}), 3,
+      "E-DATA", {"wrong.jsonl:1"});
 }
 
 TEST_F(UserErrorsTest, OutputFolderIsTriedBeforeTraining) {
-  for (const std::string& folder : {std::string("rows.jsonl/under"), std::string("rows.jsonl"), std::string("/proc/none/out")}) {
+  for (const std::string& folder :
+       {std::string("rows.jsonl/under"), std::string("rows.jsonl"), std::string("/proc/none/out")}) {
     const ProgramResult result = train({"output_dir=" + folder});
     expect_error(result, 6, "E-STORAGE", {folder.substr(0, 6)});
     EXPECT_EQ(result.err.find("step "), std::string::npos) << result.told();
@@ -139,8 +156,10 @@ TEST_F(UserErrorsTest, DebugAndGenerate) {
   expect_error(logits_of("1,99999999999999999999"), 3, "E-DATA-TOKEN-ID", {"0 to 263"});
   expect_error(logits_of("1,x"), 2, "E-CONFIG-USAGE", {"--ids"});
   expect_error(logits_of("1,2", "nowhere/l.safetensors"), 6, "E-STORAGE", {"nowhere/l.safetensors"});
-  expect_error(run({"debug", "logits", "--model", "nowhere", "--ids", "1", "--out", "l"}), 2, "E-CONFIG-USAGE", {"nowhere"});
-  expect_error(run({"debug", "tokenize", "--model", "model", "--file", "nowhere"}), 6, "E-STORAGE-NOT-FOUND", {"nowhere"});
+  expect_error(run({"debug", "logits", "--model", "nowhere", "--ids", "1", "--out", "l"}), 2,
+               "E-CONFIG-USAGE", {"nowhere"});
+  expect_error(run({"debug", "tokenize", "--model", "model", "--file", "nowhere"}), 6, "E-STORAGE-NOT-FOUND",
+               {"nowhere"});
 
   const auto generate = [&](const Words& more) {
     Words arguments = {"generate", "--model", "model", "--max-new-tokens", "4"};
@@ -160,7 +179,8 @@ TEST_F(UserErrorsTest, DebugAndGenerate) {
 
 TEST_F(UserErrorsTest, BenchConvertAndMerge) {
   expect_error(run({"bench", "train", "--model", "nowhere", "--json"}), 2, "E-CONFIG-USAGE", {"nowhere"});
-  expect_error(run({"bench", "train", "--model", "model", "--adapter", "magic"}), 2, "E-CONFIG-USAGE", {"--adapter", "magic"});
+  expect_error(run({"bench", "train", "--model", "model", "--adapter", "magic"}), 2, "E-CONFIG-USAGE",
+               {"--adapter", "magic"});
   std::filesystem::create_directory(here / "empty");
   expect_error(run({"bench", "train", "--model", "empty"}), 4, "E-MODEL-NO-FILE", {"empty/config.json"});
   expect_error(run({"convert", "rows.jsonl", "converted"}), 4, "E-MODEL-GGUF-MAGIC", {"rows.jsonl"});
@@ -187,13 +207,15 @@ TEST_F(UserErrorsTest, DivergenceStopsBeforeTheUpdate) {
 TEST_F(UserErrorsTest, NanWeights) {
   auto tensors = tiny_tensors({});
   for (TinyTensor& tensor : tensors) {
-    if (tensor.name == "model.layers.1.mlp.up_proj.weight") tensor.values[3] = std::numeric_limits<float>::quiet_NaN();
+    if (tensor.name == "model.layers.1.mlp.up_proj.weight")
+      tensor.values[3] = std::numeric_limits<float>::quiet_NaN();
   }
   write_tensors(here / "model/model.safetensors", tensors);
   expect_error(train(), 7, "E-NUMERICS-LOSS", {"step 1", "rank 0"});
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
   EXPECT_TRUE(read_metrics(out()).empty());
-  expect_error(run({"generate", "--model", "model", "--max-new-tokens", "3", "Hi"}), 7, "E-NUMERICS-LOGITS", {"finite"});
+  expect_error(run({"generate", "--model", "model", "--max-new-tokens", "3", "Hi"}), 7, "E-NUMERICS-LOGITS",
+               {"finite"});
 }
 
 }  // namespace

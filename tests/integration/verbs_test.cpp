@@ -1,10 +1,10 @@
 // Every verb on a tiny model.
-#include "tests/integration/fixture.h"
-#include "tests/io/gguf_builder.h"
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include "tests/integration/fixture.h"
+#include "tests/io/gguf_builder.h"
 
 namespace tessera::testing {
 namespace {
@@ -46,13 +46,12 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
   }
 }
 
-TEST_F(VerbsTest, Version) {
-  EXPECT_EQ(run_well({"--version"}).out, "tessera 0.1.0\n");
-}
+TEST_F(VerbsTest, Version) { EXPECT_EQ(run_well({"--version"}).out, "tessera 0.1.0\n"); }
 
 TEST_F(VerbsTest, DoctorTellsWhatThereIs) {
   const ProgramResult result = run_well({"doctor"});
-  for (const char* part : {"processor", "cores", "instruction sets", "memory", "disk", "LibTorch", "MPI", "float32", "bfloat16"}) {
+  for (const char* part : {"processor", "cores", "instruction sets", "memory", "disk", "LibTorch", "MPI",
+                           "float32", "bfloat16"}) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
   }
 }
@@ -81,15 +80,31 @@ TEST_F(VerbsTest, TokenizePrintsOneArrayALine) {
   EXPECT_EQ(nlohmann::json::parse(ProgramResult::lines(plain.out).at(2)).size(), 11u) << plain.told();
 }
 
+TEST_F(VerbsTest, OutputThatCannotBeWritten) {
+  const std::string tokenize =
+      std::string("'") + TESSERA_BINARY + "' debug tokenize --model model --file many.txt";
+  std::string many;
+  for (int line = 0; line < 20000; ++line) many += "some text of this line\n";
+  write_text(here / "many.txt", many);
+  const ProgramResult full = run_command({"bash", "-c", tokenize + " > /dev/full"}, {.folder = here.path()});
+  expect_error(full, 6, "E-STORAGE-OUTPUT", {"standard output"});
+  const ProgramResult left =
+      run_command({"bash", "-c", tokenize + " | head -n 1; exit ${PIPESTATUS[0]}"}, {.folder = here.path()});
+  EXPECT_EQ(left.exit_code, 128 + SIGPIPE) << left.told();
+  EXPECT_EQ(left.err, "");
+}
+
 TEST_F(VerbsTest, GenerateIsDeterministic) {
-  const Words greedy = {"generate", "--model", "model", "--temperature", "0", "--max-new-tokens", "12", "Hello"};
+  const Words greedy = {"generate", "--model",          "model", "--temperature",
+                        "0",        "--max-new-tokens", "12",    "Hello"};
   const ProgramResult first = run_well(greedy);
   EXPECT_EQ(first.out, run_well(greedy).out);
   EXPECT_FALSE(first.out.empty());
 
   const auto sampled = [&](const std::string& seed) {
     return run_well({"generate", "--model", "model", "--temperature", "5", "--top-p", "0.99", "--seed", seed,
-                     "--max-new-tokens", "12", "Hello"}).out;
+                     "--max-new-tokens", "12", "Hello"})
+        .out;
   };
   EXPECT_EQ(sampled("1"), sampled("1"));
   EXPECT_NE(sampled("1"), sampled("2"));
@@ -103,7 +118,8 @@ TEST_F(VerbsTest, GenerateChatUsesTheTemplate) {
   };
   const std::string rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n";
   EXPECT_EQ(answer({"--chat", "Hi"}), answer({rendered}));
-  EXPECT_EQ(answer({"--chat", "--system", "Be.", "Hi"}), answer({"<|im_start|>system\nBe.<|im_end|>\n" + rendered}));
+  EXPECT_EQ(answer({"--chat", "--system", "Be.", "Hi"}),
+            answer({"<|im_start|>system\nBe.<|im_end|>\n" + rendered}));
 }
 
 TEST_F(VerbsTest, DataShowMarksTrainedTokens) {
@@ -116,8 +132,10 @@ TEST_F(VerbsTest, DataShowMarksTrainedTokens) {
 }
 
 TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {
-  for (const Words& more : {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}, Words{"--dtype", "bf16"}}) {
-    Words arguments = {"bench", "train", "--model", "model", "--micro-batch", "2", "--seq", "16", "--steps", "3", "--json"};
+  for (const Words& more :
+       {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}, Words{"--dtype", "bf16"}}) {
+    Words arguments = {"bench", "train", "--model", "model", "--micro-batch", "2",
+                       "--seq", "16",    "--steps", "3",     "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = run_well(arguments);
     const Words lines = ProgramResult::lines(result.out);
@@ -126,11 +144,14 @@ TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {
     for (const char* key : {"tokens_per_s", "step_s_median", "peak_rss_bytes", "gemm_s", "sol"}) {
       EXPECT_GT(json.at(key).get<double>(), 0.0) << key;
     }
-    EXPECT_NEAR(json.at("sol").get<double>(), json.at("gemm_s").get<double>() / json.at("step_s_median").get<double>(), 1e-9);
+    EXPECT_NEAR(json.at("sol").get<double>(),
+                json.at("gemm_s").get<double>() / json.at("step_s_median").get<double>(), 1e-9);
     ASSERT_GE(json.at("losses").size(), 3u);
     for (const auto& loss : json.at("losses")) EXPECT_GT(loss.get<double>(), 0.0);
   }
-  EXPECT_NE(run_well({"bench", "train", "--model", "model", "--seq", "16", "--steps", "1"}).out.find("tokens/s"), std::string::npos);
+  EXPECT_NE(
+      run_well({"bench", "train", "--model", "model", "--seq", "16", "--steps", "1"}).out.find("tokens/s"),
+      std::string::npos);
 }
 
 TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
@@ -149,14 +170,24 @@ TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
 
 constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kString = 8, kArray = 9;
 
-std::string array_of(uint32_t type, uint64_t count, const std::string& values) { return raw(type) + raw(count) + values; }
+std::string array_of(uint32_t type, uint64_t count, const std::string& values) {
+  return raw(type) + raw(count) + values;
+}
 
 std::string gguf_name(std::string name) {
   static const std::vector<std::pair<std::string, std::string>> parts = {
-      {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"model.layers.", "blk."},
-      {"input_layernorm", "attn_norm"}, {"post_attention_layernorm", "ffn_norm"}, {"self_attn.q_proj", "attn_q"},
-      {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"}, {"self_attn.o_proj", "attn_output"},
-      {"mlp.gate_proj", "ffn_gate"}, {"mlp.up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"}};
+      {"model.embed_tokens", "token_embd"},
+      {"model.norm", "output_norm"},
+      {"model.layers.", "blk."},
+      {"input_layernorm", "attn_norm"},
+      {"post_attention_layernorm", "ffn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
   for (const auto& [from, to] : parts) {
     const size_t at = name.find(from);
     if (at != std::string::npos) name.replace(at, from.size(), to);
@@ -179,7 +210,9 @@ std::vector<float> interleaved(const TinyTensor& tensor, int64_t head_dim) {
 std::string gguf_bytes(const TinyModel& tiny) {
   GgufBytes file;
   const std::string prefix = tiny.family + ".";
-  const auto number = [&](const std::string& key, int64_t value) { file.entry(key, kU32, raw(static_cast<uint32_t>(value))); };
+  const auto number = [&](const std::string& key, int64_t value) {
+    file.entry(key, kU32, raw(static_cast<uint32_t>(value)));
+  };
   file.entry("general.architecture", kString, gguf_string(tiny.family));
   number(prefix + "context_length", 256);
   number(prefix + "embedding_length", tiny.hidden);
@@ -212,7 +245,8 @@ std::string gguf_bytes(const TinyModel& tiny) {
   for (const TinyTensor& tensor : tiny_tensors(tiny)) {
     const bool is_rotated = tensor.name.find("q_proj.weight") != std::string::npos ||
                             tensor.name.find("k_proj.weight") != std::string::npos;
-    const auto values = tiny.family == "llama" && is_rotated ? interleaved(tensor, tiny.head_dim()) : tensor.values;
+    const auto values =
+        tiny.family == "llama" && is_rotated ? interleaved(tensor, tiny.head_dim()) : tensor.values;
     const std::vector<int64_t> dims(tensor.shape.rbegin(), tensor.shape.rend());
     file.tensor(gguf_name(tensor.name), dims, 0, file.data.size());
     file.data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
@@ -227,7 +261,8 @@ TEST_F(VerbsTest, ConvertedGgufEqualsTheFolderItStandsFor) {
     TinyModel tiny;
     tiny.family = family;
     tiny.vocab = 259;
-    const std::string folder = here / (std::string(family) + "-plain"), converted = here / (std::string(family) + "-converted");
+    const std::string folder = here / (std::string(family) + "-plain"),
+                      converted = here / (std::string(family) + "-converted");
     write_tiny_model(folder, tiny);
     write_text(here / "m.gguf", gguf_bytes(tiny));
     run_well({"convert", "m.gguf", converted});

@@ -1,10 +1,6 @@
 // Runs a program as a user does, and keeps what it said.
 #pragma once
 
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -17,8 +13,12 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 namespace tessera::testing {
 
@@ -52,7 +52,7 @@ struct ProgramResult {
 struct RunOptions {
   double timeout_s = 120.0;  // then the program and its children are killed
   std::map<std::string, std::string> environment;
-  std::string folder;             // to run in; empty: here
+  std::string folder;              // to run in; empty: here
   bool has_closed_stdout = false;  // stdout is a pipe that nobody reads
   // Called with the program's id about every 10 ms while it runs.
   std::function<void(pid_t)> while_running;
@@ -73,7 +73,8 @@ inline std::string contents(std::FILE* file) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(126);
   // A launcher that runs the tests is not the program's launcher.
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID"})
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID"})
     unsetenv(name);
   setenv("OMP_NUM_THREADS", "1", 1);
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);

@@ -3,10 +3,11 @@
 
 #include <cmath>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "tessera/core/rng.h"
 #include "tessera/io/file.h"
@@ -110,7 +111,8 @@ inline const std::vector<std::string>& tiny_special_tokens() {
 
 inline const std::string& tiny_chat_template() {
   static const std::string text =
-      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+      "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + "
+      "'<|im_end|>' + "
       "'\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
   return text;
 }
@@ -123,19 +125,31 @@ inline void write_tiny_tokenizer(const std::string& folder) {
   int64_t id = 256;
   for (const std::string& token : tiny_special_tokens()) {
     vocab[token] = id;
-    added.push_back({{"id", id++}, {"content", token}, {"single_word", false}, {"lstrip", false},
-                     {"rstrip", false}, {"normalized", false}, {"special", true}});
+    added.push_back({{"id", id++},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   }
   const nlohmann::ordered_json byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   const nlohmann::ordered_json tokenizer = {
-      {"version", "1.0"},      {"truncation", nullptr},       {"padding", nullptr},
-      {"added_tokens", added}, {"normalizer", nullptr},       {"pre_tokenizer", byte_level},
-      {"post_processor", nullptr}, {"decoder", byte_level},
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", added},
+      {"normalizer", nullptr},
+      {"pre_tokenizer", byte_level},
+      {"post_processor", nullptr},
+      {"decoder", byte_level},
       {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", nlohmann::ordered_json::array()}}}};
   write_text(folder + "/tokenizer.json", tokenizer.dump());
-  const nlohmann::ordered_json config = {{"bos_token", "<|im_start|>"}, {"eos_token", "<|im_end|>"},
-                                         {"pad_token", "<|im_end|>"},   {"unk_token", "<|endoftext|>"},
+  const nlohmann::ordered_json config = {{"bos_token", "<|im_start|>"},
+                                         {"eos_token", "<|im_end|>"},
+                                         {"pad_token", "<|im_end|>"},
+                                         {"unk_token", "<|endoftext|>"},
                                          {"chat_template", tiny_chat_template()}};
   write_text(folder + "/tokenizer_config.json", config.dump());
 }
@@ -145,7 +159,8 @@ inline void write_tensors(const std::string& path, const std::vector<TinyTensor>
   for (const TinyTensor& tensor : tensors) specs.push_back({tensor.name, DType::F32, tensor.shape});
   io::SafetensorsWriter writer(path, specs);
   for (const TinyTensor& tensor : tensors) {
-    writer.write(tensor.name, 0, tensor.values.data(), static_cast<int64_t>(tensor.values.size() * sizeof(float)));
+    writer.write(tensor.name, 0, tensor.values.data(),
+                 static_cast<int64_t>(tensor.values.size() * sizeof(float)));
   }
   writer.commit();
 }
@@ -167,12 +182,15 @@ inline std::string tiny_rows(int64_t count, int64_t vocab = 256) {
     const auto prompt = static_cast<int64_t>(1 + rng.below(base + 1, static_cast<uint64_t>(length - 2)));
     nlohmann::ordered_json ids = nlohmann::ordered_json::array(), labels = ids, mask = ids;
     for (int64_t i = 0; i < length; ++i) {
-      const auto id = static_cast<int64_t>(rng.below(base + 2 + static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
+      const auto id =
+          static_cast<int64_t>(rng.below(base + 2 + static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
       ids.push_back(id);
       labels.push_back(i < prompt ? -100 : id);
       mask.push_back(1);
     }
-    text += nlohmann::ordered_json({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}}).dump() + "\n";
+    text +=
+        nlohmann::ordered_json({{"input_ids", ids}, {"attention_mask", mask}, {"labels", labels}}).dump() +
+        "\n";
   }
   return text;
 }
@@ -181,8 +199,9 @@ inline std::string tiny_chats(int64_t count) {
   std::string text;
   for (int64_t row = 0; row < count; ++row) {
     const std::string number = std::to_string(row);
-    const nlohmann::ordered_json messages = {{{"role", "user"}, {"content", "What is " + number + "?"}},
-                                             {{"role", "assistant"}, {"content", "A number: " + number + "."}}};
+    const nlohmann::ordered_json messages = {
+        {{"role", "user"}, {"content", "What is " + number + "?"}},
+        {{"role", "assistant"}, {"content", "A number: " + number + "."}}};
     text += nlohmann::ordered_json({{"messages", messages}}).dump() + "\n";
   }
   return text;

@@ -1,9 +1,9 @@
 #include "tessera/comm/bootstrap.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <exception>
+
+#include <unistd.h>
 
 #include "tessera/comm/backend.h"
 #include "tessera/comm/mpi/mpi_backend.h"
@@ -27,7 +27,8 @@ LaunchInfo launch_info() {
     const char *rank, *size, *local_rank, *local_size;
   };
   static constexpr Launcher kLaunchers[] = {
-      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE"},
       {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
       {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"},
   };
