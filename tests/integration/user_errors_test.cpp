@@ -91,7 +91,10 @@ TEST_F(UserErrorsTest, ModelFiles) {
   truncate(broken + "/tokenizer.json", 0.5);
   fails("E-MODEL-TOKENIZER-JSON", {"broken/tokenizer.json:1:"});
   std::filesystem::remove(broken + "/tokenizer.json");
-  fails("E-MODEL-TOKENIZER-MISSING", {"broken/tokenizer.json"});
+  expect_error(train({"base_model=broken", "datasets.0.path=chats.jsonl", "datasets.0.type=chat_template"}),
+               4, "E-MODEL-TOKENIZER-MISSING", {"broken/tokenizer.json"});
+  expect_error(run({"generate", "--model", "broken", "Hi"}), 4, "E-MODEL-TOKENIZER-MISSING",
+               {"broken/tokenizer.json"});
   restore("tokenizer.json");
 
   for (const double share : {0.0, 0.001, 0.5, 0.999}) {
