@@ -8,7 +8,7 @@
 namespace tessera::optim {
 namespace {
 
-// In pieces whose sums keep float32's precision: one sum over millions of elements loses four digits, and
+// In pieces whose sums keep float32's precision: one sum over millions of elements keeps four digits, and
 // others with every cut of the tensor.
 double sum_of_squares(const at::Tensor& gradient) {
   constexpr int64_t kPiece = int64_t{1} << 17;
