@@ -1,10 +1,10 @@
 // Your own torch::nn::Module, fully sharded: parameters, gradients and optimizer states are spread over the
 // ranks, and the loss is that of one process.
 //   mpirun -n 4 ./own_model        (or ./own_model alone)
+#include <cstdio>
+
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
-
-#include <cstdio>
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/nn/call_hook.h"
@@ -22,7 +22,8 @@ struct Block : torch::nn::Module {
 
 struct Net : torch::nn::Module {
   Net() {
-    for (int i = 0; i < 4; ++i) blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>(33)));
+    for (int i = 0; i < 4; ++i)
+      blocks.push_back(register_module("block" + std::to_string(i), std::make_shared<Block>(33)));
     head = register_parameter("head", at::randn({7, 33}) / 6);
   }
   // The one thing that sharding asks for: run the model, and each block, through tessera::nn::call.
@@ -51,13 +52,14 @@ int main() {
   const int64_t rows = 120 / world->size();
   for (int step = 0; step < 30; ++step) {
     sharded->zero_grad();
-    const at::Tensor loss = net.loss(inputs.narrow(0, world->rank() * rows, rows),
-                                     classes.narrow(0, world->rank() * rows, rows));
+    const at::Tensor loss =
+        net.loss(inputs.narrow(0, world->rank() * rows, rows), classes.narrow(0, world->rank() * rows, rows));
     loss.backward();  // gathers, reduces and frees block by block
     optimizer->step(1e-2, 1.0);
     const at::Tensor total = loss.detach().clone();
     world->all_reduce(total);
-    if (world->rank() == 0) std::printf("step %2d  loss %.4f\n", step + 1, total.item<double>() / world->size());
+    if (world->rank() == 0)
+      std::printf("step %2d  loss %.4f\n", step + 1, total.item<double>() / world->size());
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 // tessera convert
-#include <CLI/CLI.hpp>
 #include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "tessera/checkpoint/gguf_import.h"
 #include "tessera/cli/verbs.h"

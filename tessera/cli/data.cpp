@@ -1,9 +1,9 @@
 // tessera data show
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include "tessera/cli/verbs.h"
 #include "tessera/config/load_recipe.h"

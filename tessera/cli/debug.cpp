@@ -1,9 +1,9 @@
 // tessera debug logits | tokenize
-#include <ATen/ATen.h>
-
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/load_for_inference.h"
@@ -22,11 +22,16 @@ void add_logits(CLI::App& debug, Action& action) {
     std::vector<int64_t> ids;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
-  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")->check(CLI::ExistingDirectory);
+  CLI::App* verb =
+      debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")
+      ->check(CLI::ExistingDirectory);
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
-  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")->required();
+  verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
+      ->required();
   verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
   verb->callback([options, &action] {
     action = [options] {
@@ -53,8 +58,11 @@ void add_tokenize(CLI::App& debug, Action& action) {
     bool no_special = false, add_special = false;
   };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
+  CLI::App* verb =
+      debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
   verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");
@@ -67,8 +75,9 @@ void add_tokenize(CLI::App& debug, Action& action) {
       while (begin < text.size()) {
         size_t end = text.find('\n', begin);
         if (end == std::string::npos) end = text.size();
-        const auto ids = tokenizer.encode(std::string_view(text).substr(begin, end - begin),
-                                          {.parse_special = !options->no_special, .add_special_tokens = options->add_special});
+        const auto ids = tokenizer.encode(
+            std::string_view(text).substr(begin, end - begin),
+            {.parse_special = !options->no_special, .add_special_tokens = options->add_special});
         std::string line = "[";
         for (size_t i = 0; i < ids.size(); ++i) {
           if (i > 0) line += ',';

@@ -1,10 +1,10 @@
 // tessera doctor
+#include <cstdio>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/version.h>
-
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <torch/version.h>
 
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/version.h"
@@ -56,7 +56,8 @@ int run_doctor() {
   const CpuFeatures cpu = detect_cpu_features();
   const int64_t cores = usable_cores();
   row("processor", cpu_name());
-  row("cores", std::to_string(cores) + " (threads of one process: " + std::to_string(at::get_num_threads()) + ")");
+  row("cores",
+      std::to_string(cores) + " (threads of one process: " + std::to_string(at::get_num_threads()) + ")");
   std::vector<std::string> isa;
   if (cpu.avx2) isa.emplace_back("AVX2");
   if (cpu.avx512f) isa.emplace_back("AVX-512");
@@ -66,7 +67,8 @@ int run_doctor() {
   row("instruction sets", isa.empty() ? "baseline" : join(isa, ", "));
   if (cpu.amx_palette_missing) {
     const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
-    row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") + (cap ? cap : "its own choice"));
+    row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
+                        (cap ? cap : "its own choice"));
   }
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");

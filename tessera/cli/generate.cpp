@@ -1,8 +1,11 @@
 // tessera generate
-#include <CLI/CLI.hpp>
+#include "tessera/models/common/generate.h"
+
 #include <cstdio>
 #include <iostream>
 #include <memory>
+
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/load_for_inference.h"
@@ -14,7 +17,6 @@
 #include "tessera/data/chat_encoding.h"
 #include "tessera/data/select_chat_template.h"
 #include "tessera/data/tokenizer/tokenizer.h"
-#include "tessera/models/common/generate.h"
 
 namespace tessera::cli {
 namespace {
@@ -75,7 +77,8 @@ int run_generate(const Options& options) {
     TextStream stream;
     models::GenerateOptions generate = options.generate;
     generate.on_token = [&](int64_t id) {
-      if (!tokenizer.is_special(static_cast<int32_t>(id))) stream.add(tokenizer.token_bytes(static_cast<int32_t>(id)));
+      if (!tokenizer.is_special(static_cast<int32_t>(id)))
+        stream.add(tokenizer.token_bytes(static_cast<int32_t>(id)));
       return true;
     };
     const Timer timer;
@@ -97,13 +100,19 @@ int run_generate(const Options& options) {
 void add_generate(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("generate", "Continue a text, or answer as a chat model");
-  verb->add_option("--model", options->model, "A Hugging Face model folder")->required()->check(CLI::ExistingDirectory);
-  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")->check(CLI::ExistingDirectory);
-  verb->add_option("prompt", options->prompts, "The text, or the question; several are answered one by one")->required();
+  verb->add_option("--model", options->model, "A Hugging Face model folder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")
+      ->check(CLI::ExistingDirectory);
+  verb->add_option("prompt", options->prompts, "The text, or the question; several are answered one by one")
+      ->required();
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
   verb->add_option("--system", options->system, "System message for --chat");
-  verb->add_option("--chat-template", options->chat_template, "chatml, llama3, mistral or alpaca; default: the model's");
-  verb->add_option("--max-new-tokens", options->generate.max_new_tokens, "Longest answer")->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--chat-template", options->chat_template,
+                   "chatml, llama3, mistral or alpaca; default: the model's");
+  verb->add_option("--max-new-tokens", options->generate.max_new_tokens, "Longest answer")
+      ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--temperature", options->generate.sampling.temperature, "0 = greedy");
   verb->add_option("--top-p", options->generate.sampling.top_p, "Nucleus sampling");
   verb->add_option("--top-k", options->generate.sampling.top_k, "0 = all tokens");

@@ -7,7 +7,8 @@
 
 namespace tessera::cli {
 
-std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder, const std::string& adapter_folder,
+std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
+                                                     const std::string& adapter_folder,
                                                      at::ScalarType dtype) {
   auto model = models::build_model(folder, dtype);
   models::load_weights(*model, io::ModelFiles::open(folder));

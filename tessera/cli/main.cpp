@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "tessera 0.1.0");
+  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.footer("Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2");
   tessera::cli::CommandLine line;
   line.arguments.assign(argv + 1, argv + argc);

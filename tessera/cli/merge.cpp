@@ -1,13 +1,15 @@
 // tessera merge
-#include <CLI/CLI.hpp>
+#include "tessera/peft/merge.h"
+
 #include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/peft/adapter_files.h"
-#include "tessera/peft/merge.h"
 
 namespace tessera::cli {
 
@@ -19,7 +21,8 @@ void add_merge(CLI::App& app, Action& action) {
   CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
   verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required();
   verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
-  verb->add_option("--base", options->base, "The base model's folder, where the adapter's config names another place");
+  verb->add_option("--base", options->base,
+                   "The base model's folder, where the adapter's config names another place");
   verb->callback([options, &action] {
     action = [options] {
       std::string base = options->base;
@@ -29,8 +32,9 @@ void add_merge(CLI::App& app, Action& action) {
             .hint("give the folder with --base");
       }
       const auto report = peft::merge_adapter(base, options->adapter, options->output);
-      log::info(std::to_string(report.num_merged) + " weights merged, " + std::to_string(report.num_replaced) +
-                " replaced (" + format_bytes(report.total_bytes) + ") written to " + options->output);
+      log::info(std::to_string(report.num_merged) + " weights merged, " +
+                std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +
+                ") written to " + options->output);
       return 0;
     };
   });

@@ -30,8 +30,12 @@ class SingleBackend : public detail::Backend {
   }
   void broadcast(void*, int64_t, int64_t) override {}
   void barrier() override {}
-  void send(const void*, int64_t, int64_t, int) override { TESSERA_ASSERT(false, "a group of one sends to nobody"); }
-  void recv(void*, int64_t, int64_t, int) override { TESSERA_ASSERT(false, "a group of one receives from nobody"); }
+  void send(const void*, int64_t, int64_t, int) override {
+    TESSERA_ASSERT(false, "a group of one sends to nobody");
+  }
+  void recv(void*, int64_t, int64_t, int) override {
+    TESSERA_ASSERT(false, "a group of one receives from nobody");
+  }
   std::unique_ptr<Backend> split(int64_t, int64_t) override { return std::make_unique<SingleBackend>(); }
 };
 
@@ -46,8 +50,8 @@ Communicator::Communicator(std::unique_ptr<detail::Backend> backend, std::string
   if (backend_->size() > 1) executor_ = std::make_shared<detail::Executor>();
 }
 
-Communicator::Communicator(std::unique_ptr<detail::Backend> backend, std::shared_ptr<detail::Executor> executor,
-                           std::string name)
+Communicator::Communicator(std::unique_ptr<detail::Backend> backend,
+                           std::shared_ptr<detail::Executor> executor, std::string name)
     : backend_(std::move(backend)), executor_(std::move(executor)), name_(std::move(name)) {}
 
 Communicator::~Communicator() = default;
@@ -63,8 +67,8 @@ std::shared_ptr<Work> Communicator::launch(const char* operation, const OpOption
     return std::make_shared<Work>();
   }
   ++sequence_;
-  std::string description = std::string(operation) + " number " + std::to_string(sequence_) + " of group '" + name_ +
-                            "' on rank " + std::to_string(rank()) + " of " + std::to_string(size());
+  std::string description = std::string(operation) + " number " + std::to_string(sequence_) + " of group '" +
+                            name_ + "' on rank " + std::to_string(rank()) + " of " + std::to_string(size());
   if (!options.hint.empty()) description += " (" + options.hint + ")";
   const auto timeout = options.timeout.count() > 0 ? options.timeout : default_timeout_;
   auto work = std::make_shared<Work>(std::move(description), timeout);
@@ -80,7 +84,8 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
                  "all_gather_single: output must hold every rank's input");
   return launch("all_gather_single", options, async_op, [this, output, input] {
-    backend_->all_gather(output.mutable_data_ptr(), input.const_data_ptr(), static_cast<int64_t>(input.nbytes()));
+    backend_->all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
+                         static_cast<int64_t>(input.nbytes()));
   });
 }
 
@@ -123,8 +128,8 @@ std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t 
   });
 }
 
-std::shared_ptr<Work> Communicator::send(const at::Tensor& tensor, int64_t destination, int tag, bool async_op,
-                                         const SendOptions& options) {
+std::shared_ptr<Work> Communicator::send(const at::Tensor& tensor, int64_t destination, int tag,
+                                         bool async_op, const SendOptions& options) {
   check_tensor(tensor, "send");
   return launch("send", options, async_op, [this, tensor, destination, tag] {
     backend_->send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()), destination, tag);

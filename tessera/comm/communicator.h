@@ -1,13 +1,13 @@
 // A group of ranks and its collectives.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/comm/options.h"
 #include "tessera/comm/work.h"
@@ -42,8 +42,8 @@ class Communicator {
   void set_default_timeout(std::chrono::milliseconds timeout) { default_timeout_ = timeout; }
 
   // output: numel = size() * input's, ordered by rank; same dtype. Input may be this rank's part of output.
-  std::shared_ptr<Work> all_gather_single(const at::Tensor& output, const at::Tensor& input, bool async_op = false,
-                                          const AllGatherOptions& options = {});
+  std::shared_ptr<Work> all_gather_single(const at::Tensor& output, const at::Tensor& input,
+                                          bool async_op = false, const AllGatherOptions& options = {});
   // input: numel = size() * output's; output gets the reduction of every rank's piece number rank(). The
   // pieces are combined in the order of the ranks, in at least float32, so the result does not depend on
   // timing and is the same bits wherever the piece lies.
@@ -53,13 +53,13 @@ class Communicator {
   std::shared_ptr<Work> all_reduce(const at::Tensor& tensor, bool async_op = false,
                                    const ReduceOptions& options = {});
   // output and input: numel divisible by size(); piece i of input goes to rank i.
-  std::shared_ptr<Work> all_to_all_single(const at::Tensor& output, const at::Tensor& input, bool async_op = false,
-                                          const AllToAllOptions& options = {});
+  std::shared_ptr<Work> all_to_all_single(const at::Tensor& output, const at::Tensor& input,
+                                          bool async_op = false, const AllToAllOptions& options = {});
   std::shared_ptr<Work> broadcast(const at::Tensor& tensor, int64_t root, bool async_op = false,
                                   const BroadcastOptions& options = {});
   // Point to point, not collective.
-  std::shared_ptr<Work> send(const at::Tensor& tensor, int64_t destination, int tag = 0, bool async_op = false,
-                             const SendOptions& options = {});
+  std::shared_ptr<Work> send(const at::Tensor& tensor, int64_t destination, int tag = 0,
+                             bool async_op = false, const SendOptions& options = {});
   std::shared_ptr<Work> recv(const at::Tensor& tensor, int64_t source, int tag = 0, bool async_op = false,
                              const SendOptions& options = {});
   void barrier(const BarrierOptions& options = {});

@@ -1,8 +1,8 @@
 #include "tessera/comm/executor.h"
 
-#include <omp.h>
-
 #include <chrono>
+
+#include <omp.h>
 
 namespace tessera::comm::detail {
 

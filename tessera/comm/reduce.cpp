@@ -38,7 +38,8 @@ void reduce_scatter(Backend& backend, const at::Tensor& output, const at::Tensor
     return;
   }
   const at::Tensor pieces = at::empty({backend.size(), output.numel()}, output.options());
-  backend.all_to_all(pieces.mutable_data_ptr(), input.const_data_ptr(), static_cast<int64_t>(output.nbytes()));
+  backend.all_to_all(pieces.mutable_data_ptr(), input.const_data_ptr(),
+                     static_cast<int64_t>(output.nbytes()));
   combine_rows(flat_output, pieces, op);
 }
 

@@ -98,12 +98,10 @@ void read(const Source& source, int64_t& out) {
   const ParsedInteger parsed = parse_integer(source.node.text);
   switch (parsed.status) {
     case IntegerStatus::NotANumber:
-    case IntegerStatus::NotWhole:
-      throw type_error(source, "a whole number");
+    case IntegerStatus::NotWhole: throw type_error(source, "a whole number");
     case IntegerStatus::Overflow:
       throw key_error("RANGE", "out of range", source).need(format_range(source.low, source.high));
-    case IntegerStatus::Ok:
-      break;
+    case IntegerStatus::Ok: break;
   }
   check_range(static_cast<double>(parsed.value), source);
   out = parsed.value;

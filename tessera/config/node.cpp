@@ -29,14 +29,10 @@ Node make_scalar(std::string text, const Place& place) {
 std::string describe(const Node& node) {
   constexpr size_t kMaxShown = 80;
   switch (node.kind) {
-    case Node::Kind::Null:
-      return "null";
-    case Node::Kind::Sequence:
-      return "a list of " + std::to_string(node.items.size());
-    case Node::Kind::Map:
-      return "a map of " + std::to_string(node.entries.size());
-    case Node::Kind::Scalar:
-      break;
+    case Node::Kind::Null: return "null";
+    case Node::Kind::Sequence: return "a list of " + std::to_string(node.items.size());
+    case Node::Kind::Map: return "a map of " + std::to_string(node.entries.size());
+    case Node::Kind::Scalar: break;
   }
   if (!node.is_quoted && parse_number(node.text)) return node.text;
   if (!node.is_quoted && parse_bool(node.text)) return "the boolean " + node.text;

@@ -56,14 +56,10 @@ std::string canonical(const Node& node) {
 // Whether a value switches nothing on.
 bool is_off(const Node& node, std::string_view off_values) {
   switch (node.kind) {
-    case Node::Kind::Null:
-      return true;
-    case Node::Kind::Sequence:
-      return node.items.empty();
-    case Node::Kind::Map:
-      return node.entries.empty();
-    case Node::Kind::Scalar:
-      break;
+    case Node::Kind::Null: return true;
+    case Node::Kind::Sequence: return node.items.empty();
+    case Node::Kind::Map: return node.entries.empty();
+    case Node::Kind::Scalar: break;
   }
   const std::string text = canonical(node);
   if (text.empty() || text == "false" || text == "none") return true;
@@ -180,18 +176,13 @@ class Translator {
   void apply(const ForeignKey& key, const Origin& origin) {
     const Node& value = origin.entry.value;
     switch (key.rule) {
-      case Rule::Rename:
-        set_native(key.target, value, origin);
-        break;
-      case Rule::Map:
-        map_value(key, origin);
-        break;
+      case Rule::Rename: set_native(key.target, value, origin); break;
+      case Rule::Map: map_value(key, origin); break;
       case Rule::Ignore:
         if (!is_off(value, key.values)) note_ignored(origin);
         break;
       case Rule::Quiet:
-      case Rule::Hint:
-        break;
+      case Rule::Hint: break;
       case Rule::Refuse:
         if (!is_off(value, key.values)) {
           throw config_error("UNSUPPORTED", "key '" + origin.path + "': " + std::string(key.target),
@@ -203,9 +194,7 @@ class Translator {
         if (!value.is_map()) throw type_error(origin, "a map");
         translate_map(value, section(key.target), origin.path + '.', origin.out);
         break;
-      case Rule::Special:
-        apply_special(key, origin);
-        break;
+      case Rule::Special: apply_special(key, origin); break;
     }
   }
 

@@ -7,7 +7,23 @@
 
 namespace tessera {
 
-enum class DType : uint8_t { Bool, U8, I8, F8E5M2, F8E4M3, I16, U16, F16, BF16, I32, U32, F32, F64, I64, U64 };
+enum class DType : uint8_t {
+  Bool,
+  U8,
+  I8,
+  F8E5M2,
+  F8E4M3,
+  I16,
+  U16,
+  F16,
+  BF16,
+  I32,
+  U32,
+  F32,
+  F64,
+  I64,
+  U64
+};
 
 // Bytes of one element.
 int64_t dtype_size(DType dtype);

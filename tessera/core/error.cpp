@@ -55,8 +55,7 @@ int exit_code(ErrorKind kind) {
   return 1;
 }
 
-Error::Error(ErrorKind kind, std::string_view name, std::string what)
-    : kind_(kind), what_(printable(what)) {
+Error::Error(ErrorKind kind, std::string_view name, std::string what) : kind_(kind), what_(printable(what)) {
   code_ = "E-";
   code_ += kind_name(kind);
   code_ += '-';

@@ -58,11 +58,12 @@ class Error : public std::exception {
 };
 
 // Throws an Internal error unless `condition` holds: for invariants, never for input.
-#define TESSERA_ASSERT(condition, message)                                        \
-  do {                                                                            \
+#define TESSERA_ASSERT(condition, message)                                                \
+  do {                                                                                    \
     if (!(condition)) ::tessera::throw_internal(__FILE__, __LINE__, #condition, message); \
   } while (false)
 
-[[noreturn]] void throw_internal(const char* file, int line, const char* condition, const std::string& message);
+[[noreturn]] void throw_internal(const char* file, int line, const char* condition,
+                                 const std::string& message);
 
 }  // namespace tessera

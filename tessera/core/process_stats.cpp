@@ -1,9 +1,9 @@
 #include "tessera/core/process_stats.h"
 
-#include <sched.h>
-
 #include <cstdio>
 #include <cstring>
+
+#include <sched.h>
 
 namespace tessera {
 namespace {

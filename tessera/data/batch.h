@@ -17,13 +17,13 @@ struct Row {
 
 // Documents laid end to end, without padding.
 struct MicroBatch {
-  std::vector<int64_t> input_ids;     // [tokens]
+  std::vector<int64_t> input_ids;  // [tokens]
   // [tokens], already shifted: labels[i] is the token that position i must predict, or kIgnoreLabel; the
   // last position of every document is kIgnoreLabel.
   std::vector<int64_t> labels;
-  std::vector<int64_t> position_ids;  // [tokens], restarts at 0 in every document
+  std::vector<int64_t> position_ids;     // [tokens], restarts at 0 in every document
   std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
-  int64_t label_tokens = 0;           // labels that are not kIgnoreLabel
+  int64_t label_tokens = 0;              // labels that are not kIgnoreLabel
 };
 
 }  // namespace tessera::data

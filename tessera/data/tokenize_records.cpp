@@ -79,9 +79,7 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
   int64_t cut = 0;
   if (length > recipe_.sequence_len) {
     switch (recipe_.excess_length_strategy) {
-      case config::ExcessLength::Drop:
-        ++stats.dropped_long;
-        return;
+      case config::ExcessLength::Drop: ++stats.dropped_long; return;
       case config::ExcessLength::Raise:
         out.must_raise = true;
         throw Error(ErrorKind::Data, "ROW-TOO-LONG", "the row is longer than sequence_len")

@@ -25,32 +25,20 @@ constexpr int64_t kMaxTransfer = int64_t{1} << 30;
 std::string_view cause_name(int error_number) {
   switch (error_number) {
     case ENOSPC:
-    case EDQUOT:
-      return "NO-SPACE";
+    case EDQUOT: return "NO-SPACE";
     case EACCES:
-    case EPERM:
-      return "PERMISSION";
-    case EROFS:
-      return "READ-ONLY";
-    case EIO:
-      return "IO";
-    case ENOENT:
-      return "NOT-FOUND";
-    case ENOTDIR:
-      return "NOT-A-DIRECTORY";
-    case EISDIR:
-      return "IS-A-DIRECTORY";
+    case EPERM: return "PERMISSION";
+    case EROFS: return "READ-ONLY";
+    case EIO: return "IO";
+    case ENOENT: return "NOT-FOUND";
+    case ENOTDIR: return "NOT-A-DIRECTORY";
+    case EISDIR: return "IS-A-DIRECTORY";
     case EMFILE:
-    case ENFILE:
-      return "TOO-MANY-FILES";
-    case EFBIG:
-      return "TOO-LARGE";
-    case ELOOP:
-      return "LINK-LOOP";
-    case EEXIST:
-      return "EXISTS";
-    default:
-      return "SYSTEM";
+    case ENFILE: return "TOO-MANY-FILES";
+    case EFBIG: return "TOO-LARGE";
+    case ELOOP: return "LINK-LOOP";
+    case EEXIST: return "EXISTS";
+    default: return "SYSTEM";
   }
 }
 

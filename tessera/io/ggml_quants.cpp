@@ -186,39 +186,17 @@ int64_t ggml_block_bytes(GgmlType type) { return format_of(type).bytes; }
 void dequantize_ggml(GgmlType type, const void* blocks, int64_t num_blocks, float* destination) {
   const auto* from = static_cast<const uint8_t*>(blocks);
   switch (type) {
-    case GgmlType::F32:
-      std::memcpy(destination, blocks, static_cast<size_t>(num_blocks) * 4);
-      return;
-    case GgmlType::F16:
-      expand_f16(from, num_blocks, destination);
-      return;
-    case GgmlType::BF16:
-      expand_bf16(from, num_blocks, destination);
-      return;
-    case GgmlType::Q4_0:
-      expand_legacy<8, false, false>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q4_1:
-      expand_legacy<0, true, false>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q5_0:
-      expand_legacy<16, false, true>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q5_1:
-      expand_legacy<0, true, true>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q8_0:
-      expand_q8_0(from, num_blocks, destination);
-      return;
-    case GgmlType::Q4_K:
-      expand_q45_k<false>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q5_K:
-      expand_q45_k<true>(from, num_blocks, destination);
-      return;
-    case GgmlType::Q6_K:
-      expand_q6_k(from, num_blocks, destination);
-      return;
+    case GgmlType::F32: std::memcpy(destination, blocks, static_cast<size_t>(num_blocks) * 4); return;
+    case GgmlType::F16: expand_f16(from, num_blocks, destination); return;
+    case GgmlType::BF16: expand_bf16(from, num_blocks, destination); return;
+    case GgmlType::Q4_0: expand_legacy<8, false, false>(from, num_blocks, destination); return;
+    case GgmlType::Q4_1: expand_legacy<0, true, false>(from, num_blocks, destination); return;
+    case GgmlType::Q5_0: expand_legacy<16, false, true>(from, num_blocks, destination); return;
+    case GgmlType::Q5_1: expand_legacy<0, true, true>(from, num_blocks, destination); return;
+    case GgmlType::Q8_0: expand_q8_0(from, num_blocks, destination); return;
+    case GgmlType::Q4_K: expand_q45_k<false>(from, num_blocks, destination); return;
+    case GgmlType::Q5_K: expand_q45_k<true>(from, num_blocks, destination); return;
+    case GgmlType::Q6_K: expand_q6_k(from, num_blocks, destination); return;
   }
 }
 

@@ -243,22 +243,17 @@ int64_t gguf_type_size(GgufType type) {
   switch (type) {
     case GgufType::U8:
     case GgufType::I8:
-    case GgufType::Bool:
-      return 1;
+    case GgufType::Bool: return 1;
     case GgufType::U16:
-    case GgufType::I16:
-      return 2;
+    case GgufType::I16: return 2;
     case GgufType::U32:
     case GgufType::I32:
-    case GgufType::F32:
-      return 4;
+    case GgufType::F32: return 4;
     case GgufType::U64:
     case GgufType::I64:
-    case GgufType::F64:
-      return 8;
+    case GgufType::F64: return 8;
     case GgufType::String:
-    case GgufType::Array:
-      return 0;
+    case GgufType::Array: return 0;
   }
   return 0;
 }
@@ -269,31 +264,19 @@ GgufValue decode_gguf_scalar(GgufType type, const char* bytes) {
     return value;
   };
   switch (type) {
-    case GgufType::U8:
-      return uint64_t{load(uint8_t{})};
-    case GgufType::I8:
-      return int64_t{load(int8_t{})};
-    case GgufType::U16:
-      return uint64_t{load(uint16_t{})};
-    case GgufType::I16:
-      return int64_t{load(int16_t{})};
-    case GgufType::U32:
-      return uint64_t{load(uint32_t{})};
-    case GgufType::I32:
-      return int64_t{load(int32_t{})};
-    case GgufType::U64:
-      return load(uint64_t{});
-    case GgufType::I64:
-      return load(int64_t{});
-    case GgufType::F32:
-      return double{load(float{})};
-    case GgufType::F64:
-      return load(double{});
-    case GgufType::Bool:
-      return *bytes != 0;
+    case GgufType::U8: return uint64_t{load(uint8_t{})};
+    case GgufType::I8: return int64_t{load(int8_t{})};
+    case GgufType::U16: return uint64_t{load(uint16_t{})};
+    case GgufType::I16: return int64_t{load(int16_t{})};
+    case GgufType::U32: return uint64_t{load(uint32_t{})};
+    case GgufType::I32: return int64_t{load(int32_t{})};
+    case GgufType::U64: return load(uint64_t{});
+    case GgufType::I64: return load(int64_t{});
+    case GgufType::F32: return double{load(float{})};
+    case GgufType::F64: return load(double{});
+    case GgufType::Bool: return *bytes != 0;
     case GgufType::String:
-    case GgufType::Array:
-      break;
+    case GgufType::Array: break;
   }
   throw_internal(__FILE__, __LINE__, "scalar type", "a string or array is no scalar");
 }

@@ -78,9 +78,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     switch (state_) {
-      case State::Start:
-        state_ = State::Root;
-        return true;
+      case State::Start: state_ = State::Root; return true;
       case State::Entry:
         state_ = name_ == kMetadataKey ? State::Metadata : State::Tensor;
         field_.clear();
@@ -88,22 +86,19 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
         num_offsets_ = 0;
         tensor_ = TensorInfo{};
         return true;
-      default:
-        return refuse("an object");
+      default: return refuse("an object");
     }
   }
 
   bool key(string_t& name) override {
     switch (state_) {
-      case State::Root:
-        return start_entry(name);
+      case State::Root: return start_entry(name);
       case State::Metadata:
         if (header_.metadata.contains(name))
           return fail("the metadata key '" + name.substr(0, 200) + "' appears twice");
         field_ = name;
         return true;
-      default:
-        return start_field(name);
+      default: return start_field(name);
     }
   }
 
@@ -178,15 +173,12 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 
   bool refuse(const std::string& what) {
     switch (state_) {
-      case State::Start:
-        return fail("the header must be a JSON object; got " + what);
-      case State::Entry:
-        return fail("the entry must be an object; got " + what);
+      case State::Start: return fail("the header must be a JSON object; got " + what);
+      case State::Entry: return fail("the entry must be an object; got " + what);
       case State::Metadata:
         return fail("the metadata value of '" + field_.substr(0, 200) + "' must be a string; got " + what);
       case State::Shape:
-      case State::Offsets:
-        return fail("'" + field_ + "' must hold integers from 0 on; got " + what);
+      case State::Offsets: return fail("'" + field_ + "' must hold integers from 0 on; got " + what);
       default:
         return fail("'" + field_ + "' must be " + (field_ == "dtype" ? "a string" : "an array") + "; got " +
                     what);

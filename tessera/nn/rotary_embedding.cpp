@@ -59,14 +59,10 @@ at::Tensor frequencies(const RopeOptions& o, at::ScalarType type) {
   const at::Tensor plain = plain_frequencies(o.theta, o.head_dim, type);
   switch (o.type) {
     case RopeType::Default:
-    case RopeType::Dynamic:
-      return plain;
-    case RopeType::Linear:
-      return plain / o.factor;
-    case RopeType::Llama3:
-      return llama3_frequencies(plain, o);
-    case RopeType::Yarn:
-      return yarn_frequencies(plain, o);
+    case RopeType::Dynamic: return plain;
+    case RopeType::Linear: return plain / o.factor;
+    case RopeType::Llama3: return llama3_frequencies(plain, o);
+    case RopeType::Yarn: return yarn_frequencies(plain, o);
   }
   return plain;
 }

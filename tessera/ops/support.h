@@ -45,14 +45,10 @@ T* write(const at::Tensor& tensor) {
 template <class F>
 void dispatch(at::ScalarType type, F&& f) {
   switch (type) {
-    case at::kFloat:
-      return std::forward<F>(f)(float());
-    case at::kDouble:
-      return std::forward<F>(f)(double());
-    case at::kBFloat16:
-      return std::forward<F>(f)(kernels::Bf16());
-    default:
-      TESSERA_ASSERT(false, "element type without kernels");
+    case at::kFloat: return std::forward<F>(f)(float());
+    case at::kDouble: return std::forward<F>(f)(double());
+    case at::kBFloat16: return std::forward<F>(f)(kernels::Bf16());
+    default: TESSERA_ASSERT(false, "element type without kernels");
   }
 }
 

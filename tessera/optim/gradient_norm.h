@@ -1,10 +1,10 @@
 // The norm of a gradient that lies in tiles on many ranks.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/comm/communicator.h"
 
@@ -24,7 +24,8 @@ struct GradientNorm {
 
 // Tiles of `shard_group`'s ranks together make each gradient once. The same result on every rank.
 // Collective.
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, comm::Communicator& shard_group);
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
+                                  comm::Communicator& shard_group);
 
 // The factor that brings a gradient of this norm down to max_norm: min(1, max_norm / (norm + 1e-6)) as
 // torch.nn.utils.clip_grad_norm_; 1 when max_norm is 0 (no clipping).

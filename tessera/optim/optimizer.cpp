@@ -1,8 +1,8 @@
 #include "tessera/optim/optimizer.h"
 
-#include <ATen/ATen.h>
-
 #include <map>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 
@@ -11,7 +11,8 @@ namespace {
 
 class AdamW : public Optimizer {
  public:
-  AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options) : tiles_(std::move(tiles)), options_(options) {
+  AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options)
+      : tiles_(std::move(tiles)), options_(options) {
     const at::NoGradGuard no_grad;
     for (const OptimizedTile& tile : tiles_) {
       exp_avg_.push_back(at::zeros_like(tile.tile.detach()));

@@ -1,12 +1,12 @@
 // Optimizers over tiles: each rank updates the rows that it owns.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 namespace tessera::optim {
 

@@ -31,7 +31,8 @@ class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> 
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grad_outputs) {
-    const auto recompute = c10::static_intrusive_pointer_cast<Recompute>(context->saved_data["recompute"].toCapsule());
+    const auto recompute =
+        c10::static_intrusive_pointer_cast<Recompute>(context->saved_data["recompute"].toCapsule());
     const bool needs_input = context->saved_data["needs_input"].toBool();
     at::Tensor input = context->get_saved_variables()[0].detach();
     input.set_requires_grad(needs_input);

@@ -1,9 +1,9 @@
 // Recompute instead of keep: activation checkpointing of whole modules.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <memory>
+
+#include <torch/nn/module.h>
 
 namespace tessera::parallel {
 

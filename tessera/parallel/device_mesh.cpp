@@ -9,8 +9,9 @@ namespace tessera::parallel {
 namespace {
 
 std::string factors(const ParallelDims& dims) {
-  return "pp " + std::to_string(dims.pp) + " x dp_replicate " + std::to_string(dims.dp_replicate) + " x dp_shard " +
-         std::to_string(dims.dp_shard) + " x cp " + std::to_string(dims.cp) + " x tp " + std::to_string(dims.tp);
+  return "pp " + std::to_string(dims.pp) + " x dp_replicate " + std::to_string(dims.dp_replicate) +
+         " x dp_shard " + std::to_string(dims.dp_shard) + " x cp " + std::to_string(dims.cp) + " x tp " +
+         std::to_string(dims.tp);
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 #include "tessera/parallel/fully_shard.h"
 
+#include <unordered_map>
+
 #include <ATen/ATen.h>
 #include <c10/core/TensorImpl.h>
-
-#include <unordered_map>
 
 #include "tessera/core/error.h"
 #include "tessera/core/torch_dtype.h"
@@ -18,9 +18,10 @@ namespace {
 
 Layout layout_of(const at::Tensor& parameter, const ShardGroups& groups) {
   const bool is_scalar = parameter.dim() == 0;
-  return Layout(parameter.sizes().vec(), to_dtype(parameter.scalar_type()),
-                {{kAxisDpReplicate, groups.replicate->size(), Placement::replicate()},
-                 {kAxisFsdp, groups.shard->size(), is_scalar ? Placement::replicate() : Placement::shard(0)}});
+  return Layout(
+      parameter.sizes().vec(), to_dtype(parameter.scalar_type()),
+      {{kAxisDpReplicate, groups.replicate->size(), Placement::replicate()},
+       {kAxisFsdp, groups.shard->size(), is_scalar ? Placement::replicate() : Placement::shard(0)}});
 }
 
 // Full shape, no memory.
@@ -89,7 +90,8 @@ void ShardedModel::materialize(const std::function<void(const ShardedParameter&)
       owned.tile = at::empty(owned.box.size, at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())));
       owned.tile.set_requires_grad(owned.requires_grad);
     } else if (owned.tile.is_meta()) {
-      nn::materialize(owned.tile, at::empty(owned.tile.sizes(), at::TensorOptions().dtype(owned.tile.scalar_type())));
+      nn::materialize(owned.tile,
+                      at::empty(owned.tile.sizes(), at::TensorOptions().dtype(owned.tile.scalar_type())));
     } else {
       continue;
     }

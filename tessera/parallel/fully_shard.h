@@ -2,14 +2,14 @@
 // their products with replication.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <torch/nn/module.h>
-
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/parallel/layout.h"

@@ -86,7 +86,8 @@ Box Layout::local_box(const std::vector<int64_t>& coordinates) const {
   TESSERA_ASSERT(coordinates.size() == axes_.size(), "one coordinate for each axis");
   Box box{std::vector<int64_t>(shape_.size(), 0), shape_};
   for (size_t a = 0; a < axes_.size(); ++a) {
-    TESSERA_ASSERT(coordinates[a] >= 0 && coordinates[a] < axes_[a].size, "no such rank on axis " + axes_[a].axis);
+    TESSERA_ASSERT(coordinates[a] >= 0 && coordinates[a] < axes_[a].size,
+                   "no such rank on axis " + axes_[a].axis);
     if (axes_[a].placement.kind != Placement::Kind::Shard) continue;
     const auto dim = static_cast<size_t>(axes_[a].placement.dim);
     const Piece piece = piece_of(box.size[dim], axes_[a].size, coordinates[a]);

@@ -1,9 +1,9 @@
 #include "tessera/train/bench.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/process_stats.h"
@@ -16,7 +16,8 @@ namespace tessera::train {
 namespace {
 
 data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
-  const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"), static_cast<uint64_t>(index));
+  const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
+                       static_cast<uint64_t>(index));
   data::MicroBatch batch;
   batch.document_starts = {0};
   for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
@@ -95,7 +96,8 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   world->all_reduce(peak, false, {.op = comm::ReduceOp::Max});
   result.peak_rss_bytes = peak.item<int64_t>();
 
-  const auto gemms = step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
+  const auto gemms =
+      step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
   const auto type = recipe.dtype == config::ComputeType::BFloat16  ? at::kBFloat16
                     : recipe.dtype == config::ComputeType::Float64 ? at::kDouble
                                                                    : at::kFloat;

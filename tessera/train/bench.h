@@ -21,11 +21,11 @@ struct BenchResult {
   int64_t tokens_per_step = 0;  // all ranks
   double tokens_per_s = 0.0;    // at the median step
   double step_s_median = 0.0, step_s_min = 0.0, step_s_max = 0.0;
-  int64_t peak_rss_bytes = 0;   // largest rank
-  double gemm_s = 0.0;          // the step's GEMMs alone, on one rank with all ranks measuring at once
-  double gemm_gflops = 0.0;     // their rate
-  double sol = 0.0;             // gemm_s / step_s_median
-  std::vector<double> losses;   // warm-up steps first
+  int64_t peak_rss_bytes = 0;  // largest rank
+  double gemm_s = 0.0;         // the step's GEMMs alone, on one rank with all ranks measuring at once
+  double gemm_gflops = 0.0;    // their rate
+  double sol = 0.0;            // gemm_s / step_s_median
+  std::vector<double> losses;  // warm-up steps first
   // One JSON object on one line.
   std::string to_json() const;
 };

@@ -1,10 +1,10 @@
 #include "tessera/train/metrics.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
+
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
@@ -33,7 +33,8 @@ struct MetricsWriter::Files {
     return file;
   }
   void put(std::FILE* file, const std::string& bytes) {
-    const bool is_written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fflush(file) == 0;
+    const bool is_written =
+        std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fflush(file) == 0;
     if (is_written || has_warned) return;
     has_warned = true;
     log::warn("a log of this run cannot be written any more (disk full?); training goes on");
@@ -45,8 +46,9 @@ MetricsWriter::MetricsWriter(const std::string& folder) : files_(std::make_uniqu
   io::make_directories(runs);
   files_->lines = Files::create(io::join_path(folder, "metrics.jsonl"));
   const double now = wall_time();
-  files_->events = Files::create(io::join_path(
-      runs, "events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) + "." + std::to_string(getpid())));
+  files_->events =
+      Files::create(io::join_path(runs, "events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) +
+                                            "." + std::to_string(getpid())));
   files_->put(files_->events, tensorboard_header(now));
 }
 
@@ -55,11 +57,17 @@ MetricsWriter::~MetricsWriter() = default;
 void MetricsWriter::append_line(const std::string& line) { files_->put(files_->lines, line + "\n"); }
 
 void MetricsWriter::write(const StepMetrics& m) {
-  const nlohmann::ordered_json line = {
-      {"step", m.step},           {"epoch", m.epoch},   {"loss", m.loss},
-      {"lr", m.lr},               {"grad_norm", m.grad_norm}, {"tokens", m.tokens},
-      {"label_tokens", m.label_tokens}, {"tokens_per_s", m.tokens_per_s}, {"step_s", m.step_s},
-      {"sol", m.sol},             {"peak_rss", m.peak_rss}};
+  const nlohmann::ordered_json line = {{"step", m.step},
+                                       {"epoch", m.epoch},
+                                       {"loss", m.loss},
+                                       {"lr", m.lr},
+                                       {"grad_norm", m.grad_norm},
+                                       {"tokens", m.tokens},
+                                       {"label_tokens", m.label_tokens},
+                                       {"tokens_per_s", m.tokens_per_s},
+                                       {"step_s", m.step_s},
+                                       {"sol", m.sol},
+                                       {"peak_rss", m.peak_rss}};
   append_line(line.dump());
   files_->put(files_->events,
               tensorboard_event(wall_time(), m.step,

@@ -20,8 +20,8 @@ struct StepMetrics {
   int64_t label_tokens = 0;  // of this step, all ranks
   double step_s = 0.0;
   double tokens_per_s = 0.0;
-  double sol = 0.0;       // share of the speed of light: time of the step's GEMMs alone over the step's time
-  int64_t peak_rss = 0;   // bytes, largest rank
+  double sol = 0.0;      // share of the speed of light: time of the step's GEMMs alone over the step's time
+  int64_t peak_rss = 0;  // bytes, largest rank
 };
 
 // Appends to `folder`/metrics.jsonl and `folder`/runs/events.out.tfevents.*. A log that cannot be written
@@ -41,8 +41,10 @@ class MetricsWriter {
   std::unique_ptr<Files> files_;
 };
 
-// One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked CRC-32C).
-std::string tensorboard_event(double wall_time, int64_t step, const std::vector<std::pair<std::string, float>>& scalars);
+// One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
+// CRC-32C).
+std::string tensorboard_event(double wall_time, int64_t step,
+                              const std::vector<std::pair<std::string, float>>& scalars);
 // The event that must open a file.
 std::string tensorboard_header(double wall_time);
 // CRC-32C (Castagnoli) of `bytes`.

@@ -1,8 +1,8 @@
 #include "tessera/train/setup.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/io/model_files.h"
@@ -39,7 +39,8 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
   // Modules whose weight another name reads too cannot be trained apart from it.
   std::vector<std::string> modules;
   for (const auto& tied : model.tied_parameters()) {
-    for (const std::string& name : {tied.alias, tied.owner}) modules.push_back(name.substr(0, name.rfind('.')));
+    for (const std::string& name : {tied.alias, tied.owner})
+      modules.push_back(name.substr(0, name.rfind('.')));
   }
   return modules;
 }

@@ -1,8 +1,8 @@
 #include "tessera/train/speed_of_light.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/process_stats.h"
 #include "tessera/nn/linear.h"

@@ -1,10 +1,10 @@
 // How fast a step could be if it were its matrix products alone.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <vector>
+
+#include <c10/core/ScalarType.h>
 
 #include "tessera/models/common/causal_lm.h"
 

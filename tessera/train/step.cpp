@@ -1,8 +1,8 @@
 #include "tessera/train/step.h"
 
-#include <ATen/ATen.h>
-
 #include <cmath>
+
+#include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
 #include "tessera/nn/random_scope.h"
@@ -12,11 +12,12 @@ namespace tessera::train {
 namespace {
 
 at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong).clone();
+  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
+      .clone();
 }
 
-// A micro-batch that came out empty still runs, on one token without a label, so that every rank takes part in
-// every collective.
+// A micro-batch that came out empty still runs, on one token without a label, so that every rank takes part
+// in every collective.
 data::MicroBatch filler() {
   data::MicroBatch batch;
   batch.input_ids = {0};
@@ -35,8 +36,9 @@ double total_loss(double own, const parallel::DeviceMesh& mesh, int64_t step) {
   double total = 0.0;
   for (int64_t rank = 0; rank < world.size(); ++rank) {
     if (!std::isfinite(values[rank])) {
-      throw Error(ErrorKind::Numerics, "LOSS",
-                  "the loss of step " + std::to_string(step + 1) + " is not finite on rank " + std::to_string(rank))
+      throw Error(
+          ErrorKind::Numerics, "LOSS",
+          "the loss of step " + std::to_string(step + 1) + " is not finite on rank " + std::to_string(rank))
           .got(std::to_string(values[rank]))
           .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
     }
@@ -48,7 +50,8 @@ double total_loss(double own, const parallel::DeviceMesh& mesh, int64_t step) {
 }  // namespace
 
 nn::TokenBatch to_tensors(const data::MicroBatch& batch) {
-  return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids), batch.document_starts};
+  return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
+          batch.document_starts};
 }
 
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
@@ -62,8 +65,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   for (int64_t m = 0; m < num_micro_batches; ++m) {
     const data::MicroBatch& batch = (*input.micro_batches)[m];
     sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
-    const nn::RandomScope scope({input.seed, static_cast<uint64_t>(input.step),
-                                 static_cast<uint64_t>(m * dp_size + dp_rank)});
+    const nn::RandomScope scope(
+        {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)});
     const at::Tensor loss = trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
     own_loss += loss.item<double>();
     if (loss.requires_grad()) (loss * scale).backward();

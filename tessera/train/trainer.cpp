@@ -44,16 +44,12 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps)
       schedule.kind = optim::ScheduleKind::Cosine;
       schedule.min_ratio = recipe.cosine_min_lr_ratio;
       break;
-    case config::SchedulerKind::Linear:
-      schedule.kind = optim::ScheduleKind::Linear;
-      break;
+    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
     case config::SchedulerKind::Constant:
       schedule.kind = optim::ScheduleKind::Constant;
       schedule.warmup_steps = 0;
       break;
-    case config::SchedulerKind::ConstantWithWarmup:
-      schedule.kind = optim::ScheduleKind::Constant;
-      break;
+    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
   }
   return schedule;
 }

@@ -234,6 +234,8 @@ TEST(GgufImport, NarrowTypesRound) {
 }
 
 class GgufImportErrors : public ::testing::Test {
+  std::shared_ptr<models::CausalLM> model_;  // before source_, whose making fills it
+
  protected:
   Source source_ = reference_source({"smollm2", "llama", 1e-5F, 100000.0F}, &model_);
 
@@ -249,9 +251,6 @@ class GgufImportErrors : public ::testing::Test {
     }
     throw std::runtime_error("no tensor " + name);
   }
-
- private:
-  std::shared_ptr<models::CausalLM> model_;
 };
 
 TEST_F(GgufImportErrors, UnknownArchitecture) {

@@ -7,7 +7,8 @@
 
 namespace tessera::testing {
 
-inline at::Tensor numbered(const comm::Communicator& group, int64_t count, at::ScalarType type = at::kDouble) {
+inline at::Tensor numbered(const comm::Communicator& group, int64_t count,
+                           at::ScalarType type = at::kDouble) {
   return (at::arange(count, at::kDouble) + 100.0 * static_cast<double>(group.rank() + 1)).to(type);
 }
 
@@ -16,7 +17,8 @@ inline void check_all_gather(comm::Communicator& group, int64_t count) {
   const at::Tensor output = at::empty({group.size() * count}, at::kDouble);
   group.all_gather_single(output, input);
   for (int64_t r = 0; r < group.size(); ++r) {
-    EXPECT_TRUE(at::equal(output.narrow(0, r * count, count), at::arange(count, at::kDouble) + 100.0 * (r + 1)));
+    EXPECT_TRUE(
+        at::equal(output.narrow(0, r * count, count), at::arange(count, at::kDouble) + 100.0 * (r + 1)));
   }
   // In place.
   const at::Tensor own = output.narrow(0, group.rank() * count, count);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+
 #include "tests/comm/collectives.h"
 
 namespace tessera::comm {
@@ -33,8 +34,9 @@ TEST(FakeBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
     FAIL() << "all_reduce must not return alone";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Hang);
-    EXPECT_NE(std::string(error.what()).find("all_reduce number 1 of group 'world' on rank 0 of 2 (the test)"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(error.what()).find("all_reduce number 1 of group 'world' on rank 0 of 2 (the test)"),
+        std::string::npos)
         << error.what();
   }
   // Let the operation end, so that no thread is left behind.

@@ -1,9 +1,9 @@
 #include "tessera/core/float_cast.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace tessera {
 namespace {
@@ -16,7 +16,8 @@ TEST(FloatCastTest, HalfMatchesTheCompilersConversion) {
     const auto expected = __builtin_bit_cast(uint16_t, static_cast<_Float16>(value));
     ASSERT_EQ(float_to_half(value), expected) << value;
   }
-  for (const float value : {0.0F, -0.0F, 65504.0F, 65519.9F, 65520.0F, 5.9604645e-8F, 2.9802322e-8F, 6.1e-5F, INFINITY}) {
+  for (const float value :
+       {0.0F, -0.0F, 65504.0F, 65519.9F, 65520.0F, 5.9604645e-8F, 2.9802322e-8F, 6.1e-5F, INFINITY}) {
     EXPECT_EQ(float_to_half(value), __builtin_bit_cast(uint16_t, static_cast<_Float16>(value))) << value;
   }
   EXPECT_EQ(float_to_half(std::numeric_limits<float>::quiet_NaN()) & 0x7c00, 0x7c00);

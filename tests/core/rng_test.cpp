@@ -1,8 +1,8 @@
 #include "tessera/core/rng.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace tessera {
 namespace {

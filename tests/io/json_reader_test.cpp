@@ -91,7 +91,8 @@ TEST_F(JsonReaderTest, FilesThatAreNoObject) {
   expect_error(ErrorKind::Model, {"DUPLICATE-KEY", path_}, [&] { open(R"({"a": 1, "a": 2})"); });
   expect_error(ErrorKind::Model, {"malformed", path_}, [&] { open("{"); });
   expect_error(ErrorKind::Model, {"too large", path_}, [&] { open(std::string((1 << 20) + 1, ' ')); });
-  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-FOUND"}, [&] { JsonReader::open(folder_ / "none.json"); });
+  expect_error(ErrorKind::Model, {"E-MODEL-NO-FILE", "none.json"},
+               [&] { JsonReader::open(folder_ / "none.json"); });
 }
 
 }  // namespace

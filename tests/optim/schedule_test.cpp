@@ -1,8 +1,8 @@
 #include "tessera/optim/schedule.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace tessera::optim {
 namespace {

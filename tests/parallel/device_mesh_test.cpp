@@ -24,7 +24,8 @@ TEST(DeviceMeshTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Config);
-    EXPECT_NE(std::string(error.what()).find("dp_replicate 2 x dp_shard 2"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("dp_replicate 2 x dp_shard 2"), std::string::npos)
+        << error.what();
   }
   dims.dp_shard = -1;
   EXPECT_THROW(dims.resolved(5), Error);

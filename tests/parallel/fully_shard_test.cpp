@@ -5,6 +5,7 @@
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
+
 #include "tests/parallel/parity.h"
 
 namespace tessera::parallel {
@@ -84,7 +85,8 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
         EXPECT_EQ(parameter.tile.grad().scalar_type(), at::kDouble);
         const at::Tensor expected = plain.named_parameters().find(parameter.name)->grad();
         EXPECT_TRUE(at::allclose(parameter.tile.grad(),
-                                 expected.narrow(0, parameter.box.offset[0], parameter.box.size[0]), 1e-4, 1e-6))
+                                 expected.narrow(0, parameter.box.offset[0], parameter.box.size[0]), 1e-4,
+                                 1e-6))
             << parameter.name;
       }
     });

@@ -1,8 +1,8 @@
 #include "tessera/parallel/layout.h"
 
-#include <gtest/gtest.h>
-
 #include <random>
+
+#include <gtest/gtest.h>
 
 namespace tessera::parallel {
 namespace {
@@ -92,8 +92,9 @@ TEST(LayoutTest, TilesCoverEveryElementOncePerReplica) {
     std::vector<AxisPlacement> axes;
     for (int64_t a = 0, count = below(4); a < count; ++a) {
       const bool is_shard = below(3) > 0;
-      axes.push_back({"axis" + std::to_string(a), 1 + below(4),
-                      is_shard ? Placement::shard(below(static_cast<int>(shape.size()))) : Placement::replicate()});
+      axes.push_back(
+          {"axis" + std::to_string(a), 1 + below(4),
+           is_shard ? Placement::shard(below(static_cast<int>(shape.size()))) : Placement::replicate()});
     }
     const Layout layout(shape, DType::F32, axes);
     for (const int64_t count : coverage(layout)) ASSERT_EQ(count, layout.num_replicas());

@@ -1,13 +1,14 @@
 // Any layout equals one process: the check itself, for every transport.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
+
 #include "tests/parallel/toy_model.h"
 
 namespace tessera::testing {
@@ -80,8 +81,9 @@ inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const
   }
   parallel::ShardOptions options = parity.options;
   options.average_gradients = false;
-  const auto sharded = parallel::fully_shard(
-      model, {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)}, model.units(), options);
+  const auto sharded =
+      parallel::fully_shard(model, {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)},
+                            model.units(), options);
 
   for (int step = 0; step < 2; ++step) {
     sharded->zero_grad();

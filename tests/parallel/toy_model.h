@@ -1,13 +1,13 @@
 // A small model of plain LibTorch modules with awkward sizes, and its data: what layouts are compared on.
 #pragma once
 
-#include <ATen/ATen.h>
-#include <torch/nn/module.h>
-
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
 
 #include "tessera/nn/call_hook.h"
 

@@ -1,14 +1,14 @@
 // Entry point of multi-rank tests. Every rank runs every test; a rank count other than the promised one is a
 // failure, never a skip. A failing rank ends the job, so that its peers do not wait.
-#include "tests/testing/mpi_world.h"
-
-#include <gmock/gmock.h>
-
 #include <cstdio>
 #include <cstdlib>
 
+#include <gmock/gmock.h>
+
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_features.h"
+
+#include "tests/testing/mpi_world.h"
 
 namespace {
 

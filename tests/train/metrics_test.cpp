@@ -89,23 +89,16 @@ Event take_event(std::string& file) {
   Event event;
   while (!bytes.empty()) {
     switch (take_varint(bytes)) {
-      case 0x09:
-        event.wall_time = take<double>(bytes);
-        break;
-      case 0x10:
-        event.step = static_cast<int64_t>(take_varint(bytes));
-        break;
-      case 0x1a:
-        event.version = take_bytes(bytes, take_varint(bytes));
-        break;
+      case 0x09: event.wall_time = take<double>(bytes); break;
+      case 0x10: event.step = static_cast<int64_t>(take_varint(bytes)); break;
+      case 0x1a: event.version = take_bytes(bytes, take_varint(bytes)); break;
       case 0x2a:
         for (std::string summary = take_bytes(bytes, take_varint(bytes)); !summary.empty();) {
           EXPECT_EQ(take_varint(summary), 0x0aU);
           event.scalars.insert(decode_value(take_bytes(summary, take_varint(summary))));
         }
         break;
-      default:
-        throw std::runtime_error("unknown field of an event");
+      default: throw std::runtime_error("unknown field of an event");
     }
   }
   return event;

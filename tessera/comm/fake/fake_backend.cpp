@@ -21,7 +21,8 @@ class FakeGroup {
   int64_t size() const { return size_; }
 
   // Publishes this rank's pointer, lets every rank run `use` on all of them, and leaves together.
-  void exchange(int64_t rank, const void* pointer, const std::function<void(const std::vector<const void*>&)>& use) {
+  void exchange(int64_t rank, const void* pointer,
+                const std::function<void(const std::vector<const void*>&)>& use) {
     pointers_[rank] = pointer;
     meet();
     use(pointers_);
@@ -76,7 +77,8 @@ class FakeGroup {
       group = groups_[color];
     }
     meet();
-    const auto self = std::find_if(members.begin(), members.end(), [&](const Split& s) { return s.rank == rank; });
+    const auto self =
+        std::find_if(members.begin(), members.end(), [&](const Split& s) { return s.rank == rank; });
     return {group, self - members.begin()};
   }
 

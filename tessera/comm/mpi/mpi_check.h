@@ -3,9 +3,9 @@
 
 // Without OpenMPI's removed C++ bindings.
 #define OMPI_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <string>
+
+#include <mpi.h>
 
 #include "tessera/core/error.h"
 

@@ -13,16 +13,11 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
   runtime_.charge();
   const auto child = [&](size_t i) { return evaluate(*node.children[i], scope); };
   switch (node.kind) {
-    case ExpressionKind::Literal:
-      return node.literal;
-    case ExpressionKind::Name:
-      return evaluate_name(node, scope);
-    case ExpressionKind::List:
-      return Value::sequence(runtime_, Kind::List, evaluate_all(node, scope));
-    case ExpressionKind::Tuple:
-      return Value::sequence(runtime_, Kind::Tuple, evaluate_all(node, scope));
-    case ExpressionKind::Dict:
-      return evaluate_dict(node, scope);
+    case ExpressionKind::Literal: return node.literal;
+    case ExpressionKind::Name: return evaluate_name(node, scope);
+    case ExpressionKind::List: return Value::sequence(runtime_, Kind::List, evaluate_all(node, scope));
+    case ExpressionKind::Tuple: return Value::sequence(runtime_, Kind::Tuple, evaluate_all(node, scope));
+    case ExpressionKind::Dict: return evaluate_dict(node, scope);
     case ExpressionKind::Attribute: {
       const Value object = child(0);
       runtime_.move_to(node.at);
@@ -33,12 +28,9 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
       runtime_.move_to(node.at);
       return get_item(runtime_, object, key);
     }
-    case ExpressionKind::Slice:
-      return evaluate_slice(node, scope);
-    case ExpressionKind::Call:
-      return evaluate_call(node, scope, nullptr);
-    case ExpressionKind::Filter:
-      return evaluate_filter(node, scope, nullptr);
+    case ExpressionKind::Slice: return evaluate_slice(node, scope);
+    case ExpressionKind::Call: return evaluate_call(node, scope, nullptr);
+    case ExpressionKind::Filter: return evaluate_filter(node, scope, nullptr);
     case ExpressionKind::Test: {
       const Value value = child(0);
       const Arguments arguments = arguments_of(node, scope);
@@ -55,17 +47,14 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
       runtime_.move_to(node.at);
       return negative(runtime_, negative(runtime_, value));
     }
-    case ExpressionKind::Not:
-      return Value::boolean(!truth(child(0)));
+    case ExpressionKind::Not: return Value::boolean(!truth(child(0)));
     case ExpressionKind::Arithmetic: {
       const Value a = child(0), b = child(1);
       runtime_.move_to(node.at);
       return arithmetic(runtime_, node.op, a, b);
     }
-    case ExpressionKind::Concat:
-      return evaluate_concat(node, scope);
-    case ExpressionKind::Compare:
-      return evaluate_compare(node, scope);
+    case ExpressionKind::Concat: return evaluate_concat(node, scope);
+    case ExpressionKind::Compare: return evaluate_compare(node, scope);
     case ExpressionKind::And: {
       Value left = child(0);
       return truth(left) ? child(1) : left;
@@ -122,29 +111,20 @@ Value Interpreter::evaluate_concat(const Expression& node, const ScopePtr& scope
 
 bool Interpreter::compare_pair(Comparison comparison, const Value& a, const Value& b) {
   switch (comparison) {
-    case Comparison::Equal:
-      return equals(runtime_, a, b);
-    case Comparison::NotEqual:
-      return !equals(runtime_, a, b);
-    case Comparison::In:
-      return contains(runtime_, b, a);
-    case Comparison::NotIn:
-      return !contains(runtime_, b, a);
-    default:
-      break;
+    case Comparison::Equal: return equals(runtime_, a, b);
+    case Comparison::NotEqual: return !equals(runtime_, a, b);
+    case Comparison::In: return contains(runtime_, b, a);
+    case Comparison::NotIn: return !contains(runtime_, b, a);
+    default: break;
   }
   const bool unordered = a.is_number() && b.is_number() && (a.real() != a.real() || b.real() != b.real());
   const int relation = compare(runtime_, a, b);
   if (unordered) return false;
   switch (comparison) {
-    case Comparison::Less:
-      return relation < 0;
-    case Comparison::LessEqual:
-      return relation <= 0;
-    case Comparison::Greater:
-      return relation > 0;
-    default:
-      return relation >= 0;
+    case Comparison::Less: return relation < 0;
+    case Comparison::LessEqual: return relation <= 0;
+    case Comparison::Greater: return relation > 0;
+    default: return relation >= 0;
   }
 }
 
@@ -218,16 +198,12 @@ Value Interpreter::evaluate_call(const Expression& node, const ScopePtr& scope, 
 
 Value Interpreter::call_value(const Value& callee, Arguments arguments) {
   switch (callee.kind()) {
-    case Kind::Macro:
-      return call_macro(callee.macro(), std::move(arguments));
-    case Kind::Function:
-      return call_function(runtime_, callee.function(), arguments);
+    case Kind::Macro: return call_macro(callee.macro(), std::move(arguments));
+    case Kind::Function: return call_function(runtime_, callee.function(), arguments);
     case Kind::Method:
       return call_method(runtime_, callee.method().receiver, callee.method().name, arguments);
-    case Kind::Undefined:
-      runtime_.fail(callee.undefined_reason());
-    default:
-      runtime_.fail("'" + std::string(type_name(callee)) + "' object is not callable");
+    case Kind::Undefined: runtime_.fail(callee.undefined_reason());
+    default: runtime_.fail("'" + std::string(type_name(callee)) + "' object is not callable");
   }
 }
 

@@ -16,22 +16,14 @@ namespace {
 
 std::string described(const Token& token) {
   switch (token.kind) {
-    case TokenKind::Data:
-      return "text";
-    case TokenKind::BlockBegin:
-      return "'{%'";
-    case TokenKind::BlockEnd:
-      return "'%}'";
-    case TokenKind::VariableBegin:
-      return "'{{'";
-    case TokenKind::VariableEnd:
-      return "'}}'";
-    case TokenKind::String:
-      return "a string";
-    case TokenKind::End:
-      return "the end of the template";
-    default:
-      return "'" + token.text + "'";
+    case TokenKind::Data: return "text";
+    case TokenKind::BlockBegin: return "'{%'";
+    case TokenKind::BlockEnd: return "'%}'";
+    case TokenKind::VariableBegin: return "'{{'";
+    case TokenKind::VariableEnd: return "'}}'";
+    case TokenKind::String: return "a string";
+    case TokenKind::End: return "the end of the template";
+    default: return "'" + token.text + "'";
   }
 }
 

@@ -121,18 +121,14 @@ std::vector<std::string> function_names() {
 
 Value call_function(Runtime& runtime, Function function, const Arguments& given) {
   switch (function) {
-    case Function::Range:
-      return make_range(runtime, given);
-    case Function::Dict:
-      return Value::dict(runtime, entries_of_call(runtime, "dict", given));
-    case Function::Namespace:
-      return make_namespace(runtime, given);
+    case Function::Range: return make_range(runtime, given);
+    case Function::Dict: return Value::dict(runtime, entries_of_call(runtime, "dict", given));
+    case Function::Namespace: return make_namespace(runtime, given);
     case Function::RaiseException: {
       const BoundArguments arguments(runtime, "raise_exception", given, {"message"}, 1);
       runtime.fail_raised(to_text(runtime, *arguments.get(0)).bytes);
     }
-    case Function::StrftimeNow:
-      return formatted_time(runtime, given);
+    case Function::StrftimeNow: return formatted_time(runtime, given);
   }
   return {};
 }

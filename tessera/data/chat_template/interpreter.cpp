@@ -28,41 +28,25 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
       out.append(node.text);
       runtime_.check_size(out.size());
       break;
-    case StatementKind::Output:
-      write(evaluate(*node.expression, scope), out);
-      break;
-    case StatementKind::If:
-      return run_if(node, scope, out);
-    case StatementKind::For:
-      return run_for(node, scope, out);
-    case StatementKind::Set:
-      assign(node.target, evaluate(*node.expression, scope), scope);
-      break;
-    case StatementKind::SetBlock:
-      assign(node.target, capture_filtered(node, scope), scope);
-      break;
+    case StatementKind::Output: write(evaluate(*node.expression, scope), out); break;
+    case StatementKind::If: return run_if(node, scope, out);
+    case StatementKind::For: return run_for(node, scope, out);
+    case StatementKind::Set: assign(node.target, evaluate(*node.expression, scope), scope); break;
+    case StatementKind::SetBlock: assign(node.target, capture_filtered(node, scope), scope); break;
     case StatementKind::Macro:
       scope->set(node.target.name, Value::of(runtime_.new_macro(&node.macro, scope)));
       break;
-    case StatementKind::CallBlock:
-      run_call_block(node, scope, out);
-      break;
-    case StatementKind::FilterBlock:
-      write(capture_filtered(node, scope), out);
-      break;
-    case StatementKind::With:
-      run_with(node, scope, out);
-      break;
+    case StatementKind::CallBlock: run_call_block(node, scope, out); break;
+    case StatementKind::FilterBlock: write(capture_filtered(node, scope), out); break;
+    case StatementKind::With: run_with(node, scope, out); break;
     case StatementKind::Generation: {
       Text inner = capture(node.body, scope);
       inner.mark_generation();
       write(Value::string(std::move(inner)), out);
       break;
     }
-    case StatementKind::Break:
-      return Flow::Break;
-    case StatementKind::Continue:
-      return Flow::Continue;
+    case StatementKind::Break: return Flow::Break;
+    case StatementKind::Continue: return Flow::Continue;
   }
   return Flow::Normal;
 }

@@ -16,18 +16,14 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
   runtime.charge();
   if (depth > kMaxValueDepth) runtime.fail_limit("the messages or tools nest more than 128 deep");
   switch (json.type()) {
-    case Json::value_t::null:
-      return {};
-    case Json::value_t::boolean:
-      return Value::boolean(json.get<bool>());
+    case Json::value_t::null: return {};
+    case Json::value_t::boolean: return Value::boolean(json.get<bool>());
     case Json::value_t::number_unsigned:
       if (json.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX))
         return Value::real(static_cast<double>(json.get<uint64_t>()));
       [[fallthrough]];
-    case Json::value_t::number_integer:
-      return Value::integer(json.get<int64_t>());
-    case Json::value_t::number_float:
-      return Value::real(json.get<double>());
+    case Json::value_t::number_integer: return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_float: return Value::real(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       runtime.charge_bytes(text.size());
@@ -45,8 +41,7 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
       }
       return Value::dict(runtime, std::move(entries), origin);
     }
-    default:
-      runtime.fail("the messages or tools hold a value that is not JSON");
+    default: runtime.fail("the messages or tools hold a value that is not JSON");
   }
 }
 
@@ -77,24 +72,18 @@ class JsonWriter {
     runtime_.charge();
     runtime_.check_size(out.size());
     switch (value.kind()) {
-      case Kind::None:
-        return out.append("null", around);
-      case Kind::Boolean:
-        return out.append(value.boolean() ? "true" : "false", around);
-      case Kind::Integer:
-        return out.append(std::to_string(value.integer()), around);
-      case Kind::Float:
-        return out.append(number(value.real()), around);
-      case Kind::String:
-        return quoted(value.text(), around);
+      case Kind::None: return out.append("null", around);
+      case Kind::Boolean: return out.append(value.boolean() ? "true" : "false", around);
+      case Kind::Integer: return out.append(std::to_string(value.integer()), around);
+      case Kind::Float: return out.append(number(value.real()), around);
+      case Kind::String: return quoted(value.text(), around);
       case Kind::List:
       case Kind::Tuple: {
         const Origin origin = around == Origin{} ? value.items().origin : around;
         return block('[', ']', value.items().items.size(), origin, depth,
                      [&](size_t i) { write(value.items().items[i], origin, depth + 1); });
       }
-      case Kind::Dict:
-        return object(value.dict(), around == Origin{} ? value.dict().origin : around, depth);
+      case Kind::Dict: return object(value.dict(), around == Origin{} ? value.dict().origin : around, depth);
       default:
         runtime_.fail("a value of type " + std::string(type_name(value)) + " cannot be written as JSON");
     }
@@ -146,16 +135,11 @@ class JsonWriter {
 
   void key(const Value& value, const Origin& origin) {
     switch (value.kind()) {
-      case Kind::String:
-        return quoted(value.text(), origin);
-      case Kind::None:
-        return out.append("\"null\"", origin);
-      case Kind::Boolean:
-        return out.append(value.boolean() ? "\"true\"" : "\"false\"", origin);
-      case Kind::Integer:
-        return out.append("\"" + std::to_string(value.integer()) + "\"", origin);
-      case Kind::Float:
-        return out.append("\"" + number(value.real()) + "\"", origin);
+      case Kind::String: return quoted(value.text(), origin);
+      case Kind::None: return out.append("\"null\"", origin);
+      case Kind::Boolean: return out.append(value.boolean() ? "\"true\"" : "\"false\"", origin);
+      case Kind::Integer: return out.append("\"" + std::to_string(value.integer()) + "\"", origin);
+      case Kind::Float: return out.append("\"" + number(value.real()) + "\"", origin);
       default:
         runtime_.fail("keys of JSON must be str, int, float, bool or None, not " +
                       std::string(type_name(value)));

@@ -349,19 +349,13 @@ const std::vector<MethodEntry>& loop_methods() {
 
 const std::vector<MethodEntry>* methods_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::String:
-      return &string_methods();
-    case Kind::Dict:
-      return &dict_methods();
-    case Kind::List:
-      return &list_methods();
+    case Kind::String: return &string_methods();
+    case Kind::Dict: return &dict_methods();
+    case Kind::List: return &list_methods();
     case Kind::Tuple:
-    case Kind::Range:
-      return &tuple_methods();
-    case Kind::Loop:
-      return &loop_methods();
-    default:
-      return nullptr;
+    case Kind::Range: return &tuple_methods();
+    case Kind::Loop: return &loop_methods();
+    default: return nullptr;
   }
 }
 

@@ -44,15 +44,9 @@ Value integer_arithmetic(Runtime& runtime, Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflow = false;
   switch (op) {
-    case Operator::Add:
-      overflow = __builtin_add_overflow(a, b, &result);
-      break;
-    case Operator::Subtract:
-      overflow = __builtin_sub_overflow(a, b, &result);
-      break;
-    case Operator::Multiply:
-      overflow = __builtin_mul_overflow(a, b, &result);
-      break;
+    case Operator::Add: overflow = __builtin_add_overflow(a, b, &result); break;
+    case Operator::Subtract: overflow = __builtin_sub_overflow(a, b, &result); break;
+    case Operator::Multiply: overflow = __builtin_mul_overflow(a, b, &result); break;
     case Operator::Divide:
       if (b == 0) runtime.fail("division by zero");
       return Value::real(static_cast<double>(a) / static_cast<double>(b));
@@ -85,21 +79,16 @@ Value float_arithmetic(Runtime& runtime, Operator op, double a, double b) {
   const bool divides = op == Operator::Divide || op == Operator::FloorDivide || op == Operator::Modulo;
   if (divides && b == 0) runtime.fail("division by zero");
   switch (op) {
-    case Operator::Add:
-      return Value::real(a + b);
-    case Operator::Subtract:
-      return Value::real(a - b);
-    case Operator::Multiply:
-      return Value::real(a * b);
-    case Operator::Divide:
-      return Value::real(a / b);
+    case Operator::Add: return Value::real(a + b);
+    case Operator::Subtract: return Value::real(a - b);
+    case Operator::Multiply: return Value::real(a * b);
+    case Operator::Divide: return Value::real(a / b);
     case Operator::FloorDivide: {
       const double exact = (a - float_modulo(a, b)) / b;
       const double down = std::floor(exact);
       return Value::real(exact - down > 0.5 ? down + 1 : down);
     }
-    case Operator::Modulo:
-      return Value::real(float_modulo(a, b));
+    case Operator::Modulo: return Value::real(float_modulo(a, b));
     case Operator::Power: {
       const double result = std::pow(a, b);
       if (a < 0 && std::isnan(result) && !std::isnan(b)) runtime.fail("a root of a negative number");

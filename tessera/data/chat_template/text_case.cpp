@@ -109,12 +109,9 @@ Text change_case(const Text& text, Case change) {
   };
   const auto change_one = [&](int32_t c, size_t at) -> std::string {
     switch (change) {
-      case Case::Lower:
-        return lower_at(c, at);
-      case Case::Upper:
-        return upper_of(c);
-      case Case::Fold:
-        return folded(c);
+      case Case::Lower: return lower_at(c, at);
+      case Case::Upper: return upper_of(c);
+      case Case::Fold: return folded(c);
       case Case::Capitalize: {
         const bool was_first = first;
         first = false;

@@ -133,16 +133,11 @@ const MethodObject& Value::method() const { return static_cast<const MethodObjec
 bool Value::same_object(const Value& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::None:
-      return true;
-    case Kind::Float:
-      return false;
-    case Kind::Namespace:
-      return space_ == other.space_;
-    case Kind::Macro:
-      return macro_ == other.macro_;
-    default:
-      return object_ == other.object_ && (object_ || integer_ == other.integer_);
+    case Kind::None: return true;
+    case Kind::Float: return false;
+    case Kind::Namespace: return space_ == other.space_;
+    case Kind::Macro: return macro_ == other.macro_;
+    default: return object_ == other.object_ && (object_ || integer_ == other.integer_);
   }
 }
 
@@ -162,40 +157,23 @@ Value* Namespace::find(std::string_view name) {
 
 std::string_view type_name(const Value& value) {
   switch (value.kind()) {
-    case Kind::Undefined:
-      return "Undefined";
-    case Kind::None:
-      return "NoneType";
-    case Kind::Boolean:
-      return "bool";
-    case Kind::Integer:
-      return "int";
-    case Kind::Float:
-      return "float";
-    case Kind::String:
-      return "str";
-    case Kind::List:
-      return "list";
-    case Kind::Tuple:
-      return "tuple";
-    case Kind::View:
-      return value.items().name;
-    case Kind::Range:
-      return "range";
-    case Kind::Generator:
-      return "generator";
-    case Kind::Dict:
-      return "dict";
-    case Kind::Namespace:
-      return "Namespace";
-    case Kind::Loop:
-      return "LoopContext";
-    case Kind::Macro:
-      return "Macro";
-    case Kind::Function:
-      return "function";
-    case Kind::Method:
-      return "builtin_function_or_method";
+    case Kind::Undefined: return "Undefined";
+    case Kind::None: return "NoneType";
+    case Kind::Boolean: return "bool";
+    case Kind::Integer: return "int";
+    case Kind::Float: return "float";
+    case Kind::String: return "str";
+    case Kind::List: return "list";
+    case Kind::Tuple: return "tuple";
+    case Kind::View: return value.items().name;
+    case Kind::Range: return "range";
+    case Kind::Generator: return "generator";
+    case Kind::Dict: return "dict";
+    case Kind::Namespace: return "Namespace";
+    case Kind::Loop: return "LoopContext";
+    case Kind::Macro: return "Macro";
+    case Kind::Function: return "function";
+    case Kind::Method: return "builtin_function_or_method";
   }
   return "object";
 }
@@ -203,24 +181,17 @@ std::string_view type_name(const Value& value) {
 bool truth(const Value& value) {
   switch (value.kind()) {
     case Kind::Undefined:
-    case Kind::None:
-      return false;
+    case Kind::None: return false;
     case Kind::Boolean:
-    case Kind::Integer:
-      return value.integer() != 0;
-    case Kind::Float:
-      return value.real() != 0;
-    case Kind::String:
-      return !value.text().empty();
+    case Kind::Integer: return value.integer() != 0;
+    case Kind::Float: return value.real() != 0;
+    case Kind::String: return !value.text().empty();
     case Kind::List:
     case Kind::Tuple:
     case Kind::View:
-    case Kind::Range:
-      return !value.items().items.empty();
-    case Kind::Dict:
-      return !value.dict().entries.empty();
-    default:
-      return true;
+    case Kind::Range: return !value.items().items.empty();
+    case Kind::Dict: return !value.dict().entries.empty();
+    default: return true;
   }
 }
 
@@ -250,8 +221,7 @@ bool equals(Runtime& runtime, const Value& a, const Value& b) {
       }
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 

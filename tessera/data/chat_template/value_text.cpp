@@ -46,12 +46,9 @@ bool is_printable(int32_t c) {
     case U_PRIVATE_USE_CHAR:
     case U_SURROGATE:
     case U_LINE_SEPARATOR:
-    case U_PARAGRAPH_SEPARATOR:
-      return false;
-    case U_SPACE_SEPARATOR:
-      return c == ' ';
-    default:
-      return true;
+    case U_PARAGRAPH_SEPARATOR: return false;
+    case U_SPACE_SEPARATOR: return c == ' ';
+    default: return true;
   }
 }
 
@@ -116,19 +113,12 @@ void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around,
   if (depth > kMaxValueDepth + 8) runtime.fail_limit("a value nests more than 128 deep");
   const auto own = [&](const Origin& origin) { return around == Origin{} ? origin : around; };
   switch (value.kind()) {
-    case Kind::String:
-      runtime.charge_text(value.text());
-      return append_quoted(out, value.text(), around);
-    case Kind::Undefined:
-      return out.append("Undefined", around);
-    case Kind::None:
-      return out.append("None", around);
-    case Kind::Boolean:
-      return out.append(value.boolean() ? "True" : "False", around);
-    case Kind::Integer:
-      return out.append(std::to_string(value.integer()), around);
-    case Kind::Float:
-      return out.append(float_repr(value.real()), around);
+    case Kind::String: runtime.charge_text(value.text()); return append_quoted(out, value.text(), around);
+    case Kind::Undefined: return out.append("Undefined", around);
+    case Kind::None: return out.append("None", around);
+    case Kind::Boolean: return out.append(value.boolean() ? "True" : "False", around);
+    case Kind::Integer: return out.append(std::to_string(value.integer()), around);
+    case Kind::Float: return out.append(float_repr(value.real()), around);
     case Kind::List: {
       const Origin origin = own(value.items().origin);
       out.append("[", origin);
@@ -153,8 +143,7 @@ void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around,
                             (step == 1 ? "" : ", " + std::to_string(step)) + ")",
                         around);
     }
-    case Kind::Dict:
-      return append_entries(runtime, out, value.dict(), own(value.dict().origin), depth + 1);
+    case Kind::Dict: return append_entries(runtime, out, value.dict(), own(value.dict().origin), depth + 1);
     case Kind::Namespace: {
       out.append("<Namespace {", around);
       bool first = true;
@@ -165,8 +154,7 @@ void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around,
       }
       return out.append("}>", around);
     }
-    default:
-      runtime.fail("a " + std::string(type_name(value)) + " cannot be printed");
+    default: runtime.fail("a " + std::string(type_name(value)) + " cannot be printed");
   }
 }
 

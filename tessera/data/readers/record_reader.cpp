@@ -6,12 +6,9 @@ namespace tessera::data {
 
 std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat format) {
   switch (format) {
-    case FileFormat::JsonLines:
-      return open_json_lines(path);
-    case FileFormat::Json:
-      return open_json(path);
-    case FileFormat::Text:
-      return open_text(path);
+    case FileFormat::JsonLines: return open_json_lines(path);
+    case FileFormat::Json: return open_json(path);
+    case FileFormat::Text: return open_text(path);
   }
   throw_internal(__FILE__, __LINE__, "format", "unknown file format");
 }

@@ -75,18 +75,10 @@ class UnicodeNormalizer : public Normalizer {
   explicit UnicodeNormalizer(NormalForm form) {
     UErrorCode status = U_ZERO_ERROR;
     switch (form) {
-      case NormalForm::Nfc:
-        normalizer_ = icu::Normalizer2::getNFCInstance(status);
-        break;
-      case NormalForm::Nfd:
-        normalizer_ = icu::Normalizer2::getNFDInstance(status);
-        break;
-      case NormalForm::Nfkc:
-        normalizer_ = icu::Normalizer2::getNFKCInstance(status);
-        break;
-      case NormalForm::Nfkd:
-        normalizer_ = icu::Normalizer2::getNFKDInstance(status);
-        break;
+      case NormalForm::Nfc: normalizer_ = icu::Normalizer2::getNFCInstance(status); break;
+      case NormalForm::Nfd: normalizer_ = icu::Normalizer2::getNFDInstance(status); break;
+      case NormalForm::Nfkc: normalizer_ = icu::Normalizer2::getNFKCInstance(status); break;
+      case NormalForm::Nfkd: normalizer_ = icu::Normalizer2::getNFKDInstance(status); break;
     }
     check_icu(status);
     known_.applyPattern(UNICODE_STRING_SIMPLE("[:age=9.0:]"), status);

@@ -55,17 +55,12 @@ class Scanner {
       case 's':
       case 't':
       case 'm':
-      case 'd':
-        return position + 2;
+      case 'd': return position + 2;
       case 'r':
-      case 'v':
-        return letter(position + 2) == 'e' ? position + 3 : 0;
-      case 'l':
-        return letter(position + 2) == 'l' ? position + 3 : 0;
-      case '\xc5':
-        return any_case && letter(position + 2) == '\xbf' ? position + 3 : 0;
-      default:
-        return 0;
+      case 'v': return letter(position + 2) == 'e' ? position + 3 : 0;
+      case 'l': return letter(position + 2) == 'l' ? position + 3 : 0;
+      case '\xc5': return any_case && letter(position + 2) == '\xbf' ? position + 3 : 0;
+      default: return 0;
     }
   }
 
@@ -146,12 +141,9 @@ void scan(std::string_view text, RangeSink sink, Next next) {
 
 const char* known_pattern_regex(KnownPattern pattern) {
   switch (pattern) {
-    case KnownPattern::Llama3:
-      return kLlama3Regex;
-    case KnownPattern::Qwen2:
-      return kQwen2Regex;
-    default:
-      return kGpt2Regex;
+    case KnownPattern::Llama3: return kLlama3Regex;
+    case KnownPattern::Qwen2: return kQwen2Regex;
+    default: return kGpt2Regex;
   }
 }
 

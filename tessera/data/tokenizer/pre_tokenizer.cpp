@@ -20,18 +20,10 @@ class DelimiterMerger {
       case SplitBehavior::Removed:
         if (!is_match) sink_(begin, end);
         return;
-      case SplitBehavior::Isolated:
-        sink_(begin, end);
-        return;
-      case SplitBehavior::Contiguous:
-        joins = is_match == last_is_match_;
-        break;
-      case SplitBehavior::MergedWithPrevious:
-        joins = is_match && !last_is_match_;
-        break;
-      case SplitBehavior::MergedWithNext:
-        joins = !is_match && last_is_match_;
-        break;
+      case SplitBehavior::Isolated: sink_(begin, end); return;
+      case SplitBehavior::Contiguous: joins = is_match == last_is_match_; break;
+      case SplitBehavior::MergedWithPrevious: joins = is_match && !last_is_match_; break;
+      case SplitBehavior::MergedWithNext: joins = !is_match && last_is_match_; break;
     }
     if (joins && begin_ < end_) {
       end_ = end;

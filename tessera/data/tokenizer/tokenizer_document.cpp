@@ -38,13 +38,9 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 
   bool string(string_t& value) override {
     switch (state_) {
-      case State::Merges:
-        return merge_line(value);
-      case State::MergePair:
-        pair_.push_back(std::move(value));
-        return true;
-      default:
-        return scalar(json(std::move(value)));
+      case State::Merges: return merge_line(value);
+      case State::MergePair: pair_.push_back(std::move(value)); return true;
+      default: return scalar(json(std::move(value)));
     }
   }
 

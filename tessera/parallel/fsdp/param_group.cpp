@@ -1,9 +1,9 @@
 #include "tessera/parallel/fsdp/param_group.h"
 
+#include <cstring>
+
 #include <ATen/ATen.h>
 #include <ATen/native/Resize.h>
-
-#include <cstring>
 
 #include "tessera/core/error.h"
 
@@ -67,7 +67,8 @@ void ParamGroup::start_unshard() {
     void* target = static_cast<char*>(own.mutable_data_ptr()) + param.gather_offset;
     at::from_blob(target, tile.sizes(), param.gathered.options().requires_grad(false)).copy_(tile.detach());
   }
-  gather_work_ = groups_.shard->all_gather_single(gather_buffer_, own, true, {{{}, "parameters of " + name_}});
+  gather_work_ =
+      groups_.shard->all_gather_single(gather_buffer_, own, true, {{{}, "parameters of " + name_}});
 }
 
 void ParamGroup::unshard() {

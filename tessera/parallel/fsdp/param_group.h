@@ -1,12 +1,12 @@
 // The parameters of one unit: gathered together, reduced together.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include <ATen/core/Tensor.h>
 
 #include "tessera/parallel/fully_shard.h"
 
@@ -47,7 +47,9 @@ class ParamGroup {
   std::vector<GroupParam>& params() { return params_; }
   // False when tiles are the parameters themselves.
   bool needs_gather() const { return needs_gather_; }
-  bool needs_reduce() const { return groups_.shard->size() > 1 || groups_.replicate->size() > 1 || needs_gather_; }
+  bool needs_reduce() const {
+    return groups_.shard->size() > 1 || groups_.replicate->size() > 1 || needs_gather_;
+  }
 
   void start_unshard();
   void unshard();

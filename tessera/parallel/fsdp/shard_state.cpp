@@ -41,7 +41,8 @@ at::Tensor on_gradient(const at::Tensor& value, std::function<void()> step) {
 
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
-  GradientHook(WeakState state, size_t unit, size_t param) : state_(std::move(state)), unit_(unit), param_(param) {}
+  GradientHook(WeakState state, size_t unit, size_t param)
+      : state_(std::move(state)), unit_(unit), param_(param) {}
   void operator()(const at::Tensor&) override {
     const auto state = state_.lock();
     if (state == nullptr) return;
@@ -106,8 +107,8 @@ void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
 
 void ShardState::finish_backward() {
   is_in_backward = false;
-  // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first; on
-  // every rank alike, whatever its own data left out.
+  // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first;
+  // on every rank alike, whatever its own data left out.
   for (size_t i = units.size(); i-- > 0;) {
     if (reduces_now()) units[i]->start_reduce();
     units[i]->forget_gradients();
