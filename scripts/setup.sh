@@ -25,6 +25,12 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
 
+# A LibTorch of the user's own is used as it is, and never touched.
+if [ -n "${TESSERA_LIBTORCH:-}" ]; then
+  [ -f "$LIBTORCH_DIR/lib/libtorch_cpu.so" ] || die "TESSERA_LIBTORCH=$LIBTORCH_DIR holds no lib/libtorch_cpu.so"
+  exit 0
+fi
+
 if [ ! -e "$LIBTORCH_DIR/.complete" ]; then
   mkdir -p "$CACHE_DIR"
   exec 9>"$CACHE_DIR/setup.lock"

@@ -150,6 +150,13 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
         .need("a divisor, or " + prefix + "attention.key_length");
   }
   shape.head_dim = names_head_dim ? positive(file, prefix + "attention.key_length") : hidden / shape.heads;
+  for (const char* key : {"rope.dimension_count", "attention.value_length"}) {
+    if (!file.contains(prefix + key) || file.get_int(prefix + key) == shape.head_dim) continue;
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "heads that are not rotated whole, or of two sizes")
+        .in(file.path() + ": key '" + prefix + key + "'")
+        .got(std::to_string(file.get_int(prefix + key)))
+        .need(std::to_string(shape.head_dim));
+  }
   shape.layers = positive(file, prefix + "block_count");
   nlohmann::ordered_json config;
   config["architectures"] = {architecture.class_name};

@@ -31,7 +31,12 @@ void pass_signals_to_launcher() {
   struct sigaction action = {};
   action.sa_sigaction = pass_on;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    struct sigaction inherited = {};
+    // What is ignored stays so (nohup).
+    if (sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
 }
 
 // Starts mpirun; it ends when this process does. Its wait status.
@@ -46,7 +51,6 @@ int run_launcher(std::vector<char*>& command, int64_t nproc) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(1);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) std::signal(signal, SIG_DFL);
     execvp(command[0], command.data());
     const int error_number = errno;
     (void)!write(failure[1], &error_number, sizeof error_number);

@@ -1,5 +1,6 @@
 #include "tessera/comm/communicator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -83,9 +84,9 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   check_tensor(input, "all_gather_single");
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
                  "all_gather_single: output must hold every rank's input");
-  return launch("all_gather_single", options, async_op, [this, output, input] {
-    backend_->all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
-                         static_cast<int64_t>(input.nbytes()));
+  return launch("all_gather_single", options, async_op, [backend = backend_, output, input] {
+    backend->all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
+                        static_cast<int64_t>(input.nbytes()));
   });
 }
 
@@ -95,16 +96,17 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   check_tensor(input, "reduce_scatter_single");
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && input.numel() == output.numel() * size(),
                  "reduce_scatter_single: input must hold a piece for every rank");
-  return launch("reduce_scatter_single", options, async_op, [this, output, input, op = options.op] {
-    detail::reduce_scatter(*backend_, output, input, op);
-  });
+  return launch("reduce_scatter_single", options, async_op,
+                [backend = backend_, output, input, op = options.op] {
+                  detail::reduce_scatter(*backend, output, input, op);
+                });
 }
 
 std::shared_ptr<Work> Communicator::all_reduce(const at::Tensor& tensor, bool async_op,
                                                const ReduceOptions& options) {
   check_tensor(tensor, "all_reduce");
   return launch("all_reduce", options, async_op,
-                [this, tensor, op = options.op] { detail::all_reduce(*backend_, tensor, op); });
+                [backend = backend_, tensor, op = options.op] { detail::all_reduce(*backend, tensor, op); });
 }
 
 std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
@@ -114,64 +116,73 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() &&
                      input.numel() % size() == 0,
                  "all_to_all_single: sizes must be equal and divisible by the number of ranks");
-  return launch("all_to_all_single", options, async_op, [this, output, input] {
-    backend_->all_to_all(output.mutable_data_ptr(), input.const_data_ptr(),
-                         static_cast<int64_t>(input.nbytes()) / size());
+  return launch("all_to_all_single", options, async_op, [backend = backend_, output, input] {
+    backend->all_to_all(output.mutable_data_ptr(), input.const_data_ptr(),
+                        static_cast<int64_t>(input.nbytes()) / backend->size());
   });
 }
 
 std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t root, bool async_op,
                                               const BroadcastOptions& options) {
   check_tensor(tensor, "broadcast");
-  return launch("broadcast", options, async_op, [this, tensor, root] {
-    backend_->broadcast(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), root);
+  return launch("broadcast", options, async_op, [backend = backend_, tensor, root] {
+    backend->broadcast(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), root);
   });
 }
 
 std::shared_ptr<Work> Communicator::send(const at::Tensor& tensor, int64_t destination, int tag,
                                          bool async_op, const SendOptions& options) {
   check_tensor(tensor, "send");
-  return launch("send", options, async_op, [this, tensor, destination, tag] {
-    backend_->send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()), destination, tag);
+  return launch("send", options, async_op, [backend = backend_, tensor, destination, tag] {
+    backend->send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()), destination, tag);
   });
 }
 
 std::shared_ptr<Work> Communicator::recv(const at::Tensor& tensor, int64_t source, int tag, bool async_op,
                                          const SendOptions& options) {
   check_tensor(tensor, "recv");
-  return launch("recv", options, async_op, [this, tensor, source, tag] {
-    backend_->recv(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), source, tag);
+  return launch("recv", options, async_op, [backend = backend_, tensor, source, tag] {
+    backend->recv(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), source, tag);
   });
 }
 
 void Communicator::barrier(const BarrierOptions& options) {
-  launch("barrier", options, false, [this] { backend_->barrier(); });
+  launch("barrier", options, false, [backend = backend_] { backend->barrier(); });
 }
 
 std::vector<std::string> Communicator::all_gather_string(const std::string& text) {
-  const int64_t length = static_cast<int64_t>(text.size());
-  std::vector<int64_t> lengths(size());
-  std::vector<std::string> texts(size());
-  launch("all_gather_string", OpOptions{}, false, [&] {
-    backend_->all_gather(lengths.data(), &length, sizeof length);
+  // Owned by the operation too: after a timeout it may still be running.
+  struct Exchange {
+    std::string own;
+    int64_t length = 0;
+    std::vector<std::string> texts;
+  };
+  auto exchange = std::make_shared<Exchange>();
+  exchange->own = text;
+  exchange->length = static_cast<int64_t>(text.size());
+  launch("all_gather_string", OpOptions{}, false, [backend = backend_, exchange] {
+    const int64_t num_ranks = backend->size();
+    std::vector<int64_t> lengths(num_ranks);
+    backend->all_gather(lengths.data(), &exchange->length, sizeof exchange->length);
     int64_t longest = 0;
     for (const int64_t other : lengths) longest = std::max(longest, other);
-    if (longest == 0) return;
-    std::string padded = text;
-    padded.resize(longest);
-    std::string all(longest * size(), '\0');
-    backend_->all_gather(all.data(), padded.data(), longest);
-    for (int64_t r = 0; r < size(); ++r) texts[r] = all.substr(r * longest, lengths[r]);
+    exchange->own.resize(longest);
+    std::string all(longest * num_ranks, '\0');
+    if (longest > 0) backend->all_gather(all.data(), exchange->own.data(), longest);
+    for (int64_t r = 0; r < num_ranks; ++r) exchange->texts.push_back(all.substr(r * longest, lengths[r]));
   });
-  return texts;
+  return exchange->texts;
 }
 
 std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {
-  std::unique_ptr<detail::Backend> part;
-  launch("split", OpOptions{}, false, [&] { part = backend_->split(color, key); });
-  auto executor = part->size() > 1 ? executor_ : nullptr;
+  auto part = std::make_shared<std::unique_ptr<detail::Backend>>();
+  launch("split", OpOptions{}, false,
+         [backend = backend_, part, color, key] { *part = backend->split(color, key); });
+  std::unique_ptr<detail::Backend> mine = std::move(*part);
+  if (mine->size() == 1) mine = std::make_unique<SingleBackend>();
+  auto executor = mine->size() > 1 ? executor_ : nullptr;
   auto communicator =
-      std::shared_ptr<Communicator>(new Communicator(std::move(part), std::move(executor), std::move(name)));
+      std::shared_ptr<Communicator>(new Communicator(std::move(mine), std::move(executor), std::move(name)));
   communicator->set_default_timeout(default_timeout_);
   return communicator;
 }

@@ -76,7 +76,8 @@ class Communicator {
   std::shared_ptr<Work> launch(const char* operation, const OpOptions& options, bool async_op,
                                std::function<void()> body);
 
-  std::unique_ptr<detail::Backend> backend_;
+  // Shared with the operations in flight, which may outlive this object.
+  std::shared_ptr<detail::Backend> backend_;
   std::shared_ptr<detail::Executor> executor_;  // null for a group of one
   std::string name_;
   std::chrono::milliseconds default_timeout_{600'000};

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include <ATen/Parallel.h>
 #include <omp.h>
 
 namespace tessera::comm::detail {
@@ -43,6 +44,7 @@ void Executor::submit(std::shared_ptr<Work> work, std::function<void()> operatio
 
 void Executor::run(std::shared_ptr<State> state) {
   // Sums on this thread must not take a second pool of compute threads.
+  at::get_num_threads();  // LibTorch sets its own number on a thread's first use
   omp_set_num_threads(1);
   while (true) {
     State::Task task;

@@ -17,7 +17,8 @@ struct NamedGradient {
 
 struct GradientNorm {
   double norm = 0.0;  // Euclidean, over all gradients and ranks; not finite if any element is not
-  // Where it is not finite: the first rank of the group that holds such an element, and the gradient's name.
+  // Where an element is not finite: the first rank of the group that holds one, and the gradient's name; -1
+  // and empty where finite elements overflow.
   int64_t bad_rank = -1;
   std::string bad_name;
 };

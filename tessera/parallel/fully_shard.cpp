@@ -51,7 +51,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   const at::ScalarType stored = parameter.scalar_type();
   const at::ScalarType compute =
       is_floating(parameter) ? options.mixed_precision.param_dtype.value_or(stored) : stored;
-  TESSERA_ASSERT(parameter.dim() > 0 || groups.shard->size() == 1,
+  TESSERA_ASSERT(parameter.dim() > 0 || tile_is_parameter(groups, options),
                  "parameter " + name + " has no dim to cut: give it the shape [1]");
 
   if (tile_is_parameter(groups, options)) {
@@ -118,7 +118,7 @@ at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::Tensor all = at::empty(padded, tile.options());
   state_->groups.shard->all_gather_single(all, own, false, {{{}, "parameter " + parameter.name}});
   // Pieces are full but for the last ones, so the rows lie in order with the padding at the end.
-  return all.narrow(0, 0, parameter.layout.shape()[0]).clone();
+  return all.narrow(0, 0, parameter.layout.shape()[0]);
 }
 
 void ShardedModel::unshard() {
@@ -138,6 +138,8 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   detail::ShardState& state = *model->state_;
   state.groups = groups;
   state.options = options;
+  // Sums over micro-batches are kept in the tile's type, not in the narrower one of the compute.
+  if (options.mixed_precision.param_dtype.has_value()) state.options.reduce_every_backward = true;
   // Such a parameter's gradient holds the micro-batches so far: it is summed over the ranks once.
   if (tile_is_parameter(groups, options)) state.options.reduce_every_backward = false;
 
@@ -153,7 +155,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
 
   std::unordered_map<const torch::nn::Module*, std::string> name_of;
   for (const auto& entry : root.named_modules("", false)) name_of[entry.value().get()] = entry.key();
-  std::vector<bool> is_taken(tensors.size(), false);
+  std::vector<int64_t> unit_of(tensors.size(), 0);  // 0: the root
   state.units.push_back(std::make_unique<detail::ParamGroup>("the root", groups, options, state.parameters));
   for (const auto& module : units) {
     const auto name = name_of.find(module.get());
@@ -161,14 +163,17 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
     auto unit = std::make_unique<detail::ParamGroup>(name->second, groups, options, state.parameters);
     for (const auto& entry : module->named_parameters()) {
       const int64_t index = index_of.at(entry.value().unsafeGetTensorImpl());
-      if (is_taken[index]) continue;
-      is_taken[index] = true;
+      const auto number = static_cast<int64_t>(state.units.size());
+      if (unit_of[index] == number) continue;  // two names of one tensor
+      TESSERA_ASSERT(unit_of[index] == 0, "parameter " + entry.key() + " of unit " + name->second +
+                                              " is shared with another unit: it must belong to the root");
+      unit_of[index] = number;
       unit->add(tensors[index], index);
     }
     state.units.push_back(std::move(unit));
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (!is_taken[i]) state.units[0]->add(tensors[i], static_cast<int64_t>(i));
+    if (unit_of[i] == 0) state.units[0]->add(tensors[i], static_cast<int64_t>(i));
   }
 
   bool is_meta = false, needs_hooks = false;

@@ -28,7 +28,8 @@ struct ShardOptions {
   // (ZeRO-3). Otherwise they stay until the end of the step's last backward.
   bool reshard_after_forward = true;
   // Reduce gradients to shards in every backward (ZeRO-2 and 3). Otherwise they are kept whole until the
-  // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory.
+  // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory. Always on where param_dtype is
+  // set, so that sums over micro-batches are kept in the tile's type.
   bool reduce_every_backward = true;
   // Divide the summed gradients by the number of data-parallel ranks. Off where the loss is already divided
   // by a global count.
@@ -102,8 +103,9 @@ class ShardedModel {
 // freed as one; what is in no unit belongs to the root, which stays gathered from the start of its forward
 // to the end of its backward. `root` and `units` must be run through nn::call() or nn::call_hooked(); units
 // in the order of their use. Afterwards the parameters of the module are hollow between uses: read and
-// update them through the returned object only. Gradients of all ranks are summed (and averaged, by
-// option). The result of any grouping equals one process that saw all the data. Collective.
+// update them through the returned object only. All ranks use the same parameters in the same backward.
+// Gradients of all ranks are summed (and averaged, by option). The result of any grouping equals one process
+// that saw all the data. Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

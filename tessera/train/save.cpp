@@ -84,8 +84,8 @@ void save_model(const TrainedModel& trained, const config::Recipe& recipe, Writi
     });
   }
   writing.run([&] {
-    save_config(recipe, parameters.front().layout.dtype(), folder);
     writer->commit();
+    save_config(recipe, parameters.front().layout.dtype(), folder);
   });
 }
 

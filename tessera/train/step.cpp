@@ -79,6 +79,11 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     if (parameter.requires_grad) gradients.push_back({parameter.name, parameter.tile.grad()});
   }
   const optim::GradientNorm norm = optim::global_gradient_norm(gradients, *mesh.group(parallel::kAxisFsdp));
+  if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
+    throw Error(ErrorKind::Numerics, "GRADIENT",
+                "the gradient norm of step " + std::to_string(input.step + 1) + " overflows")
+        .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
+  }
   if (!std::isfinite(norm.norm)) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
                 "the gradient of '" + norm.bad_name + "' at step " + std::to_string(input.step + 1) +

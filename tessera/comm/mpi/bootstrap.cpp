@@ -52,7 +52,7 @@ Bootstrap::Bootstrap() {
     return;
   }
   int provided = 0;
-  // All MPI calls after this one are made by the executor's thread, one at a time.
+  // From now on all communication is done by the executor's thread, one operation at a time.
   detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
   has_mpi_ = true;
   if (provided < MPI_THREAD_SERIALIZED) {

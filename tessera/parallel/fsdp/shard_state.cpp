@@ -48,7 +48,7 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
     if (state == nullptr) return;
     state->enter_backward(state);
     ParamGroup& group = *state->units[unit_];
-    if (group.note_gradient(param_) && state->reduces_now()) group.start_reduce();
+    if (group.note_gradient(param_) && state->reduces_now()) state->start_reduce(unit_);
   }
 
  private:
@@ -99,6 +99,12 @@ void ShardState::reshard_after_use(size_t i) {
   if (options.reshard_after_forward) units[i]->reshard();
 }
 
+void ShardState::start_reduce(size_t i) {
+  if (last_reducing != i) units[last_reducing]->finish_reduce();
+  units[i]->start_reduce();
+  last_reducing = i;
+}
+
 void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
   if (is_in_backward) return;
   is_in_backward = true;
@@ -108,9 +114,9 @@ void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
 void ShardState::finish_backward() {
   is_in_backward = false;
   // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first;
-  // on every rank alike, whatever its own data left out.
+  // on every rank alike.
   for (size_t i = units.size(); i-- > 0;) {
-    if (reduces_now()) units[i]->start_reduce();
+    if (reduces_now()) start_reduce(i);
     units[i]->forget_gradients();
   }
   for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();

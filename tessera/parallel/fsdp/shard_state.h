@@ -18,12 +18,15 @@ struct ShardState {
   bool is_last_micro_batch = true;
   bool is_in_backward = false;
   bool is_kept_unsharded = false;
+  size_t last_reducing = 0;  // the unit whose reduction was started last
 
   bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
   // Gathers unit `i` and starts the gather of its neighbour: the next one (+1) or the one before (-1).
   void unshard_with_prefetch(size_t i, int direction);
   // Unit `i` was used; frees it where the policy says so.
   void reshard_after_use(size_t i);
+  // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
+  void start_reduce(size_t i);
   // First call of a backward: has the engine call finish_backward() at its end.
   void enter_backward(const std::shared_ptr<ShardState>& self);
   void finish_backward();
