@@ -15,15 +15,17 @@
 namespace tessera::train {
 namespace {
 
-data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
-  const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
-                       static_cast<uint64_t>(index));
+// The documents of rank `dp_rank`. Document number d of the step holds the same tokens for any number of
+// ranks.
+data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t dp_rank) {
   data::MicroBatch batch;
   batch.document_starts = {0};
   for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
+    const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
+                         static_cast<uint64_t>(dp_rank * recipe.micro_batch_size + document));
     for (int64_t i = 0; i < recipe.sequence_len; ++i) {
-      const auto place = static_cast<uint64_t>(document * recipe.sequence_len + i);
-      batch.input_ids.push_back(static_cast<int64_t>(rng.below(place, static_cast<uint64_t>(vocab_size))));
+      batch.input_ids.push_back(
+          static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab_size))));
       batch.position_ids.push_back(i);
     }
     batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));

@@ -263,6 +263,11 @@ TEST_F(GgufImportErrors, UnknownTensor) {
   expect_refused({"blk.0.ssm_a"});
 }
 
+TEST_F(GgufImportErrors, PartialRotary) {
+  source_.sizes["rope.dimension_count"] = 2;
+  expect_refused({"llama.rope.dimension_count", "got 2"});
+}
+
 TEST_F(GgufImportErrors, RopeFactors) {
   source_.tensors.emplace_back("rope_freqs.weight", at::ones({4}));
   expect_refused({"rope_freqs.weight", "rotary"});

@@ -93,6 +93,41 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
+// With a narrow compute type the sums over micro-batches are still kept in the tile's type, for every policy:
+// eight equal micro-batches are eight times one, to the bit.
+TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
+  for (const bool reduce_every_backward : {false, true}) {
+    comm::run_fake_ranks(2, [&](const auto& world) {
+      testing::ToyModel model;
+      ShardOptions options;
+      options.mixed_precision.param_dtype = at::kBFloat16;
+      options.mixed_precision.reduce_dtype = at::kFloat;
+      options.reshard_after_forward = false;
+      options.reduce_every_backward = reduce_every_backward;
+      const auto sharded = fully_shard(model, {world}, model.units(), options);
+      const auto batch = testing::toy_batch(0);
+      std::vector<at::Tensor> once;
+      for (const int repeats : {1, 8}) {
+        sharded->zero_grad();
+        for (int i = 0; i < repeats; ++i) {
+          sharded->set_is_last_micro_batch(i + 1 == repeats);
+          model.loss(batch.words, batch.labels).backward();
+        }
+        size_t p = 0;
+        for (const auto& parameter : sharded->parameters()) {
+          const at::Tensor grad = parameter.tile.grad();
+          if (repeats == 1) {
+            once.push_back(grad.clone());
+          } else {
+            EXPECT_TRUE(at::equal(grad, once[p] * 8)) << parameter.name;
+          }
+          ++p;
+        }
+      }
+    });
+  }
+}
+
 TEST(FullyShardTest, EvaluationLeavesNothingGathered) {
   comm::run_fake_ranks(2, [](const auto& world) {
     testing::ToyModel model;
