@@ -136,6 +136,8 @@ class Run {
     total_steps_ = total_steps_of(recipe_, *loader_);
     data::DatasetStats all;
     for (const auto& stats : prepared.train_stats) all += stats;
+    check_same_data(std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
+                    std::to_string(prepared.eval.size()) + " rows to evaluate");
     log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
               std::to_string(all.label_tokens) + " of them trained; " +
               std::to_string(loader_->steps_per_epoch()) + " steps an epoch");
@@ -145,6 +147,19 @@ class Run {
                 std::to_string(all.dropped_long) + ", too short " + std::to_string(all.dropped_short) +
                 ", nothing to train " + std::to_string(all.dropped_unlabelled) + ", bad " +
                 std::to_string(all.bad_records) + "); `tessera data show` tells more");
+    }
+  }
+
+  // Ranks with different files would wait for each other's collectives.
+  void check_same_data(const std::string& mine) {
+    const auto all = mesh_.world()->all_gather_string(mine);
+    for (size_t rank = 1; rank < all.size(); ++rank) {
+      if (all[rank] == all[0]) continue;
+      throw Error(ErrorKind::Data, "RANKS-DIFFER",
+                  "rank " + std::to_string(rank) + " reads other data than rank 0")
+          .got(all[rank])
+          .need(all[0])
+          .hint("the dataset files differ between the machines");
     }
   }
 
