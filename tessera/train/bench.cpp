@@ -100,11 +100,8 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
 
   const auto gemms =
       step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
-  const auto type = recipe.dtype == config::ComputeType::BFloat16  ? at::kBFloat16
-                    : recipe.dtype == config::ComputeType::Float64 ? at::kDouble
-                                                                   : at::kFloat;
   world->barrier();
-  const at::Tensor gemm_s = at::full({1}, measure_gemms(gemms, type), at::kDouble);
+  const at::Tensor gemm_s = at::full({1}, measure_gemms(gemms, compute_type(recipe.dtype)), at::kDouble);
   world->all_reduce(gemm_s, false, {.op = comm::ReduceOp::Max});
   result.gemm_s = gemm_s.item<double>();
   result.gemm_gflops = gemm_flops(gemms) / result.gemm_s * 1e-9;

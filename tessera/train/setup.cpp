@@ -59,6 +59,10 @@ parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world
   return dims;
 }
 
+at::ScalarType compute_type(config::ComputeType type) {
+  return type == config::ComputeType::BFloat16 ? at::kBFloat16 : stored_type(type);
+}
+
 peft::LoraOptions lora_options(const config::Recipe& recipe) {
   peft::LoraOptions options;
   options.rank = recipe.lora_r;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
+
 #include "tessera/config/recipe.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/parallel/device_mesh.h"
@@ -28,6 +30,9 @@ struct TrainedModel {
 
 // The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate.
 parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
+
+// The type in which the forward and backward run.
+at::ScalarType compute_type(config::ComputeType type);
 
 peft::LoraOptions lora_options(const config::Recipe& recipe);
 

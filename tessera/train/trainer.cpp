@@ -186,12 +186,11 @@ class Run {
   void measure_light() {
     const int64_t room = recipe_.sequence_len * recipe_.micro_batch_size;
     const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
-    const auto type = recipe_.dtype == config::ComputeType::BFloat16  ? at::kBFloat16
-                      : recipe_.dtype == config::ComputeType::Float64 ? at::kDouble
-                                                                      : at::kFloat;
     mesh_.world()->barrier();
-    const double with_labels = measure_gemms(step_gemms(*trained_.model, tokens, tokens), type);
-    const double without_labels = measure_gemms(step_gemms(*trained_.model, tokens, 0), type);
+    const double with_labels =
+        measure_gemms(step_gemms(*trained_.model, tokens, tokens), compute_type(recipe_.dtype));
+    const double without_labels =
+        measure_gemms(step_gemms(*trained_.model, tokens, 0), compute_type(recipe_.dtype));
     gemm_s_per_token_ = without_labels / static_cast<double>(tokens);
     gemm_s_per_label_ = std::max(0.0, with_labels - without_labels) / static_cast<double>(tokens);
   }
