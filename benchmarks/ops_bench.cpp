@@ -1,5 +1,5 @@
 // Milliseconds of every op, forward and forward + backward, beside the same formula in LibTorch's own
-// operations, at the sizes of SmolLM2-135M. Usage: ops_bench [THREADS [NAME-PART]]
+// operations, at the sizes of SmolLM2-135M. Usage: ops_bench [THREADS [NAME-PART [fp32|bf16]]]
 // With one thread it counts processor time, which other programs on the machine disturb less.
 #include <algorithm>
 #include <chrono>
@@ -85,8 +85,10 @@ void compare(const char* name, const Op& op, const Op& formula, const Inputs& in
   if (formula) measure("libtorch", formula, inputs, flops);
 }
 
+at::ScalarType element_type = at::kFloat;
+
 at::Tensor random(at::IntArrayRef sizes, bool trained = true, double scale = 1) {
-  return (at::randn(sizes) * scale).requires_grad_(trained);
+  return (at::randn(sizes) * scale).to(element_type).requires_grad_(trained);
 }
 
 at::Tensor plain_rope(const Inputs& in) {
@@ -136,9 +138,10 @@ int main(int argc, char** argv) {
   tessera::guard_cpu_features();
   if (argc > 1) at::set_num_threads(std::atoi(argv[1]));
   if (argc > 2) wanted_name = argv[2];
+  if (argc > 3 && std::string(argv[3]) == "bf16") element_type = at::kBFloat16;
   at::manual_seed(1);
-  std::printf("%ld tokens, hidden %ld, ffn %ld, float32, %d threads\n", kTokens, kHidden, kFfn,
-              at::get_num_threads());
+  std::printf("%ld tokens, hidden %ld, ffn %ld, %s, %d threads\n", kTokens, kHidden, kFfn,
+              at::toString(element_type), at::get_num_threads());
 
   compare(
       "rms_norm", [](const Inputs& in) { return tessera::ops::rms_norm(in[0], in[1], 1e-5); },
@@ -177,12 +180,12 @@ int main(int argc, char** argv) {
   Inputs adapter = {random({kTokens, kHidden}), random({kFfn, kHidden}, false), random({kRank, kHidden}),
                     random({kFfn, kRank}), at::Tensor()};
   compare("lora_linear, frozen base", lora, plain_lora, adapter, 2 * gemm);
-  adapter[4] = tessera::ops::dropout_mask({kTokens, kHidden}, 0.1, 1, 2, 3, 0, at::kFloat);
+  adapter[4] = tessera::ops::dropout_mask({kTokens, kHidden}, 0.1, 1, 2, 3, 0, element_type);
   compare("lora_linear, frozen base, dropout", lora, plain_lora, adapter, 2 * gemm);
   compare(
       "dropout_mask",
       [](const Inputs&) {
-        return tessera::ops::dropout_mask({kTokens, kHidden}, 0.1, 1, 2, 3, 0, at::kFloat);
+        return tessera::ops::dropout_mask({kTokens, kHidden}, 0.1, 1, 2, 3, 0, element_type);
       },
       [](const Inputs&) {
         return at::empty({kTokens, kHidden}).bernoulli_(0.9).div_(0.9);

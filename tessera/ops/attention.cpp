@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cmath>
 #include <limits>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/ops/kernels/attention.h"
+#include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -19,45 +26,114 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "document_attention";
 
-// Neighbouring documents of one length, which one call of the kernel handles as a batch.
-struct Run {
-  int64_t first;  // token
-  int64_t documents;
-  int64_t length;
-};
-
-std::vector<Run> runs_of(at::IntArrayRef starts) {
-  std::vector<Run> runs;
-  for (size_t i = 0; i + 1 < starts.size(); ++i) {
-    const int64_t length = starts[i + 1] - starts[i];
-    if (length == 0) continue;
-    if (!runs.empty() && runs.back().length == length) {
-      ++runs.back().documents;
-    } else {
-      runs.push_back({starts[i], 1, length});
-    }
-  }
-  return runs;
-}
-
-// The run's tokens of [tokens, heads, ...] as [documents, heads, length, ...], without a copy.
-at::Tensor batch_of(const at::Tensor& tensor, const Run& run) {
-  std::vector<int64_t> sizes = tensor.sizes().vec();
-  sizes[0] = run.length;
-  sizes.insert(sizes.begin(), run.documents);
-  return tensor.narrow(0, run.first, run.documents * run.length).view(sizes).transpose(1, 2);
-}
-
-// Back to [tokens of the run, heads, ...].
-at::Tensor tokens_of(const at::Tensor& batch) { return batch.transpose(1, 2).flatten(0, 1); }
-
-bool covers_all(const std::vector<Run>& runs, int64_t tokens) {
-  return runs.size() == 1 && runs[0].documents * runs[0].length == tokens;
-}
+// Queries and keys of a block: its scores fit in the second-level cache beside what they are multiplied with.
+constexpr int64_t kQueries = 64, kKeys = 512;
 
 // The kernel wants dense heads.
 at::Tensor dense_heads(const at::Tensor& tensor) {
   return tensor.size(2) <= 1 || tensor.stride(2) == 1 ? tensor : tensor.contiguous();
+}
+
+// One head of a [tokens, heads, head_dim] tensor from a document's first token on: rows `stride` apart.
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t stride;
+  HeadRows(const at::Tensor& tensor, int64_t first_token, int64_t head)
+      : data(const_cast<T*>(read<T>(tensor)) + first_token * tensor.stride(0) + head * tensor.stride(1)),
+        stride(tensor.stride(0)) {}
+  T* row(int64_t i) const { return data + i * stride; }
+};
+
+struct Document {
+  int64_t first, length;  // tokens
+};
+
+std::vector<Document> documents_of(at::IntArrayRef starts) {
+  std::vector<Document> documents;
+  for (size_t i = 0; i + 1 < starts.size(); ++i) {
+    if (starts[i + 1] > starts[i]) documents.push_back({starts[i], starts[i + 1] - starts[i]});
+  }
+  return documents;
+}
+
+// Runs run(scratch, task) for every task; threads take the next one when they are done, in the order of the
+// numbers, so costly tasks should come first.
+template <class Scratch, class Run>
+void for_each_task(int64_t num_tasks, const Run& run) {
+  std::atomic<int64_t> next{0};
+  const int64_t num_workers = std::min<int64_t>(at::get_num_threads(), num_tasks);
+  at::parallel_for(0, num_workers, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t worker = begin; worker < end; ++worker) {
+      Scratch scratch;
+      for (int64_t task = next++; task < num_tasks; task = next++) run(scratch, task);
+    }
+  });
+}
+
+// Scratch memory from LibTorch's allocator, which may keep it for the next call.
+template <class T>
+class Buffer {
+ public:
+  // Not initialised; what was there before is lost.
+  T* of_size(int64_t size) {
+    if (size > size_) memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(size) * sizeof(T));
+    size_ = std::max(size, size_);
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  c10::DataPtr memory_;
+  int64_t size_ = 0;
+};
+
+// Where T computes in itself, what is made of the scores lies over them.
+template <class T, class C>
+T* over(C* block, Buffer<T>& own, int64_t size) {
+  if constexpr (std::is_same_v<T, C>) {
+    return block;
+  } else {
+    return own.of_size(size);
+  }
+}
+
+// Rows of a block start on whole vectors.
+int64_t block_stride(int64_t width) { return (width + 15) / 16 * 16; }
+
+template <class T>
+struct ForwardScratch {
+  using C = kernels::ComputeType<T>;
+  Buffer<C> scores, sum;
+  Buffer<T> probabilities;
+  std::array<C, kQueries> row_max, row_sum, rescale;
+};
+
+// Attention of the queries [first, first + rows) of a document and head.
+template <class T, class C = kernels::ComputeType<T>>
+void attend(ForwardScratch<T>& scratch, HeadRows<T> q, HeadRows<T> k, HeadRows<T> v, HeadRows<T> out,
+            C* log_sum, int64_t log_sum_stride, int64_t first, int64_t rows, int64_t head_dim, C scale) {
+  using kernels::Transpose;
+  const int64_t visible = first + rows;
+  const int64_t stride = block_stride(std::min(visible, kKeys));
+  C* scores = scratch.scores.of_size(rows * stride);
+  T* probabilities = over<T>(scores, scratch.probabilities, rows * stride);
+  C* sum = scratch.sum.of_size(rows * head_dim);
+  scratch.row_max.fill(-std::numeric_limits<C>::infinity());
+  scratch.row_sum.fill(0);
+  for (int64_t key = 0; key < visible; key += kKeys) {
+    const int64_t width = std::min(kKeys, visible - key);
+    kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, q.row(first), q.stride, k.row(key),
+                  k.stride, C(0), scores, stride);
+    kernels::attention_softmax(scores, rows, width, stride, first - key + 1, scale, scratch.row_max.data(),
+                               scratch.row_sum.data(), scratch.rescale.data(), probabilities);
+    if (key > 0) kernels::scale_rows(sum, scratch.rescale.data(), rows, head_dim);
+    kernels::gemm(Transpose::No, Transpose::No, rows, head_dim, width, probabilities, stride, v.row(key),
+                  v.stride, C(key > 0 ? 1 : 0), sum, head_dim);
+  }
+  kernels::divide_rows(sum, scratch.row_sum.data(), out.row(first), out.stride, rows, head_dim);
+  for (int64_t row = 0; row < rows; ++row) {
+    log_sum[(first + row) * log_sum_stride] = scratch.row_max[row] + std::log(scratch.row_sum[row]);
+  }
 }
 
 // Returns the result and the logarithm of the softmax's denominator, [tokens, heads].
@@ -65,25 +141,140 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at:
                                                const at::Tensor& v_in, at::IntArrayRef starts, double scale) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
-  const std::vector<Run> runs = runs_of(starts);
-  const int64_t tokens = q.size(0);
-  const auto attend = [&](const Run& run) {
-    auto [batch, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-        batch_of(q, run), batch_of(k, run), batch_of(v, run), 0.0, true, {}, scale);
-    return std::pair{tokens_of(batch), tokens_of(log_sum)};
-  };
-  if (covers_all(runs, tokens)) {
-    auto [out, log_sum] = attend(runs[0]);
-    return {out.contiguous(), log_sum.contiguous()};
-  }
+  const int64_t heads = q.size(1), head_dim = q.size(2), group = heads / k.size(1);
   at::Tensor out = at::empty(q.sizes(), q.options());
-  at::Tensor log_sum = at::empty({tokens, q.size(1)}, q.options().dtype(compute_type(q.scalar_type())));
-  for (const Run& run : runs) {
-    const auto part = attend(run);
-    out.narrow(0, run.first, part.first.size(0)).copy_(part.first);
-    log_sum.narrow(0, run.first, part.second.size(0)).copy_(part.second);
+  at::Tensor log_sum = at::empty({q.size(0), heads}, q.options().dtype(compute_type(q.scalar_type())));
+  struct Task {
+    Document document;
+    int64_t first, head;
+  };
+  std::vector<Task> tasks;
+  for (const Document& document : documents_of(starts)) {
+    for (int64_t first = 0; first < document.length; first += kQueries) {
+      for (int64_t head = 0; head < heads; ++head) tasks.push_back({document, first, head});
+    }
   }
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [](const Task& a, const Task& b) { return a.first > b.first; });
+  dispatch(q.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    using C = kernels::ComputeType<T>;
+    for_each_task<ForwardScratch<T>>(static_cast<int64_t>(tasks.size()), [&](ForwardScratch<T>& scratch,
+                                                                             int64_t i) {
+      const auto& [document, first, head] = tasks[i];
+      attend<T>(scratch, HeadRows<T>(q, document.first, head), HeadRows<T>(k, document.first, head / group),
+                HeadRows<T>(v, document.first, head / group), HeadRows<T>(out, document.first, head),
+                write<C>(log_sum) + document.first * heads + head, heads, first,
+                std::min(kQueries, document.length - first), head_dim, static_cast<C>(scale));
+    });
+  });
   return {out, log_sum};
+}
+
+template <class T>
+struct BackwardScratch {
+  using C = kernels::ComputeType<T>;
+  Buffer<C> scores, grad_scores, grad_q;
+  Buffer<T> narrow_scores, narrow_grad_scores;
+  std::array<C, kQueries> delta, one;
+};
+
+template <class T>
+struct BackwardHead {
+  HeadRows<T> q, k, v, out, grad_out, grad_q;
+  const kernels::ComputeType<T>* log_sum;
+  int64_t log_sum_stride;
+};
+
+// Gradients of a document and query head. grad_k and grad_v, [length, head_dim], get this head's share.
+template <class T, class C = kernels::ComputeType<T>>
+void differentiate(BackwardScratch<T>& scratch, const BackwardHead<T>& head, C* grad_k, C* grad_v,
+                   int64_t length, int64_t head_dim, C scale) {
+  using kernels::Transpose;
+  const int64_t stride = block_stride(std::min(kKeys, length));
+  const int64_t block = std::min(kQueries, length) * stride;
+  C* scores = scratch.scores.of_size(block);
+  C* grad_scores = scratch.grad_scores.of_size(block);
+  T* probabilities = over<T>(scores, scratch.narrow_scores, block);
+  T* grad_logits = over<T>(grad_scores, scratch.narrow_grad_scores, block);
+  C* grad_q = scratch.grad_q.of_size(kQueries * head_dim);
+  std::fill_n(grad_k, length * head_dim, C(0));
+  std::fill_n(grad_v, length * head_dim, C(0));
+  scratch.one.fill(1);
+  for (int64_t first = 0; first < length; first += kQueries) {
+    const int64_t rows = std::min(kQueries, length - first), visible = first + rows;
+    kernels::row_dots(head.out.row(first), head.out.stride, head.grad_out.row(first), head.grad_out.stride,
+                      rows, head_dim, scratch.delta.data());
+    for (int64_t key = 0; key < visible; key += kKeys) {
+      const int64_t width = std::min(kKeys, visible - key);
+      kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, head.q.row(first), head.q.stride,
+                    head.k.row(key), head.k.stride, C(0), scores, stride);
+      kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, head.grad_out.row(first),
+                    head.grad_out.stride, head.v.row(key), head.v.stride, C(0), grad_scores, stride);
+      kernels::attention_softmax_backward(scores, grad_scores, rows, width, stride, first - key + 1, scale,
+                                          head.log_sum + first * head.log_sum_stride, head.log_sum_stride,
+                                          scratch.delta.data(), probabilities, grad_logits);
+      kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim, rows, probabilities, stride,
+                    head.grad_out.row(first), head.grad_out.stride, C(1), grad_v + key * head_dim, head_dim);
+      kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim, rows, grad_logits, stride,
+                    head.q.row(first), head.q.stride, C(1), grad_k + key * head_dim, head_dim);
+      kernels::gemm(Transpose::No, Transpose::No, rows, head_dim, width, grad_logits, stride, head.k.row(key),
+                    head.k.stride, C(key > 0 ? 1 : 0), grad_q, head_dim);
+    }
+    kernels::divide_rows(grad_q, scratch.one.data(), head.grad_q.row(first), head.grad_q.stride, rows,
+                         head_dim);
+  }
+}
+
+// Gradients of q, k and v.
+std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Tensor& q_in,
+                                        const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& out,
+                                        const at::Tensor& log_sum, at::IntArrayRef starts, double scale) {
+  const at::Tensor grad = dense_heads(grad_in), q = dense_heads(q_in), k = dense_heads(k_in),
+                   v = dense_heads(v_in);
+  const int64_t tokens = q.size(0), heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1),
+                group = heads / kv_heads;
+  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
+  const at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options()),
+                   grad_v = at::empty(v.sizes(), v.options());
+  // The shares of the query heads, added up at the end: the sum does not depend on the threads.
+  const at::Tensor k_shares = at::empty({heads, tokens, head_dim}, exact),
+                   v_shares = at::empty({heads, tokens, head_dim}, exact);
+  std::vector<Document> documents = documents_of(starts);
+  std::stable_sort(documents.begin(), documents.end(),
+                   [](const Document& a, const Document& b) { return a.length > b.length; });
+  dispatch(q.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    using C = kernels::ComputeType<T>;
+    for_each_task<BackwardScratch<T>>(
+        static_cast<int64_t>(documents.size()) * heads, [&](BackwardScratch<T>& scratch, int64_t task) {
+          const auto [first, length] = documents[task / heads];
+          const int64_t head = task % heads;
+          const BackwardHead<T> rows{HeadRows<T>(q, first, head),
+                                     HeadRows<T>(k, first, head / group),
+                                     HeadRows<T>(v, first, head / group),
+                                     HeadRows<T>(out, first, head),
+                                     HeadRows<T>(grad, first, head),
+                                     HeadRows<T>(grad_q, first, head),
+                                     read<C>(log_sum) + first * heads + head,
+                                     heads};
+          const int64_t share = (head * tokens + first) * head_dim;
+          differentiate<T>(scratch, rows, write<C>(k_shares) + share, write<C>(v_shares) + share, length,
+                           head_dim, static_cast<C>(scale));
+        });
+    const int64_t stride = tokens * head_dim;
+    at::parallel_for(0, tokens, rows_per_task(heads * head_dim), [&](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        for (int64_t head = 0; head < kv_heads; ++head) {
+          const int64_t from = (head * group * tokens + token) * head_dim,
+                        to = (token * kv_heads + head) * head_dim;
+          kernels::sum_parts(read<C>(k_shares) + from, stride, group, write<T>(grad_k) + to, head_dim);
+          kernels::sum_parts(read<C>(v_shares) + from, stride, group, write<T>(grad_v) + to, head_dim);
+        }
+      }
+    });
+  });
+  return {grad_q, grad_k, grad_v};
 }
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
@@ -100,28 +291,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::Tensor grad = dense_heads(grads[0]), q = dense_heads(saved[0]), k = dense_heads(saved[1]),
-                     v = dense_heads(saved[2]), &out = saved[3], &log_sum = saved[4];
-    const double scale = ctx->saved_data["scale"].toDouble();
-    const std::vector<Run> runs = runs_of(ctx->saved_data["starts"].toIntVector());
-    const auto differentiate = [&](const Run& run) {
-      auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          batch_of(grad, run), batch_of(q, run), batch_of(k, run), batch_of(v, run), batch_of(out, run),
-          batch_of(log_sum, run), 0.0, true, {}, scale);
-      return std::array<at::Tensor, 3>{tokens_of(dq), tokens_of(dk), tokens_of(dv)};
-    };
-    std::array<at::Tensor, 3> result;
-    if (covers_all(runs, q.size(0))) {
-      result = differentiate(runs[0]);
-    } else {
-      result = {at::empty(q.sizes(), q.options()), at::empty(k.sizes(), k.options()),
-                at::empty(v.sizes(), v.options())};
-      for (const Run& run : runs) {
-        const auto part = differentiate(run);
-        for (size_t i = 0; i < part.size(); ++i)
-          result[i].narrow(0, run.first, part[i].size(0)).copy_(part[i]);
-      }
-    }
+    auto result = backward_pass(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4],
+                                ctx->saved_data["starts"].toIntVector(), ctx->saved_data["scale"].toDouble());
     for (size_t i = 0; i < result.size(); ++i) {
       if (!ctx->needs_input_grad(i)) result[i].reset();
     }
@@ -173,10 +344,11 @@ at::Tensor cached_attention(const at::Tensor& q_in, const at::Tensor& k_in, cons
       mask = at::full({count, visible}, -std::numeric_limits<double>::infinity(), q.options())
                  .triu_(past + first + 1);
     }
+    const auto sequence = [](const at::Tensor& rows) { return rows.transpose(0, 1).unsqueeze(0); };
     const at::Tensor part = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        batch_of(q, {first, 1, count}), batch_of(k, {0, 1, visible}), batch_of(v, {0, 1, visible}), 0.0,
-        false, mask, scale));
-    out.narrow(0, first, count).copy_(tokens_of(part));
+        sequence(q.narrow(0, first, count)), sequence(k.narrow(0, 0, visible)),
+        sequence(v.narrow(0, 0, visible)), 0.0, false, mask, scale));
+    out.narrow(0, first, count).copy_(part.squeeze(0).transpose(0, 1));
   }
   return out;
 }

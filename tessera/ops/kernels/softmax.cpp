@@ -18,14 +18,14 @@ TESSERA_INLINE ComputeType<T> log_sum(const T* logits, int64_t n) {
 #pragma omp simd reduction(max : top)
     for (int64_t i = 0; i < size; ++i) top = load(block[i]) > top ? load(block[i]) : top;
     if (top > largest) {
-      sum *= exponential(largest - top);
+      sum *= exponential_below_one(largest - top);
       largest = top;
     }
     // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
     const C shift = largest == -INFINITY ? C(0) : largest;
     C part = 0;
 #pragma omp simd reduction(+ : part)
-    for (int64_t i = 0; i < size; ++i) part += exponential(load(block[i]) - shift);
+    for (int64_t i = 0; i < size; ++i) part += exponential_below_one(load(block[i]) - shift);
     sum += part;
   }
   return largest + static_cast<C>(log(sum));
@@ -34,7 +34,7 @@ TESSERA_INLINE ComputeType<T> log_sum(const T* logits, int64_t n) {
 template <class T, class C>
 TESSERA_INLINE void exp_of_shifted(T* logits, C shift, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) store(logits[i], exponential(load(logits[i]) - shift));
+  for (int64_t i = 0; i < n; ++i) store(logits[i], exponential_below_one(load(logits[i]) - shift));
 }
 
 }  // namespace

@@ -1,0 +1,208 @@
+#include "tessera/ops/kernels/attention.h"
+
+#include <cstring>
+
+#include "tessera/ops/kernels/lanes.h"
+
+namespace tessera::ops::kernels {
+namespace {
+
+// What row `row` of a block sees of its `width` keys.
+TESSERA_INLINE int64_t visible_keys(int64_t first_visible, int64_t row, int64_t width) {
+  const int64_t sees = first_visible + row;
+  return sees < 0 ? 0 : (sees < width ? sees : width);
+}
+
+TESSERA_INLINE double largest_score(const double* scores, int64_t n) {
+  double top = -INFINITY;
+#pragma omp simd reduction(max : top)
+  for (int64_t i = 0; i < n; ++i) top = scores[i] > top ? scores[i] : top;
+  return top;
+}
+
+TESSERA_INLINE float largest_score(const float* scores, int64_t n) {
+  const Lanes none = all_lanes(-INFINITY);
+  Lanes even = none, odd = none;
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    even = larger(load_lanes(scores + i), even);
+    odd = larger(load_lanes(scores + i + kLanes), odd);
+  }
+  for (; i < n; i += kLanes) even = larger(first_lanes(n - i) ? load_lanes(scores + i) : none, even);
+  return largest_of(larger(even, odd));
+}
+
+// Writes exp(scale * scores - shift) and returns the sum.
+TESSERA_INLINE double exponentials(const double* scores, double scale, double shift, double* out, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = exp(scores[i] * scale - shift);
+    sum += out[i];
+  }
+  return sum;
+}
+
+template <class T>
+TESSERA_INLINE float exponentials(const float* scores, float scale, float shift, T* out, int64_t n) {
+  Lanes sum{};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Lanes p = exponential_below_one(load_lanes(scores + i) * scale - shift);
+    store_lanes(out + i, p);
+    sum += p;
+  }
+  if (i < n) {
+    const Lanes p = exponential_below_one(load_lanes(scores + i) * scale - shift);
+    const Lanes seen = first_lanes(n - i) ? p : Lanes{};
+    store_lanes(out + i, seen);
+    sum += seen;
+  }
+  return sum_of(sum);
+}
+
+template <class T>
+TESSERA_INLINE void clear(T* row, int64_t from, int64_t to) {
+  if (from < to) memset(row + from, 0, static_cast<size_t>(to - from) * sizeof(T));
+}
+
+// Rows whose keys all lie ahead keep their running numbers.
+template <class T, class C>
+TESSERA_INLINE void forward(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,
+                            C scale, C* row_max, C* row_sum, C* rescale, T* probabilities) {
+  for (int64_t row = 0; row < rows; ++row, scores += stride, probabilities += stride) {
+    const int64_t visible = visible_keys(first_visible, row, width);
+    const C before = row_max[row], top = scale * largest_score(scores, visible);
+    const C largest = top > before ? top : before;
+    // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
+    const C shift = largest == -INFINITY ? C(0) : largest;
+    const C sum = exponentials(scores, scale, shift, probabilities, visible);
+    clear(probabilities, visible, width);
+    const C shrink = before == -INFINITY ? C(0) : exponential_below_one(before - shift);
+    rescale[row] = shrink;
+    row_sum[row] = row_sum[row] * shrink + sum;
+    row_max[row] = largest;
+  }
+}
+
+TESSERA_INLINE void gradients(const double* scores, const double* grad_probabilities, double scale,
+                              double shift, double mean, double* probabilities, double* grad_scores,
+                              int64_t n) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const double p = exp(scores[i] * scale - shift), gradient = p * (grad_probabilities[i] - mean) * scale;
+    probabilities[i] = p;
+    grad_scores[i] = gradient;
+  }
+}
+
+template <class T>
+TESSERA_INLINE void gradients(const float* scores, const float* grad_probabilities, float scale, float shift,
+                              float mean, T* probabilities, T* grad_scores, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const LaneInts seen = first_lanes(n - i);
+    const Lanes p = exponential_below_one(load_lanes(scores + i) * scale - shift);
+    const Lanes gradient = p * ((load_lanes(grad_probabilities + i) - mean) * scale);
+    store_lanes(probabilities + i, seen ? p : Lanes{});
+    store_lanes(grad_scores + i, seen ? gradient : Lanes{});
+  }
+}
+
+template <class T, class C>
+TESSERA_INLINE void backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width,
+                             int64_t stride, int64_t first_visible, C scale, const C* log_sum,
+                             int64_t log_sum_stride, const C* delta, T* probabilities, T* grad_scores) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t visible = visible_keys(first_visible, row, width);
+    gradients(scores, grad_probabilities, scale, log_sum[row * log_sum_stride], delta[row], probabilities,
+              grad_scores, visible);
+    clear(probabilities, visible, width);
+    clear(grad_scores, visible, width);
+    scores += stride;
+    grad_probabilities += stride;
+    probabilities += stride;
+    grad_scores += stride;
+  }
+}
+
+template <class T, class C>
+TESSERA_INLINE void dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows,
+                         int64_t width, C* out) {
+  for (int64_t row = 0; row < rows; ++row, a += a_stride, b += b_stride) {
+    C sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < width; ++i) sum += load(a[i]) * load(b[i]);
+    out[row] = sum;
+  }
+}
+
+template <class C>
+TESSERA_INLINE void scale(C* data, const C* factors, int64_t rows, int64_t width) {
+  for (int64_t row = 0; row < rows; ++row, data += width) {
+    const C factor = factors[row];
+    if (factor == C(1)) continue;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) data[i] *= factor;
+  }
+}
+
+template <class T, class C>
+TESSERA_INLINE void divide(const C* data, const C* divisors, T* out, int64_t out_stride, int64_t rows,
+                           int64_t width) {
+  for (int64_t row = 0; row < rows; ++row, data += width, out += out_stride) {
+    const C factor = C(1) / divisors[row];
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) store(out[i], data[i] * factor);
+  }
+}
+
+template <class T, class C>
+TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, T* out, int64_t width) {
+#pragma omp simd
+  for (int64_t i = 0; i < width; ++i) {
+    C total = parts[i];
+    for (int64_t p = 1; p < num_parts; ++p) total += parts[p * part_stride + i];
+    store(out[i], total);
+  }
+}
+
+}  // namespace
+
+#define TESSERA_DEFINE_FOR_COMPUTE(C)                                                      \
+  TESSERA_KERNEL void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) { \
+    scale(data, factors, rows, width);                                                     \
+  }
+#define TESSERA_DEFINE(T, C)                                                                                 \
+  TESSERA_KERNEL void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride,              \
+                                        int64_t first_visible, C scale, C* row_max, C* row_sum, C* rescale,  \
+                                        T* probabilities) {                                                  \
+    forward(scores, rows, width, stride, first_visible, scale, row_max, row_sum, rescale, probabilities);    \
+  }                                                                                                          \
+  TESSERA_KERNEL void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, \
+                                                 int64_t width, int64_t stride, int64_t first_visible,       \
+                                                 C scale, const C* log_sum, int64_t log_sum_stride,          \
+                                                 const C* delta, T* probabilities, T* grad_scores) {         \
+    backward(scores, grad_probabilities, rows, width, stride, first_visible, scale, log_sum, log_sum_stride, \
+             delta, probabilities, grad_scores);                                                             \
+  }                                                                                                          \
+  TESSERA_KERNEL void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows,     \
+                               int64_t width, C* out) {                                                      \
+    dots(a, a_stride, b, b_stride, rows, width, out);                                                        \
+  }                                                                                                          \
+  TESSERA_KERNEL void divide_rows(const C* data, const C* divisors, T* out, int64_t out_stride,              \
+                                  int64_t rows, int64_t width) {                                             \
+    divide(data, divisors, out, out_stride, rows, width);                                                    \
+  }                                                                                                          \
+  TESSERA_KERNEL void sum_parts(const C* parts, int64_t part_stride, int64_t num_parts, T* out,              \
+                                int64_t width) {                                                             \
+    sum(parts, part_stride, num_parts, out, width);                                                          \
+  }
+TESSERA_DEFINE_FOR_COMPUTE(float)
+TESSERA_DEFINE_FOR_COMPUTE(double)
+TESSERA_DEFINE(float, float)
+TESSERA_DEFINE(double, double)
+TESSERA_DEFINE(Bf16, float)
+#undef TESSERA_DEFINE
+#undef TESSERA_DEFINE_FOR_COMPUTE
+
+}  // namespace tessera::ops::kernels

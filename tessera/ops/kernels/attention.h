@@ -1,0 +1,37 @@
+// The row operations of blocked attention between its matrix products, each for T = float, double and Bf16
+// with C = ComputeType<T>. A block is [rows, width], queries by keys, of which row r sees the first
+// first_visible + r (none, where that is negative). Its rows lie `stride` apart, a multiple of 16 that is no
+// less than width: what lies between is scratch.
+#pragma once
+
+#include "tessera/ops/kernels/kernels.h"
+
+namespace tessera::ops::kernels {
+
+// One step of the online softmax (Milakov and Gimelshein, 2018): probabilities = exp(scale * scores -
+// maximum), 0 where not seen, with row_max and row_sum brought up to date and rescale = the factor for what
+// was summed under the old maximum. probabilities may be scores.
+// grad_scores = p * (grad_probabilities - delta) * scale with p = exp(scale * scores - log_sum), which
+// attention_softmax_backward leaves in probabilities; the two results may lie over the two inputs.
+// row_dots: out[r] = a[r] . b[r]. divide_rows: out[r] = data[r] / divisors[r]. sum_parts: out[i] = the sum
+// over p of parts[p * part_stride + i]. scale_rows: data[r] *= factors[r].
+#define TESSERA_DECLARE(T, C)                                                                                \
+  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,      \
+                         C scale, C* row_max, C* row_sum, C* rescale, T* probabilities);                     \
+  void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width, \
+                                  int64_t stride, int64_t first_visible, C scale, const C* log_sum,          \
+                                  int64_t log_sum_stride, const C* delta, T* probabilities, T* grad_scores); \
+  void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,     \
+                C* out);                                                                                     \
+  void divide_rows(const C* data, const C* divisors, T* out, int64_t out_stride, int64_t rows,               \
+                   int64_t width);                                                                           \
+  void sum_parts(const C* parts, int64_t part_stride, int64_t num_parts, T* out, int64_t width);
+TESSERA_DECLARE(float, float)
+TESSERA_DECLARE(double, double)
+TESSERA_DECLARE(Bf16, float)
+#undef TESSERA_DECLARE
+
+void scale_rows(float* data, const float* factors, int64_t rows, int64_t width);
+void scale_rows(double* data, const double* factors, int64_t rows, int64_t width);
+
+}  // namespace tessera::ops::kernels

@@ -1,0 +1,25 @@
+// Matrix products on plain arrays, through the BLAS that LibTorch carries: for kernels that multiply small
+// blocks from several threads at once, where a dispatched at::mm would cost more than the product.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/ops/kernels/kernels.h"
+
+namespace tessera::ops::kernels {
+
+enum class Transpose : bool { No, Yes };
+
+// C = op(A) op(B) + beta C, row-major: op(A) is [m, k], op(B) [k, n], C [m, n]; lda, ldb, ldc are the
+// elements between rows as stored. Sums in C's type. Called from inside a parallel region it uses the calling
+// thread alone. Products of bf16 use the processor's bf16 units through MKL where it has them (float32 sums),
+// and float32 arithmetic on widened copies where LibTorch was built without MKL. C may hold NaN where beta is
+// 0.
+void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
+void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const double* a,
+          int64_t lda, const double* b, int64_t ldb, double beta, double* c, int64_t ldc);
+void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const Bf16* a,
+          int64_t lda, const Bf16* b, int64_t ldb, float beta, float* c, int64_t ldc);
+
+}  // namespace tessera::ops::kernels

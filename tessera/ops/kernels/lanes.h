@@ -1,0 +1,79 @@
+// Sixteen floats at a time, for loops that the vectoriser does not turn into good code by itself. The
+// compiler's vector types: one register with AVX-512, two or four without.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "tessera/ops/kernels/vector_math.h"
+
+namespace tessera::ops::kernels {
+
+constexpr int64_t kLanes = 16;
+
+typedef float Lanes __attribute__((vector_size(64)));
+typedef int32_t LaneInts __attribute__((vector_size(64)));
+typedef uint32_t LaneBits __attribute__((vector_size(64)));
+typedef uint16_t LaneHalves __attribute__((vector_size(32)));
+
+TESSERA_INLINE LaneBits bits_of(Lanes x) { return reinterpret_cast<LaneBits>(x); }
+TESSERA_INLINE Lanes lanes_of(LaneBits bits) { return reinterpret_cast<Lanes>(bits); }
+TESSERA_INLINE Lanes all_lanes(float x) { return x - Lanes{}; }
+
+TESSERA_INLINE Lanes load_lanes(const float* from) {
+  Lanes x;
+  memcpy(&x, from, sizeof x);
+  return x;
+}
+TESSERA_INLINE Lanes load_lanes(const Bf16* from) {
+  LaneHalves halves;
+  memcpy(&halves, from, sizeof halves);
+  return lanes_of(__builtin_convertvector(halves, LaneBits) << 16);
+}
+TESSERA_INLINE void store_lanes(float* to, Lanes x) { memcpy(to, &x, sizeof x); }
+// Round to nearest even; NaN stays NaN.
+TESSERA_INLINE void store_lanes(Bf16* to, Lanes x) {
+  const LaneBits bits = bits_of(x);
+  const LaneBits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const LaneHalves halves = __builtin_convertvector(x == x ? rounded : LaneBits{} + 0x7fc0u, LaneHalves);
+  memcpy(to, &halves, sizeof halves);
+}
+
+TESSERA_INLINE Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
+
+TESSERA_INLINE float largest_of(Lanes x) {
+  float top = x[0];
+  for (int i = 1; i < kLanes; ++i) top = x[i] > top ? x[i] : top;
+  return top;
+}
+TESSERA_INLINE float sum_of(Lanes x) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += x[i];
+  return sum;
+}
+
+// -1 in the lanes whose number is less than n, else 0.
+TESSERA_INLINE LaneInts first_lanes(int64_t n) {
+  constexpr LaneInts kNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  return kNumbers < static_cast<int32_t>(n);
+}
+
+// As exponential_below_one(float).
+TESSERA_INLINE Lanes exponential_below_one(Lanes x) {
+  const Lanes low = all_lanes(-87.0f);
+  const Lanes z = x < low ? low : x;
+  const Lanes shifted = z * 1.44269504f + kRoundToInteger;
+  const Lanes n = shifted - kRoundToInteger;
+  const Lanes r = (z - n * 0.693359375f) + n * 2.12194440e-4f;
+  Lanes p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + (r + 1.0f);
+  const Lanes scaled = lanes_of(bits_of(p) + (bits_of(shifted) << 23));
+  // A lane that is not a number compares false, and keeps itself.
+  return x >= low ? scaled : (x < low ? Lanes{} : x);
+}
+
+}  // namespace tessera::ops::kernels
