@@ -58,10 +58,55 @@ TESSERA_INLINE LaneInts first_lanes(int64_t n) {
   return kNumbers < static_cast<int32_t>(n);
 }
 
-// As exponential_below_one(float).
-TESSERA_INLINE Lanes exponential_below_one(Lanes x) {
-  const Lanes low = all_lanes(-87.0f);
-  const Lanes z = x < low ? low : x;
+// Thirty-two elements in an order of their own, the same for all of one type: bf16 is taken apart and put
+// together by shifts alone when the even and the odd elements stay together.
+struct Pair {
+  Lanes a, b;
+};
+constexpr int64_t kPair = 2 * kLanes;
+
+TESSERA_INLINE Pair load_pair(const float* from) { return {load_lanes(from), load_lanes(from + kLanes)}; }
+TESSERA_INLINE Pair load_pair(const Bf16* from) {
+  LaneBits words;
+  memcpy(&words, from, sizeof words);
+  return {lanes_of(words << 16), lanes_of(words & 0xffff0000u)};
+}
+TESSERA_INLINE void store_pair(float* to, Pair x) {
+  store_lanes(to, x.a);
+  store_lanes(to + kLanes, x.b);
+}
+// The nearest bf16, ties to even, in the upper half; the lower half is arbitrary. NaN stays NaN.
+TESSERA_INLINE LaneBits rounded_bits(Lanes x) {
+  const LaneBits bits = bits_of(x);
+  return x == x ? bits + 0x7fffu + ((bits >> 16) & 1u) : LaneBits{} + 0x7fc00000u;
+}
+TESSERA_INLINE void store_pair(Bf16* to, Pair x) {
+  const LaneBits words = (rounded_bits(x.a) >> 16) | (rounded_bits(x.b) & 0xffff0000u);
+  memcpy(to, &words, sizeof words);
+}
+
+// The first n < 32 elements, and zeros; nothing is read or written beyond them.
+template <class T>
+TESSERA_INLINE Pair load_first(const T* from, int64_t n) {
+  T padded[kPair] = {};
+  memcpy(padded, from, static_cast<size_t>(n) * sizeof(T));
+  return load_pair(padded);
+}
+template <class T>
+TESSERA_INLINE void store_first(T* to, Pair x, int64_t n) {
+  T padded[kPair];
+  store_pair(padded, x);
+  memcpy(to, padded, static_cast<size_t>(n) * sizeof(T));
+}
+
+// x after a trip through the stored type T.
+template <class T>
+TESSERA_INLINE Lanes rounded_to(Lanes x) {
+  return sizeof(T) == sizeof(float) ? x : lanes_of(rounded_bits(x) & 0xffff0000u);
+}
+
+// 2^(z / ln2) for z in [-87, 88].
+TESSERA_INLINE Lanes normal_exponential(Lanes z) {
   const Lanes shifted = z * 1.44269504f + kRoundToInteger;
   const Lanes n = shifted - kRoundToInteger;
   const Lanes r = (z - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -71,9 +116,24 @@ TESSERA_INLINE Lanes exponential_below_one(Lanes x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + (r + 1.0f);
-  const Lanes scaled = lanes_of(bits_of(p) + (bits_of(shifted) << 23));
+  // Adding n to the exponent: the result is a normal number.
+  return lanes_of(bits_of(p) + (bits_of(shifted) << 23));
+}
+
+// As exponential_below_one(float).
+TESSERA_INLINE Lanes exponential_below_one(Lanes x) {
+  const Lanes low = all_lanes(-87.0f);
+  const Lanes result = normal_exponential(x < low ? low : x);
   // A lane that is not a number compares false, and keeps itself.
-  return x >= low ? scaled : (x < low ? Lanes{} : x);
+  return x >= low ? result : (x < low ? Lanes{} : x);
+}
+
+// 1 + exp(x), where exp() is kept between e^-87 and e^88; NaN for NaN.
+TESSERA_INLINE Lanes one_plus_exponential(Lanes x) {
+  const Lanes low = all_lanes(-87.0f), high = all_lanes(88.0f);
+  const Lanes above = x < low ? low : x;
+  const Lanes result = normal_exponential(above > high ? high : above) + 1.0f;
+  return x == x ? result : x;
 }
 
 }  // namespace tessera::ops::kernels

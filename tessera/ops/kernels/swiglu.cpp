@@ -1,58 +1,75 @@
-#include "tessera/ops/kernels/vector_math.h"
+#include <math.h>
+
+#include "tessera/ops/kernels/lanes.h"
 
 namespace tessera::ops::kernels {
 namespace {
 
+struct Gradients {
+  Pair gate, up;
+};
+
+template <class T>
+TESSERA_INLINE Lanes activate(Lanes gate, Lanes up) {
+  // Rounded between the two steps, as a model that computes silu first does.
+  return rounded_to<T>(gate / one_plus_exponential(-gate)) * up;
+}
+
+template <class T>
+TESSERA_INLINE Pair activate(Pair gate, Pair up) {
+  return {activate<T>(gate.a, up.a), activate<T>(gate.b, up.b)};
+}
+
+TESSERA_INLINE void differentiate(Lanes grad_y, Lanes gate, Lanes up, Lanes& grad_gate, Lanes& grad_up) {
+  const Lanes s = 1.0f / one_plus_exponential(-gate);
+  const Lanes silu = gate * s;
+  grad_gate = grad_y * up * (s + silu * (1.0f - s));
+  grad_up = grad_y * silu;
+}
+
+TESSERA_INLINE Gradients differentiate(Pair grad_y, Pair gate, Pair up) {
+  Gradients gradients;
+  differentiate(grad_y.a, gate.a, up.a, gradients.gate.a, gradients.up.a);
+  differentiate(grad_y.b, gate.b, up.b, gradients.gate.b, gradients.up.b);
+  return gradients;
+}
+
 template <class T>
 TESSERA_INLINE void forward(const T* gate, const T* up, T* y, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const auto g = load(gate[i]);
-    // Rounded between the two steps, as a model that computes silu first does.
-    store(y[i], round_through<T>(g / (1 + exponential(-g))) * load(up[i]));
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) {
+    store_pair(y + i, activate<T>(load_pair(gate + i), load_pair(up + i)));
   }
+  if (i < n) store_first(y + i, activate<T>(load_first(gate + i, n - i), load_first(up + i, n - i)), n - i);
 }
 
-template <class T>
-TESSERA_INLINE void backward_gate(const T* grad_y, const T* gate, const T* up, T* grad_gate, int64_t n) {
+TESSERA_INLINE void forward(const double* gate, const double* up, double* y, int64_t n) {
 #pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const auto g = load(gate[i]);
-    const auto s = sigmoid(g);
-    store(grad_gate[i], load(grad_y[i]) * load(up[i]) * (s + g * s * (1 - s)));
-  }
-}
-
-template <class T>
-TESSERA_INLINE void backward_up(const T* grad_y, const T* gate, T* grad_up, int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const auto g = load(gate[i]);
-    store(grad_up[i], load(grad_y[i]) * (g * sigmoid(g)));
-  }
-}
-
-template <class T>
-TESSERA_INLINE void backward_both(const T* grad_y, const T* gate, const T* up, T* grad_gate, T* grad_up,
-                                  int64_t n) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) {
-    const auto g = load(gate[i]), dy = load(grad_y[i]);
-    const auto s = sigmoid(g);
-    store(grad_gate[i], dy * load(up[i]) * (s + g * s * (1 - s)));
-    store(grad_up[i], dy * (g * s));
-  }
+  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
 }
 
 template <class T>
 TESSERA_INLINE void backward(const T* grad_y, const T* gate, const T* up, T* grad_gate, T* grad_up,
                              int64_t n) {
-  if (grad_gate != nullptr && grad_up != nullptr) {
-    backward_both(grad_y, gate, up, grad_gate, grad_up, n);
-  } else if (grad_gate != nullptr) {
-    backward_gate(grad_y, gate, up, grad_gate, n);
-  } else if (grad_up != nullptr) {
-    backward_up(grad_y, gate, grad_up, n);
+  int64_t i = 0;
+  for (; i + kPair <= n; i += kPair) {
+    const Gradients gradients = differentiate(load_pair(grad_y + i), load_pair(gate + i), load_pair(up + i));
+    if (grad_gate != nullptr) store_pair(grad_gate + i, gradients.gate);
+    if (grad_up != nullptr) store_pair(grad_up + i, gradients.up);
+  }
+  if (i == n) return;
+  const Gradients gradients =
+      differentiate(load_first(grad_y + i, n - i), load_first(gate + i, n - i), load_first(up + i, n - i));
+  if (grad_gate != nullptr) store_first(grad_gate + i, gradients.gate, n - i);
+  if (grad_up != nullptr) store_first(grad_up + i, gradients.up, n - i);
+}
+
+TESSERA_INLINE void backward(const double* grad_y, const double* gate, const double* up, double* grad_gate,
+                             double* grad_up, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double s = 1 / (1 + exp(-gate[i])), silu = gate[i] * s;
+    if (grad_gate != nullptr) grad_gate[i] = grad_y[i] * up[i] * (s + silu * (1 - s));
+    if (grad_up != nullptr) grad_up[i] = grad_y[i] * silu;
   }
 }
 
