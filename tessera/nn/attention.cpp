@@ -21,8 +21,8 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   }
 }
 
-at::Tensor Attention::forward(const at::Tensor& x, const SequenceContext& context) {
-  const int64_t tokens = x.size(0);
+at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
+  const int64_t tokens = x.value().size(0);
   at::Tensor q = q_proj->forward(x).view({tokens, options_.num_heads, options_.head_dim});
   at::Tensor k = k_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});
   const at::Tensor v = v_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});

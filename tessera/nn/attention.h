@@ -29,7 +29,7 @@ class Attention : public torch::nn::Module {
   Attention(const AttentionOptions& options, int64_t layer, at::ScalarType dtype);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
-  at::Tensor forward(const at::Tensor& x, const SequenceContext& context);
+  at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
   std::shared_ptr<RMSNorm> q_norm, k_norm;  // null without qk_norm

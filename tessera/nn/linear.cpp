@@ -14,7 +14,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::Sc
   if (with_bias) bias = register_parameter("bias", at::empty({out_features}, options));
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) {
+at::Tensor Linear::forward(const ops::Activation& x) {
   const auto optional_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
   if (adapter_ != nullptr) return adapter_->forward(x, weight, optional_bias);
   return ops::linear(x, weight, optional_bias);

@@ -7,6 +7,8 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/ops/activation.h"
+
 namespace tessera::nn {
 
 // Replaces the product of a Linear (LoRA and its kin). Its child modules become children of the Linear, so
@@ -14,7 +16,7 @@ namespace tessera::nn {
 class LinearAdapter : public torch::nn::Module {
  public:
   // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out].
-  virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& weight,
+  virtual at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias) = 0;
 };
 
@@ -24,7 +26,7 @@ class Linear : public torch::nn::Module {
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
 
   // x: [..., in_features] -> [..., out_features]
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const ops::Activation& x);
 
   // Runs the layer through `adapter` from now on. A layer takes one adapter, and none if refuse_adapter()
   // was called: that is an Error(Config, "ADAPTER-TARGET") naming `name`.

@@ -12,8 +12,8 @@ MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarTy
       register_module("down_proj", std::make_shared<Linear>(intermediate_size, hidden_size, bias, dtype));
 }
 
-at::Tensor MLP::forward(const at::Tensor& x) {
-  return down_proj->forward(ops::swiglu(gate_proj->forward(x), up_proj->forward(x)));
+at::Tensor MLP::forward(const ops::Activation& x) {
+  return down_proj->forward(ops::swiglu_activation(gate_proj->forward(x), up_proj->forward(x)));
 }
 
 }  // namespace tessera::nn

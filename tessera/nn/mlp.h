@@ -15,7 +15,7 @@ class MLP : public torch::nn::Module {
   MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarType dtype);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const ops::Activation& x);
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
 };

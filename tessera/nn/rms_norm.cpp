@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/ops/rms_norm.h"
-
 namespace tessera::nn {
 
 RMSNorm::RMSNorm(int64_t size, double eps, at::ScalarType dtype) : eps_(eps) {
@@ -12,5 +10,9 @@ RMSNorm::RMSNorm(int64_t size, double eps, at::ScalarType dtype) : eps_(eps) {
 }
 
 at::Tensor RMSNorm::forward(const at::Tensor& x) { return ops::rms_norm(x, weight, eps_); }
+
+ops::NormedResidual RMSNorm::add_and_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta) {
+  return ops::add_rms_norm(x, delta, weight, eps_);
+}
 
 }  // namespace tessera::nn

@@ -1,7 +1,11 @@
 // RMSNorm with a learned scale.
 #pragma once
 
+#include <optional>
+
 #include <torch/nn/module.h>
+
+#include "tessera/ops/rms_norm.h"
 
 namespace tessera::nn {
 
@@ -12,6 +16,9 @@ class RMSNorm : public torch::nn::Module {
 
   // x: [..., size]
   at::Tensor forward(const at::Tensor& x);
+  // x + delta, and its norm for products to read (ops::add_rms_norm).
+  ops::NormedResidual add_and_norm(const at::Tensor& x,
+                                   const std::optional<at::Tensor>& delta = std::nullopt);
 
   at::Tensor weight;  // [size]
 

@@ -12,8 +12,10 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext& context) {
-  const at::Tensor h = x + self_attn->forward(input_layernorm->forward(x), context);
-  return h + mlp->forward(post_attention_layernorm->forward(h));
+  const auto [h, normed_x] = input_layernorm->add_and_norm(x);
+  const at::Tensor attended = self_attn->forward(normed_x, context);
+  const auto [residual, normed] = post_attention_layernorm->add_and_norm(h, attended);
+  return residual + mlp->forward(normed);
 }
 
 }  // namespace tessera::nn

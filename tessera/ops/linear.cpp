@@ -27,9 +27,11 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight,
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
-                            const std::optional<at::Tensor>& bias) {
-    ctx->save_for_backward(
-        {weight.requires_grad() ? x : at::Tensor(), x.requires_grad() ? weight : at::Tensor()});
+                            const std::optional<at::Tensor>& bias,
+                            const c10::intrusive_ptr<ActivationSource>& source) {
+    ctx->save_for_backward({weight.requires_grad() && source == nullptr ? x : at::Tensor(),
+                            x.requires_grad() ? weight : at::Tensor()});
+    keep_source(*ctx, source);
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     return forward_pass(x, weight, bias);
@@ -39,19 +41,25 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto source = take_source(*ctx);
     const at::Tensor grad = flatten_rows(grads[0]);
     at::Tensor grad_x, grad_weight, grad_bias;
-    if (ctx->needs_input_grad(0))
-      grad_x = at::mm(grad, saved[1]).view(ctx->saved_data["x_sizes"].toIntVector());
-    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(saved[0]));
+    if (ctx->needs_input_grad(0)) {
+      grad_x = input_gradient(grad, saved[1], source);
+      if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
+    }
+    if (ctx->needs_input_grad(1)) {
+      grad_weight = at::mm(grad.t(), flatten_rows(source != nullptr ? source->value() : saved[0]));
+    }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_bias};
+    return {grad_x, grad_weight, grad_bias, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const at::Tensor& x = input.value();
   check_operand(x, kName);
   check_operand(weight, kName);
   const bool has_bias = bias.has_value() && bias->defined();
@@ -63,7 +71,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::opti
                  "linear: shape or type of the bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
   if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) return forward_pass(x, weight, used);
-  return LinearFunction::apply(x, weight, used);
+  return LinearFunction::apply(x, weight, used, input.source());
 }
 
 }  // namespace tessera::ops

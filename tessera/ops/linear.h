@@ -3,16 +3,16 @@
 
 #include <optional>
 
-#include <ATen/core/Tensor.h>
+#include "tessera/ops/activation.h"
 
 namespace tessera::ops {
 
 // x weight^T + bias; x: [..., in], weight: [out, in], bias: [out]; result [..., out].
 //
-// x is saved only if weight requires grad, so a frozen layer keeps no activation alive. weight is saved only
-// if x requires grad, as an alias of the caller's storage, which may be freed and refilled with the same
-// numbers in between. Backward computes only the gradients that are needed.
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight,
+// x, or its source, is saved only if weight requires grad, so a frozen layer keeps no activation alive.
+// weight is saved only if x requires grad, as an alias of the caller's storage, which may be freed and
+// refilled with the same numbers in between. Backward computes only the gradients that are needed.
+at::Tensor linear(const Activation& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt);
 
 }  // namespace tessera::ops

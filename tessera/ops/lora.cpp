@@ -38,14 +38,16 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
   // The order of the tensors is the order of their edges: the optional ones come last.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias,
-                            double scaling, const std::optional<at::Tensor>& mask_in) {
+                            double scaling, const std::optional<at::Tensor>& mask_in,
+                            const c10::intrusive_ptr<ActivationSource>& source) {
     const at::Tensor mask = mask_in.value_or(at::Tensor());
     auto [y, inner] = forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask);
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
-    ctx->save_for_backward({weight.requires_grad() || for_a ? x : none, for_x ? weight : none,
-                            for_x ? a : none, for_x || for_a ? b : none, for_b ? inner : none,
-                            for_x || for_a ? mask : none});
+    const bool keeps_x = (weight.requires_grad() || for_a) && source == nullptr;
+    ctx->save_for_backward({keeps_x ? x : none, for_x ? weight : none, for_x ? a : none,
+                            for_x || for_a ? b : none, for_b ? inner : none, for_x || for_a ? mask : none});
+    keep_source(*ctx, source);
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["scaling"] = scaling;
@@ -55,36 +57,39 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4],
-                     &mask = saved[5];
+    const auto source = take_source(*ctx);
+    const at::Tensor &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4], &mask = saved[5];
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const double scaling = ctx->saved_data["scaling"].toDouble();
     const at::Tensor grad = flatten_rows(grads[0]);
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
-    at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
+    at::Tensor x, grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
+    if (want_a || ctx->needs_input_grad(1)) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     if (want_x || want_a) grad_inner = at::mm(grad, b).mul_(scaling);
     if (want_x) {
-      grad_x = at::mm(grad, weight);
+      grad_x = input_gradient(grad, weight, source);
+      at::Tensor& sum = grad_x.defined() ? grad_x : source->gradient;
       if (mask.defined()) {
-        grad_x.addcmul_(at::mm(grad_inner, a), flatten_rows(mask));
+        sum.addcmul_(at::mm(grad_inner, a), flatten_rows(mask));
       } else {
-        grad_x.addmm_(grad_inner, a);
+        sum.addmm_(grad_inner, a);
       }
-      grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
+      if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
-    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(x));
-    if (want_a) grad_a = at::mm(grad_inner.t(), dropped(flatten_rows(x), mask));
+    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), x);
+    if (want_a) grad_a = at::mm(grad_inner.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = at::mm(grad.t(), inner).mul_(scaling);
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}};
+    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                       const at::Tensor& a, const at::Tensor& b, double scaling,
-                       const std::optional<at::Tensor>& dropout_mask_scaled) {
+at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
+                       double scaling, const std::optional<at::Tensor>& dropout_mask_scaled) {
+  const at::Tensor& x = input.value();
   for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
     check_operand(*operand, kName);
     TESSERA_ASSERT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
@@ -109,7 +114,7 @@ at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std:
         .first;
   }
   return LoraFunction::apply(x, weight, a, b, has_bias ? bias : std::nullopt, scaling,
-                             has_mask ? dropout_mask_scaled : std::nullopt);
+                             has_mask ? dropout_mask_scaled : std::nullopt, input.source());
 }
 
 }  // namespace tessera::ops

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include <ATen/core/Tensor.h>
+#include "tessera/ops/activation.h"
 
 namespace tessera::ops {
 
@@ -12,9 +12,9 @@ namespace tessera::ops {
 //
 // x: [..., in]; weight: [out, in], frozen or not; bias: [out]; a: [rank, in]; b: [out, rank]; all of one
 // type. dropout_mask_scaled: x's shape, holding 0 or 1/(1-p) (see counter_dropout.h), applied to the
-// adapter's input alone. Saves x, the mask and the [tokens, rank] product; weights are saved as aliases of
-// the caller's storage. Backward makes no gradient that is not needed.
-at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+// adapter's input alone. Saves x or its source, the mask and the [tokens, rank] product; weights are saved as
+// aliases of the caller's storage. Backward makes no gradient that is not needed.
+at::Tensor lora_linear(const Activation& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        const at::Tensor& a, const at::Tensor& b, double scaling,
                        const std::optional<at::Tensor>& dropout_mask_scaled = std::nullopt);
 

@@ -1,6 +1,7 @@
 #include "tessera/ops/rms_norm.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -17,34 +18,73 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "rms_norm";
 
-// Returns the result and the inverse rms of every row.
-std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x_in, const at::Tensor& weight_in,
-                                               double eps) {
+struct Normed {
+  at::Tensor residual, y, inverse_rms;
+};
+
+Normed forward_pass(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
+                    double eps) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto type = x_in.scalar_type();
   const at::Tensor x = x_in.contiguous(), weight = in_compute_type(weight_in, type);
+  const at::Tensor delta = delta_in.defined() ? delta_in.contiguous() : at::Tensor();
   const int64_t width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
-  at::Tensor y = at::empty(x.sizes(), x.options());
-  at::Tensor inverse_rms = at::empty({rows}, weight.options());
+  Normed result;
+  if (delta.defined()) result.residual = at::empty(x.sizes(), x.options());
+  result.y = at::empty(x.sizes(), x.options());
+  result.inverse_rms = at::empty({rows}, weight.options());
   dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
-    const T* from = read<T>(x);
+    const T *from = read<T>(x), *added = delta.defined() ? read<T>(delta) : nullptr;
     const C* scale = read<C>(weight);
-    T* to = write<T>(y);
-    C* inverse = write<C>(inverse_rms);
+    T *to = write<T>(result.y), *sum = write<T>(result.residual);
+    C* inverse = write<C>(result.inverse_rms);
     at::parallel_for(0, rows, rows_per_task(width), [&](int64_t begin, int64_t end) {
-      kernels::rms_norm_forward(from + begin * width, scale, eps, to + begin * width, inverse + begin,
-                                end - begin, width);
+      const int64_t first = begin * width;
+      const T* rows_from = from + first;
+      if (added != nullptr) {
+        kernels::add(from + first, added + first, sum + first, (end - begin) * width);
+        rows_from = sum + first;
+      }
+      kernels::rms_norm_forward(rows_from, scale, eps, to + first, inverse + begin, end - begin, width);
     });
   });
-  return {y, inverse_rms};
+  return result;
 }
 
-// Gradients of x and weight; undefined where not wanted.
-std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const at::Tensor& x_in,
-                                                const at::Tensor& weight_in, const at::Tensor& inverse_rms,
-                                                bool want_x, bool want_weight) {
+// y again, from the residual and the inverse rms.
+at::Tensor scaled_again(const at::Tensor& residual, const at::Tensor& inverse_rms,
+                        const at::Tensor& weight_in) {
+  const auto type = residual.scalar_type();
+  const at::Tensor x = residual.contiguous(), weight = in_compute_type(weight_in, type);
+  const int64_t width = x.size(-1), rows = inverse_rms.numel();
+  at::Tensor y = at::empty(x.sizes(), x.options());
+  dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    using C = kernels::ComputeType<T>;
+    at::parallel_for(0, rows, rows_per_task(width), [&](int64_t begin, int64_t end) {
+      kernels::rms_norm_scale(read<T>(x) + begin * width, read<C>(weight), read<C>(inverse_rms) + begin,
+                              write<T>(y) + begin * width, end - begin, width);
+    });
+  });
+  return y;
+}
+
+class NormSource : public ActivationSource {
+ public:
+  bool collects_gradient() const override { return true; }
+  at::Tensor residual, weight, inverse_rms;
+
+ protected:
+  at::Tensor make() const override { return scaled_again(residual, inverse_rms, weight); }
+};
+
+// Gradients of x and weight; undefined where not wanted. grad_residual, if defined, is added to that of x.
+std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const at::Tensor& grad_residual_in,
+                                                const at::Tensor& x_in, const at::Tensor& weight_in,
+                                                const at::Tensor& inverse_rms, bool want_x,
+                                                bool want_weight) {
   // The gradient of the weight is summed in blocks that do not depend on the number of threads, so that
   // neither does its last bit.
   constexpr int64_t kMaxBlocks = 32, kMinRows = 32;
@@ -52,6 +92,7 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
   const auto type = x_in.scalar_type();
   const at::Tensor grad = grad_in.contiguous(), x = x_in.contiguous(),
                    weight = in_compute_type(weight_in, type);
+  const at::Tensor grad_residual = grad_residual_in.defined() ? grad_residual_in.contiguous() : at::Tensor();
   const int64_t width = x.size(-1), rows = inverse_rms.numel();
   const int64_t block_rows = std::max(kMinRows, (rows + kMaxBlocks - 1) / kMaxBlocks);
   const int64_t blocks = (rows + block_rows - 1) / block_rows;
@@ -61,6 +102,7 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
     const T *dy = read<T>(grad), *from = read<T>(x);
+    const T* dr = grad_residual.defined() ? read<T>(grad_residual) : nullptr;
     const C *scale = read<C>(weight), *inverse = read<C>(inverse_rms);
     T* dx = write<T>(grad_x);
     C* dw = write<C>(partial);
@@ -68,6 +110,7 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
       for (int64_t block = begin; block < end; ++block) {
         const int64_t first = block * block_rows, count = std::min(block_rows, rows - first);
         kernels::rms_norm_backward(dy + first * width, from + first * width, scale, inverse + first,
+                                   dr == nullptr ? nullptr : dr + first * width,
                                    dx == nullptr ? nullptr : dx + first * width,
                                    dw == nullptr ? nullptr : dw + block * width, count, width);
       }
@@ -78,30 +121,80 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
   return {grad_x, grad_weight};
 }
 
+// Inputs x, weight and delta; results the residual (x itself without a delta) and y.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, double eps) {
-    auto [y, inverse_rms] = forward_pass(x, weight, eps);
-    ctx->save_for_backward({x, weight, inverse_rms});
-    return y;
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                               const std::optional<at::Tensor>& delta, double eps,
+                               const c10::intrusive_ptr<NormSource>& source) {
+    Normed normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps);
+    if (!delta) normed.residual = x.view_as(x);
+    ctx->set_materialize_grads(false);
+    ctx->save_for_backward({delta ? normed.residual : x, weight, normed.inverse_rms});
+    ctx->saved_data["has_delta"] = delta.has_value();
+    keep_source(*ctx, source);
+    if (source != nullptr) {
+      // Without the graph, which would hold itself.
+      source->residual = normed.residual.detach();
+      source->weight = weight.detach();
+      source->inverse_rms = normed.inverse_rms;
+    }
+    return {normed.residual, normed.y};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
-    auto [grad_x, grad_weight] = backward_pass(grads[0], saved[0], saved[1], saved[2],
-                                               ctx->needs_input_grad(0), ctx->needs_input_grad(1));
-    return {grad_x, grad_weight, {}};
+    const auto source = take_source(*ctx);
+    const bool has_delta = ctx->saved_data["has_delta"].toBool();
+    at::Tensor grad_y = grads[1];
+    if (source != nullptr && source->gradient.defined()) {
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const at::Tensor collected = source->gradient.view(saved[0].sizes());
+      grad_y = grad_y.defined() ? grad_y + collected : collected;
+      source->gradient.reset();
+    }
+    const bool want_delta = has_delta && ctx->needs_input_grad(2), want_x = ctx->needs_input_grad(0);
+    at::Tensor grad_x = grads[0], grad_weight;
+    if (grad_y.defined()) {
+      std::tie(grad_x, grad_weight) = backward_pass(grad_y, grads[0], saved[0], saved[1], saved[2],
+                                                    want_x || want_delta, ctx->needs_input_grad(1));
+    }
+    return {want_x ? grad_x : at::Tensor(), grad_weight, want_delta ? grad_x : at::Tensor(), {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+namespace {
+
+void check_norm(const at::Tensor& x, const at::Tensor& weight) {
   check_operand(x, kName);
   check_operand(weight, kName);
   TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0), "rms_norm: shapes");
-  if (!needs_graph({x, weight})) return forward_pass(x, weight, eps).first;
-  return RmsNormFunction::apply(x, weight, eps);
+}
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  check_norm(x, weight);
+  if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps).y;
+  return RmsNormFunction::apply(x, weight, std::optional<at::Tensor>(), eps,
+                                c10::intrusive_ptr<NormSource>())[1];
+}
+
+NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta,
+                            const at::Tensor& weight, double eps) {
+  check_norm(x, weight);
+  TESSERA_ASSERT(!delta || (delta->sizes() == x.sizes() && delta->scalar_type() == x.scalar_type()),
+                 "add_rms_norm: shape or type of the delta");
+  const at::Tensor added = delta.value_or(at::Tensor());
+  if (!needs_graph({x, weight, added})) {
+    const Normed normed = forward_pass(x, added, weight, eps);
+    return {delta ? normed.residual : x, normed.y};
+  }
+  const auto source = c10::make_intrusive<NormSource>();
+  const variable_list results = RmsNormFunction::apply(x, weight, delta, eps, source);
+  return {results[0], {results[1], source}};
 }
 
 }  // namespace tessera::ops

@@ -1,7 +1,9 @@
 // RMSNorm as one autograd function.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <optional>
+
+#include "tessera/ops/activation.h"
 
 namespace tessera::ops {
 
@@ -12,5 +14,15 @@ namespace tessera::ops {
 // product with the weight, as Transformers' LlamaRMSNorm does. The result has x's shape and type. Saves x,
 // weight and one number a row for the backward pass.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+struct NormedResidual {
+  at::Tensor residual;
+  Activation normed;
+};
+
+// residual = x + delta (x itself without a delta), and its rms_norm for products to read, which make it again
+// from what is saved here and leave their gradients to this op. delta: x's shape and type.
+NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta,
+                            const at::Tensor& weight, double eps);
 
 }  // namespace tessera::ops

@@ -50,4 +50,30 @@ at::Tensor flatten_rows(const at::Tensor& tensor) {
   return tensor.reshape({tensor.numel() / width, width});
 }
 
+void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source) {
+  if (source != nullptr) ctx.saved_data["source"] = c10::IValue::make_capsule(source);
+  ctx.saved_data["has_source"] = source != nullptr;
+}
+
+c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx) {
+  if (!ctx.saved_data["has_source"].toBool()) return {};
+  const auto found = ctx.saved_data.find("source");
+  TESSERA_ASSERT(found != ctx.saved_data.end(),
+                 "a product of an input that is made again runs backward once");
+  auto source = c10::static_intrusive_pointer_cast<ActivationSource>(found->second.toCapsule());
+  ctx.saved_data.erase(found);
+  return source;
+}
+
+at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
+                          const c10::intrusive_ptr<ActivationSource>& source) {
+  if (source == nullptr || !source->collects_gradient()) return at::mm(rows, weight);
+  if (source->gradient.defined()) {
+    source->gradient.addmm_(rows, weight);
+  } else {
+    source->gradient = at::mm(rows, weight);
+  }
+  return {};
+}
+
 }  // namespace tessera::ops

@@ -5,8 +5,10 @@
 #include <utility>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/activation.h"
 #include "tessera/ops/kernels/kernels.h"
 
 namespace tessera::ops {
@@ -29,6 +31,16 @@ at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored);
 
 // [..., width] as [rows, width].
 at::Tensor flatten_rows(const at::Tensor& tensor);
+
+// The source of a product's input, kept in the product's context and taken out by its backward, so that it is
+// let go as soon as the backward is done; null where there is none.
+void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source);
+c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx);
+
+// rows * weight as the gradient of a product's input: added to what `source` collects, if it does so, and
+// returned otherwise.
+at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
+                          const c10::intrusive_ptr<ActivationSource>& source);
 
 template <class T>
 const T* read(const at::Tensor& tensor) {

@@ -1,5 +1,7 @@
 #include "tessera/ops/swiglu.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -29,6 +31,18 @@ at::Tensor forward_pass(const at::Tensor& gate_in, const at::Tensor& up_in) {
   });
   return y;
 }
+
+class SwigluSource : public ActivationSource {
+ public:
+  SwigluSource(at::Tensor gate, at::Tensor up) : gate_(std::move(gate)), up_(std::move(up)) {}
+  bool collects_gradient() const override { return false; }
+
+ protected:
+  at::Tensor make() const override { return forward_pass(gate_, up_); }
+
+ private:
+  at::Tensor gate_, up_;
+};
 
 struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
@@ -66,6 +80,11 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
                  "swiglu: shapes or types");
   if (!needs_graph({gate, up})) return forward_pass(gate, up);
   return SwigluFunction::apply(gate, up);
+}
+
+Activation swiglu_activation(const at::Tensor& gate, const at::Tensor& up) {
+  if (!needs_graph({gate, up})) return swiglu(gate, up);
+  return {swiglu(gate, up), c10::make_intrusive<SwigluSource>(gate.detach(), up.detach())};
 }
 
 }  // namespace tessera::ops

@@ -1,12 +1,15 @@
 // The gate of Llama's MLP as one autograd function.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "tessera/ops/activation.h"
 
 namespace tessera::ops {
 
 // silu(gate) * up, with silu(z) = z / (1 + exp(-z)). Equal shapes and types: float32, float64 or bfloat16
 // (computed in float32). Saves its two inputs alone.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+// The same for a product to read: its backward makes the value again from gate and up, which are kept anyway.
+Activation swiglu_activation(const at::Tensor& gate, const at::Tensor& up);
 
 }  // namespace tessera::ops

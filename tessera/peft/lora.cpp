@@ -129,11 +129,11 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
   b_ = register_module("lora_B", std::make_shared<Factor>(layer.out_features(), options.rank, dtype));
 }
 
-at::Tensor LoraAdapter::forward(const at::Tensor& x, const at::Tensor& weight,
+at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,
                                 const std::optional<at::Tensor>& bias) {
   std::optional<at::Tensor> mask;
   // The factors are children of the layer, so they know its mode; this adapter itself is not.
-  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x, dropout_, stream_);
+  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_);
   return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask);
 }
 

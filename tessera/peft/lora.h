@@ -41,7 +41,7 @@ class LoraAdapter : public nn::LinearAdapter {
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
   // Dropout applies in training mode (the layer's own train()/eval()) and needs an nn::RandomScope then.
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight,
+  at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                      const std::optional<at::Tensor>& bias) override;
 
   double scaling() const { return scaling_; }

@@ -22,9 +22,9 @@ void fill(torch::nn::Module& module, uint64_t seed) {
 
 struct Doubling : LinearAdapter {
   Doubling() { register_module("child", std::make_shared<Linear>(2, 2, false, at::kDouble)); }
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& weight,
+  at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                      const std::optional<at::Tensor>&) override {
-    return 2.0 * at::matmul(x, weight.t());
+    return 2.0 * at::matmul(x.value(), weight.t());
   }
 };
 

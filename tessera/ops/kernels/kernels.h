@@ -26,22 +26,22 @@ using ComputeType = typename Compute<T>::type;
 
 // Every family below exists for T = float, double and Bf16, with C = ComputeType<T>.
 
-// y = weight * x * inverse_rms, row by row; x, y: [rows, width]; weight: [width]; inverse_rms: [rows],
-// written.
-void rms_norm_forward(const float* x, const float* weight, double eps, float* y, float* inverse_rms,
-                      int64_t rows, int64_t width);
-void rms_norm_forward(const double* x, const double* weight, double eps, double* y, double* inverse_rms,
-                      int64_t rows, int64_t width);
-void rms_norm_forward(const Bf16* x, const float* weight, double eps, Bf16* y, float* inverse_rms,
-                      int64_t rows, int64_t width);
-
-// grad_x: [rows, width], or null; grad_weight: [width], added to, or null.
-void rms_norm_backward(const float* grad_y, const float* x, const float* weight, const float* inverse_rms,
-                       float* grad_x, float* grad_weight, int64_t rows, int64_t width);
-void rms_norm_backward(const double* grad_y, const double* x, const double* weight, const double* inverse_rms,
-                       double* grad_x, double* grad_weight, int64_t rows, int64_t width);
-void rms_norm_backward(const Bf16* grad_y, const Bf16* x, const float* weight, const float* inverse_rms,
-                       Bf16* grad_x, float* grad_weight, int64_t rows, int64_t width);
+// sum = a + b over n elements.
+// rms_norm_forward: y = weight * (x * inverse_rms), row by row; x, y: [rows, width]; weight: [width];
+// inverse_rms: [rows], written. rms_norm_scale: the same with inverse_rms given.
+// rms_norm_backward: grad_x: [rows, width], or null, to which grad_residual is added unless it is null;
+// grad_weight: [width], added to, or null.
+#define TESSERA_DECLARE(T, C)                                                                                \
+  void add(const T* a, const T* b, T* sum, int64_t n);                                                       \
+  void rms_norm_forward(const T* x, const C* weight, double eps, T* y, C* inverse_rms, int64_t rows,         \
+                        int64_t width);                                                                      \
+  void rms_norm_scale(const T* x, const C* weight, const C* inverse_rms, T* y, int64_t rows, int64_t width); \
+  void rms_norm_backward(const T* grad_y, const T* x, const C* weight, const C* inverse_rms,                 \
+                         const T* grad_residual, T* grad_x, C* grad_weight, int64_t rows, int64_t width);
+TESSERA_DECLARE(float, float)
+TESSERA_DECLARE(double, double)
+TESSERA_DECLARE(Bf16, float)
+#undef TESSERA_DECLARE
 
 // y = silu(gate) * up over n elements.
 void swiglu_forward(const float* gate, const float* up, float* y, int64_t n);
@@ -69,7 +69,7 @@ void rope_token(const Bf16* x, int64_t head_stride, const float* cos, const floa
 float log_sum_exp(const float* logits, int64_t n);
 double log_sum_exp(const double* logits, int64_t n);
 float log_sum_exp(const Bf16* logits, int64_t n);
-// logits[i] = exp(logits[i] - shift), in place.
+// logits[i] = exp(logits[i] - shift), in place, for a shift that no logit exceeds by more than rounding.
 void shifted_exp(float* logits, float shift, int64_t n);
 void shifted_exp(double* logits, double shift, int64_t n);
 void shifted_exp(Bf16* logits, float shift, int64_t n);

@@ -1,0 +1,44 @@
+// Inputs of products that are made again in the backward pass instead of being kept for it.
+#pragma once
+
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <torch/custom_class.h>
+
+namespace tessera::ops {
+
+// How to make a value again, and the gradient that its readers have for it. Shared by the op that made the
+// value, which must hold what make() needs anyway, and by the products that read it. Used by one thread.
+class ActivationSource : public torch::CustomClassHolder {
+ public:
+  // The value without its graph: made at the first call, and kept as long as the source.
+  const at::Tensor& value();
+
+  // Whether readers add their gradients to `gradient` and give none to autograd. The op that made the value
+  // takes it from there: it runs after all of them.
+  virtual bool collects_gradient() const = 0;
+  at::Tensor gradient;
+
+ protected:
+  virtual at::Tensor make() const = 0;
+
+ private:
+  at::Tensor value_;
+};
+
+// A tensor on its way into products. With a source, a product keeps that instead of the tensor.
+class Activation {
+ public:
+  Activation(at::Tensor value, c10::intrusive_ptr<ActivationSource> source = {})  // NOLINT: a tensor is one
+      : value_(std::move(value)), source_(std::move(source)) {}
+
+  const at::Tensor& value() const { return value_; }
+  const c10::intrusive_ptr<ActivationSource>& source() const { return source_; }
+
+ private:
+  at::Tensor value_;
+  c10::intrusive_ptr<ActivationSource> source_;
+};
+
+}  // namespace tessera::ops
