@@ -94,17 +94,20 @@ def _instruction(context: Context) -> list[Contestant]:
 
 
 def _generation(context: Context, batch: int) -> list[Contestant]:
-    def pair(dtype: str, width: int) -> list[Contestant]:
+    def pair(dtype: str) -> list[Contestant]:
         sizes_given = ["--model", str(context.model), "--batch", str(batch), "--prompt-tokens", str(sizes.PROMPT_TOKENS),
                        "--new-tokens", str(sizes.NEW_TOKENS), "--dtype", dtype]
-        rate = readers.decode_rate(context, width, batch)
+        rate = readers.decode_rate(context)
+        key = f"generate-{batch}-{dtype}"
         ours = [str(context.program), "bench", "generate", *sizes_given, "--json"]
         theirs = [str(context.python), str(context.workers / "generate_text.py"), *sizes_given, "--threads",
                   str(context.cores)]
-        return [Contestant(f"ours-generate-{batch}-{dtype}", f"Tessera {dtype}", lambda _: ours, rate, context.cores),
-                Contestant(f"transformers-generate-{batch}-{dtype}", f"Transformers {dtype}", lambda _: theirs, rate,
-                           context.cores)]
-    return pair("fp32", 4) + pair("bf16", 2)
+        # The answer of ours names its first prompt, from which theirs starts too.
+        answer = str(context.work / "runs" / f"ours-{key}" / "stdout")
+        return [Contestant(f"ours-{key}", f"Tessera {dtype}", lambda _: ours, rate, context.cores),
+                Contestant(f"transformers-{key}", f"Transformers {dtype}", lambda _: [*theirs, "--first-prompt", answer],
+                           rate, context.cores)]
+    return pair("fp32") + pair("bf16")
 
 
 def _tokenisation(context: Context) -> list[Contestant]:

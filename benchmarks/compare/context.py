@@ -1,9 +1,7 @@
 """What the contestants' commands are made of."""
 import dataclasses
 import json
-import math
 import pathlib
-import struct
 
 TRAIN_MICRO_BATCH, TRAIN_SEQ = 2, 512
 INSTRUCT_MICRO_BATCH, INSTRUCT_SEQ, INSTRUCT_ROWS = 2, 1024, 512
@@ -30,24 +28,8 @@ class Context:
     # The instruction data that all contestants train on, and its texts, one a line; None: there is none.
     instructions: pathlib.Path | None = None
     text: pathlib.Path | None = None
+    # How fast memory is read.
     bytes_per_s: float | None = None
-
-    def decode_limit(self, bytes_per_weight: int) -> float | None:
-        """Decode steps a second if reading every weight once were all there is to do."""
-        if self.bytes_per_s is None:
-            return None
-        return self.bytes_per_s / (bytes_per_weight * num_weights(self.model))
-
-
-def num_weights(model: pathlib.Path) -> int:
-    """From the headers of the folder's safetensors files. Tied matrices are stored, and counted, once."""
-    count = 0
-    for path in model.glob("*.safetensors"):
-        with open(path, "rb") as file:
-            (length,) = struct.unpack("<Q", file.read(8))
-            header = json.loads(file.read(length))
-        count += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
-    return count
 
 
 def prepare_texts(data: pathlib.Path, work: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:

@@ -23,14 +23,14 @@ def field(name: str):
     return read
 
 
-def decode_rate(context: Context, bytes_per_weight: int, batch: int):
+def decode_rate(context: Context):
     """Tokens a second, and as `sol` the share of what memory bandwidth allows."""
     def read(finished: Finished, _folder: pathlib.Path) -> Measured:
         details = last_object(finished)
         rate = float(details["tokens_per_s"])
-        limit = context.decode_limit(bytes_per_weight)
-        if limit is not None:
-            details.update(sol=rate / batch / limit, limit_tokens_per_s=limit * batch)
+        if context.bytes_per_s is not None and "bytes_per_token_read" in details:
+            limit = context.bytes_per_s / float(details["bytes_per_token_read"])
+            details.update(sol=rate / limit, limit_tokens_per_s=limit)
         return Measured(rate, details)
     return read
 

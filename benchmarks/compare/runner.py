@@ -45,6 +45,7 @@ class Runner:
                                    self._timeout_s, watched)
         except OSError as error:
             return Sample(key, repetition, -1, 0.0, 0, None, {}, f"cannot start: {error}")
+        (folder / "stdout").write_text(finished.output, encoding="utf-8")
         sample = Sample(key, repetition, finished.exit_code, finished.wall_s, finished.peak_bytes, None, {})
         if finished.exit_code != 0:
             sample.failure = finished.reason()
