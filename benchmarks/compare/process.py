@@ -40,7 +40,7 @@ def run(command: list[str], env: dict[str, str], cwd: pathlib.Path, log_stem: pa
         watched: Callable[[], bool] | None = None) -> Finished:
     """Keeps what the process prints in LOG_STEM.out and LOG_STEM.err."""
     log_stem.parent.mkdir(parents=True, exist_ok=True)
-    out_path, err_path = log_stem.with_suffix(".out"), log_stem.with_suffix(".err")
+    out_path, err_path = (log_stem.with_name(log_stem.name + end) for end in (".out", ".err"))
     watched_s = None
     with open(out_path, "wb") as out, open(err_path, "wb") as err:
         start = time.monotonic()

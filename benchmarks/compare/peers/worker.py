@@ -45,7 +45,7 @@ def make_optimizer(model) -> torch.optim.Optimizer:
 def train_step(model, optimizer, batch: dict, use_autocast: bool = False, forward=None) -> float:
     """One optimizer step; `forward` replaces the model (its compiled form). Returns the loss."""
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=use_autocast):
-        loss = (forward or model)(**batch).loss
+        loss = (model if forward is None else forward)(**batch).loss
     loss.backward()
     torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], MAX_GRAD_NORM)
     optimizer.step()
