@@ -5,7 +5,7 @@ import worker
 
 def main() -> None:
     parser = worker.parser(__doc__)
-    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=10)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     values = torch.ones(1 << 28)
