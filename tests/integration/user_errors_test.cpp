@@ -184,7 +184,12 @@ TEST_F(UserErrorsTest, BenchConvertAndMerge) {
   expect_error(run({"bench", "train", "--model", "nowhere", "--json"}), 2, "E-CONFIG-USAGE", {"nowhere"});
   expect_error(run({"bench", "train", "--model", "model", "--adapter", "magic"}), 2, "E-CONFIG-USAGE",
                {"--adapter", "magic"});
+  write_text(here / "blank.txt", "\n\n");
+  expect_error(run({"bench", "tokenize", "--model", "model", "--file", "blank.txt"}), 3, "E-DATA-EMPTY",
+               {"blank.txt"});
   std::filesystem::create_directory(here / "empty");
+  expect_error(run({"bench", "tokenize", "--model", "empty", "--file", "blank.txt"}), 4, "E-MODEL",
+               {"empty"});
   expect_error(run({"bench", "train", "--model", "empty"}), 4, "E-MODEL-NO-FILE", {"empty/config.json"});
   expect_error(run({"convert", "rows.jsonl", "converted"}), 4, "E-MODEL-GGUF-MAGIC", {"rows.jsonl"});
   expect_error(run({"convert", "nowhere.gguf", "converted"}), 6, "E-STORAGE-NOT-FOUND", {"nowhere.gguf"});

@@ -30,7 +30,8 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"generate"}, {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens"}},
       {{"data"}, {"show"}},
       {{"data", "show"}, {"recipe", "--rows"}},
-      {{"bench"}, {"train"}},
+      {{"bench"}, {"train", "tokenize"}},
+      {{"bench", "tokenize"}, {"--model", "--file", "--passes", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
       {{"debug"}, {"logits", "tokenize"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
@@ -78,6 +79,23 @@ TEST_F(VerbsTest, TokenizePrintsOneArrayALine) {
             "[97,98]\n[]\n[258,99]\n[108,97,115,116]\n");
   const auto plain = run_well({"debug", "tokenize", "--model", "model", "--file", "text.txt", "--plain"});
   EXPECT_EQ(nlohmann::json::parse(ProgramResult::lines(plain.out).at(2)).size(), 11u) << plain.told();
+}
+
+TEST_F(VerbsTest, BenchTokenizeCountsAndDigestsTheIds) {
+  write_text(here / "text.txt", "ab\n\n<|im_end|>c\nlast");
+  const Words arguments = {"bench", "tokenize", "--model", "model", "--file", "text.txt", "--passes", "2"};
+  Words as_json = arguments;
+  as_json.emplace_back("--json");
+  const auto json = nlohmann::json::parse(ProgramResult::lines(run_well(as_json).out).back());
+  uint64_t digest = 14695981039346656037ULL;
+  for (const uint64_t id : {97, 98, 258, 99, 108, 97, 115, 116}) digest = (digest ^ id) * 1099511628211ULL;
+  EXPECT_EQ(json.at("num_ids"), 8);
+  EXPECT_EQ(json.at("lines"), 3);
+  EXPECT_EQ(json.at("bytes"), 17);
+  EXPECT_EQ(json.at("digest").get<uint64_t>(), digest);
+  for (const char* key : {"mb_per_s", "first_mb_per_s", "seconds_median"})
+    EXPECT_GT(json.at(key), 0.0) << key;
+  EXPECT_NE(run_well(arguments).out.find("3 lines, 17 bytes, 8 ids"), std::string::npos);
 }
 
 TEST_F(VerbsTest, OutputThatCannotBeWritten) {

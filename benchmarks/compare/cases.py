@@ -1,0 +1,77 @@
+"""The cases: who is compared with whom, and the floors."""
+from compare.model import Case, Rival
+
+
+def _explain_step(details: dict) -> str:
+    gemm_s, step_s = details.get("gemm_s"), details.get("step_s_median")
+    if gemm_s is None or step_s is None:
+        return "no figure"
+    return (f"the matrix products alone take {gemm_s:.2f} s of the {step_s:.2f} s step; {max(0.0, step_s - gemm_s):.2f} s go "
+            "to attention, norms, loss, optimizer, memory traffic and waiting")
+
+
+def _explain_packed(details: dict) -> str:
+    if "tokens" not in details:
+        return "no figure"
+    return (f"matrix products as a share of the median step; {details['label_tokens'] / details['tokens']:.0%} of the tokens "
+            "are labels")
+
+
+def _explain_decode(details: dict) -> str:
+    if "limit_tokens_per_s" not in details:
+        return "no figure"
+    return (f"reading the weights once a step, and the cache, from memory allows {details['limit_tokens_per_s']:.0f} tokens/s here; the rest "
+            "is arithmetic and the overhead of small operations")
+
+
+def _training(bf16: str | None) -> list[Case]:
+    return [
+        Case("full", "full finetune, fp32", "tokens/s", "ours-full-fp32",
+             (Rival("Transformers eager", ("transformers-fp32",), 1.4, 0.60),), "full", least_sol=0.80,
+             explain=_explain_step),
+        Case("full-bf16", "full finetune, bf16 mixed", "tokens/s", "ours-full-bf16",
+             (Rival("the better of Transformers fp32 and bf16 autocast", ("transformers-fp32", "transformers-bf16"),
+                    2.2, 0.5),), "full", explain=_explain_step, unavailable=bf16),
+        Case("lora", "LoRA on all linear layers, fp32", "tokens/s", "ours-lora-fp32",
+             (Rival("Transformers + PEFT eager", ("peft-fp32",), 1.8, 0.50),
+              Rival("Transformers + PEFT compiled", ("peft-compiled",), 1.3, 0.50)), "lora", explain=_explain_step),
+        Case("lora-bf16", "LoRA on all linear layers, bf16 mixed", "tokens/s", "ours-lora-bf16",
+             (Rival("the better of PEFT fp32 and bf16 autocast", ("peft-fp32", "peft-bf16"), 2.8, 0.45),), "lora",
+             explain=_explain_step, unavailable=bf16),
+        Case("sharded", "full finetune on 2 ranks, fully sharded, fp32", "tokens/s", "ours-sharded",
+             (Rival("PyTorch FSDP2 over Gloo", ("fsdp2",), 1.8, 0.55),), "sharded", explain=_explain_step),
+    ]
+
+
+def _generation(batch: int, floor: float | None, memory: float | None, bf16: str | None) -> list[Case]:
+    def key(side: str, dtype: str) -> str:
+        return f"{side}-generate-{batch}-{dtype}"
+    title = f"generation, batch {batch}"
+    return [
+        Case(f"generate-{batch}", f"{title}, fp32", "tokens/s", key("ours", "fp32"),
+             (Rival("Transformers", (key("transformers", "fp32"),), floor, memory),), f"generate-{batch}",
+             explain=_explain_decode, must_agree=("prompt", "ids")),
+        Case(f"generate-{batch}-bf16", f"{title}, bf16", "tokens/s", key("ours", "bf16"),
+             (Rival("the better of Transformers fp32 and bf16", (key("transformers", "fp32"), key("transformers", "bf16"))),),
+             f"generate-{batch}", explain=_explain_decode, unavailable=bf16),
+    ]
+
+
+def all_cases(has_fast_bf16: bool, has_data: bool) -> list[Case]:
+    bf16 = None if has_fast_bf16 else "this processor has neither AMX nor AVX512-BF16"
+    data = None if has_data else "the instruction data is not there (option --data or TESSERA_DATA)"
+    return [
+        *_training(bf16),
+        Case("instruct", "instruction data, sequence 1024, LoRA, fp32", "label tokens/s", "ours-packed",
+             (Rival("Transformers + PEFT padded, as many rows", ("padded-few",), 2.5),
+              Rival("Transformers + PEFT padded, as many tokens", ("padded-many",), 2.5, 0.5),
+              Rival("TRL packed", ("trl-packed",), 1.6, 0.5)), "instruct", explain=_explain_packed, unavailable=data),
+        *_generation(1, 1.5, 0.8, bf16),
+        *_generation(8, None, None, bf16),
+        Case("tokenize", "tokenisation, one thread", "MB/s", "ours-tokenize",
+             (Rival("tokenizers, the best way", ("tokenizers-encode", "tokenizers-encode_batch",
+                                                 "tokenizers-encode_batch_fast"), 2.0),), "tokenize", unavailable=data,
+             must_agree=("num_ids", "digest")),
+        Case("startup", "start-up to the first step, LoRA", "s", "ours-startup",
+             (Rival("Transformers + PEFT script", ("peft-startup",)),), "startup", higher_is_better=False),
+    ]

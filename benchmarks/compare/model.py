@@ -1,0 +1,68 @@
+"""The words of the comparison: contestants, cases, samples."""
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+from compare.process import Finished
+
+
+@dataclasses.dataclass
+class Measured:
+    """What one run says: the figure of its cases, and anything worth keeping in the raw file."""
+    value: float
+    details: dict
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    key: str
+    label: str
+    # The command; the argument is an empty folder of the run's own.
+    command: Callable[[pathlib.Path], list[str]]
+    # Reads the figure out of a finished run and its folder. Raises ValueError or KeyError where there is none.
+    read: Callable[[Finished, pathlib.Path], Measured]
+    threads: int
+    # Run once, uncounted, before the others (fills caches that users fill once).
+    needs_preparation: bool = False
+    # A file of the run's folder whose first line ends the time to watch.
+    watched_file: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rival:
+    label: str
+    # The best of them is the one compared with.
+    keys: tuple[str, ...]
+    least_ratio: float | None = None
+    most_memory: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    key: str
+    title: str
+    unit: str
+    ours: str
+    rivals: tuple[Rival, ...]
+    # Cases of one group run alternately with each other and share contestants.
+    group: str
+    higher_is_better: bool = True
+    least_sol: float | None = None
+    # The sentence about the physical limit, from the details of ours at the median; None: nothing to say.
+    explain: Callable[[dict], str] | None = None
+    # Details in which both sides must be equal.
+    must_agree: tuple[str, ...] = ()
+    # Why the case cannot run here, if so.
+    unavailable: str | None = None
+
+
+@dataclasses.dataclass
+class Sample:
+    contestant: str
+    repetition: int
+    exit_code: int
+    wall_s: float
+    peak_bytes: int
+    value: float | None
+    details: dict
+    failure: str | None = None

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Tests of the driver behind benchmarks/compare_transformers: figures, table, processes, cases."""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from compare import install, machine, main, paths, process, readers, report, runner, summary  # noqa: E402
+from compare.cases import all_cases  # noqa: E402
+from compare.contestants import all_contestants  # noqa: E402
+from compare.context import Context, prepare_texts  # noqa: E402
+from compare.model import Case, Contestant, Rival, Sample  # noqa: E402
+
+
+def sample(key: str, value: float | None, peak: int = 100, **details) -> Sample:
+    return Sample(key, 1, 0 if value is not None else 1, 1.0, peak, value, details,
+                  None if value is not None else "exit 1: broken")
+
+
+def case(**more) -> Case:
+    fields = dict(key="c", title="a case", unit="tokens/s", ours="ours", rivals=(Rival("theirs", ("a", "b"), 1.5, 0.5),),
+                  group="g")
+    return Case(**{**fields, **more})
+
+
+class SummaryTest(unittest.TestCase):
+    def test_median_and_spread(self):
+        found = summary.figures([sample("x", v, p, n=v) for v, p in ((5.0, 10), (1.0, 30), (2.0, 20))])
+        self.assertEqual((found.count, found.median, found.least, found.most, found.peak_bytes), (3, 2.0, 1.0, 5.0, 20))
+        self.assertEqual(found.details, {"n": 2.0})
+        self.assertEqual(summary.figures([sample("x", 1.0), sample("x", 4.0)]).median, 2.5)
+
+    def test_failed_runs_do_not_count(self):
+        self.assertEqual(summary.figures([sample("x", None), sample("x", 3.0)]).count, 1)
+        self.assertIsNone(summary.figures([sample("x", None)]))
+        self.assertIsNone(summary.figures([]))
+
+    def test_ratio_is_against_the_best(self):
+        samples = {"ours": [sample("ours", 30.0, 40)], "a": [sample("a", 10.0, 100)], "b": [sample("b", 20.0, 50)]}
+        row = summary.compare(case(), case().rivals[0], samples)
+        self.assertEqual((row.chosen, row.ratio, row.memory_ratio), ("b", 1.5, 0.8))
+        self.assertTrue(row.is_fast_enough())
+        self.assertFalse(row.is_small_enough())
+
+    def test_less_is_better(self):
+        samples = {"ours": [sample("ours", 2.0)], "a": [sample("a", 10.0)], "b": [sample("b", 5.0)]}
+        row = summary.compare(case(higher_is_better=False), case().rivals[0], samples)
+        self.assertEqual((row.chosen, row.ratio), ("b", 2.5))
+
+    def test_one_failing_rival_leaves_the_other(self):
+        samples = {"ours": [sample("ours", 30.0)], "a": [sample("a", None)], "b": [sample("b", 20.0)]}
+        row = summary.compare(case(), case().rivals[0], samples)
+        self.assertEqual(row.ratio, 1.5)
+        self.assertIn("a: exit 1: broken", row.problem)
+
+    def test_missing_sides_are_said(self):
+        row = summary.compare(case(), case().rivals[0], {"a": [sample("a", 1.0)]})
+        self.assertIsNone(row.ratio)
+        self.assertEqual(row.theirs.median, 1.0)
+        self.assertIn("ours: has not run", row.problem)
+        row = summary.compare(case(unavailable="no such machine"), case().rivals[0], {})
+        self.assertEqual((row.ratio, row.problem), (None, "no such machine"))
+        self.assertIsNone(row.is_fast_enough())
+
+    def test_disagreement_is_said(self):
+        samples = {"ours": [sample("ours", 3.0, num_ids=7)], "a": [sample("a", 1.0, num_ids=8)]}
+        one = Rival("theirs", ("a",))
+        self.assertIn("differ in num_ids", summary.compare(case(must_agree=("num_ids",)), one, samples).problem)
+        samples["a"] = [sample("a", 1.0, num_ids=7)]
+        self.assertIsNone(summary.compare(case(must_agree=("num_ids",)), one, samples).problem)
+
+
+class ReportTest(unittest.TestCase):
+    def test_numbers(self):
+        self.assertEqual([report.number(v) for v in (1234.4, 99.94, 9.994, 0.5)], ["1,234", "99.9", "9.99", "0.50"])
+
+    def test_whole_file(self):
+        told = case(least_sol=0.8, explain=lambda details: f"products {details['gemm_s']}")
+        samples = {"ours": [sample("ours", v, 2 * 10**9, sol=0.7, gemm_s=4) for v in (29.0, 30.0, 31.0)],
+                   "a": [sample("a", 10.0, 5 * 10**9)], "b": [sample("b", None)]}
+        cases = [told, case(key="d", title="another | case", unavailable="no data")]
+        text = report.write([("date", "today")], summary.rows_of(cases, samples), {"a": "Peer A", "ours": "Tessera"})
+        lines = text.splitlines()
+        self.assertIn("| date | today |", lines)
+        self.assertIn("| a case | tokens/s | 30.0 (29.0-31.0) | theirs: Peer A | 10.0 | 3.00x | >= 1.5x | yes | 2.00 | 5.00 | "
+                      "0.40x | <= 0.5x | yes |", lines)
+        self.assertIn("| another / case | tokens/s | - | theirs | - | - | >= 1.5x | - | - | - | - | <= 0.5x | - |", lines)
+        self.assertIn("| a case | 0.70 | >= 0.80 | **no** | products 4 |", lines)
+        self.assertIn("- another | case, against theirs: no data", lines)
+        self.assertIn("- a case, against theirs: b: exit 1: broken", lines)
+        for line in lines:
+            if line.startswith("| a case | tokens/s") or line.startswith("| case | unit"):
+                self.assertEqual(line.count("|"), 14)
+
+    def test_noise_is_said(self):
+        samples = {"ours": [sample("ours", 10.0), sample("ours", 20.0)], "a": [sample("a", 10.0)], "b": [sample("b", 9.0)]}
+        text = report.write([], summary.rows_of([case()], samples), {"ours": "Tessera"})
+        self.assertIn("spread above 25% of the median: Tessera", text)
+
+
+class MachineTest(unittest.TestCase):
+    DOCTOR = ("processor              Some CPU\nAMX trap               CPUID shows AMX without tile palettes; oneDNN is held at "
+              "AVX512_CORE_FP16\nmemory                 8 GiB, 7 GiB free\n\nmatrix products (GFLOP/s)\n")
+
+    def test_isa_limit_comes_from_doctor(self):
+        rows = machine.doctor_rows(self.DOCTOR)
+        self.assertEqual(rows["processor"], "Some CPU")
+        self.assertEqual(machine.isa_limit(rows), "AVX512_CORE_FP16")
+        self.assertIsNone(machine.isa_limit({"processor": "Some CPU"}))
+
+    def test_environment_is_the_same_for_all(self):
+        os.environ["OMP_NUM_THREADS"] = "7"
+        env = machine.environment("AVX512_CORE_FP16")
+        self.assertNotIn("OMP_NUM_THREADS", env)
+        self.assertEqual(env["ONEDNN_MAX_CPU_ISA"], "AVX512_CORE_FP16")
+        self.assertEqual(env["TOKENIZERS_PARALLELISM"], "false")
+
+
+class ProcessTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def run_python(self, code: str, timeout_s: float = 60.0, watched=None) -> process.Finished:
+        return process.run([sys.executable, "-c", code], dict(os.environ), self.folder, self.folder / "log", timeout_s,
+                           watched)
+
+    def test_peak_is_the_largest_process_of_the_tree(self):
+        size = 200_000_000
+        inner = f"x = bytearray({size}); x[::4096] = bytes(len(x[::4096]))"
+        finished = self.run_python(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)")
+        self.assertEqual(finished.exit_code, 0, finished.log)
+        self.assertGreater(finished.peak_bytes, size)
+        self.assertLess(finished.peak_bytes, 2 * size)
+
+    def test_failure_gives_its_reason(self):
+        finished = self.run_python("import sys; print('fine'); sys.exit('tessera: error[E-X]: what')")
+        self.assertEqual(finished.exit_code, 1)
+        self.assertEqual(finished.reason(), "exit 1: tessera: error[E-X]: what")
+
+    def test_timeout_ends_the_process(self):
+        finished = self.run_python("import time; time.sleep(600)", timeout_s=0.2)
+        self.assertNotEqual(finished.exit_code, 0)
+        self.assertIn("ended after", finished.reason())
+
+    def test_watched_file_stops_the_clock(self):
+        file = self.folder / "done"
+        finished = self.run_python(f"open({str(file)!r}, 'w').write('x')", watched=file.exists)
+        self.assertIsNotNone(finished.watched_s)
+        self.assertLessEqual(finished.watched_s, finished.wall_s)
+
+
+class RunnerTest(unittest.TestCase):
+    def test_alternates_and_survives_failures(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        order = []
+
+        def contestant(key: str, code: str) -> Contestant:
+            def command(_folder: pathlib.Path) -> list[str]:
+                order.append(key)
+                return [sys.executable, "-c", code]
+            return Contestant(key, key, command, readers.field("value"), 1)
+
+        good = "import json, os; print('x'); print(json.dumps({'value': int(os.environ['OMP_NUM_THREADS'])}))"
+        contestants = {"ours": contestant("ours", good), "a": contestant("a", "print('no json')"),
+                       "b": contestant("b", "raise SystemExit(3)")}
+        saved, samples = [], {}
+        running = runner.Runner(contestants, dict(os.environ), folder, 60.0, lambda _text: None)
+        running.run([case()], 3, samples, lambda: saved.append(sum(map(len, samples.values()))))
+        self.assertEqual(order, ["ours", "a", "b", "ours", "a", "b", "ours"])
+        self.assertEqual(saved, [3, 6, 7])
+        self.assertEqual([s.value for s in samples["ours"]], [1.0, 1.0, 1.0])
+        self.assertIn("does not end with a JSON object", samples["a"][0].failure)
+        self.assertEqual(samples["b"][0].exit_code, 3)
+
+    def test_missing_program_is_a_failure(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        lost = Contestant("ours", "ours", lambda _folder: ["/nowhere/tessera"], readers.field("value"), 1)
+        taken = runner.Runner({"ours": lost}, {}, folder, 60.0, lambda _text: None).run_once("ours", 1)
+        self.assertIn("cannot start", taken.failure)
+
+
+class ReadersTest(unittest.TestCase):
+    def test_label_rate_leaves_the_warm_up_out(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "out").mkdir()
+        steps = [{"step": n, "loss": 1.0, "label_tokens": t, "tokens": 100, "step_s": s, "sol": 0.5}
+                 for n, t, s in ((1, 999, 9.0), (2, 30, 1.0), (3, 50, 1.0))]
+        (folder / "out" / "metrics.jsonl").write_text("".join(json.dumps(s) + "\n" for s in [*steps, {"eval_loss": 1}]))
+        measured = readers.label_rate(None, folder)
+        self.assertEqual((measured.value, measured.details["tokens"]), (40.0, 200))
+
+    def test_decode_rate_knows_its_limit(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        context = Context(folder, folder, folder, folder, folder, folder, 2, bytes_per_s=2000.0)
+        finished = process.Finished(0, 1.0, 1, json.dumps({"tokens_per_s": 20.0, "bytes_per_token_read": 25}), "")
+        measured = readers.decode_rate(context)(finished, folder)
+        self.assertEqual((measured.value, measured.details["sol"], measured.details["limit_tokens_per_s"]), (20.0, 0.25, 80.0))
+
+
+class CasesTest(unittest.TestCase):
+    def setUp(self):
+        folder = pathlib.Path("/nowhere")
+        self.context = Context(folder, folder, folder, folder, folder, folder, 4)
+
+    def test_every_case_has_its_contestants(self):
+        known = all_contestants(self.context)
+        cases = all_cases(has_fast_bf16=True, has_data=True)
+        self.assertEqual(len({case.key for case in cases}), len(cases))
+        for one in cases:
+            for key in (one.ours, *(key for rival in one.rivals for key in rival.keys)):
+                self.assertIn(key, known)
+                self.assertEqual(known[key].threads, known[one.ours].threads)
+        used = {key for _, keys in runner.groups_of(cases) for key in keys}
+        self.assertEqual(used, set(known))
+        self.assertEqual(known["fsdp2"].threads, 2)
+
+    def test_cases_that_cannot_run_say_so(self):
+        cases = {one.key: one for one in all_cases(has_fast_bf16=False, has_data=False)}
+        self.assertTrue(cases["full-bf16"].unavailable and cases["instruct"].unavailable)
+        self.assertNotIn("instruct", [group for group, _ in runner.groups_of(list(cases.values()))])
+        self.assertNotIn("ours-full-bf16", dict(runner.groups_of(list(cases.values())))["full"])
+
+    def test_choice(self):
+        cases = all_cases(True, True)
+        self.assertEqual([one.key for one in main.choose(cases, "lora, full")], ["full", "lora"])
+        self.assertEqual(main.choose(cases, None), cases)
+        with self.assertRaisesRegex(ValueError, "no such case: magic"):
+            main.choose(cases, "full,magic")
+
+    def test_texts(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        data = folder / "data.json"
+        data.write_text(json.dumps([{"instruction": "Do", "input": "", "output": "Done\nwell"}] * 600))
+        instructions, text = prepare_texts(data, folder / "work")
+        self.assertEqual(len(json.loads(instructions.read_text())), 512)
+        self.assertEqual(text.read_text(), "Do\nDone\nwell\n" * 600)
+
+    def test_stated_versions_are_the_first_block(self):
+        versions = install.stated_versions()
+        self.assertEqual(versions["torch"], "2.11.0")
+        self.assertLessEqual({"transformers", "peft", "accelerate", "trl", "tokenizers"}, set(versions))
+        self.assertNotIn("numpy", versions)
+
+    def test_write_whole_replaces(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for text in ("first", "second"):
+            paths.write_whole(folder / "deep" / "R.md", text)
+        self.assertEqual((folder / "deep" / "R.md").read_text(), "second")
+        self.assertEqual(len(list((folder / "deep").iterdir())), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
