@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
+#include "tessera/core/trace.h"
+
 namespace tessera::comm::detail {
 
 struct Executor::State {
@@ -60,6 +62,8 @@ void Executor::run(std::shared_ptr<State> state) {
     }
     std::exception_ptr error;
     try {
+      const trace::Scope scope(task.work->operation(), "communication", trace::Row::Communication,
+                               task.work->description());
       task.operation();
     } catch (...) {
       error = std::current_exception();

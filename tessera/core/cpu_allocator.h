@@ -6,9 +6,10 @@
 namespace tessera {
 
 // Has LibTorch take the memory of CPU tensors of 64 KiB and more from a PagePool, which saves the page faults
-// and the clearing of pages that a training step otherwise pays for every tensor, every time. Smaller ones, and
-// what the pool cannot give, come from LibTorch's own allocator, whose errors stay the same. Call it once, early
-// in main(), before threads are started; tensors made before keep their memory. Later calls do nothing.
+// and the clearing of pages that a training step otherwise pays for every tensor, every time. Smaller ones,
+// and what the pool cannot give, come from LibTorch's own allocator, whose errors stay the same. Call it
+// once, early in main(), before threads are started; tensors made before keep their memory. Later calls do
+// nothing.
 //
 // Returns whether the pool is in use. It is not under AddressSanitizer (which would not see overflows), where
 // the address space is limited (ulimit -v), and where the environment says TESSERA_CACHING_ALLOCATOR=0.

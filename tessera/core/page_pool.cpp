@@ -1,10 +1,9 @@
 #include "tessera/core/page_pool.h"
 
-#include <sys/mman.h>
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <limits>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
@@ -192,8 +191,7 @@ void PagePool::occupy(const Block& block) noexcept {
   stats_.peak_live_bytes = std::max(stats_.peak_live_bytes, stats_.live_bytes);
   stats_.resident_bytes += static_cast<int64_t>(fresh);
   stats_.fresh_bytes += static_cast<int64_t>(fresh);
-  const int64_t excess =
-      stats_.resident_bytes - stats_.peak_live_bytes - static_cast<int64_t>(slack_bytes_);
+  const int64_t excess = stats_.resident_bytes - stats_.peak_live_bytes - static_cast<int64_t>(slack_bytes_);
   if (fresh > 0 && excess > 0) release(static_cast<size_t>(excess));
   stats_.peak_resident_bytes = std::max(stats_.peak_resident_bytes, stats_.resident_bytes);
 }
@@ -204,7 +202,8 @@ void PagePool::release(size_t bytes) noexcept {
   while (bytes > 0) {
     const Block* oldest = nullptr;
     for (const Block* block = free_blocks_; block != nullptr; block = block->next_free) {
-      if (block->freed_at >= after && (oldest == nullptr || block->freed_at < oldest->freed_at)) oldest = block;
+      if (block->freed_at >= after && (oldest == nullptr || block->freed_at < oldest->freed_at))
+        oldest = block;
     }
     if (oldest == nullptr) return;
     bytes -= std::min(bytes, release_from(*oldest, bytes));

@@ -31,11 +31,11 @@ struct PagePoolStats {
 };
 
 // [Note: how the pool bounds memory]
-// Blocks lie in one reserved range of addresses. A block is cut from the free space that needs the fewest pages
-// from the system, of those from the smallest; free neighbours merge. Pages of freed blocks are kept, but when
-// new ones are needed and the pool holds as much as was ever in use at once (and a small slack), it first gives
-// back as many of the pages that were unused for longest. So its memory never exceeds what the blocks alone
-// needed at their peak, however badly the holes fit. Addresses may be wasted; they cost nothing.
+// Blocks lie in one reserved range of addresses. A block is cut from the free space that needs the fewest
+// pages from the system, of those from the smallest; free neighbours merge. Pages of freed blocks are kept,
+// but when new ones are needed and the pool holds as much as was ever in use at once (and a small slack), it
+// first gives back as many of the pages that were unused for longest. So its memory never exceeds what the
+// blocks alone needed at their peak, however badly the holes fit. Addresses may be wasted; they cost nothing.
 //
 // Thread-safe.
 class PagePool {

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -52,6 +53,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const trace::Scope trace_scope("linear");
   check_operand(x, kName);
   check_operand(weight, kName);
   const bool has_bias = bias.has_value() && bias->defined();

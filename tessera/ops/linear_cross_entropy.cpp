@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -176,6 +177,7 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens) {
+  const trace::Scope trace_scope("linear_cross_entropy");
   check_operand(hidden, kName);
   check_operand(weight, kName);
   TESSERA_ASSERT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -85,6 +86,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        const at::Tensor& a, const at::Tensor& b, double scaling,
                        const std::optional<at::Tensor>& dropout_mask_scaled) {
+  const trace::Scope trace_scope("lora_linear");
   for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
     check_operand(*operand, kName);
     TESSERA_ASSERT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -97,6 +98,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const trace::Scope trace_scope("rms_norm");
   check_operand(x, kName);
   check_operand(weight, kName);
   TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0), "rms_norm: shapes");

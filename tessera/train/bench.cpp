@@ -1,6 +1,7 @@
 #include "tessera/train/bench.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -80,6 +81,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   result.tokens_per_step = dp_size * recipe.micro_batch_size * recipe.sequence_len;
 
   std::vector<double> seconds;
+  std::optional<trace::Recording> recording;
   for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
     StepInput input;
     input.micro_batches = &batches;
@@ -88,15 +90,24 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     input.lr = recipe.learning_rate;
     input.max_grad_norm = recipe.max_grad_norm;
     input.seed = static_cast<uint64_t>(recipe.seed);
+    const bool is_traced = !options.trace_path.empty() && step + 1 == options.warmup_steps + options.steps;
+    std::optional<StepTrace> tracing;
+    if (is_traced) tracing.emplace(*world);
     world->barrier();
     const Timer timer;
     result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
     world->barrier();
+    if (is_traced) recording = tracing->stop();
     if (step >= options.warmup_steps) seconds.push_back(timer.seconds());
   }
   const at::Tensor peak = at::full({1}, peak_rss_bytes(), at::kLong);
   world->all_reduce(peak, false, {.op = comm::ReduceOp::Max});
   result.peak_rss_bytes = peak.item<int64_t>();
+
+  if (recording) {
+    result.trace = summarize(*recording);
+    write_trace(options.trace_path, *recording, *world);
+  }
 
   const auto gemms =
       step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/optim/gradient_norm.h"
 
@@ -67,9 +68,11 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
     const nn::RandomScope scope(
         {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)});
-    const at::Tensor loss = trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
+    const at::Tensor loss = trace::in_scope("forward", [&] {
+      return trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
+    });
     own_loss += loss.item<double>();
-    if (loss.requires_grad()) (loss * scale).backward();
+    if (loss.requires_grad()) trace::in_scope("backward", [&] { (loss * scale).backward(); });
   }
   StepResult result;
   result.loss = total_loss(own_loss, mesh, input.step) * scale;
@@ -91,6 +94,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
   result.grad_norm = norm.norm;
+  const trace::Scope trace_scope("optimizer");
   optimizer.step(input.lr, optim::clip_factor(norm.norm, input.max_grad_norm));
   return result;
 }

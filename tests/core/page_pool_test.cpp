@@ -142,8 +142,7 @@ TEST(PagePoolTest, RandomTrafficKeepsBlocksApartAndMemoryBounded) {
     }
     EXPECT_EQ(stats.live_bytes, live);
     // Granules shared by a block and a hole cannot be given back.
-    EXPECT_LE(stats.peak_resident_bytes,
-              stats.peak_live_bytes + 2 * 42 * static_cast<int64_t>(granule));
+    EXPECT_LE(stats.peak_resident_bytes, stats.peak_live_bytes + 2 * 42 * static_cast<int64_t>(granule));
     EXPECT_EQ(stats.resident_bytes, stats.fresh_bytes - stats.returned_bytes);
     for (const Held& one : held) pool.deallocate(one.data);
     pool.trim();
