@@ -21,6 +21,13 @@ void print_table(const train::BenchResult& result) {
   std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
   std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
   std::printf("peak memory a rank  %s\n", format_bytes(result.peak_rss_bytes).c_str());
+  for (const train::MemoryPart& part : result.peak_parts) {
+    if (part.bytes == 0) continue;
+    std::printf("  %-24s %10s %5.1f%%\n", part.name.c_str(), format_bytes(part.bytes).c_str(),
+                100.0 * static_cast<double>(part.bytes) / static_cast<double>(result.peak_rss_bytes));
+  }
+  std::printf("activations         %.0f bytes for a token and layer\n",
+              result.activation_bytes_per_token_per_layer);
 }
 
 // Where the step's time went, on rank 0.

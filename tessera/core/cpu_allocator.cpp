@@ -6,6 +6,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include "tessera/core/memory_ledger.h"
+
 namespace tessera {
 namespace {
 
@@ -17,7 +19,8 @@ PagePool* g_pool = nullptr;
 void free_memory(void* data) {
   if (data == nullptr) return;
   c10::profiledCPUMemoryReporter().Delete(data);
-  if (g_pool->owns(data)) {
+  if (memory_ledger::is_on()) memory_ledger::remove(data);
+  if (g_pool != nullptr && g_pool->owns(data)) {
     g_pool->deallocate(data);
   } else {
     c10::free_cpu(data);
@@ -27,9 +30,10 @@ void free_memory(void* data) {
 class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* data = bytes >= kSmallestPooled ? g_pool->allocate(bytes) : nullptr;
+    void* data = g_pool != nullptr && bytes >= kSmallestPooled ? g_pool->allocate(bytes) : nullptr;
     if (data == nullptr) data = allocate_default(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
+    if (data != nullptr && memory_ledger::is_on()) memory_ledger::add(data, static_cast<int64_t>(bytes));
     return {data, data, &free_memory, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }
@@ -43,7 +47,7 @@ class CpuAllocator final : public c10::Allocator {
       return c10::alloc_cpu(bytes);
     } catch (const c10::Error&) {
       // Where the system counts strictly, the pool's unused pages may be what is missing.
-      g_pool->trim();
+      trim_cpu_allocator();
     }
     try {
       return c10::alloc_cpu(bytes);
@@ -53,6 +57,11 @@ class CpuAllocator final : public c10::Allocator {
     }
   }
 };
+
+int64_t idle_bytes() {
+  const PagePoolStats stats = g_pool->stats();
+  return stats.resident_bytes - stats.live_bytes;
+}
 
 bool is_wanted() {
 #if defined(__SANITIZE_ADDRESS__)
@@ -67,13 +76,14 @@ bool is_wanted() {
 
 bool install_cpu_allocator() {
   static const bool is_installed = [] {
-    if (!is_wanted()) return false;
-    auto pool = std::make_unique<PagePool>();
-    if (!pool->is_available()) return false;
-    g_pool = pool.release();
+    if (is_wanted()) {
+      auto pool = std::make_unique<PagePool>();
+      if (pool->is_available()) g_pool = pool.release();
+    }
     constexpr uint8_t kPriority = 1;  // above LibTorch's default
     c10::SetCPUAllocator(new CpuAllocator, kPriority);
-    return true;
+    if (g_pool != nullptr) memory_ledger::set_idle_bytes(idle_bytes);
+    return g_pool != nullptr;
   }();
   return is_installed;
 }

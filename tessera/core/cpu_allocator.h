@@ -11,6 +11,8 @@ namespace tessera {
 // once, early in main(), before threads are started; tensors made before keep their memory. Later calls do
 // nothing.
 //
+// Every tensor is also counted in the memory ledger (memory_ledger.h) while that is on, pool or not.
+//
 // Returns whether the pool is in use. It is not under AddressSanitizer (which would not see overflows), where
 // the address space is limited (ulimit -v), and where the environment says TESSERA_CACHING_ALLOCATOR=0.
 bool install_cpu_allocator();

@@ -72,11 +72,4 @@ class Scope {
   OpenEvent event_;
 };
 
-// The value of `body()`, run inside a scope.
-template <class Body>
-decltype(auto) in_scope(std::string_view name, Body&& body) {
-  const Scope scope(name);
-  return body();
-}
-
 }  // namespace tessera::trace

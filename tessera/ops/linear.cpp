@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
@@ -44,6 +45,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     at::Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0))
       grad_x = at::mm(grad, saved[1]).view(ctx->saved_data["x_sizes"].toIntVector());
+    const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(saved[0]));
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
     return {grad_x, grad_weight, grad_bias};

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
@@ -73,6 +74,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       }
       grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), flatten_rows(x));
     if (want_a) grad_a = at::mm(grad_inner.t(), dropped(flatten_rows(x), mask));
     if (ctx->needs_input_grad(3)) grad_b = at::mm(grad.t(), inner).mul_(scaling);

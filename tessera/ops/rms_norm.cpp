@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
@@ -75,6 +76,7 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
     });
   });
   at::Tensor grad_weight;
+  const MemoryScope memory(MemoryCategory::Gradients);
   if (want_weight) grad_weight = partial.sum(0).to(weight_in.scalar_type());
   return {grad_x, grad_weight};
 }
