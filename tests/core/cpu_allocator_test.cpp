@@ -5,6 +5,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/memory_ledger.h"
+
 namespace tessera {
 namespace {
 
@@ -55,6 +57,24 @@ TEST_F(CpuAllocatorTest, RawMemoryAndClones) {
     const c10::DataPtr copy = allocator->clone(data.get(), bytes);
     EXPECT_EQ(static_cast<char*>(copy.get())[bytes - 1], 9);
   }
+}
+
+TEST_F(CpuAllocatorTest, TensorsOfAnySizeAreInTheLedger) {
+  memory_ledger::start();
+  at::Tensor small, large;
+  {
+    const MemoryScope scope(MemoryCategory::Gradients);
+    small = at::zeros({3}, at::kFloat);
+    large = at::zeros({1 << 20}, at::kFloat);
+  }
+  const int64_t expected = 3 * 4 + (1 << 22);
+  EXPECT_EQ(memory_ledger::live().of(MemoryCategory::Gradients), expected);
+  small = at::Tensor();
+  EXPECT_EQ(memory_ledger::live().of(MemoryCategory::Gradients), 1 << 22);
+  at::native::resize_bytes_cpu(large.storage().unsafeGetStorageImpl(), 0);
+  EXPECT_EQ(memory_ledger::live().total(), 0);
+  memory_ledger::stop();
+  EXPECT_EQ(memory_ledger::peak().of(MemoryCategory::Gradients), expected);
 }
 
 TEST_F(CpuAllocatorTest, TooMuchIsLibTorchsError) {

@@ -99,5 +99,31 @@ TEST_F(ProfileTest, TraceThatCannotBeWritten) {
   }
 }
 
+TEST_F(ProfileTest, MemoryOfThePeakAddsUp) {
+  int64_t weights = 0;
+  for (const TinyTensor& tensor : tiny_tensors(TinyModel())) {
+    weights += static_cast<int64_t>(tensor.values.size());
+  }
+  for (const Words& more : {Words{}, Words{"--adapter", "lora"}, Words{"--nproc", "2"}}) {
+    const ProgramResult result = run_well(bench(more));
+    const auto json = nlohmann::json::parse(ProgramResult::lines(result.out).back());
+    const auto& parts = json.at("peak_bytes");
+    int64_t sum = 0;
+    for (const auto& part : parts.items()) {
+      EXPECT_GE(part.value().get<int64_t>(), 0) << part.key();
+      sum += part.value().get<int64_t>();
+    }
+    EXPECT_EQ(sum, json.at("peak_rss_bytes").get<int64_t>()) << result.told();
+    EXPECT_GT(json.at("activation_bytes_per_token_per_layer").get<double>(), 0.0);
+    if (more.empty()) {
+      // Two moments a weight, and its number of steps.
+      EXPECT_EQ(parts.at("parameters").get<int64_t>(), 4 * weights);
+      EXPECT_GE(parts.at("optimizer state").get<int64_t>(), 2 * 4 * weights);
+      EXPECT_LE(parts.at("optimizer state").get<int64_t>(), 2 * 4 * weights + 4096);
+      EXPECT_EQ(parts.at("gathered parameters").get<int64_t>(), 0);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing
