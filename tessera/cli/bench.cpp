@@ -21,13 +21,40 @@ void print_table(const train::BenchResult& result) {
   std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
   std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
   std::printf("peak memory a rank  %s\n", format_bytes(result.peak_rss_bytes).c_str());
+  for (const train::MemoryPart& part : result.peak_parts) {
+    if (part.bytes == 0) continue;
+    std::printf("  %-24s %10s %5.1f%%\n", part.name.c_str(), format_bytes(part.bytes).c_str(),
+                100.0 * static_cast<double>(part.bytes) / static_cast<double>(result.peak_rss_bytes));
+  }
+  std::printf("activations         %.0f bytes for a token and layer\n",
+              result.activation_bytes_per_token_per_layer);
+}
+
+// Where the step's time went, on rank 0.
+void print_trace(const train::BenchResult& result, const std::string& path, std::FILE* stream) {
+  constexpr size_t kLines = 15;
+  std::fprintf(stream,
+               "\nstep of rank 0 by self time                                share  seconds   count\n");
+  double rest_s = 0.0, rest_share = 0.0;
+  for (size_t i = 0; i < result.trace.size(); ++i) {
+    const train::TraceLine& line = result.trace[i];
+    if (i >= kLines && i + 1 < result.trace.size()) {
+      rest_s += line.self_s;
+      rest_share += line.share;
+      continue;
+    }
+    std::fprintf(stream, "  %-54.54s %6.1f%% %8.4f %7ld\n", line.name.c_str(), 100.0 * line.share,
+                 line.self_s, static_cast<long>(line.count));
+  }
+  std::fprintf(stream, "  %-54.54s %6.1f%% %8.4f\n", "everything else", 100.0 * rest_share, rest_s);
+  std::fprintf(stream, "timeline of all ranks: %s (open it with ui.perfetto.dev)\n", path.c_str());
 }
 
 }  // namespace
 
 void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
-    std::string model, adapter = "none", dtype = "fp32";
+    std::string model, adapter = "none", dtype = "fp32", trace;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
     bool gradient_checkpointing = false, as_json = false;
   };
@@ -53,12 +80,17 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_flag("--gradient-checkpointing", options->gradient_checkpointing,
                  "Recompute every block in the backward");
+  verb->add_option(
+      "--trace", options->trace,
+      "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
+      "its time");
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, line, &action] {
     action = [options, line] {
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;
+      bench_options.trace_path = options->trace;
       config::Recipe& recipe = bench_options.recipe;
       recipe.base_model = options->model;
       recipe.micro_batch_size = options->micro_batch;
@@ -83,6 +115,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       } else {
         print_table(result);
       }
+      if (!result.trace.empty()) print_trace(result, options->trace, options->as_json ? stderr : stdout);
       return 0;
     };
   });

@@ -11,6 +11,7 @@
 
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
+#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -115,6 +116,7 @@ void ignore_write_signals() {
 int main(int argc, char** argv) {
   ignore_write_signals();
   const std::string isa_note = tessera::guard_cpu_features();
+  tessera::install_cpu_allocator();
   tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");

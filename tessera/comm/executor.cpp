@@ -5,6 +5,9 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
+
 namespace tessera::comm::detail {
 
 struct Executor::State {
@@ -46,6 +49,7 @@ void Executor::run(std::shared_ptr<State> state) {
   // Sums on this thread must not take a second pool of compute threads.
   at::get_num_threads();  // LibTorch sets its own number on a thread's first use
   omp_set_num_threads(1);
+  const MemoryScope memory(MemoryCategory::Communication);
   while (true) {
     State::Task task;
     {
@@ -60,6 +64,8 @@ void Executor::run(std::shared_ptr<State> state) {
     }
     std::exception_ptr error;
     try {
+      const trace::Scope scope(task.work->operation(), "communication", trace::Row::Communication,
+                               task.work->description());
       task.operation();
     } catch (...) {
       error = std::current_exception();

@@ -1,6 +1,7 @@
 #include "tessera/comm/work.h"
 
 #include "tessera/core/error.h"
+#include "tessera/core/trace.h"
 
 namespace tessera::comm {
 
@@ -10,6 +11,7 @@ Work::Work(std::string description, std::chrono::milliseconds timeout)
     : description_(std::move(description)), timeout_(timeout) {}
 
 void Work::wait() {
+  const trace::Scope scope("wait for " + operation(), "wait", trace::Row::Wait, description_);
   std::unique_lock<std::mutex> lock(mutex_);
   if (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
     throw Error(ErrorKind::Hang, "TIMEOUT", description_ + " did not finish")

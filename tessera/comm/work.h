@@ -24,6 +24,8 @@ class Work {
   void wait();
   bool is_done() const;
   const std::string& description() const { return description_; }
+  // "all_gather_single": the description's first word.
+  std::string operation() const { return description_.substr(0, description_.find(' ')); }
 
   // For the executor: marks the work done, with an error or none.
   void finish(std::exception_ptr error);

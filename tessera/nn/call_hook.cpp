@@ -1,6 +1,7 @@
 #include "tessera/nn/call_hook.h"
 
 #include "tessera/core/error.h"
+#include "tessera/core/trace.h"
 
 namespace tessera::nn {
 namespace {
@@ -32,6 +33,7 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook) {
 
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward) {
+  const trace::Scope scope(module.name());
   return run_hook(find_call_hook(module), input, forward);
 }
 

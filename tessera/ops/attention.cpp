@@ -14,6 +14,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/support.h"
@@ -315,6 +316,7 @@ void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) 
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, double scale) {
+  const trace::Scope trace_scope("document_attention");
   check_heads(q, k, v);
   TESSERA_ASSERT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
   TESSERA_ASSERT(!document_starts.empty() && document_starts.front() == 0 &&

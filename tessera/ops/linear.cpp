@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -48,6 +50,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       grad_x = input_gradient(grad, saved[1], source);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) {
       grad_weight = at::mm(grad.t(), flatten_rows(source != nullptr ? source->value() : saved[0]));
     }
@@ -59,6 +62,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  const trace::Scope trace_scope("linear");
   const at::Tensor& x = input.value();
   check_operand(x, kName);
   check_operand(weight, kName);

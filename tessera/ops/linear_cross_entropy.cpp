@@ -10,6 +10,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -86,6 +88,7 @@ struct Result {
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
                bool want_hidden, bool want_weight) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const MemoryScope memory(MemoryCategory::Loss);
   const at::Tensor hidden = hidden_in.contiguous();
   const auto type = hidden.scalar_type(), exact = compute_type(type);
   Labelled found = find_labelled(labels, weight.size(0));
@@ -100,6 +103,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
   }
   // Sums over chunks are kept in at least float32.
   if (want_weight) {
+    const MemoryScope of_weight(MemoryCategory::Gradients);
     result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
                                    : at::zeros(weight.sizes(), weight.options().dtype(exact));
   }
@@ -157,6 +161,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     };
     at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
     if (grad_weight.defined()) {
+      const MemoryScope memory(MemoryCategory::Gradients);
       grad_weight = grad_weight.to(static_cast<at::ScalarType>(ctx->saved_data["weight_type"].toInt()));
     }
     return {grad_hidden, grad_weight, {}, {}};
@@ -176,6 +181,7 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens) {
+  const trace::Scope trace_scope("linear_cross_entropy");
   check_operand(hidden, kName);
   check_operand(weight, kName);
   TESSERA_ASSERT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&

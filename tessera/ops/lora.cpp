@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -76,6 +78,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       }
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), x);
     if (want_a) grad_a = at::mm(grad_inner.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = at::mm(grad.t(), inner).mul_(scaling);
@@ -89,6 +92,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
                        double scaling, const std::optional<at::Tensor>& dropout_mask_scaled) {
+  const trace::Scope trace_scope("lora_linear");
   const at::Tensor& x = input.value();
   for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
     check_operand(*operand, kName);

@@ -8,6 +8,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -117,6 +119,7 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
     });
   });
   at::Tensor grad_weight;
+  const MemoryScope memory(MemoryCategory::Gradients);
   if (want_weight) grad_weight = partial.sum(0).to(weight_in.scalar_type());
   return {grad_x, grad_weight};
 }
@@ -176,6 +179,7 @@ void check_norm(const at::Tensor& x, const at::Tensor& weight) {
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
   if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps).y;
   return RmsNormFunction::apply(x, weight, std::optional<at::Tensor>(), eps,
@@ -184,6 +188,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 
 NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta,
                             const at::Tensor& weight, double eps) {
+  const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
   TESSERA_ASSERT(!delta || (delta->sizes() == x.sizes() && delta->scalar_type() == x.scalar_type()),
                  "add_rms_norm: shape or type of the delta");

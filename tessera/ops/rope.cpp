@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -55,6 +56,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
 }  // namespace
 
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const trace::Scope trace_scope("apply_rope");
   check_operand(x, kName);
   check_operand(cos, kName);
   check_operand(sin, kName);

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -74,6 +75,7 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  const trace::Scope trace_scope("swiglu");
   check_operand(gate, kName);
   check_operand(up, kName);
   TESSERA_ASSERT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),

@@ -6,6 +6,7 @@
 #include <c10/core/TensorImpl.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
@@ -85,6 +86,7 @@ const ShardGroups& ShardedModel::groups() const { return state_->groups; }
 
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
+  const MemoryScope memory(MemoryCategory::Parameters);
   for (ShardedParameter& owned : state_->parameters) {
     if (!owned.tile.defined()) {
       owned.tile = at::empty(owned.box.size, at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())));

@@ -1,11 +1,13 @@
 #include "tessera/train/bench.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/memory_ledger.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/rng.h"
 #include "tessera/train/setup.h"
@@ -45,31 +47,65 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
+// The peak of the rank whose is the largest. Collective.
+void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& result) {
+  const memory_ledger::Peak peak = memory_ledger::peak();
+  std::vector<int64_t> own = {peak_rss_bytes(), memory_ledger::most().of(MemoryCategory::Activations),
+                              peak.idle_bytes};
+  own.insert(own.end(), peak.bytes.begin(), peak.bytes.end());
+  const auto width = static_cast<int64_t>(own.size());
+  const at::Tensor all = at::empty({world.size(), width}, at::kLong);
+  world.all_gather_single(all, at::tensor(own, at::kLong));
+  const int64_t rank = all.select(1, 0).argmax().item<int64_t>();
+  const int64_t* largest = all.const_data_ptr<int64_t>() + rank * width;
+
+  result.peak_rss_bytes = largest[0];
+  result.activation_bytes_per_token_per_layer = static_cast<double>(largest[1]) / layer_tokens;
+  int64_t rest = largest[0] - largest[2];
+  for (size_t i = 0; i < kNumMemoryCategories; ++i) {
+    const int64_t bytes = largest[3 + i];
+    result.peak_parts.push_back({std::string(memory_category_name(static_cast<MemoryCategory>(i))), bytes});
+    rest -= bytes;
+  }
+  result.peak_parts.push_back({"kept for later tensors", largest[2]});
+  // LibTorch's code and data, stacks, buffers of libraries, allocators' overhead.
+  result.peak_parts.push_back({"program and unaccounted", rest});
+}
+
 }  // namespace
 
 std::string BenchResult::to_json() const {
-  return nlohmann::ordered_json({{"tokens_per_s", tokens_per_s},
-                                 {"step_s_median", step_s_median},
-                                 {"step_s_min", step_s_min},
-                                 {"step_s_max", step_s_max},
-                                 {"peak_rss_bytes", peak_rss_bytes},
-                                 {"gemm_s", gemm_s},
-                                 {"gemm_gflops", gemm_gflops},
-                                 {"sol", sol},
-                                 {"ranks", ranks},
-                                 {"threads", threads},
-                                 {"tokens_per_step", tokens_per_step},
-                                 {"losses", losses}})
+  nlohmann::ordered_json parts = nlohmann::ordered_json::object();
+  for (const MemoryPart& part : peak_parts) parts[part.name] = part.bytes;
+  return nlohmann::ordered_json(
+             {{"tokens_per_s", tokens_per_s},
+              {"step_s_median", step_s_median},
+              {"step_s_min", step_s_min},
+              {"step_s_max", step_s_max},
+              {"peak_rss_bytes", peak_rss_bytes},
+              {"peak_bytes", parts},
+              {"activation_bytes_per_token_per_layer", activation_bytes_per_token_per_layer},
+              {"gemm_s", gemm_s},
+              {"gemm_gflops", gemm_gflops},
+              {"sol", sol},
+              {"ranks", ranks},
+              {"threads", threads},
+              {"tokens_per_step", tokens_per_step},
+              {"losses", losses}})
       .dump();
 }
 
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
   const config::Recipe& recipe = options.recipe;
+  memory_ledger::start();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);
   trained.model->train();
-  auto optimizer = optim::make_adamw(
-      optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias), {});
+  auto optimizer = [&] {
+    const MemoryScope memory(MemoryCategory::OptimizerState);
+    return optim::make_adamw(
+        optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias), {});
+  }();
 
   BenchResult result;
   result.ranks = world->size();
@@ -80,6 +116,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   result.tokens_per_step = dp_size * recipe.micro_batch_size * recipe.sequence_len;
 
   std::vector<double> seconds;
+  std::optional<trace::Recording> recording;
   for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
     StepInput input;
     input.micro_batches = &batches;
@@ -88,15 +125,25 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     input.lr = recipe.learning_rate;
     input.max_grad_norm = recipe.max_grad_norm;
     input.seed = static_cast<uint64_t>(recipe.seed);
+    const bool is_traced = !options.trace_path.empty() && step + 1 == options.warmup_steps + options.steps;
+    std::optional<StepTrace> tracing;
+    if (is_traced) tracing.emplace(*world);
     world->barrier();
     const Timer timer;
     result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
     world->barrier();
+    if (is_traced) recording = tracing->stop();
     if (step >= options.warmup_steps) seconds.push_back(timer.seconds());
   }
-  const at::Tensor peak = at::full({1}, peak_rss_bytes(), at::kLong);
-  world->all_reduce(peak, false, {.op = comm::ReduceOp::Max});
-  result.peak_rss_bytes = peak.item<int64_t>();
+  const double layer_tokens =
+      static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * trained.model->config().num_layers);
+  report_peak(*world, layer_tokens, result);
+  memory_ledger::stop();
+
+  if (recording) {
+    result.trace = summarize(*recording);
+    write_trace(options.trace_path, *recording, *world);
+  }
 
   const auto gemms =
       step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);

@@ -7,13 +7,20 @@
 
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
+#include "tessera/train/step_trace.h"
 
 namespace tessera::train {
+
+struct MemoryPart {
+  std::string name;
+  int64_t bytes = 0;
+};
 
 struct BenchOptions {
   config::Recipe recipe;     // model, adapter, dtype, sharding, micro_batch_size, sequence_len
   int64_t steps = 6;         // counted ones
   int64_t warmup_steps = 1;  // run before them
+  std::string trace_path;    // where the last step's timeline is written, by rank 0; empty: nowhere
 };
 
 struct BenchResult {
@@ -22,10 +29,14 @@ struct BenchResult {
   double tokens_per_s = 0.0;    // at the median step
   double step_s_median = 0.0, step_s_min = 0.0, step_s_max = 0.0;
   int64_t peak_rss_bytes = 0;  // largest rank
-  double gemm_s = 0.0;         // the step's GEMMs alone, on one rank with all ranks measuring at once
-  double gemm_gflops = 0.0;    // their rate
-  double sol = 0.0;            // gemm_s / step_s_median
-  std::vector<double> losses;  // warm-up steps first
+  // What that rank's memory was used for at its peak; the sum is peak_rss_bytes.
+  std::vector<MemoryPart> peak_parts;
+  double activation_bytes_per_token_per_layer = 0.0;  // on that rank, when they were most
+  double gemm_s = 0.0;           // the step's GEMMs alone, on one rank with all ranks measuring at once
+  double gemm_gflops = 0.0;      // their rate
+  double sol = 0.0;              // gemm_s / step_s_median
+  std::vector<double> losses;    // warm-up steps first
+  std::vector<TraceLine> trace;  // of rank 0's last step, where it was traced
   // One JSON object on one line.
   std::string to_json() const;
 };

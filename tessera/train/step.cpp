@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/optim/gradient_norm.h"
 
@@ -14,6 +16,14 @@ namespace {
 at::Tensor to_tensor(const std::vector<int64_t>& values) {
   return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
       .clone();
+}
+
+// The value of `body()`, as a part of the timeline and of the memory's use.
+template <class Body>
+decltype(auto) in_phase(const char* name, MemoryCategory category, Body&& body) {
+  const trace::Scope trace_scope(name);
+  const MemoryScope memory(category);
+  return body();
 }
 
 // A micro-batch that came out empty still runs, on one token without a label, so that every rank takes part
@@ -67,9 +77,12 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
     const nn::RandomScope scope(
         {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)});
-    const at::Tensor loss = trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
+    const at::Tensor loss = in_phase("forward", MemoryCategory::Activations, [&] {
+      return trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
+    });
     own_loss += loss.item<double>();
-    if (loss.requires_grad()) (loss * scale).backward();
+    if (loss.requires_grad())
+      in_phase("backward", MemoryCategory::Backward, [&] { (loss * scale).backward(); });
   }
   StepResult result;
   result.loss = total_loss(own_loss, mesh, input.step) * scale;
@@ -91,7 +104,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
   result.grad_norm = norm.norm;
-  optimizer.step(input.lr, optim::clip_factor(norm.norm, input.max_grad_norm));
+  in_phase("optimizer", MemoryCategory::OptimizerState,
+           [&] { optimizer.step(input.lr, optim::clip_factor(norm.norm, input.max_grad_norm)); });
   return result;
 }
 

@@ -1,0 +1,149 @@
+#include "tessera/core/trace.h"
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+
+namespace tessera::trace {
+namespace detail {
+
+std::atomic<bool> g_is_on{false};
+
+// The events of one thread. Locked by its thread, and by stop().
+struct Buffer {
+  std::mutex mutex;
+  std::vector<Event> events;
+  std::vector<int64_t> open;  // innermost last
+  uint64_t recording = 0;
+  int32_t thread = -1;  // in this recording
+};
+
+}  // namespace detail
+
+namespace {
+
+using detail::Buffer;
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::atomic<uint64_t> recording{0};
+  std::atomic<int64_t> num_events{0};
+  std::atomic<int32_t> num_threads{0};
+  int64_t max_events = 0;
+  int64_t begin_ns = 0;
+};
+
+// Never destroyed: threads may end after main().
+Recorder& recorder() {
+  static auto* instance = new Recorder;
+  return *instance;
+}
+
+Buffer& own_buffer() {
+  thread_local const std::shared_ptr<Buffer> buffer = [] {
+    auto made = std::make_shared<Buffer>();
+    const std::lock_guard<std::mutex> lock(recorder().mutex);
+    recorder().buffers.push_back(made);
+    return made;
+  }();
+  return *buffer;
+}
+
+// Makes the buffer part of the current recording.
+void join_recording(Buffer& buffer, uint64_t recording) {
+  if (buffer.recording == recording) return;
+  buffer.recording = recording;
+  buffer.events.clear();
+  buffer.open.clear();
+  buffer.thread = recorder().num_threads++;
+}
+
+}  // namespace
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void start(int64_t max_events) {
+  Recorder& all = recorder();
+  const uint64_t recording = ++all.recording;
+  all.num_events = 0;
+  all.num_threads = 0;
+  all.max_events = max_events;
+  Buffer& buffer = own_buffer();
+  const std::lock_guard<std::mutex> lock(buffer.mutex);
+  join_recording(buffer, recording);
+  all.begin_ns = now_ns();
+  detail::g_is_on.store(true);
+}
+
+Recording stop() {
+  detail::g_is_on.store(false);
+  Recorder& all = recorder();
+  Recording result;
+  result.begin_ns = all.begin_ns;
+  result.end_ns = now_ns();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::vector<std::shared_ptr<Buffer>> still_used;
+  for (const auto& buffer : all.buffers) {
+    const std::lock_guard<std::mutex> buffer_lock(buffer->mutex);
+    if (buffer->recording == all.recording) {
+      for (Event& event : buffer->events) {
+        if (event.end_ns == 0) event.end_ns = result.end_ns;
+        event.thread = buffer->thread;
+        result.events.push_back(std::move(event));
+      }
+    }
+    buffer->events = {};
+    buffer->open.clear();
+    buffer->recording = 0;
+    if (buffer.use_count() > 1) still_used.push_back(buffer);
+  }
+  all.buffers = std::move(still_used);
+  result.num_dropped = std::max<int64_t>(0, all.num_events - all.max_events);
+  ++all.recording;  // scopes that are still open end in no recording
+  return result;
+}
+
+OpenEvent begin(std::string_view name, const char* category, Row row, std::string_view detail) {
+  Recorder& all = recorder();
+  Buffer& buffer = own_buffer();
+  const std::lock_guard<std::mutex> lock(buffer.mutex);
+  if (!is_on() || all.num_events++ >= all.max_events) return {};
+  join_recording(buffer, all.recording);
+  Event event;
+  event.name = name;
+  event.detail = detail;
+  event.category = category;
+  event.row = row;
+  if (row == Row::Inherit) {
+    event.row = buffer.open.empty() ? Row::Compute : buffer.events[buffer.open.back()].row;
+  }
+  const OpenEvent open{&buffer, buffer.recording, static_cast<int64_t>(buffer.events.size())};
+  event.begin_ns = now_ns();
+  buffer.events.push_back(std::move(event));
+  buffer.open.push_back(open.index);
+  return open;
+}
+
+void end(const OpenEvent& open) noexcept {
+  const int64_t now = now_ns();
+  const std::lock_guard<std::mutex> lock(open.buffer->mutex);
+  if (open.buffer->recording != open.recording) return;
+  open.buffer->events[open.index].end_ns = now;
+  if (!open.buffer->open.empty() && open.buffer->open.back() == open.index) open.buffer->open.pop_back();
+}
+
+void add_bytes(int64_t bytes) noexcept {
+  if (!is_on()) return;
+  Buffer& buffer = own_buffer();
+  const std::lock_guard<std::mutex> lock(buffer.mutex);
+  if (buffer.recording == recorder().recording && !buffer.open.empty()) {
+    buffer.events[buffer.open.back()].bytes += bytes;
+  }
+}
+
+}  // namespace tessera::trace

@@ -1,0 +1,246 @@
+#include "tessera/train/step_trace.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+
+namespace tessera::train {
+namespace {
+
+struct OpenOperation : at::ObserverContext {
+  trace::OpenEvent event;
+};
+
+const char* category_of(at::RecordScope scope) {
+  switch (scope) {
+    case at::RecordScope::FUNCTION: return "aten";
+    case at::RecordScope::BACKWARD_FUNCTION: return "autograd";
+    default: return "user";
+  }
+}
+
+std::unique_ptr<at::ObserverContext> begin_operation(const at::RecordFunction& function) {
+  auto open = std::make_unique<OpenOperation>();
+  open->event = trace::begin(function.name(), category_of(function.scope()));
+  return open;
+}
+
+void end_operation(const at::RecordFunction&, at::ObserverContext* context) {
+  const auto& event = static_cast<OpenOperation*>(context)->event;
+  if (event.buffer != nullptr) trace::end(event);
+}
+
+std::string host_name() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
+// The steady clock's value on this machine at which every rank's recording is taken to begin.
+int64_t common_begin(const trace::Recording& recording, comm::Communicator& world) {
+  const std::string host = host_name();
+  const auto all = world.all_gather_string(std::to_string(recording.begin_ns) + " " + host);
+  for (const std::string& other : all) {
+    const size_t space = other.find(' ');
+    if (other.substr(space + 1) == host) return std::stoll(other.substr(0, space));
+  }
+  return recording.begin_ns;
+}
+
+// Rows of the timeline, by the number that Perfetto sorts them by.
+constexpr int kComputeRow = 1, kCommunicationRow = 2, kWaitRow = 3, kFirstWorkerRow = 10;
+
+int row_of(const trace::Event& event) {
+  switch (event.row) {
+    case trace::Row::Communication: return kCommunicationRow;
+    case trace::Row::Wait: return kWaitRow;
+    default: return event.thread == 0 ? kComputeRow : kFirstWorkerRow + event.thread;
+  }
+}
+
+std::string row_name(int row) {
+  switch (row) {
+    case kComputeRow: return "compute";
+    case kCommunicationRow: return "communication";
+    case kWaitRow: return "wait";
+    default: return "worker " + std::to_string(row - kFirstWorkerRow);
+  }
+}
+
+std::string metadata(const char* what, int64_t rank, int row, const char* key, const nlohmann::json& value) {
+  return nlohmann::ordered_json(
+             {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", row}, {"args", {{key, value}}}})
+      .dump();
+}
+
+// This rank's events, each followed by a comma and a newline.
+std::string events_text(const trace::Recording& recording, int64_t origin_ns, int64_t rank) {
+  std::set<int> rows = {kComputeRow, kCommunicationRow, kWaitRow};
+  for (const trace::Event& event : recording.events) rows.insert(row_of(event));
+  std::string text = metadata("process_name", rank, 0, "name", "rank " + std::to_string(rank)) + ",\n" +
+                     metadata("process_sort_index", rank, 0, "sort_index", rank) + ",\n";
+  for (const int row : rows) {
+    text += metadata("thread_name", rank, row, "name", row_name(row)) + ",\n" +
+            metadata("thread_sort_index", rank, row, "sort_index", row) + ",\n";
+  }
+  for (const trace::Event& event : recording.events) {
+    // Whole nanoseconds in microseconds: exact, so that nested events stay nested.
+    char times[128];
+    const int64_t begin = std::max<int64_t>(0, event.begin_ns - origin_ns);
+    const int64_t duration = std::max<int64_t>(0, event.end_ns - origin_ns - begin);
+    std::snprintf(times, sizeof times, "\"ts\":%ld.%03ld,\"dur\":%ld.%03ld", static_cast<long>(begin / 1000),
+                  static_cast<long>(begin % 1000), static_cast<long>(duration / 1000),
+                  static_cast<long>(duration % 1000));
+    text += "{\"name\":" + nlohmann::json(readable_name(event.name)).dump() + ",\"cat\":\"" + event.category +
+            "\",\"ph\":\"X\"," + times + ",\"pid\":" + std::to_string(rank) +
+            ",\"tid\":" + std::to_string(row_of(event));
+    if (event.bytes > 0 || !event.detail.empty()) {
+      nlohmann::ordered_json args = nlohmann::ordered_json::object();
+      if (event.bytes > 0) args["bytes"] = event.bytes;
+      if (!event.detail.empty()) args["detail"] = event.detail;
+      text += ",\"args\":" + args.dump();
+    }
+    text += "},\n";
+  }
+  return text;
+}
+
+// Rank 0 writes its own text and then the others', one after the other, so that it holds two at most.
+void write_all(const std::string& path, std::string text, const trace::Recording& recording,
+               comm::Communicator& world) {
+  std::unique_ptr<io::AtomicFile> file;
+  std::exception_ptr error;
+  // The others send in any case: a failed write must not leave them waiting.
+  const auto append = [&](std::string_view part) {
+    if (error != nullptr) return;
+    try {
+      if (file == nullptr) file = std::make_unique<io::AtomicFile>(path);
+      file->append(part);
+    } catch (const Error&) {
+      error = std::current_exception();
+    }
+  };
+  append("{\"traceEvents\":[\n");
+  int64_t num_dropped = recording.num_dropped;
+  for (int64_t rank = 0; rank < world.size(); ++rank) {
+    if (rank > 0) {
+      const at::Tensor sizes = at::empty({2}, at::kLong);
+      world.recv(sizes, rank);
+      const at::Tensor bytes = at::empty({sizes[0].item<int64_t>()}, at::kByte);
+      world.recv(bytes, rank);
+      text.assign(static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel()));
+      num_dropped += sizes[1].item<int64_t>();
+    }
+    const bool is_last = rank + 1 == world.size();
+    append(is_last ? std::string_view(text).substr(0, text.size() - 2) : std::string_view(text));
+  }
+  nlohmann::ordered_json other = {{"tool", "tessera"}, {"ranks", world.size()}};
+  if (num_dropped > 0) {
+    other["dropped_events"] = num_dropped;
+    other["note"] = "a rank records " + std::to_string(StepTrace::kMaxEvents) +
+                    " events; later ones were dropped, so the timeline ends early";
+  }
+  append("\n],\"displayTimeUnit\":\"ms\",\"otherData\":" + other.dump() + "}\n");
+  if (error != nullptr) std::rethrow_exception(error);
+  file->commit();
+}
+
+void send_text(const std::string& text, int64_t num_dropped, comm::Communicator& world) {
+  world.send(at::tensor({static_cast<int64_t>(text.size()), num_dropped}, at::kLong), 0);
+  world.send(at::from_blob(const_cast<char*>(text.data()), {static_cast<int64_t>(text.size())}, at::kByte),
+             0);
+}
+
+}  // namespace
+
+StepTrace::StepTrace(comm::Communicator& world) {
+  world.barrier();
+  trace::start(kMaxEvents);
+  callback_ =
+      at::addGlobalCallback(at::RecordFunctionCallback(begin_operation, end_operation)
+                                .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
+                                         at::RecordScope::USER_SCOPE}));
+}
+
+StepTrace::~StepTrace() {
+  if (is_recording_) stop();
+}
+
+trace::Recording StepTrace::stop() {
+  is_recording_ = false;
+  at::removeCallback(callback_);
+  return trace::stop();
+}
+
+void write_trace(const std::string& path, const trace::Recording& recording, comm::Communicator& world) {
+  const int64_t origin = common_begin(recording, world);
+  std::string text = events_text(recording, origin, world.rank());
+  if (world.rank() == 0) {
+    write_all(path, std::move(text), recording, world);
+  } else {
+    send_text(text, recording.num_dropped, world);
+  }
+}
+
+std::string readable_name(const std::string& name) {
+  constexpr std::string_view kNode = "torch::autograd::CppNode<",
+                             kEngine = "autograd::engine::evaluate_function: ";
+  if (name.starts_with(kEngine)) return "engine: " + readable_name(name.substr(kEngine.size()));
+  const auto last_part = [](const std::string& path) {
+    const size_t colons = path.rfind("::");
+    return colons == std::string::npos ? path : path.substr(colons + 2);
+  };
+  if (name.starts_with(kNode)) {
+    std::string inner = name.substr(kNode.size());
+    inner.resize(std::min(inner.size(), inner.rfind('>')));
+    return last_part(inner) + " backward";
+  }
+  if (name.starts_with("tessera::") || name.starts_with("torch::")) return last_part(name);
+  return name;
+}
+
+std::vector<TraceLine> summarize(const trace::Recording& recording) {
+  struct Total {
+    int64_t self_ns = 0, count = 0;
+  };
+  std::map<std::string, Total> totals;
+  struct Open {
+    const trace::Event* event;
+    Total* total;
+  };
+  std::vector<Open> stack;
+  int64_t outside = recording.end_ns - recording.begin_ns;
+  for (const trace::Event& event : recording.events) {
+    if (event.thread != 0) continue;
+    while (!stack.empty() && stack.back().event->end_ns <= event.begin_ns) stack.pop_back();
+    const int64_t duration = event.end_ns - event.begin_ns;
+    Total& total = totals[readable_name(event.name)];
+    total.self_ns += duration;
+    ++total.count;
+    (stack.empty() ? outside : stack.back().total->self_ns) -= duration;
+    stack.push_back({&event, &total});
+  }
+  const auto whole = static_cast<double>(std::max<int64_t>(1, recording.end_ns - recording.begin_ns));
+  std::vector<TraceLine> lines;
+  for (const auto& [name, total] : totals) {
+    const auto self = static_cast<double>(total.self_ns);
+    lines.push_back({name, 1e-9 * self, self / whole, total.count});
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const TraceLine& a, const TraceLine& b) { return a.self_s > b.self_s; });
+  lines.push_back(
+      {"(no event)", 1e-9 * static_cast<double>(outside), static_cast<double>(outside) / whole, 1});
+  return lines;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,53 @@
+// The timeline of a training step: every LibTorch operation, autograd node and scope of ours on every rank,
+// written as one file for Perfetto or chrome://tracing, and summed by name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/core/trace.h"
+
+namespace tessera::train {
+
+// Records from construction to stop(). Collective: begins with a barrier, so that the ranks' clocks can be
+// aligned. No other thread may run LibTorch operations at construction and stop().
+class StepTrace {
+ public:
+  // Events of a rank; what comes after is dropped and counted. A step of a large model has some 10^4.
+  static constexpr int64_t kMaxEvents = 400'000;
+
+  explicit StepTrace(comm::Communicator& world);
+  ~StepTrace();
+  StepTrace(const StepTrace&) = delete;
+  StepTrace& operator=(const StepTrace&) = delete;
+  trace::Recording stop();
+
+ private:
+  uint64_t callback_ = 0;
+  bool is_recording_ = true;
+};
+
+// Writes all ranks' events to `path` as rank 0 sees it, atomically. Times are microseconds since the
+// beginning of the recording, at which the ranks met: on one machine they share a clock, machines are aligned
+// by the barrier. Collective. Throws Error(Storage) on rank 0 when the file cannot be written.
+void write_trace(const std::string& path, const trace::Recording& recording, comm::Communicator& world);
+
+// Time of one name: `self_s` without the events inside it.
+struct TraceLine {
+  std::string name;
+  double self_s = 0.0;
+  double share = 0.0;  // of the recording
+  int64_t count = 0;
+};
+
+// The names of the thread that recorded, by self time, largest first. The last line, "(no event)", is the
+// time in which it was in no event at all.
+std::vector<TraceLine> summarize(const trace::Recording& recording);
+
+// What a name is called for people: "torch::autograd::CppNode<a::LinearFunction>" is "LinearFunction
+// backward".
+std::string readable_name(const std::string& name);
+
+}  // namespace tessera::train
