@@ -5,6 +5,7 @@
 #include "tessera/core/error.h"
 
 #include "tests/comm/collectives.h"
+#include "tests/comm/node_checks.h"
 
 namespace tessera::comm {
 namespace {
@@ -13,6 +14,31 @@ TEST(FakeBackendTest, CollectivesAreRightForEveryRankCount) {
   for (const int64_t size : {1, 2, 3, 4, 5}) {
     run_fake_ranks(size, [](const auto& group) { testing::check_all_collectives(*group); });
   }
+}
+
+TEST(FakeBackendTest, RanksOfOneMachineUseItsMemory) {
+  for (const int64_t size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(size) + " ranks");
+    run_fake_ranks(size, [](const auto& group) { testing::check_node_collectives(*group); });
+  }
+}
+
+TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
+  run_fake_ranks(
+      4,
+      [](const auto& group) {
+        EXPECT_FALSE(group->shared_bytes(100).defined());
+        testing::check_all_collectives(*group);
+        testing::check_parts_agree(*group);
+        // Of one machine each.
+        const auto node = group->split(group->rank() / 2, group->rank(), "node");
+        EXPECT_TRUE(node->shared_bytes(100).defined());
+        testing::check_all_collectives(*node);
+        const auto across = group->split(group->rank() % 2, group->rank(), "across");
+        EXPECT_FALSE(across->shared_bytes(100).defined());
+        testing::check_all_collectives(*across);
+      },
+      2);
 }
 
 TEST(FakeBackendTest, ReductionsAreTheSameBitsOnEveryRank) {
