@@ -29,6 +29,16 @@ void reduce_scatter(Backend& backend, const at::Tensor& output, const at::Tensor
 void reduce_scatter(Backend& backend, const std::vector<ScatterPart>& parts, at::ScalarType type,
                     ReduceOp op) {
   const at::NoGradGuard no_grad;
+  if (backend.size() == 1) {
+    for (const ScatterPart& part : parts) {
+      if (part.input.defined()) {
+        part.output.view(-1).copy_(part.input.view(-1));
+      } else {
+        part.output.zero_();
+      }
+    }
+    return;
+  }
   int64_t row = 0;
   for (const ScatterPart& part : parts) row += part.piece;
   const at::Tensor packed = at::zeros({backend.size(), row}, at::TensorOptions().dtype(type));
