@@ -1,0 +1,53 @@
+#include "tessera/comm/rank_cores.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include "tessera/core/core_set.h"
+
+namespace tessera::comm {
+namespace {
+
+// Names this machine among those of the job.
+std::string machine() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return std::string(name) + "/" + boot;
+}
+
+bool may_bind() {
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr) return false;
+  }
+  const char* setting = std::getenv("TESSERA_BIND");
+  return setting == nullptr || std::string_view(setting) != "0";
+}
+
+}  // namespace
+
+void share_cores(Communicator& world) {
+  if (world.size() == 1) return;
+  const CoreSet own = usable_core_set();
+  const std::string here = machine();
+  std::vector<CoreSet> sets;
+  size_t index = 0;
+  const auto texts = world.all_gather_string(here + "\n" + to_string(own));
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const size_t line = texts[rank].find('\n');
+    if (texts[rank].substr(0, line) != here) continue;
+    if (rank == static_cast<size_t>(world.rank())) index = sets.size();
+    sets.push_back(parse_core_set(texts[rank].substr(line + 1)));
+  }
+  const CoreShare share = share_of_cores(sets, index, by_topology(own));
+  if (!share.cores.empty() && may_bind()) bind_process(share.cores);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(static_cast<int>(share.threads));
+}
+
+}  // namespace tessera::comm
