@@ -1,5 +1,7 @@
 #include "tessera/comm/fake/fake_backend.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
@@ -68,6 +70,26 @@ TEST(FakeBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   // Let the operation end, so that no thread is left behind.
   const at::Tensor value = at::ones({4});
   world[1]->all_reduce(value);
+}
+
+// As before, with ranks that have met in their memory already.
+TEST(FakeBackendTest, AMissingRankEndsInAHangErrorInSharedMemoryToo) {
+  auto world = make_fake_world(3);
+  std::vector<std::thread> threads;
+  for (const auto& group : world) threads.emplace_back([&group] { group->barrier(); });
+  for (std::thread& thread : threads) thread.join();
+  const at::Tensor values[3] = {at::ones({4}), at::ones({4}), at::ones({4})};
+  auto work = world[2]->all_reduce(values[2], true);
+  try {
+    world[0]->all_reduce(values[0], false, {{std::chrono::milliseconds(50), "the test"}});
+    FAIL() << "all_reduce must not return without rank 1";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Hang);
+  }
+  // The late rank lets all end.
+  world[1]->all_reduce(values[1]);
+  work->wait();
+  EXPECT_EQ(values[2][0].item<float>(), 3.0f);
 }
 
 TEST(SingleTest, AGroupOfOneCopies) {
