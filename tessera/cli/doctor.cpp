@@ -64,7 +64,8 @@ std::string cores_of_ranks(size_t num_ranks) {
     if (share.cores.empty()) return "unbound, " + std::to_string(share.threads) + " thread(s) each";
     texts.push_back(to_string(share.cores));
   }
-  return join(texts, " and ");
+  const bool is_crowded = running_threads_of_others() > kCrowd;
+  return join(texts, " and ") + (is_crowded ? " when idle; now others compute here: unbound" : "");
 }
 
 int run_doctor() {

@@ -35,6 +35,10 @@ struct CoreShare {
 // of the set in the order in which they are dealt.
 CoreShare share_of_cores(const std::vector<CoreSet>& sets, size_t index, const std::vector<int>& order);
 
+// Ranks are bound where fewer threads than this run on the machine besides them: a bound thread cannot leave
+// a busy core.
+inline constexpr double kCrowd = 0.5;
+
 // Moves all threads of this process to these cores; false when the system refuses.
 bool bind_process(const CoreSet& cores);
 
