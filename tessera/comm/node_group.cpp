@@ -65,8 +65,14 @@ int64_t NodeGroup::header_bytes(int64_t num_ranks) {
                   kPage);
 }
 
+int64_t NodeGroup::chunk_bytes(int64_t num_ranks) {
+  constexpr int64_t kMegabyte = int64_t{1} << 20;
+  return std::clamp<int64_t>(16 / num_ranks, 1, 4) * kMegabyte;
+}
+
 std::unique_ptr<NodeGroup> NodeGroup::create(Backend& backend) {
-  auto memory = backend.map_shared(header_bytes(backend.size()) + backend.size() * 2 * kChunkBytes);
+  auto memory =
+      backend.map_shared(header_bytes(backend.size()) + backend.size() * 2 * chunk_bytes(backend.size()));
   if (memory == nullptr) return nullptr;
   return std::unique_ptr<NodeGroup>(new NodeGroup(backend, std::move(memory)));
 }
@@ -75,6 +81,7 @@ NodeGroup::NodeGroup(Backend& backend, std::shared_ptr<char> memory)
     : backend_(backend),
       rank_(backend.rank()),
       size_(backend.size()),
+      chunk_bytes_(chunk_bytes(backend.size())),
       memory_(std::move(memory)),
       // All zeros is its first state, and no rank may put it back there.
       barrier_(reinterpret_cast<NodeBarrier*>(memory_.get())),
@@ -87,7 +94,7 @@ NodeGroup::Call& NodeGroup::published_call(int64_t rank) const {
   return *reinterpret_cast<Call*>(calls + (call_side_ * size_ + rank) * static_cast<int64_t>(kCallBytes));
 }
 
-char* NodeGroup::segment(int64_t rank) const { return segments_ + (2 * rank + half_) * kChunkBytes; }
+char* NodeGroup::segment(int64_t rank) const { return segments_ + (2 * rank + half_) * chunk_bytes_; }
 
 void NodeGroup::meet() {
   barrier_->meet(size_);
@@ -134,7 +141,7 @@ void NodeGroup::all_gather(void* output, const void* input, int64_t num_bytes) {
     const char* const source = static_cast<const char*>(input);
     int64_t begin = 0;
     do {
-      const auto size = static_cast<size_t>(std::min(kChunkBytes, num_bytes - begin));
+      const auto size = static_cast<size_t>(std::min(chunk_bytes_, num_bytes - begin));
       next_chunk();
       if (size > 0) std::memcpy(segment(rank_), source + begin, size);
       meet();
@@ -144,7 +151,7 @@ void NodeGroup::all_gather(void* output, const void* input, int64_t num_bytes) {
       }
       char* const own = target + rank_ * num_bytes + begin;
       if (own != source + begin && size > 0) std::memmove(own, source + begin, size);
-      begin += kChunkBytes;
+      begin += chunk_bytes_;
     } while (begin < num_bytes);
   });
 }
@@ -154,12 +161,12 @@ void NodeGroup::broadcast(void* data, int64_t num_bytes, int64_t root) {
     char* const bytes = static_cast<char*>(data);
     int64_t begin = 0;
     do {
-      const auto size = static_cast<size_t>(std::min(kChunkBytes, num_bytes - begin));
+      const auto size = static_cast<size_t>(std::min(chunk_bytes_, num_bytes - begin));
       next_chunk();
       if (rank_ == root && size > 0) std::memcpy(segment(root), bytes + begin, size);
       meet();
       if (rank_ != root && size > 0) std::memcpy(bytes + begin, segment(root), size);
-      begin += kChunkBytes;
+      begin += chunk_bytes_;
     } while (begin < num_bytes);
   });
 }
@@ -170,7 +177,7 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
   int64_t row = 0;
   for (const ScatterPart& part : parts) row += part.piece;
   // A half holds a chunk for every rank.
-  const int64_t place_bytes = kChunkBytes / size_ / kLine * kLine;
+  const int64_t place_bytes = chunk_bytes_ / size_ / kLine * kLine;
   const int64_t chunk = place_bytes / element;
   const auto place = [&](int64_t source, int64_t target) { return segment(source) + target * place_bytes; };
   // This rank's share of an overlap with the piece of `target`; false when there is none.
@@ -226,7 +233,7 @@ void NodeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const at::ScalarType type = tensor.scalar_type();
   const auto element = static_cast<int64_t>(tensor.element_size());
   const at::Tensor flat = tensor.view(-1);
-  const int64_t chunk = kChunkBytes / element;
+  const int64_t chunk = chunk_bytes_ / element;
   // Below this every rank sums all by itself: one meeting fewer.
   constexpr int64_t kSmallBytes = 32 * 1024;
   run({Kind::AllReduce, flat.numel() * element, type_and_op(type, op)}, [&] {

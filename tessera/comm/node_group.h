@@ -26,8 +26,9 @@ class NodeBarrier;
 // throws Error(Peer) when theirs differ. A rank that fails within an operation lets the others know.
 class NodeGroup {
  public:
-  // The size of half a segment.
-  static constexpr int64_t kChunkBytes = int64_t{1} << 20;
+  // The size of half a segment: 4 MB for up to 4 ranks, 1 MB for 16 and more, so that what all ranks map
+  // stays within 32 MB as long as chunks are not so small that ranks mostly wait for each other.
+  static int64_t chunk_bytes(int64_t num_ranks);
 
   // Collective; null on every rank where the backend's ranks share no memory. `backend` must outlive it.
   static std::unique_ptr<NodeGroup> create(Backend& backend);
@@ -67,7 +68,7 @@ class NodeGroup {
   void run(const Call& call, const std::function<void()>& body);
 
   Backend& backend_;
-  const int64_t rank_, size_;
+  const int64_t rank_, size_, chunk_bytes_;
   std::shared_ptr<char> memory_;
   NodeBarrier* barrier_;
   char* segments_;

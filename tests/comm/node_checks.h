@@ -33,22 +33,22 @@ inline at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType typ
 }
 
 // Counts that are empty, small, odd, around a chunk and longer than everything that is shared.
-inline std::vector<int64_t> awkward_counts() {
-  const int64_t chunk = comm::detail::NodeGroup::kChunkBytes / 4;
-  return {0, 1, 5, 1000, chunk - 1, chunk, chunk + 1, 3 * chunk + 17};
+inline std::vector<int64_t> awkward_counts(int64_t num_ranks) {
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(num_ranks) / 4;
+  return {0, 1, 5, 1000, chunk, chunk + 1, 3 * chunk + 17};
 }
 
 // One count of more than a chunk for each type.
-inline int64_t longest_of(at::ScalarType type) {
-  return comm::detail::NodeGroup::kChunkBytes / static_cast<int64_t>(c10::elementSize(type)) + 1;
+inline int64_t longest_of(at::ScalarType type, int64_t num_ranks) {
+  return comm::detail::NodeGroup::chunk_bytes(num_ranks) / static_cast<int64_t>(c10::elementSize(type)) + 1;
 }
 
 inline void check_paths_agree(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
-    std::vector<int64_t> counts = awkward_counts();
-    if (type != at::kFloat) counts = {0, 1, 1000, longest_of(type)};
+    std::vector<int64_t> counts = awkward_counts(n);
+    if (type != at::kFloat) counts = {0, 1, 1000, longest_of(type, n)};
     for (const int64_t count : counts) {
       SCOPED_TRACE(std::string(c10::toString(type)) + ", " + std::to_string(count) + " elements");
       std::vector<at::Tensor> results[2];
@@ -88,7 +88,7 @@ inline void check_paths_agree(comm::Communicator& world) {
 inline void check_parts_agree(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
-  const int64_t chunk = comm::detail::NodeGroup::kChunkBytes / 4;
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(n) / 4;
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     std::vector<at::Tensor> results[2];
     for (const int path : {0, 1}) {
@@ -119,7 +119,7 @@ inline void check_parts_agree(comm::Communicator& world) {
 // Many operations in flight on several groups, waited for in another order.
 inline void check_operations_in_flight(comm::Communicator& world) {
   const auto a = world.split(0, world.rank(), "a"), b = world.split(0, -world.rank(), "b");
-  const int64_t n = world.size(), count = comm::detail::NodeGroup::kChunkBytes / 8 + 3;
+  const int64_t n = world.size(), count = comm::detail::NodeGroup::chunk_bytes(n) / 8 + 3;
   std::vector<at::Tensor> values, gathered;
   std::vector<std::shared_ptr<comm::Work>> works;
   for (int i = 0; i < 12; ++i) {
