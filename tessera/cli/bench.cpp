@@ -9,6 +9,7 @@
 #include "tessera/cli/launch.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
+#include "tessera/comm/rank_cores.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::cli {
@@ -108,6 +109,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
         recipe.lora_alpha = 2.0 * static_cast<double>(options->lora_r);
       }
       const comm::Bootstrap bootstrap;
+      comm::share_cores(*bootstrap.world());
       const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
       if (bootstrap.world()->rank() != 0) return 0;
       if (options->as_json) {

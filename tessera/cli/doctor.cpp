@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <torch/version.h>
 
+#include "tessera/cli/openmp_policy.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/version.h"
+#include "tessera/core/core_set.h"
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
@@ -52,12 +54,28 @@ double gemm_rate(at::ScalarType type, int threads) {
   return 2.0 * kSize * kSize * kSize / best * 1e-9;
 }
 
+// How ranks would share the cores of this process.
+std::string cores_of_ranks(size_t num_ranks) {
+  const CoreSet all = usable_core_set();
+  const std::vector<CoreSet> sets(num_ranks, all);
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < num_ranks; ++rank) {
+    const CoreShare share = share_of_cores(sets, rank, by_topology(all));
+    if (share.cores.empty()) return "unbound, " + std::to_string(share.threads) + " thread(s) each";
+    texts.push_back(to_string(share.cores));
+  }
+  const bool is_crowded = running_threads_of_others() > kCrowd;
+  return join(texts, " and ") + (is_crowded ? " when idle; now others compute here: unbound" : "");
+}
+
 int run_doctor() {
   const CpuFeatures cpu = detect_cpu_features();
   const int64_t cores = usable_cores();
   row("processor", cpu_name());
   row("cores",
       std::to_string(cores) + " (threads of one process: " + std::to_string(at::get_num_threads()) + ")");
+  row("cores of --nproc 2", cores_of_ranks(2));
+  row("waiting threads", describe_wait_policy());
   std::vector<std::string> isa;
   if (cpu.avx2) isa.emplace_back("AVX2");
   if (cpu.avx512f) isa.emplace_back("AVX-512");

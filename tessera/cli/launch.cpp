@@ -1,6 +1,5 @@
 #include "tessera/cli/launch.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -15,7 +14,6 @@
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/process_stats.h"
 
 namespace tessera::cli {
 namespace {
@@ -123,8 +121,6 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
   // Copies between processes may be forbidden (containers); shared memory always works.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-  const int64_t threads = std::max<int64_t>(1, usable_cores() / nproc);
-  setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
 
   // The ranks' standard error reaches the terminal through the launcher's pipe.
   if (isatty(STDERR_FILENO) != 0) setenv("TESSERA_STDERR_IS_TERMINAL", "1", 1);

@@ -15,7 +15,6 @@
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 
 namespace {
@@ -97,14 +96,6 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   return tessera::exit_code(ErrorKind::Config);
 }
 
-// The ranks of one machine share its cores, unless the launcher's environment says otherwise.
-void share_cores() {
-  at::set_num_interop_threads(1);
-  const auto info = tessera::comm::launch_info();
-  if (info.local_size <= 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  at::set_num_threads(static_cast<int>(std::max<int64_t>(1, tessera::usable_cores() / info.local_size)));
-}
-
 // A closed pipe or a full disk shows as a failed write, which a log may survive and a save reports.
 void ignore_write_signals() {
   std::signal(SIGPIPE, SIG_IGN);
@@ -148,6 +139,6 @@ int main(int argc, char** argv) {
   if (!isa_note.empty()) tessera::log::info(isa_note);
   // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
-  share_cores();
+  at::set_num_interop_threads(1);
   return run(action);
 }

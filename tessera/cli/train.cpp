@@ -6,6 +6,7 @@
 #include "tessera/cli/launch.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
+#include "tessera/comm/rank_cores.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/train/trainer.h"
@@ -34,6 +35,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       const comm::Bootstrap bootstrap;
+      comm::share_cores(*bootstrap.world());
       train::train(recipe, bootstrap.world());
       return 0;
     };

@@ -1,4 +1,5 @@
-// What a transport must offer: six blocking operations on bytes. Everything else is built on them.
+// What a transport must offer: six blocking operations on bytes, and shared memory where it has some.
+// Everything else is built on them.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,11 @@ class Backend {
   virtual void barrier() = 0;
   virtual void send(const void* data, int64_t num_bytes, int64_t destination, int tag) = 0;
   virtual void recv(void* data, int64_t num_bytes, int64_t source, int tag) = 0;
+
+  // `num_bytes` of memory that every rank of the group maps: page-aligned, zeros at first. Null, on every
+  // rank alike, where the ranks do not run on one machine or the machine refuses. Collective; but each rank
+  // lets go of the memory by itself, with its last copy of the pointer.
+  virtual std::shared_ptr<char> map_shared(int64_t num_bytes) = 0;
 
   // The group of the ranks that gave the same color, ordered by key, then by rank.
   virtual std::unique_ptr<Backend> split(int64_t color, int64_t key) = 0;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "tessera/comm/communicator.h"
 
@@ -18,6 +19,10 @@ struct LaunchInfo {
   bool has_launcher = false;
 };
 LaunchInfo launch_info();
+
+// The tasks on machine number `node` in Slurm's notation: of "4(x2),3", 4 on the machines 0 and 1, 3 on
+// machine 2. -1 when the text is none or does not tell.
+int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 
 // Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
 // MPI call at all. One object a process. Throws Error(Peer) when MPI does not start.

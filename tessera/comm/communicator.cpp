@@ -4,8 +4,11 @@
 #include <cstring>
 #include <functional>
 
+#include <ATen/ATen.h>
+
 #include "tessera/comm/backend.h"
 #include "tessera/comm/executor.h"
+#include "tessera/comm/group.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/core/error.h"
 
@@ -37,6 +40,7 @@ class SingleBackend : public detail::Backend {
   void recv(void*, int64_t, int64_t, int) override {
     TESSERA_ASSERT(false, "a group of one receives from nobody");
   }
+  std::shared_ptr<char> map_shared(int64_t) override { return nullptr; }
   std::unique_ptr<Backend> split(int64_t, int64_t) override { return std::make_unique<SingleBackend>(); }
 };
 
@@ -47,19 +51,23 @@ std::shared_ptr<Communicator> Communicator::single() {
 }
 
 Communicator::Communicator(std::unique_ptr<detail::Backend> backend, std::string name)
-    : backend_(std::move(backend)), name_(std::move(name)) {
-  if (backend_->size() > 1) executor_ = std::make_shared<detail::Executor>();
+    : group_(std::make_shared<detail::Group>(std::move(backend), true)), name_(std::move(name)) {
+  if (size() > 1) executor_ = std::make_shared<detail::Executor>();
 }
 
-Communicator::Communicator(std::unique_ptr<detail::Backend> backend,
-                           std::shared_ptr<detail::Executor> executor, std::string name)
-    : backend_(std::move(backend)), executor_(std::move(executor)), name_(std::move(name)) {}
+Communicator::Communicator(std::shared_ptr<detail::Group> group, std::shared_ptr<detail::Executor> executor,
+                           std::string name)
+    : group_(std::move(group)), executor_(std::move(executor)), name_(std::move(name)) {}
 
 Communicator::~Communicator() = default;
 
-int64_t Communicator::rank() const { return backend_->rank(); }
-int64_t Communicator::size() const { return backend_->size(); }
-std::string Communicator::backend_name() const { return backend_->name(); }
+int64_t Communicator::rank() const { return group_->backend().rank(); }
+int64_t Communicator::size() const { return group_->backend().size(); }
+std::string Communicator::backend_name() const { return group_->backend().name(); }
+void Communicator::set_shared_memory(bool is_allowed) {
+  TESSERA_ASSERT(sequence_ == 0, "shared memory is allowed or not before the first operation");
+  group_->set_may_share_memory(is_allowed);
+}
 
 std::shared_ptr<Work> Communicator::launch(const char* operation, const OpOptions& options, bool async_op,
                                            std::function<void()> body) {
@@ -84,9 +92,14 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   check_tensor(input, "all_gather_single");
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
                  "all_gather_single: output must hold every rank's input");
-  return launch("all_gather_single", options, async_op, [backend = backend_, output, input] {
-    backend->all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
-                        static_cast<int64_t>(input.nbytes()));
+  return launch("all_gather_single", options, async_op, [group = group_, output, input] {
+    void* const target = output.mutable_data_ptr();
+    const auto num_bytes = static_cast<int64_t>(input.nbytes());
+    if (auto* node = group->node()) {
+      node->all_gather(target, input.const_data_ptr(), num_bytes);
+    } else {
+      group->backend().all_gather(target, input.const_data_ptr(), num_bytes);
+    }
   });
 }
 
@@ -96,17 +109,45 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   check_tensor(input, "reduce_scatter_single");
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && input.numel() == output.numel() * size(),
                  "reduce_scatter_single: input must hold a piece for every rank");
-  return launch("reduce_scatter_single", options, async_op,
-                [backend = backend_, output, input, op = options.op] {
-                  detail::reduce_scatter(*backend, output, input, op);
+  return launch("reduce_scatter_single", options, async_op, [group = group_, output, input, op = options.op] {
+    if (auto* node = group->node()) {
+      node->reduce_scatter({{input, output, output.numel(), input.numel()}}, output.scalar_type(), op);
+    } else {
+      detail::reduce_scatter(group->backend(), output, input, op);
+    }
+  });
+}
+
+std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart> parts, at::ScalarType type,
+                                                         bool async_op, const ReduceOptions& options) {
+  for (const ScatterPart& part : parts) {
+    check_tensor(part.output, "reduce_scatter_parts");
+    if (part.input.defined()) check_tensor(part.input, "reduce_scatter_parts");
+    TESSERA_ASSERT(part.piece * size() >= part.numel && part.output.scalar_type() == type &&
+                       part.output.numel() == piece_range(part, rank()).size &&
+                       (!part.input.defined() || part.input.numel() == part.numel),
+                   "reduce_scatter_parts: the output must hold this rank's piece");
+  }
+  return launch("reduce_scatter_parts", options, async_op,
+                [group = group_, parts = std::move(parts), type, op = options.op] {
+                  if (auto* node = group->node()) {
+                    node->reduce_scatter(parts, type, op);
+                  } else {
+                    detail::reduce_scatter(group->backend(), parts, type, op);
+                  }
                 });
 }
 
 std::shared_ptr<Work> Communicator::all_reduce(const at::Tensor& tensor, bool async_op,
                                                const ReduceOptions& options) {
   check_tensor(tensor, "all_reduce");
-  return launch("all_reduce", options, async_op,
-                [backend = backend_, tensor, op = options.op] { detail::all_reduce(*backend, tensor, op); });
+  return launch("all_reduce", options, async_op, [group = group_, tensor, op = options.op] {
+    if (auto* node = group->node()) {
+      node->all_reduce(tensor, op);
+    } else {
+      detail::all_reduce(group->backend(), tensor, op);
+    }
+  });
 }
 
 std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
@@ -116,38 +157,50 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() &&
                      input.numel() % size() == 0,
                  "all_to_all_single: sizes must be equal and divisible by the number of ranks");
-  return launch("all_to_all_single", options, async_op, [backend = backend_, output, input] {
-    backend->all_to_all(output.mutable_data_ptr(), input.const_data_ptr(),
-                        static_cast<int64_t>(input.nbytes()) / backend->size());
+  return launch("all_to_all_single", options, async_op, [group = group_, output, input] {
+    detail::Backend& backend = group->backend();
+    backend.all_to_all(output.mutable_data_ptr(), input.const_data_ptr(),
+                       static_cast<int64_t>(input.nbytes()) / backend.size());
   });
 }
 
 std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t root, bool async_op,
                                               const BroadcastOptions& options) {
   check_tensor(tensor, "broadcast");
-  return launch("broadcast", options, async_op, [backend = backend_, tensor, root] {
-    backend->broadcast(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), root);
+  return launch("broadcast", options, async_op, [group = group_, tensor, root] {
+    const auto num_bytes = static_cast<int64_t>(tensor.nbytes());
+    if (auto* node = group->node()) {
+      node->broadcast(tensor.mutable_data_ptr(), num_bytes, root);
+    } else {
+      group->backend().broadcast(tensor.mutable_data_ptr(), num_bytes, root);
+    }
   });
 }
 
 std::shared_ptr<Work> Communicator::send(const at::Tensor& tensor, int64_t destination, int tag,
                                          bool async_op, const SendOptions& options) {
   check_tensor(tensor, "send");
-  return launch("send", options, async_op, [backend = backend_, tensor, destination, tag] {
-    backend->send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()), destination, tag);
+  return launch("send", options, async_op, [group = group_, tensor, destination, tag] {
+    group->backend().send(tensor.const_data_ptr(), static_cast<int64_t>(tensor.nbytes()), destination, tag);
   });
 }
 
 std::shared_ptr<Work> Communicator::recv(const at::Tensor& tensor, int64_t source, int tag, bool async_op,
                                          const SendOptions& options) {
   check_tensor(tensor, "recv");
-  return launch("recv", options, async_op, [backend = backend_, tensor, source, tag] {
-    backend->recv(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), source, tag);
+  return launch("recv", options, async_op, [group = group_, tensor, source, tag] {
+    group->backend().recv(tensor.mutable_data_ptr(), static_cast<int64_t>(tensor.nbytes()), source, tag);
   });
 }
 
 void Communicator::barrier(const BarrierOptions& options) {
-  launch("barrier", options, false, [backend = backend_] { backend->barrier(); });
+  launch("barrier", options, false, [group = group_] {
+    if (auto* node = group->node()) {
+      node->barrier();
+    } else {
+      group->backend().barrier();
+    }
+  });
 }
 
 std::vector<std::string> Communicator::all_gather_string(const std::string& text) {
@@ -160,7 +213,8 @@ std::vector<std::string> Communicator::all_gather_string(const std::string& text
   auto exchange = std::make_shared<Exchange>();
   exchange->own = text;
   exchange->length = static_cast<int64_t>(text.size());
-  launch("all_gather_string", OpOptions{}, false, [backend = backend_, exchange] {
+  launch("all_gather_string", OpOptions{}, false, [group = group_, exchange] {
+    detail::Backend* backend = &group->backend();
     const int64_t num_ranks = backend->size();
     std::vector<int64_t> lengths(num_ranks);
     backend->all_gather(lengths.data(), &exchange->length, sizeof exchange->length);
@@ -174,15 +228,37 @@ std::vector<std::string> Communicator::all_gather_string(const std::string& text
   return exchange->texts;
 }
 
+at::Tensor Communicator::shared_bytes(int64_t num_bytes) {
+  auto memory = std::make_shared<std::shared_ptr<char>>();
+  launch("shared_bytes", OpOptions{}, false, [group = group_, memory, num_bytes] {
+    if (auto* node = group->node()) *memory = node->map_shared(num_bytes);
+  });
+  if (*memory == nullptr) return at::Tensor();
+  const std::shared_ptr<char> owner = *memory;
+  return at::from_blob(
+      owner.get(), {num_bytes}, [owner](void*) {}, at::TensorOptions().dtype(at::kByte));
+}
+
+std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::function<void()> write,
+                                                 bool async_op, const WriteOptions& options) {
+  return launch("write_shared", options, async_op,
+                [group = group_, num_bytes, write = std::move(write), what = options.hint] {
+                  auto* node = group->node();
+                  TESSERA_ASSERT(node != nullptr, "write_shared needs ranks that share memory");
+                  node->write(what, num_bytes, write);
+                });
+}
+
 std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {
   auto part = std::make_shared<std::unique_ptr<detail::Backend>>();
   launch("split", OpOptions{}, false,
-         [backend = backend_, part, color, key] { *part = backend->split(color, key); });
+         [group = group_, part, color, key] { *part = group->backend().split(color, key); });
   std::unique_ptr<detail::Backend> mine = std::move(*part);
   if (mine->size() == 1) mine = std::make_unique<SingleBackend>();
   auto executor = mine->size() > 1 ? executor_ : nullptr;
+  auto group = std::make_shared<detail::Group>(std::move(mine), group_->may_share_memory());
   auto communicator =
-      std::shared_ptr<Communicator>(new Communicator(std::move(mine), std::move(executor), std::move(name)));
+      std::shared_ptr<Communicator>(new Communicator(std::move(group), std::move(executor), std::move(name)));
   communicator->set_default_timeout(default_timeout_);
   return communicator;
 }

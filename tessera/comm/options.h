@@ -20,6 +20,7 @@ struct AllToAllOptions : OpOptions {};
 struct BroadcastOptions : OpOptions {};
 struct BarrierOptions : OpOptions {};
 struct SendOptions : OpOptions {};
+struct WriteOptions : OpOptions {};
 struct ReduceOptions : OpOptions {
   ReduceOp op = ReduceOp::Sum;
 };

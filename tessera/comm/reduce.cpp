@@ -2,30 +2,13 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/error.h"
+#include "tessera/comm/combine.h"
 
 namespace tessera::comm::detail {
 namespace {
 
-void combine(const at::Tensor& accumulator, const at::Tensor& piece, ReduceOp op) {
-  switch (op) {
-    case ReduceOp::Sum: accumulator.add_(piece); return;
-    case ReduceOp::Max: at::maximum_out(const_cast<at::Tensor&>(accumulator), accumulator, piece); return;
-    case ReduceOp::Min: at::minimum_out(const_cast<at::Tensor&>(accumulator), accumulator, piece); return;
-  }
-}
-
-// Combines the rows of `pieces` [size, n] into `output` [n], first row first.
-void combine_rows(const at::Tensor& output, const at::Tensor& pieces, ReduceOp op) {
-  const bool is_half = output.scalar_type() == at::kBFloat16 || output.scalar_type() == at::kHalf;
-  if (op == ReduceOp::Sum && is_half) {
-    at::Tensor sum = pieces.select(0, 0).to(at::kFloat);
-    for (int64_t r = 1; r < pieces.size(0); ++r) sum.add_(pieces.select(0, r));
-    output.copy_(sum);
-    return;
-  }
-  output.copy_(pieces.select(0, 0));
-  for (int64_t r = 1; r < pieces.size(0); ++r) combine(output, pieces.select(0, r), op);
+void combine_rows(const at::Tensor& output, const at::Tensor& rows, ReduceOp op) {
+  combine(output, rows.unbind(0), op);
 }
 
 }  // namespace
@@ -41,6 +24,41 @@ void reduce_scatter(Backend& backend, const at::Tensor& output, const at::Tensor
   backend.all_to_all(pieces.mutable_data_ptr(), input.const_data_ptr(),
                      static_cast<int64_t>(output.nbytes()));
   combine_rows(flat_output, pieces, op);
+}
+
+void reduce_scatter(Backend& backend, const std::vector<ScatterPart>& parts, at::ScalarType type,
+                    ReduceOp op) {
+  const at::NoGradGuard no_grad;
+  if (backend.size() == 1) {
+    for (const ScatterPart& part : parts) {
+      if (part.input.defined()) {
+        part.output.view(-1).copy_(part.input.view(-1));
+      } else {
+        part.output.zero_();
+      }
+    }
+    return;
+  }
+  int64_t row = 0;
+  for (const ScatterPart& part : parts) row += part.piece;
+  const at::Tensor packed = at::zeros({backend.size(), row}, at::TensorOptions().dtype(type));
+  int64_t offset = 0;
+  for (const ScatterPart& part : parts) {
+    for (int64_t rank = 0; rank < backend.size() && part.input.defined(); ++rank) {
+      const PieceRange range = piece_range(part, rank);
+      packed.select(0, rank)
+          .narrow(0, offset, range.size)
+          .copy_(part.input.view(-1).narrow(0, range.begin, range.size));
+    }
+    offset += part.piece;
+  }
+  const at::Tensor reduced = at::empty({row}, packed.options());
+  reduce_scatter(backend, reduced, packed, op);
+  offset = 0;
+  for (const ScatterPart& part : parts) {
+    part.output.view(-1).copy_(reduced.narrow(0, offset, piece_range(part, backend.rank()).size));
+    offset += part.piece;
+  }
 }
 
 void all_reduce(Backend& backend, const at::Tensor& tensor, ReduceOp op) {

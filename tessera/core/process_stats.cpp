@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include <sched.h>
 
@@ -35,6 +36,21 @@ int64_t peak_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmHWM"); 
 int64_t current_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmRSS"); }
 int64_t total_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemTotal"); }
 int64_t available_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemAvailable"); }
+
+double running_threads_of_others() {
+  constexpr int kNumLooks = 20;
+  double sum = 0.0;
+  for (int look = 0; look < kNumLooks; ++look) {
+    std::FILE* stream = std::fopen("/proc/loadavg", "r");
+    if (stream == nullptr) return 0.0;
+    int running = 1;
+    if (std::fscanf(stream, "%*f %*f %*f %d", &running) != 1) running = 1;
+    std::fclose(stream);
+    sum += running - 1;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return sum / kNumLooks;
+}
 
 int64_t usable_cores() {
   cpu_set_t set;

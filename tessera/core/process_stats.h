@@ -24,6 +24,9 @@ int64_t current_rss_bytes();
 // Memory of the machine in bytes (MemTotal) and what can still be taken without swapping (MemAvailable).
 int64_t total_memory_bytes();
 int64_t available_memory_bytes();
+// Threads of the whole machine, this one not counted, that ran or waited for a core during the next 20
+// milliseconds, on average; 0 where the system does not tell.
+double running_threads_of_others();
 // Cores this process may run on.
 int64_t usable_cores();
 

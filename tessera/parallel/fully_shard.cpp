@@ -158,11 +158,13 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   std::unordered_map<const torch::nn::Module*, std::string> name_of;
   for (const auto& entry : root.named_modules("", false)) name_of[entry.value().get()] = entry.key();
   std::vector<int64_t> unit_of(tensors.size(), 0);  // 0: the root
-  state.units.push_back(std::make_unique<detail::ParamGroup>("the root", groups, options, state.parameters));
+  const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
+  state.units.push_back(
+      std::make_unique<detail::ParamGroup>("the root", groups, options, state.parameters, slots));
   for (const auto& module : units) {
     const auto name = name_of.find(module.get());
     TESSERA_ASSERT(name != name_of.end(), "a unit must be a module below the root");
-    auto unit = std::make_unique<detail::ParamGroup>(name->second, groups, options, state.parameters);
+    auto unit = std::make_unique<detail::ParamGroup>(name->second, groups, options, state.parameters, slots);
     for (const auto& entry : module->named_parameters()) {
       const int64_t index = index_of.at(entry.value().unsafeGetTensorImpl());
       const auto number = static_cast<int64_t>(state.units.size());

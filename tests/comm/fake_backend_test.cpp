@@ -1,10 +1,13 @@
 #include "tessera/comm/fake/fake_backend.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
 
 #include "tests/comm/collectives.h"
+#include "tests/comm/node_checks.h"
 
 namespace tessera::comm {
 namespace {
@@ -13,6 +16,31 @@ TEST(FakeBackendTest, CollectivesAreRightForEveryRankCount) {
   for (const int64_t size : {1, 2, 3, 4, 5}) {
     run_fake_ranks(size, [](const auto& group) { testing::check_all_collectives(*group); });
   }
+}
+
+TEST(FakeBackendTest, RanksOfOneMachineUseItsMemory) {
+  for (const int64_t size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(size) + " ranks");
+    run_fake_ranks(size, [](const auto& group) { testing::check_node_collectives(*group); });
+  }
+}
+
+TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
+  run_fake_ranks(
+      4,
+      [](const auto& group) {
+        EXPECT_FALSE(group->shared_bytes(100).defined());
+        testing::check_all_collectives(*group);
+        testing::check_parts_agree(*group);
+        // Of one machine each.
+        const auto node = group->split(group->rank() / 2, group->rank(), "node");
+        EXPECT_TRUE(node->shared_bytes(100).defined());
+        testing::check_all_collectives(*node);
+        const auto across = group->split(group->rank() % 2, group->rank(), "across");
+        EXPECT_FALSE(across->shared_bytes(100).defined());
+        testing::check_all_collectives(*across);
+      },
+      2);
 }
 
 TEST(FakeBackendTest, ReductionsAreTheSameBitsOnEveryRank) {
@@ -42,6 +70,26 @@ TEST(FakeBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   // Let the operation end, so that no thread is left behind.
   const at::Tensor value = at::ones({4});
   world[1]->all_reduce(value);
+}
+
+// As before, with ranks that have met in their memory already.
+TEST(FakeBackendTest, AMissingRankEndsInAHangErrorInSharedMemoryToo) {
+  auto world = make_fake_world(3);
+  std::vector<std::thread> threads;
+  for (const auto& group : world) threads.emplace_back([&group] { group->barrier(); });
+  for (std::thread& thread : threads) thread.join();
+  const at::Tensor values[3] = {at::ones({4}), at::ones({4}), at::ones({4})};
+  auto work = world[2]->all_reduce(values[2], true);
+  try {
+    world[0]->all_reduce(values[0], false, {{std::chrono::milliseconds(50), "the test"}});
+    FAIL() << "all_reduce must not return without rank 1";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Hang);
+  }
+  // The late rank lets all end.
+  world[1]->all_reduce(values[1]);
+  work->wait();
+  EXPECT_EQ(values[2][0].item<float>(), 3.0f);
 }
 
 TEST(SingleTest, AGroupOfOneCopies) {

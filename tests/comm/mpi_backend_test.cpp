@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/collectives.h"
+#include "tests/comm/node_checks.h"
 #include "tests/testing/mpi_world.h"
 
 namespace tessera::comm {
@@ -9,6 +10,15 @@ namespace {
 TEST(MpiBackendTest, CollectivesAreRight) {
   EXPECT_EQ(testing::world()->backend_name(), "mpi");
   testing::check_all_collectives(*testing::world());
+}
+
+TEST(MpiBackendTest, RanksOfOneMachineUseItsMemory) { testing::check_node_collectives(*testing::world()); }
+
+TEST(MpiBackendTest, TheTransportIsRightToo) {
+  const auto group = testing::world()->split(0, testing::world()->rank(), "by transport");
+  group->set_shared_memory(false);
+  testing::check_all_collectives(*group);
+  EXPECT_FALSE(group->shared_bytes(100).defined());
 }
 
 TEST(MpiBackendTest, OperationsOverlapInTheOrderOfSubmission) {

@@ -19,6 +19,35 @@ TEST(FullyShardTest, EveryPolicyEqualsOneProcess) {
   }
 }
 
+// The first axis of the mesh goes over machines, so that hybrid sharding shares memory within each; the other
+// policies send.
+TEST(FullyShardTest, RanksOfTwoMachinesEqualOneProcess) {
+  for (const auto& parity : testing::parity_cases(4)) {
+    if (parity.accumulation > 1 && parity.checkpoint_activations) continue;
+    comm::run_fake_ranks(
+        4, [&](const auto& world) { testing::check_parity(world, parity); }, 2);
+  }
+}
+
+TEST(FullyShardTest, RanksOfOneMachineReadOneCopyOfAGatheredUnit) {
+  const void* places[3][2] = {};
+  comm::run_fake_ranks(3, [&](const auto& world) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units());
+    sharded->unshard();
+    places[world->rank()][0] = model.embedding.data_ptr();
+    places[world->rank()][1] = model.blocks[1]->up.data_ptr();
+    sharded->reshard();
+    EXPECT_EQ(model.embedding.storage().nbytes(), 0u);
+  });
+  for (const int which : {0, 1}) {
+    EXPECT_NE(places[0][which], nullptr);
+    EXPECT_EQ(places[0][which], places[1][which]);
+    EXPECT_EQ(places[0][which], places[2][which]);
+  }
+  EXPECT_NE(places[0][0], places[0][1]);
+}
+
 TEST(FullyShardTest, ParametersHoldNoMemoryBetweenUses) {
   comm::run_fake_ranks(2, [](const auto& world) {
     testing::ToyModel model;

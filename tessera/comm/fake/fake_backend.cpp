@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -17,7 +18,12 @@ namespace {
 // What the ranks of one group share.
 class FakeGroup {
  public:
-  explicit FakeGroup(int64_t size) : size_(size), pointers_(size), splits_(size) {}
+  // nodes: the machine of each rank.
+  explicit FakeGroup(std::vector<int64_t> nodes)
+      : size_(static_cast<int64_t>(nodes.size())),
+        nodes_(std::move(nodes)),
+        pointers_(size_),
+        splits_(size_) {}
   int64_t size() const { return size_; }
 
   // Publishes this rank's pointer, lets every rank run `use` on all of them, and leaves together.
@@ -68,7 +74,9 @@ class FakeGroup {
     });
     if (members.front().rank == rank) {
       const std::lock_guard<std::mutex> lock(mutex_);
-      groups_[color] = std::make_shared<FakeGroup>(static_cast<int64_t>(members.size()));
+      std::vector<int64_t> nodes;
+      for (const Split& member : members) nodes.push_back(nodes_[member.rank]);
+      groups_[color] = std::make_shared<FakeGroup>(std::move(nodes));
     }
     meet();
     std::shared_ptr<FakeGroup> group;
@@ -82,11 +90,31 @@ class FakeGroup {
     return {group, self - members.begin()};
   }
 
+  std::shared_ptr<char> map_shared(int64_t rank, int64_t num_bytes) {
+    if (std::any_of(nodes_.begin(), nodes_.end(), [&](int64_t node) { return node != nodes_[0]; })) {
+      return nullptr;
+    }
+    constexpr size_t kPage = 4096;
+    if (rank == 0) {
+      const size_t size = (static_cast<size_t>(num_bytes) + kPage - 1) / kPage * kPage;
+      mapped_ = std::shared_ptr<char>(static_cast<char*>(std::aligned_alloc(kPage, size)), std::free);
+      TESSERA_ASSERT(mapped_ != nullptr, "no memory for the ranks to share");
+      std::memset(mapped_.get(), 0, size);
+    }
+    meet();
+    const std::shared_ptr<char> memory = mapped_;
+    meet();
+    if (rank == 0) mapped_ = nullptr;
+    return memory;
+  }
+
  private:
   struct Split {
     int64_t color = 0, key = 0, rank = 0;
   };
   const int64_t size_;
+  const std::vector<int64_t> nodes_;
+  std::shared_ptr<char> mapped_;
   std::mutex mutex_;
   std::condition_variable changed_;
   int64_t arrived_ = 0, round_ = 0;
@@ -134,6 +162,9 @@ class FakeBackend : public detail::Backend {
     TESSERA_ASSERT(static_cast<int64_t>(message.size()) == num_bytes, "a message of another size was sent");
     std::memcpy(data, message.data(), num_bytes);
   }
+  std::shared_ptr<char> map_shared(int64_t num_bytes) override {
+    return group_->map_shared(rank_, num_bytes);
+  }
   std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
     auto [group, rank] = group_->split(rank_, color, key);
     return std::make_unique<FakeBackend>(std::move(group), rank);
@@ -146,8 +177,10 @@ class FakeBackend : public detail::Backend {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size) {
-  auto group = std::make_shared<FakeGroup>(size);
+std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size, int64_t ranks_per_node) {
+  std::vector<int64_t> nodes(size, 0);
+  for (int64_t rank = 0; rank < size && ranks_per_node > 0; ++rank) nodes[rank] = rank / ranks_per_node;
+  auto group = std::make_shared<FakeGroup>(std::move(nodes));
   std::vector<std::shared_ptr<Communicator>> world;
   for (int64_t rank = 0; rank < size; ++rank) {
     world.push_back(std::make_shared<Communicator>(std::make_unique<FakeBackend>(group, rank)));
@@ -155,8 +188,9 @@ std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size) {
   return world;
 }
 
-void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body) {
-  const auto world = make_fake_world(size);
+void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body,
+                    int64_t ranks_per_node) {
+  const auto world = make_fake_world(size, ranks_per_node);
   std::vector<std::exception_ptr> errors(size);
   std::vector<std::thread> threads;
   for (int64_t rank = 0; rank < size; ++rank) {

@@ -10,10 +10,11 @@
 namespace tessera::comm {
 
 // One communicator for each of `size` ranks, with the real results of every operation. Each must be driven
-// by a thread of its own.
-std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size);
+// by a thread of its own. Ranks share memory within machines of `ranks_per_node`; 0 = one machine.
+std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size, int64_t ranks_per_node = 0);
 
 // Runs body(communicator) on `size` threads and rethrows the first exception, by rank.
-void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body);
+void run_fake_ranks(int64_t size, const std::function<void(const std::shared_ptr<Communicator>&)>& body,
+                    int64_t ranks_per_node = 0);
 
 }  // namespace tessera::comm

@@ -22,6 +22,27 @@ int64_t environment_int(const char* name, int64_t missing) {
 
 }  // namespace
 
+int64_t slurm_tasks_of_node(const std::string& text, int64_t node) {
+  const char* at = text.c_str();
+  for (int64_t first = 0; *at != '\0';) {
+    char* end = nullptr;
+    const long tasks = std::strtol(at, &end, 10);
+    if (end == at || tasks < 1) return -1;
+    long count = 1;
+    if (end[0] == '(' && end[1] == 'x') {
+      at = end + 2;
+      count = std::strtol(at, &end, 10);
+      if (end == at || count < 1 || *end != ')') return -1;
+      ++end;
+    }
+    if (*end != ',' && *end != '\0') return -1;
+    first += count;
+    if (node < first) return tasks;
+    at = *end == ',' ? end + 1 : end;
+  }
+  return -1;
+}
+
 LaunchInfo launch_info() {
   struct Launcher {
     const char *rank, *size, *local_rank, *local_size;
@@ -38,7 +59,11 @@ LaunchInfo launch_info() {
     info.size = environment_int(launcher.size, -1);
     if (info.rank < 0 || info.size < 1) continue;
     info.local_rank = environment_int(launcher.local_rank, info.rank);
-    info.local_size = environment_int(launcher.local_size, info.size);
+    info.local_size = environment_int(launcher.local_size, -1);
+    if (const char* tasks = std::getenv(launcher.local_size); tasks != nullptr && info.local_size < 0) {
+      info.local_size = slurm_tasks_of_node(tasks, environment_int("SLURM_NODEID", 0));
+    }
+    if (info.local_size < 1) info.local_size = info.size;
     info.has_launcher = true;
     return info;
   }

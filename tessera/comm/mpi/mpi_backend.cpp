@@ -1,6 +1,10 @@
 #include "tessera/comm/mpi/mpi_backend.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "tessera/comm/mpi/mpi_check.h"
+#include "tessera/comm/mpi/shared_file.h"
 
 namespace tessera::comm::detail {
 namespace {
@@ -83,6 +87,20 @@ class MpiBackend : public Backend {
       TESSERA_MPI_CHECK(MPI_Recv(data, count, type, static_cast<int>(source), tag, comm_, MPI_STATUS_IGNORE));
     });
   }
+  std::shared_ptr<char> map_shared(int64_t num_bytes) override {
+    if (!is_on_one_node()) return nullptr;
+    SharedFile file;
+    SharedFileOffer offer;
+    if (rank_ == 0) offer = file.create(num_bytes);
+    TESSERA_MPI_CHECK(MPI_Bcast(&offer, sizeof offer, MPI_BYTE, 0, comm_));
+    if (rank_ != 0) file.open(offer, num_bytes);
+    const char* setting = std::getenv("TESSERA_SHARED_MEMORY");
+    const bool is_switched_off = setting != nullptr && std::string_view(setting) == "0";
+    const int own = file.memory() != nullptr && !is_switched_off ? 1 : 0;
+    int all = 0;
+    TESSERA_MPI_CHECK(MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, comm_));
+    return all == 1 ? file.memory() : nullptr;
+  }
   std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
     MPI_Comm part = MPI_COMM_NULL;
     TESSERA_MPI_CHECK(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &part));
@@ -90,6 +108,16 @@ class MpiBackend : public Backend {
   }
 
  private:
+  // The same on every rank: a group lies on one machine when one rank finds all others on its own.
+  bool is_on_one_node() const {
+    MPI_Comm node = MPI_COMM_NULL;
+    TESSERA_MPI_CHECK(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
+    int node_size = 0;
+    TESSERA_MPI_CHECK(MPI_Comm_size(node, &node_size));
+    TESSERA_MPI_CHECK(MPI_Comm_free(&node));
+    return node_size == size_;
+  }
+
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
 };

@@ -1,6 +1,7 @@
 #include "tessera/parallel/fsdp/param_group.h"
 
 #include <cstring>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/native/Resize.h>
@@ -22,8 +23,12 @@ void set_storage_bytes(const at::Tensor& tensor, int64_t num_bytes) {
 }  // namespace
 
 ParamGroup::ParamGroup(std::string name, ShardGroups groups, const ShardOptions& options,
-                       std::vector<ShardedParameter>& parameters)
-    : name_(std::move(name)), groups_(std::move(groups)), options_(options), parameters_(parameters) {}
+                       std::vector<ShardedParameter>& parameters, std::shared_ptr<GatherSlots> slots)
+    : name_(std::move(name)),
+      groups_(std::move(groups)),
+      options_(options),
+      parameters_(parameters),
+      slots_(std::move(slots)) {}
 
 void ParamGroup::add(const at::Tensor& parameter, int64_t index) {
   GroupParam param;
@@ -41,48 +46,98 @@ void ParamGroup::finish_setup() {
     const int64_t piece = param.padded_rows * param.row_numel;
     param.gather_offset = gather_bytes_;
     gather_bytes_ += align(piece * static_cast<int64_t>(param.gathered.element_size()));
+    param.slot_offset = slot_bytes_;
+    slot_bytes_ += align(param.rows * param.row_numel * static_cast<int64_t>(param.gathered.element_size()));
     needs_gather_ = needs_gather_ || !owned.tile.is_same(param.gathered);
     if (!owned.requires_grad) continue;
     ++num_trainable_;
     const at::ScalarType type = options_.mixed_precision.reduce_dtype.value_or(param.gathered.scalar_type());
     while (param.bucket < buckets_.size() && buckets_[param.bucket].type != type) ++param.bucket;
-    if (param.bucket == buckets_.size()) buckets_.push_back({type, 0, {}});
-    param.bucket_offset = buckets_[param.bucket].numel;
-    buckets_[param.bucket].numel += piece;
+    if (param.bucket == buckets_.size()) buckets_.push_back({type, {}});
   }
   is_gathered_ = !needs_gather_;
 }
 
+const at::Tensor& ParamGroup::tile_of(const GroupParam& param) const {
+  const ShardedParameter& owned = parameters_[param.index];
+  TESSERA_ASSERT(owned.tile.defined(), "parameter " + owned.name + " has no value yet");
+  return owned.tile;
+}
+
 void ParamGroup::start_unshard() {
-  if (is_gathered_ || gather_work_ != nullptr) return;
+  if (is_gathered_ || gather_work_ != nullptr || groups_.shard->size() == 1) return;
   const at::NoGradGuard no_grad;
-  const int64_t rank = groups_.shard->rank();
-  gather_buffer_ = at::empty({groups_.shard->size() * gather_bytes_}, at::kByte);
-  const at::Tensor own = gather_buffer_.narrow(0, rank * gather_bytes_, gather_bytes_);
+  slot_ = slots_->take(slot_bytes_);
+  if (slot_.defined()) {
+    start_gather_in_slot();
+  } else {
+    start_gather_by_copy();
+  }
+}
+
+void ParamGroup::start_gather_in_slot() {
+  std::vector<std::pair<at::Tensor, at::Tensor>> rows;  // to, from
+  char* const slot = static_cast<char*>(slot_.mutable_data_ptr());
   for (const GroupParam& param : params_) {
-    const at::Tensor& tile = parameters_[param.index].tile;
-    TESSERA_ASSERT(tile.defined(), "parameter " + parameters_[param.index].name + " has no value yet");
+    const at::Tensor tile = tile_of(param).detach();
     if (tile.numel() == 0) continue;
-    // Casts to the compute type on the way.
+    const int64_t row_bytes = param.row_numel * static_cast<int64_t>(param.gathered.element_size());
+    const int64_t first_row = parameters_[param.index].box.offset[0];
+    rows.emplace_back(at::from_blob(slot + param.slot_offset + first_row * row_bytes, tile.sizes(),
+                                    param.gathered.options().requires_grad(false)),
+                      tile);
+  }
+  gather_work_ = groups_.shard->write_shared(slot_bytes_,
+                                             // Casts to the compute type on the way.
+                                             [rows = std::move(rows), slot = slot_] {
+                                               const at::NoGradGuard no_grad;
+                                               for (const auto& [to, from] : rows) to.copy_(from);
+                                             },
+                                             true, {{{}, gather_hint()}});
+}
+
+void ParamGroup::start_gather_by_copy() {
+  gather_buffer_ = at::empty({groups_.shard->size() * gather_bytes_}, at::kByte);
+  const at::Tensor own = gather_buffer_.narrow(0, groups_.shard->rank() * gather_bytes_, gather_bytes_);
+  for (const GroupParam& param : params_) {
+    const at::Tensor& tile = tile_of(param);
+    if (tile.numel() == 0) continue;
     void* target = static_cast<char*>(own.mutable_data_ptr()) + param.gather_offset;
     at::from_blob(target, tile.sizes(), param.gathered.options().requires_grad(false)).copy_(tile.detach());
   }
-  gather_work_ =
-      groups_.shard->all_gather_single(gather_buffer_, own, true, {{{}, "parameters of " + name_}});
+  gather_work_ = groups_.shard->all_gather_single(gather_buffer_, own, true, {{{}, gather_hint()}});
 }
 
 void ParamGroup::unshard() {
   if (is_gathered_) return;
   start_unshard();
-  gather_work_->wait();
+  if (gather_work_ != nullptr) gather_work_->wait();
   gather_work_ = nullptr;
-  copy_out(gather_buffer_);
-  gather_buffer_ = at::Tensor();
+  if (slot_.defined()) {
+    attach_slot();
+  } else if (gather_buffer_.defined()) {
+    copy_out();
+  } else {
+    cast_tiles();
+  }
   is_gathered_ = true;
 }
 
-void ParamGroup::copy_out(const at::Tensor& gathered) {
-  const auto* source = static_cast<const char*>(gathered.const_data_ptr());
+void ParamGroup::attach_slot() {
+  char* const slot = static_cast<char*>(slot_.mutable_data_ptr());
+  for (const GroupParam& param : params_) {
+    c10::StorageImpl* const storage = param.gathered.storage().unsafeGetStorageImpl();
+    // Each storage holds the slot's memory by itself.
+    auto* const owner = new at::Tensor(slot_);
+    storage->set_data_ptr_noswap(at::DataPtr(
+        slot + param.slot_offset, owner, [](void* held) { delete static_cast<at::Tensor*>(held); },
+        at::kCPU));
+    storage->set_nbytes(param.rows * param.row_numel * static_cast<int64_t>(param.gathered.element_size()));
+  }
+}
+
+void ParamGroup::copy_out() {
+  const auto* source = static_cast<const char*>(gather_buffer_.const_data_ptr());
   for (const GroupParam& param : params_) {
     const int64_t row_bytes = param.row_numel * static_cast<int64_t>(param.gathered.element_size());
     set_storage_bytes(param.gathered, param.rows * row_bytes);
@@ -95,6 +150,19 @@ void ParamGroup::copy_out(const at::Tensor& gathered) {
                   static_cast<size_t>(piece.size * row_bytes));
     }
   }
+  gather_buffer_ = at::Tensor();
+}
+
+void ParamGroup::cast_tiles() {
+  const at::NoGradGuard no_grad;
+  for (const GroupParam& param : params_) {
+    const at::Tensor& tile = tile_of(param);
+    set_storage_bytes(param.gathered, tile.numel() * static_cast<int64_t>(param.gathered.element_size()));
+    if (tile.numel() == 0) continue;
+    at::from_blob(param.gathered.storage().mutable_data(), tile.sizes(),
+                  param.gathered.options().requires_grad(false))
+        .copy_(tile.detach());
+  }
 }
 
 void ParamGroup::reshard() {
@@ -102,6 +170,8 @@ void ParamGroup::reshard() {
   if (gather_work_ != nullptr) unshard();  // a prefetch that nobody used
   if (!is_gathered_) return;
   for (const GroupParam& param : params_) set_storage_bytes(param.gathered, 0);
+  if (slot_.defined()) slots_->give_back(std::move(slot_));
+  slot_ = at::Tensor();
   is_gathered_ = false;
 }
 
@@ -111,26 +181,26 @@ bool ParamGroup::note_gradient(size_t i) {
   return ++num_gradients_ == num_trainable_;
 }
 
-at::Tensor ParamGroup::pack_gradients(const Bucket& bucket, size_t bucket_index) {
-  const int64_t num_ranks = groups_.shard->size();
-  const at::Tensor packed = at::zeros({num_ranks, bucket.numel}, at::TensorOptions().dtype(bucket.type));
-  for (GroupParam& param : params_) {
-    if (!parameters_[param.index].requires_grad || param.bucket != bucket_index) continue;
-    at::Tensor& grad = param.gathered.mutable_grad();
-    if (grad.defined()) {
-      const at::Tensor rows = grad.detach().reshape({param.rows, param.row_numel});
-      for (int64_t rank = 0; rank < num_ranks; ++rank) {
-        const Piece piece = piece_of(param.rows, num_ranks, rank);
-        if (piece.size == 0) break;
-        packed.select(0, rank)
-            .narrow(0, param.bucket_offset, piece.size * param.row_numel)
-            .view({piece.size, param.row_numel})
-            .copy_(rows.narrow(0, piece.begin, piece.size));
-      }
-      grad.reset();
-    }
+std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t bucket_index) {
+  int64_t numel = 0;
+  for (const GroupParam& param : params_) {
+    const ShardedParameter& owned = parameters_[param.index];
+    if (owned.requires_grad && param.bucket == bucket_index) numel += owned.tile.numel();
   }
-  return packed;
+  bucket.reduced = at::empty({numel}, at::TensorOptions().dtype(bucket.type));
+  std::vector<comm::ScatterPart> parts;
+  int64_t offset = 0;
+  for (GroupParam& param : params_) {
+    const ShardedParameter& owned = parameters_[param.index];
+    if (!owned.requires_grad || param.bucket != bucket_index) continue;
+    param.reduced = bucket.reduced.narrow(0, offset, owned.tile.numel()).view(owned.tile.sizes());
+    offset += owned.tile.numel();
+    at::Tensor& grad = param.gathered.mutable_grad();
+    parts.push_back({grad.defined() ? grad.detach().contiguous() : at::Tensor(), param.reduced,
+                     param.padded_rows * param.row_numel, param.rows * param.row_numel});
+    grad.reset();
+  }
+  return parts;
 }
 
 void ParamGroup::forget_gradients() {
@@ -146,10 +216,9 @@ void ParamGroup::start_reduce() {
   is_reducing_ = true;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];
-    const at::Tensor packed = pack_gradients(bucket, b);
-    bucket.reduced = at::empty({bucket.numel}, packed.options());
     const std::string hint = "gradients of " + name_;
-    reduce_works_.push_back(groups_.shard->reduce_scatter_single(bucket.reduced, packed, true, {{{}, hint}}));
+    reduce_works_.push_back(
+        groups_.shard->reduce_scatter_parts(take_gradients(bucket, b), bucket.type, true, {{{}, hint}}));
     if (groups_.replicate->size() == 1) continue;
     // Both groups share one executor unless the first has no transport, so the second starts after the first.
     reduce_works_.push_back(groups_.replicate->all_reduce(bucket.reduced, true, {{{}, hint}}));
@@ -165,13 +234,11 @@ void ParamGroup::finish_reduce() {
   for (const Bucket& bucket : buckets_) {
     if (options_.average_gradients && num_ranks > 1) bucket.reduced.div_(static_cast<double>(num_ranks));
   }
-  for (const GroupParam& param : params_) {
+  for (GroupParam& param : params_) {
     ShardedParameter& owned = parameters_[param.index];
     if (!owned.requires_grad) continue;
-    const at::Tensor reduced = buckets_[param.bucket]
-                                   .reduced.narrow(0, param.bucket_offset, owned.tile.numel())
-                                   .view(owned.tile.sizes())
-                                   .to(owned.tile.scalar_type());
+    const at::Tensor reduced = param.reduced.to(owned.tile.scalar_type());
+    param.reduced = at::Tensor();
     at::Tensor& grad = owned.tile.mutable_grad();
     if (grad.defined()) {
       grad.add_(reduced);

@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/parallel/fsdp/gather_slots.h"
 #include "tessera/parallel/fully_shard.h"
 
 namespace tessera::parallel::detail {
@@ -19,23 +20,29 @@ struct GroupParam {
   at::Tensor gathered;
   int64_t index = 0;  // in ShardedModel::parameters()
   int64_t rows = 0, row_numel = 0, padded_rows = 0;
-  // Position of this parameter's padded rows in a rank's piece of the gather buffer (bytes), and of the
-  // bucket of gradients (elements).
-  int64_t gather_offset = 0, bucket_offset = 0;
+  // Position of the whole parameter in the unit's slot, and of its padded rows in a rank's piece of the
+  // gather buffer (bytes).
+  int64_t slot_offset = 0, gather_offset = 0;
   size_t bucket = 0;
+  at::Tensor reduced;         // while in flight: this rank's rows of the gradient, in the bucket's type
   bool has_gradient = false;  // in the backward that runs now
 };
 
 // [Note: life of a unit]
 // sharded --start_unshard()--> gathering --unshard()--> gathered --reshard()--> sharded. In the backward
 // every gradient that arrives is counted; when the last one is there, or at the end of the backward,
-// start_reduce() packs them into one bucket for each type and sends them off; finish_reduce() adds the
-// rank's own rows to tile.grad(). Where one rank holds the whole parameter in its stored type, the tile is
-// the parameter itself, and gathering does nothing.
+// start_reduce() sends them off, in one operation for each type; finish_reduce() adds the rank's own rows to
+// tile.grad(). Where one rank holds the whole parameter in its stored type, the tile is the parameter itself,
+// and gathering does nothing.
+//
+// [Note: three ways to gather]
+// Ranks of one machine: every rank casts its rows into a slot of memory that they share, and the parameter's
+// storage is the slot. Ranks of several machines: the rows are packed, gathered and copied out. One rank in
+// another compute type: the tile is cast into the storage.
 class ParamGroup {
  public:
   ParamGroup(std::string name, ShardGroups groups, const ShardOptions& options,
-             std::vector<ShardedParameter>& parameters);
+             std::vector<ShardedParameter>& parameters, std::shared_ptr<GatherSlots> slots);
 
   // Takes a parameter of the module into the group; `index` is its place in `parameters`.
   void add(const at::Tensor& parameter, int64_t index);
@@ -59,18 +66,24 @@ class ParamGroup {
   bool note_gradient(size_t i);
   // The backward is over: none has arrived for the next one.
   void forget_gradients();
-  // Packs what gradients there are (zeros for the others) and sends them; once in a backward.
+  // Sends what gradients there are (zeros for the others); once in a backward.
   void start_reduce();
   void finish_reduce();
 
  private:
   struct Bucket {
     at::ScalarType type = at::kFloat;
-    int64_t numel = 0;   // of one rank's piece
-    at::Tensor reduced;  // [numel], while in flight
+    at::Tensor reduced;  // while in flight: this rank's rows of all parameters
   };
-  void copy_out(const at::Tensor& gathered);
-  at::Tensor pack_gradients(const Bucket& bucket, size_t bucket_index);
+  std::string gather_hint() const { return "parameters of " + name_; }
+  const at::Tensor& tile_of(const GroupParam& param) const;
+  void start_gather_in_slot();
+  void start_gather_by_copy();
+  void attach_slot();
+  void copy_out();
+  void cast_tiles();
+  // The bucket's gradients, which are taken from the parameters.
+  std::vector<comm::ScatterPart> take_gradients(Bucket& bucket, size_t bucket_index);
 
   std::string name_;
   ShardGroups groups_;
@@ -79,9 +92,11 @@ class ParamGroup {
   std::vector<GroupParam> params_;
   std::vector<Bucket> buckets_;
   int64_t gather_bytes_ = 0;  // of one rank's piece
+  int64_t slot_bytes_ = 0;
   int64_t num_trainable_ = 0, num_gradients_ = 0;
   bool needs_gather_ = false, is_gathered_ = false, is_reducing_ = false, is_reduced_ = false;
-  at::Tensor gather_buffer_;
+  std::shared_ptr<GatherSlots> slots_;
+  at::Tensor slot_, gather_buffer_;
   std::shared_ptr<comm::Work> gather_work_;
   std::vector<std::shared_ptr<comm::Work>> reduce_works_;
 };

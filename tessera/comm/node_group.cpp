@@ -1,0 +1,285 @@
+#include "tessera/comm/node_group.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+
+#include <ATen/ATen.h>
+
+#include "tessera/comm/combine.h"
+#include "tessera/comm/node_barrier.h"
+#include "tessera/core/error.h"
+
+namespace tessera::comm::detail {
+namespace {
+
+constexpr int64_t kLine = 64, kPage = 4096;
+
+int64_t align_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+int64_t type_and_op(at::ScalarType type, ReduceOp op) {
+  return static_cast<int64_t>(type) * 8 + static_cast<int64_t>(op);
+}
+
+at::Tensor view_of(const void* data, int64_t count, at::ScalarType type) {
+  return at::from_blob(const_cast<void*>(data), {count}, at::TensorOptions().dtype(type));
+}
+
+// The elements [begin, begin + size) of the virtual row of all parts' pieces that lie in one part.
+struct Overlap {
+  size_t part;
+  int64_t piece_begin;  // in the part's piece
+  int64_t row_begin;    // in the chunk
+  int64_t size;
+};
+
+std::vector<Overlap> overlaps(const std::vector<ScatterPart>& parts, int64_t begin, int64_t size) {
+  std::vector<Overlap> found;
+  int64_t part_begin = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t from = std::max(begin, part_begin);
+    const int64_t to = std::min(begin + size, part_begin + parts[p].piece);
+    if (from < to) found.push_back({p, from - part_begin, from - begin, to - from});
+    part_begin += parts[p].piece;
+  }
+  return found;
+}
+
+}  // namespace
+
+const char* NodeGroup::name(Kind kind) {
+  switch (kind) {
+    case Kind::None: return "nothing";
+    case Kind::Barrier: return "a barrier";
+    case Kind::AllGather: return "an all-gather";
+    case Kind::Broadcast: return "a broadcast";
+    case Kind::ReduceScatter: return "a reduce-scatter";
+    case Kind::AllReduce: return "an all-reduce";
+    case Kind::Write: return "a write to shared memory";
+  }
+  return "?";
+}
+
+int64_t NodeGroup::header_bytes(int64_t num_ranks) {
+  return align_up(align_up(sizeof(NodeBarrier), kLine) + 2 * num_ranks * static_cast<int64_t>(kCallBytes),
+                  kPage);
+}
+
+int64_t NodeGroup::chunk_bytes(int64_t num_ranks) {
+  constexpr int64_t kMegabyte = int64_t{1} << 20;
+  return std::clamp<int64_t>(16 / num_ranks, 1, 4) * kMegabyte;
+}
+
+std::unique_ptr<NodeGroup> NodeGroup::create(Backend& backend) {
+  auto memory =
+      backend.map_shared(header_bytes(backend.size()) + backend.size() * 2 * chunk_bytes(backend.size()));
+  if (memory == nullptr) return nullptr;
+  return std::unique_ptr<NodeGroup>(new NodeGroup(backend, std::move(memory)));
+}
+
+NodeGroup::NodeGroup(Backend& backend, std::shared_ptr<char> memory)
+    : backend_(backend),
+      rank_(backend.rank()),
+      size_(backend.size()),
+      chunk_bytes_(chunk_bytes(backend.size())),
+      memory_(std::move(memory)),
+      // All zeros is its first state, and no rank may put it back there.
+      barrier_(reinterpret_cast<NodeBarrier*>(memory_.get())),
+      segments_(memory_.get() + header_bytes(size_)) {
+  static_assert(sizeof(Call) <= kCallBytes);
+}
+
+NodeGroup::Call& NodeGroup::published_call(int64_t rank) const {
+  char* calls = memory_.get() + align_up(sizeof(NodeBarrier), kLine);
+  return *reinterpret_cast<Call*>(calls + (call_side_ * size_ + rank) * static_cast<int64_t>(kCallBytes));
+}
+
+char* NodeGroup::segment(int64_t rank) const { return segments_ + (2 * rank + half_) * chunk_bytes_; }
+
+void NodeGroup::meet() {
+  barrier_->meet(size_);
+  if (!is_call_unchecked_) return;
+  is_call_unchecked_ = false;
+  const Call& own = published_call(rank_);
+  for (int64_t r = 0; r < size_; ++r) {
+    const Call& other = published_call(r);
+    if (other == own) continue;
+    const auto text = [](const Call& call) {
+      return std::string(name(call.kind)) + " of " + std::to_string(call.num_bytes) + " bytes";
+    };
+    // Every rank sees it, so nobody need be told.
+    is_broken_ = true;
+    throw Error(ErrorKind::Peer, "MISMATCH", "the ranks of a group are in different collectives")
+        .got(text(own) + " on rank " + std::to_string(rank_) + ", " + text(other) + " on rank " +
+             std::to_string(r) + (own.kind == other.kind ? " (with another type or operation)" : ""))
+        .need("the same calls in the same order");
+  }
+}
+
+void NodeGroup::run(const Call& call, const std::function<void()>& body) {
+  if (is_broken_) throw Error(ErrorKind::Peer, "BROKEN", "a collective of this group has failed before");
+  // Everyone has left the operation before the last one, whose place this is.
+  call_side_ = 1 - call_side_;
+  published_call(rank_) = call;
+  is_call_unchecked_ = true;
+  try {
+    body();
+  } catch (...) {
+    if (!is_broken_) barrier_->give_up(rank_);
+    is_broken_ = true;
+    throw;
+  }
+}
+
+void NodeGroup::barrier() {
+  run({Kind::Barrier, 0, 0}, [&] { meet(); });
+}
+
+void NodeGroup::all_gather(void* output, const void* input, int64_t num_bytes) {
+  run({Kind::AllGather, num_bytes, 0}, [&] {
+    char* const target = static_cast<char*>(output);
+    const char* const source = static_cast<const char*>(input);
+    int64_t begin = 0;
+    do {
+      const auto size = static_cast<size_t>(std::min(chunk_bytes_, num_bytes - begin));
+      next_chunk();
+      if (size > 0) std::memcpy(segment(rank_), source + begin, size);
+      meet();
+      for (int64_t i = 1; i < size_ && size > 0; ++i) {
+        const int64_t peer = (rank_ + i) % size_;
+        std::memcpy(target + peer * num_bytes + begin, segment(peer), size);
+      }
+      char* const own = target + rank_ * num_bytes + begin;
+      if (own != source + begin && size > 0) std::memmove(own, source + begin, size);
+      begin += chunk_bytes_;
+    } while (begin < num_bytes);
+  });
+}
+
+void NodeGroup::broadcast(void* data, int64_t num_bytes, int64_t root) {
+  run({Kind::Broadcast, num_bytes, root}, [&] {
+    char* const bytes = static_cast<char*>(data);
+    int64_t begin = 0;
+    do {
+      const auto size = static_cast<size_t>(std::min(chunk_bytes_, num_bytes - begin));
+      next_chunk();
+      if (rank_ == root && size > 0) std::memcpy(segment(root), bytes + begin, size);
+      meet();
+      if (rank_ != root && size > 0) std::memcpy(bytes + begin, segment(root), size);
+      begin += chunk_bytes_;
+    } while (begin < num_bytes);
+  });
+}
+
+void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::ScalarType type, ReduceOp op) {
+  const at::NoGradGuard no_grad;
+  const auto element = static_cast<int64_t>(c10::elementSize(type));
+  int64_t row = 0;
+  for (const ScatterPart& part : parts) row += part.piece;
+  // A half holds a chunk for every rank.
+  const int64_t place_bytes = chunk_bytes_ / size_ / kLine * kLine;
+  const int64_t chunk = place_bytes / element;
+  const auto place = [&](int64_t source, int64_t target) { return segment(source) + target * place_bytes; };
+  // This rank's share of an overlap with the piece of `target`; false when there is none.
+  const auto source_of = [&](const Overlap& overlap, int64_t target, at::Tensor& source) {
+    const ScatterPart& part = parts[overlap.part];
+    const PieceRange range = piece_range(part, target);
+    const int64_t size = std::min(overlap.size, range.size - overlap.piece_begin);
+    if (size <= 0) return false;
+    if (part.input.defined()) {
+      const auto input_element = static_cast<int64_t>(part.input.element_size());
+      source = view_of(static_cast<const char*>(part.input.const_data_ptr()) +
+                           (range.begin + overlap.piece_begin) * input_element,
+                       size, part.input.scalar_type());
+    } else {
+      source = at::zeros({size}, at::TensorOptions().dtype(type));
+    }
+    return true;
+  };
+
+  run({Kind::ReduceScatter, row * element, type_and_op(type, op)}, [&] {
+    TESSERA_ASSERT(chunk > 0, "too many ranks share one machine");
+    int64_t begin = 0;
+    do {
+      const auto found = overlaps(parts, begin, std::min(chunk, row - begin));
+      next_chunk();
+      at::Tensor source;
+      for (int64_t i = 1; i < size_; ++i) {
+        const int64_t peer = (rank_ + i) % size_;
+        for (const Overlap& overlap : found) {
+          if (!source_of(overlap, peer, source)) continue;
+          view_of(place(rank_, peer) + overlap.row_begin * element, source.numel(), type).copy_(source);
+        }
+      }
+      meet();
+      for (const Overlap& overlap : found) {
+        if (!source_of(overlap, rank_, source)) continue;
+        std::vector<at::Tensor> pieces;
+        for (int64_t r = 0; r < size_; ++r) {
+          pieces.push_back(
+              r == rank_ ? source.to(type)
+                         : view_of(place(r, rank_) + overlap.row_begin * element, source.numel(), type));
+        }
+        combine(parts[overlap.part].output.view(-1).narrow(0, overlap.piece_begin, source.numel()), pieces,
+                op);
+      }
+      begin += chunk;
+    } while (begin < row);
+  });
+}
+
+void NodeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  const at::NoGradGuard no_grad;
+  const at::ScalarType type = tensor.scalar_type();
+  const auto element = static_cast<int64_t>(tensor.element_size());
+  const at::Tensor flat = tensor.view(-1);
+  const int64_t chunk = chunk_bytes_ / element;
+  // Below this every rank sums all by itself: one meeting fewer.
+  constexpr int64_t kSmallBytes = 32 * 1024;
+  run({Kind::AllReduce, flat.numel() * element, type_and_op(type, op)}, [&] {
+    int64_t begin = 0;
+    do {
+      const int64_t size = std::min(chunk, flat.numel() - begin);
+      const at::Tensor part = flat.narrow(0, begin, size);
+      next_chunk();
+      const auto chunk_of = [&](int64_t rank) { return view_of(segment(rank), size, type); };
+      if (size > 0) chunk_of(rank_).copy_(part);
+      meet();
+      // The elements that rank `rank` sums.
+      const int64_t share = size * element <= kSmallBytes ? size : (size + size_ - 1) / size_;
+      const auto share_of = [&](int64_t rank) {
+        const int64_t from = share == size ? 0 : std::min(size, rank * share);
+        return std::pair(from, std::min(size, from + share) - from);
+      };
+      const auto [from, count] = share_of(rank_);
+      if (count > 0) {
+        std::vector<at::Tensor> pieces;
+        for (int64_t r = 0; r < size_; ++r) pieces.push_back(chunk_of(r).narrow(0, from, count));
+        combine(part.narrow(0, from, count), pieces, op);
+      }
+      if (share < size) {
+        // Nobody else reads this place of the own segment before the next meeting, nor any other after it.
+        if (count > 0) chunk_of(rank_).narrow(0, from, count).copy_(part.narrow(0, from, count));
+        meet();
+        for (int64_t i = 1; i < size_; ++i) {
+          const int64_t peer = (rank_ + i) % size_;
+          const auto [peer_from, peer_count] = share_of(peer);
+          if (peer_count == 0) continue;
+          part.narrow(0, peer_from, peer_count).copy_(chunk_of(peer).narrow(0, peer_from, peer_count));
+        }
+      }
+      begin += chunk;
+    } while (begin < flat.numel());
+  });
+}
+
+void NodeGroup::write(const std::string& what, int64_t num_bytes, const std::function<void()>& write) {
+  const auto hash = static_cast<int64_t>(std::hash<std::string>{}(what));
+  run({Kind::Write, num_bytes, hash}, [&] {
+    meet();
+    write();
+    meet();
+  });
+}
+
+}  // namespace tessera::comm::detail

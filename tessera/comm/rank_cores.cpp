@@ -1,0 +1,63 @@
+#include "tessera/comm/rank_cores.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include "tessera/core/core_set.h"
+#include "tessera/core/process_stats.h"
+
+namespace tessera::comm {
+namespace {
+
+// Names this machine among those of the job.
+std::string machine() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  std::getline(file, boot);
+  return std::string(name) + "/" + boot;
+}
+
+// What the user says: 0 do not bind, 1 bind, -1 nothing.
+int user_choice() {
+  const char* setting = std::getenv("TESSERA_BIND");
+  if (setting != nullptr && std::string_view(setting) == "0") return 0;
+  if (setting != nullptr && std::string_view(setting) == "1") return 1;
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
+    if (std::getenv(name) != nullptr) return 0;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void share_cores(Communicator& world) {
+  if (world.size() == 1) return;
+  const CoreSet own = usable_core_set();
+  const std::string here = machine();
+  std::vector<CoreSet> sets;
+  size_t index = 0, first = 0;  // this rank among those of the machine, and the first of them
+  const auto texts = world.all_gather_string(here + "\n" + to_string(own));
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const size_t line = texts[rank].find('\n');
+    if (texts[rank].substr(0, line) != here) continue;
+    if (sets.empty()) first = rank;
+    if (rank == static_cast<size_t>(world.rank())) index = sets.size();
+    sets.push_back(parse_core_set(texts[rank].substr(line + 1)));
+  }
+  const CoreShare share = share_of_cores(sets, index, by_topology(own));
+  // The first rank of the machine looks who else computes there, while the others wait asleep.
+  const bool is_crowded = index == 0 && running_threads_of_others() > kCrowd;
+  const auto crowds = world.all_gather_string(is_crowded ? "crowded" : "");
+  const bool finds_crowd = crowds[first] == "crowded";
+  const int choice = user_choice();
+  if (!share.cores.empty() && (choice == 1 || (choice == -1 && !finds_crowd))) bind_process(share.cores);
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(static_cast<int>(share.threads));
+}
+
+}  // namespace tessera::comm

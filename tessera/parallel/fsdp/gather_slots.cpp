@@ -1,0 +1,25 @@
+#include "tessera/parallel/fsdp/gather_slots.h"
+
+#include <ATen/ATen.h>
+
+namespace tessera::parallel::detail {
+
+at::Tensor GatherSlots::take(int64_t num_bytes) {
+  if (is_refused_ || group_->size() == 1 || num_bytes == 0) return at::Tensor();
+  std::vector<at::Tensor>& free = free_[num_bytes];
+  if (!free.empty()) {
+    at::Tensor slot = std::move(free.back());
+    free.pop_back();
+    return slot;
+  }
+  const at::Tensor slot = group_->shared_bytes(num_bytes);
+  is_refused_ = !slot.defined();
+  return slot;
+}
+
+void GatherSlots::give_back(at::Tensor slot) {
+  std::vector<at::Tensor>& free = free_[slot.numel()];
+  if (free.size() < kKept) free.push_back(std::move(slot));
+}
+
+}  // namespace tessera::parallel::detail

@@ -1,0 +1,228 @@
+// What ranks of one machine must do, checked over the fake ranks and over MPI.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/comm/node_group.h"
+#include "tessera/core/error.h"
+
+namespace tessera::testing {
+
+// The same group with and without shared memory.
+struct TwoPaths {
+  std::shared_ptr<comm::Communicator> node, transport;
+  explicit TwoPaths(comm::Communicator& world) {
+    node = world.split(0, world.rank(), "by memory");
+    transport = world.split(0, world.rank(), "by transport");
+    transport->set_shared_memory(false);
+  }
+};
+
+// Values whose sum depends on the order, different on every rank.
+inline at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
+  // Thirds times powers of ten: every addition rounds.
+  const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
+  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
+}
+
+// Counts that are empty, small, odd, around a chunk and longer than everything that is shared.
+inline std::vector<int64_t> awkward_counts(int64_t num_ranks) {
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(num_ranks) / 4;
+  return {0, 1, 5, 1000, chunk, 2 * chunk + 17};
+}
+
+// One count of more than a chunk for each type.
+inline int64_t longest_of(at::ScalarType type, int64_t num_ranks) {
+  return comm::detail::NodeGroup::chunk_bytes(num_ranks) / static_cast<int64_t>(c10::elementSize(type)) + 1;
+}
+
+inline void check_paths_agree(comm::Communicator& world) {
+  const TwoPaths paths(world);
+  const int64_t n = world.size(), rank = world.rank();
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
+    std::vector<int64_t> counts = awkward_counts(n);
+    if (type != at::kFloat) counts = {0, 1, 1000, longest_of(type, n)};
+    for (const int64_t count : counts) {
+      SCOPED_TRACE(std::string(c10::toString(type)) + ", " + std::to_string(count) + " elements");
+      std::vector<at::Tensor> results[2];
+      for (const int path : {0, 1}) {
+        comm::Communicator& group = path == 0 ? *paths.node : *paths.transport;
+        const at::Tensor values = awkward_values(rank, count, type);
+        const at::Tensor gathered = at::empty({n * count}, type);
+        group.all_gather_single(gathered, values);
+        results[path].push_back(gathered);
+
+        const at::Tensor whole = awkward_values(rank, n * count, type);
+        const at::Tensor piece = at::empty({count}, type);
+        group.reduce_scatter_single(piece, whole);
+        results[path].push_back(piece);
+        // In place.
+        const at::Tensor own = whole.narrow(0, rank * count, count);
+        group.reduce_scatter_single(own, whole);
+        results[path].push_back(own);
+
+        for (const auto op : {comm::ReduceOp::Sum, comm::ReduceOp::Max, comm::ReduceOp::Min}) {
+          const at::Tensor reduced = values.clone();
+          group.all_reduce(reduced, false, {.op = op});
+          results[path].push_back(reduced);
+        }
+        const at::Tensor sent = values.clone();
+        group.broadcast(sent, n - 1);
+        results[path].push_back(sent);
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << "result " << i;
+      }
+    }
+  }
+}
+
+// Several tensors of uneven rows and of other types than the sum's, one of which this rank has no values for.
+inline void check_parts_agree(comm::Communicator& world) {
+  const TwoPaths paths(world);
+  const int64_t n = world.size(), rank = world.rank();
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(n) / 4;
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    std::vector<at::Tensor> results[2];
+    for (const int path : {0, 1}) {
+      comm::Communicator& group = path == 0 ? *paths.node : *paths.transport;
+      std::vector<comm::ScatterPart> parts;
+      int number = 0;
+      for (const int64_t rows : {int64_t{1}, int64_t{7}, int64_t{0}, n, 3 * chunk / 5}) {
+        comm::ScatterPart part;
+        part.numel = rows * 5;
+        part.piece = (rows + n - 1) / n * 5;
+        const at::ScalarType input = number % 2 == 0 ? at::kFloat : at::kBFloat16;
+        if (!(number == 3 && rank == 0)) part.input = awkward_values(rank + number, part.numel, input);
+        part.output = at::full({comm::piece_range(part, rank).size}, -7.0, at::TensorOptions().dtype(type));
+        results[path].push_back(part.output);
+        parts.push_back(std::move(part));
+        ++number;
+      }
+      group.reduce_scatter_parts(parts, type);
+      group.reduce_scatter_parts({}, type);
+    }
+    for (size_t i = 0; i < results[0].size(); ++i) {
+      EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << c10::toString(type) << " part " << i;
+      EXPECT_FALSE(results[0][i].eq(-7.0).any().item<bool>()) << "part " << i;
+    }
+  }
+}
+
+// Many operations in flight on several groups, waited for in another order.
+inline void check_operations_in_flight(comm::Communicator& world) {
+  const auto a = world.split(0, world.rank(), "a"), b = world.split(0, -world.rank(), "b");
+  const int64_t n = world.size(), count = comm::detail::NodeGroup::chunk_bytes(n) / 8 + 3;
+  std::vector<at::Tensor> values, gathered;
+  std::vector<std::shared_ptr<comm::Work>> works;
+  for (int i = 0; i < 12; ++i) {
+    comm::Communicator& group = i % 2 == 0 ? *a : *b;
+    values.push_back(at::full({count}, static_cast<double>(i + group.rank()), at::kDouble));
+    gathered.push_back(at::empty({n * count}, at::kDouble));
+    works.push_back(group.all_gather_single(gathered.back(), values.back(), true));
+    works.push_back(group.all_reduce(values.back(), true));
+    works.push_back(world.all_reduce(at::ones({3}), true));
+  }
+  for (size_t i = works.size(); i-- > 0;) works[i]->wait();
+  for (int i = 0; i < 12; ++i) {
+    for (int64_t r = 0; r < n; ++r) {
+      EXPECT_EQ(gathered[i][r * count + count - 1].item<double>(), static_cast<double>(i + r));
+    }
+    const double sum = static_cast<double>(n * i + n * (n - 1) / 2);
+    EXPECT_EQ(values[i][0].item<double>(), sum);
+    EXPECT_EQ(values[i][count - 1].item<double>(), sum);
+  }
+}
+
+// What a rank writes into its part of the group's memory, the others read there, over and over.
+inline void check_shared_bytes(comm::Communicator& world) {
+  constexpr int64_t kBytes = 10'000;
+  const int64_t n = world.size(), rank = world.rank();
+  const at::Tensor memory = world.shared_bytes(n * kBytes);
+  if (n == 1) {
+    EXPECT_FALSE(memory.defined());
+    return;
+  }
+  ASSERT_TRUE(memory.defined());
+  EXPECT_EQ(memory.numel(), n * kBytes);
+  EXPECT_TRUE(memory.eq(0).all().item<bool>());
+  world.barrier();  // all have looked
+  for (int round = 1; round < 100; ++round) {
+    auto work =
+        world.write_shared(n * kBytes,
+                           [memory, rank, round] {
+                             std::memset(static_cast<char*>(memory.mutable_data_ptr()) + rank * kBytes,
+                                         static_cast<int>((round + rank) % 251), kBytes);
+                           },
+                           true, {{{}, "the test"}});
+    work->wait();
+    for (int64_t r = 0; r < n; ++r) {
+      EXPECT_TRUE(memory.narrow(0, r * kBytes, kBytes).eq((round + r) % 251).all().item<bool>()) << round;
+    }
+  }
+}
+
+// Ranks in different operations all end with an error that says so, and the group with them.
+inline void check_mismatches(comm::Communicator& world) {
+  if (world.size() == 1) return;
+  const bool is_last = world.rank() == world.size() - 1;
+  const auto expect_mismatch = [&](comm::Communicator& group, const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "the ranks' calls differ";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Peer);
+      EXPECT_NE(std::string(error.what()).find("different collectives"), std::string::npos) << error.what();
+    }
+    EXPECT_THROW(group.barrier(), Error);
+  };
+  auto group = world.split(0, world.rank(), "sizes");
+  expect_mismatch(*group, [&] {
+    const at::Tensor value = at::ones({is_last ? 4 : 5});
+    group->all_reduce(value);
+  });
+  group = world.split(0, world.rank(), "kinds");
+  expect_mismatch(*group, [&] {
+    const at::Tensor value = at::ones({4});
+    if (is_last) {
+      group->barrier();
+    } else {
+      group->broadcast(value, 0);
+    }
+  });
+  group = world.split(0, world.rank(), "types");
+  expect_mismatch(*group, [&] {
+    const at::Tensor value = at::ones({4}, is_last ? at::kInt : at::kFloat);
+    group->all_reduce(value);
+  });
+  // An error within an operation reaches the ranks that wait for it.
+  group = world.split(0, world.rank(), "failing");
+  const at::Tensor memory = group->shared_bytes(8);
+  try {
+    group->write_shared(8, [&] {
+      if (is_last) throw Error(ErrorKind::Data, "TEST", "no such data");
+    });
+    ADD_FAILURE() << "a rank has failed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), is_last ? ErrorKind::Data : ErrorKind::Peer) << error.what();
+  }
+  EXPECT_THROW(group->barrier(), Error);
+  world.barrier();
+}
+
+inline void check_node_collectives(comm::Communicator& world) {
+  check_paths_agree(world);
+  check_parts_agree(world);
+  check_operations_in_flight(world);
+  check_shared_bytes(world);
+  check_mismatches(world);
+}
+
+}  // namespace tessera::testing
