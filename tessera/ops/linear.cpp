@@ -7,6 +7,7 @@
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -34,6 +35,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     ctx->save_for_backward({weight.requires_grad() && source == nullptr ? x : at::Tensor(),
                             x.requires_grad() ? weight : at::Tensor()});
     keep_source(*ctx, source);
+    // The leaf itself, which its marks are on.
+    if (direct_gradient_type(weight)) ctx->saved_data["direct_weight"] = weight;
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     return forward_pass(x, weight, bias);
@@ -52,7 +55,13 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     }
     const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) {
-      grad_weight = at::mm(grad.t(), flatten_rows(source != nullptr ? source->value() : saved[0]));
+      const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
+      const auto direct = ctx->saved_data.find("direct_weight");
+      if (direct != ctx->saved_data.end()) {
+        add_product_to_gradient(direct->second.toTensor(), grad, x);
+      } else {
+        grad_weight = at::mm(grad.t(), x);
+      }
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
     return {grad_x, grad_weight, grad_bias, {}};

@@ -12,6 +12,7 @@
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -124,13 +125,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
       result.grad_hidden.index_copy_(0, index, at::mm(logits, weight));
     }
     if (!want_weight) continue;
-    if (type == exact) {
-      at::addmm_out(result.grad_weight, result.grad_weight, logits.t(), rows, begin > 0 ? 1 : 0);
-    } else if (begin == 0) {
-      result.grad_weight.copy_(at::mm(logits.t(), rows));
-    } else {
-      result.grad_weight.add_(at::mm(logits.t(), rows));
-    }
+    add_transposed_product(result.grad_weight, logits, rows, begin == 0);
   }
   double sum = 0;
   for (const double loss : losses) sum += loss;
@@ -144,7 +139,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     Result result = compute(hidden, weight, labels, chunk, hidden.requires_grad(), weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
-    ctx->saved_data["weight_type"] = static_cast<int64_t>(weight.scalar_type());
+    ctx->saved_data["weight"] = weight;
     return result.loss;
   }
 
@@ -156,13 +151,22 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const auto take = [&](const char* name) {
       at::Tensor gradient = ctx->saved_data[name].toTensor();
       ctx->saved_data.erase(name);
-      if (gradient.defined()) gradient.mul_(grads[0]);
       return gradient;
     };
     at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
-    if (grad_weight.defined()) {
-      const MemoryScope memory(MemoryCategory::Gradients);
-      grad_weight = grad_weight.to(static_cast<at::ScalarType>(ctx->saved_data["weight_type"].toInt()));
+    if (grad_hidden.defined()) grad_hidden.mul_(grads[0]);
+    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}};
+    const MemoryScope memory(MemoryCategory::Gradients);
+    const at::Tensor weight = take("weight");
+    const auto direct_type = direct_gradient_type(weight);
+    if (direct_type && weight.grad().defined()) {
+      weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
+      return {grad_hidden, {}, {}, {}};
+    }
+    grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
+    if (direct_type) {
+      weight.mutable_grad() = grad_weight;
+      grad_weight.reset();
     }
     return {grad_hidden, grad_weight, {}, {}};
   }

@@ -31,7 +31,9 @@ class AdamW : public Optimizer {
     for (size_t i = 0; i < tiles_.size(); ++i) {
       const at::Tensor& gradient = tiles_[i].tile.grad();
       if (!gradient.defined() || tiles_[i].tile.numel() == 0) continue;
-      if (gradient_scale != 1.0) gradient.detach().mul_(gradient_scale);
+      // A float32 number would not do for others.
+      const bool scales_on_the_way = tiles_[i].tile.scalar_type() == at::kFloat;
+      if (gradient_scale != 1.0 && !scales_on_the_way) gradient.detach().mul_(gradient_scale);
       Lists& lists = by_decay[{tiles_[i].weight_decay, tiles_[i].tile.scalar_type()}];
       lists.tiles.push_back(tiles_[i].tile.detach());
       lists.gradients.push_back(gradient.detach());
@@ -41,9 +43,12 @@ class AdamW : public Optimizer {
       lists.steps.push_back(steps_[i]);
     }
     for (auto& [key, lists] : by_decay) {
+      // LibTorch divides float32 gradients by a scale on the way.
+      std::optional<at::Tensor> divisor;
+      if (gradient_scale != 1.0 && key.second == at::kFloat) divisor = at::full({}, 1.0 / gradient_scale);
       at::_fused_adamw_(lists.tiles, lists.gradients, lists.exp_avg, lists.exp_avg_sq, {}, lists.steps, lr,
                         options_.beta1, options_.beta2, key.first, options_.epsilon, /*amsgrad=*/false,
-                        /*maximize=*/false);
+                        /*maximize=*/false, divisor);
     }
   }
 

@@ -17,10 +17,10 @@
 namespace tessera::parallel {
 namespace {
 
-Layout layout_of(const at::Tensor& parameter, const ShardGroups& groups) {
+Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGroups& groups) {
   const bool is_scalar = parameter.dim() == 0;
   return Layout(
-      parameter.sizes().vec(), to_dtype(parameter.scalar_type()),
+      parameter.sizes().vec(), to_dtype(type),
       {{kAxisDpReplicate, groups.replicate->size(), Placement::replicate()},
        {kAxisFsdp, groups.shard->size(), is_scalar ? Placement::replicate() : Placement::shard(0)}});
 }
@@ -32,12 +32,16 @@ at::Tensor hollow(at::IntArrayRef shape, at::ScalarType type) {
   return tensor;
 }
 
-// Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile.
-bool tile_is_parameter(const ShardGroups& groups, const ShardOptions& options) {
-  return groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value();
+// Type of the gathered parameter.
+at::ScalarType compute_type(const at::Tensor& parameter, const ShardOptions& options) {
+  const at::ScalarType type = parameter.scalar_type();
+  return at::isFloatingType(type) ? options.mixed_precision.param_dtype.value_or(type) : type;
 }
 
-bool is_floating(const at::Tensor& tensor) { return at::isFloatingType(tensor.scalar_type()); }
+// Type of the tile: what is never updated needs no more than the compute does.
+at::ScalarType stored_type(const at::Tensor& parameter, const ShardOptions& options) {
+  return parameter.requires_grad() ? parameter.scalar_type() : compute_type(parameter, options);
+}
 
 // Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter is hollow, unless the
 // tile is the parameter itself.
@@ -47,17 +51,19 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   ShardedParameter owned;
   owned.name = name;
   owned.requires_grad = parameter.requires_grad();
-  owned.layout = layout_of(parameter, groups);
+  const at::ScalarType stored = stored_type(parameter, options), compute = compute_type(parameter, options);
+  owned.layout = layout_of(parameter, stored, groups);
   owned.box = owned.layout.local_box({groups.replicate->rank(), groups.shard->rank()});
-  const at::ScalarType stored = parameter.scalar_type();
-  const at::ScalarType compute =
-      is_floating(parameter) ? options.mixed_precision.param_dtype.value_or(stored) : stored;
-  TESSERA_ASSERT(parameter.dim() > 0 || tile_is_parameter(groups, options),
+  // Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile.
+  const bool is_tile = groups.shard->size() == 1 && stored == compute;
+  TESSERA_ASSERT(parameter.dim() > 0 || is_tile,
                  "parameter " + name + " has no dim to cut: give it the shape [1]");
 
-  if (tile_is_parameter(groups, options)) {
+  if (is_tile) {
+    if (!parameter.is_contiguous() || parameter.scalar_type() != stored) {
+      nn::materialize(parameter, parameter.detach().to(stored).contiguous());
+    }
     if (!parameter.is_meta()) {
-      if (!parameter.is_contiguous()) nn::materialize(parameter, parameter.detach().contiguous());
       if (options.broadcast_initial_values) groups.replicate->broadcast(parameter.detach(), 0);
     }
     owned.tile = parameter;
@@ -69,7 +75,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
       groups.replicate->broadcast(value, 0);
       groups.shard->broadcast(value, 0);
     }
-    owned.tile = value.narrow(0, owned.box.offset[0], owned.box.size[0]).clone();
+    owned.tile = value.narrow(0, owned.box.offset[0], owned.box.size[0]).to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
   nn::materialize(parameter, hollow(parameter.sizes(), compute));
@@ -142,8 +148,11 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   state.options = options;
   // Sums over micro-batches are kept in the tile's type, not in the narrower one of the compute.
   if (options.mixed_precision.param_dtype.has_value()) state.options.reduce_every_backward = true;
-  // Such a parameter's gradient holds the micro-batches so far: it is summed over the ranks once.
-  if (tile_is_parameter(groups, options)) state.options.reduce_every_backward = false;
+  // The gradient of a tile that is the parameter holds the micro-batches so far: it is summed over the ranks
+  // once.
+  if (groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value()) {
+    state.options.reduce_every_backward = false;
+  }
 
   // Every tensor once, whatever the number of names it has.
   std::unordered_map<const c10::TensorImpl*, int64_t> index_of;
@@ -188,9 +197,9 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   for (const ShardedParameter& owned : state.parameters) {
     is_meta = is_meta || !owned.tile.defined() || owned.tile.is_meta();
   }
+  if (!is_meta) detail::install_gradient_hooks(model->state_);
   // A process alone, in the stored type, trains the plain module.
   if (!needs_hooks) return model;
-  if (!is_meta) detail::install_gradient_hooks(model->state_);
   for (size_t i = 0; i < state.units.size(); ++i) {
     torch::nn::Module& module = i == 0 ? root : *units[i - 1];
     nn::add_call_hook(module, detail::make_shard_hook(model->state_, i));

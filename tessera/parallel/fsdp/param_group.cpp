@@ -48,7 +48,8 @@ void ParamGroup::finish_setup() {
     gather_bytes_ += align(piece * static_cast<int64_t>(param.gathered.element_size()));
     param.slot_offset = slot_bytes_;
     slot_bytes_ += align(param.rows * param.row_numel * static_cast<int64_t>(param.gathered.element_size()));
-    needs_gather_ = needs_gather_ || !owned.tile.is_same(param.gathered);
+    param.is_tile = owned.tile.is_same(param.gathered);
+    needs_gather_ = needs_gather_ || !param.is_tile;
     if (!owned.requires_grad) continue;
     ++num_trainable_;
     const at::ScalarType type = options_.mixed_precision.reduce_dtype.value_or(param.gathered.scalar_type());
@@ -156,6 +157,7 @@ void ParamGroup::copy_out() {
 void ParamGroup::cast_tiles() {
   const at::NoGradGuard no_grad;
   for (const GroupParam& param : params_) {
+    if (param.is_tile) continue;
     const at::Tensor& tile = tile_of(param);
     set_storage_bytes(param.gathered, tile.numel() * static_cast<int64_t>(param.gathered.element_size()));
     if (tile.numel() == 0) continue;
@@ -169,7 +171,9 @@ void ParamGroup::reshard() {
   if (!needs_gather_) return;
   if (gather_work_ != nullptr) unshard();  // a prefetch that nobody used
   if (!is_gathered_) return;
-  for (const GroupParam& param : params_) set_storage_bytes(param.gathered, 0);
+  for (const GroupParam& param : params_) {
+    if (!param.is_tile) set_storage_bytes(param.gathered, 0);
+  }
   if (slot_.defined()) slots_->give_back(std::move(slot_));
   slot_ = at::Tensor();
   is_gathered_ = false;
@@ -203,6 +207,21 @@ std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t
   return parts;
 }
 
+void ParamGroup::keep_gradients() {
+  for (GroupParam& param : params_) {
+    ShardedParameter& owned = parameters_[param.index];
+    if (!owned.requires_grad || !param.gathered.grad().defined()) continue;
+    const at::Tensor arrived = std::move(param.gathered.mutable_grad());
+    param.gathered.mutable_grad().reset();
+    at::Tensor& grad = owned.tile.mutable_grad();
+    if (grad.defined()) {
+      grad.add_(arrived);
+    } else {
+      grad = arrived.to(owned.tile.scalar_type());
+    }
+  }
+}
+
 void ParamGroup::forget_gradients() {
   is_reduced_ = false;
   num_gradients_ = 0;
@@ -213,6 +232,7 @@ void ParamGroup::start_reduce() {
   if (num_trainable_ == 0 || !needs_reduce() || is_reduced_) return;
   is_reduced_ = true;
   const at::NoGradGuard no_grad;
+  if (is_alone()) return keep_gradients();
   is_reducing_ = true;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "tessera/parallel/fsdp/gather_slots.h"
 #include "tessera/parallel/fully_shard.h"
@@ -26,6 +27,8 @@ struct GroupParam {
   size_t bucket = 0;
   at::Tensor reduced;         // while in flight: this rank's rows of the gradient, in the bucket's type
   bool has_gradient = false;  // in the backward that runs now
+  bool is_tile = false;       // the tile is `gathered` itself: nothing to gather
+  std::shared_ptr<torch::autograd::Node> accumulator;  // of gradients; held for its hook
 };
 
 // [Note: life of a unit]
@@ -82,6 +85,9 @@ class ParamGroup {
   void attach_slot();
   void copy_out();
   void cast_tiles();
+  bool is_alone() const { return groups_.shard->size() * groups_.replicate->size() == 1; }
+  // Adds the gradients of a process alone to the tiles'.
+  void keep_gradients();
   // The bucket's gradients, which are taken from the parameters.
   std::vector<comm::ScatterPart> take_gradients(Bucket& bucket, size_t bucket_index);
 

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "tessera/ops/direct_gradient.h"
+
 namespace tessera::parallel::detail {
 namespace {
 
@@ -39,16 +41,19 @@ at::Tensor on_gradient(const at::Tensor& value, std::function<void()> step) {
   return OnGradient::apply(value, c10::make_intrusive<BackwardStep>(std::move(step)));
 }
 
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
+// On a parameter's gradient accumulator, which runs once in a backward, when all of the gradient is there:
+// what autograd sums and what ops add directly.
+class GradientHook : public torch::autograd::FunctionPostHook {
  public:
   GradientHook(WeakState state, size_t unit, size_t param)
       : state_(std::move(state)), unit_(unit), param_(param) {}
-  void operator()(const at::Tensor&) override {
+  variable_list operator()(const variable_list& outputs, const variable_list&) override {
     const auto state = state_.lock();
-    if (state == nullptr) return;
+    if (state == nullptr) return outputs;
     state->enter_backward(state);
     ParamGroup& group = *state->units[unit_];
     if (group.note_gradient(param_) && state->reduces_now()) state->start_reduce(unit_);
+    return outputs;
   }
 
  private:
@@ -129,12 +134,15 @@ void ShardState::finish_backward() {
 
 void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
   for (size_t unit = 0; unit < state->units.size(); ++unit) {
-    if (!state->units[unit]->needs_reduce()) continue;
     auto& params = state->units[unit]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       if (!state->parameters[params[i].index].requires_grad) continue;
-      torch::autograd::impl::set_post_acc_grad_hooks(params[i].gathered,
-                                                     std::make_unique<GradientHook>(state, unit, i));
+      const at::Tensor& parameter = params[i].gathered;
+      ops::accumulate_directly(parameter,
+                               state->options.mixed_precision.reduce_dtype.value_or(parameter.scalar_type()));
+      if (!state->units[unit]->needs_reduce()) continue;
+      params[i].accumulator = torch::autograd::impl::grad_accumulator(parameter);
+      params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
     }
   }
 }

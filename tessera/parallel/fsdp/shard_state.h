@@ -32,8 +32,8 @@ struct ShardState {
   void finish_backward();
 };
 
-// Counts the gradients of every parameter, and starts a unit's reduction when all of its have arrived. Call
-// when the parameters have their final storage.
+// Has ops add gradients to the parameters directly, counts them, and starts a unit's reduction when all of
+// its have arrived. Call when the parameters have their final storage.
 void install_gradient_hooks(const std::shared_ptr<ShardState>& state);
 
 // The hook around the forward of unit `unit`.

@@ -1,0 +1,50 @@
+#include "tessera/ops/embedding.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/trace.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& weight, const at::Tensor& ids) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    ctx->save_for_backward({weight, ids});
+    return at::embedding(weight, ids);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward("embedding");
+    const auto saved = ctx->get_saved_variables();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor &weight = saved[0], &ids = saved[1];
+    const MemoryScope memory(MemoryCategory::Gradients);
+    const auto type = direct_gradient_type(weight);
+    if (!type) return {at::embedding_dense_backward(grads[0], ids, weight.size(0), -1, false), {}};
+    at::Tensor& gradient = weight.mutable_grad();
+    if (!gradient.defined()) {
+      gradient = at::zeros(weight.sizes(), weight.options().dtype(*type).requires_grad(false));
+    }
+    gradient.index_add_(0, ids.reshape({-1}),
+                        grads[0].reshape({-1, weight.size(1)}).to(gradient.scalar_type()));
+    return {{}, {}};
+  }
+};
+
+}  // namespace
+
+at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
+  const trace::Scope trace_scope("embedding");
+  if (!needs_graph({weight})) return at::embedding(weight, ids);
+  return EmbeddingFunction::apply(weight, ids);
+}
+
+}  // namespace tessera::ops
