@@ -20,6 +20,14 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
                  std::string(operation) + " needs contiguous CPU tensors");
 }
 
+void all_gather(detail::Group& group, void* output, const void* input, int64_t num_bytes) {
+  if (auto* node = group.node()) {
+    node->all_gather(output, input, num_bytes);
+  } else {
+    group.backend().all_gather(output, input, num_bytes);
+  }
+}
+
 // Where every operation is a copy of this rank's own data.
 class SingleBackend : public detail::Backend {
  public:
@@ -93,13 +101,8 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
                  "all_gather_single: output must hold every rank's input");
   return launch("all_gather_single", options, async_op, [group = group_, output, input] {
-    void* const target = output.mutable_data_ptr();
-    const auto num_bytes = static_cast<int64_t>(input.nbytes());
-    if (auto* node = group->node()) {
-      node->all_gather(target, input.const_data_ptr(), num_bytes);
-    } else {
-      group->backend().all_gather(target, input.const_data_ptr(), num_bytes);
-    }
+    all_gather(*group, output.mutable_data_ptr(), input.const_data_ptr(),
+               static_cast<int64_t>(input.nbytes()));
   });
 }
 
@@ -214,15 +217,14 @@ std::vector<std::string> Communicator::all_gather_string(const std::string& text
   exchange->own = text;
   exchange->length = static_cast<int64_t>(text.size());
   launch("all_gather_string", OpOptions{}, false, [group = group_, exchange] {
-    detail::Backend* backend = &group->backend();
-    const int64_t num_ranks = backend->size();
+    const int64_t num_ranks = group->backend().size();
     std::vector<int64_t> lengths(num_ranks);
-    backend->all_gather(lengths.data(), &exchange->length, sizeof exchange->length);
+    all_gather(*group, lengths.data(), &exchange->length, sizeof exchange->length);
     int64_t longest = 0;
     for (const int64_t other : lengths) longest = std::max(longest, other);
     exchange->own.resize(longest);
     std::string all(longest * num_ranks, '\0');
-    if (longest > 0) backend->all_gather(all.data(), exchange->own.data(), longest);
+    if (longest > 0) all_gather(*group, all.data(), exchange->own.data(), longest);
     for (int64_t r = 0; r < num_ranks; ++r) exchange->texts.push_back(all.substr(r * longest, lengths[r]));
   });
   return exchange->texts;

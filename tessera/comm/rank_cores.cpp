@@ -51,8 +51,9 @@ void share_cores(Communicator& world) {
     sets.push_back(parse_core_set(texts[rank].substr(line + 1)));
   }
   const CoreShare share = share_of_cores(sets, index, by_topology(own));
-  // The first rank of the machine looks who else computes there, while the others wait asleep.
-  const bool is_crowded = index == 0 && running_threads_of_others() > kCrowd;
+  // Who else computes on the machine: all ranks look at the same time, since one that waits for the transport
+  // runs. The first one's word counts.
+  const bool is_crowded = running_threads_of_others() > kCrowd;
   const auto crowds = world.all_gather_string(is_crowded ? "crowded" : "");
   const bool finds_crowd = crowds[first] == "crowded";
   const int choice = user_choice();

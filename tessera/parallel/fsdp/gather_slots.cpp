@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/memory_ledger.h"
+
 namespace tessera::parallel::detail {
 
 at::Tensor GatherSlots::take(int64_t num_bytes) {
@@ -12,9 +14,14 @@ at::Tensor GatherSlots::take(int64_t num_bytes) {
     free.pop_back();
     return slot;
   }
-  const at::Tensor slot = group_->shared_bytes(num_bytes);
-  is_refused_ = !slot.defined();
-  return slot;
+  const at::Tensor memory = group_->shared_bytes(num_bytes);
+  is_refused_ = !memory.defined();
+  if (is_refused_) return at::Tensor();
+  memory_ledger::add_external(MemoryCategory::GatheredParameters, num_bytes);
+  const auto release = [memory, num_bytes](void*) {
+    memory_ledger::add_external(MemoryCategory::GatheredParameters, -num_bytes);
+  };
+  return at::from_blob(memory.mutable_data_ptr(), {num_bytes}, release, memory.options());
 }
 
 void GatherSlots::give_back(at::Tensor slot) {

@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -17,6 +18,7 @@ constexpr int64_t kAlignment = 64;
 int64_t align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 void set_storage_bytes(const at::Tensor& tensor, int64_t num_bytes) {
+  const MemoryScope memory(MemoryCategory::GatheredParameters);
   at::native::resize_bytes_cpu(tensor.storage().unsafeGetStorageImpl(), static_cast<size_t>(num_bytes));
 }
 
@@ -98,6 +100,7 @@ void ParamGroup::start_gather_in_slot() {
 }
 
 void ParamGroup::start_gather_by_copy() {
+  const MemoryScope memory(MemoryCategory::Communication);
   gather_buffer_ = at::empty({groups_.shard->size() * gather_bytes_}, at::kByte);
   const at::Tensor own = gather_buffer_.narrow(0, groups_.shard->rank() * gather_bytes_, gather_bytes_);
   for (const GroupParam& param : params_) {
@@ -191,6 +194,7 @@ std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t
     const ShardedParameter& owned = parameters_[param.index];
     if (owned.requires_grad && param.bucket == bucket_index) numel += owned.tile.numel();
   }
+  const MemoryScope memory(MemoryCategory::Gradients);
   bucket.reduced = at::empty({numel}, at::TensorOptions().dtype(bucket.type));
   std::vector<comm::ScatterPart> parts;
   int64_t offset = 0;
