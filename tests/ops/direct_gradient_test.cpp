@@ -19,8 +19,8 @@ at::Tensor longs(const std::vector<int64_t>& values) { return at::tensor(values,
 
 // A table that is read as an embedding, as a product and as the output projection.
 at::Tensor fused(const at::Tensor& table, const at::Tensor& mix) {
-  const at::Tensor hidden = linear(embedding(table, longs(kIds)), mix).tanh();
-  const at::Tensor scores = linear(hidden, table);
+  const at::Tensor hidden = ops::linear(ops::embedding(table, longs(kIds)), mix).tanh();
+  const at::Tensor scores = ops::linear(hidden, table);
   return linear_cross_entropy(hidden, table, longs(kLabels), 2) * 0.3 + scores.sin().sum();
 }
 
@@ -50,8 +50,8 @@ TEST(DirectGradientTest, ABfloat16ParameterGetsAFloat32Sum) {
   const at::Tensor weight = trained(at::ones({1, 1}, at::kBFloat16)),
                    x = at::full({1, 1}, 1.0078125, at::kBFloat16);
   accumulate_directly(weight, at::kFloat);
-  linear(x, weight).backward(x);
-  linear(x, weight).backward(x);
+  ops::linear(x, weight).backward(x);
+  ops::linear(x, weight).backward(x);
   EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
   EXPECT_EQ(weight.grad().item<float>(), 2 * 1.0078125f * 1.0078125f);
 }
