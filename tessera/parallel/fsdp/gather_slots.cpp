@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/memory_ledger.h"
+
 namespace tessera::parallel::detail {
 
 at::Tensor GatherSlots::take(int64_t num_bytes) {
@@ -14,12 +16,17 @@ at::Tensor GatherSlots::take(int64_t num_bytes) {
   }
   const at::Tensor slot = group_->shared_bytes(num_bytes);
   is_refused_ = !slot.defined();
+  if (!is_refused_) memory_ledger::add_external(MemoryCategory::GatheredParameters, num_bytes);
   return slot;
 }
 
 void GatherSlots::give_back(at::Tensor slot) {
   std::vector<at::Tensor>& free = free_[slot.numel()];
-  if (free.size() < kKept) free.push_back(std::move(slot));
+  if (free.size() < kKept) {
+    free.push_back(std::move(slot));
+  } else {
+    memory_ledger::add_external(MemoryCategory::GatheredParameters, -slot.numel());
+  }
 }
 
 }  // namespace tessera::parallel::detail

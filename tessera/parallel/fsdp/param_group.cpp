@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -97,6 +98,7 @@ void ParamGroup::start_gather_in_slot() {
 }
 
 void ParamGroup::start_gather_by_copy() {
+  const MemoryScope memory(MemoryCategory::Communication);
   gather_buffer_ = at::empty({groups_.shard->size() * gather_bytes_}, at::kByte);
   const at::Tensor own = gather_buffer_.narrow(0, groups_.shard->rank() * gather_bytes_, gather_bytes_);
   for (const GroupParam& param : params_) {
@@ -110,6 +112,7 @@ void ParamGroup::start_gather_by_copy() {
 
 void ParamGroup::unshard() {
   if (is_gathered_) return;
+  const MemoryScope memory(MemoryCategory::GatheredParameters);
   start_unshard();
   if (gather_work_ != nullptr) gather_work_->wait();
   gather_work_ = nullptr;
@@ -182,6 +185,7 @@ bool ParamGroup::note_gradient(size_t i) {
 }
 
 std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t bucket_index) {
+  const MemoryScope memory(MemoryCategory::Gradients);
   int64_t numel = 0;
   for (const GroupParam& param : params_) {
     const ShardedParameter& owned = parameters_[param.index];
