@@ -11,6 +11,7 @@
 #include "tessera/comm/group.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/core/error.h"
+#include "tessera/core/trace.h"
 
 namespace tessera::comm {
 namespace {
@@ -101,6 +102,7 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
                  "all_gather_single: output must hold every rank's input");
   return launch("all_gather_single", options, async_op, [group = group_, output, input] {
+    trace::add_bytes(static_cast<int64_t>(output.nbytes()));
     all_gather(*group, output.mutable_data_ptr(), input.const_data_ptr(),
                static_cast<int64_t>(input.nbytes()));
   });
@@ -113,6 +115,7 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && input.numel() == output.numel() * size(),
                  "reduce_scatter_single: input must hold a piece for every rank");
   return launch("reduce_scatter_single", options, async_op, [group = group_, output, input, op = options.op] {
+    trace::add_bytes(static_cast<int64_t>(input.nbytes()));
     if (auto* node = group->node()) {
       node->reduce_scatter({{input, output, output.numel(), input.numel()}}, output.scalar_type(), op);
     } else {
@@ -133,6 +136,9 @@ std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart
   }
   return launch("reduce_scatter_parts", options, async_op,
                 [group = group_, parts = std::move(parts), type, op = options.op] {
+                  for (const ScatterPart& part : parts) {
+                    trace::add_bytes(part.numel * static_cast<int64_t>(at::elementSize(type)));
+                  }
                   if (auto* node = group->node()) {
                     node->reduce_scatter(parts, type, op);
                   } else {
@@ -145,6 +151,7 @@ std::shared_ptr<Work> Communicator::all_reduce(const at::Tensor& tensor, bool as
                                                const ReduceOptions& options) {
   check_tensor(tensor, "all_reduce");
   return launch("all_reduce", options, async_op, [group = group_, tensor, op = options.op] {
+    trace::add_bytes(static_cast<int64_t>(tensor.nbytes()));
     if (auto* node = group->node()) {
       node->all_reduce(tensor, op);
     } else {
@@ -161,6 +168,7 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
                      input.numel() % size() == 0,
                  "all_to_all_single: sizes must be equal and divisible by the number of ranks");
   return launch("all_to_all_single", options, async_op, [group = group_, output, input] {
+    trace::add_bytes(static_cast<int64_t>(output.nbytes()));
     detail::Backend& backend = group->backend();
     backend.all_to_all(output.mutable_data_ptr(), input.const_data_ptr(),
                        static_cast<int64_t>(input.nbytes()) / backend.size());
@@ -171,6 +179,7 @@ std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t 
                                               const BroadcastOptions& options) {
   check_tensor(tensor, "broadcast");
   return launch("broadcast", options, async_op, [group = group_, tensor, root] {
+    trace::add_bytes(static_cast<int64_t>(tensor.nbytes()));
     const auto num_bytes = static_cast<int64_t>(tensor.nbytes());
     if (auto* node = group->node()) {
       node->broadcast(tensor.mutable_data_ptr(), num_bytes, root);
@@ -245,6 +254,7 @@ std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::functio
                                                  bool async_op, const WriteOptions& options) {
   return launch("write_shared", options, async_op,
                 [group = group_, num_bytes, write = std::move(write), what = options.hint] {
+                  trace::add_bytes(num_bytes);
                   auto* node = group->node();
                   TESSERA_ASSERT(node != nullptr, "write_shared needs ranks that share memory");
                   node->write(what, num_bytes, write);

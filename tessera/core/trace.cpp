@@ -141,9 +141,9 @@ void add_bytes(int64_t bytes) noexcept {
   if (!is_on()) return;
   Buffer& buffer = own_buffer();
   const std::lock_guard<std::mutex> lock(buffer.mutex);
-  if (buffer.recording == recorder().recording && !buffer.open.empty()) {
-    buffer.events[buffer.open.back()].bytes += bytes;
-  }
+  if (buffer.recording != recorder().recording || buffer.open.empty()) return;
+  Event& innermost = buffer.events[buffer.open.back()];
+  if (innermost.row == Row::Communication) innermost.bytes += bytes;
 }
 
 }  // namespace tessera::trace

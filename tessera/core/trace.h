@@ -52,7 +52,7 @@ struct OpenEvent {
 OpenEvent begin(std::string_view name, const char* category, Row row = Row::Inherit,
                 std::string_view detail = {});
 void end(const OpenEvent& event) noexcept;
-// Adds to the bytes of the innermost open event of this thread.
+// Adds to the bytes of the innermost open event of this thread, if that is drawn as communication.
 void add_bytes(int64_t bytes) noexcept;
 
 // The event of a C++ scope; costs one load of a flag when nothing is recorded.

@@ -30,7 +30,10 @@ TEST(TraceTest, ScopesNestAndInheritTheirRow) {
     { const Scope inner("inner"); }
     const Scope waiting("waiting", "wait", Row::Wait);
   }
-  { const Scope next("next"); }
+  {
+    const Scope next("next");
+    add_bytes(5);
+  }
   const Recording recording = stop();
   ASSERT_EQ(recording.events.size(), 4u);
   const Event &outer = recording.events[0], &inner = recording.events[1], &waiting = recording.events[2];
@@ -39,6 +42,7 @@ TEST(TraceTest, ScopesNestAndInheritTheirRow) {
   EXPECT_EQ(inner.row, Row::Communication);
   EXPECT_EQ(waiting.row, Row::Wait);
   EXPECT_EQ(recording.events[3].row, Row::Compute);
+  EXPECT_EQ(recording.events[3].bytes, 0);
   for (const Event* part : {&inner, &waiting}) {
     EXPECT_LE(outer.begin_ns, part->begin_ns);
     EXPECT_LE(part->begin_ns, part->end_ns);

@@ -114,6 +114,7 @@ void ParamGroup::start_gather_by_copy() {
 
 void ParamGroup::unshard() {
   if (is_gathered_) return;
+  const MemoryScope memory(MemoryCategory::GatheredParameters);
   start_unshard();
   if (gather_work_ != nullptr) gather_work_->wait();
   gather_work_ = nullptr;
@@ -189,6 +190,7 @@ bool ParamGroup::note_gradient(size_t i) {
 }
 
 std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t bucket_index) {
+  const MemoryScope memory(MemoryCategory::Gradients);
   int64_t numel = 0;
   for (const GroupParam& param : params_) {
     const ShardedParameter& owned = parameters_[param.index];
