@@ -108,6 +108,9 @@ void small_linear(const float* x, const Bf16* weight, const float* bias, Bf16* y
 void small_linear(const float* x, const Bf16* weight, const float* bias, float* y, int64_t rows, int64_t in,
                   int64_t outs, int64_t y_stride, float* scratch);
 
+// The sum of n floats, at the speed at which they can be read.
+float sum_floats(const float* x, int64_t n);
+
 float to_float(Bf16 x);
 Bf16 to_bf16(float x);
 
