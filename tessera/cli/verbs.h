@@ -26,6 +26,7 @@ void add_generate(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, const CommandLine& line, Action& action);
 void add_bench_tokenize(CLI::App& bench, Action& action);
+void add_bench_generate(CLI::App& bench, Action& action);
 void add_debug(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 

@@ -23,9 +23,10 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
 
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
   const int64_t tokens = x.value().size(0);
-  at::Tensor q = q_proj->forward(x).view({tokens, options_.num_heads, options_.head_dim});
-  at::Tensor k = k_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});
-  const at::Tensor v = v_proj->forward(x).view({tokens, options_.num_kv_heads, options_.head_dim});
+  const auto projected = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
+  at::Tensor q = projected[0].view({tokens, options_.num_heads, options_.head_dim});
+  at::Tensor k = projected[1].view({tokens, options_.num_kv_heads, options_.head_dim});
+  const at::Tensor v = projected[2].view({tokens, options_.num_kv_heads, options_.head_dim});
   if (options_.qk_norm) {
     q = q_norm->forward(q);
     k = k_norm->forward(k);
@@ -36,8 +37,7 @@ at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& c
   const double scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
   at::Tensor out;
   if (context.cache != nullptr) {
-    const auto [keys, values] = context.cache->append(layer_, k, v);
-    out = ops::cached_attention(q, keys, values, scale);
+    out = context.cache->attend(layer_, q, k, v, scale);
   } else {
     out = ops::document_attention(q, k, v, context.document_starts, scale);
   }

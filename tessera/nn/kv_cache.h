@@ -1,37 +1,85 @@
-// Keys and values of the tokens that a sequence has already passed, for generation.
+// Keys and values of the tokens that sequences have already passed, for generation.
 #pragma once
 
 #include <cstdint>
-#include <utility>
+#include <map>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/cached_attention.h"
+
 namespace tessera::nn {
 
-// One sequence, all layers. Buffers grow by doubling, so appending costs amortised constant time a token.
+struct KvCacheOptions {
+  int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0;
+  at::ScalarType dtype = at::kFloat;
+  int64_t max_pages = 0;  // of kPageTokens tokens; 0 = no bound but memory
+};
+
+// Any number of sequences, all layers. A sequence owns pages of kPageTokens tokens, which go back to a common
+// stock when it is dropped, so sequences come and go without copies and waste less than a page each.
 class KvCache {
  public:
-  // `capacity`: tokens to make room for at first; 0 = as many as the first append brings.
-  explicit KvCache(int64_t num_layers, int64_t capacity = 0);
+  static constexpr int64_t kPageTokens = ops::kCachePageTokens;
 
-  // Adds k, v: [new, kv_heads, head_dim] to a layer; returns all keys and values so far, [total, kv_heads,
-  // head_dim], as views of the buffers that the next append may replace.
-  std::pair<at::Tensor, at::Tensor> append(int64_t layer, const at::Tensor& k, const at::Tensor& v);
+  explicit KvCache(const KvCacheOptions& options);
 
+  // A new, empty sequence; its number is never given again.
+  int64_t add();
+  void drop(int64_t sequence);
   // Tokens that went through every layer.
-  int64_t length() const;
+  int64_t length(int64_t sequence) const;
   // Forgets the tokens after the first `length`.
-  void truncate(int64_t length);
-  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+  void truncate(int64_t sequence, int64_t length);
+
+  int64_t num_sequences() const { return static_cast<int64_t>(sequences_.size()); }
+  // Pages that belong to sequences now, and that exist.
+  int64_t used_pages() const { return static_cast<int64_t>(pages_.size() - free_.size()); }
+  int64_t allocated_pages() const { return static_cast<int64_t>(pages_.size()); }
+  int64_t page_bytes() const;
+  const KvCacheOptions& options() const { return options_; }
 
  private:
-  struct Layer {
-    at::Tensor keys, values;
-    int64_t used = 0;
+  friend class CacheStep;
+  struct Sequence {
+    int64_t length = 0;
+    std::vector<size_t> pages;
   };
-  std::vector<Layer> layers_;
-  int64_t capacity_;
+
+  Sequence& find(int64_t sequence);
+  const Sequence& find(int64_t sequence) const;
+  void resize(Sequence& sequence, int64_t tokens);
+
+  KvCacheOptions options_;
+  int64_t next_ = 0;
+  std::map<int64_t, Sequence> sequences_;
+  std::vector<at::Tensor> pages_;
+  std::vector<size_t> free_;
+};
+
+// One forward pass of a model over new tokens of some sequences. Until finish() the cache's lengths stay what
+// they were, so a pass that fails leaves no trace. The cache must outlive it.
+class CacheStep {
+ public:
+  // sequences: different ones; starts: [sequences + 1], where each sequence's new tokens begin in the batch,
+  // first 0, rising. Throws Error(Memory, "KV-CACHE") if the pages do not suffice.
+  CacheStep(KvCache& cache, const std::vector<int64_t>& sequences, const std::vector<int64_t>& starts);
+
+  // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer and attends from q, [new
+  // tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim], contiguous.
+  at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    double scale) const;
+  // The positions of the new tokens in their sequences.
+  const std::vector<int64_t>& positions() const { return positions_; }
+  // The new tokens count from now on.
+  void finish();
+
+ private:
+  KvCache& cache_;
+  std::vector<int64_t> sequences_, starts_, positions_;
+  ops::CachedBatch batch_;
+  bool is_fresh_ = true;  // no sequence has a past
 };
 
 }  // namespace tessera::nn

@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/ops/linear.h"
+#include "tessera/ops/small_linear.h"
 
 namespace tessera::nn {
 
@@ -18,6 +19,23 @@ at::Tensor Linear::forward(const ops::Activation& x) {
   const auto optional_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
   if (adapter_ != nullptr) return adapter_->forward(x, weight, optional_bias);
   return ops::linear(x, weight, optional_bias);
+}
+
+std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers) {
+  std::vector<at::Tensor> results;
+  bool are_small = !at::GradMode::is_enabled();
+  for (const Linear* layer : layers) {
+    are_small = are_small && layer->adapter() == nullptr && ops::is_small_linear(x.value(), layer->weight);
+  }
+  if (!are_small) {
+    for (Linear* layer : layers) results.push_back(layer->forward(x));
+    return results;
+  }
+  std::vector<ops::LinearOperands> operands;
+  for (const Linear* layer : layers) {
+    operands.push_back({layer->weight, layer->bias.defined() ? std::optional(layer->bias) : std::nullopt});
+  }
+  return ops::small_linears(x.value(), operands);
 }
 
 void Linear::set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name) {

@@ -13,7 +13,8 @@ MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarTy
 }
 
 at::Tensor MLP::forward(const ops::Activation& x) {
-  return down_proj->forward(ops::swiglu_activation(gate_proj->forward(x), up_proj->forward(x)));
+  const auto projected = forward_all(x, {gate_proj.get(), up_proj.get()});
+  return down_proj->forward(ops::swiglu_activation(projected[0], projected[1]));
 }
 
 }  // namespace tessera::nn

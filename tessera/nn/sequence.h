@@ -9,7 +9,7 @@
 
 namespace tessera::nn {
 
-class KvCache;
+class CacheStep;
 
 // One micro-batch. All tensors are int64 on the CPU, of size [tokens].
 struct TokenBatch {
@@ -28,7 +28,7 @@ struct TokenBatch {
 struct SequenceContext {
   at::Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<int64_t> document_starts;
-  KvCache* cache = nullptr;
+  const CacheStep* cache = nullptr;
 };
 
 }  // namespace tessera::nn

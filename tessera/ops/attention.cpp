@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -325,34 +324,6 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                  "document_attention: document_starts must run from 0 to tokens");
   if (!needs_graph({q, k, v})) return forward_pass(q, k, v, document_starts, scale).first;
   return AttentionFunction::apply(q, k, v, document_starts, scale);
-}
-
-at::Tensor cached_attention(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-                            double scale) {
-  check_heads(q_in, k_in, v_in);
-  const int64_t fresh = q_in.size(0), total = k_in.size(0), past = total - fresh;
-  TESSERA_ASSERT(past >= 0, "cached_attention: fewer keys than queries");
-  if (past == 0) return forward_pass(q_in, k_in, v_in, {0, total}, scale).first;
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
-  at::Tensor out = at::empty(q.sizes(), q.options());
-  // The kernel's own causal mask starts at the first key, so this one is written out, for a block of queries
-  // at a time.
-  constexpr int64_t kBlock = 128;
-  for (int64_t first = 0; first < fresh; first += kBlock) {
-    const int64_t count = std::min(kBlock, fresh - first), visible = past + first + count;
-    std::optional<at::Tensor> mask;
-    if (count > 1) {
-      mask = at::full({count, visible}, -std::numeric_limits<double>::infinity(), q.options())
-                 .triu_(past + first + 1);
-    }
-    const auto sequence = [](const at::Tensor& rows) { return rows.transpose(0, 1).unsqueeze(0); };
-    const at::Tensor part = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        sequence(q.narrow(0, first, count)), sequence(k.narrow(0, 0, visible)),
-        sequence(v.narrow(0, 0, visible)), 0.0, false, mask, scale));
-    out.narrow(0, first, count).copy_(part.squeeze(0).transpose(0, 1));
-  }
-  return out;
 }
 
 }  // namespace tessera::ops

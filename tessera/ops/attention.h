@@ -1,4 +1,4 @@
-// Causal attention over packed documents, and over a cache while generating.
+// Causal attention over packed documents.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,5 @@ namespace tessera::ops {
 // v, the result and one number a token and head.
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, double scale);
-
-// The same attention for one sequence whose first total - new tokens came earlier: query i sits at position
-// total - new + i and sees the keys 0 .. total - new + i.
-//
-// q: [new, heads, head_dim]; k, v: [total, kv_heads, head_dim], new <= total. Without gradient.
-at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale);
 
 }  // namespace tessera::ops

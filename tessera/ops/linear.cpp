@@ -8,7 +8,9 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/small_linear.h"
 #include "tessera/ops/support.h"
+#include "tessera/ops/widened_linear.h"
 
 namespace tessera::ops {
 namespace {
@@ -77,13 +79,19 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
   check_operand(weight, kName);
   const bool has_bias = bias.has_value() && bias->defined();
   TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
-                     x.scalar_type() == weight.scalar_type(),
+                     (x.scalar_type() == weight.scalar_type() || is_widened_linear(x, weight)),
                  "linear: shapes or types of x and weight");
-  TESSERA_ASSERT(!has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
-                               bias->scalar_type() == weight.scalar_type()),
-                 "linear: shape or type of the bias");
+  TESSERA_ASSERT(
+      !has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
+                    (bias->scalar_type() == weight.scalar_type() || bias->scalar_type() == x.scalar_type())),
+      "linear: shape or type of the bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
-  if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) return forward_pass(x, weight, used);
+  if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
+    if (is_small_linear(x, weight)) return small_linear(x, weight, used);
+    return is_widened_linear(x, weight) ? widened_linear(x, weight, used) : forward_pass(x, weight, used);
+  }
+  TESSERA_ASSERT(x.scalar_type() == weight.scalar_type(),
+                 "linear: a gradient through weights of another type");
   return LinearFunction::apply(x, weight, used, input.source());
 }
 

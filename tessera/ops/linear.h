@@ -12,6 +12,9 @@ namespace tessera::ops {
 // x, or its source, is saved only if weight requires grad, so a frozen layer keeps no activation alive.
 // weight is saved only if x requires grad, as an alias of the caller's storage, which may be freed and
 // refilled with the same numbers in between. Backward computes only the gradients that are needed.
+//
+// Without gradient, x may be float32 over weights in bfloat16 (widened_linear.h), and few rows take
+// small_linear.h.
 at::Tensor linear(const Activation& x, const at::Tensor& weight,
                   const std::optional<at::Tensor>& bias = std::nullopt);
 

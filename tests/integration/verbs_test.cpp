@@ -27,11 +27,13 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype"}},
       {{"merge"}, {"adapter", "output", "--base"}},
-      {{"generate"}, {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens"}},
+      {{"generate"},
+       {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
       {{"data"}, {"show"}},
       {{"data", "show"}, {"recipe", "--rows"}},
-      {{"bench"}, {"train", "tokenize"}},
+      {{"bench"}, {"train", "tokenize", "generate"}},
       {{"bench", "tokenize"}, {"--model", "--file", "--passes", "--json"}},
+      {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
       {{"debug"}, {"logits", "tokenize"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
@@ -128,6 +130,38 @@ TEST_F(VerbsTest, GenerateIsDeterministic) {
   EXPECT_NE(sampled("1"), sampled("2"));
 }
 
+TEST_F(VerbsTest, GenerateAnswersManyPromptsAsOneByOne) {
+  const Words prompts = {"Hello", "The sum of 3 and 4 is", "x", "What"};
+  std::string want;
+  for (const std::string& prompt : prompts) {
+    want += "> " + prompt + "\n" +
+            run_well({"generate", "--model", "model", "--max-new-tokens", "12", "--prompt", prompt}).out;
+  }
+  std::ofstream(here / "prompts.jsonl") << "{\"prompt\": \"The sum of 3 and 4 is\"}\n\n{\"prompt\": \"x\"}\n"
+                                           "{\"prompt\": \"What\", \"id\": 7}\n";
+  for (const std::string batch : {"1", "3", "8"}) {
+    EXPECT_EQ(run_well({"generate", "--model", "model", "--max-new-tokens", "12", "--batch-size", batch,
+                        "--prompts", "prompts.jsonl", "--prompt", "Hello"})
+                  .out,
+              want)
+        << "batch size " << batch;
+  }
+  EXPECT_EQ(run_well({"generate", "--model", "model", "--max-new-tokens", "12", "Hello", "--prompt",
+                      "The sum of 3 and 4 is", "--prompt", "x", "--prompt", "What"})
+                .out,
+            want);
+}
+
+TEST_F(VerbsTest, GenerateNamesTheLineOfABadPrompt) {
+  std::ofstream(here / "prompts.jsonl") << "{\"prompt\": \"x\"}\n{\"text\": \"y\"}\n";
+  ProgramResult result = run({"generate", "--model", "model", "--prompts", "prompts.jsonl"});
+  EXPECT_EQ(result.exit_code, 3) << result.told();
+  EXPECT_NE(result.err.find("prompts.jsonl:2:1"), std::string::npos) << result.told();
+  result = run({"generate", "--model", "model"});
+  EXPECT_EQ(result.exit_code, 2) << result.told();
+  EXPECT_NE(result.err.find("E-CONFIG-PROMPT"), std::string::npos) << result.told();
+}
+
 TEST_F(VerbsTest, GenerateChatUsesTheTemplate) {
   const auto answer = [&](const Words& more) {
     Words arguments = {"generate", "--model", "model", "--temperature", "0", "--max-new-tokens", "16"};
@@ -147,6 +181,28 @@ TEST_F(VerbsTest, DataShowMarksTrainedTokens) {
     EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
   }
   run_well({"data", "show", "recipe.yaml", "sample_packing=true", "sequence_len=64"});
+}
+
+TEST_F(VerbsTest, BenchGenerateEndsWithOneJsonObject) {
+  std::vector<nlohmann::json> results;
+  for (const Words& more :
+       {Words{"--batch", "1"}, Words{"--batch", "3"}, Words{"--batch", "3", "--dtype", "bf16"}}) {
+    Words arguments = {"bench", "generate",     "--model", "model", "--prompt-tokens",
+                       "9",     "--new-tokens", "6",       "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_well(arguments);
+    const Words lines = ProgramResult::lines(result.out);
+    ASSERT_FALSE(lines.empty()) << result.told();
+    results.push_back(nlohmann::json::parse(lines.back()));
+    const auto& json = results.back();
+    for (const char* key : {"tokens_per_s", "prefill_s", "prefill_tokens_per_s", "total_s", "peak_rss_bytes",
+                            "bytes_per_token_read", "bandwidth_gb_s"}) {
+      EXPECT_GT(json.at(key).get<double>(), 0.0) << key;
+    }
+    EXPECT_EQ(json.at("prompt").size(), 9u);
+    EXPECT_EQ(json.at("ids").size(), 6u);
+  }
+  EXPECT_EQ(results[0].at("ids"), results[1].at("ids")) << "the batch must not change a sequence";
 }
 
 TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
-#include "tessera/models/common/generate.h"
 #include "tessera/models/common/initialise.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/nn/call_hook.h"
 
 #include "tests/models/reference_models.h"
+#include "tests/models/small_model.h"
 
 namespace tessera::models {
 namespace {
@@ -17,24 +17,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
-
-std::shared_ptr<CausalLM> small_model(bool tied = false) {
-  LlamaConfig config;
-  config.model_type = "llama";
-  config.vocab_size = 31;
-  config.hidden_size = 12;
-  config.intermediate_size = 10;
-  config.num_layers = 2;
-  config.num_heads = 3;
-  config.num_kv_heads = 1;
-  config.head_dim = 4;
-  config.tie_word_embeddings = tied;
-  config.rope.head_dim = 4;
-  config.initializer_range = 0.5;
-  const auto model = build_model(config, at::kDouble);
-  initialise_weights(*model, 3);
-  return model;
-}
 
 std::vector<std::string> names_of(const CausalLM& model) { return model.named_parameters().keys(); }
 
@@ -100,13 +82,15 @@ TEST(CausalLM, ACacheFedInPiecesEqualsOnePass) {
   at::manual_seed(6);
   const at::Tensor ids = at::randint(0, 31, {12}, at::kLong);
   const at::Tensor whole = model->logits(pack_ids(ids));
-  nn::KvCache cache(2);
+  const int64_t* data = ids.const_data_ptr<int64_t>();
+  nn::KvCache cache(model->cache_options());
+  const int64_t sequence = cache.add();
   int64_t done = 0;
   for (const int64_t count : {5, 1, 1, 4, 1}) {
-    const at::Tensor next = model->next_logits(ids.narrow(0, done, count), cache);
+    const at::Tensor next = model->next_logits(cache, {{sequence, {data + done, data + done + count}}});
     done += count;
-    EXPECT_LT(max_difference(next, whole[done - 1]), 1e-12) << "after " << done << " tokens";
-    EXPECT_EQ(cache.length(), done);
+    EXPECT_LT(max_difference(next[0], whole[done - 1]), 1e-12) << "after " << done << " tokens";
+    EXPECT_EQ(cache.length(sequence), done);
   }
 }
 
@@ -161,71 +145,6 @@ TEST(Initialise, NormsAreOneAndBiasesZero) {
   EXPECT_TRUE(parameters["model.norm.weight"].eq(1).all().item<bool>());
   EXPECT_TRUE(parameters["model.layers.0.self_attn.q_proj.bias"].eq(0).all().item<bool>());
   EXPECT_NEAR(parameters["model.embed_tokens.weight"].std().item<double>(), 0.02, 0.004);
-}
-
-TEST(Sample, GreedyTakesTheFirstOfTheLikeliest) {
-  EXPECT_EQ(sample(at::tensor({0.5, 2.0, 2.0, -1.0}), {}, 0), 1);
-}
-
-TEST(Sample, FollowsTheDistributionAndItsCuts) {
-  const at::Tensor logits = at::log(at::tensor({0.1, 0.6, 0.05, 0.25}, at::kDouble));
-  const auto counts = [&](SamplingOptions options) {
-    std::vector<int64_t> hits(4);
-    for (uint64_t i = 0; i < 4000; ++i) ++hits[static_cast<size_t>(sample(logits, options, i))];
-    return hits;
-  };
-  const auto all = counts({.temperature = 1.0, .seed = 11});
-  EXPECT_NEAR(static_cast<double>(all[1]), 2400.0, 120.0);
-  EXPECT_NEAR(static_cast<double>(all[3]), 1000.0, 110.0);
-  EXPECT_NEAR(static_cast<double>(all[0]), 400.0, 80.0);
-  EXPECT_GT(all[2], 0);
-  const auto top_two = counts({.temperature = 1.0, .top_k = 2, .seed = 11});
-  EXPECT_EQ(top_two[0] + top_two[2], 0);
-  EXPECT_GT(top_two[3], 0);
-  // 0.6 alone falls short of 0.7, so the next likeliest belongs to it.
-  const auto nucleus = counts({.temperature = 1.0, .top_p = 0.7, .seed = 11});
-  EXPECT_EQ(nucleus[0] + nucleus[2], 0);
-  EXPECT_GT(nucleus[3], 0);
-  EXPECT_EQ(counts({.temperature = 1.0, .top_p = 0.5, .seed = 11})[1], 4000);
-  EXPECT_EQ(counts({.temperature = 1.0, .seed = 11}), all);
-  EXPECT_NE(counts({.temperature = 1.0, .seed = 12}), all);
-}
-
-TEST(Sample, RefusesBadOptionsAndBrokenLogits) {
-  EXPECT_THROW((SamplingOptions{.temperature = -1.0}).check(), Error);
-  EXPECT_THROW((SamplingOptions{.temperature = std::nan("")}).check(), Error);
-  EXPECT_THROW((SamplingOptions{.top_p = 0.0}).check(), Error);
-  EXPECT_THROW((SamplingOptions{.top_k = -1}).check(), Error);
-  EXPECT_THROW(sample(at::tensor({1.0, std::nan("")}), {}, 0), Error);
-  EXPECT_EQ(sample(at::tensor({-INFINITY, 1.0}), {}, 0), 1);
-}
-
-TEST(Generate, StopsAtStopIdsAtTheLimitAndOnDemand) {
-  const auto model = small_model();
-  GenerateOptions options;
-  options.max_new_tokens = 6;
-  options.stop_ids = {-1};
-  const Generation free = generate(*model, {1, 2}, options);
-  ASSERT_EQ(free.token_ids.size(), 6U);
-  EXPECT_EQ(free.reason, FinishReason::Length);
-
-  std::vector<int64_t> seen;
-  options.on_token = [&](int64_t token) {
-    seen.push_back(token);
-    return seen.size() < 3;
-  };
-  const Generation cut = generate(*model, {1, 2}, options);
-  EXPECT_EQ(cut.reason, FinishReason::Callback);
-  EXPECT_EQ(cut.token_ids, seen);
-  EXPECT_THAT(cut.token_ids, ElementsAre(free.token_ids[0], free.token_ids[1], free.token_ids[2]));
-
-  options.on_token = nullptr;
-  options.stop_ids = {free.token_ids[4]};
-  const Generation stopped = generate(*model, {1, 2}, options);
-  EXPECT_EQ(stopped.reason, FinishReason::Stop);
-  EXPECT_THAT(stopped.token_ids, Not(Contains(free.token_ids[4])));
-  EXPECT_LE(stopped.token_ids.size(), 4U);
-  EXPECT_THROW(generate(*model, {}, options), Error);
 }
 
 }  // namespace

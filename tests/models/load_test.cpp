@@ -67,6 +67,33 @@ TEST(Load, ReportsMissingUnknownAndMisshapenTensors) {
   EXPECT_THAT(text, HasSubstr("model.layers.1.input_layernorm.weight (I32)"));
 }
 
+TEST(Load, KeepsStoredBfloat16WithoutChangingTheNumbers) {
+  const auto files = io::ModelFiles::open(reference_folder("mistral"));
+  const auto wide = load_reference_model("mistral", at::kFloat);
+  const auto narrow = build_model(reference_folder("mistral"), at::kFloat);
+  load_weights(*narrow, files, true);
+  const auto parameters = narrow->named_parameters();
+  EXPECT_EQ(parameters["model.layers.0.mlp.up_proj.weight"].scalar_type(), at::kBFloat16);
+  EXPECT_EQ(parameters["model.norm.weight"].scalar_type(), at::kFloat);
+  EXPECT_EQ(narrow->hidden_type(), at::kFloat);
+  EXPECT_EQ(narrow->cache_options().dtype, at::kFloat);
+  EXPECT_FALSE(parameters["model.norm.weight"].requires_grad());
+  // Up to 16 tokens take the kernel for few rows, more a matrix product.
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < 40; ++i) ids.push_back((7 * i + 3) % wide->config().vocab_size);
+  for (const size_t count : {5u, 40u}) {
+    const auto batch =
+        pack_ids(at::tensor(std::vector<int64_t>(ids.begin(), ids.begin() + count), at::kLong));
+    const at::Tensor got = narrow->logits(batch), want = wide->logits(batch);
+    EXPECT_EQ(got.scalar_type(), at::kFloat);
+    EXPECT_LT(max_difference(got, want), 1e-5);
+  }
+  const auto bf16 = build_model(reference_folder("mistral"), at::kBFloat16);
+  load_weights(*bf16, files, true);
+  EXPECT_EQ(bf16->hidden_type(), at::kBFloat16);
+  EXPECT_TRUE(bf16->named_parameters()["model.norm.weight"].requires_grad());
+}
+
 TEST(Load, ListsAtMostTwentyNames) {
   Tensors tensors = tensors_of("smollm2");
   for (int i = 0; i < 30; ++i) tensors["extra." + std::to_string(100 + i)] = at::zeros({1});

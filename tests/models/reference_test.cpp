@@ -53,6 +53,12 @@ TEST_P(Reference, LogitsInFloat32) {
   expect_logits(*model, file_, "", 1e-4);
 }
 
+TEST_P(Reference, LogitsInFloat32OverWeightsKeptAsStored) {
+  const auto model = build_model(reference_folder(GetParam()), at::kFloat);
+  load_weights(*model, io::ModelFiles::open(reference_folder(GetParam())), true);
+  expect_logits(*model, file_, "", 1e-4);
+}
+
 TEST_P(Reference, LossAndGradientsInFloat32) {
   const auto model = load_reference_model(GetParam(), at::kFloat);
   expect_loss_and_gradients(*model, file_, "", 1e-4);
@@ -132,9 +138,11 @@ TEST(SlidingWindow, IsExactInsideTheWindowAndRefusedBeyond) {
     EXPECT_EQ(error.code(), "E-MODEL-LENGTH");
     EXPECT_THAT(error.what(), ::testing::HasSubstr("sliding-window"));
   }
-  nn::KvCache cache(model->config().num_layers);
-  model->next_logits(ids.narrow(0, 0, 5), cache);
-  EXPECT_THROW(model->next_logits(ids.narrow(0, 5, 1), cache), Error);
+  nn::KvCache cache(model->cache_options());
+  const int64_t sequence = cache.add();
+  const int64_t* data = ids.const_data_ptr<int64_t>();
+  model->next_logits(cache, {{sequence, {data, data + 5}}});
+  EXPECT_THROW(model->next_logits(cache, {{sequence, {data[5]}}}), Error);
 }
 
 }  // namespace

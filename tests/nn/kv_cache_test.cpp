@@ -2,36 +2,71 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/core/error.h"
+
 namespace tessera::nn {
 namespace {
 
-TEST(KvCache, KeepsWhatWasAppendedThroughGrowth) {
-  at::manual_seed(1);
-  KvCache cache(2, 3);
-  const at::Tensor k = at::randn({11, 2, 4}), v = at::randn({11, 2, 4});
-  int64_t done = 0;
-  for (const int64_t count : {2, 1, 5, 3}) {
-    for (int64_t layer = 0; layer < 2; ++layer) {
-      const auto [keys, values] = cache.append(layer, k.narrow(0, done, count) + static_cast<double>(layer),
-                                               v.narrow(0, done, count) - static_cast<double>(layer));
-      EXPECT_TRUE(at::equal(keys, k.narrow(0, 0, done + count) + static_cast<double>(layer)));
-      EXPECT_TRUE(at::equal(values, v.narrow(0, 0, done + count) - static_cast<double>(layer)));
-      // The tokens count once they went through all layers.
-      EXPECT_EQ(cache.length(), layer == 0 ? done : done + count);
-    }
-    done += count;
+constexpr int64_t kPage = KvCache::kPageTokens;
+
+void feed(KvCache& cache, int64_t sequence, int64_t tokens) {
+  CacheStep step(cache, {sequence}, {0, tokens});
+  for (int64_t layer = 0; layer < cache.options().num_layers; ++layer) {
+    const at::Tensor kv = at::ones({tokens, cache.options().num_kv_heads, cache.options().head_dim});
+    step.attend(layer, kv, kv, kv, 1.0);
   }
+  step.finish();
 }
 
-TEST(KvCache, TruncateForgetsTheEnd) {
-  KvCache cache(1);
-  cache.append(0, at::ones({4, 1, 2}), at::ones({4, 1, 2}));
-  cache.truncate(1);
-  EXPECT_EQ(cache.length(), 1);
-  const auto [keys, values] = cache.append(0, at::zeros({1, 1, 2}), at::zeros({1, 1, 2}));
-  EXPECT_EQ(keys.size(0), 2);
-  EXPECT_EQ(keys.sum().item<float>(), 2.0F);
-  EXPECT_EQ(values.sum().item<float>(), 2.0F);
+TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
+  KvCache cache({.num_layers = 2, .num_kv_heads = 1, .head_dim = 4});
+  EXPECT_EQ(cache.page_bytes(), 2 * 2 * 4 * kPage * 4);
+  const int64_t first = cache.add(), second = cache.add();
+  EXPECT_EQ(cache.used_pages(), 0);
+  feed(cache, first, kPage);
+  EXPECT_EQ(cache.used_pages(), 1);
+  feed(cache, first, 1);
+  feed(cache, second, 3);
+  EXPECT_EQ(cache.length(first), kPage + 1);
+  EXPECT_EQ(cache.length(second), 3);
+  EXPECT_EQ(cache.used_pages(), 3);
+  cache.truncate(first, kPage);
+  EXPECT_EQ(cache.length(first), kPage);
+  EXPECT_EQ(cache.used_pages(), 2);
+  cache.truncate(first, 1000);
+  EXPECT_EQ(cache.length(first), kPage);
+  cache.drop(first);
+  EXPECT_EQ(cache.num_sequences(), 1);
+  EXPECT_THROW(cache.length(first), Error);
+  EXPECT_NE(cache.add(), first);
+  feed(cache, second, 2 * kPage);
+  EXPECT_EQ(cache.allocated_pages(), 3) << "dropped pages serve again";
+}
+
+TEST(KvCache, AStepCountsWhenItIsFinished) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2});
+  const int64_t sequence = cache.add();
+  feed(cache, sequence, 2);
+  {
+    CacheStep step(cache, {sequence}, {0, 3});
+    EXPECT_EQ(step.positions(), (std::vector<int64_t>{2, 3, 4}));
+  }
+  EXPECT_EQ(cache.length(sequence), 2);
+}
+
+TEST(KvCache, RefusesMoreThanItsBoundAndKeepsWhatItHas) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .dtype = at::kFloat, .max_pages = 2});
+  const int64_t first = cache.add(), second = cache.add();
+  feed(cache, first, kPage);
+  try {
+    CacheStep step(cache, {second}, {0, kPage + 1});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-MEMORY-KV-CACHE");
+  }
+  EXPECT_EQ(cache.used_pages(), 1);
+  feed(cache, second, kPage);
+  EXPECT_THROW(CacheStep(cache, {first, first}, {0, 1, 2}), Error);
 }
 
 }  // namespace

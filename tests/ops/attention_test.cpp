@@ -127,33 +127,5 @@ TEST(AttentionTest, RefusesWrongStarts) {
       Error);
 }
 
-TEST(CachedAttentionTest, EqualsTheLastRowsOfTheWholeSequence) {
-  for (const int64_t total : {1, 9, 300}) {
-    const Inputs in = make_inputs(total, 6, 2, 5, 10);
-    const at::Tensor whole =
-        masked_attention(in[0], in[1], in[2], at::ones({total, total}, at::kBool).tril());
-    for (const int64_t fresh :
-         {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, total / 2, total - 1, total}) {
-      if (fresh > total) continue;
-      SCOPED_TRACE(fresh);
-      const at::Tensor q = in[0].narrow(0, total - fresh, fresh),
-                       expected = whole.narrow(0, total - fresh, fresh);
-      expect_near(cached_attention(q, in[1], in[2], kScale), expected, 1e-12, "float64");
-      expect_near(cached_attention(q.to(at::kFloat), in[1].to(at::kFloat), in[2].to(at::kFloat), kScale),
-                  expected, 2e-6, "float32");
-      expect_near(
-          cached_attention(q.to(at::kBFloat16), in[1].to(at::kBFloat16), in[2].to(at::kBFloat16), kScale),
-          expected, 5e-2, "bfloat16");
-    }
-  }
-}
-
-TEST(CachedAttentionTest, ReadsASliceOfTheCache) {
-  const Inputs in = make_inputs(12, 4, 2, 6, 11);
-  const at::Tensor k = with_gaps(in[1]), v = with_gaps(in[2]), q = in[0].narrow(0, 9, 3);
-  expect_near(cached_attention(q, k, v, kScale), cached_attention(q, in[1], in[2], kScale), 1e-14, "slice");
-  EXPECT_THROW(cached_attention(in[0], in[1].narrow(0, 0, 5), in[2].narrow(0, 0, 5), kScale), Error);
-}
-
 }  // namespace
 }  // namespace tessera::ops

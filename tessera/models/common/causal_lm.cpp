@@ -1,6 +1,7 @@
 #include "tessera/models/common/causal_lm.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 
 #include "tessera/core/error.h"
 #include "tessera/nn/call_hook.h"
@@ -56,17 +57,41 @@ at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
   });
 }
 
-at::Tensor CausalLM::next_logits(const at::Tensor& input_ids, nn::KvCache& cache) {
-  TESSERA_ASSERT(input_ids.dim() == 1 && input_ids.size(0) > 0, "next_logits takes at least one token");
-  at::NoGradGuard no_grad;
+at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch) {
+  TESSERA_ASSERT(!batch.empty(), "next_logits takes at least one sequence");
+  // Less work for each of some hundred small operations than without gradient alone.
+  const c10::InferenceMode inference;
+  std::vector<int64_t> ids, sequences, starts = {0}, last;
+  for (const NewTokens& part : batch) {
+    TESSERA_ASSERT(!part.ids.empty(), "next_logits takes at least one token of every sequence");
+    const int64_t added = static_cast<int64_t>(part.ids.size());
+    check_length(cache.length(part.sequence) + added, config().generation_bound);
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+    sequences.push_back(part.sequence);
+    starts.push_back(starts.back() + added);
+    last.push_back(starts.back() - 1);
+  }
+  const at::Tensor input_ids = at::tensor(ids, at::kLong);
   check_ids(input_ids);
-  const int64_t past = cache.length(), added = input_ids.size(0);
-  check_length(past + added, config().generation_bound);
-  const at::Tensor position_ids = at::arange(past, past + added, at::kLong);
-  return nn::call_hooked(*this, input_ids, [this, position_ids, added, &cache](const at::Tensor& ids) {
-    const at::Tensor hidden = hidden_states(ids, position_ids, {0, added}, &cache);
-    return ops::linear(hidden.narrow(0, added - 1, 1), output_weight()).squeeze(0);
+  nn::CacheStep step(cache, sequences, starts);
+  const at::Tensor position_ids = at::tensor(step.positions(), at::kLong);
+  const at::Tensor logits = nn::call_hooked(*this, input_ids, [&](const at::Tensor& fed) {
+    at::Tensor hidden = hidden_states(fed, position_ids, starts, &step);
+    if (last.size() < ids.size()) hidden = hidden.index_select(0, at::tensor(last, at::kLong));
+    return ops::linear(hidden, output_weight());
   });
+  step.finish();
+  return logits;
+}
+
+void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
+  check_length(static_cast<int64_t>(ids.size()), config().generation_bound);
+  check_ids(at::tensor(ids, at::kLong));
+}
+
+nn::KvCacheOptions CausalLM::cache_options() const {
+  const ModelConfig& c = config();
+  return {c.num_layers, c.num_kv_heads, c.head_dim, hidden_type()};
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {

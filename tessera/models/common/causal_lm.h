@@ -21,6 +21,12 @@ struct TiedParameter {
   std::string owner;  // "model.embed_tokens.weight"
 };
 
+// What one sequence of a nn::KvCache is fed.
+struct NewTokens {
+  int64_t sequence = 0;
+  std::vector<int64_t> ids;
+};
+
 // Parameters are named as in Hugging Face files and made on the meta device. All forwards run inside the call
 // hook of the model itself, which therefore surrounds the embedding, the blocks, the final norm and the loss;
 // each block runs inside its own.
@@ -34,9 +40,19 @@ class CausalLM : public torch::nn::Module {
   at::Tensor loss(const nn::TokenBatch& batch);
   // [tokens, vocabulary], in the model's type. Holds all of them: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
-  // Feeds the next tokens of one sequence (int64 [new], after cache.length() earlier ones) and returns the
-  // logits after the last of them, [vocabulary]. Without gradient.
-  at::Tensor next_logits(const at::Tensor& input_ids, nn::KvCache& cache);
+  // Feeds each sequence its next tokens, at least one, after those that the cache holds of it, and returns
+  // the logits after the last of them, [sequences, vocabulary]. Without gradient. With one new token for each
+  // of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the last bit in any
+  // batch.
+  at::Tensor next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch);
+  // Throws what next_logits() would throw for the ids as a new sequence: Error(Data) or Error(Model).
+  void check_prompt(const std::vector<int64_t>& ids) const;
+  // The type of the hidden states, and of a cache: that of the weights, unless load_weights() kept some of
+  // them narrower than the model computes.
+  at::ScalarType hidden_type() const { return hidden_type_.value_or(output_weight().scalar_type()); }
+  void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
+  // For a cache that fits this model.
+  nn::KvCacheOptions cache_options() const;
 
   // The units of sharding and activation checkpointing, in the order of the forward pass.
   virtual std::vector<std::shared_ptr<torch::nn::Module>> blocks() const = 0;
@@ -47,13 +63,17 @@ class CausalLM : public torch::nn::Module {
   virtual bool ignores_tensor(const std::string& name) const;
 
  protected:
-  // Hidden states after the final norm, [tokens, hidden_size]. Runs its blocks through nn::call().
+  // Hidden states after the final norm, [tokens, hidden_size], all of hidden_type(). Runs its blocks through
+  // nn::call().
   virtual at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                   const std::vector<int64_t>& document_starts, nn::KvCache* cache) = 0;
+                                   const std::vector<int64_t>& document_starts,
+                                   const nn::CacheStep* cache) = 0;
   // The weight of the output projection, [vocabulary, hidden_size].
   virtual at::Tensor output_weight() const = 0;
 
  private:
+  std::optional<at::ScalarType> hidden_type_;
+
   void check_ids(const at::Tensor& input_ids) const;
   void check_lengths(const std::vector<int64_t>& document_starts, int64_t tokens) const;
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;

@@ -1,119 +1,193 @@
 #include "tessera/models/common/generate.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <exception>
+#include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/rng.h"
+#include "tessera/core/process_stats.h"
 
 namespace tessera::models {
 namespace {
 
-const uint64_t kSamplingStream = stream_of("generate.sample");
-
-int64_t argmax(const std::vector<double>& logits) {
-  return std::max_element(logits.begin(), logits.end()) - logits.begin();
+int64_t pages_for(int64_t tokens) {
+  return (tokens + nn::KvCache::kPageTokens - 1) / nn::KvCache::kPageTokens;
 }
 
-std::vector<double> to_doubles(const at::Tensor& logits) {
-  const at::Tensor values = logits.detach().to(at::kDouble).contiguous();
-  const double* data = values.const_data_ptr<double>();
-  std::vector<double> result(data, data + values.numel());
-  bool any_finite = false, any_nan = false;
-  for (const double value : result) {
-    any_finite = any_finite || std::isfinite(value);
-    any_nan = any_nan || std::isnan(value) || value == HUGE_VAL;
-  }
-  if (!any_finite || any_nan) {
-    throw Error(ErrorKind::Numerics, "LOGITS", "the model computed logits that are not finite");
-  }
+nn::KvCacheOptions cache_options(const CausalLM& model, const GeneratorOptions& options) {
+  TESSERA_ASSERT(options.max_batch > 0 && options.max_cache_tokens >= 0 && options.max_prefill_tokens > 0,
+                 "options of a Generator");
+  nn::KvCacheOptions result = model.cache_options();
+  result.max_pages = pages_for(options.max_cache_tokens);
   return result;
-}
-
-// Draws from the tokens of `order` (by falling logit) with the probabilities of their logits.
-int64_t draw(const std::vector<double>& logits, const std::vector<int64_t>& order, const SamplingOptions& o,
-             uint64_t index) {
-  const double highest = logits[static_cast<size_t>(order.front())];
-  std::vector<double> weights(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    weights[i] = std::exp((logits[static_cast<size_t>(order[i])] - highest) / o.temperature);
-  }
-  double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  size_t kept = weights.size();
-  if (o.top_p < 1.0) {
-    double reached = 0.0;
-    for (kept = 0; kept < weights.size() && reached < o.top_p * total; ++kept) reached += weights[kept];
-    total = reached;
-  }
-  double left = CounterRng(o.seed, kSamplingStream).uniform(index) * total;
-  for (size_t i = 0; i + 1 < kept; ++i) {
-    left -= weights[i];
-    if (left < 0.0) return order[i];
-  }
-  return order[kept - 1];
 }
 
 }  // namespace
 
-void SamplingOptions::check() const {
-  const auto refuse = [](const char* what, double value, const char* need) {
-    throw Error(ErrorKind::Config, "SAMPLING", what).got(std::to_string(value)).need(need);
-  };
-  if (!(temperature >= 0.0 && temperature <= 100.0)) refuse("bad temperature", temperature, "0 to 100");
-  if (!(top_p > 0.0 && top_p <= 1.0)) refuse("bad top_p", top_p, "above 0, at most 1");
-  if (top_k < 0) refuse("bad top_k", static_cast<double>(top_k), "0 (all) or more");
+Generator::Generator(CausalLM& model, const GeneratorOptions& options)
+    : model_(model), options_(options), cache_(cache_options(model, options)) {}
+
+int64_t Generator::add(GenerationRequest request) {
+  request.options.sampling.check();
+  if (request.prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt holds no token");
+  Running entry;
+  entry.prompt = std::move(request.prompt);
+  entry.options = std::move(request.options);
+  const ModelConfig& config = model_.config();
+  if (entry.options.stop_ids.empty()) entry.options.stop_ids = config.eos_token_ids;
+  const int64_t prompt_size = static_cast<int64_t>(entry.prompt.size());
+  entry.budget = entry.options.max_new_tokens;
+  model_.check_prompt(entry.prompt);
+  if (config.generation_bound.has_value()) {
+    // The last token that is chosen is never fed.
+    entry.budget = std::min(entry.budget, config.generation_bound->tokens - prompt_size + 1);
+  }
+  entry.pages = pages_for(prompt_size + std::max<int64_t>(entry.budget - 1, 0));
+  if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
+    throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit the cache")
+        .got(std::to_string(prompt_size) + " + " + std::to_string(entry.budget) + " tokens")
+        .need("at most " + std::to_string(most * nn::KvCache::kPageTokens));
+  }
+  const int64_t request_number = next_++;
+  entry.request = request_number;
+  if (entry.budget <= 0) {
+    finished_[request_number] = {};
+  } else {
+    waiting_.push_back(std::move(entry));
+  }
+  return request_number;
 }
 
-int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index) {
-  TESSERA_ASSERT(logits.dim() == 1 && logits.numel() > 0, "sample takes the logits of one position");
-  const std::vector<double> values = to_doubles(logits);
-  if (options.temperature < 1e-6) return argmax(values);
-  std::vector<int64_t> order(values.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto by_logit = [&](int64_t a, int64_t b) {
-    const double x = values[static_cast<size_t>(a)], y = values[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  const int64_t size = static_cast<int64_t>(order.size());
-  const int64_t kept = options.top_k > 0 ? std::min(options.top_k, size) : size;
-  std::partial_sort(order.begin(), order.begin() + kept, order.end(), by_logit);
-  order.resize(static_cast<size_t>(kept));
-  return draw(values, order, options, index);
+bool Generator::step() {
+  bool has_worked = false;
+  while (admit()) has_worked = true;
+  if (running_.empty()) return has_worked;
+
+  const Timer timer;
+  std::vector<NewTokens> batch;
+  for (const Running& running : running_) {
+    batch.push_back({running.sequence, {running.result.token_ids.back()}});
+  }
+  const at::Tensor logits = model_.next_logits(cache_, batch);
+  times_.decode_tokens += num_running();
+  const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
+  times_.decode_s += timer.seconds();
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
+
+bool Generator::has_room(int64_t tokens_before) const {
+  if (waiting_.empty()) return false;
+  const Running& next = waiting_.front();
+  const int64_t most = cache_.options().max_pages;
+  if (most > 0 && reserved_pages_ + next.pages > most) return false;
+  return tokens_before == 0 ||
+         tokens_before + static_cast<int64_t>(next.prompt.size()) <= options_.max_prefill_tokens;
+}
+
+bool Generator::admit() {
+  const Timer timer;
+  std::vector<Running> group;
+  std::vector<NewTokens> batch;
+  int64_t tokens = 0;
+  while (num_running() + static_cast<int64_t>(group.size()) < options_.max_batch && has_room(tokens)) {
+    Running running = std::move(waiting_.front());
+    waiting_.pop_front();
+    running.sequence = cache_.add();
+    reserved_pages_ += running.pages;
+    tokens += static_cast<int64_t>(running.prompt.size());
+    batch.push_back({running.sequence, std::exchange(running.prompt, {})});
+    group.push_back(std::move(running));
+  }
+  if (group.empty()) return false;
+  at::Tensor logits;
+  try {
+    logits = model_.next_logits(cache_, batch);
+  } catch (...) {
+    for (Running& running : group) {
+      running.result.reason = FinishReason::Callback;
+      finish(running);
+    }
+    throw;
+  }
+  times_.prefill_tokens += tokens;
+  const std::exception_ptr failure = take_tokens(std::move(group), logits);
+  times_.prefill_s += timer.seconds();
+  if (failure) std::rethrow_exception(failure);
+  return true;
+}
+
+std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::Tensor& logits) {
+  std::exception_ptr failure;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    bool goes_on = false;
+    try {
+      goes_on = accept(batch[i], logits.select(0, static_cast<int64_t>(i)));
+    } catch (...) {
+      failure = std::current_exception();
+      batch[i].result.reason = FinishReason::Callback;
+    }
+    if (goes_on) {
+      running_.push_back(std::move(batch[i]));
+    } else {
+      finish(batch[i]);
+    }
+  }
+  return failure;
+}
+
+bool Generator::accept(Running& running, const at::Tensor& logits) const {
+  std::vector<int64_t>& ids = running.result.token_ids;
+  const GenerateOptions& options = running.options;
+  const int64_t token = sample(logits, options.sampling, static_cast<uint64_t>(ids.size()));
+  if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
+    running.result.reason = FinishReason::Stop;
+    return false;
+  }
+  ids.push_back(token);
+  if (options.on_token && !options.on_token(token)) {
+    running.result.reason = FinishReason::Callback;
+    return false;
+  }
+  return static_cast<int64_t>(ids.size()) < running.budget;
+}
+
+void Generator::finish(Running& running) {
+  cache_.drop(running.sequence);
+  reserved_pages_ -= running.pages;
+  finished_[running.request] = std::move(running.result);
+}
+
+void Generator::cancel(int64_t request) {
+  const auto is_it = [request](const Running& entry) { return entry.request == request; };
+  if (const auto found = std::find_if(waiting_.begin(), waiting_.end(), is_it); found != waiting_.end()) {
+    finished_[request].reason = FinishReason::Callback;
+    waiting_.erase(found);
+  }
+  if (const auto found = std::find_if(running_.begin(), running_.end(), is_it); found != running_.end()) {
+    found->result.reason = FinishReason::Callback;
+    finish(*found);
+    running_.erase(found);
+  }
+}
+
+std::optional<Generation> Generator::take(int64_t request) {
+  const auto found = finished_.find(request);
+  if (found == finished_.end()) return std::nullopt;
+  Generation result = std::move(found->second);
+  finished_.erase(found);
+  return result;
 }
 
 Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const GenerateOptions& options) {
-  options.sampling.check();
-  if (prompt.empty()) throw Error(ErrorKind::Config, "PROMPT", "the prompt holds no token");
-  const ModelConfig& config = model.config();
-  const auto& stops = options.stop_ids.empty() ? config.eos_token_ids : options.stop_ids;
-  const int64_t prompt_size = static_cast<int64_t>(prompt.size());
-  int64_t budget = options.max_new_tokens;
-  if (config.generation_bound.has_value()) {
-    // The last token that is chosen is never fed.
-    budget = std::min(budget, std::max<int64_t>(config.generation_bound->tokens - prompt_size + 1, 1));
+  Generator generator(model, {.max_batch = 1});
+  const int64_t request = generator.add({prompt, options});
+  while (generator.step()) {
   }
-
-  Generation result;
-  nn::KvCache cache(config.num_layers, prompt_size + std::min<int64_t>(budget, 256));
-  std::vector<int64_t> fed = prompt;
-  for (int64_t i = 0; i < budget; ++i) {
-    const at::Tensor ids = at::tensor(fed, at::kLong);
-    const int64_t token = sample(model.next_logits(ids, cache), options.sampling, static_cast<uint64_t>(i));
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
-      result.reason = FinishReason::Stop;
-      return result;
-    }
-    result.token_ids.push_back(token);
-    if (options.on_token && !options.on_token(token)) {
-      result.reason = FinishReason::Callback;
-      return result;
-    }
-    fed = {token};
-  }
-  return result;
+  return generator.take(request).value();
 }
 
 }  // namespace tessera::models

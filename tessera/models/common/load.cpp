@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/huge_pages.h"
 #include "tessera/core/strings.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/peft/lora.h"
@@ -15,6 +18,21 @@ namespace tessera::models {
 namespace {
 
 constexpr size_t kMaxListed = 20;
+
+// Where a parameter's values go in the memory of all.
+struct Place {
+  at::Tensor parameter;
+  std::string name;  // in the files
+  at::ScalarType type;
+  int64_t offset;
+
+  int64_t bytes() const { return parameter.numel() * static_cast<int64_t>(c10::elementSize(type)); }
+  // Leaves the next one aligned to a cache line.
+  int64_t end() const {
+    constexpr int64_t kLine = 64;
+    return offset + (bytes() + kLine - 1) / kLine * kLine;
+  }
+};
 
 // One kind of mismatch, as "3 missing: a, b, c". Counts against the names that may still be listed.
 void append_list(std::vector<std::string>& parts, const std::string& kind,
@@ -74,15 +92,34 @@ void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
       .hint("config.json and the weights must come from one model");
 }
 
-void load_weights(CausalLM& model, const io::ModelFiles& files) {
+void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {
   check_tensors(model, files);
-  for (auto& item : model.named_parameters()) {
+  const at::ScalarType hidden_type = model.hidden_type();
+  std::vector<Place> places;
+  int64_t bytes = 0;
+  bool is_narrower = false;
+  for (const auto& item : model.named_parameters()) {
     if (peft::is_lora_parameter(item.key())) continue;
-    at::Tensor& parameter = item.value();
-    const at::Tensor value = at::empty(parameter.sizes(), at::TensorOptions().dtype(parameter.scalar_type()));
-    read_rows(files, stored_name(model, files, item.key()), 0, value.dim() == 0 ? 1 : value.size(0), value);
-    nn::materialize(parameter, value);
+    Place place{item.value(), stored_name(model, files, item.key()), item.value().scalar_type(), bytes};
+    const bool is_bf16 = files.require(place.name).tensor->dtype == DType::BF16;
+    if (keeps_bf16 && is_bf16 && place.type == at::kFloat && place.parameter.dim() == 2) {
+      place.type = at::kBFloat16;
+      is_narrower = true;
+    }
+    bytes = place.end();
+    places.push_back(std::move(place));
   }
+  // One piece for all: only that is large enough for large pages throughout.
+  const at::Tensor all = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
+  advise_huge_pages(all.mutable_data_ptr(), bytes);
+  for (Place& place : places) {
+    const at::Tensor value =
+        all.narrow(0, place.offset, place.bytes()).view(place.type).view(place.parameter.sizes());
+    read_rows(files, place.name, 0, value.dim() == 0 ? 1 : value.size(0), value);
+    nn::materialize(place.parameter, value);
+    if (is_narrower) place.parameter.set_requires_grad(false);
+  }
+  if (is_narrower) model.set_hidden_type(hidden_type);
 }
 
 }  // namespace tessera::models

@@ -22,7 +22,9 @@ std::string stored_name(const CausalLM& model, const io::ModelFiles& files, cons
 using nn::read_rows;
 
 // Single process: checks, then gives every parameter of the model but those of adapters its values. Keeps
-// each parameter's type.
-void load_weights(CausalLM& model, const io::ModelFiles& files);
+// each parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the files hold
+// in bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model goes on
+// computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
+void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);
 
 }  // namespace tessera::models

@@ -54,8 +54,9 @@ at::Tensor LlamaForCausalLM::output_weight() const {
 }
 
 at::Tensor LlamaForCausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                           const std::vector<int64_t>& document_starts, nn::KvCache* cache) {
-  at::Tensor x = nn::call(*model->embed_tokens, input_ids);
+                                           const std::vector<int64_t>& document_starts,
+                                           const nn::CacheStep* cache) {
+  at::Tensor x = nn::call(*model->embed_tokens, input_ids).to(hidden_type());
   nn::SequenceContext context;
   std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, x.scalar_type());
   context.document_starts = document_starts;

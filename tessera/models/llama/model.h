@@ -39,7 +39,7 @@ class LlamaForCausalLM : public CausalLM {
 
  protected:
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                           const std::vector<int64_t>& document_starts, nn::KvCache* cache) override;
+                           const std::vector<int64_t>& document_starts, const nn::CacheStep* cache) override;
   at::Tensor output_weight() const override;
 
  private:

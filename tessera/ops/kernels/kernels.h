@@ -74,6 +74,43 @@ void shifted_exp(float* logits, float shift, int64_t n);
 void shifted_exp(double* logits, double shift, int64_t n);
 void shifted_exp(Bf16* logits, float shift, int64_t n);
 
+// Tokens of a page of a cache of keys and values.
+inline constexpr int64_t kPageTokens = 32;
+
+// Goes on with the attention of `rows` queries over the first `tokens` (1 .. kPageTokens) tokens of a page.
+// q: [rows, head_dim], already scaled; keys: [head_dim, kPageTokens], values: [kPageTokens, head_dim].
+// maximum, sum: [rows], the running maximum (-infinity before the first page) and sum (0) of the softmax;
+// out: [rows, head_dim], the running weighted sum of the values (0), not yet divided.
+void attend_page(const float* q, const float* keys, const float* values, int64_t tokens, int64_t rows,
+                 int64_t head_dim, float* maximum, float* sum, float* out);
+void attend_page(const double* q, const double* keys, const double* values, int64_t tokens, int64_t rows,
+                 int64_t head_dim, double* maximum, double* sum, double* out);
+void attend_page(const float* q, const Bf16* keys, const Bf16* values, int64_t tokens, int64_t rows,
+                 int64_t head_dim, float* maximum, float* sum, float* out);
+// One query's result y: [head_dim] from what attend_page left for `parts` parts of its keys; part p's numbers
+// lie at maximum[p part_stride], sum[p part_stride] and out[p part_stride head_dim]. scratch: [head_dim].
+void merge_attention(const float* maximum, const float* sum, const float* out, int64_t parts,
+                     int64_t part_stride, int64_t head_dim, float* scratch, float* y);
+void merge_attention(const double* maximum, const double* sum, const double* out, int64_t parts,
+                     int64_t part_stride, int64_t head_dim, double* scratch, double* y);
+void merge_attention(const float* maximum, const float* sum, const float* out, int64_t parts,
+                     int64_t part_stride, int64_t head_dim, float* scratch, Bf16* y);
+
+// y[r y_stride + o] = sum_i weight[o, i] x[r, i] + bias[o] for `rows` rows of x: [rows, in] and `outs` rows
+// of weight: [outs, in]; bias: [outs] or null. Reads every weight once, whatever the rows, and sums a row of
+// x in the same order whatever the other rows are. scratch: [4, in].
+void small_linear(const float* x, const float* weight, const float* bias, float* y, int64_t rows, int64_t in,
+                  int64_t outs, int64_t y_stride, float* scratch);
+void small_linear(const double* x, const double* weight, const double* bias, double* y, int64_t rows,
+                  int64_t in, int64_t outs, int64_t y_stride, double* scratch);
+void small_linear(const float* x, const Bf16* weight, const float* bias, Bf16* y, int64_t rows, int64_t in,
+                  int64_t outs, int64_t y_stride, float* scratch);
+void small_linear(const float* x, const Bf16* weight, const float* bias, float* y, int64_t rows, int64_t in,
+                  int64_t outs, int64_t y_stride, float* scratch);
+
+// The sum of n floats, at the speed at which they can be read.
+float sum_floats(const float* x, int64_t n);
+
 float to_float(Bf16 x);
 Bf16 to_bf16(float x);
 

@@ -1,0 +1,178 @@
+// tessera bench generate
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/load_for_inference.h"
+#include "tessera/cli/verbs.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/rng.h"
+#include "tessera/core/strings.h"
+#include "tessera/models/common/generate.h"
+#include "tessera/ops/kernels/kernels.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string model, dtype = "fp32";
+  int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
+  bool as_json = false;
+};
+
+struct Result {
+  models::GenerationTimes times;
+  double total_s = 0.0, bytes_per_token = 0.0, read_gb_s = 0.0;
+  int64_t load_rss_bytes = 0, peak_rss_bytes = 0;
+  std::vector<int64_t> prompt, ids;  // of the first sequence
+
+  double tokens_per_s() const {
+    return times.decode_s > 0.0 ? static_cast<double>(times.decode_tokens) / times.decode_s : 0.0;
+  }
+  double prefill_tokens_per_s() const { return static_cast<double>(times.prefill_tokens) / times.prefill_s; }
+  double bandwidth_gb_s() const { return bytes_per_token * tokens_per_s() * 1e-9; }
+  double share() const { return read_gb_s > 0.0 ? bandwidth_gb_s() / read_gb_s : 0.0; }
+};
+
+// The same for any batch and machine.
+std::vector<int64_t> random_prompt(int64_t sequence, const Options& options, int64_t vocab_size) {
+  const CounterRng rng(0, stream_of("bench.generate"), static_cast<uint64_t>(sequence));
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < options.prompt_tokens; ++i) {
+    ids.push_back(
+        static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab_size))));
+  }
+  return ids;
+}
+
+// What a decode step must read, divided by its tokens: every weight once (of an embedding that is no output
+// projection next to nothing), and each sequence's keys and values at their mean length.
+double bytes_per_token(const models::CausalLM& model, const Options& options) {
+  double weights = 0.0;
+  for (const auto& item : model.named_parameters()) {
+    const bool is_lookup = item.key() == "model.embed_tokens.weight" && !model.config().tie_word_embeddings;
+    if (!is_lookup) weights += static_cast<double>(item.value().nbytes());
+  }
+  const nn::KvCacheOptions cache = model.cache_options();
+  const double per_token = 2.0 * static_cast<double>(cache.num_layers * cache.num_kv_heads * cache.head_dim) *
+                           static_cast<double>(c10::elementSize(cache.dtype));
+  const double mean_length =
+      static_cast<double>(options.prompt_tokens) + static_cast<double>(options.new_tokens) / 2.0;
+  return weights / static_cast<double>(options.batch) + per_token * mean_length;
+}
+
+// Reads all weights and does nothing else, in GB/s.
+double read_all(const std::vector<at::Tensor>& weights) {
+  double bytes = 0.0;
+  const Timer timer;
+  for (const at::Tensor& weight : weights) {
+    // As floats whatever they are: only the reading counts.
+    const auto* words = static_cast<const float*>(weight.const_data_ptr());
+    const int64_t count = static_cast<int64_t>(weight.nbytes() / sizeof(float));
+    bytes += static_cast<double>(weight.nbytes());
+    at::parallel_for(0, count, 32768, [&](int64_t begin, int64_t end) {
+      // The call cannot be left out: the kernel is chosen when the program is loaded.
+      ops::kernels::sum_floats(words + begin, end - begin);
+    });
+  }
+  return bytes / timer.seconds() * 1e-9;
+}
+
+Result measure(const Options& options) {
+  const auto model = load_for_inference(options.model, "", inference_dtype(options.dtype));
+  Result result;
+  result.load_rss_bytes = current_rss_bytes();
+  const Timer timer;
+  models::Generator generator(*model, {.max_batch = options.batch});
+  std::vector<int64_t> requests;
+  for (int64_t i = 0; i < options.batch; ++i) {
+    models::GenerationRequest request{random_prompt(i, options, model->config().vocab_size), {}};
+    if (i == 0) result.prompt = request.prompt;
+    request.options.max_new_tokens = options.new_tokens;
+    request.options.stop_ids = {-1};  // none
+    requests.push_back(generator.add(std::move(request)));
+  }
+  // Other work on the machine disturbs both alike if the two take turns.
+  double reading_s = 0.0;
+  const std::vector<at::Tensor> weights = model->parameters();
+  const int64_t steps_between = std::max<int64_t>(1, options.new_tokens / 8);
+  for (int64_t steps = 1; generator.step(); ++steps) {
+    if (steps % steps_between != 0) continue;
+    const Timer reading;
+    result.read_gb_s = std::max(result.read_gb_s, read_all(weights));
+    reading_s += reading.seconds();
+  }
+  result.total_s = timer.seconds() - reading_s;
+  result.times = generator.times();
+  result.ids = generator.take(requests.front()).value().token_ids;
+  result.bytes_per_token = bytes_per_token(*model, options);
+  result.peak_rss_bytes = peak_rss_bytes();
+  return result;
+}
+
+void print_table(const Result& r) {
+  std::printf("decode          %.1f tokens/s, all sequences\n", r.tokens_per_s());
+  std::printf("prefill         %.3f s (%.1f tokens/s)\n", r.times.prefill_s, r.prefill_tokens_per_s());
+  std::printf("total           %.3f s\n", r.total_s);
+  std::printf("read            %s a token, %.1f GB/s\n",
+              format_bytes(static_cast<int64_t>(r.bytes_per_token)).c_str(), r.bandwidth_gb_s());
+  std::printf("memory gives    %.1f GB/s, of which decoding reaches %.0f%%\n", r.read_gb_s,
+              100.0 * r.share());
+  std::printf("peak memory     %s (%s with the model loaded)\n", format_bytes(r.peak_rss_bytes).c_str(),
+              format_bytes(r.load_rss_bytes).c_str());
+}
+
+void print_json(const Result& r, const Options& options) {
+  const nlohmann::ordered_json line = {{"batch", options.batch},
+                                       {"prompt_tokens", options.prompt_tokens},
+                                       {"new_tokens", options.new_tokens},
+                                       {"dtype", options.dtype},
+                                       {"tokens_per_s", r.tokens_per_s()},
+                                       {"prefill_s", r.times.prefill_s},
+                                       {"prefill_tokens_per_s", r.prefill_tokens_per_s()},
+                                       {"decode_s", r.times.decode_s},
+                                       {"total_s", r.total_s},
+                                       {"peak_rss_bytes", r.peak_rss_bytes},
+                                       {"load_rss_bytes", r.load_rss_bytes},
+                                       {"bytes_per_token_read", r.bytes_per_token},
+                                       {"bandwidth_gb_s", r.bandwidth_gb_s()},
+                                       {"read_gb_s", r.read_gb_s},
+                                       {"share_of_bandwidth", r.share()},
+                                       {"prompt", r.prompt},
+                                       {"ids", r.ids}};
+  std::printf("%s\n", line.dump().c_str());
+}
+
+}  // namespace
+
+void add_bench_generate(CLI::App& bench, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = bench.add_subcommand("generate", "Greedy generation from random prompts, without a stop");
+  verb->add_option("--model", options->model, "A Hugging Face model folder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  verb->add_option("--batch", options->batch, "Sequences at once")->check(CLI::Range(1, 4096));
+  verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));
+  add_inference_dtype(*verb, options->dtype);
+  verb->add_flag("--json", options->as_json, "One JSON object as the last line");
+  verb->callback([options, &action] {
+    action = [options] {
+      const Result result = measure(*options);
+      if (options->as_json) {
+        print_json(result, *options);
+      } else {
+        print_table(result);
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace tessera::cli

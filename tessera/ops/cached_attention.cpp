@@ -1,0 +1,235 @@
+#include "tessera/ops/cached_attention.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using kernels::ComputeType;
+using kernels::kPageTokens;
+
+static_assert(kCachePageTokens == kernels::kPageTokens);
+
+constexpr const char* kName = "cached_attention";
+// A query's keys are split into parts of this many pages, so that several threads can work on one long
+// sequence. A constant, since the split decides the order of the sums.
+constexpr int64_t kPartPages = 16;
+// Parts that are worked on between two merges, which bounds the scratch memory.
+constexpr int64_t kMaxParts = 256;
+
+// Some of the pages that one query sees.
+struct Part {
+  const CachedSequence* sequence;
+  int64_t query;  // row of q
+  int64_t first_page, num_pages;
+  int64_t visible;  // keys that the query sees, of all pages
+  bool is_alone;    // the query has no other part
+};
+
+struct Shape {
+  int64_t heads, kv_heads, head_dim;
+  int64_t group() const { return heads / kv_heads; }
+  int64_t width() const { return heads * head_dim; }
+  // Elements of one head of the keys, or the values, of a page.
+  int64_t block() const { return head_dim * kPageTokens; }
+};
+
+// What a kernel leaves of every part: [parts, heads] and [parts, heads, head_dim].
+template <class C>
+struct Scratch {
+  std::vector<C> maximum, sum, out, q;
+
+  Scratch(size_t parts, const Shape& shape)
+      : maximum(parts * static_cast<size_t>(shape.heads)),
+        sum(maximum.size()),
+        out(parts * static_cast<size_t>(shape.width())),
+        q(out.size()) {}
+};
+
+template <class T>
+ComputeType<T> widen(T x) {
+  if constexpr (std::is_same_v<T, kernels::Bf16>) {
+    return kernels::to_float(x);
+  } else {
+    return x;
+  }
+}
+
+template <class T>
+class Attention {
+ public:
+  using C = ComputeType<T>;
+
+  Attention(const at::Tensor& q, const at::Tensor& y, const Shape& shape, int64_t layer, double scale)
+      : q_(read<T>(q)), y_(write<T>(y)), shape_(shape), layer_(layer), scale_(static_cast<C>(scale)) {}
+
+  // The parts of a query come one after the other, and none is left out.
+  void run(const std::vector<Part>& parts) {
+    Scratch<C> scratch(parts.size(), shape_);
+    int64_t pages = 0;
+    for (const Part& part : parts) pages += part.num_pages;
+    const int64_t items = static_cast<int64_t>(parts.size()) * shape_.kv_heads;
+    // A page of one group of heads takes some hundred nanoseconds.
+    const int64_t grain =
+        std::max<int64_t>(1, 16 * static_cast<int64_t>(parts.size()) / std::max<int64_t>(pages, 1));
+    at::parallel_for(0, items, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t item = begin; item < end; ++item) {
+        attend(parts[static_cast<size_t>(item / shape_.kv_heads)], item / shape_.kv_heads,
+               item % shape_.kv_heads, scratch);
+      }
+    });
+    for (size_t first = 0, last = 0; first < parts.size(); first = last) {
+      for (last = first; last < parts.size() && parts[last].query == parts[first].query;) ++last;
+      if (last - first > 1) {
+        merge(parts[first].query, static_cast<int64_t>(first), static_cast<int64_t>(last - first), 0,
+              shape_.heads, scratch);
+      }
+    }
+  }
+
+ private:
+  void attend(const Part& part, int64_t index, int64_t kv_head, Scratch<C>& scratch) const {
+    const int64_t group = shape_.group(), head_dim = shape_.head_dim;
+    const int64_t head = kv_head * group, row = index * shape_.heads + head;
+    C* q = scratch.q.data() + row * head_dim;
+    C* maximum = scratch.maximum.data() + row;
+    const T* from = q_ + part.query * shape_.width() + head * head_dim;
+    for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widen(from[i]) * scale_;
+    std::fill(maximum, maximum + group, -std::numeric_limits<C>::infinity());
+    for (int64_t page = part.first_page; page < part.first_page + part.num_pages; ++page) {
+      const T* keys = static_cast<const T*>(part.sequence->pages[static_cast<size_t>(page)]) +
+                      (2 * layer_ * shape_.kv_heads + kv_head) * shape_.block();
+      const T* values = keys + shape_.kv_heads * shape_.block();
+      kernels::attend_page(q, keys, values, std::min(kPageTokens, part.visible - page * kPageTokens), group,
+                           head_dim, maximum, scratch.sum.data() + row, scratch.out.data() + row * head_dim);
+    }
+    if (part.is_alone) merge(part.query, index, 1, head, group, scratch);
+  }
+
+  void merge(int64_t query, int64_t index, int64_t parts, int64_t first_head, int64_t heads,
+             Scratch<C>& scratch) const {
+    const int64_t head_dim = shape_.head_dim;
+    for (int64_t head = first_head; head < first_head + heads; ++head) {
+      const int64_t row = index * shape_.heads + head;
+      kernels::merge_attention(scratch.maximum.data() + row, scratch.sum.data() + row,
+                               scratch.out.data() + row * head_dim, parts, shape_.heads, head_dim,
+                               scratch.q.data() + row * head_dim,
+                               y_ + query * shape_.width() + head * head_dim);
+    }
+  }
+
+  const T* q_;
+  T* y_;
+  Shape shape_;
+  int64_t layer_;
+  C scale_;
+};
+
+template <class Run>
+void for_all_parts(const CachedBatch& batch, const Run& run) {
+  std::vector<Part> parts;
+  for (const CachedSequence& sequence : batch.sequences) {
+    for (int64_t i = 0; i < sequence.added; ++i) {
+      const int64_t visible = sequence.length - sequence.added + i + 1;
+      const int64_t pages = (visible + kPageTokens - 1) / kPageTokens;
+      for (int64_t page = 0; page < pages; page += kPartPages) {
+        parts.push_back({&sequence, sequence.first + i, page, std::min(kPartPages, pages - page), visible,
+                         pages <= kPartPages});
+      }
+      if (static_cast<int64_t>(parts.size()) >= kMaxParts) {
+        run(parts);
+        parts.clear();
+      }
+    }
+  }
+  if (!parts.empty()) run(parts);
+}
+
+// [tokens, kv_heads, head_dim] into the pages from token `past` of the sequence on.
+template <class T>
+void write_pages(const CachedSequence& sequence, const T* k, const T* v, int64_t layer, const Shape& shape) {
+  const int64_t head_dim = shape.head_dim, kv_width = shape.kv_heads * head_dim;
+  const int64_t past = sequence.length - sequence.added;
+  const int64_t first_page = past / kPageTokens, end_page = (sequence.length - 1) / kPageTokens + 1;
+  const auto write_page = [&](int64_t page) {
+    const int64_t begin = std::max(past, page * kPageTokens),
+                  end = std::min(sequence.length, (page + 1) * kPageTokens);
+    T* keys = static_cast<T*>(sequence.pages[static_cast<size_t>(page)]) +
+              2 * layer * shape.kv_heads * shape.block();
+    T* values = keys + shape.kv_heads * shape.block();
+    for (int64_t token = begin; token < end; ++token) {
+      const T* key = k + (sequence.first + token - past) * kv_width;
+      const T* value = v + (sequence.first + token - past) * kv_width;
+      const int64_t slot = token - page * kPageTokens;
+      for (int64_t head = 0; head < shape.kv_heads; ++head) {
+        T* column = keys + head * shape.block() + slot;
+        for (int64_t i = 0; i < head_dim; ++i) column[i * kPageTokens] = key[head * head_dim + i];
+        std::copy_n(value + head * head_dim, head_dim, values + head * shape.block() + slot * head_dim);
+      }
+    }
+  };
+  at::parallel_for(first_page, end_page, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t page = begin; page < end; ++page) write_page(page);
+  });
+}
+
+void check_batch(const CachedBatch& batch, const at::Tensor& tokens) {
+  check_operand(tokens, kName);
+  TESSERA_ASSERT(tokens.dim() == 3 && tokens.size(2) == batch.head_dim && tokens.scalar_type() == batch.dtype,
+                 "cached_attention: tokens must be [tokens, heads, head_dim] of the cache's type");
+  TESSERA_ASSERT(batch.num_kv_heads > 0 && batch.head_dim > 0 && tokens.size(1) > 0 &&
+                     tokens.size(1) % batch.num_kv_heads == 0,
+                 "cached_attention: heads must be a multiple of kv_heads");
+  int64_t next = 0;
+  for (const CachedSequence& s : batch.sequences) {
+    TESSERA_ASSERT(s.first == next && s.added > 0 && s.length >= s.added &&
+                       static_cast<int64_t>(s.pages.size()) * kPageTokens >= s.length,
+                   "cached_attention: a sequence of the batch");
+    next += s.added;
+  }
+  TESSERA_ASSERT(next == tokens.size(0), "cached_attention: the sequences must cover all tokens");
+}
+
+}  // namespace
+
+int64_t cache_page_elements(int64_t num_layers, int64_t num_kv_heads, int64_t head_dim) {
+  return num_layers * 2 * num_kv_heads * head_dim * kPageTokens;
+}
+
+void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in, const at::Tensor& v_in) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_batch(batch, k_in);
+  check_batch(batch, v_in);
+  TESSERA_ASSERT(k_in.size(1) == batch.num_kv_heads && v_in.size(1) == batch.num_kv_heads && layer >= 0,
+                 "write_cache: heads or layer");
+  const at::Tensor k = k_in.contiguous(), v = v_in.contiguous();
+  const Shape shape{batch.num_kv_heads, batch.num_kv_heads, batch.head_dim};
+  dispatch(batch.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    for (const CachedSequence& sequence : batch.sequences) {
+      write_pages<T>(sequence, read<T>(k), read<T>(v), layer, shape);
+    }
+  });
+}
+
+at::Tensor cached_attention(const at::Tensor& q_in, const CachedBatch& batch, int64_t layer, double scale) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  check_batch(batch, q_in);
+  TESSERA_ASSERT(layer >= 0, "cached_attention: layer");
+  const at::Tensor q = q_in.contiguous();
+  at::Tensor y = at::empty(q.sizes(), q.options());
+  const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};
+  dispatch(batch.dtype, [&](auto tag) {
+    Attention<decltype(tag)> attention(q, y, shape, layer, scale);
+    for_all_parts(batch, [&](const std::vector<Part>& parts) { attention.run(parts); });
+  });
+  return y;
+}
+
+}  // namespace tessera::ops

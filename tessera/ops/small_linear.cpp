@@ -1,0 +1,87 @@
+#include "tessera/ops/small_linear.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "tessera/ops/support.h"
+#include "tessera/ops/widened_linear.h"
+
+namespace tessera::ops {
+namespace {
+
+// Rows of the weight are given to threads in tiles of this many, so that the kernel's own tiles, and with
+// them the order of its sums, are the same for any number of threads.
+constexpr int64_t kTile = 4;
+// Weights that are worth a thread of their own.
+constexpr int64_t kMinWeights = 32768;
+
+// W and Y: the types of the weights and of the results.
+template <class W, class Y>
+void multiply(const at::Tensor& x, const std::vector<LinearOperands>& layers,
+              const std::vector<at::Tensor>& biases, const std::vector<at::Tensor>& results,
+              const std::vector<int64_t>& first_tiles) {
+  using C = kernels::ComputeType<W>;
+  const C* from = read<C>(x);
+  const int64_t in = x.size(-1), rows = x.numel() / in;
+  const auto run = [&](int64_t begin, int64_t end) {
+    std::vector<C> scratch(static_cast<size_t>(std::is_same_v<W, C> ? 0 : kTile * in));
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const int64_t outs = layers[i].weight.size(0);
+      const int64_t first = (std::max(begin, first_tiles[i]) - first_tiles[i]) * kTile;
+      const int64_t last = std::min((std::min(end, first_tiles[i + 1]) - first_tiles[i]) * kTile, outs);
+      if (first >= last) continue;
+      kernels::small_linear(from, read<W>(layers[i].weight) + first * in,
+                            biases[i].defined() ? read<C>(biases[i]) + first : nullptr,
+                            write<Y>(results[i]) + first, rows, in, last - first, outs, scratch.data());
+    }
+  };
+  at::parallel_for(0, first_tiles.back(), std::max<int64_t>(1, kMinWeights / (kTile * in)), run);
+}
+
+}  // namespace
+
+bool is_small_linear(const at::Tensor& x, const at::Tensor& weight) {
+  const int64_t in = weight.size(1);
+  return in > 0 && x.numel() <= kSmallLinearRows * in && weight.is_contiguous();
+}
+
+std::vector<at::Tensor> small_linears(const at::Tensor& x_in, const std::vector<LinearOperands>& layers) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  TESSERA_ASSERT(!layers.empty(), "small_linears: no layer");
+  const at::ScalarType type = layers.front().weight.scalar_type();
+  const int64_t in = layers.front().weight.size(1), rows = x_in.numel() / in;
+  const at::Tensor x = in_compute_type(x_in, type);
+  std::vector<int64_t> sizes = x_in.sizes().vec();
+  std::vector<at::Tensor> results, biases;
+  std::vector<int64_t> first_tiles = {0};
+  for (const auto& [weight, bias] : layers) {
+    TESSERA_ASSERT(weight.scalar_type() == type &&
+                       (x_in.scalar_type() == type || is_widened_linear(x_in, weight)) &&
+                       weight.size(1) == in,
+                   "small_linears: types or shapes");
+    sizes.back() = weight.size(0);
+    results.push_back(at::empty(sizes, x_in.options().requires_grad(false)));
+    biases.push_back(bias ? in_compute_type(*bias, type) : at::Tensor());
+    first_tiles.push_back(first_tiles.back() + (weight.size(0) + kTile - 1) / kTile);
+  }
+  if (rows == 0) return results;
+  dispatch(type, [&](auto tag) {
+    using T = decltype(tag);
+    if (x_in.scalar_type() == type) {
+      multiply<T, T>(x, layers, biases, results, first_tiles);
+    } else {
+      multiply<T, kernels::ComputeType<T>>(x, layers, biases, results, first_tiles);
+    }
+  });
+  return results;
+}
+
+at::Tensor small_linear(const at::Tensor& x, const at::Tensor& weight,
+                        const std::optional<at::Tensor>& bias) {
+  return small_linears(x, {{weight, bias}}).front();
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,315 @@
+#include "tessera/models/common/generate.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/models/small_model.h"
+
+namespace tessera::models {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::Not;
+
+TEST(Sample, GreedyTakesTheFirstOfTheLikeliest) {
+  EXPECT_EQ(sample(at::tensor({0.5, 2.0, 2.0, -1.0}), {}, 0), 1);
+}
+
+TEST(Sample, FollowsTheDistributionAndItsCuts) {
+  const at::Tensor logits = at::log(at::tensor({0.1, 0.6, 0.05, 0.25}, at::kDouble));
+  const auto counts = [&](SamplingOptions options) {
+    std::vector<int64_t> hits(4);
+    for (uint64_t i = 0; i < 4000; ++i) ++hits[static_cast<size_t>(sample(logits, options, i))];
+    return hits;
+  };
+  const auto all = counts({.temperature = 1.0, .seed = 11});
+  EXPECT_NEAR(static_cast<double>(all[1]), 2400.0, 120.0);
+  EXPECT_NEAR(static_cast<double>(all[3]), 1000.0, 110.0);
+  EXPECT_NEAR(static_cast<double>(all[0]), 400.0, 80.0);
+  EXPECT_GT(all[2], 0);
+  const auto top_two = counts({.temperature = 1.0, .top_k = 2, .seed = 11});
+  EXPECT_EQ(top_two[0] + top_two[2], 0);
+  EXPECT_GT(top_two[3], 0);
+  // 0.6 alone falls short of 0.7, so the next likeliest belongs to it.
+  const auto nucleus = counts({.temperature = 1.0, .top_p = 0.7, .seed = 11});
+  EXPECT_EQ(nucleus[0] + nucleus[2], 0);
+  EXPECT_GT(nucleus[3], 0);
+  EXPECT_EQ(counts({.temperature = 1.0, .top_p = 0.5, .seed = 11})[1], 4000);
+  EXPECT_EQ(counts({.temperature = 1.0, .seed = 11}), all);
+  EXPECT_NE(counts({.temperature = 1.0, .seed = 12}), all);
+}
+
+TEST(Sample, RefusesBadOptionsAndBrokenLogits) {
+  EXPECT_THROW((SamplingOptions{.temperature = -1.0}).check(), Error);
+  EXPECT_THROW((SamplingOptions{.temperature = std::nan("")}).check(), Error);
+  EXPECT_THROW((SamplingOptions{.top_p = 0.0}).check(), Error);
+  EXPECT_THROW((SamplingOptions{.top_k = -1}).check(), Error);
+  EXPECT_THROW(sample(at::tensor({1.0, std::nan("")}), {}, 0), Error);
+  EXPECT_EQ(sample(at::tensor({-INFINITY, 1.0}), {}, 0), 1);
+}
+
+TEST(Generate, StopsAtStopIdsAtTheLimitAndOnDemand) {
+  const auto model = small_model();
+  GenerateOptions options;
+  options.max_new_tokens = 6;
+  options.stop_ids = {-1};
+  const Generation free = generate(*model, {1, 2}, options);
+  ASSERT_EQ(free.token_ids.size(), 6U);
+  EXPECT_EQ(free.reason, FinishReason::Length);
+
+  std::vector<int64_t> seen;
+  options.on_token = [&](int64_t token) {
+    seen.push_back(token);
+    return seen.size() < 3;
+  };
+  const Generation cut = generate(*model, {1, 2}, options);
+  EXPECT_EQ(cut.reason, FinishReason::Callback);
+  EXPECT_EQ(cut.token_ids, seen);
+  EXPECT_THAT(cut.token_ids, ElementsAre(free.token_ids[0], free.token_ids[1], free.token_ids[2]));
+
+  options.on_token = nullptr;
+  options.stop_ids = {free.token_ids[4]};
+  const Generation stopped = generate(*model, {1, 2}, options);
+  EXPECT_EQ(stopped.reason, FinishReason::Stop);
+  EXPECT_THAT(stopped.token_ids, Not(Contains(free.token_ids[4])));
+  EXPECT_LE(stopped.token_ids.size(), 4U);
+  EXPECT_THROW(generate(*model, {}, options), Error);
+}
+
+TEST(Sample, SortsAsFarAsTheCutReaches) {
+  // Equal logits fall by rising id, so a nucleus of half of them is the first half, however far the sort
+  // went.
+  const at::Tensor flat = at::zeros({1000}, at::kFloat);
+  for (uint64_t i = 0; i < 200; ++i) {
+    EXPECT_LT(sample(flat, {.temperature = 1.0, .top_p = 0.4999, .seed = 3}, i), 500);
+    EXPECT_LT(sample(flat, {.temperature = 1.0, .top_k = 70, .seed = 3}, i), 70);
+  }
+}
+
+TEST(Sample, FindsTheLargestAnywhere) {
+  for (const int64_t size : {1, 63, 64, 65, 200}) {
+    for (int64_t at = 0; at < size; ++at) {
+      const at::Tensor logits = at::full({size}, -INFINITY, at::kFloat);
+      logits[at] = -3.0;
+      if (at + 1 < size) logits[at + 1] = -3.0;
+      ASSERT_EQ(sample(logits, {}, 0), at) << size;
+      logits[at] = at % 2 == 0 ? std::nan("") : INFINITY;
+      ASSERT_THROW(sample(logits, {}, 0), Error) << size;
+    }
+    EXPECT_THROW(sample(at::full({size}, -INFINITY), {}, 0), Error);
+  }
+}
+
+// -------------------------------------------------------------------------------------------- many at once
+
+// Prompts of different lengths; some need several pages of the cache.
+std::vector<std::vector<int64_t>> some_prompts() {
+  std::vector<std::vector<int64_t>> prompts;
+  const CounterRng rng(1, 2);
+  for (const int64_t size : {3, 40, 1, 70, 18}) {
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < size; ++i)
+      ids.push_back(static_cast<int64_t>(rng.below(100 * prompts.size() + i, 31)));
+    prompts.push_back(ids);
+  }
+  return prompts;
+}
+
+std::vector<GenerationRequest> some_requests(double temperature) {
+  std::vector<GenerationRequest> requests;
+  for (const auto& prompt : some_prompts()) {
+    GenerateOptions options;
+    options.stop_ids = {5};
+    options.max_new_tokens = 20 + 15 * static_cast<int64_t>(requests.size());
+    options.sampling = {.temperature = temperature, .top_p = 0.95, .seed = 7 + requests.size()};
+    requests.push_back({prompt, options});
+  }
+  return requests;
+}
+
+class Batches : public ::testing::TestWithParam<at::ScalarType> {};
+
+TEST_P(Batches, GiveTheTextsOfSingleRuns) {
+  const auto model = small_model(false, GetParam());
+  for (const double temperature : {0.0, 1.5}) {
+    const auto requests = some_requests(temperature);
+    for (const int64_t max_batch : {2, 5, 9}) {
+      Generator generator(*model, {.max_batch = max_batch, .max_prefill_tokens = 1});
+      std::vector<int64_t> numbers;
+      // The last request comes while the others are running.
+      for (size_t i = 0; i < 4; ++i) numbers.push_back(generator.add(requests[i]));
+      for (int i = 0; i < 3; ++i) EXPECT_TRUE(generator.step());
+      numbers.push_back(generator.add(requests[4]));
+      while (generator.step()) EXPECT_LE(generator.num_running(), max_batch);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const auto got = generator.take(numbers[i]);
+        const Generation want = generate(*model, requests[i].prompt, requests[i].options);
+        ASSERT_TRUE(got.has_value());
+        EXPECT_EQ(got->token_ids, want.token_ids) << "request " << i;
+        EXPECT_EQ(got->reason, want.reason);
+        EXPECT_FALSE(generator.take(numbers[i]).has_value()) << "a result is given once";
+      }
+      EXPECT_EQ(generator.cache().used_pages(), 0);
+    }
+  }
+}
+
+TEST_P(Batches, HaveTheLogitsOfSingleRunsToTheLastBit) {
+  const auto model = small_model(true, GetParam());
+  const auto prompts = some_prompts();
+  nn::KvCache together(model->cache_options()), alone(model->cache_options());
+  std::vector<int64_t> sequences;
+  for (const auto& prompt : prompts) {
+    sequences.push_back(together.add());
+    ASSERT_EQ(alone.add(), sequences.back());
+    EXPECT_TRUE(at::equal(model->next_logits(together, {{sequences.back(), prompt}}),
+                          model->next_logits(alone, {{sequences.back(), prompt}})));
+  }
+  for (int64_t token = 0; token < 30; ++token) {
+    std::vector<NewTokens> batch;
+    for (const int64_t sequence : sequences) batch.push_back({sequence, {(token + 7 * sequence) % 31}});
+    const at::Tensor logits = model->next_logits(together, batch);
+    for (size_t i = 0; i < batch.size(); ++i) {
+      const at::Tensor single = model->next_logits(alone, {batch[i]});
+      ASSERT_TRUE(at::equal(logits[static_cast<int64_t>(i)], single[0])) << "token " << token << " of " << i;
+    }
+    // One leaves on the way, from the middle.
+    if (token == 12) {
+      together.drop(sequences[1]);
+      sequences.erase(sequences.begin() + 1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Batches, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(at::toString(info.param)); });
+
+TEST(NextLogits, TakesPromptsAndSingleTokensInOneBatch) {
+  const auto model = small_model();
+  const auto prompts = some_prompts();
+  nn::KvCache cache(model->cache_options());
+  const int64_t old = cache.add(), fresh = cache.add(), longer = cache.add();
+  const std::vector<int64_t>&first = prompts[1], &second = prompts[4], &third = prompts[3];
+  const auto whole = [&](const std::vector<int64_t>& ids) {
+    return model->logits(pack_ids(at::tensor(ids, at::kLong)))[static_cast<int64_t>(ids.size()) - 1];
+  };
+  model->next_logits(
+      cache, {{old, {first.begin(), first.end() - 1}}, {longer, {third.begin(), third.begin() + 33}}});
+  const at::Tensor logits = model->next_logits(
+      cache, {{longer, {third.begin() + 33, third.end()}}, {fresh, second}, {old, {first.back()}}});
+  EXPECT_LT(max_difference(logits[0], whole(third)), 1e-10);
+  EXPECT_LT(max_difference(logits[1], whole(second)), 1e-10);
+  EXPECT_LT(max_difference(logits[2], whole(first)), 1e-10);
+}
+
+TEST(NextLogits, AnErrorLeavesTheCacheAsItWas) {
+  const auto model = small_model();
+  nn::KvCacheOptions options = model->cache_options();
+  options.max_pages = 2;
+  nn::KvCache cache(options);
+  const int64_t sequence = cache.add();
+  model->next_logits(cache, {{sequence, {1, 2, 3}}});
+  EXPECT_THROW(model->next_logits(cache, {{sequence, {31}}}), Error);
+  EXPECT_THROW(model->next_logits(cache, {{sequence, std::vector<int64_t>(62, 1)}}), Error);
+  EXPECT_EQ(cache.length(sequence), 3);
+  const at::Tensor want = model->logits(pack_ids(at::tensor(std::vector<int64_t>{1, 2, 3, 4}, at::kLong)))[3];
+  EXPECT_LT(max_difference(model->next_logits(cache, {{sequence, {4}}})[0], want), 1e-12);
+}
+
+TEST(Generator, PromptsReadTogetherGiveTheTextsOfSingleRuns) {
+  const auto model = small_model();
+  for (const double temperature : {0.0, 1.5}) {
+    const auto requests = some_requests(temperature);
+    // All at once; those of 40 and 1 tokens together, but not with 70 more.
+    for (const int64_t max_prefill_tokens : {1000, 100}) {
+      Generator generator(*model, {.max_batch = 5, .max_prefill_tokens = max_prefill_tokens});
+      std::vector<int64_t> numbers;
+      for (const auto& request : requests) numbers.push_back(generator.add(request));
+      while (generator.step()) {
+      }
+      EXPECT_EQ(generator.times().prefill_tokens, 3 + 40 + 1 + 70 + 18);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(generator.take(numbers[i]).value().token_ids,
+                  generate(*model, requests[i].prompt, requests[i].options).token_ids);
+      }
+    }
+  }
+}
+
+TEST(Generator, ACacheWithABoundLetsRequestsWaitTheirTurn) {
+  const auto model = small_model();
+  const auto requests = some_requests(0.0);
+  // The largest request, 70 + 65 tokens, needs five pages of 32.
+  Generator generator(*model, {.max_batch = 5, .max_cache_tokens = 160});
+  std::vector<int64_t> numbers;
+  for (const auto& request : requests) numbers.push_back(generator.add(request));
+  while (generator.step()) EXPECT_LE(generator.cache().used_pages(), 5);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(generator.take(numbers[i]).value().token_ids,
+              generate(*model, requests[i].prompt, requests[i].options).token_ids);
+  }
+  GenerationRequest large = requests[3];
+  large.options.max_new_tokens = 200;
+  EXPECT_THROW(generator.add(large), Error);
+}
+
+TEST(Generator, EndsWhatIsCancelledAndRefusesWhatCannotRun) {
+  const auto model = small_model();
+  Generator generator(*model, {.max_batch = 1});
+  GenerateOptions options;
+  options.stop_ids = {-1};
+  options.max_new_tokens = 4;
+  const int64_t first = generator.add({{1, 2}, options}), second = generator.add({{3}, options}),
+                third = generator.add({{4}, options});
+  EXPECT_TRUE(generator.step());
+  EXPECT_EQ(generator.num_running(), 1);
+  EXPECT_EQ(generator.num_waiting(), 2);
+  generator.cancel(first);
+  generator.cancel(second);
+  while (generator.step()) {
+  }
+  EXPECT_EQ(generator.take(first).value().token_ids.size(), 2U);
+  EXPECT_TRUE(generator.take(second).value().token_ids.empty());
+  EXPECT_EQ(generator.take(third).value().token_ids, generate(*model, {4}, options).token_ids);
+  EXPECT_THROW(generator.add({{}, options}), Error);
+  EXPECT_THROW(generator.add({{31}, options}), Error);
+  options.max_new_tokens = 0;
+  EXPECT_TRUE(generator.take(generator.add({{1}, options})).value().token_ids.empty());
+}
+
+TEST(Generator, AFailingCallbackEndsItsRequestAlone) {
+  const auto model = small_model();
+  Generator generator(*model, {.max_batch = 2});
+  GenerateOptions options;
+  options.stop_ids = {-1};
+  options.max_new_tokens = 6;
+  const int64_t good = generator.add({{1, 2}, options});
+  GenerateOptions failing = options;
+  int64_t calls = 0;
+  failing.on_token = [&](int64_t) -> bool {
+    if (++calls == 3) throw Error(ErrorKind::Storage, "TEST", "no more");
+    return true;
+  };
+  const int64_t bad = generator.add({{3}, failing});
+  int64_t failures = 0;
+  for (bool goes_on = true; goes_on;) {
+    try {
+      goes_on = generator.step();
+    } catch (const Error&) {
+      ++failures;
+    }
+  }
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(generator.take(good).value().token_ids, generate(*model, {1, 2}, options).token_ids);
+  EXPECT_EQ(generator.take(bad).value().reason, FinishReason::Callback);
+}
+
+}  // namespace
+}  // namespace tessera::models

@@ -1,0 +1,30 @@
+// A Llama of two layers with random weights.
+#pragma once
+
+#include <memory>
+
+#include "tessera/models/common/initialise.h"
+#include "tessera/models/llama/config.h"
+#include "tessera/models/registry.h"
+
+namespace tessera::models {
+
+inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble) {
+  LlamaConfig config;
+  config.model_type = "llama";
+  config.vocab_size = 31;
+  config.hidden_size = 12;
+  config.intermediate_size = 10;
+  config.num_layers = 2;
+  config.num_heads = 3;
+  config.num_kv_heads = 1;
+  config.head_dim = 4;
+  config.tie_word_embeddings = tied;
+  config.rope.head_dim = 4;
+  config.initializer_range = 0.5;
+  const auto model = build_model(config, dtype);
+  initialise_weights(*model, 3);
+  return model;
+}
+
+}  // namespace tessera::models

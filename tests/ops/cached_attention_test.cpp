@@ -1,0 +1,156 @@
+#include "tessera/ops/cached_attention.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+constexpr double kScale = 0.3;
+constexpr int64_t kLayers = 2;
+
+struct Lengths {
+  int64_t length, added;
+};
+
+// Sequences with random keys and values in pages, and the same laid out plainly.
+struct World {
+  std::vector<Lengths> lengths;
+  std::vector<at::Tensor> keys, values;  // [length, kv_heads, head_dim] each
+  std::vector<at::Tensor> pages;
+  CachedBatch batch;
+  int64_t new_tokens = 0;
+};
+
+// Fills layer 1 in two strokes: the past first, then the new tokens, as generation does.
+World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t head_dim,
+                 at::ScalarType type) {
+  World world;
+  world.lengths = lengths;
+  world.batch = {kv_heads, head_dim, type, {}};
+  for (const auto& [length, added] : lengths) {
+    const uint64_t seed = 10 * world.keys.size();
+    world.keys.push_back(random_tensor({length, kv_heads, head_dim}, seed + 1, type));
+    world.values.push_back(random_tensor({length, kv_heads, head_dim}, seed + 2, type));
+    CachedSequence sequence{world.new_tokens, added, length, {}};
+    for (int64_t begin = 0; begin < length; begin += kCachePageTokens) {
+      // What a page holds beside its tokens must not matter.
+      world.pages.push_back(
+          at::full({cache_page_elements(kLayers, kv_heads, head_dim)}, NAN, at::TensorOptions().dtype(type)));
+      sequence.pages.push_back(world.pages.back().mutable_data_ptr());
+    }
+    const int64_t past = length - added;
+    if (past > 0) {
+      CachedBatch earlier{kv_heads, head_dim, type, {{0, past, past, sequence.pages}}};
+      write_cache(earlier, 1, world.keys.back().narrow(0, 0, past), world.values.back().narrow(0, 0, past));
+    }
+    world.new_tokens += added;
+    world.batch.sequences.push_back(sequence);
+  }
+  std::vector<at::Tensor> new_keys, new_values;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    new_keys.push_back(world.keys[i].narrow(0, lengths[i].length - lengths[i].added, lengths[i].added));
+    new_values.push_back(world.values[i].narrow(0, lengths[i].length - lengths[i].added, lengths[i].added));
+  }
+  write_cache(world.batch, 1, at::cat(new_keys), at::cat(new_values));
+  return world;
+}
+
+// One query [heads, head_dim] over keys and values [tokens, kv_heads, head_dim], in float64.
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t group = q.size(0) / k.size(1);
+  const at::Tensor keys = k.to(at::kDouble).repeat_interleave(group, 1).transpose(0, 1),
+                   values = v.to(at::kDouble).repeat_interleave(group, 1).transpose(0, 1);
+  const at::Tensor scores = at::matmul(keys, q.to(at::kDouble).unsqueeze(2)).squeeze(2) * kScale;
+  return at::matmul(at::softmax(scores, -1).unsqueeze(1), values).squeeze(1);
+}
+
+at::Tensor plain(const World& world, const at::Tensor& q) {
+  std::vector<at::Tensor> rows;
+  for (size_t i = 0; i < world.lengths.size(); ++i) {
+    const auto [length, added] = world.lengths[i];
+    for (int64_t token = length - added; token < length; ++token) {
+      rows.push_back(plain_attention(q[static_cast<int64_t>(rows.size())],
+                                     world.keys[i].narrow(0, 0, token + 1),
+                                     world.values[i].narrow(0, 0, token + 1)));
+    }
+  }
+  return at::stack(rows);
+}
+
+TEST(CachedAttention, EqualsThePlainFormula) {
+  const std::vector<std::vector<Lengths>> batches = {
+      {{1, 1}}, {{33, 1}}, {{31, 31}, {5, 1}, {64, 1}}, {{1100, 1}, {40, 7}, {513, 3}, {512, 1}}};
+  struct Heads {
+    int64_t heads, kv_heads, head_dim;
+  };
+  for (const auto& lengths : batches) {
+    for (const auto& [heads, kv_heads, head_dim] : {Heads{9, 3, 64}, Heads{4, 4, 5}, Heads{7, 1, 33}}) {
+      for (const auto& [type, tolerance] :
+           {std::pair{at::kDouble, 1e-13}, {at::kFloat, 2e-6}, {at::kBFloat16, 5e-3}}) {
+        SCOPED_TRACE(::testing::Message() << lengths.size() << " sequences, " << heads << " heads of "
+                                          << head_dim << ", " << at::toString(type));
+        const World world = make_world(lengths, kv_heads, head_dim, type);
+        const at::Tensor q = random_tensor({world.new_tokens, heads, head_dim}, 99, type);
+        const at::Tensor got = cached_attention(q, world.batch, 1, kScale), want = plain(world, q);
+        ASSERT_EQ(got.scalar_type(), type);
+        EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, tolerance, tolerance))
+            << (got.to(at::kDouble) - want).abs().max().item<double>();
+      }
+    }
+  }
+}
+
+TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    World world = make_world({{1100, 1}, {40, 1}, {20, 5}}, 2, 16, type);
+    const at::Tensor q = random_tensor({7, 4, 16}, 5, type);
+    const at::Tensor together = cached_attention(q, world.batch, 1, kScale);
+    const int threads = at::get_num_threads();
+    for (const int count : {1, 3}) {
+      at::set_num_threads(count);
+      for (CachedSequence sequence : world.batch.sequences) {
+        const int64_t first = sequence.first;
+        sequence.first = 0;
+        CachedBatch alone = world.batch;
+        alone.sequences = {sequence};
+        EXPECT_TRUE(at::equal(cached_attention(q.narrow(0, first, sequence.added), alone, 1, kScale),
+                              together.narrow(0, first, sequence.added)));
+      }
+    }
+    at::set_num_threads(threads);
+  }
+}
+
+TEST(CachedAttention, LayersDoNotTouchEachOther) {
+  World world = make_world({{40, 2}}, 2, 8, at::kDouble);
+  const at::Tensor q = random_tensor({2, 2, 8}, 6);
+  const at::Tensor before = cached_attention(q, world.batch, 1, kScale);
+  write_cache(world.batch, 0, at::zeros({2, 2, 8}, at::kDouble), at::zeros({2, 2, 8}, at::kDouble));
+  EXPECT_TRUE(at::equal(cached_attention(q, world.batch, 1, kScale), before));
+}
+
+TEST(CachedAttention, HugeScoresDoNotOverflowAndNanShows) {
+  World world = make_world({{70, 1}}, 1, 4, at::kFloat);
+  const at::Tensor q = at::full({1, 1, 4}, 1e4f);
+  EXPECT_TRUE(at::isfinite(cached_attention(q, world.batch, 1, 1.0)).all().item<bool>());
+  EXPECT_TRUE(at::isnan(cached_attention(at::full({1, 1, 4}, NAN), world.batch, 1, 1.0)).all().item<bool>());
+}
+
+TEST(CachedAttention, RefusesBatchesThatDoNotFit) {
+  World world = make_world({{40, 2}}, 2, 8, at::kDouble);
+  EXPECT_THROW(cached_attention(random_tensor({3, 2, 8}, 1), world.batch, 1, kScale), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 3, 8}, 1), world.batch, 1, kScale), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1, at::kFloat), world.batch, 1, kScale), Error);
+  world.batch.sequences[0].pages.pop_back();
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1), world.batch, 1, kScale), Error);
+}
+
+}  // namespace
+}  // namespace tessera::ops

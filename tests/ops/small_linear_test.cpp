@@ -1,0 +1,128 @@
+#include "tessera/ops/small_linear.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/ops/linear.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+struct Case {
+  at::ScalarType type;
+  double tolerance;  // relative to the size of a sum
+};
+
+class SmallLinear : public ::testing::TestWithParam<Case> {};
+
+TEST_P(SmallLinear, EqualsThePlainFormula) {
+  const auto [type, tolerance] = GetParam();
+  for (const int64_t in : {1, 7, 64, 577}) {
+    for (const int64_t outs : {1, 3, 4, 130}) {
+      const at::Tensor weight = random_tensor({outs, in}, 1, type), bias = random_tensor({outs}, 2, type);
+      for (const int64_t rows : {0, 1, 2, 3, 4, 7, 16}) {
+        const at::Tensor x = random_tensor({rows, in}, 3, type);
+        const at::Tensor product = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+        const double allowed = tolerance * std::sqrt(static_cast<double>(in));
+        for (const bool has_bias : {false, true}) {
+          SCOPED_TRACE(::testing::Message()
+                       << rows << " x " << in << " -> " << outs << ", bias " << has_bias);
+          const at::Tensor want = has_bias ? product + bias.to(at::kDouble) : product;
+          const at::Tensor got =
+              small_linear(x, weight, has_bias ? std::optional<at::Tensor>(bias) : std::nullopt);
+          ASSERT_EQ(got.scalar_type(), type);
+          ASSERT_EQ(got.sizes(), want.sizes());
+          if (rows == 0) continue;
+          EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, tolerance, 4.0 * allowed))
+              << (got.to(at::kDouble) - want).abs().max().item<double>();
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallLinear, ARowDoesNotDependOnOtherRowsOrThreads) {
+  const auto type = GetParam().type;
+  const at::Tensor weight = random_tensor({1026, 77}, 4, type), x = random_tensor({16, 77}, 5, type);
+  const int threads = at::get_num_threads();
+  std::vector<at::Tensor> single;
+  for (int64_t row = 0; row < 16; ++row) single.push_back(small_linear(x.narrow(0, row, 1), weight, {}));
+  for (const int count : {1, 2, 3}) {
+    at::set_num_threads(count);
+    for (const int64_t rows : {1, 2, 3, 5, 6, 7, 16}) {
+      const at::Tensor y = small_linear(x.narrow(0, 0, rows), weight, {});
+      for (int64_t row = 0; row < rows; ++row) {
+        EXPECT_TRUE(at::equal(y[row], single[static_cast<size_t>(row)][0])) << row << " of " << rows;
+      }
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SmallLinear,
+                         ::testing::Values(Case{at::kDouble, 1e-15}, Case{at::kFloat, 5e-7},
+                                           Case{at::kBFloat16, 4e-3}),
+                         [](const auto& info) { return std::string(at::toString(info.param.type)); });
+
+TEST_P(SmallLinear, SeveralLayersTogetherEqualEachAlone) {
+  const auto type = GetParam().type;
+  const at::Tensor x = random_tensor({3, 201}, 10, type);
+  const std::vector<LinearOperands> layers = {
+      {random_tensor({200, 201}, 11, type), std::nullopt},
+      {random_tensor({1, 201}, 12, type), random_tensor({1}, 13, type)},
+      {random_tensor({403, 201}, 14, type), random_tensor({403}, 15, type)}};
+  const int threads = at::get_num_threads();
+  for (const int count : {1, 3}) {
+    at::set_num_threads(count);
+    const auto results = small_linears(x, layers);
+    ASSERT_EQ(results.size(), layers.size());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      EXPECT_TRUE(at::equal(results[i], small_linear(x, layers[i].weight, layers[i].bias))) << i;
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+TEST(SmallLinear, KeepsLeadingDimensionsAndReadsStridedRows) {
+  const at::Tensor weight = random_tensor({5, 6}, 6), x = with_gaps(random_tensor({2, 3, 6}, 7));
+  const at::Tensor y = small_linear(x, weight, {});
+  EXPECT_EQ(y.sizes(), at::IntArrayRef({2, 3, 5}));
+  EXPECT_TRUE(at::allclose(y, at::matmul(x, weight.t()), 1e-14, 1e-14));
+}
+
+TEST(WidenedLinear, EqualsFloat32WithTheSameWeights) {
+  const at::Tensor weight = random_tensor({700, 577}, 20, at::kBFloat16),
+                   bias = random_tensor({700}, 21, at::kFloat);
+  const at::Tensor wide = weight.to(at::kFloat);
+  at::NoGradGuard no_grad;
+  for (const int64_t rows : {1, 3, 16, 17, 50}) {
+    const at::Tensor x = random_tensor({rows, 577}, 22, at::kFloat);
+    const at::Tensor got = ops::linear(x, weight, bias), want = ops::linear(x, wide, bias);
+    EXPECT_EQ(got.scalar_type(), at::kFloat);
+    if (rows <= kSmallLinearRows) {
+      EXPECT_TRUE(at::equal(got, want)) << rows;
+    } else {
+      EXPECT_TRUE(at::allclose(got, want, 1e-5, 1e-4)) << rows;
+    }
+  }
+  EXPECT_EQ(ops::linear(random_tensor({2, 9, 577}, 23, at::kFloat), weight).sizes(),
+            at::IntArrayRef({2, 9, 700}));
+}
+
+TEST(SmallLinear, IsTakenWithoutGradientAlone) {
+  EXPECT_TRUE(is_small_linear(at::ones({16, 3}), at::ones({4, 3})));
+  EXPECT_FALSE(is_small_linear(at::ones({17, 3}), at::ones({4, 3})));
+  EXPECT_FALSE(is_small_linear(at::ones({1, 3}), at::ones({3, 4}).t()));
+  const at::Tensor weight = trained(random_tensor({4, 3}, 8)), x = random_tensor({2, 3}, 9);
+  EXPECT_TRUE(ops::linear(x, weight).requires_grad());
+  at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::equal(ops::linear(x, weight), small_linear(x, weight, {})));
+}
+
+}  // namespace
+}  // namespace tessera::ops
