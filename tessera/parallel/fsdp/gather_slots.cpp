@@ -26,11 +26,7 @@ at::Tensor GatherSlots::take(int64_t num_bytes) {
 
 void GatherSlots::give_back(at::Tensor slot) {
   std::vector<at::Tensor>& free = free_[slot.numel()];
-  if (free.size() < kKept) {
-    free.push_back(std::move(slot));
-  } else {
-    memory_ledger::add_external(MemoryCategory::GatheredParameters, -slot.numel());
-  }
+  if (free.size() < kKept) free.push_back(std::move(slot));
 }
 
 }  // namespace tessera::parallel::detail

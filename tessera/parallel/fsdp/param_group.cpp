@@ -196,7 +196,6 @@ std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t
     const ShardedParameter& owned = parameters_[param.index];
     if (owned.requires_grad && param.bucket == bucket_index) numel += owned.tile.numel();
   }
-  const MemoryScope memory(MemoryCategory::Gradients);
   bucket.reduced = at::empty({numel}, at::TensorOptions().dtype(bucket.type));
   std::vector<comm::ScatterPart> parts;
   int64_t offset = 0;
