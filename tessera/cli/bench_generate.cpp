@@ -27,7 +27,7 @@ struct Options {
 
 struct Result {
   models::GenerationTimes times;
-  double total_s = 0.0, bytes_per_token = 0.0, read_gb_s = 0.0;
+  double step_s_median = 0.0, step_bytes = 0.0, total_s = 0.0, bytes_per_token = 0.0, read_gb_s = 0.0;
   int64_t load_rss_bytes = 0, peak_rss_bytes = 0;
   std::vector<int64_t> prompt, ids;  // of the first sequence
 
@@ -36,7 +36,8 @@ struct Result {
   }
   double prefill_tokens_per_s() const { return static_cast<double>(times.prefill_tokens) / times.prefill_s; }
   double bandwidth_gb_s() const { return bytes_per_token * tokens_per_s() * 1e-9; }
-  double share() const { return read_gb_s > 0.0 ? bandwidth_gb_s() / read_gb_s : 0.0; }
+  // Medians against each other, as other work on the machine comes in bursts.
+  double share() const { return step_bytes * 1e-9 / (step_s_median * read_gb_s); }
 };
 
 // The same for any batch and machine.
@@ -83,6 +84,12 @@ double read_all(const std::vector<at::Tensor>& weights) {
   return bytes / timer.seconds() * 1e-9;
 }
 
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
 Result measure(const Options& options) {
   const auto model = load_for_inference(options.model, "", inference_dtype(options.dtype));
   Result result;
@@ -98,16 +105,22 @@ Result measure(const Options& options) {
     requests.push_back(generator.add(std::move(request)));
   }
   // Other work on the machine disturbs both alike if the two take turns.
-  double reading_s = 0.0;
+  std::vector<double> reads, steps_s;
+  double reading_s = 0.0, decode_s = 0.0;
   const std::vector<at::Tensor> weights = model->parameters();
   const int64_t steps_between = std::max<int64_t>(1, options.new_tokens / 8);
   for (int64_t steps = 1; generator.step(); ++steps) {
+    steps_s.push_back(generator.times().decode_s - decode_s);
+    decode_s = generator.times().decode_s;
     if (steps % steps_between != 0) continue;
     const Timer reading;
-    result.read_gb_s = std::max(result.read_gb_s, read_all(weights));
+    reads.push_back(read_all(weights));
     reading_s += reading.seconds();
   }
   result.total_s = timer.seconds() - reading_s;
+  result.read_gb_s = median(reads);
+  result.step_s_median = median(steps_s);
+  result.step_bytes = bytes_per_token(*model, options) * static_cast<double>(options.batch);
   result.times = generator.times();
   result.ids = generator.take(requests.front()).value().token_ids;
   result.bytes_per_token = bytes_per_token(*model, options);
@@ -136,6 +149,7 @@ void print_json(const Result& r, const Options& options) {
                                        {"prefill_s", r.times.prefill_s},
                                        {"prefill_tokens_per_s", r.prefill_tokens_per_s()},
                                        {"decode_s", r.times.decode_s},
+                                       {"step_s_median", r.step_s_median},
                                        {"total_s", r.total_s},
                                        {"peak_rss_bytes", r.peak_rss_bytes},
                                        {"load_rss_bytes", r.load_rss_bytes},
