@@ -1,6 +1,7 @@
 #include "tessera/ops/direct_gradient.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/ops/kernels/gemm.h"
@@ -25,6 +26,8 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter) 
   if (!parameter.requires_grad() || !parameter.is_leaf()) return std::nullopt;
   const auto* mark = dynamic_cast<DirectGradient*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
   if (mark == nullptr) return std::nullopt;
+  // A hook on the parameter wants to see, and may change, what autograd brings.
+  if (!torch::autograd::impl::hooks(parameter).empty()) return std::nullopt;
   return mark->type;
 }
 

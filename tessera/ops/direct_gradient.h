@@ -15,7 +15,8 @@ namespace tessera::ops {
 // torch::autograd::grad(). The mark goes when the parameter's tensor is replaced.
 void accumulate_directly(const at::Tensor& parameter, at::ScalarType type);
 
-// The type given for `parameter`, if it was marked and requires a gradient.
+// The type given for `parameter`, if it was marked, requires a gradient, and has no hook of its own that would
+// have to see the gradient on its way.
 std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter);
 
 // parameter.grad() += a^T b for a: [n, out], b: [n, in], parameter: [out, in], of one type. The sum is taken
