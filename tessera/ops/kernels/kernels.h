@@ -111,6 +111,9 @@ void small_linear(const float* x, const Bf16* weight, const float* bias, float* 
 // The sum of n floats, at the speed at which they can be read.
 float sum_floats(const float* x, int64_t n);
 
+// to = from over n elements, rounded to nearest even.
+void narrow(const float* from, Bf16* to, int64_t n);
+
 float to_float(Bf16 x);
 Bf16 to_bf16(float x);
 

@@ -94,6 +94,12 @@ TESSERA_DEFINE(double, double)
 TESSERA_DEFINE(Bf16, float)
 #undef TESSERA_DEFINE
 
+TESSERA_KERNEL void narrow(const float* from, Bf16* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_lanes(to + i, load_lanes(from + i));
+  for (; i < n; ++i) store(to[i], from[i]);
+}
+
 float to_float(Bf16 x) { return load(x); }
 
 Bf16 to_bf16(float x) {

@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/ops/cast.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -94,7 +95,7 @@ void ParamGroup::start_gather_in_slot() {
                                              // Casts to the compute type on the way.
                                              [rows = std::move(rows), slot = slot_] {
                                                const at::NoGradGuard no_grad;
-                                               for (const auto& [to, from] : rows) to.copy_(from);
+                                               for (const auto& [to, from] : rows) ops::cast_into(to, from);
                                              },
                                              true, {{{}, gather_hint()}});
 }
@@ -107,7 +108,8 @@ void ParamGroup::start_gather_by_copy() {
     const at::Tensor& tile = tile_of(param);
     if (tile.numel() == 0) continue;
     void* target = static_cast<char*>(own.mutable_data_ptr()) + param.gather_offset;
-    at::from_blob(target, tile.sizes(), param.gathered.options().requires_grad(false)).copy_(tile.detach());
+    ops::cast_into(at::from_blob(target, tile.sizes(), param.gathered.options().requires_grad(false)),
+                   tile.detach());
   }
   gather_work_ = groups_.shard->all_gather_single(gather_buffer_, own, true, {{{}, gather_hint()}});
 }
@@ -165,9 +167,9 @@ void ParamGroup::cast_tiles() {
     const at::Tensor& tile = tile_of(param);
     set_storage_bytes(param.gathered, tile.numel() * static_cast<int64_t>(param.gathered.element_size()));
     if (tile.numel() == 0) continue;
-    at::from_blob(param.gathered.storage().mutable_data(), tile.sizes(),
-                  param.gathered.options().requires_grad(false))
-        .copy_(tile.detach());
+    ops::cast_into(at::from_blob(param.gathered.storage().mutable_data(), tile.sizes(),
+                                 param.gathered.options().requires_grad(false)),
+                   tile.detach());
   }
 }
 

@@ -73,10 +73,13 @@ class ShardHook : public nn::CallHook {
     const size_t unit = unit_;
     // The unit's parameters are no longer needed once the gradient of its input is there.
     const at::Tensor watched_input = on_gradient(input, [weak, unit] {
-      if (const auto s = weak.lock(); s != nullptr && unit != 0) s->reshard_after_use(unit);
+      const auto s = weak.lock();
+      if (s == nullptr || unit == 0 || (s->stays_gathered(unit) && !s->is_last_micro_batch)) return;
+      s->reshard_after_use(unit);
     });
     const at::Tensor output = next(watched_input);
-    if (unit != 0 || !output.requires_grad()) state->reshard_after_use(unit);
+    const bool is_kept = unit == 0 || state->stays_gathered(unit);
+    if (!is_kept || !output.requires_grad()) state->reshard_after_use(unit);
     return on_gradient(output, [weak, unit] {
       if (const auto s = weak.lock()) {
         s->enter_backward(s);
@@ -126,9 +129,9 @@ void ShardState::finish_backward() {
   }
   for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();
   if (is_kept_unsharded) return;
-  for (const auto& unit : units) {
+  for (size_t i = 0; i < units.size(); ++i) {
     // Whole parameters that stay between micro-batches must not outlive the optimizer step.
-    if (options.reshard_after_forward || is_last_micro_batch) unit->reshard();
+    if ((options.reshard_after_forward && !stays_gathered(i)) || is_last_micro_batch) units[i]->reshard();
   }
 }
 

@@ -20,6 +20,10 @@ struct ShardState {
   bool is_kept_unsharded = false;
   size_t last_reducing = 0;  // the unit whose reduction was started last
 
+  // Whether unit `i` stays gathered from its first forward to its last backward of a step. On one rank in
+  // another compute type, gathered parameters are casts of its own tiles: the later half, which the backward
+  // needs first, is kept for it, and the others are cast again, to halve what is kept at the step's peak.
+  bool stays_gathered(size_t i) const { return groups.shard->size() == 1 && 2 * i >= units.size(); }
   bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
   // Gathers unit `i` and starts the gather of its neighbour: the next one (+1) or the one before (-1).
   void unshard_with_prefetch(size_t i, int direction);
