@@ -3,8 +3,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
-# Threads that wait asleep keep a busy machine from grinding to a halt.
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 tessera=build/release/tessera
 work=build/quickstart
 base=$work/SmolLM2-135M-Instruct

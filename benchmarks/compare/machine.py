@@ -71,6 +71,6 @@ def describe(doctor: dict[str, str], isa: str | None) -> list[tuple[str, str]]:
         ("instruction sets", doctor.get("instruction sets", "unknown")),
         ("limit on oneDNN, for both sides", isa or os.environ.get("ONEDNN_MAX_CPU_ISA") or "none"),
         ("memory", doctor.get("memory", "unknown").split(",")[0]),
-        ("system", f"Linux {platform.release()}, Python {platform.python_version()}"),
+        ("system", f"Linux {'.'.join(platform.release().split('.')[:2])}, Python {platform.python_version()}"),
         ("load average before the run", f"{load:.2f}" + (" (the machine was not idle)" if load > 0.5 else "")),
     ]

@@ -7,10 +7,9 @@
 
 #include "tessera/cli/verbs.h"
 #include "tessera/config/load_recipe.h"
-#include "tessera/data/prepare.h"
-#include "tessera/data/select_chat_template.h"
+#include "tessera/core/error.h"
 #include "tessera/data/show.h"
-#include "tessera/models/registry.h"
+#include "tessera/train/recipe_data.h"
 
 namespace tessera::cli {
 
@@ -33,16 +32,15 @@ void add_data(CLI::App& app, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
-      data::Tokenizer tokenizer = data::Tokenizer::from_folder(
-          recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config);
-      for (const auto& [role, token] : recipe.special_tokens) tokenizer.set_special_token(role, token);
-      const auto chat_template = data::recipe_chat_template(recipe, tokenizer);
-      data::PrepareOptions prepare;
-      prepare.vocab_size = models::read_model_config(recipe.base_model)->vocab_size;
-      const data::PreparedData prepared = data::prepare_data(recipe, tokenizer, chat_template.get(), prepare);
+      const train::RecipeData read = train::read_recipe_data(recipe);
+      if (!read.tokenizer) {
+        throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
+            .in(recipe.base_model)
+            .need("tokenizer.json, or tokenizer_config in the recipe");
+      }
       data::ShowOptions show = options->show;
       show.color = !options->no_color && isatty(STDOUT_FILENO) != 0;
-      data::show_data(std::cout, prepared, recipe, tokenizer, show);
+      data::show_data(std::cout, read.rows, recipe, *read.tokenizer, show);
       return 0;
     };
   });

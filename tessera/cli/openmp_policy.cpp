@@ -37,8 +37,12 @@ void start_with_short_spin(int, char** arguments, char** environment) {
   std::memcpy(added, kShortSpin, sizeof kShortSpin);
   variables[count] = added;
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (length <= 0) return;
+  // Started through the dynamic loader, whose arguments are not these.
+  const char* name = std::strrchr(self, '/');
+  if (name != nullptr && std::strncmp(name, "/ld-", 4) == 0) return;
   // Where it fails the program goes on as it is.
-  if (length > 0) execve(self, arguments, variables);
+  execve(self, arguments, variables);
 }
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_libraries)(int, char**,

@@ -43,8 +43,9 @@ void NodeBarrier::check_alive() const {
 }
 
 void NodeBarrier::meet(int64_t num_ranks) {
-  check_alive();
+  // In this order: a rank that gives up after the look at failed_ changes the round that is waited for.
   const uint32_t round = round_.load(std::memory_order_acquire);
+  check_alive();
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(num_ranks)) {
     arrived_.store(0, std::memory_order_relaxed);
     round_.store(round + 1, std::memory_order_release);

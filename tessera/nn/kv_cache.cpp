@@ -9,12 +9,6 @@
 #include "tessera/ops/attention.h"
 
 namespace tessera::nn {
-namespace {
-
-int64_t pages_for(int64_t tokens) { return (tokens + KvCache::kPageTokens - 1) / KvCache::kPageTokens; }
-
-}  // namespace
-
 KvCache::KvCache(const KvCacheOptions& options) : options_(options) {
   TESSERA_ASSERT(
       options.num_layers > 0 && options.num_kv_heads > 0 && options.head_dim > 0 && options.max_pages >= 0,

@@ -22,6 +22,7 @@ struct KvCacheOptions {
 class KvCache {
  public:
   static constexpr int64_t kPageTokens = ops::kCachePageTokens;
+  static constexpr int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens; }
 
   explicit KvCache(const KvCacheOptions& options);
 

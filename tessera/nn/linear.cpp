@@ -25,7 +25,8 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
   std::vector<at::Tensor> results;
   bool are_small = !at::GradMode::is_enabled();
   for (const Linear* layer : layers) {
-    are_small = are_small && layer->adapter() == nullptr && ops::is_small_linear(x.value(), layer->weight);
+    are_small = are_small && layer->adapter() == nullptr && ops::is_small_linear(x.value(), layer->weight) &&
+                layer->weight.scalar_type() == (*layers.begin())->weight.scalar_type();
   }
   if (!are_small) {
     for (Linear* layer : layers) results.push_back(layer->forward(x));

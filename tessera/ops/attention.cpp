@@ -29,9 +29,11 @@ constexpr const char* kName = "document_attention";
 // Queries and keys of a block: its scores fit in the second-level cache beside what they are multiplied with.
 constexpr int64_t kQueries = 64, kKeys = 512;
 
-// The kernel wants dense heads.
+// The products want dense heads whose rows do not overlap.
 at::Tensor dense_heads(const at::Tensor& tensor) {
-  return tensor.size(2) <= 1 || tensor.stride(2) == 1 ? tensor : tensor.contiguous();
+  const bool has_dense_heads = tensor.size(2) <= 1 || tensor.stride(2) == 1;
+  const bool has_rows = tensor.size(0) <= 1 || tensor.stride(0) >= tensor.size(2);
+  return has_dense_heads && has_rows ? tensor : tensor.contiguous();
 }
 
 // One head of a [tokens, heads, head_dim] tensor from a document's first token on: rows `stride` apart.
@@ -41,7 +43,8 @@ struct HeadRows {
   int64_t stride;
   HeadRows(const at::Tensor& tensor, int64_t first_token, int64_t head)
       : data(const_cast<T*>(read<T>(tensor)) + first_token * tensor.stride(0) + head * tensor.stride(1)),
-        stride(tensor.stride(0)) {}
+        // Of a single row it is arbitrary.
+        stride(std::max(tensor.stride(0), tensor.size(2))) {}
   T* row(int64_t i) const { return data + i * stride; }
 };
 

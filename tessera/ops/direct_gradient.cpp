@@ -28,6 +28,7 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter) 
   if (mark == nullptr) return std::nullopt;
   // A hook on the parameter wants to see, and may change, what autograd brings.
   if (!torch::autograd::impl::hooks(parameter).empty()) return std::nullopt;
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) return std::nullopt;
   return mark->type;
 }
 

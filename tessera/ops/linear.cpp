@@ -59,7 +59,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (ctx->needs_input_grad(1)) {
       const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
       const auto direct = ctx->saved_data.find("direct_weight");
-      if (direct != ctx->saved_data.end()) {
+      // A hook may have come since the forward.
+      if (direct != ctx->saved_data.end() && direct_gradient_type(direct->second.toTensor())) {
         add_product_to_gradient(direct->second.toTensor(), grad, x);
       } else {
         grad_weight = at::mm(grad.t(), x);

@@ -166,10 +166,6 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   }
 };
 
-}  // namespace
-
-namespace {
-
 void check_norm(const at::Tensor& x, const at::Tensor& weight) {
   check_operand(x, kName);
   check_operand(weight, kName);

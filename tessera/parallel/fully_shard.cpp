@@ -55,7 +55,9 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   owned.layout = layout_of(parameter, stored, groups);
   owned.box = owned.layout.local_box({groups.replicate->rank(), groups.shard->rank()});
   // Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile.
-  const bool is_tile = groups.shard->size() == 1 && stored == compute;
+  // Not for a trained one beside others that are cast: their gradients are reduced in every backward.
+  const bool is_tile = groups.shard->size() == 1 && stored == compute &&
+                       (!owned.requires_grad || !options.mixed_precision.param_dtype.has_value());
   TESSERA_ASSERT(parameter.dim() > 0 || is_tile,
                  "parameter " + name + " has no dim to cut: give it the shape [1]");
 

@@ -51,9 +51,10 @@ struct ShardedParameter {
   std::string name;  // as in named_parameters(); of a shared parameter, the first name
   Layout layout;     // of the whole parameter
   Box box;           // the rows that this rank holds (cut on dim 0)
-  // The rows, in the type of the compute if the parameter is frozen: a leaf, never gathered. After the step's last backward tile.grad() holds their gradient, if
-  // the parameter requires one. Undefined until ShardedModel::materialize() where the model was built on
-  // the meta device.
+  // The rows, in the type of the compute if the parameter is frozen: a leaf that holds no other rank's rows
+  // (the module's own parameter, where this rank holds all of it in that type). After the step's last
+  // backward tile.grad() holds their gradient, if the parameter requires one. Undefined until
+  // ShardedModel::materialize() where the model was built on the meta device.
   at::Tensor tile;
   bool requires_grad = true;
 };

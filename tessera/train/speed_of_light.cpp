@@ -28,8 +28,8 @@ void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_
 
 }  // namespace
 
-std::vector<GemmShape> step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
-  std::vector<GemmShape> gemms;
+StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
+  StepGemms gemms;
   bool has_head = false, trains_embedding = false;
   for (const auto& entry : model.named_parameters()) {
     if (entry.key() == "model.embed_tokens.weight") trains_embedding = entry.value().requires_grad();
@@ -39,15 +39,16 @@ std::vector<GemmShape> step_gemms(const models::CausalLM& model, int64_t tokens,
     if (linear == nullptr) continue;
     const bool is_head = entry.key() == "lm_head";
     has_head = has_head || is_head;
-    add_layer(gemms, is_head ? label_tokens : tokens, linear->in_features(), linear->out_features(),
-              linear->weight.requires_grad());
+    add_layer(is_head ? gemms.head : gemms.layers, is_head ? label_tokens : tokens, linear->in_features(),
+              linear->out_features(), linear->weight.requires_grad());
     if (linear->adapter() == nullptr) continue;
     for (const auto& factor : linear->adapter()->named_parameters()) {
-      add_layer(gemms, tokens, factor.value().size(1), factor.value().size(0), true);
+      add_layer(gemms.layers, tokens, factor.value().size(1), factor.value().size(0), true);
     }
   }
   if (!has_head) {
-    add_layer(gemms, label_tokens, model.config().hidden_size, model.config().vocab_size, trains_embedding);
+    add_layer(gemms.head, label_tokens, model.config().hidden_size, model.config().vocab_size,
+              trains_embedding);
   }
   return gemms;
 }

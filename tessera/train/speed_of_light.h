@@ -16,10 +16,16 @@ struct GemmShape {
   bool operator==(const GemmShape&) const = default;
 };
 
+struct StepGemms {
+  std::vector<GemmShape> layers;  // over all tokens
+  std::vector<GemmShape> head;    // the output projection, over tokens with a label
+};
+
 // The products of one forward and backward over `tokens` tokens, `label_tokens` of which reach the output
 // projection: for each layer the forward, the gradient of its input, and the gradient of each weight that
-// trains; adapters included. Equal shapes are counted together. Attention's own products are left out.
-std::vector<GemmShape> step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens);
+// trains; adapters included. Equal shapes of a list are counted together. Attention's own products are left
+// out.
+StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens);
 
 // Seconds that these products take here, now, in `type`, with the threads that a step uses.
 double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type);

@@ -14,14 +14,11 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/loader.h"
-#include "tessera/data/prepare.h"
-#include "tessera/data/select_chat_template.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
+#include "tessera/train/recipe_data.h"
 #include "tessera/train/same_recipe.h"
 #include "tessera/train/save.h"
 #include "tessera/train/setup.h"
@@ -99,34 +96,11 @@ class Run {
     io::write_file_atomic(io::join_path(recipe_.output_dir, "recipe.yaml"), config::dump_recipe(recipe_));
   }
 
-  // Leaves tokenizer_ empty where the model has none and every dataset is token ids.
-  void load_tokenizer() {
-    const std::string& folder =
-        recipe_.tokenizer_config.empty() ? recipe_.base_model : recipe_.tokenizer_config;
-    const auto is_token_ids = [](const config::DatasetConfig& dataset) { return dataset.type.empty(); };
-    if (std::ranges::all_of(recipe_.datasets, is_token_ids) &&
-        std::ranges::all_of(recipe_.test_datasets, is_token_ids) && recipe_.special_tokens.empty() &&
-        recipe_.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
-      log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
-      return;
-    }
-    tokenizer_.emplace(data::Tokenizer::from_folder(folder));
-    for (const auto& [role, token] : recipe_.special_tokens) tokenizer_->set_special_token(role, token);
-  }
-
-  data::PreparedData read_datasets(const data::PrepareOptions& options) const {
-    if (!tokenizer_) return data::prepare_token_ids(recipe_, options);
-    const auto chat_template = data::recipe_chat_template(recipe_, *tokenizer_);
-    return data::prepare_data(recipe_, *tokenizer_, chat_template.get(), options);
-  }
-
   void prepare_data() {
-    load_tokenizer();
-    data::PrepareOptions options;
-    options.vocab_size = models::read_model_config(recipe_.base_model)->vocab_size;
     // The ranks of a machine share its cores.
-    options.num_threads = std::max<int64_t>(1, at::get_num_threads());
-    data::PreparedData prepared = read_datasets(options);
+    RecipeData read = read_recipe_data(recipe_, std::max<int64_t>(1, at::get_num_threads()));
+    tokenizer_ = std::move(read.tokenizer);
+    const data::PreparedData& prepared = read.rows;
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
@@ -186,13 +160,11 @@ class Run {
   void measure_light() {
     const int64_t room = recipe_.sequence_len * recipe_.micro_batch_size;
     const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
+    const StepGemms gemms = step_gemms(*trained_.model, tokens, tokens);
+    const at::ScalarType type = compute_type(recipe_.dtype);
     mesh_.world()->barrier();
-    const double with_labels =
-        measure_gemms(step_gemms(*trained_.model, tokens, tokens), compute_type(recipe_.dtype));
-    const double without_labels =
-        measure_gemms(step_gemms(*trained_.model, tokens, 0), compute_type(recipe_.dtype));
-    gemm_s_per_token_ = without_labels / static_cast<double>(tokens);
-    gemm_s_per_label_ = std::max(0.0, with_labels - without_labels) / static_cast<double>(tokens);
+    gemm_s_per_token_ = measure_gemms(gemms.layers, type) / static_cast<double>(tokens);
+    gemm_s_per_label_ = measure_gemms(gemms.head, type) / static_cast<double>(tokens);
   }
 
   void loop() {

@@ -11,8 +11,8 @@
 
 #include "tests/io/expect_error.h"
 #include "tests/io/gguf_builder.h"
-#include "tests/io/temp_folder.h"
 #include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::checkpoint {
 namespace {

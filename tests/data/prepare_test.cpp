@@ -10,15 +10,17 @@
 
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
-#include "tests/data/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using testing::TempFolder;
 
-class Prepare : public testing::Test {
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Prepare : public ::testing::Test {
  protected:
   Prepare() {
     recipe_.source_folder = folder_.path();

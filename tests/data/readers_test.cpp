@@ -7,13 +7,15 @@
 #include "tessera/data/readers/record_reader.h"
 
 #include "tests/data/expect_error.h"
-#include "tests/data/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using testing::TempFolder;
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct ReadAll {
   std::vector<nlohmann::ordered_json> values;
@@ -66,7 +68,7 @@ TEST(JsonLines, BadLineNamesLineAndColumn) {
   const std::string path = folder.write("a.jsonl", "{\"a\": 1}\n{\"a\": x}\n");
   const std::string text = error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); });
   EXPECT_THAT(text, HasSubstr("a.jsonl:2:7: "));
-  EXPECT_THAT(text, testing::Not(HasSubstr("json.exception")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("json.exception")));
 }
 
 TEST(JsonLines, TruncatedLastLineIsAnErrorAtItsLine) {
@@ -268,7 +270,7 @@ TEST(DatasetFiles, FolderInOrderOfNames) {
   folder.write("set/README.md", "");
   const auto files = find_dataset_files(entry("set"), folder.path());
   ASSERT_EQ(files.size(), 3U);
-  EXPECT_THAT(files[0].path, testing::EndsWith("set/a.json"));
+  EXPECT_THAT(files[0].path, ::testing::EndsWith("set/a.json"));
   EXPECT_EQ(files[0].format, FileFormat::Json);
   EXPECT_EQ(files[1].format, FileFormat::JsonLines);
   EXPECT_EQ(files[2].format, FileFormat::Text);
@@ -277,7 +279,7 @@ TEST(DatasetFiles, FolderInOrderOfNames) {
   chosen.data_files = {"b.jsonl", "a*"};
   const auto two = find_dataset_files(chosen, folder.path());
   ASSERT_EQ(two.size(), 2U);
-  EXPECT_THAT(two[0].path, testing::EndsWith("b.jsonl"));
+  EXPECT_THAT(two[0].path, ::testing::EndsWith("b.jsonl"));
 }
 
 TEST(DatasetFiles, MissingPathsNameTheEntry) {

@@ -6,13 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/prompt_fixture.h"
-#include "tests/data/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using testing::TempFolder;
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 Row row_of(const std::string& masked, const std::string& trained) {
   Row row;
@@ -64,11 +66,11 @@ TEST(Show, ReportsRowsAndCounts) {
   EXPECT_THAT(text, HasSubstr("<|bos|>⟦one tile<|endoftext|>⟧"));
   EXPECT_THAT(text, Not(HasSubstr("two tiles")));
   EXPECT_THAT(text, HasSubstr("a.jsonl (completion)"));
-  EXPECT_THAT(text, testing::ContainsRegex("records +3"));
-  EXPECT_THAT(text, testing::ContainsRegex("blank lines +1"));
-  EXPECT_THAT(text, testing::ContainsRegex("rows dropped: too short +1"));
-  EXPECT_THAT(text, testing::ContainsRegex("packed sequences +1 of 32"));
-  EXPECT_THAT(text, testing::ContainsRegex("packing efficiency +[0-9.]+ %"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("records +3"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("blank lines +1"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("rows dropped: too short +1"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("packed sequences +1 of 32"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("packing efficiency +[0-9.]+ %"));
   EXPECT_THAT(text, Not(HasSubstr("warning")));
 }
 

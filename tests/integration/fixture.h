@@ -11,8 +11,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/io/temp_folder.h"
 #include "tests/testing/run_program.h"
+#include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
 
 namespace tessera::testing {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "tests/io/expect_error.h"
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
 namespace {

@@ -7,7 +7,7 @@
 #include "tessera/io/file.h"
 
 #include "tests/io/expect_error.h"
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
 namespace {

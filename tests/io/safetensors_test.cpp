@@ -12,7 +12,7 @@
 
 #include "tests/io/allocation_meter.h"
 #include "tests/io/expect_error.h"
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::models {
 namespace {

@@ -284,6 +284,33 @@ TEST(Generator, EndsWhatIsCancelledAndRefusesWhatCannotRun) {
   EXPECT_TRUE(generator.take(generator.add({{1}, options})).value().token_ids.empty());
 }
 
+TEST(Generator, ACallbackMayCancelItselfAndItsNeighbours) {
+  const auto model = small_model();
+  Generator generator(*model, {.max_batch = 3});
+  GenerateOptions options;
+  options.stop_ids = {-1};
+  options.max_new_tokens = 4;
+  int64_t first = -1, last = -1;
+  const int64_t kept = generator.add({{1, 2}, options});
+  GenerateOptions cancelling = options;
+  cancelling.on_token = [&](int64_t) {
+    generator.cancel(first);
+    generator.cancel(last);
+    return true;
+  };
+  first = generator.add({{3}, cancelling});
+  last = generator.add({{4}, options});
+  while (generator.step()) {
+  }
+  for (const int64_t request : {first, last}) {
+    const Generation ended = generator.take(request).value();
+    EXPECT_EQ(ended.reason, FinishReason::Callback);
+    EXPECT_LE(ended.token_ids.size(), 1U);
+  }
+  EXPECT_EQ(generator.take(kept).value().token_ids.size(), 4U);
+  EXPECT_EQ(generator.cache().used_pages(), 0);
+}
+
 TEST(Generator, AFailingCallbackEndsItsRequestAlone) {
   const auto model = small_model();
   Generator generator(*model, {.max_batch = 2});

@@ -7,8 +7,8 @@
 
 #include "tessera/core/error.h"
 
-#include "tests/io/temp_folder.h"
 #include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::models {
 namespace {

@@ -77,6 +77,17 @@ TEST(AttentionTest, LongDocumentsCrossTheKernelsBlocks) {
   expect_same(fused(starts), formula(starts), in, 1e-11);
 }
 
+TEST(AttentionTest, TakesAGradientThatIsExpandedOverTheTokens) {
+  const Inputs in = make_inputs(9, 4, 2, 8, 5);
+  const at::Tensor weights = random_tensor({4, 8}, 6);
+  const auto summed = [&](const Op& op) {
+    return [&weights, op](const Inputs& inputs) { return (op(inputs).sum(0) * weights).sum(); };
+  };
+  Inputs wanted = in;
+  for (at::Tensor& tensor : wanted) tensor = trained(tensor);
+  expect_same(summed(fused({0, 9})), summed(formula({0, 9})), wanted, 1e-12);
+}
+
 TEST(AttentionTest, NoTokens) {
   for (const auto& starts : std::vector<std::vector<int64_t>>{{0}, {0, 0}, {0, 0, 0}}) {
     Inputs in = make_inputs(0, 4, 2, 8, 4);

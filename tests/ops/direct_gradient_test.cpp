@@ -104,6 +104,15 @@ TEST(DirectGradientTest, AHookOnTheParameterStillSeesTheGradient) {
   EXPECT_TRUE(at::equal(weight.grad(), at::full({2, 2}, 3.0, at::kDouble)));
 }
 
+TEST(DirectGradientTest, AHookThatComesAfterTheForwardIsSeenToo) {
+  const at::Tensor weight = trained(at::ones({2, 2}, at::kDouble)), x = at::ones({1, 2}, at::kDouble);
+  accumulate_directly(weight, at::kDouble);
+  const at::Tensor y = ops::linear(x, weight).sum();
+  weight.register_hook([](const at::Tensor& gradient) { return gradient * 3; });
+  y.backward();
+  EXPECT_TRUE(at::equal(weight.grad(), at::full({2, 2}, 3.0, at::kDouble)));
+}
+
 TEST(DirectGradientTest, NothingIsMarkedByItself) {
   const at::Tensor weight = trained(random_tensor({3, 2}, 1));
   EXPECT_FALSE(direct_gradient_type(weight));

@@ -157,6 +157,39 @@ TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
   }
 }
 
+// A compute type that is the stored one makes no difference, on whole parameters neither.
+TEST(FullyShardTest, MicroBatchesAddUpWhereTheComputeTypeIsTheStoredOne) {
+  for (const bool is_ddp : {false, true}) {
+    comm::run_fake_ranks(2, [&](const auto& world) {
+      testing::ToyModel model;
+      ShardOptions options;
+      options.mixed_precision.param_dtype = at::kDouble;
+      const auto single = comm::Communicator::single();
+      const ShardGroups groups = is_ddp ? ShardGroups{single, world} : ShardGroups{world, single};
+      const auto sharded = fully_shard(model, groups, model.units(), options);
+      const auto batch = testing::toy_batch(0);
+      std::vector<at::Tensor> once;
+      for (const int repeats : {1, 3}) {
+        sharded->zero_grad();
+        for (int i = 0; i < repeats; ++i) {
+          sharded->set_is_last_micro_batch(i + 1 == repeats);
+          model.loss(batch.words, batch.labels).backward();
+        }
+        size_t p = 0;
+        for (const auto& parameter : sharded->parameters()) {
+          const at::Tensor grad = parameter.tile.grad();
+          if (repeats == 1) {
+            once.push_back(grad.clone());
+          } else {
+            EXPECT_TRUE(at::allclose(grad, once[p] * 3, 1e-12, 1e-14)) << parameter.name;
+          }
+          ++p;
+        }
+      }
+    });
+  }
+}
+
 TEST(FullyShardTest, EvaluationLeavesNothingGathered) {
   comm::run_fake_ranks(2, [](const auto& world) {
     testing::ToyModel model;

@@ -11,8 +11,8 @@
 #include "tessera/models/common/initialise.h"
 #include "tessera/peft/merge.h"
 
-#include "tests/io/temp_folder.h"
 #include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::peft {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/core/error.h"
 #include "tessera/train/progress.h"
 
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::train {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/io/file.h"
 
-#include "tests/io/temp_folder.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::testing {
 

@@ -13,15 +13,11 @@
 namespace tessera::models {
 namespace {
 
-int64_t pages_for(int64_t tokens) {
-  return (tokens + nn::KvCache::kPageTokens - 1) / nn::KvCache::kPageTokens;
-}
-
 nn::KvCacheOptions cache_options(const CausalLM& model, const GeneratorOptions& options) {
   TESSERA_ASSERT(options.max_batch > 0 && options.max_cache_tokens >= 0 && options.max_prefill_tokens > 0,
                  "options of a Generator");
   nn::KvCacheOptions result = model.cache_options();
-  result.max_pages = pages_for(options.max_cache_tokens);
+  result.max_pages = nn::KvCache::pages_for(options.max_cache_tokens);
   return result;
 }
 
@@ -45,7 +41,7 @@ int64_t Generator::add(GenerationRequest request) {
     // The last token that is chosen is never fed.
     entry.budget = std::min(entry.budget, config.generation_bound->tokens - prompt_size + 1);
   }
-  entry.pages = pages_for(prompt_size + std::max<int64_t>(entry.budget - 1, 0));
+  entry.pages = nn::KvCache::pages_for(prompt_size + std::max<int64_t>(entry.budget - 1, 0));
   if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
     throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit the cache")
         .got(std::to_string(prompt_size) + " + " + std::to_string(entry.budget) + " tokens")
@@ -122,13 +118,20 @@ bool Generator::admit() {
 
 std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::Tensor& logits) {
   std::exception_ptr failure;
+  is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
     try {
-      goes_on = accept(batch[i], logits.select(0, static_cast<int64_t>(i)));
+      if (!cancelled_.contains(batch[i].request))
+        goes_on = accept(batch[i], logits.select(0, static_cast<int64_t>(i)));
     } catch (...) {
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
+    }
+    // A callback may have cancelled this request or a later one of the batch.
+    if (cancelled_.contains(batch[i].request)) {
+      batch[i].result.reason = FinishReason::Callback;
+      goes_on = false;
     }
     if (goes_on) {
       running_.push_back(std::move(batch[i]));
@@ -136,6 +139,8 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::
       finish(batch[i]);
     }
   }
+  is_taking_ = false;
+  cancelled_.clear();
   return failure;
 }
 
@@ -172,6 +177,7 @@ void Generator::cancel(int64_t request) {
     finish(*found);
     running_.erase(found);
   }
+  if (is_taking_) cancelled_.insert(request);
 }
 
 std::optional<Generation> Generator::take(int64_t request) {

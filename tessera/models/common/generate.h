@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tessera/models/common/causal_lm.h"
@@ -68,7 +69,7 @@ class Generator {
   // there was nothing to do. An exception of a callback or of the model ends the request that it came from,
   // where one request can be named, and leaves the others as they were.
   bool step();
-  // Ends a request wherever it stands; its result has the reason Callback.
+  // Ends a request wherever it stands, also from a callback; its result has the reason Callback.
   void cancel(int64_t request);
   // The result, once; nothing while the request is waiting or running.
   std::optional<Generation> take(int64_t request);
@@ -106,6 +107,8 @@ class Generator {
   std::deque<Running> waiting_;
   std::vector<Running> running_;
   std::map<int64_t, Generation> finished_;
+  bool is_taking_ = false;       // tokens are handed to callbacks now,
+  std::set<int64_t> cancelled_;  // which ended these requests
   GenerationTimes times_;
 };
 

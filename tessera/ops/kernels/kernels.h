@@ -24,7 +24,7 @@ struct Compute<double> {
 template <class T>
 using ComputeType = typename Compute<T>::type;
 
-// Every family below exists for T = float, double and Bf16, with C = ComputeType<T>.
+// Unless said otherwise, every family below exists for T = float, double and Bf16, with C = ComputeType<T>.
 
 // sum = a + b over n elements.
 // rms_norm_forward: y = weight * (x * inverse_rms), row by row; x, y: [rows, width]; weight: [width];

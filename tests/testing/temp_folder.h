@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tessera::testing {
@@ -25,6 +27,13 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  // Writes a file below the folder and returns its path.
+  std::string write(const std::string& name, std::string_view text) const {
+    const std::filesystem::path file = std::filesystem::path(path_) / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << text;
+    return file.string();
+  }
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   // Names of the entries, sorted.
   std::vector<std::string> entries() const {

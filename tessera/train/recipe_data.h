@@ -1,0 +1,23 @@
+// The tokenised rows of a recipe, and the tokenizer that made them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/prepare.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+
+namespace tessera::train {
+
+struct RecipeData {
+  std::optional<data::Tokenizer> tokenizer;  // none where the model has none and every dataset is token ids
+  data::PreparedData rows;
+};
+
+// Loads the tokenizer with the recipe's special tokens, chooses the chat template, and tokenises every
+// dataset on `num_threads` threads (0 = one a core). Not collective. Throws what Tokenizer::from_folder(),
+// recipe_chat_template() and prepare_data() throw.
+RecipeData read_recipe_data(const config::Recipe& recipe, int64_t num_threads = 0);
+
+}  // namespace tessera::train
