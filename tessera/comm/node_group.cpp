@@ -9,13 +9,12 @@
 #include "tessera/comm/combine.h"
 #include "tessera/comm/node_barrier.h"
 #include "tessera/core/error.h"
+#include "tessera/core/round_up.h"
 
 namespace tessera::comm::detail {
 namespace {
 
 constexpr int64_t kLine = 64, kPage = 4096;
-
-int64_t align_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 int64_t type_and_op(at::ScalarType type, ReduceOp op) {
   return static_cast<int64_t>(type) * 8 + static_cast<int64_t>(op);
@@ -61,8 +60,9 @@ const char* NodeGroup::name(Kind kind) {
 }
 
 int64_t NodeGroup::header_bytes(int64_t num_ranks) {
-  return align_up(align_up(sizeof(NodeBarrier), kLine) + 2 * num_ranks * static_cast<int64_t>(kCallBytes),
-                  kPage);
+  return round_up<int64_t>(
+      round_up<int64_t>(sizeof(NodeBarrier), kLine) + 2 * num_ranks * static_cast<int64_t>(kCallBytes),
+      kPage);
 }
 
 int64_t NodeGroup::chunk_bytes(int64_t num_ranks) {
@@ -90,7 +90,7 @@ NodeGroup::NodeGroup(Backend& backend, std::shared_ptr<char> memory)
 }
 
 NodeGroup::Call& NodeGroup::published_call(int64_t rank) const {
-  char* calls = memory_.get() + align_up(sizeof(NodeBarrier), kLine);
+  char* calls = memory_.get() + round_up<int64_t>(sizeof(NodeBarrier), kLine);
   return *reinterpret_cast<Call*>(calls + (call_side_ * size_ + rank) * static_cast<int64_t>(kCallBytes));
 }
 

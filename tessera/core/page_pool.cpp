@@ -7,6 +7,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/core/round_up.h"
 
 namespace tessera {
 namespace {
@@ -14,8 +15,6 @@ namespace {
 // Memory is made accessible in steps of this size.
 constexpr size_t kCommitStep = size_t{64} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
-
-size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/round_up.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/gemm.h"
@@ -101,7 +102,7 @@ T* over(C* block, Buffer<T>& own, int64_t size) {
 }
 
 // Rows of a block start on whole vectors.
-int64_t block_stride(int64_t width) { return (width + 15) / 16 * 16; }
+int64_t block_stride(int64_t width) { return round_up<int64_t>(width, 16); }
 
 template <class T>
 struct ForwardScratch {
@@ -179,7 +180,7 @@ struct BackwardScratch {
   using C = kernels::ComputeType<T>;
   Buffer<C> scores, grad_scores, grad_q;
   Buffer<T> narrow_scores, narrow_grad_scores;
-  std::array<C, kQueries> delta, one;
+  std::array<C, kQueries> delta;
 };
 
 template <class T>
@@ -203,7 +204,6 @@ void differentiate(BackwardScratch<T>& scratch, const BackwardHead<T>& head, C* 
   C* grad_q = scratch.grad_q.of_size(kQueries * head_dim);
   std::fill_n(grad_k, length * head_dim, C(0));
   std::fill_n(grad_v, length * head_dim, C(0));
-  scratch.one.fill(1);
   for (int64_t first = 0; first < length; first += kQueries) {
     const int64_t rows = std::min(kQueries, length - first), visible = first + rows;
     kernels::row_dots(head.out.row(first), head.out.stride, head.grad_out.row(first), head.grad_out.stride,
@@ -224,8 +224,9 @@ void differentiate(BackwardScratch<T>& scratch, const BackwardHead<T>& head, C* 
       kernels::gemm(Transpose::No, Transpose::No, rows, head_dim, width, grad_logits, stride, head.k.row(key),
                     head.k.stride, C(key > 0 ? 1 : 0), grad_q, head_dim);
     }
-    kernels::divide_rows(grad_q, scratch.one.data(), head.grad_q.row(first), head.grad_q.stride, rows,
-                         head_dim);
+    for (int64_t row = 0; row < rows; ++row) {
+      kernels::sum_parts(grad_q + row * head_dim, 0, 1, head.grad_q.row(first + row), head_dim);
+    }
   }
 }
 

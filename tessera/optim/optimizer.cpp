@@ -31,9 +31,6 @@ class AdamW : public Optimizer {
     for (size_t i = 0; i < tiles_.size(); ++i) {
       const at::Tensor& gradient = tiles_[i].tile.grad();
       if (!gradient.defined() || tiles_[i].tile.numel() == 0) continue;
-      // A float32 number would not do for others.
-      const bool scales_on_the_way = tiles_[i].tile.scalar_type() == at::kFloat;
-      if (gradient_scale != 1.0 && !scales_on_the_way) gradient.detach().mul_(gradient_scale);
       Lists& lists = by_decay[{tiles_[i].weight_decay, tiles_[i].tile.scalar_type()}];
       lists.tiles.push_back(tiles_[i].tile.detach());
       lists.gradients.push_back(gradient.detach());
@@ -43,9 +40,13 @@ class AdamW : public Optimizer {
       lists.steps.push_back(steps_[i]);
     }
     for (auto& [key, lists] : by_decay) {
-      // LibTorch divides float32 gradients by a scale on the way.
+      // LibTorch divides by a float32 number on the way, which would not do for wider gradients.
       std::optional<at::Tensor> divisor;
-      if (gradient_scale != 1.0 && key.second == at::kFloat) divisor = at::full({}, 1.0 / gradient_scale);
+      if (gradient_scale != 1.0 && key.second == at::kFloat) {
+        divisor = at::full({}, 1.0 / gradient_scale);
+      } else if (gradient_scale != 1.0) {
+        for (at::Tensor& gradient : lists.gradients) gradient.mul_(gradient_scale);
+      }
       at::_fused_adamw_(lists.tiles, lists.gradients, lists.exp_avg, lists.exp_avg_sq, {}, lists.steps, lr,
                         options_.beta1, options_.beta2, key.first, options_.epsilon, /*amsgrad=*/false,
                         /*maximize=*/false, divisor);

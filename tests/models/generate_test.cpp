@@ -18,6 +18,14 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
+// Options of a request that no token ends.
+GenerateOptions endless(int64_t max_new_tokens) {
+  GenerateOptions options;
+  options.stop_ids = {-1};
+  options.max_new_tokens = max_new_tokens;
+  return options;
+}
+
 TEST(Sample, GreedyTakesTheFirstOfTheLikeliest) {
   EXPECT_EQ(sample(at::tensor({0.5, 2.0, 2.0, -1.0}), {}, 0), 1);
 }
@@ -263,9 +271,7 @@ TEST(Generator, ACacheWithABoundLetsRequestsWaitTheirTurn) {
 TEST(Generator, EndsWhatIsCancelledAndRefusesWhatCannotRun) {
   const auto model = small_model();
   Generator generator(*model, {.max_batch = 1});
-  GenerateOptions options;
-  options.stop_ids = {-1};
-  options.max_new_tokens = 4;
+  GenerateOptions options = endless(4);
   const int64_t first = generator.add({{1, 2}, options}), second = generator.add({{3}, options}),
                 third = generator.add({{4}, options});
   EXPECT_TRUE(generator.step());
@@ -287,9 +293,7 @@ TEST(Generator, EndsWhatIsCancelledAndRefusesWhatCannotRun) {
 TEST(Generator, ACallbackMayCancelItselfAndItsNeighbours) {
   const auto model = small_model();
   Generator generator(*model, {.max_batch = 3});
-  GenerateOptions options;
-  options.stop_ids = {-1};
-  options.max_new_tokens = 4;
+  GenerateOptions options = endless(4);
   int64_t first = -1, last = -1;
   const int64_t kept = generator.add({{1, 2}, options});
   GenerateOptions cancelling = options;
@@ -314,9 +318,7 @@ TEST(Generator, ACallbackMayCancelItselfAndItsNeighbours) {
 TEST(Generator, AFailingCallbackEndsItsRequestAlone) {
   const auto model = small_model();
   Generator generator(*model, {.max_batch = 2});
-  GenerateOptions options;
-  options.stop_ids = {-1};
-  options.max_new_tokens = 6;
+  GenerateOptions options = endless(6);
   const int64_t good = generator.add({{1, 2}, options});
   GenerateOptions failing = options;
   int64_t calls = 0;

@@ -122,6 +122,19 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
+// What `repeats` equal micro-batches of one step leave on the tiles, in the order of parameters().
+std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& model, int repeats) {
+  const auto batch = testing::toy_batch(0);
+  sharded.zero_grad();
+  for (int i = 0; i < repeats; ++i) {
+    sharded.set_is_last_micro_batch(i + 1 == repeats);
+    model.loss(batch.words, batch.labels).backward();
+  }
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : sharded.parameters()) gradients.push_back(parameter.tile.grad().clone());
+  return gradients;
+}
+
 // With a narrow compute type the sums over micro-batches are still kept in the tile's type, for every policy:
 // eight equal micro-batches are eight times one, to the bit.
 TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
@@ -134,24 +147,9 @@ TEST(FullyShardTest, MicroBatchesAddUpInTheStoredType) {
       options.reshard_after_forward = false;
       options.reduce_every_backward = reduce_every_backward;
       const auto sharded = fully_shard(model, {world}, model.units(), options);
-      const auto batch = testing::toy_batch(0);
-      std::vector<at::Tensor> once;
-      for (const int repeats : {1, 8}) {
-        sharded->zero_grad();
-        for (int i = 0; i < repeats; ++i) {
-          sharded->set_is_last_micro_batch(i + 1 == repeats);
-          model.loss(batch.words, batch.labels).backward();
-        }
-        size_t p = 0;
-        for (const auto& parameter : sharded->parameters()) {
-          const at::Tensor grad = parameter.tile.grad();
-          if (repeats == 1) {
-            once.push_back(grad.clone());
-          } else {
-            EXPECT_TRUE(at::equal(grad, once[p] * 8)) << parameter.name;
-          }
-          ++p;
-        }
+      const auto once = gradients_of(*sharded, model, 1), eight_times = gradients_of(*sharded, model, 8);
+      for (size_t p = 0; p < once.size(); ++p) {
+        EXPECT_TRUE(at::equal(eight_times[p], once[p] * 8)) << sharded->parameters()[p].name;
       }
     });
   }
@@ -167,24 +165,9 @@ TEST(FullyShardTest, MicroBatchesAddUpWhereTheComputeTypeIsTheStoredOne) {
       const auto single = comm::Communicator::single();
       const ShardGroups groups = is_ddp ? ShardGroups{single, world} : ShardGroups{world, single};
       const auto sharded = fully_shard(model, groups, model.units(), options);
-      const auto batch = testing::toy_batch(0);
-      std::vector<at::Tensor> once;
-      for (const int repeats : {1, 3}) {
-        sharded->zero_grad();
-        for (int i = 0; i < repeats; ++i) {
-          sharded->set_is_last_micro_batch(i + 1 == repeats);
-          model.loss(batch.words, batch.labels).backward();
-        }
-        size_t p = 0;
-        for (const auto& parameter : sharded->parameters()) {
-          const at::Tensor grad = parameter.tile.grad();
-          if (repeats == 1) {
-            once.push_back(grad.clone());
-          } else {
-            EXPECT_TRUE(at::allclose(grad, once[p] * 3, 1e-12, 1e-14)) << parameter.name;
-          }
-          ++p;
-        }
+      const auto once = gradients_of(*sharded, model, 1), thrice = gradients_of(*sharded, model, 3);
+      for (size_t p = 0; p < once.size(); ++p) {
+        EXPECT_TRUE(at::allclose(thrice[p], once[p] * 3, 1e-12, 1e-14)) << sharded->parameters()[p].name;
       }
     });
   }

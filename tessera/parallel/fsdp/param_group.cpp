@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/round_up.h"
 #include "tessera/ops/cast.h"
 
 namespace tessera::parallel::detail {
@@ -16,7 +17,7 @@ namespace {
 // Pieces start on cache lines.
 constexpr int64_t kAlignment = 64;
 
-int64_t align(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t align(int64_t bytes) { return round_up(bytes, kAlignment); }
 
 void set_storage_bytes(const at::Tensor& tensor, int64_t num_bytes) {
   const MemoryScope memory(MemoryCategory::GatheredParameters);
