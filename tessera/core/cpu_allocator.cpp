@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kSmallestPooled = size_t{64} << 10;
+constexpr size_t kSmallestPooled = size_t{64} << 10, kHugePage = size_t{2} << 20;
 
 // Lives to the end of the process: tensors with static lifetime are freed after main().
 PagePool* g_pool = nullptr;
@@ -77,7 +77,10 @@ bool is_wanted() {
 bool install_cpu_allocator() {
   static const bool is_installed = [] {
     if (is_wanted()) {
-      auto pool = std::make_unique<PagePool>();
+      PagePoolOptions options;
+      options.wants_huge_pages = true;
+      options.granule_bytes = kHugePage;
+      auto pool = std::make_unique<PagePool>(options);
       if (pool->is_available()) g_pool = pool.release();
     }
     constexpr uint8_t kPriority = 1;  // above LibTorch's default

@@ -15,15 +15,12 @@ namespace tessera::ops {
 // torch::autograd::grad(). The mark goes when the parameter's tensor is replaced.
 void accumulate_directly(const at::Tensor& parameter, at::ScalarType type);
 
-// The type given for `parameter`, if it was marked, requires a gradient, and has no hook of its own that would
-// have to see the gradient on its way.
+// The type given for `parameter`, if it was marked, requires a gradient, and has no hook of its own that
+// would have to see the gradient on its way.
 std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter);
 
 // parameter.grad() += a^T b for a: [n, out], b: [n, in], parameter: [out, in], of one type. The sum is taken
 // in the gradient's type, for bf16 operands too.
 void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, const at::Tensor& b);
-
-// sum += a^T b as above, or sum = a^T b.
-void add_transposed_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool is_first);
 
 }  // namespace tessera::ops

@@ -8,6 +8,7 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/small_linear.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
@@ -26,7 +27,8 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight,
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
-  at::Tensor y = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
+  const at::Tensor y = product(rows, weight.t());
+  if (bias) y.add_(*bias);
   return x.dim() == 2 ? y : y.view(sizes);
 }
 
@@ -63,7 +65,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       if (direct != ctx->saved_data.end() && direct_gradient_type(direct->second.toTensor())) {
         add_product_to_gradient(direct->second.toTensor(), grad, x);
       } else {
-        grad_weight = at::mm(grad.t(), x);
+        grad_weight = product(grad.t(), x);
       }
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);

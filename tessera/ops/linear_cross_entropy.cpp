@@ -13,6 +13,7 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -22,9 +23,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear_cross_entropy";
-// A chunk small enough for the caches, but with rows enough that reading the weight and adding to its
-// gradient once a chunk does not show.
-constexpr int64_t kChunkBytes = int64_t{32} << 20, kMaxChunkBytes = int64_t{64} << 20, kGoodRows = 128;
+// The larger a chunk, the less often the weight is packed for a product, but its logits are the largest
+// tensor of a step.
+constexpr int64_t kChunkBytes = int64_t{32} << 20, kMaxChunkBytes = int64_t{112} << 20, kGoodRows = 512;
 
 // Positions that have a label, and their labels.
 struct Labelled {
@@ -116,16 +117,16 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     const at::Tensor index = positions.narrow(0, begin, size);
     const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
     at::Tensor logits = buffer.narrow(0, 0, size);
-    at::mm_out(logits, rows, weight.t());
+    product_out(logits, rows, weight.t());
     losses_of(logits, found.labels.data() + begin, losses.data() + begin, want_hidden || want_weight);
     if (want_hidden && all) {
-      at::Tensor slice = result.grad_hidden.narrow(0, begin, size);
-      at::mm_out(slice, logits, weight);
+      product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
-      result.grad_hidden.index_copy_(0, index, at::mm(logits, weight));
+      result.grad_hidden.index_copy_(0, index, product(logits, weight));
     }
     if (!want_weight) continue;
-    add_transposed_product(result.grad_weight, logits, rows, begin == 0);
+    begin == 0 ? product_out(result.grad_weight, logits.t(), rows)
+               : add_product(result.grad_weight, logits.t(), rows);
   }
   double sum = 0;
   for (const double loss : losses) sum += loss;

@@ -8,6 +8,7 @@
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -30,7 +31,8 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
-  at::Tensor y = bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+  at::Tensor y = product(rows, weight.t());
+  if (bias.defined()) y.add_(bias);
   at::Tensor inner = at::mm(dropped(rows, mask), a.t());
   y.addmm_(inner, b.t(), 1, scaling);
   return {x.dim() == 2 ? y : y.view(sizes), inner};
@@ -79,7 +81,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
     const MemoryScope memory(MemoryCategory::Gradients);
-    if (ctx->needs_input_grad(1)) grad_weight = at::mm(grad.t(), x);
+    if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
     if (want_a) grad_a = at::mm(grad_inner.t(), dropped(x, mask));
     // The long side last: twice as fast as the product of the other way round.
     if (ctx->needs_input_grad(3)) grad_b = at::mm(inner.t(), grad).mul_(scaling).t();

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/product.h"
+
 namespace tessera::ops {
 
 bool needs_graph(std::initializer_list<at::Tensor> inputs) {
@@ -67,11 +69,11 @@ c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContex
 
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
                           const c10::intrusive_ptr<ActivationSource>& source) {
-  if (source == nullptr || !source->collects_gradient()) return at::mm(rows, weight);
+  if (source == nullptr || !source->collects_gradient()) return product(rows, weight);
   if (source->gradient.defined()) {
-    source->gradient.addmm_(rows, weight);
+    add_product(source->gradient, rows, weight);
   } else {
-    source->gradient = at::mm(rows, weight);
+    source->gradient = product(rows, weight);
   }
   return {};
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -32,8 +33,7 @@ at::Tensor widened_linear(const at::Tensor& x, const at::Tensor& weight,
   for (int64_t first = 0; first < outs; first += block) {
     const int64_t count = std::min(block, outs - first);
     const at::Tensor part = wide.narrow(0, 0, count).copy_(weight.narrow(0, first, count));
-    at::Tensor target = y.narrow(1, first, count);
-    at::mm_out(target, rows, part.t());
+    product_out(y.narrow(1, first, count), rows, part.t());
   }
   if (bias) y.add_(bias->to(at::kFloat));
   return y.view(sizes);

@@ -1,0 +1,25 @@
+// Matrix products on the processor's tile units (Intel AMX).
+//
+// bf16 operands are multiplied as they are. Float operands are multiplied in three bf16 parts each, by the
+// six products of parts that float32 can hold: the error is that of a float32 product, at more than twice the
+// speed of the vector units. After G. Henry, P. T. P. Tang, A. Heinecke, "Leveraging the bfloat16 Artificial
+// Intelligence Datatype For Higher-Precision Computations", ARITH 2019. An infinite float gives NaN.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/ops/kernels/tile_pack.h"
+
+namespace tessera::ops::kernels {
+
+// C = L R + beta C for C: [m, n] with ldc elements between rows, sums over k > 0 in float32; L's lines are
+// its rows, R's its columns. Takes the threads of OpenMP, or the calling one alone inside a parallel region.
+// C may hold NaN where beta is 0. Needs has_tiles() (tile_multiply.h).
+void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<float> left, Lines<float> right, float beta, float* c,
+               int64_t ldc);
+void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, float* c,
+               int64_t ldc);
+void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, Bf16* c,
+               int64_t ldc);
+
+}  // namespace tessera::ops::kernels

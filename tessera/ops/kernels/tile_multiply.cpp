@@ -1,0 +1,231 @@
+#include "tessera/ops/kernels/tile_multiply.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <type_traits>
+
+#include "tessera/core/error.h"
+
+#if defined(__x86_64__)
+#include <sys/syscall.h>
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <unistd.h>
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")
+#endif
+
+namespace tessera::ops::kernels {
+
+#if defined(__x86_64__)
+namespace {
+
+bool ask_for_tiles() {
+  const char* wanted = std::getenv("TESSERA_TILES");
+  if (wanted != nullptr && std::string_view(wanted) == "0") return false;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  const auto bit = [](unsigned word, int i) { return ((word >> i) & 1u) != 0; };
+  const bool is_known = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31) && bit(d, 22) && bit(d, 24);
+  if (!is_known || __get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || !bit(a, 5)) return false;
+  // Tile data takes a permission of the kernel, for the whole process.
+  constexpr int kArchRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchRequestPermission, kTileData) == 0;
+}
+
+// Eight tiles of 16 rows of 64 bytes each.
+void configure_tiles() {
+  struct alignas(64) Configuration {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  };
+  static constexpr Configuration kConfiguration;
+  _tile_loadconfig(&kConfiguration);
+}
+void release_tiles() { _tile_release(); }
+
+constexpr int64_t kPlaneBytes = 2 * kTileBytes;
+
+// The products of a plane of the left panel (tiles 4, 5) with one of the right panel (6, 7), added to the
+// tiles 0 to 3: with both planes loaded on the way, so that the tile unit does not wait, or one of them
+// there.
+#define TESSERA_MULTIPLY(left, right)       \
+  _tile_loadd(4, left, 64);                 \
+  _tile_loadd(6, right, 64);                \
+  _tile_dpbf16ps(0, 4, 6);                  \
+  _tile_loadd(7, (right) + kTileBytes, 64); \
+  _tile_dpbf16ps(1, 4, 7);                  \
+  _tile_loadd(5, (left) + kTileBytes, 64);  \
+  _tile_dpbf16ps(2, 5, 6);                  \
+  _tile_dpbf16ps(3, 5, 7)
+#define TESSERA_MULTIPLY_LEFT(left)        \
+  _tile_loadd(4, left, 64);                \
+  _tile_dpbf16ps(0, 4, 6);                 \
+  _tile_dpbf16ps(1, 4, 7);                 \
+  _tile_loadd(5, (left) + kTileBytes, 64); \
+  _tile_dpbf16ps(2, 5, 6);                 \
+  _tile_dpbf16ps(3, 5, 7)
+#define TESSERA_MULTIPLY_RIGHT(right)       \
+  _tile_loadd(6, right, 64);                \
+  _tile_dpbf16ps(0, 4, 6);                  \
+  _tile_dpbf16ps(2, 5, 6);                  \
+  _tile_loadd(7, (right) + kTileBytes, 64); \
+  _tile_dpbf16ps(1, 4, 7);                  \
+  _tile_dpbf16ps(3, 5, 7)
+
+// Fetches lines of memory to be written, a few at every step of a loop that has other things to do.
+class Fetcher {
+ public:
+  // `rows` rows of `width` bytes, `stride` bytes apart.
+  Fetcher(const void* from, int64_t rows, int64_t stride, int64_t width, int64_t steps)
+      : row_(static_cast<const char*>(from)),
+        rows_(rows),
+        stride_(stride),
+        width_(width),
+        lines_per_step_((rows * ((width + 63) / 64) + steps - 1) / steps) {}
+  void step() {
+    for (int64_t i = 0; i < lines_per_step_ && rows_ > 0; ++i) {
+      __builtin_prefetch(row_ + at_, 1);
+      at_ += 64;
+      if (at_ >= width_) at_ = 0, row_ += stride_, --rows_;
+    }
+  }
+
+ private:
+  const char* row_;
+  int64_t rows_, stride_, width_, lines_per_step_, at_ = 0;
+};
+
+template <int64_t Planes>
+void multiply_panels(const char* left, const char* right, int64_t blocks, Fetcher result) {
+  constexpr int64_t kBlock = Planes * kPlaneBytes;
+  for (int64_t i = 0; i < blocks; ++i, left += kBlock, right += kBlock) {
+    result.step();
+    if constexpr (Planes == 1) {
+      TESSERA_MULTIPLY(left, right);
+    } else {
+      // The high, middle and low planes h, m, l in the order hl, hm, mm, mh, lh, hh: each product shares a
+      // factor with the one before, and the large one comes last.
+      TESSERA_MULTIPLY(left, right + 2 * kPlaneBytes);
+      TESSERA_MULTIPLY_RIGHT(right + kPlaneBytes);
+      TESSERA_MULTIPLY_LEFT(left + kPlaneBytes);
+      TESSERA_MULTIPLY_RIGHT(right);
+      TESSERA_MULTIPLY_LEFT(left + 2 * kPlaneBytes);
+      TESSERA_MULTIPLY_LEFT(left);
+    }
+  }
+}
+
+// to = sum + beta to, for n <= 16 elements.
+void add_row(const float* sum, float beta, float* to, int64_t n) {
+  const auto mask = static_cast<__mmask16>((1u << n) - 1);
+  __m512 x = _mm512_maskz_loadu_ps(mask, sum);
+  if (beta != 0) x = _mm512_fmadd_ps(_mm512_set1_ps(beta), _mm512_maskz_loadu_ps(mask, to), x);
+  _mm512_mask_storeu_ps(to, mask, x);
+}
+void add_row(const float* sum, float beta, Bf16* to, int64_t n) {
+  const auto mask = static_cast<__mmask16>((1u << n) - 1);
+  __m512 x = _mm512_maskz_loadu_ps(mask, sum);
+  if (beta != 0) {
+    const __m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, to));
+    x = _mm512_fmadd_ps(_mm512_set1_ps(beta), _mm512_castsi512_ps(_mm512_slli_epi32(old, 16)), x);
+  }
+  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
+// C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
+template <class T, class Out>
+void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
+                    int64_t rows, int64_t columns) {
+  constexpr auto kSize = static_cast<int64_t>(sizeof(Out));
+  const Fetcher result(c, rows, ldc * kSize, columns * kSize, blocks);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  multiply_panels<kPlanes<T>>(left, right, blocks, result);
+  if constexpr (std::is_same_v<Out, float>) {
+    if (rows == kPanelLines && columns == kPanelLines && beta == 0) {
+      float* below = c + kTileLines * ldc;
+      _tile_stored(0, c, ldc * kSize);
+      _tile_stored(1, c + kTileLines, ldc * kSize);
+      _tile_stored(2, below, ldc * kSize);
+      _tile_stored(3, below + kTileLines, ldc * kSize);
+      return;
+    }
+  }
+  alignas(64) float sums[4][kTileLines * kTileLines];
+  _tile_stored(0, sums[0], 64);
+  _tile_stored(1, sums[1], 64);
+  _tile_stored(2, sums[2], 64);
+  _tile_stored(3, sums[3], 64);
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    if (columns == kPanelLines && beta == 0) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const float* from = sums[row / kTileLines * 2] + row % kTileLines * kTileLines;
+        const __m512bh line =
+            _mm512_cvtne2ps_pbh(_mm512_load_ps(from + kTileLines * kTileLines), _mm512_load_ps(from));
+        _mm512_storeu_si512(c + row * ldc, reinterpret_cast<__m512i>(line));
+      }
+      return;
+    }
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t half = 0; half * kTileLines < columns; ++half) {
+      add_row(sums[row / kTileLines * 2 + half] + row % kTileLines * kTileLines, beta,
+              c + row * ldc + half * kTileLines, std::min(kTileLines, columns - half * kTileLines));
+    }
+  }
+}
+
+}  // namespace
+
+bool has_tiles() {
+  static const bool answer = ask_for_tiles();
+  return answer;
+}
+
+TileSession::TileSession() { configure_tiles(); }
+TileSession::~TileSession() { release_tiles(); }
+
+template <class T, class Out>
+void multiply_packed(const Packed& left, const Packed& right, int64_t group, float beta, Out* c,
+                     int64_t ldc) {
+  const int64_t blocks = left.panel_bytes / kBlockBytes<T>;
+  for (int64_t first = 0; first < right.panels(); first += group) {
+    const int64_t end = std::min(first + group, right.panels());
+    for (int64_t i = 0; i < left.panels(); ++i) {
+      for (int64_t j = first; j < end; ++j) {
+        multiply_block<T>(left.panel(i), right.panel(j), blocks, beta,
+                          c + i * kPanelLines * ldc + j * kPanelLines, ldc, left.panel_lines(i),
+                          right.panel_lines(j));
+      }
+    }
+  }
+}
+
+void add_sums(const float* sum, float beta, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kTileLines) add_row(sum + i, beta, to + i, std::min(kTileLines, n - i));
+}
+void add_sums(const float* sum, float beta, Bf16* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kTileLines) add_row(sum + i, beta, to + i, std::min(kTileLines, n - i));
+}
+
+#else
+
+bool has_tiles() { return false; }
+TileSession::TileSession() { TESSERA_ASSERT(false, "no tile units"); }
+TileSession::~TileSession() = default;
+template <class T, class Out>
+void multiply_packed(const Packed&, const Packed&, int64_t, float, Out*, int64_t) {}
+void add_sums(const float*, float, float*, int64_t) {}
+void add_sums(const float*, float, Bf16*, int64_t) {}
+
+#endif
+
+template void multiply_packed<float, float>(const Packed&, const Packed&, int64_t, float, float*, int64_t);
+template void multiply_packed<Bf16, float>(const Packed&, const Packed&, int64_t, float, float*, int64_t);
+template void multiply_packed<Bf16, Bf16>(const Packed&, const Packed&, int64_t, float, Bf16*, int64_t);
+
+}  // namespace tessera::ops::kernels

@@ -1,0 +1,18 @@
+// Matrix products of tensors, on the fastest path that this processor has for them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// a b for a: [m, k], b: [k, n] of one type, transposed views among them; the result is dense, of that type.
+// Large products of float32 and bfloat16 run on the processor's tile units (kernels/tile_gemm.h), the others
+// in LibTorch. The order of the sums does not depend on the number of threads. Without autograd.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+
+// sum += a b, or sum = a b without reading it; sum: [m, n]. `sum` may have another
+// type: products of bfloat16 are added up unrounded in a float32 one.
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace tessera::ops

@@ -1,0 +1,122 @@
+#include "tessera/ops/product.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tessera/ops/kernels/tile_multiply.h"
+
+namespace tessera::ops {
+namespace {
+
+constexpr uint64_t kSeed = 2711;
+
+// A [rows, columns] matrix in the middle of a larger one, stored by rows or by columns.
+at::Tensor matrix(int64_t rows, int64_t columns, bool is_transposed, at::ScalarType type) {
+  const at::Tensor whole =
+      is_transposed ? at::randn({columns + 3, rows + 5}).t() : at::randn({rows + 3, columns + 5});
+  return whole.to(type).narrow(0, is_transposed ? 5 : 3, rows).narrow(1, is_transposed ? 3 : 5, columns);
+}
+
+double relative_error(const at::Tensor& got, const at::Tensor& want) {
+  return ((got.to(at::kDouble) - want).norm() / want.norm().clamp_min(1e-300)).item<double>();
+}
+
+struct Shape {
+  int64_t m, n, k;
+};
+// Below and above the smallest size for the tile units, within and beyond what is packed at a time, and not
+// in whole tiles.
+const std::vector<Shape> kShapes = {{1, 1, 1},       {3, 200, 70},   {128, 128, 32},  {150, 129, 33},
+                                    {131, 1000, 47}, {700, 130, 31}, {257, 163, 500}, {130, 135, 7001}};
+
+class Products : public testing::TestWithParam<std::tuple<bool, bool>> {};
+
+TEST_P(Products, AreWithinTheRoundingOfTheirType) {
+  const auto [a_transposed, b_transposed] = GetParam();
+  at::manual_seed(kSeed);
+  for (const auto& [m, n, k] : kShapes) {
+    for (const auto type : {at::kFloat, at::kBFloat16, at::kDouble}) {
+      const at::Tensor a = matrix(m, k, a_transposed, type), b = matrix(k, n, b_transposed, type);
+      const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+      const double tolerance = type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-6 : 4e-3;
+      EXPECT_LT(relative_error(product(a, b), want), tolerance) << m << " " << n << " " << k << " " << type;
+      // Into a part of a larger matrix that holds NaN.
+      const at::Tensor whole = at::full({m + 2, n + 4}, std::numeric_limits<double>::quiet_NaN(), type);
+      const at::Tensor part = whole.narrow(0, 1, m).narrow(1, 2, n);
+      product_out(part, a, b);
+      EXPECT_LT(relative_error(part, want), tolerance) << m << " " << n << " " << k << " " << type;
+      EXPECT_EQ(whole.isnan().sum().item<int64_t>(), whole.numel() - m * n);
+      add_product(part, a, b);
+      EXPECT_LT(relative_error(part, 2 * want), tolerance);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Products, testing::Combine(testing::Bool(), testing::Bool()));
+
+TEST(Product, AddsBf16UpInFloat32) {
+  at::manual_seed(kSeed);
+  for (const auto& [m, n, k] : kShapes) {
+    const at::Tensor a = matrix(m, k, true, at::kBFloat16), b = matrix(k, n, false, at::kBFloat16);
+    const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+    const at::Tensor sum = at::empty({m, n});
+    product_out(sum, a, b);
+    EXPECT_LT(relative_error(sum, want), 1e-6) << m << " " << n << " " << k;
+    add_product(sum, a, b);
+    EXPECT_LT(relative_error(sum, 2 * want), 1e-6) << m << " " << n << " " << k;
+  }
+}
+
+TEST(Product, OfNothingIsZero) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor sum = at::ones({2, 3});
+    product_out(sum, at::empty({2, 0}, type), at::empty({0, 3}, type));
+    EXPECT_TRUE(sum.eq(0).all().item<bool>());
+    EXPECT_EQ(product(at::empty({0, 4}, type), at::empty({4, 3}, type)).numel(), 0);
+  }
+}
+
+TEST(Product, DoesNotDependOnTheThreads) {
+  at::manual_seed(kSeed);
+  const int threads = at::get_num_threads();
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor a = matrix(300, 900, false, type), b = matrix(900, 500, true, type);
+    at::set_num_threads(1);
+    const at::Tensor alone = product(a, b);
+    at::set_num_threads(3);
+    const at::Tensor together = product(a, b);
+    EXPECT_TRUE(at::equal(alone, together)) << type;
+  }
+  at::set_num_threads(threads);
+}
+
+// As many bits as float32 has, over the whole range of sizes in one matrix.
+TEST(Product, KeepsAllBitsOfFloats) {
+  if (!kernels::has_tiles()) GTEST_SKIP() << "no tile units";
+  at::manual_seed(kSeed);
+  const int64_t n = 160;
+  const at::Tensor a = at::randn({n, n}) * at::pow(10.0, at::rand({n, 1}) * 40 - 20);
+  const at::Tensor identity = at::eye(n);
+  EXPECT_TRUE(at::equal(product(a.to(at::kFloat), identity), a.to(at::kFloat)));
+  EXPECT_TRUE(at::equal(product(identity, a.to(at::kFloat)), a.to(at::kFloat)));
+}
+
+TEST(Product, CarriesWhatIsNotFinite) {
+  const int64_t n = 160;
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    for (const double bad :
+         {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+      at::Tensor a = at::ones({n, n}, type);
+      a[7][9] = bad;
+      const at::Tensor result = product(a, at::ones({n, n}, type));
+      EXPECT_FALSE(result[7].isfinite().any().item<bool>());
+      EXPECT_TRUE(result[8].isfinite().all().item<bool>());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ops
