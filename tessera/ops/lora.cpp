@@ -31,10 +31,9 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
-  at::Tensor y = product(rows, weight.t());
+  const at::Tensor inner = product(dropped(rows, mask), a.t());
+  const at::Tensor y = product(rows, weight.t(), {inner, at::mul(b, scaling).t()});
   if (bias.defined()) y.add_(bias);
-  at::Tensor inner = at::mm(dropped(rows, mask), a.t());
-  y.addmm_(inner, b.t(), 1, scaling);
   return {x.dim() == 2 ? y : y.view(sizes), inner};
 }
 
@@ -71,12 +70,11 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (want_a || ctx->needs_input_grad(1)) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     if (want_x || want_a) grad_inner = at::mm(grad, b).mul_(scaling);
     if (want_x) {
-      grad_x = input_gradient(grad, weight, source);
-      at::Tensor& sum = grad_x.defined() ? grad_x : source->gradient;
+      grad_x =
+          input_gradient(grad, weight, source, mask.defined() ? MoreFactors() : MoreFactors{grad_inner, a});
       if (mask.defined()) {
+        at::Tensor& sum = grad_x.defined() ? grad_x : source->gradient;
         sum.addcmul_(at::mm(grad_inner, a), flatten_rows(mask));
-      } else {
-        sum.addmm_(grad_inner, a);
       }
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }

@@ -13,46 +13,57 @@
 namespace tessera::ops {
 namespace {
 
-using kernels::Lines;
-
-// How a product is stored for the kernels: whether op(X) is X as it lies in memory, and the elements between
-// its rows. Empty if neither dimension is dense.
+// A matrix as it lies in memory: by rows, or by columns, `stride` elements apart.
 struct Stored {
-  bool is_transposed;
+  const at::Tensor* matrix;
+  bool is_by_columns;
   int64_t stride;
+  kernels::Transpose transpose() const {
+    return is_by_columns ? kernels::Transpose::Yes : kernels::Transpose::No;
+  }
 };
+// Empty if the elements lie apart in both directions.
 std::optional<Stored> stored(const at::Tensor& x) {
-  if (x.stride(1) == 1 && x.stride(0) >= x.size(1)) return Stored{false, x.stride(0)};
-  if (x.stride(0) == 1 && x.stride(1) >= x.size(0)) return Stored{true, x.stride(1)};
+  if (x.stride(1) == 1 && x.stride(0) >= x.size(1)) return Stored{&x, false, x.stride(0)};
+  if (x.stride(0) == 1 && x.stride(1) >= x.size(0)) return Stored{&x, true, x.stride(1)};
   return std::nullopt;
 }
 
 // Whether packing the operands pays: it costs m + n lines and saves time on m n sums.
 bool is_large(int64_t m, int64_t n, int64_t k) { return k >= 32 && m * n >= 64 * (m + n); }
 
-template <class T, class Out>
-void multiply_tiles(const at::Tensor& sum, const at::Tensor& a, const Stored& stored_a, const at::Tensor& b,
-                    const Stored& stored_b, bool adds) {
-  kernels::tile_gemm(a.size(0), b.size(1), a.size(1),
-                     Lines<T>{read<T>(a), stored_a.stride, !stored_a.is_transposed},
-                     Lines<T>{read<T>(b), stored_b.stride, stored_b.is_transposed}, adds ? 1.0f : 0.0f,
-                     write<Out>(sum), sum.stride(0));
+template <class T>
+kernels::Factors<T> factors(const Stored& a, const Stored& b) {
+  return {{read<T>(*a.matrix), a.stride, !a.is_by_columns},
+          {read<T>(*b.matrix), b.stride, b.is_by_columns},
+          a.matrix->size(1)};
 }
 
 // False where the tile units cannot, or need not, do it.
-bool multiply_on_tiles(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
+bool multiply_on_tiles(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                       const MoreFactors& more, bool adds) {
   const auto type = a.scalar_type(), sum_type = sum.scalar_type();
-  if ((type != at::kFloat && type != at::kBFloat16) || !is_large(a.size(0), b.size(1), a.size(1)))
-    return false;
+  const bool has_type = (type == at::kFloat && sum_type == at::kFloat) ||
+                        (type == at::kBFloat16 && (sum_type == at::kBFloat16 || sum_type == at::kFloat));
+  if (!has_type || !is_large(a.size(0), b.size(1), a.size(1))) return false;
   if (!kernels::has_tiles() || sum.stride(1) != 1) return false;
+  const bool has_more = more.a.defined();
   const auto stored_a = stored(a), stored_b = stored(b);
-  if (!stored_a || !stored_b) return false;
+  const auto more_a = has_more ? stored(more.a) : std::nullopt,
+             more_b = has_more ? stored(more.b) : std::nullopt;
+  if (!stored_a || !stored_b || (has_more && (!more_a || !more_b))) return false;
+  const auto run = [&](auto tag, auto* to) {
+    using T = decltype(tag);
+    kernels::tile_gemm(a.size(0), b.size(1), factors<T>(*stored_a, *stored_b),
+                       has_more ? factors<T>(*more_a, *more_b) : kernels::Factors<T>(), adds ? 1.0f : 0.0f,
+                       to, sum.stride(0));
+  };
   if (type == at::kFloat) {
-    multiply_tiles<float, float>(sum, a, *stored_a, b, *stored_b, adds);
+    run(float(), write<float>(sum));
   } else if (sum_type == at::kFloat) {
-    multiply_tiles<kernels::Bf16, float>(sum, a, *stored_a, b, *stored_b, adds);
+    run(kernels::Bf16(), write<float>(sum));
   } else {
-    multiply_tiles<kernels::Bf16, kernels::Bf16>(sum, a, *stored_a, b, *stored_b, adds);
+    run(kernels::Bf16(), write<kernels::Bf16>(sum));
   }
   return true;
 }
@@ -61,20 +72,12 @@ bool multiply_on_tiles(const at::Tensor& sum, const at::Tensor& a, const at::Ten
 void multiply_into_float(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
   const at::Tensor left = stored(a) ? a : a.contiguous(), right = stored(b) ? b : b.contiguous();
   const Stored stored_a = *stored(left), stored_b = *stored(right);
-  const auto transpose = [](const Stored& x) {
-    return x.is_transposed ? kernels::Transpose::Yes : kernels::Transpose::No;
-  };
-  kernels::gemm(transpose(stored_a), transpose(stored_b), a.size(0), b.size(1), a.size(1),
+  kernels::gemm(stored_a.transpose(), stored_b.transpose(), a.size(0), b.size(1), a.size(1),
                 read<kernels::Bf16>(left), stored_a.stride, read<kernels::Bf16>(right), stored_b.stride,
                 adds ? 1.0f : 0.0f, write<float>(sum), sum.stride(0));
 }
 
-void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
-  TESSERA_ASSERT(a.dim() == 2 && b.dim() == 2 && sum.dim() == 2 && a.size(1) == b.size(0) &&
-                     sum.size(0) == a.size(0) && sum.size(1) == b.size(1) &&
-                     a.scalar_type() == b.scalar_type(),
-                 "operands of a product");
-  if (multiply_on_tiles(sum, a, b, adds)) return;
+void multiply_elsewhere(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
   at::Tensor target = sum;
   if (sum.scalar_type() == a.scalar_type()) {
     if (adds) {
@@ -92,20 +95,36 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, b
   }
 }
 
+void check(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
+  TESSERA_ASSERT(a.dim() == 2 && b.dim() == 2 && sum.dim() == 2 && a.size(1) == b.size(0) &&
+                     sum.size(0) == a.size(0) && sum.size(1) == b.size(1) &&
+                     a.scalar_type() == b.scalar_type(),
+                 "operands of a product");
+}
+
+void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+              bool adds) {
+  check(sum, a, b);
+  if (more.a.defined()) check(sum, more.a, more.b);
+  if (multiply_on_tiles(sum, a, b, more, adds)) return;
+  multiply_elsewhere(sum, a, b, adds);
+  if (more.a.defined()) multiply_elsewhere(sum, more.a, more.b, true);
+}
+
 }  // namespace
 
-at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const MoreFactors& more) {
   const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
-  product_out(result, a, b);
+  product_out(result, a, b, more);
   return result;
 }
 
-void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-  multiply(sum, a, b, true);
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more) {
+  multiply(sum, a, b, more, true);
 }
 
-void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-  multiply(sum, a, b, false);
+void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more) {
+  multiply(sum, a, b, more, false);
 }
 
 }  // namespace tessera::ops

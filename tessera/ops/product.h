@@ -5,14 +5,22 @@
 
 namespace tessera::ops {
 
-// a b for a: [m, k], b: [k, n] of one type, transposed views among them; the result is dense, of that type.
-// Large products of float32 and bfloat16 run on the processor's tile units (kernels/tile_gemm.h), the others
-// in LibTorch. The order of the sums does not depend on the number of threads. Without autograd.
-at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+// A second product to be added to a first one of the same shape and type: few columns of a and rows of b.
+struct MoreFactors {
+  at::Tensor a, b;  // undefined: none
+};
 
-// sum += a b, or sum = a b without reading it; sum: [m, n]. `sum` may have another
-// type: products of bfloat16 are added up unrounded in a float32 one.
-void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
-void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
+// a b + more.a more.b for a: [m, k], b: [k, n] of one type, transposed views among them; the result is dense,
+// of that type. Large products of float32 and bfloat16 run on the processor's tile units
+// (kernels/tile_gemm.h), the others in LibTorch. The order of the sums does not depend on the number of
+// threads. Without autograd.
+at::Tensor product(const at::Tensor& a, const at::Tensor& b, const MoreFactors& more = {});
+
+// sum += the same, or sum = the same without reading it; sum: [m, n]. `sum` may have another type: products
+// of bfloat16 are added up unrounded in a float32 one.
+void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                 const MoreFactors& more = {});
+void product_out(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                 const MoreFactors& more = {});
 
 }  // namespace tessera::ops

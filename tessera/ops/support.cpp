@@ -4,8 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/ops/product.h"
-
 namespace tessera::ops {
 
 bool needs_graph(std::initializer_list<at::Tensor> inputs) {
@@ -68,12 +66,12 @@ c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContex
 }
 
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
-                          const c10::intrusive_ptr<ActivationSource>& source) {
-  if (source == nullptr || !source->collects_gradient()) return product(rows, weight);
+                          const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more) {
+  if (source == nullptr || !source->collects_gradient()) return product(rows, weight, more);
   if (source->gradient.defined()) {
-    add_product(source->gradient, rows, weight);
+    add_product(source->gradient, rows, weight, more);
   } else {
-    source->gradient = product(rows, weight);
+    source->gradient = product(rows, weight, more);
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/activation.h"
 #include "tessera/ops/kernels/kernels.h"
+#include "tessera/ops/product.h"
 
 namespace tessera::ops {
 
@@ -37,10 +38,10 @@ at::Tensor flatten_rows(const at::Tensor& tensor);
 void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source);
 c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx);
 
-// rows * weight as the gradient of a product's input: added to what `source` collects, if it does so, and
-// returned otherwise.
+// rows * weight + more as the gradient of a product's input: added to what `source` collects, if it does so,
+// and returned otherwise.
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
-                          const c10::intrusive_ptr<ActivationSource>& source);
+                          const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more = {});
 
 template <class T>
 const T* read(const at::Tensor& tensor) {

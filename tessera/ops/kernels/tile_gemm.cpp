@@ -81,27 +81,42 @@ Range share(int64_t size, int64_t part, int64_t parts) {
 template <class T, class Out>
 class Product {
  public:
-  Product(int64_t m, int64_t n, int64_t k, Lines<T> left, Lines<T> right, float beta, Out* c, int64_t ldc)
+  Product(int64_t m, int64_t n, const Factors<T>& product, const Factors<T>& more, float beta, Out* c,
+          int64_t ldc)
       : is_common_left_(m < n),
-        common_(m < n ? left : right),
-        own_(m < n ? right : left),
         num_common_(std::min(m, n)),
         num_own_(std::max(m, n)),
-        depth_(k),
+        common_(is_common_left_ ? Operand{Side::Left, product.left, more.left}
+                                : Operand{Side::Right, product.right, more.right}),
+        own_(is_common_left_ ? Operand{Side::Right, product.right, more.right}
+                             : Operand{Side::Left, product.left, more.left}),
+        depth_(product.depth),
+        more_depth_(more.depth),
         beta_(beta),
         c_(c),
         ldc_(ldc),
-        deep_(part_size(k, kMaxDepth<T>, kTileDepth)),
+        deep_(part_size(depth_, kMaxDepth<T>, kTileDepth)),
         common_lines_(part_size(num_common_, kCommonElements / deep_, kPanelLines)) {}
 
   void run() {
-    static thread_local Scratch scratch;
-    common_memory_ = scratch.of_size(common_lines_ / kPanelLines * panel_bytes(deep_));
+    static thread_local Scratch common_scratch, own_scratch, sum_scratch;
     const double flops =
         2.0 * static_cast<double>(num_common_) * static_cast<double>(num_own_) * static_cast<double>(depth_);
     const int most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const auto threads =
         static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(most)));
+    const int64_t panels = (num_own_ + kPanelLines - 1) / kPanelLines,
+                  share = (panels + threads - 1) / threads;
+    const int64_t largest_panel = panel_bytes<T>(deep_) + panel_bytes<T>(more_depth_);
+    own_panels_ = std::clamp<int64_t>(kOwnBytes<T> / largest_panel, 1, share);
+    own_bytes_ = own_panels_ * largest_panel;
+    common_memory_ = common_scratch.of_size(common_lines_ / kPanelLines * largest_panel);
+    own_memory_ = own_scratch.of_size(own_bytes_ * threads);
+    // Sums over several parts of the depth are rounded once.
+    if (!std::is_same_v<Out, float> && deep_ < depth_) {
+      sum_floats_ = share * kPanelLines * common_lines_;
+      sums_ = reinterpret_cast<float*>(sum_scratch.of_size(4 * sum_floats_ * threads));
+    }
     if (threads == 1) {
       work(0, 1, [] {});
       return;
@@ -115,70 +130,84 @@ class Product {
   }
 
  private:
-  static int64_t panel_bytes(int64_t deep) { return (deep + kTileDepth - 1) / kTileDepth * kBlockBytes<T>; }
+  struct Operand {
+    Side side;
+    Lines<T> lines, more_lines;
+  };
+  // Of the depth: `deep` elements from `first` on, and after the last ones those kept elsewhere.
+  struct Part {
+    int64_t first, deep, more;
+    int64_t bytes() const { return panel_bytes<T>(deep) + panel_bytes<T>(more); }
+  };
+
+  static Packed pack(const Operand& operand, int64_t line, int64_t count, const Part& part, char* to) {
+    const auto from = [&](const Lines<T>& lines, int64_t depth) {
+      return Lines<T>{lines.at(line, depth), lines.stride, lines.is_depth_contiguous};
+    };
+    pack_lines(operand.side, from(operand.lines, part.first), count, part.deep, to, part.bytes());
+    if (part.more > 0) {
+      pack_lines(operand.side, from(operand.more_lines, 0), count, part.more, to + panel_bytes<T>(part.deep),
+                 part.bytes());
+    }
+    return {to, count, part.bytes()};
+  }
 
   template <class Wait>
   void work(int64_t thread, int64_t threads, const Wait& wait) {
-    static thread_local Scratch own_scratch, sum_scratch;
     const TileSession session;
-    const int64_t panels = (num_own_ + kPanelLines - 1) / kPanelLines;
-    const Range mine = share(panels, thread, threads);
-    const int64_t begin = mine.begin * kPanelLines, end = std::min(mine.end * kPanelLines, num_own_);
-    const int64_t at_once =
-        std::max<int64_t>(1, std::min(kOwnBytes<T> / panel_bytes(deep_), mine.end - mine.begin)) *
-        kPanelLines;
-    char* own_memory = own_scratch.of_size(at_once / kPanelLines * panel_bytes(deep_));
-    // Sums over several parts of the depth are rounded once.
-    const bool sums_apart = !std::is_same_v<Out, float> && deep_ < depth_;
-    const int64_t sum_stride = is_common_left_ ? round_up(end - begin, kPanelLines) : common_lines_;
-    float* sums = nullptr;
-    if (sums_apart) {
-      sums = reinterpret_cast<float*>(
-          sum_scratch.of_size(4 * (is_common_left_ ? common_lines_ : end - begin) * sum_stride));
-    }
+    const Range mine = panels_of(num_own_, thread, threads);
     for (int64_t line = 0; line < num_common_; line += common_lines_) {
       const int64_t lines = std::min(common_lines_, num_common_ - line);
       for (int64_t depth = 0; depth < depth_; depth += deep_) {
-        const int64_t deep = std::min(deep_, depth_ - depth);
+        const bool is_last = depth + deep_ >= depth_;
+        const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0};
         if (line + depth > 0) wait();
-        pack_common(line, lines, depth, deep, thread, threads);
-        wait();
-        const Packed common{common_memory_, lines, panel_bytes(deep)};
-        for (int64_t i = begin; i < end; i += at_once) {
-          const int64_t count = std::min(at_once, end - i);
-          pack_lines(is_common_left_ ? Side::Right : Side::Left,
-                     {own_.at(i, depth), own_.stride, own_.is_depth_contiguous}, count, deep, own_memory);
-          const Packed own{own_memory, count, panel_bytes(deep)};
-          const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
-          const int64_t group =
-              is_common_left_ ? own.panels() : std::max<int64_t>(1, kGroupBytes<T> / common.panel_bytes);
-          const float factor = depth == 0 ? beta_ : 1;
-          if (sums_apart) {
-            multiply_packed<T>(left, right, group, depth == 0 ? 0.0f : 1.0f,
-                               sums + (i - begin) * (is_common_left_ ? 1 : sum_stride), sum_stride);
-          } else {
-            multiply_packed<T>(left, right, group, factor, at(line, i), ldc_);
-          }
+        const Range packed = panels_of(lines, thread, threads);
+        if (packed.begin < packed.end) {
+          pack(common_, line + packed.begin, packed.end - packed.begin, part,
+               common_memory_ + packed.begin / kPanelLines * part.bytes());
         }
+        wait();
+        multiply({common_memory_, lines, part.bytes()}, line, mine, part, thread);
       }
-      if (!sums_apart) continue;
-      Out* to = at(line, begin);
-      const int64_t rows = is_common_left_ ? lines : end - begin,
-                    columns = is_common_left_ ? end - begin : lines;
-      for (int64_t i = 0; i < rows; ++i) {
-        add_sums(sums + i * sum_stride, beta_, to + i * ldc_, columns);
+      if (sums_ != nullptr) add_up(line, lines, mine, thread);
+    }
+  }
+
+  // The first and the end of this thread's share of the lines, in whole panels.
+  static Range panels_of(int64_t lines, int64_t thread, int64_t threads) {
+    const Range panels = share((lines + kPanelLines - 1) / kPanelLines, thread, threads);
+    return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
+  }
+
+  void multiply(const Packed& common, int64_t line, Range mine, const Part& part, int64_t thread) {
+    const int64_t at_once = own_panels_ * kPanelLines;
+    for (int64_t i = mine.begin; i < mine.end; i += at_once) {
+      const Packed own =
+          pack(own_, i, std::min(at_once, mine.end - i), part, own_memory_ + thread * own_bytes_);
+      const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
+      const int64_t group =
+          is_common_left_ ? own.panels() : std::max<int64_t>(1, kGroupBytes<T> / common.panel_bytes);
+      if (sums_ == nullptr) {
+        multiply_packed<T>(left, right, group, part.first == 0 ? beta_ : 1, at(line, i), ldc_);
+      } else {
+        const int64_t stride = sum_stride(mine);
+        multiply_packed<T>(left, right, group, part.first == 0 ? 0.0f : 1.0f,
+                           sums_of(thread) + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
       }
     }
   }
 
-  void pack_common(int64_t line, int64_t lines, int64_t depth, int64_t deep, int64_t thread,
-                   int64_t threads) {
-    const Range mine = share((lines + kPanelLines - 1) / kPanelLines, thread, threads);
-    const int64_t first = mine.begin * kPanelLines, end = std::min(mine.end * kPanelLines, lines);
-    if (first < end) {
-      pack_lines(is_common_left_ ? Side::Left : Side::Right,
-                 {common_.at(line + first, depth), common_.stride, common_.is_depth_contiguous}, end - first,
-                 deep, common_memory_ + mine.begin * panel_bytes(deep));
+  float* sums_of(int64_t thread) const { return sums_ + thread * sum_floats_; }
+  int64_t sum_stride(Range mine) const {
+    return is_common_left_ ? round_up(mine.end - mine.begin, kPanelLines) : common_lines_;
+  }
+
+  void add_up(int64_t line, int64_t lines, Range mine, int64_t thread) {
+    const int64_t own = mine.end - mine.begin;
+    const int64_t rows = is_common_left_ ? lines : own, columns = is_common_left_ ? own : lines;
+    for (int64_t i = 0; i < rows; ++i) {
+      add_sums(sums_of(thread) + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
     }
   }
 
@@ -187,33 +216,31 @@ class Product {
   }
 
   bool is_common_left_;
-  Lines<T> common_, own_;
-  int64_t num_common_, num_own_, depth_;
+  int64_t num_common_, num_own_;  // lines
+  Operand common_, own_;
+  int64_t depth_, more_depth_;
   float beta_;
   Out* c_;
   int64_t ldc_, deep_, common_lines_;
-  char* common_memory_ = nullptr;
+  // Of a thread: panels packed at a time, their bytes, and the sums of its share.
+  int64_t own_panels_ = 0, own_bytes_ = 0, sum_floats_ = 0;
+  char *common_memory_ = nullptr, *own_memory_ = nullptr;
+  float* sums_ = nullptr;
 };
-
-template <class T, class Out>
-void product(int64_t m, int64_t n, int64_t k, Lines<T> left, Lines<T> right, float beta, Out* c,
-             int64_t ldc) {
-  Product<T, Out>(m, n, k, left, right, beta, c, ldc).run();
-}
 
 }  // namespace
 
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<float> left, Lines<float> right, float beta, float* c,
-               int64_t ldc) {
-  product(m, n, k, left, right, beta, c, ldc);
+void tile_gemm(int64_t m, int64_t n, const Factors<float>& product, const Factors<float>& more, float beta,
+               float* c, int64_t ldc) {
+  Product<float, float>(m, n, product, more, beta, c, ldc).run();
 }
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, float* c,
-               int64_t ldc) {
-  product(m, n, k, left, right, beta, c, ldc);
+void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
+               float* c, int64_t ldc) {
+  Product<Bf16, float>(m, n, product, more, beta, c, ldc).run();
 }
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, Bf16* c,
-               int64_t ldc) {
-  product(m, n, k, left, right, beta, c, ldc);
+void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
+               Bf16* c, int64_t ldc) {
+  Product<Bf16, Bf16>(m, n, product, more, beta, c, ldc).run();
 }
 
 }  // namespace tessera::ops::kernels

@@ -12,14 +12,22 @@
 
 namespace tessera::ops::kernels {
 
-// C = L R + beta C for C: [m, n] with ldc elements between rows, sums over k > 0 in float32; L's lines are
-// its rows, R's its columns. Takes the threads of OpenMP, or the calling one alone inside a parallel region.
-// C may hold NaN where beta is 0. Needs has_tiles() (tile_multiply.h).
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<float> left, Lines<float> right, float beta, float* c,
-               int64_t ldc);
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, float* c,
-               int64_t ldc);
-void tile_gemm(int64_t m, int64_t n, int64_t k, Lines<Bf16> left, Lines<Bf16> right, float beta, Bf16* c,
-               int64_t ldc);
+// L R, sums over `depth` elements; L's lines are its rows, R's its columns.
+template <class T>
+struct Factors {
+  Lines<T> left, right;
+  int64_t depth = 0;
+};
+
+// C = L R + L' R' + beta C for C: [m, n] with ldc elements between rows, sums in float32. The second product
+// is for a few more elements of depth, kept elsewhere, or of none. Takes the threads of OpenMP, or the
+// calling one alone inside a parallel region. C may hold NaN where beta is 0. Needs has_tiles()
+// (tile_multiply.h).
+void tile_gemm(int64_t m, int64_t n, const Factors<float>& product, const Factors<float>& more, float beta,
+               float* c, int64_t ldc);
+void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
+               float* c, int64_t ldc);
+void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
+               Bf16* c, int64_t ldc);
 
 }  // namespace tessera::ops::kernels

@@ -133,7 +133,7 @@ void pack_tile(Lines<Bf16> from, bool must_turn, int64_t lines, int64_t depth, c
 }
 
 template <class T>
-void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to) {
+void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to, int64_t panel_stride) {
   const bool must_turn = from.is_depth_contiguous == (side == Side::Right);
   const int64_t panels = (lines + kPanelLines - 1) / kPanelLines;
   const int64_t blocks = (depth + kTileDepth - 1) / kTileDepth;
@@ -141,7 +141,7 @@ void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to) {
     // In the order in which the elements lie in memory.
     const int64_t panel = from.is_depth_contiguous ? i / blocks : i % panels;
     const int64_t block = from.is_depth_contiguous ? i % blocks : i / panels;
-    char* at = to + (panel * blocks + block) * kBlockBytes<T>;
+    char* at = to + panel * panel_stride + block * kBlockBytes<T>;
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t line = panel * kPanelLines + half * kTileLines;
       const Lines<T> part{from.at(line, block * kTileDepth), from.stride, from.is_depth_contiguous};
@@ -153,17 +153,23 @@ void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to) {
 
 }  // namespace
 
-void pack_lines(Side side, Lines<float> from, int64_t lines, int64_t depth, void* to) {
-  pack(side, from, lines, depth, static_cast<char*>(to));
+void pack_lines(Side side, Lines<float> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride) {
+  pack(side, from, lines, depth, static_cast<char*>(to),
+       panel_stride > 0 ? panel_stride : panel_bytes<float>(depth));
 }
-void pack_lines(Side side, Lines<Bf16> from, int64_t lines, int64_t depth, void* to) {
-  pack(side, from, lines, depth, static_cast<char*>(to));
+void pack_lines(Side side, Lines<Bf16> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride) {
+  pack(side, from, lines, depth, static_cast<char*>(to),
+       panel_stride > 0 ? panel_stride : panel_bytes<Bf16>(depth));
 }
 
 #else
 
-void pack_lines(Side, Lines<float>, int64_t, int64_t, void*) { TESSERA_ASSERT(false, "no tile units"); }
-void pack_lines(Side, Lines<Bf16>, int64_t, int64_t, void*) { TESSERA_ASSERT(false, "no tile units"); }
+void pack_lines(Side, Lines<float>, int64_t, int64_t, void*, int64_t) {
+  TESSERA_ASSERT(false, "no tile units");
+}
+void pack_lines(Side, Lines<Bf16>, int64_t, int64_t, void*, int64_t) {
+  TESSERA_ASSERT(false, "no tile units");
+}
 
 #endif
 

@@ -41,9 +41,17 @@ struct Lines {
 
 enum class Side : bool { Left, Right };
 
-// Packs `lines` lines, `depth` elements each, into panels at `to`: 64-byte aligned, with kBlockBytes<T> for
-// each begun block of the depth of each begun panel. For processors with AVX512_BF16.
-void pack_lines(Side side, Lines<float> from, int64_t lines, int64_t depth, void* to);
-void pack_lines(Side side, Lines<Bf16> from, int64_t lines, int64_t depth, void* to);
+// Bytes of a panel of lines of `depth` elements.
+template <class T>
+constexpr int64_t panel_bytes(int64_t depth) {
+  return (depth + kTileDepth - 1) / kTileDepth * kBlockBytes<T>;
+}
+
+// Packs `lines` lines, `depth` elements each, into panels from `to` on, `panel_stride` bytes apart (0: one
+// directly after the other); 64-byte aligned. For processors with AVX512_BF16.
+void pack_lines(Side side, Lines<float> from, int64_t lines, int64_t depth, void* to,
+                int64_t panel_stride = 0);
+void pack_lines(Side side, Lines<Bf16> from, int64_t lines, int64_t depth, void* to,
+                int64_t panel_stride = 0);
 
 }  // namespace tessera::ops::kernels
