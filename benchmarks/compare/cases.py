@@ -6,8 +6,9 @@ def _explain_step(details: dict) -> str:
     gemm_s, step_s = details.get("gemm_s"), details.get("step_s_median")
     if gemm_s is None or step_s is None:
         return "no figure"
-    return (f"the matrix products alone take {gemm_s:.2f} s of the {step_s:.2f} s step; {max(0.0, step_s - gemm_s):.2f} s go "
-            "to attention, norms, loss, optimizer, memory traffic and waiting")
+    library_s = details.get("library_gemm_s", 0.0)
+    return (f"the matrix products alone take {gemm_s:.2f} s of the {step_s:.2f} s step (by LibTorch: {library_s:.2f} s); "
+            f"{max(0.0, step_s - gemm_s):.2f} s go to attention, norms, loss, optimizer, memory traffic and waiting")
 
 
 def _explain_packed(details: dict) -> str:

@@ -21,6 +21,8 @@ void print_table(const train::BenchResult& result) {
               result.step_s_max);
   std::printf("GEMMs alone         %.3f s   (%.0f GFLOP/s)\n", result.gemm_s, result.gemm_gflops);
   std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
+  std::printf("the same in LibTorch %.3f s   (%.0f%% of the step)\n", result.library_gemm_s,
+              100.0 * result.library_sol);
   std::printf("peak memory a rank  %s\n", format_bytes(result.peak_rss_bytes).c_str());
   for (const train::MemoryPart& part : result.peak_parts) {
     if (part.bytes == 0) continue;

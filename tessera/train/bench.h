@@ -35,6 +35,8 @@ struct BenchResult {
   double gemm_s = 0.0;           // the step's GEMMs alone, on one rank with all ranks measuring at once
   double gemm_gflops = 0.0;      // their rate
   double sol = 0.0;              // gemm_s / step_s_median
+  double library_gemm_s = 0.0;   // the same GEMMs by LibTorch
+  double library_sol = 0.0;      // library_gemm_s / step_s_median: above 1 where ours are faster
   std::vector<double> losses;    // warm-up steps first
   std::vector<TraceLine> trace;  // of rank 0's last step, where it was traced
   // One JSON object on one line.

@@ -6,6 +6,7 @@
 
 #include "tessera/core/process_stats.h"
 #include "tessera/nn/linear.h"
+#include "tessera/ops/product.h"
 
 namespace tessera::train {
 namespace {
@@ -53,7 +54,7 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
   return gemms;
 }
 
-double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type) {
+double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type, GemmPath path) {
   const at::NoGradGuard no_grad;
   constexpr int kRounds = 3;
   double total = 0.0;
@@ -61,11 +62,14 @@ double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type) {
     if (gemm.m == 0 || gemm.n == 0 || gemm.k == 0) continue;
     const at::Tensor a = at::ones({gemm.m, gemm.k}, type), b = at::ones({gemm.n, gemm.k}, type);
     at::Tensor c = at::empty({gemm.m, gemm.n}, type);
-    at::mm_out(c, a, b.t());
+    const auto multiply = [&] {
+      path == GemmPath::Ours ? ops::product_out(c, a, b.t()) : (void)at::mm_out(c, a, b.t());
+    };
+    multiply();
     double best = 1e30;
     for (int round = 0; round < kRounds; ++round) {
       const Timer timer;
-      at::mm_out(c, a, b.t());
+      multiply();
       best = std::min(best, timer.seconds());
     }
     total += best * static_cast<double>(gemm.count);

@@ -27,8 +27,12 @@ struct StepGemms {
 // out.
 StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens);
 
+// Who multiplies: ops/product.h, as a step does, or LibTorch.
+enum class GemmPath { Ours, LibTorch };
+
 // Seconds that these products take here, now, in `type`, with the threads that a step uses.
-double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type);
+double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type,
+                     GemmPath path = GemmPath::Ours);
 
 // Floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);
