@@ -14,6 +14,8 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/ops/kernels/tile_multiply.h"
+#include "tessera/ops/product.h"
 
 namespace tessera::cli {
 namespace {
@@ -37,7 +39,8 @@ std::string cpu_name() {
 }
 
 // Rate of square products, in GFLOP/s: the best of a few after one to warm up.
-double gemm_rate(at::ScalarType type, int threads) {
+template <class Multiply>
+double gemm_rate(at::ScalarType type, int threads, const Multiply& multiply) {
   constexpr int64_t kSize = 1024;
   constexpr int kRounds = 4;
   const int saved = at::get_num_threads();
@@ -47,7 +50,7 @@ double gemm_rate(at::ScalarType type, int threads) {
   double best = 1e30;
   for (int round = 0; round <= kRounds; ++round) {
     const Timer timer;
-    at::mm_out(c, a, b.t());
+    multiply(c, a, b.t());
     if (round > 0) best = std::min(best, timer.seconds());
   }
   at::set_num_threads(saved);
@@ -81,13 +84,16 @@ int run_doctor() {
   if (cpu.avx512f) isa.emplace_back("AVX-512");
   if (cpu.avx512_bf16) isa.emplace_back("AVX512-BF16");
   if (cpu.avx512_fp16) isa.emplace_back("AVX512-FP16");
-  if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (advertised, unusable)" : "AMX");
+  if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (tile palettes hidden)" : "AMX");
   row("instruction sets", isa.empty() ? "baseline" : join(isa, ", "));
   if (cpu.amx_palette_missing) {
     const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
     row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
                         (cap ? cap : "its own choice"));
   }
+  row("large products", ops::kernels::has_tiles()
+                            ? "on the tile units, float32 in three bfloat16 parts (TESSERA_TILES=0: in LibTorch)"
+                            : "in LibTorch");
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
   row("LibTorch", TORCH_VERSION);
@@ -95,17 +101,22 @@ int run_doctor() {
   row("GPU", "none: this build computes on the CPU");
 
   std::printf("\nmatrix products, 1024 x 1024 x 1024 (GFLOP/s)\n");
-  std::printf("%-10s %10s %10s\n", "type", "1 thread", (std::to_string(cores) + " threads").c_str());
+  const std::string all_threads = std::to_string(cores) + " threads";
+  std::printf("%-10s %10s %10s %22s %10s\n", "type", "1 thread", all_threads.c_str(), "in LibTorch: 1 thread",
+              all_threads.c_str());
   struct Rate {
     const char* name;
     at::ScalarType type;
     double all = 0.0;
   };
   std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
+  const auto ours = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) { ops::product_out(c, a, b); };
+  const auto library = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) { at::mm_out(c, a, b); };
   for (Rate& rate : rates) {
-    const double one = gemm_rate(rate.type, 1);
-    rate.all = gemm_rate(rate.type, static_cast<int>(cores));
-    std::printf("%-10s %10.0f %10.0f\n", rate.name, one, rate.all);
+    const int threads = static_cast<int>(cores);
+    rate.all = gemm_rate(rate.type, threads, ours);
+    std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, ours), rate.all,
+                gemm_rate(rate.type, 1, library), gemm_rate(rate.type, threads, library));
   }
   const bool prefers_half = rates[1].all > rates[0].all;
   std::printf("\ntessera will use: CPU, %s by default%s; `--nproc N` through mpirun\n", "float32",

@@ -81,7 +81,7 @@ class ReportTest(unittest.TestCase):
 
     def test_whole_file(self):
         told = case(least_sol=0.8, explain=lambda details: f"products {details['gemm_s']}")
-        samples = {"ours": [sample("ours", v, 2 * 10**9, sol=0.7, gemm_s=4) for v in (29.0, 30.0, 31.0)],
+        samples = {"ours": [sample("ours", v, 2 * 10**9, sol=0.7, library_sol=0.75, gemm_s=4) for v in (29.0, 30.0, 31.0)],
                    "a": [sample("a", 10.0, 5 * 10**9)], "b": [sample("b", None)]}
         cases = [told, case(key="d", title="another | case", unavailable="no data")]
         text = report.write([("date", "today")], summary.rows_of(cases, samples), {"a": "Peer A", "ours": "Tessera"})
@@ -90,7 +90,7 @@ class ReportTest(unittest.TestCase):
         self.assertIn("| a case | tokens/s | 30.0 (29.0-31.0) | theirs: Peer A | 10.0 | 3.00x | >= 1.5x | yes | 2.00 | 5.00 | "
                       "0.40x | <= 0.5x | yes |", lines)
         self.assertIn("| another / case | tokens/s | - | theirs | - | - | >= 1.5x | - | - | - | - | <= 0.5x | - |", lines)
-        self.assertIn("| a case | 0.70 | >= 0.80 | **no** | products 4 |", lines)
+        self.assertIn("| a case | 0.70 | 0.75 | >= 0.80 | **no** | products 4 |", lines)
         self.assertIn("- another | case, against theirs: no data", lines)
         self.assertIn("- a case, against theirs: b: exit 1: broken", lines)
         for line in lines:
