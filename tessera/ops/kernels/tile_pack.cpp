@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/kernels/vector_math.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -17,13 +18,15 @@ namespace {
 using Row = __m512i;  // of a tile, or of a square of 16 x 16 words
 constexpr int64_t kPlaneBytes = 2 * kTileBytes;
 
-__mmask32 first_of(int64_t n) {
+TESSERA_INLINE __mmask32 first_of(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
 }
-__mmask16 first_words(int64_t n) { return static_cast<__mmask16>(first_of(std::min<int64_t>(n, 16))); }
+TESSERA_INLINE __mmask16 first_words(int64_t n) {
+  return static_cast<__mmask16>(first_of(std::min<int64_t>(n, 16)));
+}
 
 // Turns 16 x 16 words round.
-void transpose(Row (&a)[16]) {
+TESSERA_INLINE void transpose(Row (&a)[16]) {
   Row b[16];
   for (int i = 0; i < 8; ++i) {
     b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
@@ -51,17 +54,17 @@ void transpose(Row (&a)[16]) {
 }
 
 // The nearest bf16, as a float.
-__m512 nearest(__m512 x) {
+TESSERA_INLINE __m512 nearest(__m512 x) {
   const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 // Two bf16, given as floats, in each word.
-Row paired(__m512 first, __m512 second) {
+TESSERA_INLINE Row paired(__m512 first, __m512 second) {
   return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second));
 }
 
 // Writes a tile's row of each plane. The pairs of depths are those 16 apart, in both operands alike.
-void store_planes(__m512 first, __m512 second, char* to) {
+TESSERA_INLINE void store_planes(__m512 first, __m512 second, char* to) {
   for (int plane = 0; plane < 2; ++plane, to += kPlaneBytes) {
     const __m512 a = nearest(first), b = nearest(second);
     _mm512_store_si512(to, paired(a, b));
@@ -72,94 +75,123 @@ void store_planes(__m512 first, __m512 second, char* to) {
   _mm512_store_si512(to, paired(first, second));
 }
 
-// Row `row` of the first or second half of a tile's depths, as stored: 16 words.
-__m512 load_words(Lines<float> from, int64_t half, int64_t row, int64_t lines, int64_t depth) {
+// How a tile's elements lie in memory. `lines` and `depth` are those that are there, up to 16 and 32; where
+// both are known to the compiler no mask remains.
+template <class T, bool IsDepthContiguous>
+struct TileSource {
+  const T* data;
+  int64_t stride, lines, depth;
+};
+
+// Row `row` of the first or second half of the depths, as stored: 16 words.
+template <bool IsDepthContiguous>
+TESSERA_INLINE __m512 load_words(const TileSource<float, IsDepthContiguous>& from, int64_t half,
+                                 int64_t row) {
   const int64_t first = 16 * half;
-  if (from.is_depth_contiguous) {
-    if (row >= lines) return _mm512_setzero_ps();
-    return _mm512_maskz_loadu_ps(first_words(depth - first), from.at(row, first));
+  if (IsDepthContiguous) {
+    if (row >= from.lines) return _mm512_setzero_ps();
+    return _mm512_maskz_loadu_ps(first_words(from.depth - first), from.data + row * from.stride + first);
   }
-  if (first + row >= depth) return _mm512_setzero_ps();
-  return _mm512_maskz_loadu_ps(first_words(lines), from.at(0, first + row));
+  if (first + row >= from.depth) return _mm512_setzero_ps();
+  return _mm512_maskz_loadu_ps(first_words(from.lines), from.data + (first + row) * from.stride);
 }
 
-void pack_tile(Lines<float> from, bool must_turn, int64_t lines, int64_t depth, char* to) {
+template <bool IsDepthContiguous>
+TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, bool must_turn, char* to) {
   if (!must_turn) {
+#pragma GCC unroll 4
     for (int64_t row = 0; row < 16; ++row) {
-      store_planes(load_words(from, 0, row, lines, depth), load_words(from, 1, row, lines, depth),
-                   to + row * 64);
+      store_planes(load_words(from, 0, row), load_words(from, 1, row), to + row * 64);
     }
     return;
   }
   alignas(64) float halves[2][16][16];
+#pragma GCC unroll 2
   for (int64_t half = 0; half < 2; ++half) {
     Row rows[16];
-    for (int64_t row = 0; row < 16; ++row)
-      rows[row] = _mm512_castps_si512(load_words(from, half, row, lines, depth));
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < 16; ++row) rows[row] = _mm512_castps_si512(load_words(from, half, row));
     transpose(rows);
+#pragma GCC unroll 16
     for (int64_t row = 0; row < 16; ++row) _mm512_store_si512(halves[half][row], rows[row]);
   }
+#pragma GCC unroll 4
   for (int64_t row = 0; row < 16; ++row) {
     store_planes(_mm512_load_ps(halves[0][row]), _mm512_load_ps(halves[1][row]), to + row * 64);
   }
 }
 
-// Two depths' 16 lines each, side by side.
-Row interleaved(const Bf16* first, const Bf16* second, int64_t lines) {
-  alignas(64) static constexpr uint16_t kOrder[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                      21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                      11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  const __mmask16 mask = first_words(lines);
-  const __m256i low = _mm256_maskz_loadu_epi16(mask, first),
-                high = second == nullptr ? _mm256_setzero_si256() : _mm256_maskz_loadu_epi16(mask, second);
-  return _mm512_permutexvar_epi16(_mm512_load_si512(kOrder),
+// The row of a tile before it is turned: a line's 32 depths, or 16 lines of two depths side by side.
+template <bool IsDepthContiguous>
+TESSERA_INLINE Row load_row(const TileSource<Bf16, IsDepthContiguous>& from, int64_t row) {
+  if (IsDepthContiguous) {
+    if (row >= from.lines) return _mm512_setzero_si512();
+    return _mm512_maskz_loadu_epi16(first_of(from.depth), from.data + row * from.stride);
+  }
+  if (2 * row >= from.depth) return _mm512_setzero_si512();
+  alignas(64) static constexpr uint16_t kSideBySide[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __mmask16 mask = first_words(from.lines);
+  const Bf16* first = from.data + 2 * row * from.stride;
+  const __m256i low = _mm256_maskz_loadu_epi16(mask, first);
+  const __m256i high =
+      2 * row + 1 < from.depth ? _mm256_maskz_loadu_epi16(mask, first + from.stride) : _mm256_setzero_si256();
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide),
                                   _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
 }
 
-void pack_tile(Lines<Bf16> from, bool must_turn, int64_t lines, int64_t depth, char* to) {
+template <bool IsDepthContiguous>
+TESSERA_INLINE void pack_tile(const TileSource<Bf16, IsDepthContiguous>& from, bool must_turn, char* to) {
   Row rows[16];
-  for (int64_t row = 0; row < 16; ++row) {
-    if (from.is_depth_contiguous) {
-      rows[row] =
-          row < lines ? _mm512_maskz_loadu_epi16(first_of(depth), from.at(row, 0)) : _mm512_setzero_si512();
-    } else {
-      const int64_t d = 2 * row;
-      rows[row] = d >= depth ? _mm512_setzero_si512()
-                             : interleaved(from.at(0, d), d + 1 < depth ? from.at(0, d + 1) : nullptr, lines);
-    }
-  }
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < 16; ++row) rows[row] = load_row(from, row);
   if (must_turn) transpose(rows);
+#pragma GCC unroll 16
   for (int64_t row = 0; row < 16; ++row) _mm512_store_si512(to + row * 64, rows[row]);
 }
 
-template <class T>
+template <bool IsDepthContiguous, class T>
 void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to, int64_t panel_stride) {
-  const bool must_turn = from.is_depth_contiguous == (side == Side::Right);
+  constexpr bool kDeep = IsDepthContiguous;
+  const bool must_turn = kDeep == (side == Side::Right);
   const int64_t panels = (lines + kPanelLines - 1) / kPanelLines;
   const int64_t blocks = (depth + kTileDepth - 1) / kTileDepth;
   for (int64_t i = 0; i < panels * blocks; ++i) {
     // In the order in which the elements lie in memory.
-    const int64_t panel = from.is_depth_contiguous ? i / blocks : i % panels;
-    const int64_t block = from.is_depth_contiguous ? i % blocks : i / panels;
+    const int64_t panel = kDeep ? i / blocks : i % panels, block = kDeep ? i % blocks : i / panels;
     char* at = to + panel * panel_stride + block * kBlockBytes<T>;
-    for (int64_t half = 0; half < 2; ++half) {
+    const int64_t deep = std::min(kTileDepth, depth - block * kTileDepth);
+    for (int64_t half = 0; half < 2; ++half, at += kTileBytes) {
       const int64_t line = panel * kPanelLines + half * kTileLines;
-      const Lines<T> part{from.at(line, block * kTileDepth), from.stride, from.is_depth_contiguous};
-      pack_tile(part, must_turn, std::clamp<int64_t>(lines - line, 0, kTileLines),
-                std::min(kTileDepth, depth - block * kTileDepth), at + half * kTileBytes);
+      const int64_t wide = std::clamp<int64_t>(lines - line, 0, kTileLines);
+      const T* data = from.at(line, block * kTileDepth);
+      if (wide == kTileLines && deep == kTileDepth) {
+        pack_tile(TileSource<T, kDeep>{data, from.stride, kTileLines, kTileDepth}, must_turn, at);
+      } else {
+        pack_tile(TileSource<T, kDeep>{data, from.stride, wide, deep}, must_turn, at);
+      }
     }
+  }
+}
+
+template <class T>
+void pack_any(Side side, Lines<T> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride) {
+  const int64_t stride = panel_stride > 0 ? panel_stride : panel_bytes<T>(depth);
+  if (from.is_depth_contiguous) {
+    pack<true>(side, from, lines, depth, static_cast<char*>(to), stride);
+  } else {
+    pack<false>(side, from, lines, depth, static_cast<char*>(to), stride);
   }
 }
 
 }  // namespace
 
 void pack_lines(Side side, Lines<float> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride) {
-  pack(side, from, lines, depth, static_cast<char*>(to),
-       panel_stride > 0 ? panel_stride : panel_bytes<float>(depth));
+  pack_any(side, from, lines, depth, to, panel_stride);
 }
 void pack_lines(Side side, Lines<Bf16> from, int64_t lines, int64_t depth, void* to, int64_t panel_stride) {
-  pack(side, from, lines, depth, static_cast<char*>(to),
-       panel_stride > 0 ? panel_stride : panel_bytes<Bf16>(depth));
+  pack_any(side, from, lines, depth, to, panel_stride);
 }
 
 #else
