@@ -9,6 +9,7 @@
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
+#include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
 
 namespace {
@@ -27,8 +28,7 @@ Spread seconds(Communicator& group, int rounds, const std::function<void()>& ope
     operation();
     if (round > 0) times.push_back(timer.seconds());
   }
-  std::sort(times.begin(), times.end());
-  return {times.front(), times[times.size() / 2]};
+  return {*std::min_element(times.begin(), times.end()), tessera::median(times)};
 }
 
 void run(Communicator& world) {

@@ -10,6 +10,7 @@
 
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/rng.h"
 #include "tessera/core/strings.h"
@@ -82,12 +83,6 @@ double read_all(const std::vector<at::Tensor>& weights) {
     });
   }
   return bytes / timer.seconds() * 1e-9;
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0.0;
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 Result measure(const Options& options) {

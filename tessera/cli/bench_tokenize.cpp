@@ -9,6 +9,7 @@
 
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
+#include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/file.h"
@@ -69,15 +70,15 @@ int run_bench_tokenize(const Options& options) {
     pass = encode_lines(tokenizer, lines);
     seconds.push_back(pass.seconds);
   }
-  std::sort(seconds.begin(), seconds.end());
-  const double median = 0.5 * (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]);
-  const double mb_per_s = 1e-6 * static_cast<double>(num_bytes) / median;
+  const double middle = median(seconds);
+  const auto [fastest, slowest] = std::minmax_element(seconds.begin(), seconds.end());
+  const double mb_per_s = 1e-6 * static_cast<double>(num_bytes) / middle;
   if (options.as_json) {
     std::printf("%s\n", nlohmann::ordered_json({{"mb_per_s", mb_per_s},
                                                 {"first_mb_per_s", first},
-                                                {"seconds_median", median},
-                                                {"seconds_min", seconds.front()},
-                                                {"seconds_max", seconds.back()},
+                                                {"seconds_median", middle},
+                                                {"seconds_min", *fastest},
+                                                {"seconds_max", *slowest},
                                                 {"bytes", num_bytes},
                                                 {"lines", lines.size()},
                                                 {"num_ids", pass.num_ids},
@@ -88,8 +89,7 @@ int run_bench_tokenize(const Options& options) {
   } else {
     std::printf("MB/s (one thread)   %.2f\n", mb_per_s);
     std::printf("the first pass      %.2f MB/s\n", first);
-    std::printf("pass (median)       %.3f s   (min %.3f, max %.3f)\n", median, seconds.front(),
-                seconds.back());
+    std::printf("pass (median)       %.3f s   (min %.3f, max %.3f)\n", middle, *fastest, *slowest);
     std::printf("text                %zu lines, %zu bytes, %lld ids\n", lines.size(), num_bytes,
                 static_cast<long long>(pass.num_ids));
   }

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/rng.h"
@@ -39,12 +40,6 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
   }
   batch.label_tokens = recipe.micro_batch_size * (recipe.sequence_len - 1);
   return batch;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : 0.5 * (values[half - 1] + values[half]);
 }
 
 // The peak of the rank whose is the largest. Collective.

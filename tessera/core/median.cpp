@@ -1,0 +1,16 @@
+#include "tessera/core/median.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tessera {
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return 0.5 * (*std::max_element(values.begin(), middle) + *middle);
+}
+
+}  // namespace tessera
