@@ -122,6 +122,34 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
+// One rank that casts keeps the units that the backward needs first, and no more than that, and only to the end
+// of the step.
+TEST(FullyShardTest, HalfOfTheCastsAreKeptForTheBackward) {
+  testing::ToyModel model;
+  ShardOptions options;
+  options.mixed_precision.param_dtype = at::kFloat;
+  const auto sharded = fully_shard(model, {comm::Communicator::single()}, model.units(), options);
+  const auto whole = [&] {
+    std::string names;
+    if (model.embedding.storage().nbytes() > 0) names += "root ";
+    for (size_t i = 0; i < model.blocks.size(); ++i) {
+      if (model.blocks[i]->up.storage().nbytes() > 0) names += std::to_string(i) + " ";
+    }
+    return names;
+  };
+  const auto batch = testing::toy_batch(0);
+  for (const bool is_last : {false, true}) {
+    sharded->set_is_last_micro_batch(is_last);
+    const at::Tensor loss = model.loss(batch.words, batch.labels);
+    EXPECT_EQ(whole(), "root 1 2 ");
+    loss.backward();
+    EXPECT_EQ(whole(), is_last ? "" : "1 2 ");
+  }
+  const at::NoGradGuard no_grad;
+  model.loss(batch.words, batch.labels);
+  EXPECT_EQ(whole(), "");
+}
+
 // What `repeats` equal micro-batches of one step leave on the tiles, in the order of parameters().
 std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& model, int repeats) {
   const auto batch = testing::toy_batch(0);

@@ -73,13 +73,10 @@ class ShardHook : public nn::CallHook {
     const size_t unit = unit_;
     // The unit's parameters are no longer needed once the gradient of its input is there.
     const at::Tensor watched_input = on_gradient(input, [weak, unit] {
-      const auto s = weak.lock();
-      if (s == nullptr || unit == 0 || (s->stays_gathered(unit) && !s->is_last_micro_batch)) return;
-      s->reshard_after_use(unit);
+      if (const auto s = weak.lock()) s->free_where_due(unit, Moment::Backward);
     });
     const at::Tensor output = next(watched_input);
-    const bool is_kept = unit == 0 || state->stays_gathered(unit);
-    if (!is_kept || !output.requires_grad()) state->reshard_after_use(unit);
+    state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
     return on_gradient(output, [weak, unit] {
       if (const auto s = weak.lock()) {
         s->enter_backward(s);
@@ -102,9 +99,23 @@ void ShardState::unshard_with_prefetch(size_t i, int direction) {
   if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
 }
 
-void ShardState::reshard_after_use(size_t i) {
-  if (is_kept_unsharded) return;
-  if (options.reshard_after_forward) units[i]->reshard();
+bool ShardState::frees(size_t i, Moment moment) const {
+  if (is_kept_unsharded) return false;
+  // Whole parameters that stay between micro-batches must not outlive the optimizer step.
+  if (moment == Moment::EndOfBackward && is_last_micro_batch) return true;
+  if (!options.reshard_after_forward) return false;
+  if (moment == Moment::ForwardWithoutGraph) return true;
+  // The root is used to the end of the backward.
+  if (i == 0) return moment == Moment::EndOfBackward;
+  // On one rank in another compute type, gathered parameters are casts of its own tiles: the later half,
+  // which the backward needs first, is kept from the first forward to the last backward of a step, and the
+  // others are cast again, to halve what is kept at the step's peak.
+  const bool is_kept = groups.shard->size() == 1 && 2 * i >= units.size();
+  return !is_kept || (moment == Moment::Backward && is_last_micro_batch);
+}
+
+void ShardState::free_where_due(size_t i, Moment moment) {
+  if (frees(i, moment)) units[i]->reshard();
 }
 
 void ShardState::start_reduce(size_t i) {
@@ -128,11 +139,7 @@ void ShardState::finish_backward() {
     units[i]->forget_gradients();
   }
   for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();
-  if (is_kept_unsharded) return;
-  for (size_t i = 0; i < units.size(); ++i) {
-    // Whole parameters that stay between micro-batches must not outlive the optimizer step.
-    if ((options.reshard_after_forward && !stays_gathered(i)) || is_last_micro_batch) units[i]->reshard();
-  }
+  for (size_t i = 0; i < units.size(); ++i) free_where_due(i, Moment::EndOfBackward);
 }
 
 void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {

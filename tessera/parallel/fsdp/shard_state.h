@@ -9,6 +9,9 @@
 
 namespace tessera::parallel::detail {
 
+// When a unit may be freed.
+enum class Moment { Forward, ForwardWithoutGraph, Backward, EndOfBackward };
+
 struct ShardState {
   ShardGroups groups;
   ShardOptions options;
@@ -20,15 +23,13 @@ struct ShardState {
   bool is_kept_unsharded = false;
   size_t last_reducing = 0;  // the unit whose reduction was started last
 
-  // Whether unit `i` stays gathered from its first forward to its last backward of a step. On one rank in
-  // another compute type, gathered parameters are casts of its own tiles: the later half, which the backward
-  // needs first, is kept for it, and the others are cast again, to halve what is kept at the step's peak.
-  bool stays_gathered(size_t i) const { return groups.shard->size() == 1 && 2 * i >= units.size(); }
+  // Whether unit `i` is freed when its forward (whose output needs a gradient, or not) or its backward has
+  // passed, or at the end of the whole backward.
+  bool frees(size_t i, Moment moment) const;
   bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
   // Gathers unit `i` and starts the gather of its neighbour: the next one (+1) or the one before (-1).
   void unshard_with_prefetch(size_t i, int direction);
-  // Unit `i` was used; frees it where the policy says so.
-  void reshard_after_use(size_t i);
+  void free_where_due(size_t i, Moment moment);
   // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
   void start_reduce(size_t i);
   // First call of a backward: has the engine call finish_backward() at its end.
