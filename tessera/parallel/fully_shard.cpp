@@ -112,9 +112,7 @@ void ShardedModel::materialize(const std::function<void(const ShardedParameter&)
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
 
-void ShardedModel::zero_grad() {
-  for (ShardedParameter& owned : state_->parameters) owned.tile.mutable_grad().reset();
-}
+void ShardedModel::zero_grad() { state_->zero_grad(); }
 
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
@@ -132,12 +130,14 @@ at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
 }
 
 void ShardedModel::unshard() {
+  state_->recover();
   for (const auto& unit : state_->units) unit->unshard();
   state_->is_kept_unsharded = true;
 }
 
 void ShardedModel::reshard() {
   state_->is_kept_unsharded = false;
+  state_->recover();
   for (const auto& unit : state_->units) unit->reshard();
 }
 

@@ -65,6 +65,10 @@ struct ShardState;
 }  // namespace detail
 
 // What fully_shard() returns. Owned by the caller; must outlive the use of the module. Not thread-safe.
+//
+// A forward or backward may throw, on all ranks at the same place: the next forward finds everything in
+// order. After a forward that threw, the gradients of the step so far still count; after a backward that
+// threw they are not whole, and training goes on with zero_grad() only: anything else throws Error(Config).
 class ShardedModel {
  public:
   ~ShardedModel();
@@ -81,7 +85,7 @@ class ShardedModel {
 
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
   void set_is_last_micro_batch(bool is_last);
-  // Drops the gradients of the tiles.
+  // Begins a step: drops the gradients of the one before, whole or not.
   void zero_grad();
 
   // The whole parameter, on every rank of the shard group. Collective over it.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
 #include "tests/testing/mpi_world.h"
 
@@ -9,6 +10,13 @@ namespace {
 TEST(FullyShardMpiTest, EveryPolicyEqualsOneProcess) {
   const auto world = testing::world();
   for (const auto& parity : testing::parity_cases(world->size())) testing::check_parity(world, parity);
+}
+
+TEST(FullyShardMpiTest, AForwardOrBackwardThatThrowsLeavesNothingBehind) {
+  const auto world = testing::world();
+  for (const auto& parity : testing::interruption_cases(world->size())) {
+    testing::check_interruption(world, parity, 1);
+  }
 }
 
 }  // namespace

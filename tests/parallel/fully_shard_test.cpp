@@ -6,6 +6,7 @@
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
 
+#include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
 
 namespace tessera::parallel {
@@ -122,8 +123,8 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
-// One rank that casts keeps the units that the backward needs first, and no more than that, and only to the end
-// of the step.
+// One rank that casts keeps the units that the backward needs first, and no more than that, and only to the
+// end of the step.
 TEST(FullyShardTest, HalfOfTheCastsAreKeptForTheBackward) {
   testing::ToyModel model;
   ShardOptions options;
@@ -198,6 +199,17 @@ TEST(FullyShardTest, MicroBatchesAddUpWhereTheComputeTypeIsTheStoredOne) {
         EXPECT_TRUE(at::allclose(thrice[p], once[p] * 3, 1e-12, 1e-14)) << sharded->parameters()[p].name;
       }
     });
+  }
+}
+
+TEST(FullyShardTest, AForwardOrBackwardThatThrowsLeavesNothingBehind) {
+  for (const int64_t ranks : {1, 2, 3}) {
+    for (const auto& parity : testing::interruption_cases(ranks)) {
+      for (const size_t failing : {0, 1, 2}) {
+        comm::run_fake_ranks(ranks,
+                             [&](const auto& world) { testing::check_interruption(world, parity, failing); });
+      }
+    }
   }
 }
 

@@ -278,4 +278,17 @@ void ParamGroup::finish_reduce() {
   is_reducing_ = false;
 }
 
+void ParamGroup::abandon_reduce() {
+  for (const auto& work : reduce_works_) work->wait();
+  reduce_works_.clear();
+  for (GroupParam& param : params_) param.reduced = at::Tensor();
+  for (Bucket& bucket : buckets_) bucket.reduced = at::Tensor();
+  is_reducing_ = false;
+  forget_gradients();
+}
+
+void ParamGroup::drop_gradients() {
+  for (GroupParam& param : params_) param.gathered.mutable_grad().reset();
+}
+
 }  // namespace tessera::parallel::detail

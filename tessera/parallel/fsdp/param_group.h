@@ -73,6 +73,11 @@ class ParamGroup {
   void start_reduce();
   void finish_reduce();
 
+  // After a backward that did not finish: waits for what is in flight and adds it to no tile.
+  void abandon_reduce();
+  // Drops the gradients that have not reached the tiles.
+  void drop_gradients();
+
  private:
   struct Bucket {
     at::ScalarType type = at::kFloat;

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "tessera/core/error.h"
 #include "tessera/ops/direct_gradient.h"
 
 namespace tessera::parallel::detail {
@@ -61,6 +62,27 @@ class GradientHook : public torch::autograd::FunctionPostHook {
   size_t unit_, param_;
 };
 
+// What the engine does at the end of a backward. A backward that throws drops it undone.
+class EndOfBackward {
+ public:
+  explicit EndOfBackward(std::shared_ptr<ShardState> state) : state_(std::move(state)) {}
+  EndOfBackward(const EndOfBackward&) = delete;
+  EndOfBackward& operator=(const EndOfBackward&) = delete;
+  ~EndOfBackward() {
+    if (is_done_) return;
+    state_->is_in_backward = false;
+    state_->is_interrupted = state_->has_partial_gradients = true;
+  }
+  void run() {
+    state_->finish_backward();
+    is_done_ = true;
+  }
+
+ private:
+  std::shared_ptr<ShardState> state_;
+  bool is_done_ = false;
+};
+
 class ShardHook : public nn::CallHook {
  public:
   ShardHook(WeakState state, size_t unit) : state_(std::move(state)), unit_(unit) {}
@@ -68,6 +90,20 @@ class ShardHook : public nn::CallHook {
   at::Tensor run(const at::Tensor& input, const Forward& next) override {
     const auto state = state_.lock();
     if (state == nullptr) return next(input);
+    if (unit_ == 0) {
+      state->recover();
+      if (at::GradMode::is_enabled()) state->check_gradients();
+    }
+    try {
+      return run(state, input, next);
+    } catch (...) {
+      state->is_interrupted = true;
+      throw;
+    }
+  }
+
+ private:
+  at::Tensor run(const std::shared_ptr<ShardState>& state, const at::Tensor& input, const Forward& next) {
     state->unshard_with_prefetch(unit_, +1);
     const WeakState weak = state_;
     const size_t unit = unit_;
@@ -85,7 +121,6 @@ class ShardHook : public nn::CallHook {
     });
   }
 
- private:
   WeakState state_;
   size_t unit_;
 };
@@ -126,8 +161,10 @@ void ShardState::start_reduce(size_t i) {
 
 void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
   if (is_in_backward) return;
+  check_gradients();
   is_in_backward = true;
-  torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish_backward(); });
+  const auto end = std::make_shared<EndOfBackward>(self);
+  torch::autograd::Engine::get_default_engine().queue_callback([end] { end->run(); });
 }
 
 void ShardState::finish_backward() {
@@ -140,6 +177,34 @@ void ShardState::finish_backward() {
   }
   for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();
   for (size_t i = 0; i < units.size(); ++i) free_where_due(i, Moment::EndOfBackward);
+}
+
+void ShardState::recover() {
+  if (is_interrupted) clear_units();
+}
+
+void ShardState::clear_units() {
+  for (size_t i = units.size(); i-- > 0;) {
+    units[i]->abandon_reduce();
+    if (!is_kept_unsharded) units[i]->reshard();
+  }
+  is_interrupted = false;
+}
+
+void ShardState::check_gradients() const {
+  if (!has_partial_gradients) return;
+  throw Error(ErrorKind::Config, "PARTIAL-GRADIENTS",
+              "a backward of this step threw, so the gradients of the step are not whole")
+      .hint("begin the step again with ShardedModel::zero_grad()");
+}
+
+void ShardState::zero_grad() {
+  // Always: a forward whose loss was dropped left its parameters whole, and the tiles may change before the
+  // next.
+  clear_units();
+  has_partial_gradients = false;
+  for (ShardedParameter& owned : parameters) owned.tile.mutable_grad().reset();
+  for (const auto& unit : units) unit->drop_gradients();
 }
 
 void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {

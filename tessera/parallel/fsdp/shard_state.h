@@ -21,7 +21,9 @@ struct ShardState {
   bool is_last_micro_batch = true;
   bool is_in_backward = false;
   bool is_kept_unsharded = false;
-  size_t last_reducing = 0;  // the unit whose reduction was started last
+  bool is_interrupted = false;         // a forward or backward threw: recover() is due
+  bool has_partial_gradients = false;  // a backward threw: those of the step are not whole
+  size_t last_reducing = 0;            // the unit whose reduction was started last
 
   // Whether unit `i` is freed when its forward (whose output needs a gradient, or not) or its backward has
   // passed, or at the end of the whole backward.
@@ -32,9 +34,17 @@ struct ShardState {
   void free_where_due(size_t i, Moment moment);
   // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
   void start_reduce(size_t i);
-  // First call of a backward: has the engine call finish_backward() at its end.
+  // First call of a backward: has the engine call finish_backward() at its end, or note that it never came.
   void enter_backward(const std::shared_ptr<ShardState>& self);
   void finish_backward();
+  // After a forward or backward that threw: ends what is in flight and frees what is gathered. On several
+  // ranks all must have thrown at the same place.
+  void recover();
+  void clear_units();
+  // Throws where gradients would be added to those of a backward that threw.
+  void check_gradients() const;
+  // Begins a step anew.
+  void zero_grad();
 };
 
 // Has ops add gradients to the parameters directly, counts them, and starts a unit's reduction when all of

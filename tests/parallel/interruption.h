@@ -1,0 +1,155 @@
+// A forward or backward that throws leaves nothing behind: the check itself, for every transport.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/parallel/fully_shard.h"
+
+#include "tests/parallel/parity.h"
+
+namespace tessera::testing {
+
+// Throws from the forward or the backward of its module, once, when told to.
+class FailingHook : public nn::CallHook {
+ public:
+  enum class Where { Nowhere, Forward, Backward };
+  Where next_failure = Where::Nowhere;
+
+  at::Tensor run(const at::Tensor& input, const Forward& next) override {
+    const Where where = std::exchange(next_failure, Where::Nowhere);
+    if (where == Where::Forward) fail();
+    const at::Tensor output = next(input);
+    if (where == Where::Backward) output.register_hook([](const at::Tensor&) { fail(); });
+    return output;
+  }
+
+ private:
+  static void fail() { throw Error(ErrorKind::Data, "ON-PURPOSE", "a test wants this"); }
+};
+
+inline std::string code_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return "none";
+}
+
+// A sharded model whose block `failing` can be told to fail.
+struct FailingModel {
+  FailingModel(const parallel::DeviceMesh& mesh, const parallel::ShardOptions& options, size_t failing)
+      : hook(std::make_shared<FailingHook>()), rank(mesh.world()->rank()) {
+    nn::add_call_hook(*model.blocks[failing], hook);
+    sharded = parallel::fully_shard(model,
+                                    {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)},
+                                    model.units(), options);
+  }
+
+  at::Tensor forward(int64_t micro_batch, bool is_last) {
+    sharded->set_is_last_micro_batch(is_last);
+    const ToyBatch batch = toy_batch(2 * micro_batch + rank);
+    return model.loss(batch.words, batch.labels);
+  }
+  void micro_batch(int64_t index, bool is_last) { forward(index, is_last).backward(); }
+  void step() {
+    sharded->zero_grad();
+    micro_batch(0, false);
+    micro_batch(1, true);
+  }
+  void update() {
+    const at::NoGradGuard no_grad;
+    for (const auto& parameter : sharded->parameters()) parameter.tile.detach().mul_(1.25);
+  }
+
+  ToyModel model;
+  std::shared_ptr<FailingHook> hook;
+  int64_t rank = 0;
+  std::unique_ptr<parallel::ShardedModel> sharded;
+};
+
+inline void expect_same_gradients(const FailingModel& a, const FailingModel& b) {
+  for (size_t p = 0; p < a.sharded->parameters().size(); ++p) {
+    const auto& one = a.sharded->parameters()[p];
+    const at::Tensor &mine = one.tile.grad(), &theirs = b.sharded->parameters()[p].tile.grad();
+    ASSERT_EQ(mine.defined(), theirs.defined()) << one.name;
+    EXPECT_TRUE(!mine.defined() || at::equal(mine, theirs)) << one.name;
+  }
+  EXPECT_EQ(a.model.embedding.storage().nbytes(), b.model.embedding.storage().nbytes());
+  EXPECT_EQ(a.model.blocks[2]->up.storage().nbytes(), b.model.blocks[2]->up.storage().nbytes());
+}
+
+// All ranks fail in block `failing`. Afterwards the model does what one does that never failed.
+inline void check_interruption(const std::shared_ptr<comm::Communicator>& world, const ParityCase& parity,
+                               size_t failing) {
+  SCOPED_TRACE(parity.name + ", block " + std::to_string(failing) + ", " + std::to_string(world->size()) +
+               " ranks");
+  parallel::ParallelDims dims;
+  dims.dp_replicate = parity.dp_replicate;
+  const parallel::DeviceMesh mesh(world, dims);
+  FailingModel failed(mesh, parity.options, failing), other(mesh, parity.options, failing);
+
+  // A forward that fails at the beginning of a step. Nothing stale is used after an update.
+  failed.sharded->zero_grad();
+  failed.hook->next_failure = FailingHook::Where::Forward;
+  EXPECT_EQ(code_of([&] { failed.forward(0, false); }), "E-DATA-ON-PURPOSE");
+  failed.update();
+  other.update();
+  failed.step();
+  other.step();
+  expect_same_gradients(failed, other);
+
+  // One whose loss nobody wants.
+  failed.forward(0, false);
+  failed.update();
+  other.update();
+  failed.step();
+  other.step();
+  expect_same_gradients(failed, other);
+
+  // One that fails within a step: what was summed before it still counts.
+  failed.sharded->zero_grad();
+  failed.micro_batch(0, false);
+  failed.hook->next_failure = FailingHook::Where::Forward;
+  EXPECT_EQ(code_of([&] { failed.forward(1, true); }), "E-DATA-ON-PURPOSE");
+  failed.micro_batch(1, true);
+  expect_same_gradients(failed, other);
+
+  // A backward that fails: the gradients of the step are not whole, and are not added to.
+  failed.sharded->zero_grad();
+  failed.micro_batch(0, false);
+  failed.hook->next_failure = FailingHook::Where::Backward;
+  const at::Tensor loss = failed.forward(1, true);
+  EXPECT_EQ(code_of([&] { loss.backward({}, /*retain_graph=*/true); }), "E-DATA-ON-PURPOSE");
+  EXPECT_EQ(code_of([&] { loss.backward(); }), "E-CONFIG-PARTIAL-GRADIENTS");
+  EXPECT_EQ(code_of([&] { failed.forward(1, true); }), "E-CONFIG-PARTIAL-GRADIENTS");
+  failed.update();
+  other.update();
+  {
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(at::equal(failed.forward(1, true), other.forward(1, true)));
+  }
+  EXPECT_EQ(code_of([&] { failed.forward(1, true); }), "E-CONFIG-PARTIAL-GRADIENTS");
+  failed.step();
+  other.step();
+  expect_same_gradients(failed, other);
+}
+
+// Every policy in which parameters are cut, copied or cast.
+inline std::vector<ParityCase> interruption_cases(int64_t num_ranks) {
+  std::vector<ParityCase> cases;
+  for (ParityCase& parity : parity_cases(num_ranks)) {
+    if (parity.accumulation > 1 || parity.freeze_some || parity.checkpoint_activations) continue;
+    // A process alone, in the stored type, trains the plain module.
+    if (num_ranks == 1) parity.options.mixed_precision.param_dtype = at::kFloat;
+    cases.push_back(std::move(parity));
+  }
+  return cases;
+}
+
+}  // namespace tessera::testing
