@@ -21,7 +21,7 @@ int64_t KvCache::add() {
 }
 
 void KvCache::drop(int64_t sequence) {
-  resize(find(sequence), 0);
+  shrink(find(sequence), 0);
   sequences_.erase(sequence);
 }
 
@@ -31,7 +31,7 @@ void KvCache::truncate(int64_t sequence, int64_t length) {
   TESSERA_ASSERT(length >= 0, "length of a sequence");
   Sequence& found = find(sequence);
   found.length = std::min(found.length, length);
-  resize(found, found.length);
+  shrink(found, static_cast<size_t>(pages_for(found.length)));
 }
 
 int64_t KvCache::page_bytes() const {
@@ -49,24 +49,25 @@ const KvCache::Sequence& KvCache::find(int64_t sequence) const {
   return const_cast<KvCache*>(this)->find(sequence);
 }
 
-// Gives the sequence the pages for `tokens` tokens, no more and no fewer; on an error it keeps what it had.
-void KvCache::resize(Sequence& sequence, int64_t tokens) {
-  const size_t before = sequence.pages.size(), wanted = static_cast<size_t>(pages_for(tokens));
-  const auto shrink = [&](size_t size) {
-    while (sequence.pages.size() > size) {
-      free_.push_back(sequence.pages.back());
-      sequence.pages.pop_back();
-    }
-  };
-  shrink(wanted);
+// Leaves the sequence its first `pages` pages.
+void KvCache::shrink(Sequence& sequence, size_t pages) noexcept {
+  while (sequence.pages.size() > pages) {
+    free_.push_back(sequence.pages.back());  // it has room for all pages
+    sequence.pages.pop_back();
+  }
+}
+
+// Gives the sequence the pages that `tokens` tokens need. On an error it may have got some of them.
+void KvCache::grow(Sequence& sequence, int64_t tokens) {
+  const size_t wanted = static_cast<size_t>(pages_for(tokens));
   while (sequence.pages.size() < wanted) {
     if (free_.empty() && options_.max_pages > 0 && allocated_pages() >= options_.max_pages) {
-      shrink(before);
       throw Error(ErrorKind::Memory, "KV-CACHE", "the cache of keys and values is full")
           .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
           .hint("generate fewer sequences at once, or allow a larger cache");
     }
     if (free_.empty()) {
+      free_.reserve(pages_.size() + 1);
       pages_.push_back(
           at::empty({ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim)},
                     at::TensorOptions().dtype(options_.dtype)));
@@ -86,18 +87,39 @@ CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
   batch_.num_kv_heads = cache.options_.num_kv_heads;
   batch_.head_dim = cache.options_.head_dim;
   batch_.dtype = cache.options_.dtype;
-  for (size_t i = 0; i < sequences.size(); ++i) {
-    KvCache::Sequence& sequence = cache.find(sequences[i]);
-    ops::CachedSequence part;
-    part.first = starts[i];
-    part.added = starts[i + 1] - starts[i];
-    part.length = sequence.length + part.added;
-    TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
-    cache.resize(sequence, part.length);
-    for (const size_t page : sequence.pages) part.pages.push_back(cache.pages_[page].mutable_data_ptr());
-    for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);
-    is_fresh_ = is_fresh_ && sequence.length == 0;
-    batch_.sequences.push_back(std::move(part));
+  try {
+    for (size_t i = 0; i < sequences.size(); ++i) add(sequences[i], starts[i], starts[i + 1]);
+  } catch (...) {
+    give_back();
+    throw;
+  }
+}
+
+CacheStep::~CacheStep() {
+  if (!is_finished_) give_back();
+}
+
+void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
+  KvCache::Sequence& sequence = cache_.find(number);
+  ops::CachedSequence part;
+  part.first = begin;
+  part.added = end - begin;
+  part.length = sequence.length + part.added;
+  TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
+  cache_.grow(sequence, part.length);
+  for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page].mutable_data_ptr());
+  for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);
+  is_fresh_ = is_fresh_ && sequence.length == 0;
+  batch_.sequences.push_back(std::move(part));
+}
+
+// Leaves every sequence the pages of its length.
+void CacheStep::give_back() noexcept {
+  for (const int64_t number : sequences_) {
+    const auto found = cache_.sequences_.find(number);
+    if (found == cache_.sequences_.end()) continue;
+    KvCache::Sequence& sequence = found->second;
+    cache_.shrink(sequence, static_cast<size_t>(KvCache::pages_for(sequence.length)));
   }
 }
 
@@ -114,6 +136,7 @@ void CacheStep::finish() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     cache_.find(sequences_[i]).length = batch_.sequences[i].length;
   }
+  is_finished_ = true;
 }
 
 }  // namespace tessera::nn

@@ -50,7 +50,8 @@ class KvCache {
 
   Sequence& find(int64_t sequence);
   const Sequence& find(int64_t sequence) const;
-  void resize(Sequence& sequence, int64_t tokens);
+  void shrink(Sequence& sequence, size_t pages) noexcept;
+  void grow(Sequence& sequence, int64_t tokens);
 
   KvCacheOptions options_;
   int64_t next_ = 0;
@@ -60,12 +61,15 @@ class KvCache {
 };
 
 // One forward pass of a model over new tokens of some sequences. Until finish() the cache's lengths stay what
-// they were, so a pass that fails leaves no trace. The cache must outlive it.
+// they were; a pass that fails leaves no trace, and its pages go back with it. The cache must outlive it.
 class CacheStep {
  public:
   // sequences: different ones; starts: [sequences + 1], where each sequence's new tokens begin in the batch,
   // first 0, rising. Throws Error(Memory, "KV-CACHE") if the pages do not suffice.
   CacheStep(KvCache& cache, const std::vector<int64_t>& sequences, const std::vector<int64_t>& starts);
+  ~CacheStep();
+  CacheStep(const CacheStep&) = delete;
+  CacheStep& operator=(const CacheStep&) = delete;
 
   // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer and attends from q, [new
   // tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim], contiguous.
@@ -77,10 +81,14 @@ class CacheStep {
   void finish();
 
  private:
+  void add(int64_t sequence, int64_t begin, int64_t end);
+  void give_back() noexcept;
+
   KvCache& cache_;
   std::vector<int64_t> sequences_, starts_, positions_;
   ops::CachedBatch batch_;
   bool is_fresh_ = true;  // no sequence has a past
+  bool is_finished_ = false;
 };
 
 }  // namespace tessera::nn

@@ -54,6 +54,25 @@ TEST(KvCache, AStepCountsWhenItIsFinished) {
   EXPECT_EQ(cache.length(sequence), 2);
 }
 
+TEST(KvCache, AStepThatIsNotFinishedGivesItsPagesBack) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2});
+  const int64_t first = cache.add(), second = cache.add();
+  feed(cache, first, 2);
+  {
+    CacheStep step(cache, {first, second}, {0, 2 * kPage, 3 * kPage});
+    EXPECT_EQ(cache.used_pages(), 4);
+  }
+  EXPECT_EQ(cache.used_pages(), 1);
+  {
+    CacheStep step(cache, {first, second}, {0, kPage, kPage + 1});
+    cache.drop(second);
+  }
+  EXPECT_EQ(cache.used_pages(), 1);
+  feed(cache, first, kPage);
+  EXPECT_EQ(cache.used_pages(), 2);
+  EXPECT_EQ(cache.allocated_pages(), 4);
+}
+
 TEST(KvCache, RefusesMoreThanItsBoundAndKeepsWhatItHas) {
   KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .dtype = at::kFloat, .max_pages = 2});
   const int64_t first = cache.add(), second = cache.add();
@@ -64,6 +83,9 @@ TEST(KvCache, RefusesMoreThanItsBoundAndKeepsWhatItHas) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), "E-MEMORY-KV-CACHE");
   }
+  EXPECT_EQ(cache.used_pages(), 1);
+  // Nor does the sequence before keep the page that it was given.
+  EXPECT_THROW(CacheStep(cache, {first, second}, {0, 1, kPage + 1}), Error);
   EXPECT_EQ(cache.used_pages(), 1);
   feed(cache, second, kPage);
   EXPECT_THROW(CacheStep(cache, {first, first}, {0, 1, 2}), Error);
