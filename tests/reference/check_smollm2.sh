@@ -39,6 +39,10 @@ compare_logits() {
 say "logits of the converted model"
 compare_logits "$base"
 
+say "logits of plain text, chats and control tokens, beside Transformers' own spread"
+"$python" "$here/check_logits.py" --tessera "$tessera" --model "$base" --rows "$data/rows.jsonl" \
+  --chats "$here/../../examples/data/tessera_chat.jsonl"
+
 say "greedy answers"
 "$python" - "$tessera" "$base" "$data/greedy.json" <<'PYTHON'
 import json
