@@ -9,6 +9,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/data/show.h"
+#include "tessera/models/registry.h"
 #include "tessera/train/recipe_data.h"
 
 namespace tessera::cli {
@@ -32,7 +33,8 @@ void add_data(CLI::App& app, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
-      const train::RecipeData read = train::read_recipe_data(recipe);
+      const train::RecipeData read =
+          train::read_recipe_data(recipe, *models::read_model_config(recipe.base_model));
       if (!read.tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)

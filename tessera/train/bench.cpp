@@ -148,7 +148,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   optimizer.reset();
   trained = {};
   world->barrier();
-  const at::ScalarType type = compute_type(recipe.dtype);
+  const at::ScalarType type = run_types(recipe.dtype).compute;
   const auto gemm_seconds = [&](GemmPath path) {
     const at::Tensor seconds = at::full(
         {1}, measure_gemms(gemms.layers, type, path) + measure_gemms(gemms.head, type, path), at::kDouble);

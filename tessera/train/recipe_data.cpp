@@ -5,7 +5,6 @@
 #include "tessera/core/log.h"
 #include "tessera/data/select_chat_template.h"
 #include "tessera/io/file.h"
-#include "tessera/models/registry.h"
 
 namespace tessera::train {
 namespace {
@@ -27,11 +26,12 @@ std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
 
 }  // namespace
 
-RecipeData read_recipe_data(const config::Recipe& recipe, int64_t num_threads) {
+RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                            int64_t num_threads) {
   RecipeData result;
   result.tokenizer = load_tokenizer(recipe);
   data::PrepareOptions options;
-  options.vocab_size = models::read_model_config(recipe.base_model)->vocab_size;
+  options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
   if (!result.tokenizer) {
     result.rows = data::prepare_token_ids(recipe, options);

@@ -7,6 +7,7 @@
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
 #include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/models/common/model_config.h"
 
 namespace tessera::train {
 
@@ -16,8 +17,9 @@ struct RecipeData {
 };
 
 // Loads the tokenizer with the recipe's special tokens, chooses the chat template, and tokenises every
-// dataset on `num_threads` threads (0 = one a core). Not collective. Throws what Tokenizer::from_folder(),
-// recipe_chat_template() and prepare_data() throw.
-RecipeData read_recipe_data(const config::Recipe& recipe, int64_t num_threads = 0);
+// dataset on `num_threads` threads (0 = one a core). `model`: the config of the recipe's base_model. Not
+// collective. Throws what Tokenizer::from_folder(), recipe_chat_template() and prepare_data() throw.
+RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                            int64_t num_threads = 0);
 
 }  // namespace tessera::train

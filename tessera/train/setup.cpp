@@ -16,10 +16,6 @@
 namespace tessera::train {
 namespace {
 
-at::ScalarType stored_type(config::ComputeType type) {
-  return type == config::ComputeType::Float64 ? at::kDouble : at::kFloat;
-}
-
 parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   parallel::ShardOptions options;
   options.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
@@ -28,9 +24,10 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   // The loss is divided by the label tokens of the whole step.
   options.average_gradients = false;
   options.broadcast_initial_values = false;
-  if (recipe.dtype == config::ComputeType::BFloat16) {
-    options.mixed_precision.param_dtype = at::kBFloat16;
-    options.mixed_precision.reduce_dtype = at::kFloat;
+  const RunTypes types = run_types(recipe.dtype);
+  if (types.compute != types.stored) {
+    options.mixed_precision.param_dtype = types.compute;
+    options.mixed_precision.reduce_dtype = types.stored;
   }
   return options;
 }
@@ -59,8 +56,12 @@ parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world
   return dims;
 }
 
-at::ScalarType compute_type(config::ComputeType type) {
-  return type == config::ComputeType::BFloat16 ? at::kBFloat16 : stored_type(type);
+RunTypes run_types(config::ComputeType type) {
+  switch (type) {
+    case config::ComputeType::Float64: return {at::kDouble, at::kDouble};
+    case config::ComputeType::BFloat16: return {at::kFloat, at::kBFloat16};
+    default: return {at::kFloat, at::kFloat};
+  }
 }
 
 peft::LoraOptions lora_options(const config::Recipe& recipe) {
@@ -77,8 +78,13 @@ peft::LoraOptions lora_options(const config::Recipe& recipe) {
 }
 
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  return set_up_model(recipe, *models::read_model_config(recipe.base_model), mesh);
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                          const parallel::DeviceMesh& mesh) {
   TrainedModel trained;
-  trained.model = models::build_model(recipe.base_model, stored_type(recipe.dtype));
+  trained.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *trained.model;
 
   std::optional<io::ModelFiles> files;
@@ -90,11 +96,9 @@ TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMe
   if (recipe.adapter == config::AdapterKind::Lora) {
     AdapterSetup adapter;
     if (!recipe.lora_model_dir.empty()) {
-      const peft::AdapterConfig config = peft::read_adapter_config(recipe.lora_model_dir);
-      adapter.options = config.options;
-      adapter.options.dropout = recipe.lora_dropout;
-      peft::AdapterConfig continued = config;
-      continued.options = adapter.options;
+      peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+      continued.options.dropout = recipe.lora_dropout;
+      adapter.options = continued.options;
       adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
       adapter_files.emplace(peft::open_adapter(recipe.lora_model_dir));
       peft::check_adapter(model, adapter.targets, *adapter_files);

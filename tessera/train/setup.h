@@ -31,15 +31,21 @@ struct TrainedModel {
 // The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate.
 parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
-// The type in which the forward and backward run.
-at::ScalarType compute_type(config::ComputeType type);
+// The types of trained parameters: as the optimizer updates them, and as the forward and backward use them.
+struct RunTypes {
+  at::ScalarType stored, compute;
+};
+RunTypes run_types(config::ComputeType type);
 
 peft::LoraOptions lora_options(const config::Recipe& recipe);
 
 // Builds the model on the meta device, puts adapters on it, parallelises it, and only then allocates this
 // rank's tiles and fills them: by ranged reads of the model's files, by the adapter's files where the recipe
-// continues one, or by random initial values that do not depend on the layout. Collective. Throws
-// Error(Model) and Error(Config).
+// continues one, or by random initial values that do not depend on the layout. `config` is that of the
+// recipe's base_model, which is read where it is not given. Collective. Throws Error(Model) and
+// Error(Config).
+TrainedModel set_up_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                          const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
 
 }  // namespace tessera::train

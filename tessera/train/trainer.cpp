@@ -15,6 +15,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/data/loader.h"
 #include "tessera/io/file.h"
+#include "tessera/models/registry.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
@@ -98,7 +99,8 @@ class Run {
 
   void prepare_data() {
     // The ranks of a machine share its cores.
-    RecipeData read = read_recipe_data(recipe_, std::max<int64_t>(1, at::get_num_threads()));
+    model_config_ = models::read_model_config(recipe_.base_model);
+    RecipeData read = read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()));
     tokenizer_ = std::move(read.tokenizer);
     const data::PreparedData& prepared = read.rows;
 
@@ -139,7 +141,7 @@ class Run {
 
   void prepare_model() {
     const Timer timer;
-    trained_ = set_up_model(recipe_, mesh_);
+    trained_ = set_up_model(recipe_, *model_config_, mesh_);
     trained_.model->train();
     optimizer_ = make_optimizer(recipe_, *trained_.sharded);
     schedule_ = make_schedule(recipe_, total_steps_);
@@ -161,7 +163,7 @@ class Run {
     const int64_t room = recipe_.sequence_len * recipe_.micro_batch_size;
     const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
     const StepGemms gemms = step_gemms(*trained_.model, tokens, tokens);
-    const at::ScalarType type = compute_type(recipe_.dtype);
+    const at::ScalarType type = run_types(recipe_.dtype).compute;
     mesh_.world()->barrier();
     gemm_s_per_token_ = measure_gemms(gemms.layers, type) / static_cast<double>(tokens);
     gemm_s_per_label_ = measure_gemms(gemms.head, type) / static_cast<double>(tokens);
@@ -256,6 +258,7 @@ class Run {
   const config::Recipe& recipe_;
   parallel::DeviceMesh mesh_;
   std::unique_ptr<MetricsWriter> metrics_;
+  std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<data::Tokenizer> tokenizer_;
   std::optional<data::Loader> loader_, eval_loader_;
   TrainedModel trained_;
