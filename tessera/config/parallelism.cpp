@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tessera/core/error.h"
+#include "tessera/core/remaining_ranks.h"
 
 namespace tessera::config {
 namespace {
@@ -20,14 +21,15 @@ ParallelSizes validate_parallelism(const Recipe& recipe, int64_t world_size) {
   TESSERA_ASSERT(world_size >= 1, "a world of no ranks");
   const std::string world = std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks");
   const int64_t replicate = recipe.dp_replicate_size;
-  if (replicate > world_size || (recipe.dp_shard_size == -1 && world_size % replicate != 0)) {
+  const auto rest = remaining_ranks(world_size, {replicate});
+  if (replicate > world_size || (recipe.dp_shard_size == -1 && !rest)) {
     throw parallelism_error(recipe, "dp_replicate_size",
                             "dp_replicate_size does not divide the number of ranks")
         .got("dp_replicate_size " + std::to_string(replicate) + " and " + world)
         .need("dp_replicate_size x dp_shard_size = number of ranks");
   }
-  const int64_t shard = recipe.dp_shard_size == -1 ? world_size / replicate : recipe.dp_shard_size;
-  if (shard > world_size || replicate * shard != world_size) {
+  const int64_t shard = recipe.dp_shard_size == -1 ? *rest : recipe.dp_shard_size;
+  if (shard != rest) {
     throw parallelism_error(recipe, "dp_shard_size",
                             "the parallel sizes do not multiply to the number of ranks")
         .got("dp_replicate_size " + std::to_string(replicate) + " x dp_shard_size " + std::to_string(shard) +

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/core/error.h"
+#include "tessera/core/remaining_ranks.h"
 
 namespace tessera::parallel {
 namespace {
@@ -27,17 +28,11 @@ ParallelDims ParallelDims::resolved(int64_t world_size) const {
   if (dp_replicate < 1 || cp < 1 || tp < 1 || pp < 1 || (dp_shard < 1 && dp_shard != -1)) {
     throw fail("an axis of the mesh needs at least one rank");
   }
-  int64_t rest = 1;
-  for (const int64_t size : {pp, dp_replicate, cp, tp}) {
-    if (size > world_size) throw fail("the axes of the mesh do not fit the number of ranks");
-    rest *= size;
-  }
-  if (dp_shard == -1) {
-    if (world_size % rest != 0) throw fail("the number of ranks is not divisible by the other axes");
-    result.dp_shard = world_size / rest;
-  } else if (dp_shard > world_size || rest * dp_shard != world_size) {
+  const auto rest = remaining_ranks(world_size, {pp, dp_replicate, cp, tp});
+  if (!rest || (dp_shard != -1 && dp_shard != *rest)) {
     throw fail("the axes of the mesh do not fit the number of ranks");
   }
+  result.dp_shard = *rest;
   return result;
 }
 

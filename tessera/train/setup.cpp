@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/error.h"
+#include "tessera/config/parallelism.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/initialise.h"
 #include "tessera/models/common/load.h"
@@ -45,10 +45,10 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
 }  // namespace
 
 parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
+  const config::ParallelSizes sizes = config::validate_parallelism(recipe, world_size);
   parallel::ParallelDims dims;
-  dims.dp_replicate = recipe.dp_replicate_size;
-  dims.dp_shard = recipe.dp_shard_size;
-  dims = dims.resolved(world_size);
+  dims.dp_replicate = sizes.dp_replicate;
+  dims.dp_shard = sizes.dp_shard;
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;

@@ -29,6 +29,10 @@ TEST(DeviceMeshTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
   }
   dims.dp_shard = -1;
   EXPECT_THROW(dims.resolved(5), Error);
+  dims.dp_replicate = int64_t{1} << 32;
+  dims.cp = int64_t{1} << 32;
+  EXPECT_THROW(dims.resolved(4), Error) << "a product beyond 64 bits";
+  dims.cp = 1;
   dims.dp_replicate = 0;
   EXPECT_THROW(dims.resolved(4), Error);
 }
