@@ -46,7 +46,7 @@ class CpuAllocator final : public c10::Allocator {
     try {
       return c10::alloc_cpu(bytes);
     } catch (const c10::Error&) {
-      // Where the system counts strictly, the pool's unused pages may be what is missing.
+      // The pool's unused pages may be what is missing, and its free end where the system counts strictly.
       trim_cpu_allocator();
     }
     try {

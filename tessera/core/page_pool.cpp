@@ -19,7 +19,9 @@ constexpr size_t kHugePage = size_t{2} << 20;
 }  // namespace
 
 PagePool::PagePool(const PagePoolOptions& options)
-    : granule_(options.granule_bytes), slack_bytes_(options.slack_bytes) {
+    : granule_(options.granule_bytes),
+      slack_bytes_(options.slack_bytes),
+      wants_huge_pages_(options.wants_huge_pages) {
   TESSERA_ASSERT(granule_ >= kPage && (granule_ & (granule_ - 1)) == 0 && granule_ <= kCommitStep,
                  "granule of a page pool");
   size_t wanted = options.reserve_bytes;
@@ -96,12 +98,15 @@ void PagePool::deallocate(void* data) noexcept {
 void PagePool::trim() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   release(std::numeric_limits<size_t>::max());
+  retract();
   stats_.peak_live_bytes = stats_.live_bytes;
 }
 
 PagePoolStats PagePool::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return stats_;
+  PagePoolStats stats = stats_;
+  stats.committed_bytes = static_cast<int64_t>(committed_bytes_);
+  return stats;
 }
 
 size_t PagePool::num_fresh_granules(const char* begin, size_t bytes) const {
@@ -132,7 +137,7 @@ PagePool::Block* PagePool::find(size_t bytes) const {
 bool PagePool::extend(size_t bytes) {
   const size_t room = last_ != nullptr && last_->is_free ? last_->bytes : 0;
   const size_t step = round_up(bytes - room, kCommitStep);
-  if (step > reserved_bytes_ - committed_bytes_) return false;
+  if (!can_extend_ || step > reserved_bytes_ - committed_bytes_) return false;
   Block* block = take_node();
   try {
     granules_.resize((committed_bytes_ + step) / granule_);
@@ -193,6 +198,35 @@ void PagePool::occupy(const Block& block) noexcept {
   const int64_t excess = stats_.resident_bytes - stats_.peak_live_bytes - static_cast<int64_t>(slack_bytes_);
   if (fresh > 0 && excess > 0) release(static_cast<size_t>(excess));
   stats_.peak_resident_bytes = std::max(stats_.peak_resident_bytes, stats_.resident_bytes);
+}
+
+// Takes the free end out of what is committed, once its pages were given back.
+void PagePool::retract() noexcept {
+  if (last_ == nullptr || !last_->is_free) return;
+  const size_t kept = round_up(static_cast<size_t>(last_->begin - begin_), kCommitStep);
+  const size_t bytes = committed_bytes_ - kept;
+  if (bytes == 0) return;
+  for (size_t i = kept / granule_; i < granules_.size(); ++i) {
+    if (granules_[i].is_resident) return;  // the system keeps it
+  }
+  committed_bytes_ = kept;
+  granules_.resize(kept / granule_);
+  last_->bytes -= bytes;
+  if (last_->bytes == 0) {
+    Block* empty = last_;
+    unlink_free(empty);
+    last_ = empty->previous;
+    if (last_ != nullptr) last_->next = nullptr;
+    recycle(empty);
+  }
+  // A new mapping, since memory that only lost its access is counted on.
+  char* const end = begin_ + kept;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  if (mmap(end, bytes, PROT_NONE, kFlags, -1, 0) == MAP_FAILED) {
+    can_extend_ = false;  // who knows what is there
+    return;
+  }
+  if (wants_huge_pages_) madvise(end, bytes, MADV_HUGEPAGE);
 }
 
 // Gives about `bytes` of unused pages back, those first that were unused for longest.

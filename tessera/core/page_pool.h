@@ -25,8 +25,9 @@ struct PagePoolStats {
   int64_t live_bytes = 0;      // in blocks that are handed out
   int64_t resident_bytes = 0;  // of memory: live blocks, and unused pages kept for the next ones
   int64_t peak_live_bytes = 0, peak_resident_bytes = 0;
-  int64_t fresh_bytes = 0;     // taken from the system so far
-  int64_t returned_bytes = 0;  // given back so far
+  int64_t committed_bytes = 0;  // accessible: what a system counts that promises no more than it has
+  int64_t fresh_bytes = 0;      // taken from the system so far
+  int64_t returned_bytes = 0;   // given back so far
   int64_t num_allocations = 0;
 };
 
@@ -59,7 +60,8 @@ class PagePool {
   bool owns(const void* address) const noexcept {
     return address >= begin_ && address < begin_ + reserved_bytes_;
   }
-  // Gives every unused page back to the system; what was in use at most counts from here anew.
+  // Gives every unused page back to the system, and the addresses after the last block; what was in use at
+  // most counts from here anew.
   void trim() noexcept;
   PagePoolStats stats() const;
 
@@ -84,6 +86,7 @@ class PagePool {
   void cut(Block* block, size_t bytes, Block* rest) noexcept;
   void occupy(const Block& block) noexcept;
   void release(size_t bytes) noexcept;
+  void retract() noexcept;
   size_t release_from(const Block& block, size_t bytes) noexcept;
   void merge_with_next(Block* block) noexcept;
   void link_free(Block* block) noexcept;
@@ -93,9 +96,11 @@ class PagePool {
 
   const size_t granule_;
   const size_t slack_bytes_;
+  const bool wants_huge_pages_;
   mutable std::mutex mutex_;
   char* begin_ = nullptr;
   size_t reserved_bytes_ = 0, committed_bytes_ = 0;
+  bool can_extend_ = true;
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
   std::vector<Granule> granules_;  // of the committed part

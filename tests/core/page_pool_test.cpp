@@ -1,8 +1,12 @@
 #include "tessera/core/page_pool.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -75,6 +79,52 @@ TEST(PagePoolTest, FreeNeighboursMerge) {
   EXPECT_EQ(whole, blocks[0]);
   EXPECT_EQ(pool.stats().fresh_bytes, fresh);
   pool.deallocate(whole);
+}
+
+// The permissions of the mapping that holds `address`, as in /proc/self/maps: "rw-p".
+std::string permissions_of(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin = 0, end = 0;
+    char permissions[5] = {};
+    if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, permissions) != 3) continue;
+    if (begin <= wanted && wanted < end) return permissions;
+  }
+  return "";
+}
+
+// Where the system promises no more memory than it has, only this makes room for others.
+TEST(PagePoolTest, TrimmingGivesTheFreeEndBack) {
+  PagePool pool(small_pool());
+  auto* first = static_cast<char*>(pool.allocate(kMiB));
+  auto* middle = static_cast<char*>(pool.allocate(200 * kMiB));
+  auto* last = static_cast<char*>(pool.allocate(kMiB));
+  const int64_t most = pool.stats().committed_bytes;
+  EXPECT_GE(most, 202 * static_cast<int64_t>(kMiB));
+  first[0] = last[0] = 5;
+  pool.deallocate(middle);
+  pool.trim();
+  EXPECT_EQ(pool.stats().committed_bytes, most) << "the last block is in use";
+  EXPECT_EQ(last[0], 5);
+  pool.deallocate(last);
+  EXPECT_EQ(permissions_of(last), "rw-p");
+  pool.trim();
+  EXPECT_LT(pool.stats().committed_bytes, 100 * static_cast<int64_t>(kMiB));
+  EXPECT_EQ(permissions_of(last), "---p");
+  EXPECT_EQ(first[0], 5);
+  auto* again = static_cast<char*>(pool.allocate(300 * kMiB));
+  ASSERT_EQ(again, middle);
+  std::memset(again, 6, 300 * kMiB);
+  EXPECT_EQ(first[0], 5);
+  pool.deallocate(again);
+  pool.deallocate(first);
+  pool.trim();
+  EXPECT_EQ(pool.stats().committed_bytes, 0);
+  first = static_cast<char*>(pool.allocate(kMiB));
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(first[0], 0);
+  pool.deallocate(first);
 }
 
 // Holes that fit no request go back to the system before new pages are taken.
