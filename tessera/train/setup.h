@@ -33,6 +33,7 @@ struct TrainedModel {
 parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
 // The types of trained parameters: as the optimizer updates them, and as the forward and backward use them.
+// Auto, which a training run replaces first (compute_type.h), stands for Float32.
 struct RunTypes {
   at::ScalarType stored, compute;
 };

@@ -17,6 +17,7 @@
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/optim/schedule.h"
+#include "tessera/train/compute_type.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
 #include "tessera/train/recipe_data.h"
@@ -75,7 +76,7 @@ int64_t peak_rss_of_all(comm::Communicator& world) {
 class Run {
  public:
   Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
-      : recipe_(recipe), mesh_(world, parallel_dims(recipe, world->size())) {}
+      : recipe_(with_compute_type(recipe, *world)), mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
     prepare_output();
@@ -255,7 +256,7 @@ class Run {
     log::info(std::string(trained_.adapter ? "adapter" : "model") + " saved to " + recipe_.output_dir);
   }
 
-  const config::Recipe& recipe_;
+  const config::Recipe recipe_;
   parallel::DeviceMesh mesh_;
   std::unique_ptr<MetricsWriter> metrics_;
   std::shared_ptr<const models::ModelConfig> model_config_;

@@ -1,0 +1,36 @@
+#include "tessera/train/compute_type.h"
+
+#include <cstdio>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/log.h"
+#include "tessera/train/speed_of_light.h"
+
+namespace tessera::train {
+
+config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
+  if (recipe.dtype != config::ComputeType::Auto) return recipe;
+  constexpr double kWorthwhile = 1.5;
+  const std::vector<GemmShape> gemms = {{1024, 1024, 1024, 1}};
+  const auto rate = [&](at::ScalarType type) {
+    return gemm_flops(gemms) / measure_gemms(gemms, type) * 1e-9;
+  };
+  const at::Tensor rates = at::zeros({2}, at::kDouble);
+  if (world.rank() == 0) {
+    rates[0] = rate(at::kFloat);
+    rates[1] = rate(at::kBFloat16);
+  }
+  world.broadcast(rates, 0);
+  const double single = rates[0].item<double>(), half = rates[1].item<double>();
+  const bool takes_half = half >= kWorthwhile * single;
+  recipe.dtype = takes_half ? config::ComputeType::BFloat16 : config::ComputeType::Float32;
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "dtype auto: %s (matrix products: %.0f GFLOP/s in bfloat16, %.0f in float32)",
+                takes_half ? "bfloat16" : "float32", half, single);
+  log::info(text);
+  return recipe;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,14 @@
+// What `dtype: auto` means on this machine.
+#pragma once
+
+#include "tessera/comm/communicator.h"
+#include "tessera/config/recipe.h"
+
+namespace tessera::train {
+
+// The recipe with `dtype: auto` replaced: by bfloat16 if rank 0 multiplies matrices at least half as fast
+// again in it, else by float32; one line of log says which and why. Other recipes come back as they are.
+// Collective, all ranks choose alike.
+config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world);
+
+}  // namespace tessera::train
