@@ -30,7 +30,7 @@ struct Packed {
   int64_t panel_lines(int64_t i) const { return std::min(kPanelLines, lines - i * kPanelLines); }
 };
 
-// C = L R + beta C for the whole depth of the panels, which is the same on both sides; C: [left.lines,
+// C = L R + beta C for the whole depth of the left panels; the right ones may go deeper. C: [left.lines,
 // right.lines], ldc elements between rows. Sums in float32. Every panel on the left meets `group` panels on
 // the right before the next ones come: what is met again should fit in the second-level cache. C may hold NaN
 // where beta is 0. Within the life of a TileSession of this thread.
