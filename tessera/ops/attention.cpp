@@ -199,7 +199,7 @@ struct BackwardWorker {
 
 template <class T, class To>
 void write_rows(const kernels::ComputeType<T>* from, int64_t rows, int64_t width, HeadRows<To> to) {
-  for (int64_t row = 0; row < rows; ++row, from += width) {
+  for (int64_t row = 0; row < rows; ++row, from += grad_stride(width)) {
     kernels::sum_parts(from, 0, 1, to.row(row), width);
   }
 }
@@ -217,13 +217,13 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
   const bool keeps_states = length > kBlockKeys;
   TESSERA_ASSERT(!keeps_states || task.end == task.head + 1, "attention: the states are those of one head");
   C* states = worker.states.of_size(blocks.state_size() * (keeps_states ? (length + size - 1) / size : 1));
-  C* grad_k = worker.grad_k.of_size(std::min(kBlockKeys, length) * head_dim);
-  C* grad_v = worker.grad_v.of_size(std::min(kBlockKeys, length) * head_dim);
+  const int64_t grad_size = grad_rows(std::min(kBlockKeys, length)) * grad_stride(head_dim);
+  C *grad_k = worker.grad_k.of_size(grad_size), *grad_v = worker.grad_v.of_size(grad_size);
   for (int64_t key = 0; key < length; key += kBlockKeys) {
     const int64_t count = std::min(kBlockKeys, length - key);
     blocks.set_keys(k.from(key), v.from(key), count);
-    std::fill_n(grad_k, count * head_dim, C(0));
-    std::fill_n(grad_v, count * head_dim, C(0));
+    std::fill_n(grad_k, grad_size, C(0));
+    std::fill_n(grad_v, grad_size, C(0));
     for (int64_t head = task.head; head < task.end; ++head) {
       const auto q = head_rows<const T>(tensors.q, start, head),
                  out = head_rows<const T>(tensors.out, start, head),

@@ -113,9 +113,9 @@ class BackwardBlas final : public BackwardBlocks<T> {
                                         log_sum.data, log_sum.stride, delta.data(), probabilities,
                                         grad_logits);
     kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, probabilities, stride, grad_out.data,
-                  grad_out.stride, C(1), grad_v, head_dim_);
+                  grad_out.stride, C(1), grad_v, grad_stride(head_dim_));
     kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, grad_logits, stride, q.data,
-                  q.stride, C(1), grad_k, head_dim_);
+                  q.stride, C(1), grad_k, grad_stride(head_dim_));
     kernels::gemm(Transpose::No, Transpose::No, rows, head_dim_, width, grad_logits, stride, keys_.k.data,
                   keys_.k.stride, C(is_first ? 0 : 1), state, head_dim_);
   }

@@ -2,17 +2,23 @@
 // by the BLAS; what is attended to, and in which order, is attention.cpp's.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
 #include <c10/core/CPUAllocator.h>
 
+#include "tessera/core/round_up.h"
 #include "tessera/ops/kernels/kernels.h"
 
 namespace tessera::ops {
 
 // Keys of a block, a multiple of the queries of every kind of block.
 inline constexpr int64_t kBlockKeys = 512;
+
+// Gradients of keys and values are summed in whole panels of 32 by 32.
+inline int64_t grad_rows(int64_t count) { return round_up<int64_t>(count, 32); }
+inline int64_t grad_stride(int64_t head_dim) { return round_up<int64_t>(head_dim, 32); }
 
 // Rows of one head, `stride` elements apart.
 template <class T>
@@ -72,8 +78,9 @@ class BackwardBlocks {
   virtual int64_t max_queries() const = 0;
   virtual int64_t state_size() const = 0;
   virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
-  // Adds the gradients that come of these queries and keys to grad_k and grad_v, [count, head_dim], and to
-  // the queries' state.
+  // Adds the gradients that come of these queries and keys to grad_k and grad_v, [grad_rows(count), head_dim]
+  // with grad_stride(head_dim) between rows, and to the queries' state. What is beyond count and head_dim is
+  // scratch, but must be numbers.
   virtual void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, C* grad_k,
                              C* grad_v, C* state) = 0;
   // Writes the gradient of the queries.

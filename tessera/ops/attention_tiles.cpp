@@ -21,35 +21,31 @@ namespace {
 using namespace kernels;
 
 int64_t panels_of(int64_t lines) { return (lines + kPanelLines - 1) / kPanelLines; }
+constexpr int64_t kSquare = kPanelLines * kPanelLines;
 
-// A packed operand, `deep` elements deep.
+// A packed operand.
 template <class T>
 class Operand {
  public:
-  void pack(Side side, Lines<T> from, int64_t lines, int64_t deep) {
-    of_size(lines, deep);
-    pack_lines(side, from, lines, deep, memory_.of_size(0));
+  void pack(Side side, Lines<T> from, int64_t lines, int64_t depth) {
+    of_size(lines, depth);
+    pack_lines(side, from, lines, depth, data_);
   }
-  void of_size(int64_t lines, int64_t deep) {
-    lines_ = lines;
-    panel_bytes_ = panels_of(deep) * kBlockBytes<T>;
-    memory_.of_size(panels_of(lines) * panel_bytes_);
+  void of_size(int64_t lines, int64_t depth) {
+    panels_ = panels_of(lines);
+    blocks_ = panels_of(depth);
+    data_ = memory_.of_size(panels_ * blocks_ * kBlockBytes<T>);
   }
-  char* block(int64_t panel, int64_t block) {
-    return memory_.of_size(0) + panel * panel_bytes_ + block * kBlockBytes<T>;
+  char* at(int64_t panel, int64_t block = 0) const {
+    return data_ + (panel * blocks_ + block) * kBlockBytes<T>;
   }
-  // All panels, from a block of the depth on.
-  Packed all(int64_t first_block = 0) { return {block(0, first_block), lines_, panel_bytes_}; }
-  // One panel, as if it were whole, or `blocks` blocks of it.
-  Packed panel(int64_t i) { return {block(i, 0), kPanelLines, panel_bytes_}; }
-  Packed panel(int64_t i, int64_t first_block, int64_t blocks) {
-    return {block(i, first_block), std::min(kPanelLines, lines_ - i * kPanelLines), blocks * kBlockBytes<T>};
-  }
-  int64_t panels() const { return panels_of(lines_); }
+  int64_t panels() const { return panels_; }
+  int64_t blocks() const { return blocks_; }
 
  private:
   Buffer<char> memory_;
-  int64_t lines_ = 0, panel_bytes_ = 0;
+  char* data_ = nullptr;
+  int64_t panels_ = 0, blocks_ = 0;
 };
 
 template <class T>
@@ -67,7 +63,7 @@ class ForwardTiles final : public ForwardBlocks<T> {
   ForwardTiles(int64_t head_dim, float scale) : head_dim_(head_dim), scale_(scale) {}
 
   int64_t max_queries() const override { return kPanelLines; }
-  int64_t state_size() const override { return 2 * kPanelLines + head_dim_ * kPanelLines; }
+  int64_t state_size() const override { return 2 * kPanelLines + panels_of(head_dim_) * kSquare; }
 
   void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override {
     k_.pack(Side::Left, depth_along(k), count, head_dim_);
@@ -77,20 +73,20 @@ class ForwardTiles final : public ForwardBlocks<T> {
   void attend(HeadRows<const T> q, int64_t rows, int64_t first, bool is_first, float* state) override {
     const int64_t own_panel = first / kPanelLines, panels = std::min(own_panel + 1, k_.panels());
     q_.pack(Side::Right, depth_along(q), rows, head_dim_);
-    float* scores = scores_.of_size(panels * kPanelLines * kPanelLines);
+    float* scores = scores_.of_size(panels * kSquare);
     numerators_.of_size(kPanelLines, panels * kPanelLines);
-    Packed keys = k_.all();
-    keys.lines = panels * kPanelLines;
-    multiply_packed<T>(keys, q_.panel(0), 1, 0.0f, scores, kPanelLines);
+    for (int64_t i = 0; i < panels; ++i) {
+      multiply_panel<T>(k_.at(i), q_.at(0), k_.blocks(), false, scores + i * kSquare, kPanelLines);
+    }
     auto& softmax = *reinterpret_cast<SoftmaxState*>(state);
     float* sum = state + 2 * kPanelLines;
     alignas(64) std::array<float, kPanelLines> rescale;
     tile_softmax<T>(scores, panels, own_panel < panels, scale_, is_first, softmax, rescale.data(),
-                    numerators_.block(0, 0));
+                    numerators_.at(0));
     if (!is_first) scale_columns(sum, rescale.data(), head_dim_);
     for (int64_t i = 0; i < v_turned_.panels(); ++i) {
-      multiply_packed<T>(v_turned_.panel(i, 0, panels), numerators_.panel(0), 1, is_first ? 0.0f : 1.0f,
-                         sum + i * kPanelLines * kPanelLines, kPanelLines);
+      multiply_panel<T>(v_turned_.at(i), numerators_.at(0), panels, !is_first, sum + i * kSquare,
+                        kPanelLines);
     }
   }
 
@@ -115,7 +111,7 @@ class BackwardTiles final : public BackwardBlocks<T> {
   BackwardTiles(int64_t head_dim, float scale) : head_dim_(head_dim), scale_(scale) {}
 
   int64_t max_queries() const override { return kMaxQueries; }
-  int64_t state_size() const override { return kMaxQueries * head_dim_; }
+  int64_t state_size() const override { return kMaxQueries / kPanelLines * panels_of(head_dim_) * kSquare; }
 
   void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override {
     num_keys_ = count;
@@ -127,32 +123,34 @@ class BackwardTiles final : public BackwardBlocks<T> {
   void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, float* grad_k,
                      float* grad_v, float* state) override {
     set_queries(queries);
-    const int64_t diagonal = first / kPanelLines, query_panels = q_.panels();
+    const int64_t diagonal = first / kPanelLines, query_panels = q_.panels(), width = panels_of(head_dim_);
     const int64_t panels = std::min(diagonal + query_panels, k_.panels());
     p_.of_size(kPanelLines, queries.rows);
     g_.of_size(kPanelLines, queries.rows);
     g_turned_.of_size(queries.rows, num_keys_);
     for (int64_t key = 0; key < panels; ++key) {
       const int64_t begin = std::max<int64_t>(key - diagonal, 0), count = query_panels - begin;
+      // One panel ahead: the tile units work beside the vector units.
+      multiply_scores(key, begin);
       for (int64_t query = begin; query < query_panels; ++query) {
-        multiply_packed<T>(k_.panel(key), q_.panel(query), 1, 0.0f, scores_, kPanelLines);
-        multiply_packed<T>(v_.panel(key), grad_.panel(query), 1, 0.0f, grad_numerators_, kPanelLines);
-        tile_softmax_backward<T>(scores_, grad_numerators_, key == diagonal + query, scale_,
-                                 log_sum_ + query * kPanelLines, delta_ + query * kPanelLines,
-                                 p_.block(0, query), g_.block(0, query), g_turned_.block(query, key));
+        if (query + 1 < query_panels) multiply_scores(key, query + 1);
+        tile_softmax_backward<T>(scores_[query % 2], grad_numerators_[query % 2], key == diagonal + query,
+                                 scale_, log_sum_ + query * kPanelLines, delta_ + query * kPanelLines,
+                                 p_.at(0, query), g_.at(0, query), g_turned_.at(query, key));
       }
-      const int64_t at = key * kPanelLines * head_dim_,
-                    lines = std::min(kPanelLines, num_keys_ - key * kPanelLines);
-      Packed p = p_.panel(0, begin, count), g = g_.panel(0, begin, count);
-      p.lines = g.lines = lines;
-      multiply_packed<T>(p, grad_turned_.all(begin), grad_turned_.panels(), 1.0f, grad_v + at, head_dim_);
-      multiply_packed<T>(g, q_turned_.all(begin), q_turned_.panels(), 1.0f, grad_k + at, head_dim_);
+      const int64_t stride = grad_stride(head_dim_), at = key * kPanelLines * stride;
+      for (int64_t i = 0; i < width; ++i) {
+        multiply_panel<T>(p_.at(0, begin), grad_turned_.at(i, begin), count, true,
+                          grad_v + at + i * kPanelLines, stride);
+        multiply_panel<T>(g_.at(0, begin), q_turned_.at(i, begin), count, true, grad_k + at + i * kPanelLines,
+                          stride);
+      }
     }
     for (int64_t query = 0; query < query_panels; ++query) {
       const int64_t seen = std::min(diagonal + query + 1, panels);
-      for (int64_t i = 0; i < k_turned_.panels(); ++i) {
-        multiply_packed<T>(k_turned_.panel(i, 0, seen), g_turned_.panel(query), 1, is_first ? 0.0f : 1.0f,
-                           state + (query * head_dim_ + i * kPanelLines) * kPanelLines, kPanelLines);
+      for (int64_t i = 0; i < width; ++i) {
+        multiply_panel<T>(k_turned_.at(i), g_turned_.at(query), seen, !is_first,
+                          state + (query * width + i) * kSquare, kPanelLines);
       }
     }
   }
@@ -161,8 +159,8 @@ class BackwardTiles final : public BackwardBlocks<T> {
     alignas(64) std::array<float, kPanelLines> ones;
     ones.fill(1.0f);
     for (int64_t row = 0; row < rows; row += kPanelLines) {
-      turn_columns(state + row * head_dim_, ones.data(), head_dim_, std::min(kPanelLines, rows - row),
-                   grad_q.row(row), grad_q.stride);
+      turn_columns(state + row * panels_of(head_dim_) * kPanelLines, ones.data(), head_dim_,
+                   std::min(kPanelLines, rows - row), grad_q.row(row), grad_q.stride);
     }
   }
 
@@ -170,14 +168,20 @@ class BackwardTiles final : public BackwardBlocks<T> {
   // What is held of the queries and of their scores' gradients should fit in the second-level cache.
   static constexpr int64_t kMaxQueries = std::is_same_v<T, float> ? 128 : 512;
 
+  void multiply_scores(int64_t key, int64_t query) {
+    multiply_panel<T>(k_.at(key), q_.at(query), k_.blocks(), false, scores_[query % 2], kPanelLines);
+    multiply_panel<T>(v_.at(key), grad_.at(query), v_.blocks(), false, grad_numerators_[query % 2],
+                      kPanelLines);
+  }
+
   void set_queries(const BackwardQueries<T>& queries) {
     const int64_t rows = queries.rows;
     q_.pack(Side::Right, depth_along(queries.q), rows, head_dim_);
     grad_.pack(Side::Right, depth_along(queries.grad_out), rows, head_dim_);
     q_turned_.pack(Side::Right, depth_across(queries.q), head_dim_, rows);
     grad_turned_.pack(Side::Right, depth_across(queries.grad_out), head_dim_, rows);
-    scaled_dots(queries.out.data, queries.out.stride, queries.grad_out.data, queries.grad_out.stride, rows,
-                head_dim_, 1.0f, delta_);
+    tile_row_dots(queries.out.data, queries.out.stride, queries.grad_out.data, queries.grad_out.stride, rows,
+                  head_dim_, delta_);
     for (int64_t row = 0; row < rows; ++row) log_sum_[row] = *queries.log_sum.row(row);
     const int64_t padded = round_up(rows, kPanelLines);
     std::fill(log_sum_ + rows, log_sum_ + padded, std::numeric_limits<float>::infinity());
@@ -189,7 +193,7 @@ class BackwardTiles final : public BackwardBlocks<T> {
   TileSession session_;
   int64_t num_keys_ = 0;
   Operand<T> k_, v_, k_turned_, q_, q_turned_, grad_, grad_turned_, p_, g_, g_turned_;
-  alignas(64) float scores_[kPanelLines * kPanelLines], grad_numerators_[kPanelLines * kPanelLines];
+  alignas(64) float scores_[2][kSquare], grad_numerators_[2][kSquare];
   alignas(64) float log_sum_[kMaxQueries], delta_[kMaxQueries];
 };
 

@@ -278,15 +278,24 @@ void turn_columns(const float* x, const float* factors, int64_t rows, int64_t co
 }
 
 template <class T>
-void scaled_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,
-                 float factor, float* out) {
-  for (int64_t row = 0; row < rows; ++row, a += a_stride, b += b_stride) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int64_t i = 0; i < width; i += kHalf) {
-      const __mmask16 mask = first_of(width - i);
-      sum = _mm512_fmadd_ps(load_floats(a + i, mask), load_floats(b + i, mask), sum);
+void tile_row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,
+                   float* out) {
+  for (int64_t first = 0; first < rows; first += kHalf) {
+    Row parts[16];
+    for (int64_t i = 0; i < kHalf; ++i) {
+      __m512 sum = _mm512_setzero_ps();
+      const int64_t row = first + i;
+      for (int64_t at = 0; at < width && row < rows; at += kHalf) {
+        const __mmask16 mask = first_of(width - at);
+        sum = _mm512_fmadd_ps(load_floats(a + row * a_stride + at, mask),
+                              load_floats(b + row * b_stride + at, mask), sum);
+      }
+      parts[i] = _mm512_castps_si512(sum);
     }
-    out[row] = factor * _mm512_reduce_add_ps(sum);
+    transpose(parts);
+    __m512 sums = _mm512_castsi512_ps(parts[0]);
+    for (int64_t i = 1; i < kHalf; ++i) sums = _mm512_add_ps(sums, _mm512_castsi512_ps(parts[i]));
+    _mm512_storeu_ps(out + first, sums);
   }
 }
 
@@ -308,7 +317,7 @@ void turn_columns(const float*, const float*, int64_t, int64_t, T*, int64_t) {
   TESSERA_ASSERT(false, "no tile units");
 }
 template <class T>
-void scaled_dots(const T*, int64_t, const T*, int64_t, int64_t, int64_t, float, float*) {
+void tile_row_dots(const T*, int64_t, const T*, int64_t, int64_t, int64_t, float*) {
   TESSERA_ASSERT(false, "no tile units");
 }
 
@@ -319,7 +328,7 @@ void scaled_dots(const T*, int64_t, const T*, int64_t, int64_t, int64_t, float, 
   template void tile_softmax_backward<T>(const float*, const float*, bool, float, const float*,          \
                                          const float*, void*, void*, void*);                             \
   template void turn_columns<T>(const float*, const float*, int64_t, int64_t, T*, int64_t);              \
-  template void scaled_dots<T>(const T*, int64_t, const T*, int64_t, int64_t, int64_t, float, float*);
+  template void tile_row_dots<T>(const T*, int64_t, const T*, int64_t, int64_t, int64_t, float*);
 TESSERA_INSTANTIATE(float)
 TESSERA_INSTANTIATE(Bf16)
 #undef TESSERA_INSTANTIATE

@@ -45,9 +45,9 @@ template <class T>
 void turn_columns(const float* x, const float* factors, int64_t rows, int64_t columns, T* to,
                   int64_t to_stride);
 
-// out[r] = factor * a[r] . b[r].
+// out[r] = a[r] . b[r]; out has room for a multiple of 16.
 template <class T>
-void scaled_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,
-                 float factor, float* out);
+void tile_row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,
+                   float* out);
 
 }  // namespace tessera::ops::kernels

@@ -30,7 +30,7 @@ struct Packed {
   int64_t panel_lines(int64_t i) const { return std::min(kPanelLines, lines - i * kPanelLines); }
 };
 
-// C = L R + beta C for the whole depth of the left panels; the right ones may go deeper. C: [left.lines,
+// C = L R + beta C for the whole depth of the panels, which is the same on both sides; C: [left.lines,
 // right.lines], ldc elements between rows. Sums in float32. Every panel on the left meets `group` panels on
 // the right before the next ones come: what is met again should fit in the second-level cache. C may hold NaN
 // where beta is 0. Within the life of a TileSession of this thread.
@@ -38,6 +38,12 @@ struct Packed {
 // T is the type that was packed, float or Bf16; Out the type of C: float, or Bf16 where T is Bf16.
 template <class T, class Out>
 void multiply_packed(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc);
+
+// C = L R, or C += L R with `adds`, for one panel by one, the first `blocks` blocks of each; C: [32, 32], ldc
+// elements between rows. For many small products whose results stay in the first-level cache. Within the life
+// of a TileSession of this thread.
+template <class T>
+void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc);
 
 // to = sum + beta to over n elements.
 void add_sums(const float* sum, float beta, float* to, int64_t n);
