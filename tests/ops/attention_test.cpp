@@ -161,6 +161,15 @@ TEST(AttentionTest, RisingScoresAreNearFloat64) {
   expect_near_double(fused({0, 1100}), in, at::kFloat, 2e-5);
 }
 
+// Probabilities down to the least floats.
+TEST(AttentionTest, ScoresFarApartAreNearFloat64) {
+  Inputs in = make_inputs(300, 2, 1, 64, 14);
+  in[0] = in[0] * 4;
+  in[1] = in[1] * 4;
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_near_double(fused({0, 300}), in, at::kFloat, 2e-4);
+}
+
 TEST(AttentionTest, ThreadsDoNotMatterToTheBit) {
   const int threads = at::get_num_threads();
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {

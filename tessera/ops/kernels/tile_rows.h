@@ -51,9 +51,13 @@ TESSERA_INLINE __m512 nearest(__m512 x) {
   const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
-// Two bf16, given as floats, in each word.
+// Two bf16, given as floats, in each word. The lower half of `second` counts for nothing: that of what is
+// left of a float near the least ones need not be 0.
 TESSERA_INLINE Row paired(__m512 first, __m512 second) {
-  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second));
+  constexpr int kFirstOrKeptSecond = 0xf8;  // a | (b & c)
+  return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
+                                   _mm512_castps_si512(second),
+                                   _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kFirstOrKeptSecond);
 }
 
 // A float in three bf16.
