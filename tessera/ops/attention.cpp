@@ -6,6 +6,7 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -99,7 +100,6 @@ std::vector<ForwardTask> forward_tasks(at::IntArrayRef starts, int64_t kv_heads,
   return tasks;
 }
 
-template <class T>
 struct ForwardTensors {
   const at::Tensor &q, &k, &v, &out, &log_sum;
 };
@@ -111,7 +111,7 @@ struct ForwardWorker {
 };
 
 template <class T>
-void attend(ForwardWorker<T>& worker, const ForwardTensors<T>& tensors, const ForwardTask& task) {
+void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const ForwardTask& task) {
   using C = kernels::ComputeType<T>;
   ForwardBlocks<T>& blocks = *worker.blocks;
   const int64_t start = task.document.first, end = task.first + task.rows, size = blocks.max_queries();
@@ -154,7 +154,7 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at:
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
-    const ForwardTensors<T> tensors{q, k, v, out, log_sum};
+    const ForwardTensors tensors{q, k, v, out, log_sum};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "tessera/core/round_up.h"
 #include "tessera/ops/kernels/attention.h"

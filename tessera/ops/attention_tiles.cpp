@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <type_traits>
 
 #include "tessera/core/round_up.h"
 #include "tessera/ops/attention_blocks.h"
-#include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/tile_attention.h"
 #include "tessera/ops/kernels/tile_multiply.h"
 
@@ -166,7 +166,7 @@ class BackwardTiles final : public BackwardBlocks<T> {
 
  private:
   // What is held of the queries and of their scores' gradients should fit in the second-level cache.
-  static constexpr int64_t kMaxQueries = std::is_same_v<T, float> ? 64 : 512;
+  static constexpr int64_t kMaxQueries = kPlanes<T> == 3 ? 64 : 512;
 
   void multiply_scores(int64_t key, int64_t query) {
     multiply_panel<T>(k_.at(key), q_.at(query), k_.blocks(), false, scores_[query % 2], kPanelLines);
