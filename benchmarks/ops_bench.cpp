@@ -156,10 +156,15 @@ int main(int argc, char** argv) {
       {random({kTokens, kFfn}), random({kTokens, kFfn})});
   bench_attention("attention, 2 documents of 512", {0, 512, 1024});
   bench_attention("attention, 1 document of 1024", {0, 1024});
-  std::vector<int64_t> uneven = {0};
-  for (int64_t i = 0; uneven.back() < kTokens; ++i)
-    uneven.push_back(std::min(kTokens, uneven.back() + 20 + i * 37 % 61));
-  bench_attention("attention, documents of 20 to 80", uneven);
+  const auto uneven = [](int64_t least, int64_t span) {
+    std::vector<int64_t> starts = {0};
+    for (int64_t i = 0; starts.back() < kTokens; ++i)
+      starts.push_back(std::min(kTokens, starts.back() + least + i * 37 % span));
+    return starts;
+  };
+  bench_attention("attention, documents of 100 to 300", uneven(100, 201));
+  bench_attention("attention, documents of 20 to 80", uneven(20, 61));
+  bench_attention("attention, documents of 1 to 8", uneven(1, 8));
 
   const double gemm = 2.0 * kTokens * kHidden * kFfn;
   compare(

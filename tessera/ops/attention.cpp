@@ -3,20 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <limits>
+#include <memory>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <c10/core/CPUAllocator.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/round_up.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/attention_blocks.h"
 #include "tessera/ops/kernels/attention.h"
-#include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -27,8 +26,11 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "document_attention";
 
-// Queries and keys of a block: its scores fit in the second-level cache beside what they are multiplied with.
-constexpr int64_t kQueries = 64, kKeys = 512;
+// Queries of all heads of a task of the forward pass, which packs the keys for itself.
+constexpr int64_t kTaskRows = 768, kMaxTaskHeads = 8;
+// Tokens of a document from which on each query head is a task of the backward pass. In shorter ones the
+// heads that share their keys are one task, which needs no sum over them in memory.
+constexpr int64_t kLongDocument = kBlockKeys + 1;
 
 // The products want dense heads whose rows do not overlap.
 at::Tensor dense_heads(const at::Tensor& tensor) {
@@ -37,17 +39,14 @@ at::Tensor dense_heads(const at::Tensor& tensor) {
   return has_dense_heads && has_rows ? tensor : tensor.contiguous();
 }
 
-// One head of a [tokens, heads, head_dim] tensor from a document's first token on: rows `stride` apart.
+// One head of a [tokens, heads, head_dim] tensor from a document's first token on.
 template <class T>
-struct HeadRows {
-  T* data;
-  int64_t stride;
-  HeadRows(const at::Tensor& tensor, int64_t first_token, int64_t head)
-      : data(const_cast<T*>(read<T>(tensor)) + first_token * tensor.stride(0) + head * tensor.stride(1)),
-        // Of a single row it is arbitrary.
-        stride(std::max(tensor.stride(0), tensor.size(2))) {}
-  T* row(int64_t i) const { return data + i * stride; }
-};
+HeadRows<T> head_rows(const at::Tensor& tensor, int64_t first_token, int64_t head) {
+  T* data = const_cast<T*>(read<std::remove_const_t<T>>(tensor));
+  // The stride of a single row is arbitrary.
+  return {data + first_token * tensor.stride(0) + head * tensor.stride(1),
+          std::max(tensor.stride(0), tensor.size(2))};
+}
 
 struct Document {
   int64_t first, length;  // tokens
@@ -61,173 +60,209 @@ std::vector<Document> documents_of(at::IntArrayRef starts) {
   return documents;
 }
 
-// Runs run(scratch, task) for every task; threads take the next one when they are done, in the order of the
+// Runs run(worker, task) for every task; threads take the next one when they are done, in the order of the
 // numbers, so costly tasks should come first.
-template <class Scratch, class Run>
-void for_each_task(int64_t num_tasks, const Run& run) {
+template <class Make, class Run>
+void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
   std::atomic<int64_t> next{0};
   const int64_t num_workers = std::min<int64_t>(at::get_num_threads(), num_tasks);
   at::parallel_for(0, num_workers, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      Scratch scratch;
-      for (int64_t task = next++; task < num_tasks; task = next++) run(scratch, task);
+    for (int64_t i = begin; i < end; ++i) {
+      auto worker = make_worker();
+      for (int64_t task = next++; task < num_tasks; task = next++) run(worker, task);
     }
   });
 }
 
-// Scratch memory from LibTorch's allocator, which may keep it for the next call.
-template <class T>
-class Buffer {
- public:
-  // Not initialised; what was there before is lost.
-  T* of_size(int64_t size) {
-    if (size > size_) memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(size) * sizeof(T));
-    size_ = std::max(size, size_);
-    return static_cast<T*>(memory_.get());
-  }
-
- private:
-  c10::DataPtr memory_;
-  int64_t size_ = 0;
+struct ForwardTask {
+  Document document;
+  int64_t first, rows;         // queries of the document
+  int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-// Where T computes in itself, what is made of the scores lies over them.
-template <class T, class C>
-T* over(C* block, Buffer<T>& own, int64_t size) {
-  if constexpr (std::is_same_v<T, C>) {
-    return block;
-  } else {
-    return own.of_size(size);
+std::vector<ForwardTask> forward_tasks(at::IntArrayRef starts, int64_t kv_heads, int64_t group) {
+  const int64_t parts = (group + kMaxTaskHeads - 1) / kMaxTaskHeads, heads = (group + parts - 1) / parts;
+  const int64_t rows = round_up<int64_t>(kTaskRows / heads, 64);
+  std::vector<ForwardTask> tasks;
+  for (const Document& document : documents_of(starts)) {
+    for (int64_t first = 0; first < document.length; first += rows) {
+      for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
+        for (int64_t head = 0; head < group; head += heads) {
+          tasks.push_back({document, first, std::min(rows, document.length - first), kv_head,
+                           kv_head * group + head, kv_head * group + std::min(head + heads, group)});
+        }
+      }
+    }
   }
+  const auto work = [](const ForwardTask& task) { return task.rows * (2 * task.first + task.rows); };
+  std::stable_sort(tasks.begin(), tasks.end(),
+                   [&](const ForwardTask& a, const ForwardTask& b) { return work(a) > work(b); });
+  return tasks;
 }
 
-// Rows of a block start on whole vectors.
-int64_t block_stride(int64_t width) { return round_up<int64_t>(width, 16); }
+struct ForwardTensors {
+  const at::Tensor &q, &k, &v, &out, &log_sum;
+};
 
 template <class T>
-struct ForwardScratch {
+struct ForwardWorker {
+  std::unique_ptr<ForwardBlocks<T>> blocks;
+  Buffer<kernels::ComputeType<T>> states;
+};
+
+template <class T>
+void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const ForwardTask& task) {
   using C = kernels::ComputeType<T>;
-  Buffer<C> scores, sum;
-  Buffer<T> probabilities;
-  std::array<C, kQueries> row_max, row_sum, rescale;
-};
-
-// Attention of the queries [first, first + rows) of a document and head.
-template <class T, class C = kernels::ComputeType<T>>
-void attend(ForwardScratch<T>& scratch, HeadRows<T> q, HeadRows<T> k, HeadRows<T> v, HeadRows<T> out,
-            C* log_sum, int64_t log_sum_stride, int64_t first, int64_t rows, int64_t head_dim, C scale) {
-  using kernels::Transpose;
-  const int64_t visible = first + rows;
-  const int64_t stride = block_stride(std::min(visible, kKeys));
-  C* scores = scratch.scores.of_size(rows * stride);
-  T* probabilities = over<T>(scores, scratch.probabilities, rows * stride);
-  C* sum = scratch.sum.of_size(rows * head_dim);
-  scratch.row_max.fill(-std::numeric_limits<C>::infinity());
-  scratch.row_sum.fill(0);
-  for (int64_t key = 0; key < visible; key += kKeys) {
-    const int64_t width = std::min(kKeys, visible - key);
-    kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, q.row(first), q.stride, k.row(key),
-                  k.stride, C(0), scores, stride);
-    kernels::attention_softmax(scores, rows, width, stride, first - key + 1, scale, scratch.row_max.data(),
-                               scratch.row_sum.data(), scratch.rescale.data(), probabilities);
-    if (key > 0) kernels::scale_rows(sum, scratch.rescale.data(), rows, head_dim);
-    kernels::gemm(Transpose::No, Transpose::No, rows, head_dim, width, probabilities, stride, v.row(key),
-                  v.stride, C(key > 0 ? 1 : 0), sum, head_dim);
-  }
-  kernels::divide_rows(sum, scratch.row_sum.data(), out.row(first), out.stride, rows, head_dim);
-  for (int64_t row = 0; row < rows; ++row) {
-    log_sum[(first + row) * log_sum_stride] = scratch.row_max[row] + std::log(scratch.row_sum[row]);
+  ForwardBlocks<T>& blocks = *worker.blocks;
+  const int64_t start = task.document.first, end = task.first + task.rows, size = blocks.max_queries();
+  const int64_t per_head = (task.rows + size - 1) / size;
+  // Queries that meet a single block of keys need their state for a moment only.
+  const bool keeps_states = end > kBlockKeys;
+  C* states =
+      worker.states.of_size(blocks.state_size() * (keeps_states ? per_head * (task.end - task.head) : 1));
+  const auto k = head_rows<const T>(tensors.k, start, task.kv_head),
+             v = head_rows<const T>(tensors.v, start, task.kv_head);
+  for (int64_t key = 0; key < end; key += kBlockKeys) {
+    blocks.set_keys(k.from(key), v.from(key), std::min(kBlockKeys, end - key));
+    for (int64_t head = task.head; head < task.end; ++head) {
+      const auto q = head_rows<const T>(tensors.q, start, head);
+      const auto out = head_rows<T>(tensors.out, start, head);
+      const auto log_sum = head_rows<C>(tensors.log_sum, start, head);
+      for (int64_t i = 0; i < per_head; ++i) {
+        const int64_t first = task.first + i * size, rows = std::min(size, end - first);
+        if (first + rows <= key) continue;
+        C* state = states + (keeps_states ? (head - task.head) * per_head + i : 0) * blocks.state_size();
+        blocks.attend(q.from(first), rows, first - key, key == 0, state);
+        if (first + rows <= key + kBlockKeys) {
+          blocks.finish(state, rows, out.from(first), log_sum.from(first));
+        }
+      }
+    }
   }
 }
 
-// Returns the result and the logarithm of the softmax's denominator, [tokens, heads].
+// Returns the result and the logarithm of the softmax's denominator, [tokens, heads, 1].
 std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at::Tensor& k_in,
                                                const at::Tensor& v_in, at::IntArrayRef starts, double scale) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
-  const int64_t heads = q.size(1), head_dim = q.size(2), group = heads / k.size(1);
-  at::Tensor out = at::empty(q.sizes(), q.options());
-  at::Tensor log_sum = at::empty({q.size(0), heads}, q.options().dtype(compute_type(q.scalar_type())));
-  struct Task {
-    Document document;
-    int64_t first, head;
-  };
-  std::vector<Task> tasks;
-  for (const Document& document : documents_of(starts)) {
-    for (int64_t first = 0; first < document.length; first += kQueries) {
-      for (int64_t head = 0; head < heads; ++head) tasks.push_back({document, first, head});
-    }
-  }
-  std::stable_sort(tasks.begin(), tasks.end(),
-                   [](const Task& a, const Task& b) { return a.first > b.first; });
+  const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1);
+  const at::Tensor out = at::empty(q.sizes(), q.options());
+  const at::Tensor log_sum =
+      at::empty({q.size(0), heads, 1}, q.options().dtype(compute_type(q.scalar_type())));
+  const std::vector<ForwardTask> tasks = forward_tasks(starts, kv_heads, heads / kv_heads);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
-    for_each_task<ForwardScratch<T>>(static_cast<int64_t>(tasks.size()), [&](ForwardScratch<T>& scratch,
-                                                                             int64_t i) {
-      const auto& [document, first, head] = tasks[i];
-      attend<T>(scratch, HeadRows<T>(q, document.first, head), HeadRows<T>(k, document.first, head / group),
-                HeadRows<T>(v, document.first, head / group), HeadRows<T>(out, document.first, head),
-                write<C>(log_sum) + document.first * heads + head, heads, first,
-                std::min(kQueries, document.length - first), head_dim, static_cast<C>(scale));
-    });
+    const ForwardTensors tensors{q, k, v, out, log_sum};
+    for_each_task(
+        static_cast<int64_t>(tasks.size()),
+        [&] {
+          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, static_cast<C>(scale)), {}};
+        },
+        [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
   });
   return {out, log_sum};
 }
 
-template <class T>
-struct BackwardScratch {
-  using C = kernels::ComputeType<T>;
-  Buffer<C> scores, grad_scores, grad_q;
-  Buffer<T> narrow_scores, narrow_grad_scores;
-  std::array<C, kQueries> delta;
+struct BackwardTask {
+  Document document;
+  int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-template <class T>
-struct BackwardHead {
-  HeadRows<T> q, k, v, out, grad_out, grad_q;
-  const kernels::ComputeType<T>* log_sum;
-  int64_t log_sum_stride;
-};
-
-// Gradients of a document and query head. grad_k and grad_v, [length, head_dim], get this head's share.
-template <class T, class C = kernels::ComputeType<T>>
-void differentiate(BackwardScratch<T>& scratch, const BackwardHead<T>& head, C* grad_k, C* grad_v,
-                   int64_t length, int64_t head_dim, C scale) {
-  using kernels::Transpose;
-  const int64_t stride = block_stride(std::min(kKeys, length));
-  const int64_t block = std::min(kQueries, length) * stride;
-  C* scores = scratch.scores.of_size(block);
-  C* grad_scores = scratch.grad_scores.of_size(block);
-  T* probabilities = over<T>(scores, scratch.narrow_scores, block);
-  T* grad_logits = over<T>(grad_scores, scratch.narrow_grad_scores, block);
-  C* grad_q = scratch.grad_q.of_size(kQueries * head_dim);
-  std::fill_n(grad_k, length * head_dim, C(0));
-  std::fill_n(grad_v, length * head_dim, C(0));
-  for (int64_t first = 0; first < length; first += kQueries) {
-    const int64_t rows = std::min(kQueries, length - first), visible = first + rows;
-    kernels::row_dots(head.out.row(first), head.out.stride, head.grad_out.row(first), head.grad_out.stride,
-                      rows, head_dim, scratch.delta.data());
-    for (int64_t key = 0; key < visible; key += kKeys) {
-      const int64_t width = std::min(kKeys, visible - key);
-      kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, head.q.row(first), head.q.stride,
-                    head.k.row(key), head.k.stride, C(0), scores, stride);
-      kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim, head.grad_out.row(first),
-                    head.grad_out.stride, head.v.row(key), head.v.stride, C(0), grad_scores, stride);
-      kernels::attention_softmax_backward(scores, grad_scores, rows, width, stride, first - key + 1, scale,
-                                          head.log_sum + first * head.log_sum_stride, head.log_sum_stride,
-                                          scratch.delta.data(), probabilities, grad_logits);
-      kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim, rows, probabilities, stride,
-                    head.grad_out.row(first), head.grad_out.stride, C(1), grad_v + key * head_dim, head_dim);
-      kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim, rows, grad_logits, stride,
-                    head.q.row(first), head.q.stride, C(1), grad_k + key * head_dim, head_dim);
-      kernels::gemm(Transpose::No, Transpose::No, rows, head_dim, width, grad_logits, stride, head.k.row(key),
-                    head.k.stride, C(key > 0 ? 1 : 0), grad_q, head_dim);
-    }
-    for (int64_t row = 0; row < rows; ++row) {
-      kernels::sum_parts(grad_q + row * head_dim, 0, 1, head.grad_q.row(first + row), head_dim);
+std::vector<BackwardTask> backward_tasks(at::IntArrayRef starts, int64_t kv_heads, int64_t group) {
+  std::vector<Document> documents = documents_of(starts);
+  std::stable_sort(documents.begin(), documents.end(),
+                   [](const Document& a, const Document& b) { return a.length > b.length; });
+  std::vector<BackwardTask> tasks;
+  for (const Document& document : documents) {
+    const int64_t heads = document.length < kLongDocument ? group : 1;
+    for (int64_t head = 0; head < kv_heads * group; head += heads) {
+      tasks.push_back({document, head / group, head, head + heads});
     }
   }
+  return tasks;
+}
+
+struct BackwardTensors {
+  const at::Tensor &q, &k, &v, &out, &grad_out, &log_sum, &grad_q, &grad_k, &grad_v;
+  // What each query head adds to grad_k and grad_v in long documents: [tokens, heads, head_dim].
+  const at::Tensor &k_shares, &v_shares;
+};
+
+template <class T>
+struct BackwardWorker {
+  using C = kernels::ComputeType<T>;
+  std::unique_ptr<BackwardBlocks<T>> blocks;
+  Buffer<C> states, grad_k, grad_v;
+};
+
+template <class T, class To>
+void write_rows(const kernels::ComputeType<T>* from, int64_t rows, int64_t width, HeadRows<To> to) {
+  for (int64_t row = 0; row < rows; ++row, from += grad_stride(width)) {
+    kernels::sum_parts(from, 0, 1, to.row(row), width);
+  }
+}
+
+template <class T>
+void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, const BackwardTask& task) {
+  using C = kernels::ComputeType<T>;
+  BackwardBlocks<T>& blocks = *worker.blocks;
+  const auto [start, length] = task.document;
+  const int64_t size = blocks.max_queries(), head_dim = tensors.q.size(2),
+                group = tensors.q.size(1) / tensors.k.size(1);
+  const auto k = head_rows<const T>(tensors.k, start, task.kv_head),
+             v = head_rows<const T>(tensors.v, start, task.kv_head);
+  // As in attend().
+  const bool keeps_states = length > kBlockKeys;
+  TESSERA_ASSERT(!keeps_states || task.end == task.head + 1, "attention: the states are those of one head");
+  C* states = worker.states.of_size(blocks.state_size() * (keeps_states ? (length + size - 1) / size : 1));
+  const int64_t grad_size = grad_rows(std::min(kBlockKeys, length)) * grad_stride(head_dim);
+  C *grad_k = worker.grad_k.of_size(grad_size), *grad_v = worker.grad_v.of_size(grad_size);
+  for (int64_t key = 0; key < length; key += kBlockKeys) {
+    const int64_t count = std::min(kBlockKeys, length - key);
+    blocks.set_keys(k.from(key), v.from(key), count);
+    std::fill_n(grad_k, grad_size, C(0));
+    std::fill_n(grad_v, grad_size, C(0));
+    for (int64_t head = task.head; head < task.end; ++head) {
+      const auto q = head_rows<const T>(tensors.q, start, head),
+                 out = head_rows<const T>(tensors.out, start, head),
+                 grad_out = head_rows<const T>(tensors.grad_out, start, head);
+      const auto log_sum = head_rows<const C>(tensors.log_sum, start, head);
+      const auto grad_q = head_rows<T>(tensors.grad_q, start, head);
+      for (int64_t first = key; first < length; first += size) {
+        const int64_t rows = std::min(size, length - first);
+        C* state = states + (keeps_states ? first / size : 0) * blocks.state_size();
+        blocks.differentiate(
+            {q.from(first), out.from(first), grad_out.from(first), log_sum.from(first), rows}, first - key,
+            key == 0, grad_k, grad_v, state);
+        if (first + rows <= key + kBlockKeys) blocks.finish(state, rows, grad_q.from(first));
+      }
+    }
+    if (task.end - task.head == group) {
+      write_rows<T>(grad_k, count, head_dim, head_rows<T>(tensors.grad_k, start + key, task.kv_head));
+      write_rows<T>(grad_v, count, head_dim, head_rows<T>(tensors.grad_v, start + key, task.kv_head));
+    } else {
+      write_rows<T>(grad_k, count, head_dim, head_rows<C>(tensors.k_shares, start + key, task.head));
+      write_rows<T>(grad_v, count, head_dim, head_rows<C>(tensors.v_shares, start + key, task.head));
+    }
+  }
+}
+
+// Adds the query heads' shares up: in one order, whatever the threads.
+template <class T>
+void sum_shares(const at::Tensor& shares, const Document& document, const at::Tensor& to) {
+  using C = kernels::ComputeType<T>;
+  const int64_t heads = shares.size(1), kv_heads = to.size(1), group = heads / kv_heads,
+                head_dim = to.size(2);
+  at::parallel_for(0, document.length, rows_per_task(heads * head_dim), [&](int64_t begin, int64_t end) {
+    for (int64_t token = document.first + begin; token < document.first + end; ++token) {
+      for (int64_t head = 0; head < kv_heads; ++head) {
+        kernels::sum_parts(head_rows<const C>(shares, token, head * group).data, head_dim, group,
+                           head_rows<T>(to, token, head).data, head_dim);
+      }
+    }
+  });
 }
 
 // Gradients of q, k and v.
@@ -236,47 +271,32 @@ std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Ten
                                         const at::Tensor& log_sum, at::IntArrayRef starts, double scale) {
   const at::Tensor grad = dense_heads(grad_in), q = dense_heads(q_in), k = dense_heads(k_in),
                    v = dense_heads(v_in);
-  const int64_t tokens = q.size(0), heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1),
-                group = heads / kv_heads;
-  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
+  const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1), group = heads / kv_heads;
   const at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options()),
                    grad_v = at::empty(v.sizes(), v.options());
-  // The shares of the query heads, added up at the end: the sum does not depend on the threads.
-  const at::Tensor k_shares = at::empty({heads, tokens, head_dim}, exact),
-                   v_shares = at::empty({heads, tokens, head_dim}, exact);
-  std::vector<Document> documents = documents_of(starts);
-  std::stable_sort(documents.begin(), documents.end(),
-                   [](const Document& a, const Document& b) { return a.length > b.length; });
+  const std::vector<BackwardTask> tasks = backward_tasks(starts, kv_heads, group);
+  const bool has_shares = group > 1 && !tasks.empty() && tasks[0].document.length >= kLongDocument;
+  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
+  const at::Tensor k_shares = at::empty({has_shares ? q.size(0) : 0, heads, head_dim}, exact),
+                   v_shares = at::empty(k_shares.sizes(), exact);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
-    for_each_task<BackwardScratch<T>>(
-        static_cast<int64_t>(documents.size()) * heads, [&](BackwardScratch<T>& scratch, int64_t task) {
-          const auto [first, length] = documents[task / heads];
-          const int64_t head = task % heads;
-          const BackwardHead<T> rows{HeadRows<T>(q, first, head),
-                                     HeadRows<T>(k, first, head / group),
-                                     HeadRows<T>(v, first, head / group),
-                                     HeadRows<T>(out, first, head),
-                                     HeadRows<T>(grad, first, head),
-                                     HeadRows<T>(grad_q, first, head),
-                                     read<C>(log_sum) + first * heads + head,
-                                     heads};
-          const int64_t share = (head * tokens + first) * head_dim;
-          differentiate<T>(scratch, rows, write<C>(k_shares) + share, write<C>(v_shares) + share, length,
-                           head_dim, static_cast<C>(scale));
-        });
-    const int64_t stride = tokens * head_dim;
-    at::parallel_for(0, tokens, rows_per_task(heads * head_dim), [&](int64_t begin, int64_t end) {
-      for (int64_t token = begin; token < end; ++token) {
-        for (int64_t head = 0; head < kv_heads; ++head) {
-          const int64_t from = (head * group * tokens + token) * head_dim,
-                        to = (token * kv_heads + head) * head_dim;
-          kernels::sum_parts(read<C>(k_shares) + from, stride, group, write<T>(grad_k) + to, head_dim);
-          kernels::sum_parts(read<C>(v_shares) + from, stride, group, write<T>(grad_v) + to, head_dim);
-        }
-      }
-    });
+    const BackwardTensors tensors{q, k, v, out, grad, log_sum, grad_q, grad_k, grad_v, k_shares, v_shares};
+    for_each_task(
+        static_cast<int64_t>(tasks.size()),
+        [&] {
+          BackwardWorker<T> worker;
+          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale));
+          return worker;
+        },
+        [&](BackwardWorker<T>& worker, int64_t i) { differentiate<T>(worker, tensors, tasks[i]); });
+    if (!has_shares) return;
+    for (const Document& document : documents_of(starts)) {
+      if (document.length < kLongDocument) continue;
+      sum_shares<T>(k_shares, document, grad_k);
+      sum_shares<T>(v_shares, document, grad_v);
+    }
   });
   return {grad_q, grad_k, grad_v};
 }

@@ -1,7 +1,10 @@
 #include "tessera/ops/attention.h"
 
 #include <limits>
+#include <string>
+#include <vector>
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
@@ -125,6 +128,63 @@ TEST(AttentionTest, Float32AndBfloat16AreNearFloat64) {
   for (at::Tensor& tensor : in) tensor = trained(tensor);
   expect_near_double(fused({0, 100, 150}), in, at::kFloat, 5e-6);
   expect_near_double(fused({0, 100, 150}), in, at::kBFloat16, 5e-2);
+}
+
+// Documents that end within the kernels' panels of 32 tokens, on their edges and beyond their blocks.
+const std::vector<int64_t> kUnevenStarts = {0, 1, 32, 65, 265, 965, 997};
+
+TEST(AttentionTest, UnevenDocumentsAndHeadsAreNearFloat64) {
+  for (const int64_t head_dim : {24, 64, 80}) {
+    for (const int64_t group : {1, 3}) {
+      SCOPED_TRACE("head_dim " + std::to_string(head_dim) + ", group " + std::to_string(group));
+      Inputs in = make_inputs(kUnevenStarts.back(), 3, 3 / group, head_dim, 10);
+      for (at::Tensor& tensor : in) tensor = trained(tensor);
+      expect_near_double(fused(kUnevenStarts), in, at::kFloat, 5e-6);
+      expect_near_double(fused(kUnevenStarts), in, at::kBFloat16, 5e-2);
+    }
+  }
+}
+
+TEST(AttentionTest, LongDocumentsAreNearFloat64InEveryType) {
+  Inputs in = make_inputs(1200, 4, 2, 16, 11);
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_near_double(fused({0, 1180, 1200}), in, at::kFloat, 5e-6);
+  expect_near_double(fused({0, 1180, 1200}), in, at::kBFloat16, 5e-2);
+}
+
+// Scores that rise from one block of keys to the next make the running maximum grow.
+TEST(AttentionTest, RisingScoresAreNearFloat64) {
+  Inputs in = make_inputs(1100, 2, 1, 32, 12);
+  in[0] = in[0].abs();
+  in[1] = in[1].abs() * at::arange(1100, at::kDouble).div(200).view({-1, 1, 1});
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_near_double(fused({0, 1100}), in, at::kFloat, 2e-5);
+}
+
+// Probabilities down to the least floats.
+TEST(AttentionTest, ScoresFarApartAreNearFloat64) {
+  Inputs in = make_inputs(300, 2, 1, 64, 14);
+  in[0] = in[0] * 4;
+  in[1] = in[1] * 4;
+  for (at::Tensor& tensor : in) tensor = trained(tensor);
+  expect_near_double(fused({0, 300}), in, at::kFloat, 2e-4);
+}
+
+TEST(AttentionTest, ThreadsDoNotMatterToTheBit) {
+  const int threads = at::get_num_threads();
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    SCOPED_TRACE(at::toString(type));
+    Inputs in = make_inputs(kUnevenStarts.back(), 6, 2, 64, 13);
+    for (at::Tensor& tensor : in) tensor = trained(tensor.to(type));
+    at::set_num_threads(1);
+    const Evaluation alone = evaluate(fused(kUnevenStarts), in);
+    at::set_num_threads(3);
+    const Evaluation shared = evaluate(fused(kUnevenStarts), in);
+    EXPECT_TRUE(at::equal(alone.output, shared.output));
+    for (size_t i = 0; i < in.size(); ++i)
+      EXPECT_TRUE(at::equal(alone.gradients[i], shared.gradients[i])) << i;
+  }
+  at::set_num_threads(threads);
 }
 
 TEST(AttentionTest, RefusesWrongStarts) {

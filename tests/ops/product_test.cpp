@@ -104,6 +104,20 @@ TEST(Product, KeepsAllBitsOfFloats) {
   EXPECT_TRUE(at::equal(product(identity, a.to(at::kFloat)), a.to(at::kFloat)));
 }
 
+// Floats of which no more than the first bits are kept, beside others that keep theirs.
+TEST(Product, TakesTheLeastFloatsForSmallOnes) {
+  at::manual_seed(kSeed);
+  const int64_t n = 160;
+  const at::Tensor a = at::randn({n, n}), b = at::randn({n, n});
+  const at::Tensor least = at::rand({n, n}) * 1e-33;
+  const at::Tensor mixed = at::where(at::rand({n, n}) < 0.5, a, least * at::pow(10.0, at::rand({n, n}) * -5));
+  const at::Tensor want = at::mm(mixed.to(at::kDouble), b.to(at::kDouble));
+  EXPECT_LT(relative_error(product(mixed, b), want), 1e-6);
+  EXPECT_LT(
+      relative_error(product(mixed.t(), b.t()), at::mm(mixed.t().to(at::kDouble), b.t().to(at::kDouble))),
+      1e-6);
+}
+
 TEST(Product, CarriesWhatIsNotFinite) {
   const int64_t n = 160;
   for (const auto type : {at::kFloat, at::kBFloat16}) {

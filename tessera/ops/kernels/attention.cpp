@@ -158,11 +158,19 @@ TESSERA_INLINE void divide(const C* data, const C* divisors, T* out, int64_t out
 
 template <class T, class C>
 TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, T* out, int64_t width) {
+  constexpr int64_t kAtOnce = 64;
+  for (int64_t first = 0; first < width; first += kAtOnce, parts += kAtOnce) {
+    const int64_t n = width - first < kAtOnce ? width - first : kAtOnce;
+    C total[kAtOnce];
 #pragma omp simd
-  for (int64_t i = 0; i < width; ++i) {
-    C total = parts[i];
-    for (int64_t p = 1; p < num_parts; ++p) total += parts[p * part_stride + i];
-    store(out[i], total);
+    for (int64_t i = 0; i < n; ++i) total[i] = parts[i];
+    for (int64_t p = 1; p < num_parts; ++p) {
+      const C* part = parts + p * part_stride;
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) total[i] += part[i];
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) store(out[first + i], total[i]);
   }
 }
 

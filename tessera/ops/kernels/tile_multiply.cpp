@@ -97,8 +97,12 @@ class Fetcher {
   int64_t rows_, stride_, width_, lines_per_step_, at_ = 0;
 };
 
-template <int64_t Planes>
-void multiply_panels(const char* left, const char* right, int64_t blocks, Fetcher result) {
+struct NoFetcher {
+  void step() {}
+};
+
+template <int64_t Planes, class F>
+void multiply_panels(const char* left, const char* right, int64_t blocks, F result) {
   constexpr int64_t kBlock = Planes * kPlaneBytes;
   for (int64_t i = 0; i < blocks; ++i, left += kBlock, right += kBlock) {
     result.step();
@@ -205,6 +209,28 @@ void multiply_packed(const Packed& left, const Packed& right, int64_t group, flo
   }
 }
 
+template <class T>
+void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc) {
+  const int64_t stride = ldc * static_cast<int64_t>(sizeof(float));
+  float* below = c + kTileLines * ldc;
+  if (adds) {
+    _tile_loadd(0, c, stride);
+    _tile_loadd(1, c + kTileLines, stride);
+    _tile_loadd(2, below, stride);
+    _tile_loadd(3, below + kTileLines, stride);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+  multiply_panels<kPlanes<T>>(left, right, blocks, NoFetcher());
+  _tile_stored(0, c, stride);
+  _tile_stored(1, c + kTileLines, stride);
+  _tile_stored(2, below, stride);
+  _tile_stored(3, below + kTileLines, stride);
+}
+
 void add_sums(const float* sum, float beta, float* to, int64_t n) {
   for (int64_t i = 0; i < n; i += kTileLines) add_row(sum + i, beta, to + i, std::min(kTileLines, n - i));
 }
@@ -219,11 +245,15 @@ TileSession::TileSession() { TESSERA_ASSERT(false, "no tile units"); }
 TileSession::~TileSession() = default;
 template <class T, class Out>
 void multiply_packed(const Packed&, const Packed&, int64_t, float, Out*, int64_t) {}
+template <class T>
+void multiply_panel(const char*, const char*, int64_t, bool, float*, int64_t) {}
 void add_sums(const float*, float, float*, int64_t) {}
 void add_sums(const float*, float, Bf16*, int64_t) {}
 
 #endif
 
+template void multiply_panel<float>(const char*, const char*, int64_t, bool, float*, int64_t);
+template void multiply_panel<Bf16>(const char*, const char*, int64_t, bool, float*, int64_t);
 template void multiply_packed<float, float>(const Packed&, const Packed&, int64_t, float, float*, int64_t);
 template void multiply_packed<Bf16, float>(const Packed&, const Packed&, int64_t, float, float*, int64_t);
 template void multiply_packed<Bf16, Bf16>(const Packed&, const Packed&, int64_t, float, Bf16*, int64_t);

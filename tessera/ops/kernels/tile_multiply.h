@@ -39,6 +39,12 @@ struct Packed {
 template <class T, class Out>
 void multiply_packed(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc);
 
+// C = L R, or C += L R with `adds`, for one panel by one, the first `blocks` blocks of each; C: [32, 32], ldc
+// elements between rows. For many small products whose results stay in the first-level cache. Within the life
+// of a TileSession of this thread.
+template <class T>
+void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc);
+
 // to = sum + beta to over n elements.
 void add_sums(const float* sum, float beta, float* to, int64_t n);
 void add_sums(const float* sum, float beta, Bf16* to, int64_t n);

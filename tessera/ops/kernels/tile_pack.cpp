@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/kernels/tile_rows.h"
 #include "tessera/ops/kernels/vector_math.h"
 
 #if defined(__x86_64__)
@@ -15,64 +16,11 @@ namespace tessera::ops::kernels {
 #if defined(__x86_64__)
 namespace {
 
-using Row = __m512i;  // of a tile, or of a square of 16 x 16 words
-constexpr int64_t kPlaneBytes = 2 * kTileBytes;
-
 TESSERA_INLINE __mmask32 first_of(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
 }
 TESSERA_INLINE __mmask16 first_words(int64_t n) {
   return static_cast<__mmask16>(first_of(std::min<int64_t>(n, 16)));
-}
-
-// Turns 16 x 16 words round.
-TESSERA_INLINE void transpose(Row (&a)[16]) {
-  Row b[16];
-  for (int i = 0; i < 8; ++i) {
-    b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
-    b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    a[4 * i] = _mm512_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
-    a[4 * i + 1] = _mm512_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
-    a[4 * i + 2] = _mm512_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
-    a[4 * i + 3] = _mm512_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
-  }
-  // a[4 g + c] holds column c + 4 q of rows 4 g .. 4 g + 3 in its quarter q.
-  for (int c = 0; c < 4; ++c) {
-    b[c] = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88);
-    b[4 + c] = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
-    b[8 + c] = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
-    b[12 + c] = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
-  }
-  for (int c = 0; c < 4; ++c) {
-    a[c] = _mm512_shuffle_i32x4(b[c], b[8 + c], 0x88);
-    a[4 + c] = _mm512_shuffle_i32x4(b[4 + c], b[12 + c], 0x88);
-    a[8 + c] = _mm512_shuffle_i32x4(b[c], b[8 + c], 0xdd);
-    a[12 + c] = _mm512_shuffle_i32x4(b[4 + c], b[12 + c], 0xdd);
-  }
-}
-
-// The nearest bf16, as a float.
-TESSERA_INLINE __m512 nearest(__m512 x) {
-  const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
-  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
-}
-// Two bf16, given as floats, in each word.
-TESSERA_INLINE Row paired(__m512 first, __m512 second) {
-  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(first), 16), _mm512_castps_si512(second));
-}
-
-// Writes a tile's row of each plane. The pairs of depths are those 16 apart, in both operands alike.
-TESSERA_INLINE void store_planes(__m512 first, __m512 second, char* to) {
-  for (int plane = 0; plane < 2; ++plane, to += kPlaneBytes) {
-    const __m512 a = nearest(first), b = nearest(second);
-    _mm512_store_si512(to, paired(a, b));
-    first = _mm512_sub_ps(first, a);
-    second = _mm512_sub_ps(second, b);
-  }
-  // What is left has no more bits than a bf16.
-  _mm512_store_si512(to, paired(first, second));
 }
 
 // How a tile's elements lie in memory. `lines` and `depth` are those that are there, up to 16 and 32; where
@@ -101,7 +49,7 @@ TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, 
   if (!must_turn) {
 #pragma GCC unroll 4
     for (int64_t row = 0; row < 16; ++row) {
-      store_planes(load_words(from, 0, row), load_words(from, 1, row), to + row * 64);
+      store_planes(planes_of(load_words(from, 0, row)), planes_of(load_words(from, 1, row)), to + row * 64);
     }
     return;
   }
@@ -117,7 +65,8 @@ TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, 
   }
 #pragma GCC unroll 4
   for (int64_t row = 0; row < 16; ++row) {
-    store_planes(_mm512_load_ps(halves[0][row]), _mm512_load_ps(halves[1][row]), to + row * 64);
+    store_planes(planes_of(_mm512_load_ps(halves[0][row])), planes_of(_mm512_load_ps(halves[1][row])),
+                 to + row * 64);
   }
 }
 

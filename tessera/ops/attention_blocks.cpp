@@ -1,0 +1,159 @@
+#include "tessera/ops/attention_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/core/round_up.h"
+#include "tessera/ops/kernels/attention.h"
+#include "tessera/ops/kernels/gemm.h"
+
+namespace tessera::ops {
+namespace {
+
+using kernels::Transpose;
+
+// The scores of a block fit in the second-level cache beside what they are multiplied with.
+constexpr int64_t kQueries = 64;
+
+// Where T computes in itself, what is made of the scores lies over them.
+template <class T, class C>
+T* over(C* block, Buffer<T>& own, int64_t size) {
+  if constexpr (std::is_same_v<T, C>) {
+    return block;
+  } else {
+    return own.of_size(size);
+  }
+}
+
+// Rows of a block start on whole vectors.
+int64_t block_stride(int64_t width) { return round_up<int64_t>(width, 16); }
+
+template <class T>
+struct Keys {
+  HeadRows<const T> k, v;
+  int64_t count;
+};
+
+// The state: the maximum and the sum of the softmax of every query, and the weighted sums of the values.
+template <class T>
+class ForwardBlas final : public ForwardBlocks<T> {
+ public:
+  using C = kernels::ComputeType<T>;
+  ForwardBlas(int64_t head_dim, C scale) : head_dim_(head_dim), scale_(scale) {}
+
+  int64_t max_queries() const override { return kQueries; }
+  int64_t state_size() const override { return kQueries * (2 + head_dim_); }
+
+  void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override { keys_ = {k, v, count}; }
+
+  void attend(HeadRows<const T> q, int64_t rows, int64_t first, bool is_first, C* state) override {
+    const int64_t width = std::min(keys_.count, first + rows), stride = block_stride(width);
+    C* scores = scores_.of_size(rows * stride);
+    T* probabilities = over<T>(scores, probabilities_, rows * stride);
+    C *row_max = state, *row_sum = state + kQueries, *sum = state + 2 * kQueries;
+    if (is_first) {
+      std::fill_n(row_max, kQueries, -std::numeric_limits<C>::infinity());
+      std::fill_n(row_sum, kQueries, C(0));
+    }
+    kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim_, q.data, q.stride, keys_.k.data,
+                  keys_.k.stride, C(0), scores, stride);
+    std::array<C, kQueries> rescale;
+    kernels::attention_softmax(scores, rows, width, stride, first + 1, scale_, row_max, row_sum,
+                               rescale.data(), probabilities);
+    if (!is_first) kernels::scale_rows(sum, rescale.data(), rows, head_dim_);
+    kernels::gemm(Transpose::No, Transpose::No, rows, head_dim_, width, probabilities, stride, keys_.v.data,
+                  keys_.v.stride, C(is_first ? 0 : 1), sum, head_dim_);
+  }
+
+  void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) override {
+    const C *row_max = state, *row_sum = state + kQueries, *sum = state + 2 * kQueries;
+    kernels::divide_rows(sum, row_sum, out.data, out.stride, rows, head_dim_);
+    for (int64_t row = 0; row < rows; ++row) *log_sum.row(row) = row_max[row] + std::log(row_sum[row]);
+  }
+
+ private:
+  int64_t head_dim_;
+  C scale_;
+  Keys<T> keys_{};
+  Buffer<C> scores_;
+  Buffer<T> probabilities_;
+};
+
+// The state: the gradient of every query.
+template <class T>
+class BackwardBlas final : public BackwardBlocks<T> {
+ public:
+  using C = kernels::ComputeType<T>;
+  BackwardBlas(int64_t head_dim, C scale) : head_dim_(head_dim), scale_(scale) {}
+
+  int64_t max_queries() const override { return kQueries; }
+  int64_t state_size() const override { return kQueries * head_dim_; }
+
+  void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override { keys_ = {k, v, count}; }
+
+  void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, C* grad_k, C* grad_v,
+                     C* state) override {
+    const int64_t rows = queries.rows, width = std::min(keys_.count, first + rows),
+                  stride = block_stride(width), block = rows * stride;
+    const auto& [q, out, grad_out, log_sum, num_rows] = queries;
+    C* scores = scores_.of_size(block);
+    C* grad_scores = grad_scores_.of_size(block);
+    T* probabilities = over<T>(scores, narrow_scores_, block);
+    T* grad_logits = over<T>(grad_scores, narrow_grad_scores_, block);
+    std::array<C, kQueries> delta;
+    kernels::row_dots(out.data, out.stride, grad_out.data, grad_out.stride, rows, head_dim_, delta.data());
+    kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim_, q.data, q.stride, keys_.k.data,
+                  keys_.k.stride, C(0), scores, stride);
+    kernels::gemm(Transpose::No, Transpose::Yes, rows, width, head_dim_, grad_out.data, grad_out.stride,
+                  keys_.v.data, keys_.v.stride, C(0), grad_scores, stride);
+    kernels::attention_softmax_backward(scores, grad_scores, rows, width, stride, first + 1, scale_,
+                                        log_sum.data, log_sum.stride, delta.data(), probabilities,
+                                        grad_logits);
+    kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, probabilities, stride, grad_out.data,
+                  grad_out.stride, C(1), grad_v, grad_stride(head_dim_));
+    kernels::gemm(Transpose::Yes, Transpose::No, width, head_dim_, rows, grad_logits, stride, q.data,
+                  q.stride, C(1), grad_k, grad_stride(head_dim_));
+    kernels::gemm(Transpose::No, Transpose::No, rows, head_dim_, width, grad_logits, stride, keys_.k.data,
+                  keys_.k.stride, C(is_first ? 0 : 1), state, head_dim_);
+  }
+
+  void finish(const C* state, int64_t rows, HeadRows<T> grad_q) override {
+    for (int64_t row = 0; row < rows; ++row) {
+      kernels::sum_parts(state + row * head_dim_, 0, 1, grad_q.row(row), head_dim_);
+    }
+  }
+
+ private:
+  int64_t head_dim_;
+  C scale_;
+  Keys<T> keys_{};
+  Buffer<C> scores_, grad_scores_;
+  Buffer<T> narrow_scores_, narrow_grad_scores_;
+};
+
+}  // namespace
+
+template <class T>
+std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale) {
+  auto tiles = make_forward_tiles<T>(head_dim, scale);
+  return tiles != nullptr ? std::move(tiles) : std::make_unique<ForwardBlas<T>>(head_dim, scale);
+}
+template <class T>
+std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale) {
+  auto tiles = make_backward_tiles<T>(head_dim, scale);
+  return tiles != nullptr ? std::move(tiles) : std::make_unique<BackwardBlas<T>>(head_dim, scale);
+}
+
+#define TESSERA_INSTANTIATE(T)                                                                         \
+  template std::unique_ptr<ForwardBlocks<T>> make_forward_blocks<T>(int64_t, kernels::ComputeType<T>); \
+  template std::unique_ptr<BackwardBlocks<T>> make_backward_blocks<T>(int64_t, kernels::ComputeType<T>);
+TESSERA_INSTANTIATE(float)
+TESSERA_INSTANTIATE(double)
+TESSERA_INSTANTIATE(kernels::Bf16)
+#undef TESSERA_INSTANTIATE
+
+}  // namespace tessera::ops

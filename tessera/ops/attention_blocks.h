@@ -1,0 +1,103 @@
+// The arithmetic of attention on a block of queries and keys of one head, on the processor's tile units or
+// by the BLAS; what is attended to, and in which order, is attention.cpp's.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include <c10/core/CPUAllocator.h>
+
+#include "tessera/core/round_up.h"
+#include "tessera/ops/kernels/kernels.h"
+
+namespace tessera::ops {
+
+// Keys of a block, a multiple of the queries of every kind of block.
+inline constexpr int64_t kBlockKeys = 512;
+
+// Gradients of keys and values are summed in whole panels of 32 by 32.
+inline int64_t grad_rows(int64_t count) { return round_up<int64_t>(count, 32); }
+inline int64_t grad_stride(int64_t head_dim) { return round_up<int64_t>(head_dim, 32); }
+
+// Rows of one head, `stride` elements apart.
+template <class T>
+struct HeadRows {
+  T* data;
+  int64_t stride;
+  T* row(int64_t i) const { return data + i * stride; }
+  HeadRows from(int64_t i) const { return {row(i), stride}; }
+};
+
+// Scratch memory from LibTorch's allocator, which may keep it for the next call.
+template <class T>
+class Buffer {
+ public:
+  // Not initialised; what was there before is lost.
+  T* of_size(int64_t size) {
+    if (size > size_) memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(size) * sizeof(T));
+    size_ = std::max(size, size_);
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  c10::DataPtr memory_;
+  int64_t size_ = 0;
+};
+
+// Blocks of one thread. Every block of queries has a state, state_size() elements, between its blocks of
+// keys. T = float, double and Bf16.
+template <class T>
+class ForwardBlocks {
+ public:
+  using C = kernels::ComputeType<T>;
+  virtual ~ForwardBlocks() = default;
+  virtual int64_t max_queries() const = 0;
+  virtual int64_t state_size() const = 0;
+  // The keys of the calls that follow, 1 .. kBlockKeys.
+  virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
+  // Goes on with the attention of `rows` queries, of which r sees the keys up to first + r, over these keys.
+  // first >= 0 is a multiple of max_queries(). On the first block of keys the state need not be set.
+  virtual void attend(HeadRows<const T> q, int64_t rows, int64_t first, bool is_first, C* state) = 0;
+  // Writes the result, and the logarithms of the softmax's denominators.
+  virtual void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) = 0;
+};
+
+template <class T>
+struct BackwardQueries {
+  HeadRows<const T> q, out, grad_out;
+  HeadRows<const kernels::ComputeType<T>> log_sum;
+  int64_t rows;
+};
+
+template <class T>
+class BackwardBlocks {
+ public:
+  using C = kernels::ComputeType<T>;
+  virtual ~BackwardBlocks() = default;
+  virtual int64_t max_queries() const = 0;
+  virtual int64_t state_size() const = 0;
+  virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
+  // Adds the gradients that come of these queries and keys to grad_k and grad_v, [grad_rows(count), head_dim]
+  // with grad_stride(head_dim) between rows, and to the queries' state. What is beyond count and head_dim is
+  // scratch, but must be numbers.
+  virtual void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, C* grad_k,
+                             C* grad_v, C* state) = 0;
+  // Writes the gradient of the queries.
+  virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
+};
+
+// Tiles for float and Bf16 where there are some, else BLAS. On tiles the calling thread's tile units are
+// taken as long as the object lives; it must be used and destroyed by this thread, and be its only one.
+template <class T>
+std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale);
+template <class T>
+std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale);
+
+// Of attention_tiles.cpp: null where there are no tiles or none for T.
+template <class T>
+std::unique_ptr<ForwardBlocks<T>> make_forward_tiles(int64_t head_dim, kernels::ComputeType<T> scale);
+template <class T>
+std::unique_ptr<BackwardBlocks<T>> make_backward_tiles(int64_t head_dim, kernels::ComputeType<T> scale);
+
+}  // namespace tessera::ops
