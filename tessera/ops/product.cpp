@@ -22,10 +22,17 @@ struct Stored {
     return is_by_columns ? kernels::Transpose::Yes : kernels::Transpose::No;
   }
 };
-// Empty if the elements lie apart in both directions.
+// Empty if the elements lie apart in both directions. The stride of a dimension of size 1 says nothing.
 std::optional<Stored> stored(const at::Tensor& x) {
-  if (x.stride(1) == 1 && x.stride(0) >= x.size(1)) return Stored{&x, false, x.stride(0)};
-  if (x.stride(0) == 1 && x.stride(1) >= x.size(0)) return Stored{&x, true, x.stride(1)};
+  const auto lies_along = [&](int64_t inner, int64_t outer) {
+    return (x.size(inner) <= 1 || x.stride(inner) == 1) &&
+           (x.size(outer) <= 1 || x.stride(outer) >= x.size(inner));
+  };
+  const auto stride = [&](int64_t inner, int64_t outer) {
+    return std::max<int64_t>(x.size(outer) <= 1 ? x.size(inner) : x.stride(outer), 1);
+  };
+  if (lies_along(1, 0)) return Stored{&x, false, stride(1, 0)};
+  if (lies_along(0, 1)) return Stored{&x, true, stride(0, 1)};
   return std::nullopt;
 }
 
@@ -85,7 +92,7 @@ void multiply_elsewhere(const at::Tensor& sum, const at::Tensor& a, const at::Te
     } else {
       at::mm_out(target, a, b);
     }
-  } else if (a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat && sum.is_contiguous() &&
+  } else if (a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat && sum.stride(1) == 1 &&
              sum.numel() > 0 && a.size(1) > 0) {
     multiply_into_float(sum, a, b, adds);
   } else if (adds) {

@@ -12,8 +12,8 @@ struct MoreFactors {
 
 // a b + more.a more.b for a: [m, k], b: [k, n] of one type, transposed views among them; the result is dense,
 // of that type. Large products of float32 and bfloat16 run on the processor's tile units
-// (kernels/tile_gemm.h), the others in LibTorch. The order of the sums does not depend on the number of
-// threads. Without autograd.
+// (kernels/tile_gemm.h), the others in LibTorch. Without
+// autograd.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const MoreFactors& more = {});
 
 // sum += the same, or sum = the same without reading it; sum: [m, n]. `sum` may have another type: products

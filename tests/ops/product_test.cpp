@@ -29,8 +29,9 @@ struct Shape {
 };
 // Below and above the smallest size for the tile units, within and beyond what is packed at a time, and not
 // in whole tiles.
-const std::vector<Shape> kShapes = {{1, 1, 1},       {3, 200, 70},   {128, 128, 32},  {150, 129, 33},
-                                    {131, 1000, 47}, {700, 130, 31}, {257, 163, 500}, {130, 135, 7001}};
+const std::vector<Shape> kShapes = {{1, 1, 1},       {3, 200, 70},     {128, 128, 32},
+                                    {150, 129, 33},  {131, 1000, 47},  {700, 130, 31},
+                                    {257, 163, 500}, {130, 135, 7001}, {300, 1100, 3100}};
 
 class Products : public testing::TestWithParam<std::tuple<bool, bool>> {};
 
@@ -67,6 +68,21 @@ TEST(Product, AddsBf16UpInFloat32) {
     EXPECT_LT(relative_error(sum, want), 1e-6) << m << " " << n << " " << k;
     add_product(sum, a, b);
     EXPECT_LT(relative_error(sum, 2 * want), 1e-6) << m << " " << n << " " << k;
+  }
+}
+
+// A single row or column may have any stride, 0 of an expanded gradient among them.
+TEST(Product, TakesSingleRowsOfAnyStride) {
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor x = at::arange(1, 41, at::kFloat).to(type);
+    const at::Tensor row = x.unsqueeze(0).expand({5, 40}).narrow(0, 0, 1),
+                     one = at::ones({1, 1}, type).expand({7, 1});
+    const at::Tensor ones = at::ones({40, 3}, type), sum = at::empty({1, 3});
+    product_out(sum, row, ones);
+    EXPECT_TRUE(sum.eq(820).all().item<bool>()) << sum;
+    const at::Tensor outer = at::empty({7, 40});
+    product_out(outer, one, row);
+    EXPECT_TRUE(outer.eq(x).all().item<bool>());
   }
 }
 

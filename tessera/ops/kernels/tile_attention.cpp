@@ -7,14 +7,14 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/kernels/tile_rows.h"
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 #include <immintrin.h>
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
 #endif
 
 namespace tessera::ops::kernels {
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 namespace {
 
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;

@@ -8,6 +8,7 @@
 
 #include <omp.h>
 
+#include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
 #include "tessera/core/round_up.h"
 #include "tessera/ops/kernels/tile_multiply.h"
@@ -29,6 +30,8 @@ constexpr int64_t kGroupBytes = kIsSplit<T> ? 1 : int64_t{700} << 10;
 // The depth that is summed before C is written.
 template <class T>
 constexpr int64_t kMaxDepth = kIsSplit<T> ? 768 : 3072;
+// The most that sums take which are rounded later.
+constexpr int64_t kSumBytes = int64_t{32} << 20;
 // Work for one more thread.
 constexpr int64_t kFlopsPerThread = int64_t{1} << 22;
 
@@ -59,6 +62,14 @@ class Scratch {
   std::unique_ptr<char, Free> memory_;
   int64_t bytes_ = 0;
 };
+
+struct Scratches {
+  Scratch common, own, sums;
+};
+Scratches& scratches() {
+  static thread_local Scratches of_thread;
+  return of_thread;
+}
 
 // Parts of equal size, but for the last, in whole units, none above `most`.
 int64_t part_size(int64_t size, int64_t most, int64_t unit) {
@@ -99,24 +110,24 @@ class Product {
         common_lines_(part_size(num_common_, kCommonElements / deep_, kPanelLines)) {}
 
   void run() {
-    static thread_local Scratch common_scratch, own_scratch, sum_scratch;
+    TESSERA_ASSERT(num_common_ > 0 && depth_ > 0, "a product of nothing");
+    Scratches& scratch = scratches();
     const double flops =
         2.0 * static_cast<double>(num_common_) * static_cast<double>(num_own_) * static_cast<double>(depth_);
     const int most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const auto threads =
         static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(most)));
-    const int64_t panels = (num_own_ + kPanelLines - 1) / kPanelLines,
-                  share = (panels + threads - 1) / threads;
-    const int64_t largest_panel = panel_bytes<T>(deep_) + panel_bytes<T>(more_depth_);
-    own_panels_ = std::clamp<int64_t>(kOwnBytes<T> / largest_panel, 1, share);
-    own_bytes_ = own_panels_ * largest_panel;
-    common_memory_ = common_scratch.of_size(common_lines_ / kPanelLines * largest_panel);
-    own_memory_ = own_scratch.of_size(own_bytes_ * threads);
     // Sums over several parts of the depth are rounded once.
     if (!std::is_same_v<Out, float> && deep_ < depth_) {
-      sum_floats_ = share * kPanelLines * common_lines_;
-      sums_ = reinterpret_cast<float*>(sum_scratch.of_size(4 * sum_floats_ * threads));
+      own_slice_ = part_size(num_own_, kSumBytes / 4 / common_lines_, kPanelLines);
+      sums_ = reinterpret_cast<float*>(scratch.sums.of_size(4 * own_slice_ * common_lines_));
     }
+    const int64_t panels = (std::min(own_slice_, num_own_) + kPanelLines - 1) / kPanelLines;
+    const int64_t largest_panel = panel_bytes<T>(deep_) + panel_bytes<T>(more_depth_);
+    own_panels_ = std::clamp<int64_t>(kOwnBytes<T> / largest_panel, 1, (panels + threads - 1) / threads);
+    own_bytes_ = own_panels_ * largest_panel;
+    common_memory_ = scratch.common.of_size(common_lines_ / kPanelLines * largest_panel);
+    own_memory_ = scratch.own.of_size(own_bytes_ * threads);
     if (threads == 1) {
       work(0, 1, [] {});
       return;
@@ -152,25 +163,36 @@ class Product {
     return {to, count, part.bytes()};
   }
 
+  // There may be fewer threads than were asked for.
   template <class Wait>
   void work(int64_t thread, int64_t threads, const Wait& wait) {
     const TileSession session;
-    const Range mine = panels_of(num_own_, thread, threads);
+    for (int64_t slice = 0; slice < num_own_; slice += own_slice_) {
+      const Range share = panels_of(std::min(own_slice_, num_own_ - slice), thread, threads);
+      work(slice, {slice + share.begin, slice + share.end}, thread, threads, wait);
+    }
+  }
+
+  // The product of all common lines with `mine` of the slice of own lines.
+  template <class Wait>
+  void work(int64_t slice, Range mine, int64_t thread, int64_t threads, const Wait& wait) {
+    float* sums = sums_ == nullptr ? nullptr : sums_ + (mine.begin - slice) * common_lines_;
     for (int64_t line = 0; line < num_common_; line += common_lines_) {
       const int64_t lines = std::min(common_lines_, num_common_ - line);
       for (int64_t depth = 0; depth < depth_; depth += deep_) {
         const bool is_last = depth + deep_ >= depth_;
         const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0};
-        if (line + depth > 0) wait();
+        if (slice + line + depth > 0) wait();
         const Range packed = panels_of(lines, thread, threads);
         if (packed.begin < packed.end) {
           pack(common_, line + packed.begin, packed.end - packed.begin, part,
                common_memory_ + packed.begin / kPanelLines * part.bytes());
         }
         wait();
-        multiply({common_memory_, lines, part.bytes()}, line, mine, part, thread);
+        multiply({common_memory_, lines, part.bytes()}, line, mine, part, own_memory_ + thread * own_bytes_,
+                 sums);
       }
-      if (sums_ != nullptr) add_up(line, lines, mine, thread);
+      if (sums != nullptr) add_up(line, lines, mine, sums);
     }
   }
 
@@ -180,34 +202,32 @@ class Product {
     return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
   }
 
-  void multiply(const Packed& common, int64_t line, Range mine, const Part& part, int64_t thread) {
+  void multiply(const Packed& common, int64_t line, Range mine, const Part& part, char* memory, float* sums) {
     const int64_t at_once = own_panels_ * kPanelLines;
     for (int64_t i = mine.begin; i < mine.end; i += at_once) {
-      const Packed own =
-          pack(own_, i, std::min(at_once, mine.end - i), part, own_memory_ + thread * own_bytes_);
+      const Packed own = pack(own_, i, std::min(at_once, mine.end - i), part, memory);
       const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
       const int64_t group =
           is_common_left_ ? own.panels() : std::max<int64_t>(1, kGroupBytes<T> / common.panel_bytes);
-      if (sums_ == nullptr) {
+      if (sums == nullptr) {
         multiply_packed<T>(left, right, group, part.first == 0 ? beta_ : 1, at(line, i), ldc_);
       } else {
         const int64_t stride = sum_stride(mine);
         multiply_packed<T>(left, right, group, part.first == 0 ? 0.0f : 1.0f,
-                           sums_of(thread) + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
+                           sums + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
       }
     }
   }
 
-  float* sums_of(int64_t thread) const { return sums_ + thread * sum_floats_; }
   int64_t sum_stride(Range mine) const {
     return is_common_left_ ? round_up(mine.end - mine.begin, kPanelLines) : common_lines_;
   }
 
-  void add_up(int64_t line, int64_t lines, Range mine, int64_t thread) {
+  void add_up(int64_t line, int64_t lines, Range mine, const float* sums) {
     const int64_t own = mine.end - mine.begin;
     const int64_t rows = is_common_left_ ? lines : own, columns = is_common_left_ ? own : lines;
     for (int64_t i = 0; i < rows; ++i) {
-      add_sums(sums_of(thread) + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
+      add_sums(sums + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
     }
   }
 
@@ -222,8 +242,8 @@ class Product {
   float beta_;
   Out* c_;
   int64_t ldc_, deep_, common_lines_;
-  // Of a thread: panels packed at a time, their bytes, and the sums of its share.
-  int64_t own_panels_ = 0, own_bytes_ = 0, sum_floats_ = 0;
+  // Own lines whose sums are kept at a time; of a thread, panels packed at a time, and their bytes.
+  int64_t own_slice_ = num_own_, own_panels_ = 0, own_bytes_ = 0;
   char *common_memory_ = nullptr, *own_memory_ = nullptr;
   float* sums_ = nullptr;
 };

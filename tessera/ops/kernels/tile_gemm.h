@@ -3,7 +3,8 @@
 // bf16 operands are multiplied as they are. Float operands are multiplied in three bf16 parts each, by the
 // six products of parts that float32 can hold: the error is that of a float32 product, at more than twice the
 // speed of the vector units. After G. Henry, P. T. P. Tang, A. Heinecke, "Leveraging the bfloat16 Artificial
-// Intelligence Datatype For Higher-Precision Computations", ARITH 2019. An infinite float gives NaN.
+// Intelligence Datatype For Higher-Precision Computations", ARITH 2019. An infinite float, or
+// one from 3.396e38 on, gives NaN.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,10 @@ struct Factors {
 };
 
 // C = L R + L' R' + beta C for C: [m, n] with ldc elements between rows, sums in float32. The second product
-// is for a few more elements of depth, kept elsewhere, or of none. Takes the threads of OpenMP, or the
-// calling one alone inside a parallel region. C may hold NaN where beta is 0. Needs has_tiles()
-// (tile_multiply.h).
+// is for a few more elements of depth, kept elsewhere, or of none; m, n and the first depth are positive.
+// Takes the threads of OpenMP, or the calling one alone inside a parallel region; the order of the sums does
+// not depend on them. C may hold NaN where beta is 0. Up to 60 MB of packed operands and sums stay with the
+// calling thread. Needs has_tiles() (tile_multiply.h).
 void tile_gemm(int64_t m, int64_t n, const Factors<float>& product, const Factors<float>& more, float beta,
                float* c, int64_t ldc);
 void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,

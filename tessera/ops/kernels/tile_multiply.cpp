@@ -6,32 +6,58 @@
 
 #include "tessera/core/error.h"
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 #include <sys/syscall.h>
 
 #include <cpuid.h>
 #include <immintrin.h>
 #include <unistd.h>
+
+// Before the instructions are known to be there, the compiler may not use them.
+namespace tessera::ops::kernels {
+namespace {
+
+bool bit(unsigned word, int i) { return ((word >> i) & 1u) != 0; }
+
+bool has_instructions() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(1, 0, &a, &b, &c, &d) == 0 || !bit(c, 27)) return false;
+  // The system keeps the registers: vectors (bits 1, 2), masks and long vectors (5 to 7), tiles (17, 18).
+  unsigned kept = 0, kept_high = 0;
+  __asm__("xgetbv" : "=a"(kept), "=d"(kept_high) : "c"(0));
+  constexpr unsigned kNeeded = 0x600e6;
+  if ((kept & kNeeded) != kNeeded) return false;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  const bool has_avx512 = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31),
+             has_tiles = bit(d, 22) && bit(d, 24);
+  return has_avx512 && has_tiles && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && bit(a, 5);
+}
+
+bool ask_for_tiles() {
+  const char* wanted = std::getenv("TESSERA_TILES");
+  if (wanted != nullptr && std::string_view(wanted) == "0") return false;
+  if (!has_instructions()) return false;
+  // Tile data takes a permission of the kernel, for the whole process.
+  constexpr int kArchRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+bool has_tiles() {
+  static const bool answer = ask_for_tiles();
+  return answer;
+}
+
+}  // namespace tessera::ops::kernels
+
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,amx-tile,amx-bf16")
 #endif
 
 namespace tessera::ops::kernels {
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 namespace {
-
-bool ask_for_tiles() {
-  const char* wanted = std::getenv("TESSERA_TILES");
-  if (wanted != nullptr && std::string_view(wanted) == "0") return false;
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  const auto bit = [](unsigned word, int i) { return ((word >> i) & 1u) != 0; };
-  const bool is_known = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31) && bit(d, 22) && bit(d, 24);
-  if (!is_known || __get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || !bit(a, 5)) return false;
-  // Tile data takes a permission of the kernel, for the whole process.
-  constexpr int kArchRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kArchRequestPermission, kTileData) == 0;
-}
 
 // Eight tiles of 16 rows of 64 bytes each.
 void configure_tiles() {
@@ -184,11 +210,6 @@ void multiply_block(const char* left, const char* right, int64_t blocks, float b
 }
 
 }  // namespace
-
-bool has_tiles() {
-  static const bool answer = ask_for_tiles();
-  return answer;
-}
 
 TileSession::TileSession() { configure_tiles(); }
 TileSession::~TileSession() { release_tiles(); }

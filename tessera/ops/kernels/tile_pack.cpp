@@ -6,14 +6,14 @@
 #include "tessera/ops/kernels/tile_rows.h"
 #include "tessera/ops/kernels/vector_math.h"
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 #include <immintrin.h>
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
 #endif
 
 namespace tessera::ops::kernels {
 
-#if defined(__x86_64__)
+#if defined(TESSERA_TILE_CODE)
 namespace {
 
 TESSERA_INLINE __mmask32 first_of(int64_t n) {
@@ -45,6 +45,17 @@ TESSERA_INLINE __m512 load_words(const TileSource<float, IsDepthContiguous>& fro
 }
 
 template <bool IsDepthContiguous>
+TESSERA_INLINE void turn_half(const TileSource<float, IsDepthContiguous>& from, int64_t half,
+                              float (&to)[16][16]) {
+  Row rows[16];
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < 16; ++row) rows[row] = _mm512_castps_si512(load_words(from, half, row));
+  transpose(rows);
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < 16; ++row) _mm512_store_si512(to[row], rows[row]);
+}
+
+template <bool IsDepthContiguous>
 TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, bool must_turn, char* to) {
   if (!must_turn) {
 #pragma GCC unroll 4
@@ -54,15 +65,8 @@ TESSERA_INLINE void pack_tile(const TileSource<float, IsDepthContiguous>& from, 
     return;
   }
   alignas(64) float halves[2][16][16];
-#pragma GCC unroll 2
-  for (int64_t half = 0; half < 2; ++half) {
-    Row rows[16];
-#pragma GCC unroll 16
-    for (int64_t row = 0; row < 16; ++row) rows[row] = _mm512_castps_si512(load_words(from, half, row));
-    transpose(rows);
-#pragma GCC unroll 16
-    for (int64_t row = 0; row < 16; ++row) _mm512_store_si512(halves[half][row], rows[row]);
-  }
+  turn_half(from, 0, halves[0]);
+  turn_half(from, 1, halves[1]);
 #pragma GCC unroll 4
   for (int64_t row = 0; row < 16; ++row) {
     store_planes(planes_of(_mm512_load_ps(halves[0][row])), planes_of(_mm512_load_ps(halves[1][row])),

@@ -9,12 +9,18 @@
 // Panel by panel, block by block: [planes, 2 tiles, 16 rows, 32 elements].
 //
 // bf16 has one plane. A float is the sum of three bf16, of which each is the rounding of what those before
-// it leave over; they are three planes. The sum is exact unless the float is below 2^-109.
+// it leave over; they are three planes. The sum is exact, but the tile
+// units take what is below 2^-126 for zero, so floats below 2^-103 lose their last bits.
 #pragma once
 
 #include <cstdint>
 
 #include "tessera/ops/kernels/kernels.h"
+
+// Whether this compiler can make code for tile units. Clang writes their target options in another way.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define TESSERA_TILE_CODE
+#endif
 
 namespace tessera::ops::kernels {
 

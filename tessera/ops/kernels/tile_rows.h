@@ -1,13 +1,14 @@
 // Rows of packed tiles (tile_pack.h) in AVX-512 registers.
 #pragma once
 
-#if defined(__x86_64__)
+#include "tessera/ops/kernels/tile_pack.h"
+
+#if defined(TESSERA_TILE_CODE)
 
 #include <cstdint>
 
 #include <immintrin.h>
 
-#include "tessera/ops/kernels/tile_pack.h"
 #include "tessera/ops/kernels/vector_math.h"
 
 #pragma GCC push_options
