@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kSmallestPooled = size_t{64} << 10, kHugePage = size_t{2} << 20;
+constexpr size_t kSmallestPooled = size_t{64} << 10;
 
 // Lives to the end of the process: tensors with static lifetime are freed after main().
 PagePool* g_pool = nullptr;
@@ -79,7 +79,6 @@ bool install_cpu_allocator() {
     if (is_wanted()) {
       PagePoolOptions options;
       options.wants_huge_pages = true;
-      options.granule_bytes = kHugePage;
       auto pool = std::make_unique<PagePool>(options);
       if (pool->is_available()) g_pool = pool.release();
     }

@@ -15,7 +15,8 @@ struct PagePoolOptions {
   size_t reserve_bytes = 0;
   // The unit in which unused memory goes back to the system: a power of two, at least a page.
   size_t granule_bytes = size_t{64} << 10;
-  // Asks the system for huge pages; granules should then be of their size, 2 MiB.
+  // Asks the system for huge pages, 2 MiB each. With smaller granules the system splits those of which a part
+  // is given back, and the pool may hold up to one that was touched in part alone.
   bool wants_huge_pages = false;
   // What the pool may hold beyond the most that was ever in use.
   size_t slack_bytes = size_t{16} << 20;
