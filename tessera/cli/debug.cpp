@@ -1,6 +1,7 @@
 // tessera debug logits | tokenize
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
@@ -12,13 +13,14 @@
 #include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
+#include "tessera/ops/plain.h"
 
 namespace tessera::cli {
 namespace {
 
 void add_logits(CLI::App& debug, Action& action) {
   struct Options {
-    std::string model, adapter, out, dtype = "fp32";
+    std::string model, adapter, out, dtype = "fp32", ops = "plain";
     std::vector<int64_t> ids;
   };
   auto options = std::make_shared<Options>();
@@ -33,9 +35,14 @@ void add_logits(CLI::App& debug, Action& action) {
   verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
       ->required();
   verb->add_option("--dtype", options->dtype, "Type of the compute")->check(CLI::IsMember({"fp32", "fp64"}));
+  verb->add_option("--ops", options->ops,
+                   "plain: LibTorch's operations, one by one as in Transformers; fused: Tessera's kernels")
+      ->check(CLI::IsMember({"plain", "fused"}));
   verb->callback([options, &action] {
     action = [options] {
       const at::NoGradGuard no_grad;
+      std::optional<ops::PlainOps> plain;
+      if (options->ops == "plain") plain.emplace();
       const auto model = load_for_inference(options->model, options->adapter,
                                             options->dtype == "fp64" ? at::kDouble : at::kFloat);
       const auto count = static_cast<int64_t>(options->ids.size());

@@ -16,6 +16,7 @@
 #include "tessera/core/trace.h"
 #include "tessera/ops/attention_blocks.h"
 #include "tessera/ops/kernels/attention.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -346,7 +347,10 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                      document_starts.back() == q.size(0) &&
                      std::is_sorted(document_starts.begin(), document_starts.end()),
                  "document_attention: document_starts must run from 0 to tokens");
-  if (!needs_graph({q, k, v})) return forward_pass(q, k, v, document_starts, scale).first;
+  if (!needs_graph({q, k, v})) {
+    return PlainOps::are_on() ? plain::document_attention(q, k, v, document_starts, scale)
+                              : forward_pass(q, k, v, document_starts, scale).first;
+  }
   return AttentionFunction::apply(q, k, v, document_starts, scale);
 }
 

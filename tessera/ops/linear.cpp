@@ -8,6 +8,7 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/small_linear.h"
 #include "tessera/ops/support.h"
@@ -90,6 +91,7 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
       "linear: shape or type of the bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
   if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
+    if (PlainOps::are_on()) return plain::linear(x, weight, used);
     if (is_small_linear(x, weight)) return small_linear(x, weight, used);
     return is_widened_linear(x, weight) ? widened_linear(x, weight, used) : forward_pass(x, weight, used);
   }

@@ -8,6 +8,7 @@
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
@@ -115,6 +116,9 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
       "lora_linear: the mask must have x's shape and type, and no gradient");
   const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
   if (!needs_graph({x, weight, used_bias, a, b})) {
+    if (PlainOps::are_on() && !has_mask) {
+      return plain::lora_linear(x, weight, has_bias ? bias : std::nullopt, a, b, scaling);
+    }
     return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor())
         .first;
   }

@@ -10,6 +10,7 @@
 
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -177,7 +178,9 @@ void check_norm(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
-  if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps).y;
+  if (!needs_graph({x, weight})) {
+    return PlainOps::are_on() ? plain::rms_norm(x, weight, eps) : forward_pass(x, {}, weight, eps).y;
+  }
   return RmsNormFunction::apply(x, weight, std::optional<at::Tensor>(), eps,
                                 c10::intrusive_ptr<NormSource>())[1];
 }
@@ -190,6 +193,10 @@ NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>
                  "add_rms_norm: shape or type of the delta");
   const at::Tensor added = delta.value_or(at::Tensor());
   if (!needs_graph({x, weight, added})) {
+    if (PlainOps::are_on()) {
+      const at::Tensor residual = delta ? x + added : x;
+      return {residual, plain::rms_norm(residual, weight, eps)};
+    }
     const Normed normed = forward_pass(x, added, weight, eps);
     return {delta ? normed.residual : x, normed.y};
   }

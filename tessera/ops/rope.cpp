@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/trace.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -65,7 +66,9 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tens
                      sin.sizes() == cos.sizes(),
                  "apply_rope: cos and sin must be [tokens, head_dim / 2]");
   TESSERA_ASSERT(!cos.requires_grad() && !sin.requires_grad(), "apply_rope: angles have no gradient");
-  if (!needs_graph({x})) return rotate(x, cos, sin, 1);
+  if (!needs_graph({x})) {
+    return PlainOps::are_on() ? plain::apply_rope(x, cos, sin) : rotate(x, cos, sin, 1);
+  }
   return RopeFunction::apply(x, cos, sin);
 }
 

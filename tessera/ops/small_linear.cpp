@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
 
@@ -44,6 +45,7 @@ void multiply(const at::Tensor& x, const std::vector<LinearOperands>& layers,
 }  // namespace
 
 bool is_small_linear(const at::Tensor& x, const at::Tensor& weight) {
+  if (PlainOps::are_on()) return false;
   const int64_t in = weight.size(1);
   return in > 0 && x.numel() <= kSmallLinearRows * in && weight.is_contiguous();
 }

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/trace.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -80,7 +81,9 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   check_operand(up, kName);
   TESSERA_ASSERT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),
                  "swiglu: shapes or types");
-  if (!needs_graph({gate, up})) return forward_pass(gate, up);
+  if (!needs_graph({gate, up})) {
+    return PlainOps::are_on() ? plain::swiglu(gate, up) : forward_pass(gate, up);
+  }
   return SwigluFunction::apply(gate, up);
 }
 

@@ -1,0 +1,39 @@
+// The ops as plain formulas of LibTorch's operations, in the order in which Transformers has them: to compare
+// a model with Transformers to the last bits, and Tessera's kernels with what they stand for.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// While one lives, ops of this thread that need no gradient are computed by the formulas below.
+class PlainOps {
+ public:
+  PlainOps();
+  ~PlainOps();
+  PlainOps(const PlainOps&) = delete;
+  PlainOps& operator=(const PlainOps&) = delete;
+
+  static bool are_on();
+
+ private:
+  bool were_on_;
+};
+
+// Arguments and results as of the op of the same name.
+namespace plain {
+
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                       const at::Tensor& a, const at::Tensor& b, double scaling);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const std::vector<int64_t>& document_starts, double scale);
+
+}  // namespace plain
+}  // namespace tessera::ops
