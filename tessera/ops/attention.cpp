@@ -61,6 +61,11 @@ std::vector<Document> documents_of(at::IntArrayRef starts) {
   return documents;
 }
 
+double mean_length(at::IntArrayRef starts) {
+  return static_cast<double>(starts.back()) /
+         static_cast<double>(std::max<size_t>(1, documents_of(starts).size()));
+}
+
 // Runs run(worker, task) for every task; threads take the next one when they are done, in the order of the
 // numbers, so costly tasks should come first.
 template <class Make, class Run>
@@ -159,7 +164,8 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at:
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
-          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, static_cast<C>(scale)), {}};
+          return ForwardWorker<T>{
+              make_forward_blocks<T>(head_dim, static_cast<C>(scale), mean_length(starts)), {}};
         },
         [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
   });
@@ -288,7 +294,7 @@ std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Ten
         static_cast<int64_t>(tasks.size()),
         [&] {
           BackwardWorker<T> worker;
-          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale));
+          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale), mean_length(starts));
           return worker;
         },
         [&](BackwardWorker<T>& worker, int64_t i) { differentiate<T>(worker, tensors, tasks[i]); });

@@ -87,12 +87,15 @@ class BackwardBlocks {
   virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
 };
 
-// Tiles for float and Bf16 where there are some, else BLAS. On tiles the calling thread's tile units are
-// taken as long as the object lives; it must be used and destroyed by this thread, and be its only one.
+// Tiles for float and Bf16 where there are some, else BLAS, and BLAS for floats in documents that fill little
+// of a panel of 32: of `mean_length` tokens. On tiles the calling thread's tile units are taken as long as
+// the object lives; it must be used and destroyed by this thread, and be its only one.
 template <class T>
-std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
+                                                      double mean_length);
 template <class T>
-std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
+                                                        double mean_length);
 
 // Of attention_tiles.cpp: null where there are no tiles or none for T.
 template <class T>
