@@ -53,15 +53,6 @@ struct Scratch {
 };
 
 template <class T>
-ComputeType<T> widen(T x) {
-  if constexpr (std::is_same_v<T, kernels::Bf16>) {
-    return kernels::to_float(x);
-  } else {
-    return x;
-  }
-}
-
-template <class T>
 class Attention {
  public:
   using C = ComputeType<T>;
@@ -100,7 +91,7 @@ class Attention {
     C* q = scratch.q.data() + row * head_dim;
     C* maximum = scratch.maximum.data() + row;
     const T* from = q_ + part.query * shape_.width() + head * head_dim;
-    for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widen(from[i]) * scale_;
+    for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widened(from[i]) * scale_;
     std::fill(maximum, maximum + group, -std::numeric_limits<C>::infinity());
     for (int64_t page = part.first_page; page < part.first_page + part.num_pages; ++page) {
       const T* keys = static_cast<const T*>(part.sequence->pages[static_cast<size_t>(page)]) +

@@ -62,12 +62,7 @@ void losses_of(const at::Tensor& logits, const int64_t* labels, double* losses, 
         T* x = data + row * width;
         T& target = x[labels[row]];
         const C log_sum = kernels::log_sum_exp(x, width);
-        C logit;
-        if constexpr (std::is_same_v<T, kernels::Bf16>) {
-          logit = kernels::to_float(target);
-        } else {
-          logit = target;
-        }
+        const C logit = widened(target);
         losses[row] = static_cast<double>(log_sum) - static_cast<double>(logit);
         if (!in_place) continue;
         kernels::shifted_exp(x, log_sum, width);

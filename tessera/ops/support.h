@@ -54,6 +54,11 @@ T* write(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
+// The number in the type that it is computed in.
+inline float widened(kernels::Bf16 x) { return kernels::to_float(x); }
+inline float widened(float x) { return x; }
+inline double widened(double x) { return x; }
+
 // Calls f(T()) with the kernels' type for `type`, which check_operand has let through.
 template <class F>
 void dispatch(at::ScalarType type, F&& f) {

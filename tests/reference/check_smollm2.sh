@@ -34,7 +34,7 @@ ids=504,3575,282,4649,314,7042,30,2,198,1,4093,198
 compare_logits() {
   "$tessera" debug logits --model "$1" ${2:+--adapter "$2"} --ids "$ids" --out "$work/logits.safetensors"
   "$python" "$here/check_output.py" --model "$1" ${2:+--adapter "$2"} --ids "$ids" --logits "$work/logits.safetensors" \
-    --tolerance 1e-3
+    --tolerance 1e-4
 }
 say "logits of the converted model"
 compare_logits "$base"
