@@ -91,9 +91,10 @@ int run_doctor() {
     row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
                         (cap ? cap : "its own choice"));
   }
-  row("large products", ops::kernels::has_tiles()
-                            ? "on the tile units, float32 in three bfloat16 parts (TESSERA_TILES=0: in LibTorch)"
-                            : "in LibTorch");
+  row("large products",
+      ops::kernels::has_tiles()
+          ? "on the tile units, float32 in three bfloat16 parts (TESSERA_TILES=0: in LibTorch)"
+          : "in LibTorch");
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
   row("LibTorch", TORCH_VERSION);
@@ -110,7 +111,9 @@ int run_doctor() {
     double all = 0.0;
   };
   std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
-  const auto ours = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) { ops::product_out(c, a, b); };
+  const auto ours = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
+    ops::product_out(c, a, b);
+  };
   const auto library = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) { at::mm_out(c, a, b); };
   for (Rate& rate : rates) {
     const int threads = static_cast<int>(cores);
