@@ -156,6 +156,7 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at:
   const at::Tensor out = at::empty(q.sizes(), q.options());
   const at::Tensor log_sum =
       at::empty({q.size(0), heads, 1}, q.options().dtype(compute_type(q.scalar_type())));
+  const double length = mean_length(starts);
   const std::vector<ForwardTask> tasks = forward_tasks(starts, kv_heads, heads / kv_heads);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
@@ -164,8 +165,7 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at:
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
-          return ForwardWorker<T>{
-              make_forward_blocks<T>(head_dim, static_cast<C>(scale), mean_length(starts)), {}};
+          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, static_cast<C>(scale), length), {}};
         },
         [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
   });
@@ -281,6 +281,7 @@ std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Ten
   const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1), group = heads / kv_heads;
   const at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options()),
                    grad_v = at::empty(v.sizes(), v.options());
+  const double length = mean_length(starts);
   const std::vector<BackwardTask> tasks = backward_tasks(starts, kv_heads, group);
   const bool has_shares = group > 1 && !tasks.empty() && tasks[0].document.length >= kLongDocument;
   const auto exact = q.options().dtype(compute_type(q.scalar_type()));
@@ -294,7 +295,7 @@ std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Ten
         static_cast<int64_t>(tasks.size()),
         [&] {
           BackwardWorker<T> worker;
-          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale), mean_length(starts));
+          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale), length);
           return worker;
         },
         [&](BackwardWorker<T>& worker, int64_t i) { differentiate<T>(worker, tensors, tasks[i]); });

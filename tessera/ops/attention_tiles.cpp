@@ -20,7 +20,6 @@ namespace {
 
 using namespace kernels;
 
-int64_t panels_of(int64_t lines) { return (lines + kPanelLines - 1) / kPanelLines; }
 constexpr int64_t kSquare = kPanelLines * kPanelLines;
 
 // A packed operand.
@@ -33,7 +32,7 @@ class Operand {
   }
   void of_size(int64_t lines, int64_t depth) {
     panels_ = panels_of(lines);
-    blocks_ = panels_of(depth);
+    blocks_ = blocks_of(depth);
     data_ = memory_.of_size(panels_ * blocks_ * kBlockBytes<T>);
   }
   char* at(int64_t panel, int64_t block = 0) const {

@@ -179,19 +179,6 @@ void backward_of_panel(const float* scores, const float* grad_numerators, float 
   }
 }
 
-void store_floats(float* to, __mmask16 mask, __m512 x) { _mm512_mask_storeu_ps(to, mask, x); }
-void store_floats(Bf16* to, __mmask16 mask, __m512 x) {
-  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
-}
-__m512 load_floats(const float* from, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, from); }
-__m512 load_floats(const Bf16* from, __mmask16 mask) {
-  return _mm512_castsi512_ps(
-      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
-}
-__mmask16 first_of(int64_t n) {
-  return n >= 16 ? __mmask16(0xffff) : static_cast<__mmask16>((1u << std::max<int64_t>(n, 0)) - 1);
-}
-
 }  // namespace
 
 template <class T>
@@ -262,7 +249,7 @@ void turn_columns(const float* x, const float* factors, int64_t rows, int64_t co
     const __m512 factor = _mm512_loadu_ps(factors + column);
     const int64_t lines = std::min(kHalf, columns - column);
     for (int64_t first = 0; first < rows; first += kHalf) {
-      const __mmask16 mask = first_of(rows - first);
+      const __mmask16 mask = first_words(rows - first);
       Row square[16];
       for (int64_t i = 0; i < kHalf; ++i) {
         const __m512 row =
@@ -286,7 +273,7 @@ void tile_row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, i
       __m512 sum = _mm512_setzero_ps();
       const int64_t row = first + i;
       for (int64_t at = 0; at < width && row < rows; at += kHalf) {
-        const __mmask16 mask = first_of(width - at);
+        const __mmask16 mask = first_words(width - at);
         sum = _mm512_fmadd_ps(load_floats(a + row * a_stride + at, mask),
                               load_floats(b + row * b_stride + at, mask), sum);
       }

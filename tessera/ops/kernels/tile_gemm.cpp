@@ -122,7 +122,7 @@ class Product {
       own_slice_ = part_size(num_own_, kSumBytes / 4 / common_lines_, kPanelLines);
       sums_ = reinterpret_cast<float*>(scratch.sums.of_size(4 * own_slice_ * common_lines_));
     }
-    const int64_t panels = (std::min(own_slice_, num_own_) + kPanelLines - 1) / kPanelLines;
+    const int64_t panels = panels_of(std::min(own_slice_, num_own_));
     const int64_t largest_panel = panel_bytes<T>(deep_) + panel_bytes<T>(more_depth_);
     own_panels_ = std::clamp<int64_t>(kOwnBytes<T> / largest_panel, 1, (panels + threads - 1) / threads);
     own_bytes_ = own_panels_ * largest_panel;
@@ -168,7 +168,7 @@ class Product {
   void work(int64_t thread, int64_t threads, const Wait& wait) {
     const TileSession session;
     for (int64_t slice = 0; slice < num_own_; slice += own_slice_) {
-      const Range share = panels_of(std::min(own_slice_, num_own_ - slice), thread, threads);
+      const Range share = lines_of(std::min(own_slice_, num_own_ - slice), thread, threads);
       work(slice, {slice + share.begin, slice + share.end}, thread, threads, wait);
     }
   }
@@ -183,7 +183,7 @@ class Product {
         const bool is_last = depth + deep_ >= depth_;
         const Part part{depth, std::min(deep_, depth_ - depth), is_last ? more_depth_ : 0};
         if (slice + line + depth > 0) wait();
-        const Range packed = panels_of(lines, thread, threads);
+        const Range packed = lines_of(lines, thread, threads);
         if (packed.begin < packed.end) {
           pack(common_, line + packed.begin, packed.end - packed.begin, part,
                common_memory_ + packed.begin / kPanelLines * part.bytes());
@@ -197,8 +197,8 @@ class Product {
   }
 
   // The first and the end of this thread's share of the lines, in whole panels.
-  static Range panels_of(int64_t lines, int64_t thread, int64_t threads) {
-    const Range panels = share((lines + kPanelLines - 1) / kPanelLines, thread, threads);
+  static Range lines_of(int64_t lines, int64_t thread, int64_t threads) {
+    const Range panels = share(panels_of(lines), thread, threads);
     return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
   }
 

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/kernels/tile_rows.h"
 
 #if defined(TESSERA_TILE_CODE)
 #include <sys/syscall.h>
@@ -70,8 +71,6 @@ void configure_tiles() {
   _tile_loadconfig(&kConfiguration);
 }
 void release_tiles() { _tile_release(); }
-
-constexpr int64_t kPlaneBytes = 2 * kTileBytes;
 
 // The products of a plane of the left panel (tiles 4, 5) with one of the right panel (6, 7), added to the
 // tiles 0 to 3: with both planes loaded on the way, so that the tile unit does not wait, or one of them
@@ -147,21 +146,28 @@ void multiply_panels(const char* left, const char* right, int64_t blocks, F resu
   }
 }
 
-// to = sum + beta to, for n <= 16 elements.
-void add_row(const float* sum, float beta, float* to, int64_t n) {
-  const auto mask = static_cast<__mmask16>((1u << n) - 1);
-  __m512 x = _mm512_maskz_loadu_ps(mask, sum);
-  if (beta != 0) x = _mm512_fmadd_ps(_mm512_set1_ps(beta), _mm512_maskz_loadu_ps(mask, to), x);
-  _mm512_mask_storeu_ps(to, mask, x);
+// The sums, tiles 0 to 3, are a square of 32 x 32 floats; in memory, rows lie `stride` apart.
+void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
 }
-void add_row(const float* sum, float beta, Bf16* to, int64_t n) {
-  const auto mask = static_cast<__mmask16>((1u << n) - 1);
-  __m512 x = _mm512_maskz_loadu_ps(mask, sum);
-  if (beta != 0) {
-    const __m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, to));
-    x = _mm512_fmadd_ps(_mm512_set1_ps(beta), _mm512_castsi512_ps(_mm512_slli_epi32(old, 16)), x);
-  }
-  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+void store_sums(float* to, int64_t stride) {
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  float* below = to + kTileLines * stride;
+  _tile_stored(0, to, bytes);
+  _tile_stored(1, to + kTileLines, bytes);
+  _tile_stored(2, below, bytes);
+  _tile_stored(3, below + kTileLines, bytes);
+}
+void load_sums(const float* from, int64_t stride) {
+  const int64_t bytes = stride * static_cast<int64_t>(sizeof(float));
+  const float* below = from + kTileLines * stride;
+  _tile_loadd(0, from, bytes);
+  _tile_loadd(1, from + kTileLines, bytes);
+  _tile_loadd(2, below, bytes);
+  _tile_loadd(3, below + kTileLines, bytes);
 }
 
 // C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
@@ -169,43 +175,26 @@ template <class T, class Out>
 void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
                     int64_t rows, int64_t columns) {
   constexpr auto kSize = static_cast<int64_t>(sizeof(Out));
-  const Fetcher result(c, rows, ldc * kSize, columns * kSize, blocks);
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  multiply_panels<kPlanes<T>>(left, right, blocks, result);
+  zero_sums();
+  multiply_panels<kPlanes<T>>(left, right, blocks, Fetcher(c, rows, ldc * kSize, columns * kSize, blocks));
   if constexpr (std::is_same_v<Out, float>) {
     if (rows == kPanelLines && columns == kPanelLines && beta == 0) {
-      float* below = c + kTileLines * ldc;
-      _tile_stored(0, c, ldc * kSize);
-      _tile_stored(1, c + kTileLines, ldc * kSize);
-      _tile_stored(2, below, ldc * kSize);
-      _tile_stored(3, below + kTileLines, ldc * kSize);
+      store_sums(c, ldc);
       return;
     }
   }
-  alignas(64) float sums[4][kTileLines * kTileLines];
-  _tile_stored(0, sums[0], 64);
-  _tile_stored(1, sums[1], 64);
-  _tile_stored(2, sums[2], 64);
-  _tile_stored(3, sums[3], 64);
-  if constexpr (std::is_same_v<Out, Bf16>) {
-    if (columns == kPanelLines && beta == 0) {
-      for (int64_t row = 0; row < rows; ++row) {
-        const float* from = sums[row / kTileLines * 2] + row % kTileLines * kTileLines;
-        const __m512bh line =
-            _mm512_cvtne2ps_pbh(_mm512_load_ps(from + kTileLines * kTileLines), _mm512_load_ps(from));
-        _mm512_storeu_si512(c + row * ldc, reinterpret_cast<__m512i>(line));
-      }
-      return;
-    }
-  }
+  alignas(64) float sums[kPanelLines][kPanelLines];
+  store_sums(sums[0], kPanelLines);
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t half = 0; half * kTileLines < columns; ++half) {
-      add_row(sums[row / kTileLines * 2 + half] + row % kTileLines * kTileLines, beta,
-              c + row * ldc + half * kTileLines, std::min(kTileLines, columns - half * kTileLines));
+    if constexpr (std::is_same_v<Out, Bf16>) {
+      if (columns == kPanelLines && beta == 0) {
+        const __m512bh line =
+            _mm512_cvtne2ps_pbh(_mm512_load_ps(sums[row] + kTileLines), _mm512_load_ps(sums[row]));
+        _mm512_storeu_si512(c + row * ldc, reinterpret_cast<__m512i>(line));
+        continue;
+      }
     }
+    add_sums(sums[row], beta, c + row * ldc, columns);
   }
 }
 
@@ -232,31 +221,19 @@ void multiply_packed(const Packed& left, const Packed& right, int64_t group, flo
 
 template <class T>
 void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc) {
-  const int64_t stride = ldc * static_cast<int64_t>(sizeof(float));
-  float* below = c + kTileLines * ldc;
-  if (adds) {
-    _tile_loadd(0, c, stride);
-    _tile_loadd(1, c + kTileLines, stride);
-    _tile_loadd(2, below, stride);
-    _tile_loadd(3, below + kTileLines, stride);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
+  adds ? load_sums(c, ldc) : zero_sums();
   multiply_panels<kPlanes<T>>(left, right, blocks, NoFetcher());
-  _tile_stored(0, c, stride);
-  _tile_stored(1, c + kTileLines, stride);
-  _tile_stored(2, below, stride);
-  _tile_stored(3, below + kTileLines, stride);
+  store_sums(c, ldc);
 }
 
-void add_sums(const float* sum, float beta, float* to, int64_t n) {
-  for (int64_t i = 0; i < n; i += kTileLines) add_row(sum + i, beta, to + i, std::min(kTileLines, n - i));
-}
-void add_sums(const float* sum, float beta, Bf16* to, int64_t n) {
-  for (int64_t i = 0; i < n; i += kTileLines) add_row(sum + i, beta, to + i, std::min(kTileLines, n - i));
+template <class Out>
+void add_sums(const float* sum, float beta, Out* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kTileLines) {
+    const __mmask16 mask = first_words(n - i);
+    __m512 x = load_floats(sum + i, mask);
+    if (beta != 0) x = _mm512_fmadd_ps(_mm512_set1_ps(beta), load_floats(to + i, mask), x);
+    store_floats(to + i, mask, x);
+  }
 }
 
 #else
@@ -268,11 +245,13 @@ template <class T, class Out>
 void multiply_packed(const Packed&, const Packed&, int64_t, float, Out*, int64_t) {}
 template <class T>
 void multiply_panel(const char*, const char*, int64_t, bool, float*, int64_t) {}
-void add_sums(const float*, float, float*, int64_t) {}
-void add_sums(const float*, float, Bf16*, int64_t) {}
+template <class Out>
+void add_sums(const float*, float, Out*, int64_t) {}
 
 #endif
 
+template void add_sums<float>(const float*, float, float*, int64_t);
+template void add_sums<Bf16>(const float*, float, Bf16*, int64_t);
 template void multiply_panel<float>(const char*, const char*, int64_t, bool, float*, int64_t);
 template void multiply_panel<Bf16>(const char*, const char*, int64_t, bool, float*, int64_t);
 template void multiply_packed<float, float>(const Packed&, const Packed&, int64_t, float, float*, int64_t);

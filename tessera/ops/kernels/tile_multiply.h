@@ -25,7 +25,7 @@ class TileSession {
 struct Packed {
   const char* memory;
   int64_t lines, panel_bytes;
-  int64_t panels() const { return (lines + kPanelLines - 1) / kPanelLines; }
+  int64_t panels() const { return panels_of(lines); }
   const char* panel(int64_t i) const { return memory + i * panel_bytes; }
   int64_t panel_lines(int64_t i) const { return std::min(kPanelLines, lines - i * kPanelLines); }
 };
@@ -45,8 +45,8 @@ void multiply_packed(const Packed& left, const Packed& right, int64_t group, flo
 template <class T>
 void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc);
 
-// to = sum + beta to over n elements.
-void add_sums(const float* sum, float beta, float* to, int64_t n);
-void add_sums(const float* sum, float beta, Bf16* to, int64_t n);
+// to = sum + beta to over n elements, for Out = float and Bf16.
+template <class Out>
+void add_sums(const float* sum, float beta, Out* to, int64_t n);
 
 }  // namespace tessera::ops::kernels

@@ -16,13 +16,6 @@ namespace tessera::ops::kernels {
 #if defined(TESSERA_TILE_CODE)
 namespace {
 
-TESSERA_INLINE __mmask32 first_of(int64_t n) {
-  return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
-}
-TESSERA_INLINE __mmask16 first_words(int64_t n) {
-  return static_cast<__mmask16>(first_of(std::min<int64_t>(n, 16)));
-}
-
 // How a tile's elements lie in memory. `lines` and `depth` are those that are there, up to 16 and 32; where
 // both are known to the compiler no mask remains.
 template <class T, bool IsDepthContiguous>
@@ -108,8 +101,7 @@ template <bool IsDepthContiguous, class T>
 void pack(Side side, Lines<T> from, int64_t lines, int64_t depth, char* to, int64_t panel_stride) {
   constexpr bool kDeep = IsDepthContiguous;
   const bool must_turn = kDeep == (side == Side::Right);
-  const int64_t panels = (lines + kPanelLines - 1) / kPanelLines;
-  const int64_t blocks = (depth + kTileDepth - 1) / kTileDepth;
+  const int64_t panels = panels_of(lines), blocks = blocks_of(depth);
   for (int64_t i = 0; i < panels * blocks; ++i) {
     // In the order in which the elements lie in memory.
     const int64_t panel = kDeep ? i / blocks : i % panels, block = kDeep ? i % blocks : i / panels;

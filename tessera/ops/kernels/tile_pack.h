@@ -25,13 +25,18 @@
 namespace tessera::ops::kernels {
 
 inline constexpr int64_t kTileLines = 16, kPanelLines = 32, kTileDepth = 32, kTileBytes = 1024;
+inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;  // of a block
 
 template <class T>
 inline constexpr int64_t kPlanes = sizeof(T) == sizeof(float) ? 3 : 1;
 
 // Bytes of a block of a panel.
 template <class T>
-inline constexpr int64_t kBlockBytes = 2 * kPlanes<T>* kTileBytes;
+inline constexpr int64_t kBlockBytes = kPlanes<T>* kPlaneBytes;
+
+// Begun panels of lines, and begun blocks of a depth.
+constexpr int64_t panels_of(int64_t lines) { return (lines + kPanelLines - 1) / kPanelLines; }
+constexpr int64_t blocks_of(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
 
 // Lines as stored: element d of line l is data[l stride + d] if the depth is contiguous, else
 // data[d stride + l].
@@ -50,7 +55,7 @@ enum class Side : bool { Left, Right };
 // Bytes of a panel of lines of `depth` elements.
 template <class T>
 constexpr int64_t panel_bytes(int64_t depth) {
-  return (depth + kTileDepth - 1) / kTileDepth * kBlockBytes<T>;
+  return blocks_of(depth) * kBlockBytes<T>;
 }
 
 // Packs `lines` lines, `depth` elements each, into panels from `to` on, `panel_stride` bytes apart (0: one

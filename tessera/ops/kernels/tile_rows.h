@@ -5,6 +5,7 @@
 
 #if defined(TESSERA_TILE_CODE)
 
+#include <algorithm>
 #include <cstdint>
 
 #include <immintrin.h>
@@ -17,7 +18,27 @@
 namespace tessera::ops::kernels {
 
 using Row = __m512i;  // of a tile, or of a square of 16 x 16 words
-inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;
+
+// Masks of the first n of 32, and of 16, elements; all of them where n is more, none where it is negative.
+TESSERA_INLINE __mmask32 first_of(int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
+}
+TESSERA_INLINE __mmask16 first_words(int64_t n) {
+  return static_cast<__mmask16>(first_of(std::min<int64_t>(n, 16)));
+}
+
+// Sixteen floats from and to memory, of which the mask says those that are there.
+TESSERA_INLINE __m512 load_floats(const float* from, __mmask16 mask) {
+  return _mm512_maskz_loadu_ps(mask, from);
+}
+TESSERA_INLINE __m512 load_floats(const Bf16* from, __mmask16 mask) {
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
+}
+TESSERA_INLINE void store_floats(float* to, __mmask16 mask, __m512 x) { _mm512_mask_storeu_ps(to, mask, x); }
+TESSERA_INLINE void store_floats(Bf16* to, __mmask16 mask, __m512 x) {
+  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
 
 // Turns 16 x 16 words round.
 TESSERA_INLINE void transpose(Row (&a)[16]) {
