@@ -20,12 +20,14 @@
 #include "tessera/ops/linear.h"
 #include "tessera/ops/linear_cross_entropy.h"
 #include "tessera/ops/lora.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/rms_norm.h"
 #include "tessera/ops/rope.h"
 #include "tessera/ops/swiglu.h"
 
 namespace {
 
+namespace plain = tessera::ops::plain;
 using Inputs = std::vector<at::Tensor>;
 using Op = std::function<at::Tensor(const Inputs&)>;
 
@@ -91,31 +93,12 @@ at::Tensor random(at::IntArrayRef sizes, bool trained = true, double scale = 1) 
   return (at::randn(sizes) * scale).to(element_type).requires_grad_(trained);
 }
 
-at::Tensor plain_rope(const Inputs& in) {
-  const at::Tensor cos = at::cat({in[1], in[1]}, -1).unsqueeze(1),
-                   sin = at::cat({in[2], in[2]}, -1).unsqueeze(1);
-  const int64_t half = in[0].size(2) / 2;
-  return in[0] * cos + at::cat({-in[0].narrow(2, half, half), in[0].narrow(2, 0, half)}, -1) * sin;
-}
-
 void bench_attention(const char* name, const std::vector<int64_t>& starts) {
   const double scale = 0.125;
   compare(
       name,
       [&](const Inputs& in) { return tessera::ops::document_attention(in[0], in[1], in[2], starts, scale); },
-      [&](const Inputs& in) {
-        std::vector<at::Tensor> parts;
-        for (size_t i = 0; i + 1 < starts.size(); ++i) {
-          const auto heads = [&](const at::Tensor& x) {
-            return x.narrow(0, starts[i], starts[i + 1] - starts[i]).transpose(0, 1).unsqueeze(0);
-          };
-          parts.push_back(at::scaled_dot_product_attention(heads(in[0]), heads(in[1]), heads(in[2]), {}, 0.0,
-                                                           true, scale, true)
-                              .squeeze(0)
-                              .transpose(0, 1));
-        }
-        return at::cat(parts);
-      },
+      [&](const Inputs& in) { return plain::document_attention(in[0], in[1], in[2], starts, scale); },
       {random({kTokens, kHeads, kHeadDim}), random({kTokens, kKvHeads, kHeadDim}),
        random({kTokens, kKvHeads, kHeadDim})});
 }
@@ -145,14 +128,16 @@ int main(int argc, char** argv) {
 
   compare(
       "rms_norm", [](const Inputs& in) { return tessera::ops::rms_norm(in[0], in[1], 1e-5); },
-      [](const Inputs& in) { return in[1] * (in[0] * at::rsqrt(in[0].pow(2).mean(-1, true) + 1e-5)); },
+      [](const Inputs& in) { return plain::rms_norm(in[0], in[1], 1e-5); },
       {random({kTokens, kHidden}), random({kHidden})});
   const at::Tensor angles = at::randn({kTokens, kHeadDim / 2});
-  compare("apply_rope", [](const Inputs& in) { return tessera::ops::apply_rope(in[0], in[1], in[2]); },
-          plain_rope, {random({kTokens, kHeads, kHeadDim}), angles.cos(), angles.sin()});
+  compare(
+      "apply_rope", [](const Inputs& in) { return tessera::ops::apply_rope(in[0], in[1], in[2]); },
+      [](const Inputs& in) { return plain::apply_rope(in[0], in[1], in[2]); },
+      {random({kTokens, kHeads, kHeadDim}), angles.cos(), angles.sin()});
   compare(
       "swiglu", [](const Inputs& in) { return tessera::ops::swiglu(in[0], in[1]); },
-      [](const Inputs& in) { return at::silu(in[0]) * in[1]; },
+      [](const Inputs& in) { return plain::swiglu(in[0], in[1]); },
       {random({kTokens, kFfn}), random({kTokens, kFfn})});
   bench_attention("attention, 2 documents of 512", {0, 512, 1024});
   bench_attention("attention, 1 document of 1024", {0, 1024});

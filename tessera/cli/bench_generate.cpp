@@ -115,10 +115,10 @@ Result measure(const Options& options) {
   result.total_s = timer.seconds() - reading_s;
   result.read_gb_s = median(reads);
   result.step_s_median = median(steps_s);
-  result.step_bytes = bytes_per_token(*model, options) * static_cast<double>(options.batch);
   result.times = generator.times();
   result.ids = generator.take(requests.front()).value().token_ids;
   result.bytes_per_token = bytes_per_token(*model, options);
+  result.step_bytes = result.bytes_per_token * static_cast<double>(options.batch);
   result.peak_rss_bytes = peak_rss_bytes();
   return result;
 }

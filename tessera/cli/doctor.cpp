@@ -15,7 +15,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/ops/kernels/tile_multiply.h"
-#include "tessera/ops/product.h"
+#include "tessera/train/speed_of_light.h"
 
 namespace tessera::cli {
 namespace {
@@ -38,23 +38,12 @@ std::string cpu_name() {
   return name;
 }
 
-// Rate of square products, in GFLOP/s: the best of a few after one to warm up.
-template <class Multiply>
-double gemm_rate(at::ScalarType type, int threads, const Multiply& multiply) {
-  constexpr int64_t kSize = 1024;
-  constexpr int kRounds = 4;
+double gemm_rate(at::ScalarType type, int threads, train::GemmPath path) {
   const int saved = at::get_num_threads();
   at::set_num_threads(threads);
-  const at::Tensor a = at::ones({kSize, kSize}, type), b = at::ones({kSize, kSize}, type);
-  at::Tensor c = at::empty({kSize, kSize}, type);
-  double best = 1e30;
-  for (int round = 0; round <= kRounds; ++round) {
-    const Timer timer;
-    multiply(c, a, b.t());
-    if (round > 0) best = std::min(best, timer.seconds());
-  }
+  const double rate = train::gemm_rate(type, path);
   at::set_num_threads(saved);
-  return 2.0 * kSize * kSize * kSize / best * 1e-9;
+  return rate;
 }
 
 // How ranks would share the cores of this process.
@@ -111,15 +100,13 @@ int run_doctor() {
     double all = 0.0;
   };
   std::vector<Rate> rates = {{"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float64", at::kDouble}};
-  const auto ours = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) {
-    ops::product_out(c, a, b);
-  };
-  const auto library = [](at::Tensor& c, const at::Tensor& a, const at::Tensor& b) { at::mm_out(c, a, b); };
   for (Rate& rate : rates) {
+    using train::GemmPath;
     const int threads = static_cast<int>(cores);
-    rate.all = gemm_rate(rate.type, threads, ours);
-    std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, ours), rate.all,
-                gemm_rate(rate.type, 1, library), gemm_rate(rate.type, threads, library));
+    rate.all = gemm_rate(rate.type, threads, GemmPath::Ours);
+    std::printf("%-10s %10.0f %10.0f %22.0f %10.0f\n", rate.name, gemm_rate(rate.type, 1, GemmPath::Ours),
+                rate.all, gemm_rate(rate.type, 1, GemmPath::LibTorch),
+                gemm_rate(rate.type, threads, GemmPath::LibTorch));
   }
   const bool prefers_half = rates[1].all > rates[0].all;
   std::printf("\ntessera will use: CPU, %s by default%s; `--nproc N` through mpirun\n", "float32",

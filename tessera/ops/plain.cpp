@@ -45,7 +45,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::sil
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, double scale) {
-  const at::Tensor out = at::empty(q.sizes(), q.options());
+  std::vector<at::Tensor> documents;
   for (size_t i = 0; i + 1 < document_starts.size(); ++i) {
     const int64_t first = document_starts[i], length = document_starts[i + 1] - first;
     if (length == 0) continue;
@@ -54,9 +54,9 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
     };
     const at::Tensor result = at::scaled_dot_product_attention(heads(q), heads(k), heads(v), {}, 0.0,
                                                                length > 1, scale, q.size(1) != k.size(1));
-    out.narrow(0, first, length).copy_(result.squeeze(0).transpose(0, 1));
+    documents.push_back(result.squeeze(0).transpose(0, 1));
   }
-  return out;
+  return documents.empty() ? at::empty_like(q) : at::cat(documents);
 }
 
 }  // namespace plain

@@ -12,14 +12,10 @@ namespace tessera::train {
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
   if (recipe.dtype != config::ComputeType::Auto) return recipe;
   constexpr double kWorthwhile = 1.5;
-  const std::vector<GemmShape> gemms = {{1024, 1024, 1024, 1}};
-  const auto rate = [&](at::ScalarType type) {
-    return gemm_flops(gemms) / measure_gemms(gemms, type) * 1e-9;
-  };
   const at::Tensor rates = at::zeros({2}, at::kDouble);
   if (world.rank() == 0) {
-    rates[0] = rate(at::kFloat);
-    rates[1] = rate(at::kBFloat16);
+    rates[0] = gemm_rate(at::kFloat);
+    rates[1] = gemm_rate(at::kBFloat16);
   }
   world.broadcast(rates, 0);
   const double single = rates[0].item<double>(), half = rates[1].item<double>();

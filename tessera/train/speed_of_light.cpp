@@ -63,7 +63,11 @@ double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type, G
     const at::Tensor a = at::ones({gemm.m, gemm.k}, type), b = at::ones({gemm.n, gemm.k}, type);
     at::Tensor c = at::empty({gemm.m, gemm.n}, type);
     const auto multiply = [&] {
-      path == GemmPath::Ours ? ops::product_out(c, a, b.t()) : (void)at::mm_out(c, a, b.t());
+      if (path == GemmPath::Ours) {
+        ops::product_out(c, a, b.t());
+      } else {
+        at::mm_out(c, a, b.t());
+      }
     };
     multiply();
     double best = 1e30;
@@ -75,6 +79,11 @@ double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type, G
     total += best * static_cast<double>(gemm.count);
   }
   return total;
+}
+
+double gemm_rate(at::ScalarType type, GemmPath path) {
+  const std::vector<GemmShape> gemms = {{1024, 1024, 1024, 1}};
+  return gemm_flops(gemms) / measure_gemms(gemms, type, path) * 1e-9;
 }
 
 double gemm_flops(const std::vector<GemmShape>& gemms) {

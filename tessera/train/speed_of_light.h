@@ -34,6 +34,9 @@ enum class GemmPath { Ours, LibTorch };
 double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type,
                      GemmPath path = GemmPath::Ours);
 
+// GFLOP/s of a product of 1024 x 1024 matrices.
+double gemm_rate(at::ScalarType type, GemmPath path = GemmPath::Ours);
+
 // Floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);
 
