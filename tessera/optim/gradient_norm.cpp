@@ -5,31 +5,10 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+
+#include "tessera/ops/sum_of_squares.h"
 
 namespace tessera::optim {
-namespace {
-
-// In pieces whose sums keep float32's precision: one sum over millions of elements keeps four digits, and
-// others with every cut of the tensor. The pieces do not depend on the number of threads.
-double sum_of_squares(const at::Tensor& gradient) {
-  constexpr int64_t kPiece = int64_t{1} << 17;
-  const at::Tensor flat = gradient.reshape({-1});
-  std::vector<double> sums(static_cast<size_t>((flat.numel() + kPiece - 1) / kPiece));
-  at::parallel_for(0, static_cast<int64_t>(sums.size()), 1, [&](int64_t begin, int64_t end) {
-    const at::NoGradGuard no_grad;
-    for (int64_t i = begin; i < end; ++i) {
-      const at::Tensor piece = flat.narrow(0, i * kPiece, std::min(kPiece, flat.numel() - i * kPiece));
-      const double norm = at::linalg_vector_norm(piece).item<double>();
-      sums[i] = norm * norm;
-    }
-  });
-  double sum = 0.0;
-  for (const double part : sums) sum += part;
-  return sum;
-}
-
-}  // namespace
 
 GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
                                   comm::Communicator& shard_group) {
@@ -38,7 +17,7 @@ GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
   std::string bad_name;
   for (const NamedGradient& named : gradients) {
     if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
-    const double squares = sum_of_squares(named.gradient.detach());
+    const double squares = ops::sum_of_squares(named.gradient);
     if (!std::isfinite(squares) && bad_name.empty()) bad_name = named.name;
     sum += squares;
   }

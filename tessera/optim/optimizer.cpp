@@ -1,10 +1,8 @@
 #include "tessera/optim/optimizer.h"
 
-#include <map>
-
 #include <ATen/ATen.h>
 
-#include "tessera/core/error.h"
+#include "tessera/ops/adamw.h"
 
 namespace tessera::optim {
 namespace {
@@ -22,34 +20,19 @@ class AdamW : public Optimizer {
   }
 
   void step(double lr, double gradient_scale) override {
-    const at::NoGradGuard no_grad;
-    // LibTorch updates lists of one decay and type at a time.
-    struct Lists {
-      std::vector<at::Tensor> tiles, gradients, exp_avg, exp_avg_sq, steps;
-    };
-    std::map<std::pair<double, at::ScalarType>, Lists> by_decay;
+    ops::AdamWUpdate update;
+    update.learning_rate = lr;
+    update.beta1 = options_.beta1;
+    update.beta2 = options_.beta2;
+    update.epsilon = options_.epsilon;
+    update.gradient_scale = gradient_scale;
     for (size_t i = 0; i < tiles_.size(); ++i) {
       const at::Tensor& gradient = tiles_[i].tile.grad();
       if (!gradient.defined() || tiles_[i].tile.numel() == 0) continue;
-      Lists& lists = by_decay[{tiles_[i].weight_decay, tiles_[i].tile.scalar_type()}];
-      lists.tiles.push_back(tiles_[i].tile.detach());
-      lists.gradients.push_back(gradient.detach());
-      lists.exp_avg.push_back(exp_avg_[i]);
-      lists.exp_avg_sq.push_back(exp_avg_sq_[i]);
       steps_[i].add_(1.0);
-      lists.steps.push_back(steps_[i]);
-    }
-    for (auto& [key, lists] : by_decay) {
-      // LibTorch divides by a float32 number on the way, which would not do for wider gradients.
-      std::optional<at::Tensor> divisor;
-      if (gradient_scale != 1.0 && key.second == at::kFloat) {
-        divisor = at::full({}, 1.0 / gradient_scale);
-      } else if (gradient_scale != 1.0) {
-        for (at::Tensor& gradient : lists.gradients) gradient.mul_(gradient_scale);
-      }
-      at::_fused_adamw_(lists.tiles, lists.gradients, lists.exp_avg, lists.exp_avg_sq, {}, lists.steps, lr,
-                        options_.beta1, options_.beta2, key.first, options_.epsilon, /*amsgrad=*/false,
-                        /*maximize=*/false, divisor);
+      update.step = steps_[i].item<int64_t>();
+      update.weight_decay = tiles_[i].weight_decay;
+      ops::adamw(tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update);
     }
   }
 

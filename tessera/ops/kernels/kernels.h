@@ -108,6 +108,30 @@ void small_linear(const float* x, const Bf16* weight, const float* bias, Bf16* y
 void small_linear(const float* x, const Bf16* weight, const float* bias, float* y, int64_t rows, int64_t in,
                   int64_t outs, int64_t y_stride, float* scratch);
 
+// What one update of Adam with decoupled weight decay needs besides the tensors.
+struct AdamWFactors {
+  double gradient_scale, beta1, beta2, epsilon;
+  double decay;              // 1 - learning rate * weight decay
+  double step_size;          // learning rate / (1 - beta1^t)
+  double square_correction;  // 1 / sqrt(1 - beta2^t)
+};
+// With g = gradient * gradient_scale: mean += (1 - beta1) (g - mean); square = beta2 square + (1 - beta2)
+// g^2; value = decay value - step_size mean / (sqrt(square) square_correction + epsilon), over n elements.
+void adamw(float* value, const float* gradient, float* mean, float* square, int64_t n,
+           const AdamWFactors& factors);
+void adamw(float* value, const Bf16* gradient, float* mean, float* square, int64_t n,
+           const AdamWFactors& factors);
+void adamw(double* value, const double* gradient, double* mean, double* square, int64_t n,
+           const AdamWFactors& factors);
+void adamw(double* value, const Bf16* gradient, double* mean, double* square, int64_t n,
+           const AdamWFactors& factors);
+void adamw(Bf16* value, const Bf16* gradient, Bf16* mean, Bf16* square, int64_t n,
+           const AdamWFactors& factors);
+
+double sum_of_squares(const float* x, int64_t n);
+double sum_of_squares(const double* x, int64_t n);
+double sum_of_squares(const Bf16* x, int64_t n);
+
 // The sum of n floats, at the speed at which they can be read.
 float sum_floats(const float* x, int64_t n);
 
