@@ -1,10 +1,15 @@
 #include "tessera/nn/call_hook.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "tessera/core/error.h"
 #include "tessera/core/trace.h"
 
 namespace tessera::nn {
 namespace {
+
+thread_local const ForwardOnlyScope* innermost = nullptr;
 
 at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input,
                     const CallHook::Forward& forward) {
@@ -14,6 +19,22 @@ at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& inp
 }
 
 }  // namespace
+
+ForwardOnlyScope::ForwardOnlyScope(std::vector<at::Tensor> parameters)
+    : parameters_(std::move(parameters)), outer_(innermost) {
+  innermost = this;
+}
+
+ForwardOnlyScope::~ForwardOnlyScope() { innermost = outer_; }
+
+bool ForwardOnlyScope::names(const at::Tensor& parameter) {
+  if (innermost == nullptr) return false;
+  const auto& named = innermost->parameters_;
+  return std::any_of(named.begin(), named.end(),
+                     [&](const at::Tensor& one) { return one.is_same(parameter); });
+}
+
+bool ForwardOnlyScope::names_any() { return innermost != nullptr && !innermost->parameters_.empty(); }
 
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module) {
   const auto children = module.named_children();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -27,6 +28,25 @@ inline constexpr const char* kCallHookName = "tessera_call_hook";
 
 // The outermost hook of `module`, or null.
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
+
+// A promise about the forwards that begin in the scope, on this thread: that their backward does not read the
+// values of these parameters, although it may give them gradients (the table of an embedding; the output
+// projection of a loss that makes its gradients in the forward). Hooks may free them meanwhile.
+class ForwardOnlyScope {
+ public:
+  explicit ForwardOnlyScope(std::vector<at::Tensor> parameters);
+  ~ForwardOnlyScope();
+  ForwardOnlyScope(const ForwardOnlyScope&) = delete;
+  ForwardOnlyScope& operator=(const ForwardOnlyScope&) = delete;
+
+  // Whether the innermost scope names the parameter; any parameter.
+  static bool names(const at::Tensor& parameter);
+  static bool names_any();
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  const ForwardOnlyScope* outer_;
+};
 
 // Puts `hook` around the module's forward and the hooks that it already has.
 void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);

@@ -155,6 +155,9 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   if (groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value()) {
     state.options.reduce_every_backward = false;
   }
+  // The root may use a parameter more than once in a backward: its gradients are sums.
+  ShardOptions root_options = options;
+  root_options.mixed_precision.keeps_narrow_gradients = false;
 
   // Every tensor once, whatever the number of names it has.
   std::unordered_map<const c10::TensorImpl*, int64_t> index_of;
@@ -171,7 +174,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   std::vector<int64_t> unit_of(tensors.size(), 0);  // 0: the root
   const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
   state.units.push_back(
-      std::make_unique<detail::ParamGroup>("the root", groups, options, state.parameters, slots));
+      std::make_unique<detail::ParamGroup>("the root", groups, root_options, state.parameters, slots));
   for (const auto& module : units) {
     const auto name = name_of.find(module.get());
     TESSERA_ASSERT(name != name_of.end(), "a unit must be a module below the root");

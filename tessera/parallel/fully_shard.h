@@ -21,11 +21,16 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype;
   // Type in which gradients are reduced; unset = the type that the backward made.
   std::optional<at::ScalarType> reduce_dtype;
+  // Where one process alone trains in param_dtype, keep the gradients of the units in it too, as the product
+  // that makes them rounds them once, rather than widened: half of their memory. A gradient that is added to
+  // one of an earlier backward of the step is widened first. The root's are summed in reduce_dtype as ever.
+  bool keeps_narrow_gradients = false;
 };
 
 struct ShardOptions {
   // Free the gathered parameters of a unit after its forward and gather them again for its backward
-  // (ZeRO-3). Otherwise they stay until the end of the step's last backward.
+  // (ZeRO-3). Otherwise they stay until the end of the step's last backward. Of the root, which is used from
+  // the start of the forward to the end of the backward, what a nn::ForwardOnlyScope names is freed.
   bool reshard_after_forward = true;
   // Reduce gradients to shards in every backward (ZeRO-2 and 3). Otherwise they are kept whole until the
   // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory. Always on where param_dtype is

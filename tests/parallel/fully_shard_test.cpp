@@ -1,10 +1,14 @@
 // fully_shard over ranks that are threads: no launcher needed.
 #include "tessera/parallel/fully_shard.h"
 
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
+#include "tessera/ops/embedding.h"
+#include "tessera/ops/linear_cross_entropy.h"
 
 #include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
@@ -47,6 +51,16 @@ TEST(FullyShardTest, RanksOfOneMachineReadOneCopyOfAGatheredUnit) {
     EXPECT_EQ(places[0][which], places[2][which]);
   }
   EXPECT_NE(places[0][0], places[0][1]);
+}
+
+// The root and the numbers of the blocks whose parameters have memory.
+std::string held_by(const testing::ToyModel& model) {
+  std::string names;
+  if (model.embedding.storage().nbytes() > 0) names += "root ";
+  for (size_t i = 0; i < model.blocks.size(); ++i) {
+    if (model.blocks[i]->up.storage().nbytes() > 0) names += std::to_string(i) + " ";
+  }
+  return names;
 }
 
 TEST(FullyShardTest, ParametersHoldNoMemoryBetweenUses) {
@@ -123,32 +137,80 @@ TEST(FullyShardTest, ComputeTypeDiffersFromTheStoredType) {
   }
 }
 
-// One rank that casts keeps the units that the backward needs first, and no more than that, and only to the
-// end of the step.
-TEST(FullyShardTest, HalfOfTheCastsAreKeptForTheBackward) {
+// One rank that casts holds no more casts than many ranks hold gathered units.
+TEST(FullyShardTest, CastsAreFreedAfterTheForward) {
   testing::ToyModel model;
   ShardOptions options;
   options.mixed_precision.param_dtype = at::kFloat;
   const auto sharded = fully_shard(model, {comm::Communicator::single()}, model.units(), options);
-  const auto whole = [&] {
-    std::string names;
-    if (model.embedding.storage().nbytes() > 0) names += "root ";
-    for (size_t i = 0; i < model.blocks.size(); ++i) {
-      if (model.blocks[i]->up.storage().nbytes() > 0) names += std::to_string(i) + " ";
-    }
-    return names;
-  };
   const auto batch = testing::toy_batch(0);
   for (const bool is_last : {false, true}) {
     sharded->set_is_last_micro_batch(is_last);
     const at::Tensor loss = model.loss(batch.words, batch.labels);
-    EXPECT_EQ(whole(), "root 1 2 ");
+    EXPECT_EQ(held_by(model), "root ");
     loss.backward();
-    EXPECT_EQ(whole(), is_last ? "" : "1 2 ");
+    EXPECT_EQ(held_by(model), "");
   }
   const at::NoGradGuard no_grad;
   model.loss(batch.words, batch.labels);
-  EXPECT_EQ(whole(), "");
+  EXPECT_EQ(held_by(model), "");
+}
+
+// A loss whose backward reads neither the embedding nor the head, and says so if it `promises`.
+at::Tensor loss_of(testing::ToyModel& model, const testing::ToyBatch& batch, bool promises) {
+  std::optional<nn::ForwardOnlyScope> scope;
+  if (promises) scope.emplace(std::vector<at::Tensor>{model.embedding});
+  return nn::call_hooked(model, batch.words, [&model](const at::Tensor& ids) {
+    at::Tensor x = ops::embedding(model.embedding, ids);
+    for (const auto& block : model.blocks) x = nn::call(*block, x);
+    return ops::linear_cross_entropy(x, model.head, ids);
+  });
+}
+
+// What a forward promises not to read again is freed until the next forward, and the gradients are the same.
+TEST(FullyShardTest, ForwardOnlyParametersOfTheRootAreFreed) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      testing::ToyModel model;
+      ShardOptions options;
+      options.mixed_precision.param_dtype = at::kFloat;
+      options.mixed_precision.reduce_dtype = at::kDouble;
+      const auto sharded = fully_shard(model, {world}, model.units(), options);
+      const auto batch = testing::toy_batch(0);
+      const auto gradient = [&] {
+        for (const auto& parameter : sharded->parameters()) {
+          if (parameter.name == "embedding") return parameter.tile.grad().clone();
+        }
+        return at::Tensor();
+      };
+      loss_of(model, batch, false).backward();
+      const at::Tensor want = gradient();
+      ASSERT_GT(want.abs().sum().template item<double>(), 0.0);
+
+      sharded->zero_grad();
+      const at::Tensor loss = loss_of(model, batch, true);
+      // Ranks of one machine share one piece of memory for all of the root.
+      EXPECT_EQ(held_by(model), world->size() == 1 ? "" : "root ");
+      loss.backward();
+      EXPECT_TRUE(at::equal(gradient(), want));
+      EXPECT_EQ(held_by(model), "");
+
+      // Forwards with and without the promise and without a graph, before any of their backwards.
+      sharded->zero_grad();
+      const at::Tensor promised = loss_of(model, batch, true),
+                       reading = model.loss(batch.words, batch.labels), again = loss_of(model, batch, true);
+      {
+        const at::NoGradGuard no_grad;
+        loss_of(model, batch, true);
+      }
+      reading.backward();
+      const at::Tensor of_reading = gradient();
+      promised.backward();
+      again.backward();
+      EXPECT_TRUE(at::allclose(gradient(), of_reading + 2 * want, 1e-6, 1e-9));
+      EXPECT_EQ(held_by(model), "");
+    });
+  }
 }
 
 // What `repeats` equal micro-batches of one step leave on the tiles, in the order of parameters().
@@ -160,8 +222,37 @@ std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& m
     model.loss(batch.words, batch.labels).backward();
   }
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : sharded.parameters()) gradients.push_back(parameter.tile.grad().clone());
+  for (const auto& parameter : sharded.parameters()) {
+    const at::Tensor& gradient = parameter.tile.grad();
+    gradients.push_back(gradient.defined() ? gradient.clone() : at::zeros_like(parameter.tile));
+  }
   return gradients;
+}
+
+// Gradients of the units that stay in the compute type: rounded once where the step has one backward, and
+// added up in the tile's type where it has more. The root's are as without.
+TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      ShardOptions options;
+      options.mixed_precision.param_dtype = at::kBFloat16;
+      options.mixed_precision.reduce_dtype = at::kFloat;
+      testing::ToyModel wide_model, narrow_model;
+      const auto wide = fully_shard(wide_model, {world}, wide_model.units(), options);
+      options.mixed_precision.keeps_narrow_gradients = true;
+      const auto narrow = fully_shard(narrow_model, {world}, narrow_model.units(), options);
+      const auto want = gradients_of(*wide, wide_model, 1), once = gradients_of(*narrow, narrow_model, 1),
+                 thrice = gradients_of(*narrow, narrow_model, 3);
+      for (size_t p = 0; p < want.size(); ++p) {
+        const std::string& name = narrow->parameters()[p].name;
+        const bool is_narrow = world->size() == 1 && name.starts_with("block");
+        EXPECT_EQ(once[p].scalar_type(), is_narrow ? at::kBFloat16 : at::kDouble) << name;
+        EXPECT_TRUE(at::equal(once[p].to(want[p].scalar_type()), want[p])) << name;
+        EXPECT_EQ(thrice[p].scalar_type(), at::kDouble);
+        EXPECT_TRUE(at::equal(thrice[p], want[p] * 3)) << name;
+      }
+    });
+  }
 }
 
 // With a narrow compute type the sums over micro-batches are still kept in the tile's type, for every policy:

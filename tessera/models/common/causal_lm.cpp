@@ -42,6 +42,7 @@ at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
   check_ids(batch.input_ids);
   check_lengths(batch.document_starts, batch.input_ids.size(0));
+  const nn::ForwardOnlyScope forward_only(forward_only_parameters());
   return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
     const at::Tensor hidden = hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr);
     return ops::linear_cross_entropy(hidden, output_weight(), batch.labels);

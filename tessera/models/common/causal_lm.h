@@ -70,6 +70,8 @@ class CausalLM : public torch::nn::Module {
                                    const nn::CacheStep* cache) = 0;
   // The weight of the output projection, [vocabulary, hidden_size].
   virtual at::Tensor output_weight() const = 0;
+  // The parameters that the backward of loss() does not read: the output projection and the embedding.
+  virtual std::vector<at::Tensor> forward_only_parameters() const = 0;
 
  private:
   std::optional<at::ScalarType> hidden_type_;

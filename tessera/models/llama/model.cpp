@@ -53,6 +53,10 @@ at::Tensor LlamaForCausalLM::output_weight() const {
   return lm_head != nullptr ? lm_head->weight : model->embed_tokens->weight;
 }
 
+std::vector<at::Tensor> LlamaForCausalLM::forward_only_parameters() const {
+  return {model->embed_tokens->weight, output_weight()};
+}
+
 at::Tensor LlamaForCausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                                            const std::vector<int64_t>& document_starts,
                                            const nn::CacheStep* cache) {

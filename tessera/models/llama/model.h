@@ -41,6 +41,7 @@ class LlamaForCausalLM : public CausalLM {
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                            const std::vector<int64_t>& document_starts, const nn::CacheStep* cache) override;
   at::Tensor output_weight() const override;
+  std::vector<at::Tensor> forward_only_parameters() const override;
 
  private:
   LlamaConfig config_;

@@ -57,6 +57,7 @@ void ParamGroup::finish_setup() {
     if (!owned.requires_grad) continue;
     ++num_trainable_;
     const at::ScalarType type = options_.mixed_precision.reduce_dtype.value_or(param.gathered.scalar_type());
+    param.gradient_type = keeps_narrow_gradients() ? param.gathered.scalar_type() : type;
     while (param.bucket < buckets_.size() && buckets_[param.bucket].type != type) ++param.bucket;
     if (param.bucket == buckets_.size()) buckets_.push_back({type, {}});
   }
@@ -129,6 +130,7 @@ void ParamGroup::unshard() {
     cast_tiles();
   }
   is_gathered_ = true;
+  is_released_ = false;
 }
 
 void ParamGroup::attach_slot() {
@@ -177,13 +179,23 @@ void ParamGroup::cast_tiles() {
 void ParamGroup::reshard() {
   if (!needs_gather_) return;
   if (gather_work_ != nullptr) unshard();  // a prefetch that nobody used
-  if (!is_gathered_) return;
+  if (!is_gathered_ && !is_released_) return;
   for (const GroupParam& param : params_) {
     if (!param.is_tile) set_storage_bytes(param.gathered, 0);
   }
   if (slot_.defined()) slots_->give_back(std::move(slot_));
   slot_ = at::Tensor();
-  is_gathered_ = false;
+  is_gathered_ = is_released_ = false;
+}
+
+void ParamGroup::release(const std::function<bool(const at::Tensor&)>& is_named) {
+  if (!is_gathered_ || slot_.defined()) return;
+  for (const GroupParam& param : params_) {
+    if (param.is_tile || !is_named(param.gathered)) continue;
+    set_storage_bytes(param.gathered, 0);
+    is_released_ = true;
+  }
+  is_gathered_ = !is_released_;
 }
 
 bool ParamGroup::note_gradient(size_t i) {
@@ -223,9 +235,9 @@ void ParamGroup::keep_gradients() {
     param.gathered.mutable_grad().reset();
     at::Tensor& grad = owned.tile.mutable_grad();
     if (grad.defined()) {
-      grad.add_(arrived);
+      grad = grad.to(owned.tile.scalar_type()).add_(arrived);
     } else {
-      grad = arrived.to(owned.tile.scalar_type());
+      grad = keeps_narrow_gradients() ? arrived : arrived.to(owned.tile.scalar_type());
     }
   }
 }

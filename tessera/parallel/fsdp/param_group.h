@@ -1,6 +1,7 @@
 // The parameters of one unit: gathered together, reduced together.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct GroupParam {
   at::Tensor reduced;         // while in flight: this rank's rows of the gradient, in the bucket's type
   bool has_gradient = false;  // in the backward that runs now
   bool is_tile = false;       // the tile is `gathered` itself: nothing to gather
+  at::ScalarType gradient_type = at::kFloat;           // in which ops add to gathered.grad()
   std::shared_ptr<torch::autograd::Node> accumulator;  // of gradients; held for its hook
 };
 
@@ -35,8 +37,9 @@ struct GroupParam {
 // sharded --start_unshard()--> gathering --unshard()--> gathered --reshard()--> sharded. In the backward
 // every gradient that arrives is counted; when the last one is there, or at the end of the backward,
 // start_reduce() sends them off, in one operation for each type; finish_reduce() adds the rank's own rows to
-// tile.grad(). Where one rank holds the whole parameter in its stored type, the tile is the parameter itself,
-// and gathering does nothing.
+// tile.grad(). The root may be released in between: gathered but for what its backward does not read. Where
+// one rank holds the whole parameter in its stored type, the tile is the parameter itself, and gathering does
+// nothing.
 //
 // [Note: three ways to gather]
 // Ranks of one machine: every rank casts its rows into a slot of memory that they share, and the parameter's
@@ -64,6 +67,10 @@ class ParamGroup {
   void start_unshard();
   void unshard();
   void reshard();
+  // Frees those of the gathered parameters that are named, where they have memory of their own (not in a
+  // slot); the others stay. For the backward, that is as good as gathered; a forward gathers all again.
+  void release(const std::function<bool(const at::Tensor& parameter)>& is_named);
+  bool is_released() const { return is_released_; }
 
   // A gradient of params()[i] has been accumulated; true when it was the last one that is missing.
   bool note_gradient(size_t i);
@@ -91,6 +98,9 @@ class ParamGroup {
   void copy_out();
   void cast_tiles();
   bool is_alone() const { return groups_.shard->size() * groups_.replicate->size() == 1; }
+  bool keeps_narrow_gradients() const {
+    return is_alone() && options_.mixed_precision.keeps_narrow_gradients;
+  }
   // Adds the gradients of a process alone to the tiles'.
   void keep_gradients();
   // The bucket's gradients, which are taken from the parameters.
@@ -105,7 +115,8 @@ class ParamGroup {
   int64_t gather_bytes_ = 0;  // of one rank's piece
   int64_t slot_bytes_ = 0;
   int64_t num_trainable_ = 0, num_gradients_ = 0;
-  bool needs_gather_ = false, is_gathered_ = false, is_reducing_ = false, is_reduced_ = false;
+  bool needs_gather_ = false, is_gathered_ = false, is_released_ = false;
+  bool is_reducing_ = false, is_reduced_ = false;
   std::shared_ptr<GatherSlots> slots_;
   at::Tensor slot_, gather_buffer_;
   std::shared_ptr<comm::Work> gather_work_;

@@ -113,10 +113,11 @@ class ShardHook : public nn::CallHook {
     });
     const at::Tensor output = next(watched_input);
     state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
-    return on_gradient(output, [weak, unit] {
+    const bool is_released = unit == 0 && output.requires_grad() && state->release_root();
+    return on_gradient(output, [weak, unit, is_released] {
       if (const auto s = weak.lock()) {
         s->enter_backward(s);
-        s->unshard_with_prefetch(unit, -1);
+        s->unshard_with_prefetch(unit, -1, is_released);
       }
     });
   }
@@ -127,8 +128,8 @@ class ShardHook : public nn::CallHook {
 
 }  // namespace
 
-void ShardState::unshard_with_prefetch(size_t i, int direction) {
-  units[i]->unshard();
+void ShardState::unshard_with_prefetch(size_t i, int direction, bool may_be_released) {
+  if (!may_be_released || !units[i]->is_released()) units[i]->unshard();
   // The root is used first and, in the backward, leads to the last unit.
   const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
   if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
@@ -142,15 +143,17 @@ bool ShardState::frees(size_t i, Moment moment) const {
   if (moment == Moment::ForwardWithoutGraph) return true;
   // The root is used to the end of the backward.
   if (i == 0) return moment == Moment::EndOfBackward;
-  // On one rank in another compute type, gathered parameters are casts of its own tiles: the later half,
-  // which the backward needs first, is kept from the first forward to the last backward of a step, and the
-  // others are cast again, to halve what is kept at the step's peak.
-  const bool is_kept = groups.shard->size() == 1 && 2 * i >= units.size();
-  return !is_kept || (moment == Moment::Backward && is_last_micro_batch);
+  return true;
 }
 
 void ShardState::free_where_due(size_t i, Moment moment) {
   if (frees(i, moment)) units[i]->reshard();
+}
+
+bool ShardState::release_root() {
+  if (is_kept_unsharded || !options.reshard_after_forward || !nn::ForwardOnlyScope::names_any()) return false;
+  units[0]->release(nn::ForwardOnlyScope::names);
+  return true;
 }
 
 void ShardState::start_reduce(size_t i) {
@@ -213,8 +216,7 @@ void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
     for (size_t i = 0; i < params.size(); ++i) {
       if (!state->parameters[params[i].index].requires_grad) continue;
       const at::Tensor& parameter = params[i].gathered;
-      ops::accumulate_directly(parameter,
-                               state->options.mixed_precision.reduce_dtype.value_or(parameter.scalar_type()));
+      ops::accumulate_directly(parameter, params[i].gradient_type);
       if (!state->units[unit]->needs_reduce()) continue;
       params[i].accumulator = torch::autograd::impl::grad_accumulator(parameter);
       params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
