@@ -57,9 +57,9 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
 
 void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
-    std::string model, adapter = "none", dtype = "fp32", trace;
+    std::string model, adapter = "none", dtype = "fp32", checkpointing = "false", trace;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
-    bool gradient_checkpointing = false, as_json = false;
+    bool as_json = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
@@ -82,8 +82,10 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
   verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
-  verb->add_flag("--gradient-checkpointing", options->gradient_checkpointing,
-                 "Recompute every block in the backward");
+  verb->add_option("--gradient-checkpointing", options->checkpointing,
+                   "What the backward computes again instead of keeping it: false (nothing), mlp (the two "
+                   "widest products of every block) or true (every block)")
+      ->check(CLI::IsMember({"false", "mlp", "true"}));
   verb->add_option(
       "--trace", options->trace,
       "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
@@ -100,7 +102,9 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       recipe.micro_batch_size = options->micro_batch;
       recipe.sequence_len = options->seq;
       recipe.learning_rate = 1e-4;
-      recipe.gradient_checkpointing = options->gradient_checkpointing;
+      recipe.gradient_checkpointing = options->checkpointing == "true"  ? config::Checkpointing::Block
+                                      : options->checkpointing == "mlp" ? config::Checkpointing::Mlp
+                                                                        : config::Checkpointing::Off;
       recipe.zero_stage = static_cast<config::ZeroStage>(options->zero);
       recipe.dtype = options->dtype == "bf16"   ? config::ComputeType::BFloat16
                      : options->dtype == "fp64" ? config::ComputeType::Float64

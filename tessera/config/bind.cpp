@@ -80,6 +80,16 @@ const Choice& find_choice(const std::string& text, const Source& source) {
   throw error;
 }
 
+// The scalar's text; for a key that takes true and false beside other values, YAML's other spellings of them
+// are these too.
+std::string choice_text(const Source& source) {
+  const bool takes_bool = std::any_of(source.choices.begin(), source.choices.end(),
+                                      [](const Choice& choice) { return choice.name == "true"; });
+  const auto value = takes_bool && !source.node.is_quoted ? parse_bool(source.node.text) : std::nullopt;
+  if (!value) return source.node.text;
+  return *value ? "true" : "false";
+}
+
 void read(const Source& source, bool& out) {
   if (source.node.is_scalar()) {
     const auto value = parse_bool(source.node.text);
@@ -206,7 +216,7 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
         [&](auto field) {
           if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
             if (!entry.value.is_scalar()) throw type_error(source, "text");
-            field.set(out, find_choice(entry.value.text, source).value);
+            field.set(out, find_choice(choice_text(source), source).value);
           } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
             read_datasets(source, out.*field, places);
           } else {

@@ -52,6 +52,8 @@ enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Auto };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
+// What the backward computes again instead of finding it kept.
+enum class Checkpointing { Off, Mlp, Block };
 enum class ExcessLength { Drop, Truncate, Raise };
 
 struct Recipe {
@@ -95,7 +97,7 @@ struct Recipe {
   double max_grad_norm = 1.0;        // 0 = no clipping
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16
-  bool gradient_checkpointing = false;
+  Checkpointing gradient_checkpointing = Checkpointing::Off;
   int64_t seed = 42;
   double neftune_noise_alpha = 0.0;  // not built: load_recipe() refuses other values
 

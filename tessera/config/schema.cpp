@@ -86,6 +86,13 @@ constexpr Choice kDtypes[] = {
     {"fp16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
     {"fp8", kNotBuilt, "not built yet"},
 };
+constexpr Choice kCheckpointing[] = {
+    {"false", as_int(Checkpointing::Off)},
+    {"true", as_int(Checkpointing::Block)},
+    {"mlp", as_int(Checkpointing::Mlp)},
+    {"offload", kNotBuilt, "offloading of activations is not built yet"},
+    {"offload_disk", kNotBuilt, "offloading of activations is not built yet"},
+};
 constexpr Choice kZeroStages[] = {
     {"3", as_int(ZeroStage::Zero3)},
     {"2", as_int(ZeroStage::Zero2)},
@@ -214,7 +221,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"adam_beta2", &Recipe::adam_beta2, 0, kBelowOne},
     {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
     {"dtype", enum_field<&Recipe::dtype>, 0, 0, kDtypes},
-    {"gradient_checkpointing", &Recipe::gradient_checkpointing},
+    {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
     {"seed", &Recipe::seed, 0, kMaxSeed},
     // Output
     {"output_dir", &Recipe::output_dir},

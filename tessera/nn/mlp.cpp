@@ -14,7 +14,14 @@ MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarTy
 
 at::Tensor MLP::forward(const ops::Activation& x) {
   const auto projected = forward_all(x, {gate_proj.get(), up_proj.get()});
-  return down_proj->forward(ops::swiglu_activation(projected[0], projected[1]));
+  if (!recomputes_hidden_) return down_proj->forward(ops::swiglu_activation(projected[0], projected[1]));
+  // Of x, its source if it has one, which is kept for the gradients of the weights.
+  const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
+                      value = x.source() == nullptr ? x.value() : at::Tensor()] {
+    const auto made = forward_all(source == nullptr ? value : source->value(), {gate.get(), up.get()});
+    return ops::SwigluInputs{made[0], made[1]};
+  };
+  return down_proj->forward(ops::swiglu_activation(projected[0], projected[1], again));
 }
 
 }  // namespace tessera::nn

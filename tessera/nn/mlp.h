@@ -17,7 +17,14 @@ class MLP : public torch::nn::Module {
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
   at::Tensor forward(const ops::Activation& x);
 
+  // From now on the outputs of gate_proj and up_proj, the largest tensors of a block, are not kept for the
+  // backward pass but computed again there, from what is kept of x anyway. Bit for bit the same.
+  void recompute_hidden() { recomputes_hidden_ = true; }
+
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
+
+ private:
+  bool recomputes_hidden_ = false;
 };
 
 }  // namespace tessera::nn

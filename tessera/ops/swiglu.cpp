@@ -36,27 +36,43 @@ at::Tensor forward_pass(const at::Tensor& gate_in, const at::Tensor& up_in) {
 
 class SwigluSource : public ActivationSource {
  public:
-  SwigluSource(at::Tensor gate, at::Tensor up) : gate_(std::move(gate)), up_(std::move(up)) {}
+  explicit SwigluSource(SwigluInputs inputs) : inputs_(std::move(inputs)) {}
+  explicit SwigluSource(std::function<SwigluInputs()> again) : again_(std::move(again)) {}
   bool collects_gradient() const override { return false; }
 
+  const SwigluInputs& inputs() const {
+    if (!inputs_.gate.defined()) {
+      const at::NoGradGuard no_grad;
+      inputs_ = again_();
+    }
+    return inputs_;
+  }
+
  protected:
-  at::Tensor make() const override { return forward_pass(gate_, up_); }
+  at::Tensor make() const override { return forward_pass(inputs().gate, inputs().up); }
 
  private:
-  at::Tensor gate_, up_;
+  mutable SwigluInputs inputs_;
+  std::function<SwigluInputs()> again_;
 };
 
 struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
-    ctx->save_for_backward({gate, up});
+  // With a source, that is asked for gate and up in the backward.
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up,
+                            const c10::intrusive_ptr<SwigluSource>& source) {
+    if (source == nullptr) ctx->save_for_backward({gate, up});
+    keep_source(*ctx, source);
     return forward_pass(gate, up);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
+    const auto source = c10::static_intrusive_pointer_cast<SwigluSource>(take_source(*ctx));
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::Tensor grad = grads[0].contiguous(), gate = saved[0].contiguous(), up = saved[1].contiguous();
+    const SwigluInputs inputs = source != nullptr ? source->inputs() : SwigluInputs{saved[0], saved[1]};
+    const at::Tensor grad = grads[0].contiguous(), gate = inputs.gate.contiguous(),
+                     up = inputs.up.contiguous();
     at::Tensor grad_gate, grad_up;
     if (ctx->needs_input_grad(0)) grad_gate = at::empty(gate.sizes(), gate.options());
     if (ctx->needs_input_grad(1)) grad_up = at::empty(up.sizes(), up.options());
@@ -69,13 +85,12 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
                                  du == nullptr ? nullptr : du + begin, end - begin);
       });
     });
-    return {grad_gate, grad_up};
+    return {grad_gate, grad_up, {}};
   }
 };
 
-}  // namespace
-
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up,
+                  const c10::intrusive_ptr<SwigluSource>& source) {
   const trace::Scope trace_scope("swiglu");
   check_operand(gate, kName);
   check_operand(up, kName);
@@ -84,12 +99,23 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   if (!needs_graph({gate, up})) {
     return PlainOps::are_on() ? plain::swiglu(gate, up) : forward_pass(gate, up);
   }
-  return SwigluFunction::apply(gate, up);
+  return SwigluFunction::apply(gate, up, source);
 }
 
-Activation swiglu_activation(const at::Tensor& gate, const at::Tensor& up) {
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  return swiglu(gate, up, c10::intrusive_ptr<SwigluSource>());
+}
+
+Activation swiglu_activation(const at::Tensor& gate, const at::Tensor& up,
+                             std::function<SwigluInputs()> again) {
   if (!needs_graph({gate, up})) return swiglu(gate, up);
-  return {swiglu(gate, up), c10::make_intrusive<SwigluSource>(gate.detach(), up.detach())};
+  if (again) {
+    const auto source = c10::make_intrusive<SwigluSource>(std::move(again));
+    return {swiglu(gate, up, source), source};
+  }
+  return {swiglu(gate, up), c10::make_intrusive<SwigluSource>(SwigluInputs{gate.detach(), up.detach()})};
 }
 
 }  // namespace tessera::ops

@@ -28,6 +28,9 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   if (types.compute != types.stored) {
     options.mixed_precision.param_dtype = types.compute;
     options.mixed_precision.reduce_dtype = types.stored;
+    // One backward a step leaves nothing to sum. Adapters' gradients are small.
+    options.mixed_precision.keeps_narrow_gradients =
+        recipe.gradient_accumulation_steps == 1 && recipe.adapter == config::AdapterKind::None;
   }
   return options;
 }
@@ -110,7 +113,8 @@ TrainedModel set_up_model(const config::Recipe& recipe, const models::ModelConfi
   }
 
   models::ParallelizeOptions options;
-  options.checkpoint_activations = recipe.gradient_checkpointing;
+  options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   options.shard = shard_options(recipe);
   trained.sharded = models::parallelize(model, mesh, options);
 

@@ -59,7 +59,7 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
   EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Cosine);
   EXPECT_DOUBLE_EQ(recipe.learning_rate, 2e-4);
   EXPECT_EQ(recipe.dtype, ComputeType::Auto);
-  EXPECT_TRUE(recipe.gradient_checkpointing);
+  EXPECT_EQ(recipe.gradient_checkpointing, Checkpointing::Block);
   EXPECT_DOUBLE_EQ(recipe.warmup_ratio, 0.1);
   EXPECT_DOUBLE_EQ(recipe.evals_per_epoch, 4.0);
   EXPECT_EQ(recipe.special_tokens.at("pad_token"), "<|end_of_text|>");
@@ -84,7 +84,7 @@ TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
 TEST(LoadRecipeTest, ReadsAnFsdp2Recipe) {
   const Recipe recipe = load_recipe(recipes_folder() + "/fsdp2.yaml");
   EXPECT_EQ(recipe.zero_stage, ZeroStage::Zero2);
-  EXPECT_TRUE(recipe.gradient_checkpointing);
+  EXPECT_EQ(recipe.gradient_checkpointing, Checkpointing::Block);
   EXPECT_EQ(recipe.dp_shard_size, 2);
   EXPECT_EQ(recipe.dp_replicate_size, 2);
   EXPECT_EQ(recipe.dtype, ComputeType::BFloat16);

@@ -150,6 +150,20 @@ TEST(RecipeErrorsTest, SizesOutOfRange) {  // C6
       HasSubstr("key 'datasets.0.shards_idx': out of range; got 2, need below shards, which is 2"));
 }
 
+TEST(RecipeErrorsTest, CheckpointingTakesTrueFalseAndMlp) {
+  const auto read = [](const std::string& value) {
+    return parse_recipe(kMinimal + "gradient_checkpointing: " + value + "\n", "r.yaml")
+        .gradient_checkpointing;
+  };
+  for (const char* value : {"true", "yes", "On", "\"true\""}) EXPECT_EQ(read(value), Checkpointing::Block);
+  for (const char* value : {"false", "no", "off", "~"}) EXPECT_EQ(read(value), Checkpointing::Off);
+  EXPECT_EQ(read("mlp"), Checkpointing::Mlp);
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: offload\n"),
+              HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:25: key 'gradient_checkpointing': 'offload'"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: mpl\n"),
+              HasSubstr("need false, true, mlp. hint: did you mean 'mlp'?"));
+}
+
 TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
   EXPECT_THAT(
       message_of(kMinimal + "lr_scheduler: cosin\n"),

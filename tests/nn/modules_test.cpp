@@ -1,12 +1,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/nn/mlp.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/nn/transformer_block.h"
+#include "tessera/ops/rms_norm.h"
 
 namespace tessera::nn {
 namespace {
@@ -85,6 +89,50 @@ TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
     first = call(block, at::randn({5, 8}, at::kDouble), context);
   }
   EXPECT_TRUE(at::equal(hook->kept(hook->seen), first));
+}
+
+// Less is kept, and nothing else changes, whether x has a source of its own or not.
+TEST(MLP, HiddenValuesMayBeComputedAgain) {
+  constexpr int64_t kRows = 40, kHidden = 8, kInner = 64;
+  install_cpu_allocator();  // which counts
+  MLP keeping(kHidden, kInner, true, at::kDouble), computing(kHidden, kInner, true, at::kDouble);
+  fill(keeping, 5);
+  fill(computing, 5);
+  computing.recompute_hidden();
+  const at::Tensor weight = at::ones({kHidden}, at::kDouble);
+  for (const bool has_source : {false, true}) {
+    const auto run = [&](MLP& mlp) {
+      mlp.zero_grad();
+      at::manual_seed(1);
+      const at::Tensor x = at::randn({kRows, kHidden}, at::kDouble).set_requires_grad(true);
+      memory_ledger::start();
+      const at::Tensor y = mlp.forward(has_source ? ops::add_rms_norm(x, std::nullopt, weight, 1e-5).normed
+                                                  : ops::Activation(x));
+      const int64_t kept = memory_ledger::live().total();
+      memory_ledger::stop();
+      y.sin().sum().backward();
+      std::vector<at::Tensor> results = {y.detach(), x.grad()};
+      for (const at::Tensor& parameter : mlp.parameters()) results.push_back(parameter.grad().clone());
+      return std::pair(kept, results);
+    };
+    const auto [more, want] = run(keeping);
+    const auto [less, got] = run(computing);
+    EXPECT_GE(more - less, 2 * kRows * kInner * static_cast<int64_t>(sizeof(double)));
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  }
+}
+
+TEST(ForwardOnlyScope, TheInnermostCounts) {
+  const at::Tensor a = at::ones({2}), b = at::ones({2});
+  EXPECT_FALSE(ForwardOnlyScope::names(a));
+  const ForwardOnlyScope outer({a});
+  EXPECT_TRUE(ForwardOnlyScope::names(a));
+  EXPECT_FALSE(ForwardOnlyScope::names(b));
+  {
+    const ForwardOnlyScope none({});
+    EXPECT_FALSE(ForwardOnlyScope::names_any());
+  }
+  EXPECT_TRUE(ForwardOnlyScope::names_any());
 }
 
 TEST(RandomScope, MasksAreAFunctionOfPlace) {

@@ -87,6 +87,25 @@ TEST(ActivationTest, UnusedReadersTakeNoPart) {
       1e-12);
 }
 
+TEST(ActivationTest, GateAndUpMayBeMadeAgain) {
+  const Op fused = [](const Inputs& in) {
+    const at::Tensor gate = at::linear(in[0], in[1]), up = at::linear(in[0], in[2]);
+    const auto again = [x = in[0], a = in[1], b = in[2]] {
+      return SwigluInputs{at::linear(x, a), at::linear(x, b)};
+    };
+    return linear(swiglu_activation(gate, up, again), in[3]);
+  };
+  const Op formula = [](const Inputs& in) {
+    return at::linear(at::silu(at::linear(in[0], in[1])) * at::linear(in[0], in[2]), in[3]);
+  };
+  const Inputs in = {random_tensor({9, 4}, 1), random_tensor({6, 4}, 2), random_tensor({6, 4}, 3),
+                     random_tensor({5, 6}, 4)};
+  expect_same_for_subsets(fused, formula, in, 4, 1e-12);
+  Inputs trained_in;
+  for (const at::Tensor& tensor : in) trained_in.push_back(trained(tensor));
+  gradcheck(fused, trained_in);
+}
+
 TEST(ActivationTest, SwigluReadByAProductEqualsTheFormula) {
   const Op fused = [](const Inputs& in) { return linear(swiglu_activation(in[0], in[1]), in[2]); };
   const Op formula = [](const Inputs& in) { return at::linear(at::silu(in[0]) * in[1], in[2]); };

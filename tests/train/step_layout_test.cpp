@@ -21,7 +21,7 @@ struct LayoutCase {
   config::ZeroStage stage = config::ZeroStage::Zero3;
   int64_t dp_replicate = 1;
   Trained trained = Trained::All;
-  bool checkpoints_activations = false;
+  config::Checkpointing checkpointing = config::Checkpointing::Off;
 };
 
 config::Recipe recipe_of(const LayoutCase& layout) {
@@ -30,7 +30,7 @@ config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.dtype = config::ComputeType::Float64;
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
-  recipe.gradient_checkpointing = layout.checkpoints_activations;
+  recipe.gradient_checkpointing = layout.checkpointing;
   recipe.seed = 5;
   if (layout.trained == Trained::LoraWithDropout) {
     recipe.adapter = config::AdapterKind::Lora;
@@ -54,7 +54,8 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
     entry.value().set_requires_grad(trains && name.find("layers.2.") == std::string::npos);
   }
   models::ParallelizeOptions options;
-  options.checkpoint_activations = recipe.gradient_checkpointing;
+  options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
@@ -179,12 +180,12 @@ void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
   SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
                ", dp_replicate " + std::to_string(layout.dp_replicate) + ", trained " +
-               std::to_string(static_cast<int>(layout.trained)) +
-               (layout.checkpoints_activations ? ", checkpointed" : ""));
+               std::to_string(static_cast<int>(layout.trained)) + ", checkpointing " +
+               std::to_string(static_cast<int>(layout.checkpointing)));
   const int64_t count = 3 * world->size();
   LayoutCase alone = layout;
   alone.dp_replicate = 1;
-  alone.checkpoints_activations = false;
+  alone.checkpointing = config::Checkpointing::Off;
   const Outcome want = run(alone, comm::Communicator::single(), count);
   // Nothing is equal because it is zero.
   for (const auto& [name, gradient] : want.gradients) EXPECT_GT(gradient.norm().item<double>(), 0.0) << name;
@@ -199,7 +200,7 @@ void expect_same_as_one_process(const LayoutCase& layout) {
   expect_close(got.values, want.values, 1e-9, "value");
 }
 
-enum class Extent { Whole, EveryOther };
+enum class Extent { Whole, EveryThird };
 
 // Every stage, and replication of shards where the ranks allow it.
 void check_layouts(const std::string& family, Extent extent) {
@@ -211,14 +212,17 @@ void check_layouts(const std::string& family, Extent extent) {
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
     }
   }
-  int64_t index = 0;
+  constexpr config::Checkpointing kKinds[] = {config::Checkpointing::Off, config::Checkpointing::Mlp,
+                                              config::Checkpointing::Block};
+  size_t index = 0;
   for (LayoutCase layout : layouts) {
     for (const Trained trained : {Trained::All, Trained::LoraWithDropout, Trained::SomeFrozen}) {
       layout.trained = trained;
-      for (const bool checkpoints : {false, true}) {
-        layout.checkpoints_activations = checkpoints;
-        // Of the pairs that differ in checkpointing, the one and the other in turn.
-        if (++index % 4 >= 2 && extent == Extent::EveryOther) continue;
+      ++index;
+      for (const config::Checkpointing kind : kKinds) {
+        // Of those that differ in checkpointing alone, one in turn.
+        if (extent == Extent::EveryThird && kind != kKinds[(index + index / 3) % 3]) continue;
+        layout.checkpointing = kind;
         expect_same_as_one_process(layout);
       }
     }
@@ -226,9 +230,9 @@ void check_layouts(const std::string& family, Extent extent) {
 }
 
 TEST(StepLayoutTest, Llama3) { check_layouts("llama3", Extent::Whole); }
-TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", Extent::EveryOther); }
-TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", Extent::EveryOther); }
-TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", Extent::EveryOther); }
+TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", Extent::EveryThird); }
+TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", Extent::EveryThird); }
+TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", Extent::EveryThird); }
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

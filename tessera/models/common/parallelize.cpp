@@ -1,5 +1,6 @@
 #include "tessera/models/common/parallelize.h"
 
+#include "tessera/nn/mlp.h"
 #include "tessera/parallel/activation_checkpoint.h"
 
 namespace tessera::models {
@@ -7,8 +8,12 @@ namespace tessera::models {
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options) {
   const auto blocks = model.blocks();
-  if (options.checkpoint_activations) {
-    for (const auto& block : blocks) parallel::checkpoint_activations(*block);
+  for (const auto& block : blocks) {
+    if (options.checkpoint_blocks) parallel::checkpoint_activations(*block);
+    if (!options.recompute_mlps) continue;
+    for (const auto& module : block->modules()) {
+      if (auto* mlp = dynamic_cast<nn::MLP*>(module.get())) mlp->recompute_hidden();
+    }
   }
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
   return parallel::fully_shard(model, groups, blocks, options.shard);

@@ -11,11 +11,12 @@
 namespace tessera::models {
 
 struct ParallelizeOptions {
-  bool checkpoint_activations = false;  // recompute every block in the backward
+  bool checkpoint_blocks = false;  // keep the input of every block and recompute the rest in the backward
+  bool recompute_mlps = false;     // nn::MLP::recompute_hidden() of every block
   parallel::ShardOptions shard;
 };
 
-// Applies, in this order, activation checkpointing and full sharding to the model's blocks. `model` is on
+// Applies, in this order, recomputation of activations and full sharding to the model's blocks. `model` is on
 // the meta device, adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options);
