@@ -229,6 +229,32 @@ std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& m
   return gradients;
 }
 
+// Where one process adds to gradients in the tile's type, the micro-batches add to one tensor, and what the
+// last one leaves is that tensor.
+TEST(FullyShardTest, MicroBatchesOfAProcessAloneAddInPlace) {
+  testing::ToyModel model;
+  ShardOptions options;
+  options.mixed_precision.param_dtype = at::kFloat;
+  options.mixed_precision.reduce_dtype = at::kDouble;
+  const auto sharded = fully_shard(model, {comm::Communicator::single()}, model.units(), options);
+  const auto batch = testing::toy_batch(0);
+  const at::Tensor& tile = sharded->parameters()[0].tile;
+  ASSERT_EQ(sharded->parameters()[0].name, "embedding");
+  loss_of(model, batch, true).backward();
+  const at::Tensor once = tile.grad().clone();
+  sharded->zero_grad();
+  const void* memory = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    sharded->set_is_last_micro_batch(i == 2);
+    loss_of(model, batch, true).backward();
+    if (i == 0) memory = model.embedding.grad().const_data_ptr();
+    if (i < 2) EXPECT_FALSE(tile.grad().defined());
+  }
+  EXPECT_EQ(tile.grad().const_data_ptr(), memory);
+  EXPECT_TRUE(at::allclose(tile.grad(), once * 3, 1e-12, 1e-14));
+  EXPECT_FALSE(model.embedding.grad().defined());
+}
+
 // Gradients of the units that stay in the compute type: rounded once where the step has one backward, and
 // added up in the tile's type where it has more. The root's are as without.
 TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {

@@ -227,10 +227,13 @@ std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t
   return parts;
 }
 
-void ParamGroup::keep_gradients() {
+void ParamGroup::keep_gradients(bool is_last_micro_batch) {
   for (GroupParam& param : params_) {
     ShardedParameter& owned = parameters_[param.index];
     if (!owned.requires_grad || !param.gathered.grad().defined()) continue;
+    // What ops add to in the tile's type stays for the next micro-batch to be added to.
+    const at::ScalarType type = param.gathered.grad().scalar_type();
+    if (!is_last_micro_batch && type == param.gradient_type && type == owned.tile.scalar_type()) continue;
     const at::Tensor arrived = std::move(param.gathered.mutable_grad());
     param.gathered.mutable_grad().reset();
     at::Tensor& grad = owned.tile.mutable_grad();
@@ -248,11 +251,11 @@ void ParamGroup::forget_gradients() {
   for (GroupParam& param : params_) param.has_gradient = false;
 }
 
-void ParamGroup::start_reduce() {
+void ParamGroup::start_reduce(bool is_last_micro_batch) {
   if (num_trainable_ == 0 || !needs_reduce() || is_reduced_) return;
   is_reduced_ = true;
   const at::NoGradGuard no_grad;
-  if (is_alone()) return keep_gradients();
+  if (is_alone()) return keep_gradients(is_last_micro_batch);
   is_reducing_ = true;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     Bucket& bucket = buckets_[b];

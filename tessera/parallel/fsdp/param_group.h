@@ -77,7 +77,7 @@ class ParamGroup {
   // The backward is over: none has arrived for the next one.
   void forget_gradients();
   // Sends what gradients there are (zeros for the others); once in a backward.
-  void start_reduce();
+  void start_reduce(bool is_last_micro_batch);
   void finish_reduce();
 
   // After a backward that did not finish: waits for what is in flight and adds it to no tile.
@@ -101,8 +101,8 @@ class ParamGroup {
   bool keeps_narrow_gradients() const {
     return is_alone() && options_.mixed_precision.keeps_narrow_gradients;
   }
-  // Adds the gradients of a process alone to the tiles'.
-  void keep_gradients();
+  // Adds the gradients of a process alone to the tiles', after the step's last backward at the latest.
+  void keep_gradients(bool is_last_micro_batch);
   // The bucket's gradients, which are taken from the parameters.
   std::vector<comm::ScatterPart> take_gradients(Bucket& bucket, size_t bucket_index);
 

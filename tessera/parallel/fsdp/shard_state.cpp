@@ -158,7 +158,7 @@ bool ShardState::release_root() {
 
 void ShardState::start_reduce(size_t i) {
   if (last_reducing != i) units[last_reducing]->finish_reduce();
-  units[i]->start_reduce();
+  units[i]->start_reduce(is_last_micro_batch);
   last_reducing = i;
 }
 
