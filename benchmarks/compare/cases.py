@@ -26,13 +26,21 @@ def _explain_decode(details: dict) -> str:
 
 
 def _training(bf16: str | None) -> list[Case]:
+    better = "the better of Transformers fp32 and bf16 autocast"
     return [
         Case("full", "full finetune, fp32", "tokens/s", "ours-full-fp32",
              (Rival("Transformers eager", ("transformers-fp32",), 1.4, 0.60),), "full", least_sol=0.80,
              explain=_explain_step),
         Case("full-bf16", "full finetune, bf16 mixed", "tokens/s", "ours-full-bf16",
-             (Rival("the better of Transformers fp32 and bf16 autocast", ("transformers-fp32", "transformers-bf16"),
-                    2.2, 0.5),), "full", explain=_explain_step, unavailable=bf16),
+             (Rival(better, ("transformers-fp32", "transformers-bf16"), 2.2),), "full", explain=_explain_step,
+             unavailable=bf16),
+        Case("full-bf16-mlp", "full finetune, bf16 mixed, ours with gradient_checkpointing: mlp", "tokens/s",
+             "ours-full-bf16-mlp", (Rival(better, ("transformers-fp32", "transformers-bf16"), 2.2, 0.5),), "full",
+             explain=_explain_step, unavailable=bf16),
+        Case("full-bf16-blocks", "full finetune, bf16 mixed, both recompute every block", "tokens/s",
+             "ours-full-bf16-blocks",
+             (Rival("Transformers bf16 autocast, checkpointing", ("transformers-bf16-blocks",)),), "full",
+             explain=_explain_step, unavailable=bf16),
         Case("lora", "LoRA on all linear layers, fp32", "tokens/s", "ours-lora-fp32",
              (Rival("Transformers + PEFT eager", ("peft-fp32",), 1.8, 0.50),
               Rival("Transformers + PEFT compiled", ("peft-compiled",), 1.3, 0.50)), "lora", explain=_explain_step),

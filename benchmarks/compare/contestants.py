@@ -26,9 +26,10 @@ def _training(context: Context) -> list[Contestant]:
     steps = ["--seq", seq, "--steps", str(sizes.TRAIN_STEPS)]
     rate = readers.field("tokens_per_s")
 
-    def ours(key: str, label: str, adapter: str, dtype: str) -> Contestant:
+    def ours(key: str, label: str, adapter: str, dtype: str, checkpointing: str = "false") -> Contestant:
         command = [str(context.program), "bench", "train", "--model", str(context.model), "--micro-batch", batch, *steps,
-                   "--adapter", adapter, "--lora-r", str(sizes.LORA_R), "--dtype", dtype, "--json"]
+                   "--adapter", adapter, "--lora-r", str(sizes.LORA_R), "--dtype", dtype,
+                   "--gradient-checkpointing", checkpointing, "--json"]
         return Contestant(key, label, lambda _: command, rate, context.cores)
 
     def theirs(key: str, label: str, *more: str) -> Contestant:
@@ -41,10 +42,14 @@ def _training(context: Context) -> list[Contestant]:
     return [
         ours("ours-full-fp32", "Tessera fp32", "none", "fp32"),
         ours("ours-full-bf16", "Tessera bf16", "none", "bf16"),
+        ours("ours-full-bf16-mlp", "Tessera bf16, mlp", "none", "bf16", "mlp"),
+        ours("ours-full-bf16-blocks", "Tessera bf16, blocks", "none", "bf16", "true"),
         ours("ours-lora-fp32", "Tessera LoRA fp32", "lora", "fp32"),
         ours("ours-lora-bf16", "Tessera LoRA bf16", "lora", "bf16"),
         theirs("transformers-fp32", "Transformers fp32"),
         theirs("transformers-bf16", "Transformers bf16 autocast", "--autocast"),
+        theirs("transformers-bf16-blocks", "Transformers bf16 autocast, gradient checkpointing", "--autocast",
+               "--checkpointing"),
         theirs("peft-fp32", "PEFT fp32", *lora),
         theirs("peft-compiled", "PEFT fp32 compiled", *lora, "--compile"),
         theirs("peft-bf16", "PEFT bf16 autocast", *lora, "--autocast"),

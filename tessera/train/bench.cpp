@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/process_stats.h"
@@ -144,9 +145,10 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
 
   const StepGemms gemms =
       step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
-  // Their memory would add to that of the products.
+  // Their memory would add to that of the products, which are no part of a training run's peak.
   optimizer.reset();
   trained = {};
+  trim_cpu_allocator();
   world->barrier();
   const at::ScalarType type = run_types(recipe.dtype).compute;
   const auto gemm_seconds = [&](GemmPath path) {

@@ -12,6 +12,7 @@ def main() -> None:
     parser.add_argument("--lora-r", type=int, default=0, help="0: train all weights")
     parser.add_argument("--autocast", action="store_true", help="bfloat16 autocast over float32 weights")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--checkpointing", action="store_true", help="recompute every decoder layer in the backward")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch.manual_seed(42)
@@ -20,6 +21,8 @@ def main() -> None:
     if options.lora_r > 0:
         model = worker.with_lora(model, options.lora_r)
     model.train()
+    if options.checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     optimizer = worker.make_optimizer(model)
     forward = torch.compile(model) if options.compile else None
     ids = torch.randint(0, model.config.vocab_size, (options.micro_batch, options.seq))
