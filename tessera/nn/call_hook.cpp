@@ -34,8 +34,6 @@ bool ForwardOnlyScope::names(const at::Tensor& parameter) {
                      [&](const at::Tensor& one) { return one.is_same(parameter); });
 }
 
-bool ForwardOnlyScope::names_any() { return innermost != nullptr && !innermost->parameters_.empty(); }
-
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module) {
   const auto children = module.named_children();
   const auto* child = children.find(kCallHookName);

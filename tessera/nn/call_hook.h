@@ -39,9 +39,8 @@ class ForwardOnlyScope {
   ForwardOnlyScope(const ForwardOnlyScope&) = delete;
   ForwardOnlyScope& operator=(const ForwardOnlyScope&) = delete;
 
-  // Whether the innermost scope names the parameter; any parameter.
+  // Whether the innermost scope names the parameter.
   static bool names(const at::Tensor& parameter);
-  static bool names_any();
 
  private:
   std::vector<at::Tensor> parameters_;

@@ -23,7 +23,7 @@ at::Tensor Linear::forward(const ops::Activation& x) {
 
 std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers) {
   std::vector<at::Tensor> results;
-  bool are_small = !at::GradMode::is_enabled();
+  bool are_small = true;
   for (const Linear* layer : layers) {
     are_small = are_small && layer->adapter() == nullptr && ops::is_small_linear(x.value(), layer->weight) &&
                 layer->weight.scalar_type() == (*layers.begin())->weight.scalar_type();

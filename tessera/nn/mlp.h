@@ -18,7 +18,8 @@ class MLP : public torch::nn::Module {
   at::Tensor forward(const ops::Activation& x);
 
   // From now on the outputs of gate_proj and up_proj, the largest tensors of a block, are not kept for the
-  // backward pass but computed again there, from what is kept of x anyway. Bit for bit the same.
+  // backward pass but computed again there, from what is kept of x anyway. The same to the last bit, if the
+  // backward runs in the mode (train or eval) and the nn::RandomScope of the forward.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;

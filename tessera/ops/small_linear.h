@@ -12,7 +12,9 @@ namespace tessera::ops {
 // From this many rows on a matrix product is faster.
 inline constexpr int64_t kSmallLinearRows = 16;
 
-// Whether small_linear can take these operands: at most kSmallLinearRows rows, dense weights.
+// Whether a layer should go through small_linear: at most kSmallLinearRows rows, dense weights, and under
+// c10::InferenceMode, that is in generation. What is made again in a backward must round as it did in the
+// forward, with gradient or without.
 bool is_small_linear(const at::Tensor& x, const at::Tensor& weight);
 
 // x weight^T + bias without gradient; x: [..., in], weight: [out, in], bias: [out], float32, float64 or

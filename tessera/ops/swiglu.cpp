@@ -70,6 +70,8 @@ struct SwigluFunction : torch::autograd::Function<SwigluFunction> {
     const auto source = c10::static_intrusive_pointer_cast<SwigluSource>(take_source(*ctx));
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    // Its readers are done.
+    if (source != nullptr) source->drop_value();
     const SwigluInputs inputs = source != nullptr ? source->inputs() : SwigluInputs{saved[0], saved[1]};
     const at::Tensor grad = grads[0].contiguous(), gate = inputs.gate.contiguous(),
                      up = inputs.up.contiguous();

@@ -21,16 +21,18 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype;
   // Type in which gradients are reduced; unset = the type that the backward made.
   std::optional<at::ScalarType> reduce_dtype;
-  // Where one process alone trains in param_dtype, keep the gradients of the units in it too, as the product
-  // that makes them rounds them once, rather than widened: half of their memory. A gradient that is added to
-  // one of an earlier backward of the step is widened first. The root's are summed in reduce_dtype as ever.
+  // Where one process alone trains in param_dtype, keep the gradients of the units in it too rather than
+  // widened: half of their memory. For steps of one backward that uses a unit's parameter once: the product
+  // that makes the gradient then rounds it once, as torch.autocast does. A gradient that is added to one of
+  // an earlier backward is widened first. The root's are summed in reduce_dtype as ever.
   bool keeps_narrow_gradients = false;
 };
 
 struct ShardOptions {
   // Free the gathered parameters of a unit after its forward and gather them again for its backward
   // (ZeRO-3). Otherwise they stay until the end of the step's last backward. Of the root, which is used from
-  // the start of the forward to the end of the backward, what a nn::ForwardOnlyScope names is freed.
+  // the start of the forward to the end of the backward, what a nn::ForwardOnlyScope names is freed, except
+  // where ranks share one copy of it.
   bool reshard_after_forward = true;
   // Reduce gradients to shards in every backward (ZeRO-2 and 3). Otherwise they are kept whole until the
   // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory. Always on where param_dtype is
@@ -115,7 +117,7 @@ class ShardedModel {
 // in the order of their use. Afterwards the parameters of the module are hollow between uses: read and
 // update them through the returned object only. All ranks use the same parameters in the same backward.
 // Gradients of all ranks are summed (and averaged, by option). The result of any grouping equals one process
-// that saw all the data. Collective.
+// that saw all the data, to the rounding of MixedPrecisionPolicy's types. Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

@@ -1,5 +1,6 @@
 #include "tessera/ops/plain.h"
 
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include "tessera/ops/attention.h"
@@ -56,7 +57,10 @@ TEST(PlainOpsTest, EndWithTheirScopeAndLeaveGradientsAlone) {
     { const PlainOps inner; }
     EXPECT_TRUE(PlainOps::are_on());
     const at::Tensor x = random_tensor({2, 4}, 1), weight = random_tensor({3, 4}, 2);
-    EXPECT_FALSE(is_small_linear(x, weight));
+    {
+      const c10::InferenceMode generation;
+      EXPECT_FALSE(is_small_linear(x, weight));
+    }
     gradcheck([](const Inputs& in) { return ops::linear(in[0], in[1]); }, {trained(x), trained(weight)});
   }
   EXPECT_FALSE(PlainOps::are_on());

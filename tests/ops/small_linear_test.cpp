@@ -1,6 +1,7 @@
 #include "tessera/ops/small_linear.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
@@ -99,7 +100,7 @@ TEST(WidenedLinear, EqualsFloat32WithTheSameWeights) {
   const at::Tensor weight = random_tensor({700, 577}, 20, at::kBFloat16),
                    bias = random_tensor({700}, 21, at::kFloat);
   const at::Tensor wide = weight.to(at::kFloat);
-  at::NoGradGuard no_grad;
+  const c10::InferenceMode generation;
   for (const int64_t rows : {1, 3, 16, 17, 50}) {
     const at::Tensor x = random_tensor({rows, 577}, 22, at::kFloat);
     const at::Tensor got = ops::linear(x, weight, bias), want = ops::linear(x, wide, bias);
@@ -114,14 +115,22 @@ TEST(WidenedLinear, EqualsFloat32WithTheSameWeights) {
             at::IntArrayRef({2, 9, 700}));
 }
 
-TEST(SmallLinear, IsTakenWithoutGradientAlone) {
+TEST(SmallLinear, IsTakenInGenerationAlone) {
+  const at::Tensor weight = trained(random_tensor({40, 301}, 8, at::kFloat)),
+                   x = random_tensor({2, 301}, 9, at::kFloat);
+  const at::Tensor with_gradient = ops::linear(x, weight);
+  EXPECT_TRUE(with_gradient.requires_grad());
+  {
+    // As a recomputation runs.
+    const at::NoGradGuard no_grad;
+    EXPECT_FALSE(is_small_linear(x, weight));
+    EXPECT_TRUE(at::equal(ops::linear(x, weight), with_gradient));
+  }
+  const c10::InferenceMode generation;
+  EXPECT_TRUE(at::equal(ops::linear(x, weight), small_linear(x, weight, {})));
   EXPECT_TRUE(is_small_linear(at::ones({16, 3}), at::ones({4, 3})));
   EXPECT_FALSE(is_small_linear(at::ones({17, 3}), at::ones({4, 3})));
   EXPECT_FALSE(is_small_linear(at::ones({1, 3}), at::ones({3, 4}).t()));
-  const at::Tensor weight = trained(random_tensor({4, 3}, 8)), x = random_tensor({2, 3}, 9);
-  EXPECT_TRUE(ops::linear(x, weight).requires_grad());
-  at::NoGradGuard no_grad;
-  EXPECT_TRUE(at::equal(ops::linear(x, weight), small_linear(x, weight, {})));
 }
 
 }  // namespace

@@ -1,20 +1,18 @@
 // fully_shard over ranks that are threads: no launcher needed.
 #include "tessera/parallel/fully_shard.h"
 
-#include <optional>
-
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
-#include "tessera/ops/embedding.h"
-#include "tessera/ops/linear_cross_entropy.h"
 
 #include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
 
 namespace tessera::parallel {
 namespace {
+
+using testing::ToyLoss;
 
 TEST(FullyShardTest, EveryPolicyEqualsOneProcess) {
   for (const int64_t ranks : {1, 2, 3}) {
@@ -156,70 +154,84 @@ TEST(FullyShardTest, CastsAreFreedAfterTheForward) {
   EXPECT_EQ(held_by(model), "");
 }
 
-// A loss whose backward reads neither the embedding nor the head, and says so if it `promises`.
-at::Tensor loss_of(testing::ToyModel& model, const testing::ToyBatch& batch, bool promises) {
-  std::optional<nn::ForwardOnlyScope> scope;
-  if (promises) scope.emplace(std::vector<at::Tensor>{model.embedding});
-  return nn::call_hooked(model, batch.words, [&model](const at::Tensor& ids) {
-    at::Tensor x = ops::embedding(model.embedding, ids);
-    for (const auto& block : model.blocks) x = nn::call(*block, x);
-    return ops::linear_cross_entropy(x, model.head, ids);
-  });
+at::Tensor gradient_of(const ShardedModel& sharded, const std::string& name) {
+  for (const auto& parameter : sharded.parameters()) {
+    if (parameter.name == name) return parameter.tile.grad().clone();
+  }
+  return {};
 }
 
 // What a forward promises not to read again is freed until the next forward, and the gradients are the same.
-TEST(FullyShardTest, ForwardOnlyParametersOfTheRootAreFreed) {
-  for (const int64_t ranks : {1, 2}) {
-    comm::run_fake_ranks(ranks, [](const auto& world) {
-      testing::ToyModel model;
-      ShardOptions options;
-      options.mixed_precision.param_dtype = at::kFloat;
-      options.mixed_precision.reduce_dtype = at::kDouble;
-      const auto sharded = fully_shard(model, {world}, model.units(), options);
-      const auto batch = testing::toy_batch(0);
-      const auto gradient = [&] {
-        for (const auto& parameter : sharded->parameters()) {
-          if (parameter.name == "embedding") return parameter.tile.grad().clone();
-        }
-        return at::Tensor();
-      };
-      loss_of(model, batch, false).backward();
-      const at::Tensor want = gradient();
-      ASSERT_GT(want.abs().sum().template item<double>(), 0.0);
+void check_release(const std::shared_ptr<comm::Communicator>& world, bool shares_memory) {
+  testing::ToyModel model;
+  ShardOptions options;
+  options.mixed_precision.param_dtype = at::kFloat;
+  options.mixed_precision.reduce_dtype = at::kDouble;
+  const auto sharded = fully_shard(model, {world}, model.units(), options);
+  const auto batch = testing::toy_batch(0);
+  const auto loss_of = [&](ToyLoss kind) { return model.loss(batch.words, batch.labels, kind); };
+  loss_of(ToyLoss::Direct).backward();
+  const at::Tensor want = gradient_of(*sharded, "embedding");
+  ASSERT_GT(want.abs().sum().item<double>(), 0.0);
 
-      sharded->zero_grad();
-      const at::Tensor loss = loss_of(model, batch, true);
-      // Ranks of one machine share one piece of memory for all of the root.
-      EXPECT_EQ(held_by(model), world->size() == 1 ? "" : "root ");
-      loss.backward();
-      EXPECT_TRUE(at::equal(gradient(), want));
-      EXPECT_EQ(held_by(model), "");
+  sharded->zero_grad();
+  const at::Tensor loss = loss_of(ToyLoss::ForwardOnly);
+  EXPECT_EQ(held_by(model), shares_memory ? "root " : "");
+  loss.backward();
+  EXPECT_TRUE(at::equal(gradient_of(*sharded, "embedding"), want));
+  EXPECT_EQ(held_by(model), "");
 
-      // Forwards with and without the promise and without a graph, before any of their backwards.
-      sharded->zero_grad();
-      const at::Tensor promised = loss_of(model, batch, true),
-                       reading = model.loss(batch.words, batch.labels), again = loss_of(model, batch, true);
-      {
-        const at::NoGradGuard no_grad;
-        loss_of(model, batch, true);
-      }
-      reading.backward();
-      const at::Tensor of_reading = gradient();
-      promised.backward();
-      again.backward();
-      EXPECT_TRUE(at::allclose(gradient(), of_reading + 2 * want, 1e-6, 1e-9));
-      EXPECT_EQ(held_by(model), "");
-    });
+  // Forwards with and without the promise and without a graph, before any of their backwards.
+  sharded->zero_grad();
+  const at::Tensor promised = loss_of(ToyLoss::ForwardOnly), reading = loss_of(ToyLoss::Plain),
+                   again = loss_of(ToyLoss::ForwardOnly);
+  {
+    const at::NoGradGuard no_grad;
+    loss_of(ToyLoss::ForwardOnly);
   }
+  EXPECT_EQ(held_by(model), "");
+  for (const at::Tensor& one : {reading, promised, again}) one.backward();
+  EXPECT_TRUE(at::allclose(gradient_of(*sharded, "embedding"), 3 * want, 1e-5, 1e-8));
+  EXPECT_EQ(held_by(model), "");
+}
+
+TEST(FullyShardTest, ForwardOnlyParametersOfTheRootAreFreed) {
+  comm::run_fake_ranks(1, [](const auto& world) { check_release(world, false); });
+  comm::run_fake_ranks(2, [](const auto& world) { check_release(world, true); });
+  // On machines of their own.
+  comm::run_fake_ranks(
+      2, [](const auto& world) { check_release(world, false); }, 1);
+}
+
+// What another release freed is gathered again for a backward that reads it.
+TEST(FullyShardTest, ABackwardFindsWhatItsForwardDidNotRelease) {
+  testing::ToyModel model;
+  ShardOptions options;
+  options.mixed_precision.param_dtype = at::kFloat;
+  options.mixed_precision.reduce_dtype = at::kDouble;
+  const auto sharded = fully_shard(model, {comm::Communicator::single()}, model.units(), options);
+  const auto batch = testing::toy_batch(0);
+  model.loss(batch.words, batch.labels).backward();
+  const at::Tensor want = gradient_of(*sharded, "embedding");
+  sharded->zero_grad();
+  const auto under = [&](const at::Tensor& named, ToyLoss kind) {
+    const nn::ForwardOnlyScope scope({named});
+    return model.loss(batch.words, batch.labels, kind);
+  };
+  const at::Tensor reading = under(model.unused, ToyLoss::Plain);
+  under(model.embedding, ToyLoss::ForwardOnly);
+  reading.backward();
+  EXPECT_TRUE(at::equal(gradient_of(*sharded, "embedding"), want));
 }
 
 // What `repeats` equal micro-batches of one step leave on the tiles, in the order of parameters().
-std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& model, int repeats) {
+std::vector<at::Tensor> gradients_of(ShardedModel& sharded, testing::ToyModel& model, int repeats,
+                                     ToyLoss kind = ToyLoss::Plain) {
   const auto batch = testing::toy_batch(0);
   sharded.zero_grad();
   for (int i = 0; i < repeats; ++i) {
     sharded.set_is_last_micro_batch(i + 1 == repeats);
-    model.loss(batch.words, batch.labels).backward();
+    model.loss(batch.words, batch.labels, kind).backward();
   }
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : sharded.parameters()) {
@@ -240,13 +252,13 @@ TEST(FullyShardTest, MicroBatchesOfAProcessAloneAddInPlace) {
   const auto batch = testing::toy_batch(0);
   const at::Tensor& tile = sharded->parameters()[0].tile;
   ASSERT_EQ(sharded->parameters()[0].name, "embedding");
-  loss_of(model, batch, true).backward();
+  model.loss(batch.words, batch.labels, ToyLoss::ForwardOnly).backward();
   const at::Tensor once = tile.grad().clone();
   sharded->zero_grad();
   const void* memory = nullptr;
   for (int i = 0; i < 3; ++i) {
     sharded->set_is_last_micro_batch(i == 2);
-    loss_of(model, batch, true).backward();
+    model.loss(batch.words, batch.labels, ToyLoss::ForwardOnly).backward();
     if (i == 0) memory = model.embedding.grad().const_data_ptr();
     if (i < 2) EXPECT_FALSE(tile.grad().defined());
   }
@@ -255,8 +267,8 @@ TEST(FullyShardTest, MicroBatchesOfAProcessAloneAddInPlace) {
   EXPECT_FALSE(model.embedding.grad().defined());
 }
 
-// Gradients of the units that stay in the compute type: rounded once where the step has one backward, and
-// added up in the tile's type where it has more. The root's are as without.
+// Gradients of the units that stay in the compute type: rounded once, by the product, where the step has one
+// backward, and added up in the tile's type where it has more. The root's are as without.
 TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {
   for (const int64_t ranks : {1, 2}) {
     comm::run_fake_ranks(ranks, [](const auto& world) {
@@ -267,15 +279,17 @@ TEST(FullyShardTest, NarrowGradientsOfAProcessAlone) {
       const auto wide = fully_shard(wide_model, {world}, wide_model.units(), options);
       options.mixed_precision.keeps_narrow_gradients = true;
       const auto narrow = fully_shard(narrow_model, {world}, narrow_model.units(), options);
-      const auto want = gradients_of(*wide, wide_model, 1), once = gradients_of(*narrow, narrow_model, 1),
-                 thrice = gradients_of(*narrow, narrow_model, 3);
+      const auto want = gradients_of(*wide, wide_model, 1, ToyLoss::Direct),
+                 once = gradients_of(*narrow, narrow_model, 1, ToyLoss::Direct),
+                 thrice = gradients_of(*narrow, narrow_model, 3, ToyLoss::Direct);
       for (size_t p = 0; p < want.size(); ++p) {
         const std::string& name = narrow->parameters()[p].name;
         const bool is_narrow = world->size() == 1 && name.starts_with("block");
         EXPECT_EQ(once[p].scalar_type(), is_narrow ? at::kBFloat16 : at::kDouble) << name;
-        EXPECT_TRUE(at::equal(once[p].to(want[p].scalar_type()), want[p])) << name;
+        const at::Tensor rounded = is_narrow ? want[p].to(at::kBFloat16).to(at::kDouble) : want[p];
+        EXPECT_TRUE(at::equal(once[p].to(at::kDouble), rounded)) << name;
         EXPECT_EQ(thrice[p].scalar_type(), at::kDouble);
-        EXPECT_TRUE(at::equal(thrice[p], want[p] * 3)) << name;
+        EXPECT_TRUE(at::equal(thrice[p], rounded * 3)) << name;
       }
     });
   }
@@ -325,6 +339,18 @@ TEST(FullyShardTest, AForwardOrBackwardThatThrowsLeavesNothingBehind) {
       for (const size_t failing : {0, 1, 2}) {
         comm::run_fake_ranks(ranks,
                              [&](const auto& world) { testing::check_interruption(world, parity, failing); });
+      }
+    }
+  }
+}
+
+// Where the ops of a process alone add to gradients that stay from micro-batch to micro-batch.
+TEST(FullyShardTest, InterruptedSumsOfAProcessAlone) {
+  for (auto& parity : testing::interruption_cases(1)) {
+    parity.options.mixed_precision.reduce_dtype = at::kDouble;
+    for (const size_t failing : {0, 1, 2}) {
+      for (const ToyLoss kind : {ToyLoss::Direct, ToyLoss::ForwardOnly}) {
+        testing::check_interruption(comm::Communicator::single(), parity, failing, kind);
       }
     }
   }

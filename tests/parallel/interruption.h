@@ -43,8 +43,9 @@ inline std::string code_of(const std::function<void()>& body) {
 
 // A sharded model whose block `failing` can be told to fail.
 struct FailingModel {
-  FailingModel(const parallel::DeviceMesh& mesh, const parallel::ShardOptions& options, size_t failing)
-      : hook(std::make_shared<FailingHook>()), rank(mesh.world()->rank()) {
+  FailingModel(const parallel::DeviceMesh& mesh, const parallel::ShardOptions& options, size_t failing,
+               ToyLoss loss_kind)
+      : hook(std::make_shared<FailingHook>()), rank(mesh.world()->rank()), kind(loss_kind) {
     nn::add_call_hook(*model.blocks[failing], hook);
     sharded = parallel::fully_shard(model,
                                     {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)},
@@ -54,7 +55,7 @@ struct FailingModel {
   at::Tensor forward(int64_t micro_batch, bool is_last) {
     sharded->set_is_last_micro_batch(is_last);
     const ToyBatch batch = toy_batch(2 * micro_batch + rank);
-    return model.loss(batch.words, batch.labels);
+    return model.loss(batch.words, batch.labels, kind);
   }
   void micro_batch(int64_t index, bool is_last) { forward(index, is_last).backward(); }
   void step() {
@@ -70,6 +71,7 @@ struct FailingModel {
   ToyModel model;
   std::shared_ptr<FailingHook> hook;
   int64_t rank = 0;
+  ToyLoss kind;
   std::unique_ptr<parallel::ShardedModel> sharded;
 };
 
@@ -86,13 +88,13 @@ inline void expect_same_gradients(const FailingModel& a, const FailingModel& b) 
 
 // All ranks fail in block `failing`. Afterwards the model does what one does that never failed.
 inline void check_interruption(const std::shared_ptr<comm::Communicator>& world, const ParityCase& parity,
-                               size_t failing) {
+                               size_t failing, ToyLoss kind = ToyLoss::Plain) {
   SCOPED_TRACE(parity.name + ", block " + std::to_string(failing) + ", " + std::to_string(world->size()) +
                " ranks");
   parallel::ParallelDims dims;
   dims.dp_replicate = parity.dp_replicate;
   const parallel::DeviceMesh mesh(world, dims);
-  FailingModel failed(mesh, parity.options, failing), other(mesh, parity.options, failing);
+  FailingModel failed(mesh, parity.options, failing, kind), other(mesh, parity.options, failing, kind);
 
   // A forward that fails at the beginning of a step. Nothing stale is used after an update.
   failed.sharded->zero_grad();

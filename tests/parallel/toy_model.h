@@ -10,6 +10,9 @@
 #include <torch/nn/module.h>
 
 #include "tessera/nn/call_hook.h"
+#include "tessera/ops/embedding.h"
+#include "tessera/ops/linear.h"
+#include "tessera/ops/linear_cross_entropy.h"
 
 namespace tessera::testing {
 
@@ -18,6 +21,10 @@ inline at::Tensor toy_values(at::IntArrayRef shape, double phase) {
   for (const int64_t size : shape) count *= size;
   return (at::sin(at::arange(count, at::kDouble) * 1.7 + phase) * 0.4).view(shape);
 }
+
+// With LibTorch's operations; with the project's, which add gradients directly and whose loss reads neither
+// table in the backward; the same with that said.
+enum class ToyLoss { Plain, Direct, ForwardOnly };
 
 class ToyBlock : public torch::nn::Module {
  public:
@@ -47,7 +54,8 @@ class ToyModel : public torch::nn::Module {
   }
 
   // Sum over the label tokens of the cross-entropy of the next word.
-  at::Tensor loss(const at::Tensor& words, const at::Tensor& labels) {
+  at::Tensor loss(const at::Tensor& words, const at::Tensor& labels, ToyLoss kind = ToyLoss::Plain) {
+    if (kind != ToyLoss::Plain) return direct_loss(words, labels, kind);
     return nn::call_hooked(*this, words, [this, labels](const at::Tensor& ids) {
       at::Tensor x = at::embedding(embedding, ids);
       for (const auto& block : blocks) x = nn::call(*block, x);
@@ -61,6 +69,22 @@ class ToyModel : public torch::nn::Module {
   static constexpr int64_t kWords = 11, kWidth = 5;
   at::Tensor embedding, head, unused;
   std::vector<std::shared_ptr<ToyBlock>> blocks;
+
+ private:
+  at::Tensor direct_loss(const at::Tensor& words, const at::Tensor& labels, ToyLoss kind) {
+    std::vector<at::Tensor> forward_only;
+    if (kind == ToyLoss::ForwardOnly) forward_only.push_back(embedding);
+    const nn::ForwardOnlyScope scope(forward_only);
+    return nn::call_hooked(*this, words, [this, labels](const at::Tensor& ids) {
+      at::Tensor x = ops::embedding(embedding, ids);
+      for (const auto& block : blocks) {
+        x = nn::call_hooked(*block, x, [&block = *block](const at::Tensor& in) {
+          return in + ops::linear(at::tanh(ops::linear(in, block.up, block.bias)), block.down) * block.gain;
+        });
+      }
+      return ops::linear_cross_entropy(x, head, labels);
+    });
+  }
 };
 
 struct ToyBatch {

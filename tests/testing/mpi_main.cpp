@@ -14,8 +14,15 @@ namespace {
 
 std::shared_ptr<tessera::comm::Communicator> world_of_tests;
 
-// Ends the whole job at the first failure of any rank.
+// Ends the whole job at the first test that fails on any rank, and says what failed on ranks that print
+// nothing else.
 class EndJobOnFailure : public testing::EmptyTestEventListener {
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed() || world_of_tests->rank() == 0) return;
+    std::fprintf(stderr, "rank %d: %s:%d: %s\n", static_cast<int>(world_of_tests->rank()),
+                 result.file_name() == nullptr ? "?" : result.file_name(), result.line_number(),
+                 result.message());
+  }
   void OnTestEnd(const testing::TestInfo& info) override {
     if (!info.result()->Failed()) return;
     std::fflush(nullptr);

@@ -50,6 +50,16 @@ class StepTest : public ::testing::Test {
     const models::TensorFile file(models::reference_folder(family) + "/reference.safetensors");
     return {to_micro_batch(models::pack(models::reference_documents(file)))};
   }
+  // The same, each document a micro-batch of its own.
+  std::vector<data::MicroBatch> one_by_one(const std::string& family, int64_t rank) const {
+    if (world_->rank() != rank) return {data::MicroBatch{}, data::MicroBatch{}};
+    const models::TensorFile file(models::reference_folder(family) + "/reference.safetensors");
+    std::vector<data::MicroBatch> batches;
+    for (const models::Document& document : models::reference_documents(file)) {
+      batches.push_back(to_micro_batch(models::pack({document})));
+    }
+    return batches;
+  }
   std::vector<at::Tensor> tiles() const {
     std::vector<at::Tensor> values;
     for (const auto& parameter : trained_.sharded->parameters())
@@ -84,6 +94,58 @@ TEST_F(StepTest, LossAndGradientNormAreTransformers) {
     EXPECT_NEAR(result.loss, loss_sum / labels, 1e-9);
     EXPECT_NEAR(result.grad_norm, std::sqrt(squares) / labels, 1e-9);
     EXPECT_LT(evaluate(trained_, *mesh_, batches, labels), result.loss) << "the update went downhill";
+  }
+}
+
+// The product that a bf16 finetuning runs: narrow gradients where one process has one backward a step,
+// float32 sums else; casts and the root's tables freed. What is recomputed changes no bit of it.
+TEST_F(StepTest, Bfloat16FollowsFloat64HoweverMuchIsRecomputed) {
+  const models::TensorFile file(models::reference_folder("qwen2") + "/reference.safetensors");
+  const auto labels = static_cast<int64_t>(file.get("num_label_tokens").item<double>());
+  struct Run {
+    StepResult result;
+    std::vector<at::Tensor> gradients, values;
+  };
+  const auto run = [&](config::ComputeType type, int64_t accumulation, config::Checkpointing checkpointing) {
+    config::Recipe recipe = recipe_of("qwen2");
+    recipe.dtype = type;
+    recipe.gradient_accumulation_steps = accumulation;
+    recipe.gradient_checkpointing = checkpointing;
+    set_up(recipe);
+    const auto batches = accumulation == 1 ? documents("qwen2", 0) : one_by_one("qwen2", 0);
+    Run made;
+    made.result = step(batches, labels);
+    for (const auto& parameter : trained_.sharded->parameters()) {
+      made.gradients.push_back(parameter.tile.grad().clone());
+      const bool is_narrow = type == config::ComputeType::BFloat16 && world_->size() == 1 &&
+                             accumulation == 1 && parameter.name.find("layers.") != std::string::npos;
+      EXPECT_EQ(parameter.tile.grad().scalar_type(), is_narrow ? at::kBFloat16 : parameter.tile.scalar_type())
+          << parameter.name;
+    }
+    made.values = tiles();
+    return made;
+  };
+  const Run want = run(config::ComputeType::Float64, 1, config::Checkpointing::Off);
+  for (const int64_t accumulation : {1, 2}) {
+    SCOPED_TRACE(accumulation);
+    const Run got = run(config::ComputeType::BFloat16, accumulation, config::Checkpointing::Off);
+    EXPECT_NEAR(got.result.loss, want.result.loss, 5e-3 * want.result.loss);
+    EXPECT_NEAR(got.result.grad_norm, want.result.grad_norm, 2e-2 * want.result.grad_norm);
+    double errors = 0.0, squares = 0.0;
+    for (size_t i = 0; i < want.gradients.size(); ++i) {
+      errors += (got.gradients[i].to(at::kDouble) - want.gradients[i]).square().sum().item<double>();
+      squares += want.gradients[i].square().sum().item<double>();
+    }
+    EXPECT_LE(std::sqrt(errors), 5e-2 * std::sqrt(squares));
+    for (const auto checkpointing : {config::Checkpointing::Mlp, config::Checkpointing::Block}) {
+      const Run other = run(config::ComputeType::BFloat16, accumulation, checkpointing);
+      EXPECT_EQ(other.result.loss, got.result.loss);
+      EXPECT_EQ(other.result.grad_norm, got.result.grad_norm);
+      for (size_t i = 0; i < got.values.size(); ++i) {
+        EXPECT_TRUE(at::equal(other.gradients[i], got.gradients[i])) << i;
+        EXPECT_TRUE(at::equal(other.values[i], got.values[i])) << i;
+      }
+    }
   }
 }
 

@@ -130,7 +130,7 @@ void ParamGroup::unshard() {
     cast_tiles();
   }
   is_gathered_ = true;
-  is_released_ = false;
+  current_release_ = 0;
 }
 
 void ParamGroup::attach_slot() {
@@ -179,23 +179,26 @@ void ParamGroup::cast_tiles() {
 void ParamGroup::reshard() {
   if (!needs_gather_) return;
   if (gather_work_ != nullptr) unshard();  // a prefetch that nobody used
-  if (!is_gathered_ && !is_released_) return;
+  if (!is_gathered_ && current_release_ == 0) return;
   for (const GroupParam& param : params_) {
     if (!param.is_tile) set_storage_bytes(param.gathered, 0);
   }
   if (slot_.defined()) slots_->give_back(std::move(slot_));
   slot_ = at::Tensor();
-  is_gathered_ = is_released_ = false;
+  is_gathered_ = false;
+  current_release_ = 0;
 }
 
-void ParamGroup::release(const std::function<bool(const at::Tensor&)>& is_named) {
-  if (!is_gathered_ || slot_.defined()) return;
+int64_t ParamGroup::release(const std::function<bool(const at::Tensor&)>& is_named) {
+  if (!is_gathered_ || slot_.defined()) return 0;
   for (const GroupParam& param : params_) {
     if (param.is_tile || !is_named(param.gathered)) continue;
     set_storage_bytes(param.gathered, 0);
-    is_released_ = true;
+    is_gathered_ = false;
   }
-  is_gathered_ = !is_released_;
+  if (is_gathered_) return 0;
+  current_release_ = ++num_releases_;
+  return current_release_;
 }
 
 bool ParamGroup::note_gradient(size_t i) {

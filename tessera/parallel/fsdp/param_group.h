@@ -68,9 +68,10 @@ class ParamGroup {
   void unshard();
   void reshard();
   // Frees those of the gathered parameters that are named, where they have memory of their own (not in a
-  // slot); the others stay. For the backward, that is as good as gathered; a forward gathers all again.
-  void release(const std::function<bool(const at::Tensor& parameter)>& is_named);
-  bool is_released() const { return is_released_; }
+  // slot); the others stay until reshard(). Returns the number of the release, 0 where nothing was freed. For
+  // a backward that reads only the others, is_released(number) is as good as gathered.
+  int64_t release(const std::function<bool(const at::Tensor& parameter)>& is_named);
+  bool is_released(int64_t number) const { return number > 0 && number == current_release_; }
 
   // A gradient of params()[i] has been accumulated; true when it was the last one that is missing.
   bool note_gradient(size_t i);
@@ -115,8 +116,8 @@ class ParamGroup {
   int64_t gather_bytes_ = 0;  // of one rank's piece
   int64_t slot_bytes_ = 0;
   int64_t num_trainable_ = 0, num_gradients_ = 0;
-  bool needs_gather_ = false, is_gathered_ = false, is_released_ = false;
-  bool is_reducing_ = false, is_reduced_ = false;
+  bool needs_gather_ = false, is_gathered_ = false, is_reducing_ = false, is_reduced_ = false;
+  int64_t current_release_ = 0, num_releases_ = 0;  // 0: not released
   std::shared_ptr<GatherSlots> slots_;
   at::Tensor slot_, gather_buffer_;
   std::shared_ptr<comm::Work> gather_work_;

@@ -113,11 +113,11 @@ class ShardHook : public nn::CallHook {
     });
     const at::Tensor output = next(watched_input);
     state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
-    const bool is_released = unit == 0 && output.requires_grad() && state->release_root();
-    return on_gradient(output, [weak, unit, is_released] {
+    const int64_t release = unit == 0 && output.requires_grad() ? state->release_root() : 0;
+    return on_gradient(output, [weak, unit, release] {
       if (const auto s = weak.lock()) {
         s->enter_backward(s);
-        s->unshard_with_prefetch(unit, -1, is_released);
+        s->unshard_with_prefetch(unit, -1, release);
       }
     });
   }
@@ -128,8 +128,8 @@ class ShardHook : public nn::CallHook {
 
 }  // namespace
 
-void ShardState::unshard_with_prefetch(size_t i, int direction, bool may_be_released) {
-  if (!may_be_released || !units[i]->is_released()) units[i]->unshard();
+void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t release) {
+  if (!units[i]->is_released(release)) units[i]->unshard();
   // The root is used first and, in the backward, leads to the last unit.
   const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
   if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
@@ -150,10 +150,9 @@ void ShardState::free_where_due(size_t i, Moment moment) {
   if (frees(i, moment)) units[i]->reshard();
 }
 
-bool ShardState::release_root() {
-  if (is_kept_unsharded || !options.reshard_after_forward || !nn::ForwardOnlyScope::names_any()) return false;
-  units[0]->release(nn::ForwardOnlyScope::names);
-  return true;
+int64_t ShardState::release_root() {
+  if (is_kept_unsharded || !options.reshard_after_forward) return 0;
+  return units[0]->release(nn::ForwardOnlyScope::names);
 }
 
 void ShardState::start_reduce(size_t i) {

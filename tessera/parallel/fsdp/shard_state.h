@@ -29,11 +29,11 @@ struct ShardState {
   // passed, or at the end of the whole backward.
   bool frees(size_t i, Moment moment) const;
   bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
-  // Gathers unit `i`, unless it may be and is a released one, and starts the gather of its neighbour: the
-  // next one (+1) or the one before (-1).
-  void unshard_with_prefetch(size_t i, int direction, bool may_be_released = false);
-  // Frees what the root's backward does not read; true if its forward said so.
-  bool release_root();
+  // Gathers unit `i`, unless it stands as its release of this number left it, and starts the gather of its
+  // neighbour: the next one (+1) or the one before (-1).
+  void unshard_with_prefetch(size_t i, int direction, int64_t release = 0);
+  // Frees what the root's forward said that its backward does not read; returns the number of the release.
+  int64_t release_root();
   void free_where_due(size_t i, Moment moment);
   // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
   void start_reduce(size_t i);
