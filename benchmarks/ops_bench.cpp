@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
       {random({kTokens, kHidden}), random({kHidden})});
   const at::Tensor angles = at::randn({kTokens, kHeadDim / 2});
   compare(
-      "apply_rope", [](const Inputs& in) { return tessera::ops::apply_rope(in[0], in[1], in[2]); },
+      "apply_rope", [](const Inputs& in) { return tessera::ops::apply_rope_(in[0] * 1, in[1], in[2]); },
       [](const Inputs& in) { return plain::apply_rope(in[0], in[1], in[2]); },
       {random({kTokens, kHeads, kHeadDim}), angles.cos(), angles.sin()});
   compare(

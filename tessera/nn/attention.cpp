@@ -24,15 +24,17 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
   const int64_t tokens = x.value().size(0);
   const auto projected = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
-  at::Tensor q = projected[0].view({tokens, options_.num_heads, options_.head_dim});
-  at::Tensor k = projected[1].view({tokens, options_.num_kv_heads, options_.head_dim});
-  const at::Tensor v = projected[2].view({tokens, options_.num_kv_heads, options_.head_dim});
+  const auto in_heads = [&](const at::Tensor& x, int64_t heads) {
+    return x.view({tokens, heads, options_.head_dim});
+  };
+  at::Tensor q = projected[0], k = projected[1];
   if (options_.qk_norm) {
-    q = q_norm->forward(q);
-    k = k_norm->forward(k);
+    q = q_norm->forward(in_heads(q, options_.num_heads));
+    k = k_norm->forward(in_heads(k, options_.num_kv_heads));
   }
-  q = ops::apply_rope(q, context.cos, context.sin);
-  k = ops::apply_rope(k, context.cos, context.sin);
+  q = in_heads(ops::apply_rope_(q, context.cos, context.sin), options_.num_heads);
+  k = in_heads(ops::apply_rope_(k, context.cos, context.sin), options_.num_kv_heads);
+  const at::Tensor v = in_heads(projected[2], options_.num_kv_heads);
 
   const double scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
   at::Tensor out;

@@ -14,61 +14,71 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr const char* kName = "apply_rope";
+constexpr const char* kName = "apply_rope_";
 
-at::Tensor rotate(const at::Tensor& x_in, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction) {
+// to = from, its heads turned by the angles; the two may be the same tensor.
+void rotate(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
+            const at::Tensor& to) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto type = x_in.scalar_type();
-  const at::Tensor x = x_in.stride(2) == 1 || x_in.size(2) <= 1 ? x_in : x_in.contiguous();
+  const auto type = from.scalar_type();
   const at::Tensor cos = in_compute_type(cos_in, type), sin = in_compute_type(sin_in, type);
-  const int64_t tokens = x.size(0), heads = x.size(1), half = x.size(2) / 2;
-  const int64_t token_stride = x.stride(0), head_stride = x.stride(1), width = heads * 2 * half;
-  at::Tensor y = at::empty(x.sizes(), x.options());
+  const int64_t tokens = cos.size(0), half = cos.size(1);
+  if (from.numel() == 0) return;
+  const int64_t width = from.numel() / tokens, heads = width / (2 * half);
   dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
-    const T* from = read<T>(x);
+    const T* x = read<T>(from);
     const C *c = read<C>(cos), *s = read<C>(sin);
-    T* to = write<T>(y);
+    T* y = write<T>(to);
     at::parallel_for(0, tokens, rows_per_task(width), [&](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
-        kernels::rope_token(from + token * token_stride, head_stride, c + token * half, s + token * half,
-                            direction, to + token * width, heads, half);
+        kernels::rope_token(x + token * width, c + token * half, s + token * half, direction,
+                            y + token * width, heads, half);
       }
     });
   });
-  return y;
 }
 
 struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    return rotate(x, cos, sin, 1);
+    ctx->mark_dirty({x});
+    rotate(x, cos, sin, 1, x);
+    return x;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
-    return {rotate(grads[0], saved[0], saved[1], -1), {}, {}};
+    const at::Tensor grad = grads[0].contiguous(), grad_x = at::empty_like(grad);
+    rotate(grad, saved[0], saved[1], -1, grad_x);
+    return {grad_x, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const trace::Scope trace_scope("apply_rope");
   check_operand(x, kName);
   check_operand(cos, kName);
   check_operand(sin, kName);
-  TESSERA_ASSERT(x.dim() == 3 && x.size(2) % 2 == 0, "apply_rope: x must be [tokens, heads, even head_dim]");
-  TESSERA_ASSERT(cos.dim() == 2 && cos.size(0) == x.size(0) && cos.size(1) * 2 == x.size(2) &&
-                     sin.sizes() == cos.sizes(),
-                 "apply_rope: cos and sin must be [tokens, head_dim / 2]");
-  TESSERA_ASSERT(!cos.requires_grad() && !sin.requires_grad(), "apply_rope: angles have no gradient");
+  TESSERA_ASSERT(cos.dim() == 2 && cos.size(1) > 0 && sin.sizes() == cos.sizes(),
+                 "apply_rope_: cos and sin must be [tokens, head_dim / 2]");
+  const int64_t head_dim = 2 * cos.size(1);
+  TESSERA_ASSERT((x.dim() == 2 || (x.dim() == 3 && x.size(2) == head_dim)) && x.size(0) == cos.size(0) &&
+                     x.size(1) % (x.dim() == 2 ? head_dim : 1) == 0 && x.is_contiguous(),
+                 "apply_rope_: x must be dense, [tokens, heads * head_dim] or [tokens, heads, head_dim]");
+  TESSERA_ASSERT(!cos.requires_grad() && !sin.requires_grad(), "apply_rope_: angles have no gradient");
   if (!needs_graph({x})) {
-    return PlainOps::are_on() ? plain::apply_rope(x, cos, sin) : rotate(x, cos, sin, 1);
+    if (PlainOps::are_on())
+      return plain::apply_rope(x.view({x.size(0), -1, head_dim}), cos, sin).view(x.sizes());
+    rotate(x, cos, sin, 1, x);
+    return x;
   }
+  TESSERA_ASSERT(!x.is_leaf() && !x.is_view(), "apply_rope_: x must own its values and come from an op");
   return RopeFunction::apply(x, cos, sin);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using namespace checks;
 
-at::Tensor fused(const Inputs& in) { return apply_rope(in[0], in[1], in[2]); }
+at::Tensor fused(const Inputs& in) { return apply_rope_(in[0].clone(), in[1], in[2]); }
 
 // x cos + rotate_half(x) sin, with the tables repeated over both halves.
 at::Tensor formula(const Inputs& in) {
@@ -41,14 +41,32 @@ TEST(RopeTest, EqualsTheFormula) {
   }
 }
 
-TEST(RopeTest, TakesASliceOfAWiderTensor) {
-  Inputs in = make_inputs(6, 4, 8, 3);
-  const at::Tensor x = in[0];
-  for (const at::Tensor& laid_out : {with_gaps(x), transposed_in_memory(x)}) {
-    ASSERT_FALSE(laid_out.is_contiguous());
-    in[0] = trained(laid_out);
-    expect_same(fused, formula, in, 1e-13);
-  }
+// Where the heads lie side by side in rows, as a product makes them.
+TEST(RopeTest, RotatesInPlace) {
+  const Inputs in = make_inputs(6, 4, 8, 3);
+  const Op in_rows = [](const Inputs& given) {
+    const at::Tensor rows = given[0].reshape({6, 32}) * 1.0;
+    const at::Tensor y = apply_rope_(rows, given[1], given[2]);
+    EXPECT_TRUE(y.is_same(rows));
+    return y.view({6, 4, 8});
+  };
+  expect_same(in_rows, formula, {trained(in[0]), in[1], in[2]}, 1e-13);
+  const at::NoGradGuard no_grad;
+  const at::Tensor x = in[0].clone();
+  EXPECT_TRUE(apply_rope_(x, in[1], in[2]).is_same(x));
+  expect_near(x, formula(in), 1e-13, "without gradient");
+}
+
+TEST(RopeTest, RefusesWhatItMayNotOverwrite) {
+  const Inputs in = make_inputs(6, 4, 8, 3);
+  const at::Tensor leaf = trained(in[0]);
+  EXPECT_ANY_THROW(apply_rope_(leaf, in[1], in[2]));
+  EXPECT_ANY_THROW(apply_rope_((leaf * 1.0).view({6, 32}), in[1], in[2]));
+  EXPECT_ANY_THROW(apply_rope_(with_gaps(in[0]), in[1], in[2]));
+  EXPECT_ANY_THROW(apply_rope_(in[0].clone().view({6, 16, 2}), in[1], in[2]));
+  // A value that another op has kept.
+  const at::Tensor kept = leaf * 1.0, square = kept * kept;
+  EXPECT_ANY_THROW((apply_rope_(kept, in[1], in[2]) + square).sum().backward());
 }
 
 TEST(RopeTest, TheBackwardRotationUndoesTheForwardOne) {
@@ -61,7 +79,7 @@ TEST(RopeTest, TheBackwardRotationUndoesTheForwardOne) {
 
 TEST(RopeTest, KnownQuarterTurn) {
   const at::Tensor x = at::tensor({1.0, 2.0, 3.0, 4.0}).to(at::kFloat).view({1, 1, 4});
-  const at::Tensor y = apply_rope(x, at::zeros({1, 2}), at::ones({1, 2}));
+  const at::Tensor y = apply_rope_(x, at::zeros({1, 2}), at::ones({1, 2}));
   EXPECT_TRUE(at::equal(y.flatten(), at::tensor({-3.0f, -4.0f, 1.0f, 2.0f})));
 }
 
@@ -74,7 +92,7 @@ TEST(RopeTest, Float32AndBfloat16AreNearFloat64) {
 
 TEST(RopeTest, RotatesBfloat16WithFloat32Tables) {
   const Inputs in = make_inputs(5, 2, 8, 6);
-  const at::Tensor y = apply_rope(in[0].to(at::kBFloat16), in[1].to(at::kFloat), in[2].to(at::kFloat));
+  const at::Tensor y = apply_rope_(in[0].to(at::kBFloat16), in[1].to(at::kFloat), in[2].to(at::kFloat));
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
   expect_near(y, formula(in), 2e-2, "bfloat16");
 }

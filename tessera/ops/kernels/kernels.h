@@ -56,14 +56,14 @@ void swiglu_backward(const double* grad_y, const double* gate, const double* up,
 void swiglu_backward(const Bf16* grad_y, const Bf16* gate, const Bf16* up, Bf16* grad_gate, Bf16* grad_up,
                      int64_t n);
 
-// Rotates the heads of one token: x: [heads, 2 half] with `head_stride` elements between heads; y: dense.
-// cos, sin: [half]; direction: 1, or -1 to rotate back.
-void rope_token(const float* x, int64_t head_stride, const float* cos, const float* sin, int direction,
-                float* y, int64_t heads, int64_t half);
-void rope_token(const double* x, int64_t head_stride, const double* cos, const double* sin, int direction,
-                double* y, int64_t heads, int64_t half);
-void rope_token(const Bf16* x, int64_t head_stride, const float* cos, const float* sin, int direction,
-                Bf16* y, int64_t heads, int64_t half);
+// Rotates the heads of one token: x, y: [heads, 2 half], which may be the same; cos, sin: [half]; direction:
+// 1, or -1 to rotate back.
+void rope_token(const float* x, const float* cos, const float* sin, int direction, float* y, int64_t heads,
+                int64_t half);
+void rope_token(const double* x, const double* cos, const double* sin, int direction, double* y,
+                int64_t heads, int64_t half);
+void rope_token(const Bf16* x, const float* cos, const float* sin, int direction, Bf16* y, int64_t heads,
+                int64_t half);
 
 // log(sum(exp(logits))) over n > 0 logits, in one pass.
 float log_sum_exp(const float* logits, int64_t n);

@@ -4,10 +4,10 @@ namespace tessera::ops::kernels {
 namespace {
 
 template <class T, class C>
-TESSERA_INLINE void rotate(const T* x, int64_t head_stride, const C* cos, const C* sin, int direction, T* y,
-                           int64_t heads, int64_t half) {
+TESSERA_INLINE void rotate(const T* x, const C* cos, const C* sin, int direction, T* y, int64_t heads,
+                           int64_t half) {
   const C sign = static_cast<C>(direction);
-  for (int64_t head = 0; head < heads; ++head, x += head_stride, y += 2 * half) {
+  for (int64_t head = 0; head < heads; ++head, x += 2 * half, y += 2 * half) {
 #pragma omp simd
     for (int64_t i = 0; i < half; ++i) {
       const C first = load(x[i]), second = load(x[i + half]), s = sign * sin[i];
@@ -20,9 +20,9 @@ TESSERA_INLINE void rotate(const T* x, int64_t head_stride, const C* cos, const 
 }  // namespace
 
 #define TESSERA_DEFINE(T, C)                                                                                 \
-  TESSERA_KERNEL void rope_token(const T* x, int64_t head_stride, const C* cos, const C* sin, int direction, \
-                                 T* y, int64_t heads, int64_t half) {                                        \
-    rotate(x, head_stride, cos, sin, direction, y, heads, half);                                             \
+  TESSERA_KERNEL void rope_token(const T* x, const C* cos, const C* sin, int direction, T* y, int64_t heads, \
+                                 int64_t half) {                                                             \
+    rotate(x, cos, sin, direction, y, heads, half);                                                          \
   }
 TESSERA_DEFINE(float, float)
 TESSERA_DEFINE(double, double)
