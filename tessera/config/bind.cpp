@@ -54,8 +54,16 @@ void check_range(double value, const Source& source) {
   }
 }
 
-const Choice& find_choice(const std::string& text, const Source& source) {
+// The values to offer.
+std::vector<std::string> choice_names(const Source& source) {
   std::vector<std::string> names;
+  for (const Choice& choice : source.choices) {
+    if (choice.value != kNotBuilt && !choice.name.empty()) names.emplace_back(choice.name);
+  }
+  return names;
+}
+
+const Choice& find_choice(const std::string& text, const Source& source) {
   for (const Choice& choice : source.choices) {
     if (choice.name.size() == text.size() &&
         ::strncasecmp(choice.name.data(), text.data(), text.size()) == 0) {
@@ -72,8 +80,8 @@ const Choice& find_choice(const std::string& text, const Source& source) {
       }
       return choice;
     }
-    if (choice.value != kNotBuilt && !choice.name.empty()) names.emplace_back(choice.name);
   }
+  const std::vector<std::string> names = choice_names(source);
   Error error = key_error("VALUE", "unknown value", source).need(join(names, ", "));
   const std::string near = nearest_name(text, names);
   if (!near.empty()) error.hint("did you mean '" + near + "'?");
@@ -215,7 +223,7 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
     std::visit(
         [&](auto field) {
           if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
-            if (!entry.value.is_scalar()) throw type_error(source, "text");
+            if (!entry.value.is_scalar()) throw type_error(source, join(choice_names(source), ", "));
             field.set(out, find_choice(choice_text(source), source).value);
           } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
             read_datasets(source, out.*field, places);

@@ -162,6 +162,8 @@ TEST(RecipeErrorsTest, CheckpointingTakesTrueFalseAndMlp) {
               HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:25: key 'gradient_checkpointing': 'offload'"));
   EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: mpl\n"),
               HasSubstr("need false, true, mlp. hint: did you mean 'mlp'?"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: [mlp]\n"),
+              HasSubstr("E-CONFIG-TYPE]: r.yaml:4:25: key 'gradient_checkpointing': wrong type"));
 }
 
 TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {

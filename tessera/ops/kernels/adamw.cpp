@@ -23,17 +23,6 @@ TESSERA_INLINE void update(T* value, const G* gradient, T* mean, T* square, int6
   }
 }
 
-template <class T>
-TESSERA_INLINE double squares(const T* x, int64_t n) {
-  double sum = 0.0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) {
-    const double value = static_cast<double>(load(x[i]));
-    sum += value * value;
-  }
-  return sum;
-}
-
 }  // namespace
 
 #define TESSERA_DEFINE(T, G, C)                                                         \
@@ -47,9 +36,5 @@ TESSERA_DEFINE(double, double, double)
 TESSERA_DEFINE(double, Bf16, double)
 TESSERA_DEFINE(Bf16, Bf16, float)
 #undef TESSERA_DEFINE
-
-TESSERA_KERNEL double sum_of_squares(const float* x, int64_t n) { return squares(x, n); }
-TESSERA_KERNEL double sum_of_squares(const double* x, int64_t n) { return squares(x, n); }
-TESSERA_KERNEL double sum_of_squares(const Bf16* x, int64_t n) { return squares(x, n); }
 
 }  // namespace tessera::ops::kernels

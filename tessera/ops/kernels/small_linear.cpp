@@ -126,11 +126,4 @@ TESSERA_DEFINE(Bf16, float, Bf16)
 TESSERA_DEFINE(Bf16, float, float)
 #undef TESSERA_DEFINE
 
-TESSERA_KERNEL float sum_floats(const float* x, int64_t n) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
-
 }  // namespace tessera::ops::kernels
