@@ -113,11 +113,9 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 Activation swiglu_activation(const at::Tensor& gate, const at::Tensor& up,
                              std::function<SwigluInputs()> again) {
   if (!needs_graph({gate, up})) return swiglu(gate, up);
-  if (again) {
-    const auto source = c10::make_intrusive<SwigluSource>(std::move(again));
-    return {swiglu(gate, up, source), source};
-  }
-  return {swiglu(gate, up), c10::make_intrusive<SwigluSource>(SwigluInputs{gate.detach(), up.detach()})};
+  const auto source = again ? c10::make_intrusive<SwigluSource>(std::move(again))
+                            : c10::make_intrusive<SwigluSource>(SwigluInputs{gate.detach(), up.detach()});
+  return {swiglu(gate, up, source), source};
 }
 
 }  // namespace tessera::ops

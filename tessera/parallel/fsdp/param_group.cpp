@@ -234,9 +234,8 @@ void ParamGroup::keep_gradients(bool is_last_micro_batch) {
   for (GroupParam& param : params_) {
     ShardedParameter& owned = parameters_[param.index];
     if (!owned.requires_grad || !param.gathered.grad().defined()) continue;
-    // What ops add to in the tile's type stays for the next micro-batch to be added to.
-    const at::ScalarType type = param.gathered.grad().scalar_type();
-    if (!is_last_micro_batch && type == param.gradient_type && type == owned.tile.scalar_type()) continue;
+    // What is in the tile's type stays for the next micro-batch to be added to.
+    if (!is_last_micro_batch && param.gathered.grad().scalar_type() == owned.tile.scalar_type()) continue;
     const at::Tensor arrived = std::move(param.gathered.mutable_grad());
     param.gathered.mutable_grad().reset();
     at::Tensor& grad = owned.tile.mutable_grad();

@@ -140,10 +140,8 @@ bool ShardState::frees(size_t i, Moment moment) const {
   // Whole parameters that stay between micro-batches must not outlive the optimizer step.
   if (moment == Moment::EndOfBackward && is_last_micro_batch) return true;
   if (!options.reshard_after_forward) return false;
-  if (moment == Moment::ForwardWithoutGraph) return true;
   // The root is used to the end of the backward.
-  if (i == 0) return moment == Moment::EndOfBackward;
-  return true;
+  return i > 0 || moment == Moment::ForwardWithoutGraph || moment == Moment::EndOfBackward;
 }
 
 void ShardState::free_where_due(size_t i, Moment moment) {
