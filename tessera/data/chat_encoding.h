@@ -6,10 +6,10 @@
 
 namespace tessera::data {
 
-// Encodes the chat's text. Control tokens are recognised in the scaffold alone: between two of them, scaffold
-// and content are encoded together as plain text, so that ordinary text gets the ids that encoding the whole
-// would give, and a message that spells out a control token gets plain ids. Spans are bytes of
-// RenderedChat::text(). No BOS or EOS is added: templates write their own.
+// Encodes the chat's text as one, with control tokens recognised in the scaffold alone: ordinary text gets
+// the ids that encoding the whole would give, and a message that spells out a control token gets plain ids.
+// Spans are bytes of RenderedChat::text(), which is valid UTF-8. No BOS or EOS is added: templates write
+// their own.
 Encoding encode_chat(const Tokenizer& tokenizer, const RenderedChat& chat);
 
 // Text of the tokenizer's special tokens for rendering.

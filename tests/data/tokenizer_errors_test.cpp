@@ -88,6 +88,11 @@ TEST_F(TokenizerErrors, NotJson) {
   EXPECT_THAT(error_of("[1, 2]"), HasSubstr("not a tokenizer file"));
   EXPECT_THAT(error_of(std::string("\x00\xff\xfe binary", 10)), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of("{\"version\": \"\xff\"}"), HasSubstr("not valid JSON"));
+  const std::string text = valid_document().dump();
+  EXPECT_THAT(error_of("\xef\xbb\xbf" + text),
+              HasSubstr("tokenizer.json:1:1: not valid JSON: a byte-order mark"));
+  EXPECT_THAT(error_of(text + '\0'), HasSubstr("not valid JSON: a zero byte"));
+  EXPECT_EQ(error_of(text + " \n"), "");
 }
 
 TEST_F(TokenizerErrors, EveryTruncationIsRefused) {
@@ -143,6 +148,21 @@ TEST_F(TokenizerErrors, UnknownTypes) {
   EXPECT_THAT(error_after([](json& d) { d["model"] = nullptr; }), HasSubstr("$.model"));
 }
 
+TEST_F(TokenizerErrors, Metaspace) {
+  const auto with = [&](const json& fields) {
+    return error_after([&](json& d) {
+      d["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}};
+      d["pre_tokenizer"].update(fields);
+    });
+  };
+  EXPECT_EQ(with(json::object()), "");
+  EXPECT_EQ(with({{"add_prefix_space", false}, {"prepend_scheme", "never"}}), "");
+  EXPECT_THAT(with({{"replacement", "__"}}), HasSubstr("$.pre_tokenizer.replacement: wrong value; got '__'"));
+  EXPECT_THAT(with({{"replacement", ""}}), HasSubstr("need one character"));
+  EXPECT_THAT(with({{"prepend_scheme", "last"}}), HasSubstr("need always, first or never"));
+  EXPECT_THAT(with({{"add_prefix_space", false}}), HasSubstr("$.pre_tokenizer.add_prefix_space"));
+}
+
 TEST_F(TokenizerErrors, UnknownSettings) {
   EXPECT_THAT(error_after([](json& d) { d["extra"] = 1; }), HasSubstr("$.extra"));
   EXPECT_THAT(error_after([](json& d) { d["model"]["dropout"] = 0.1; }), HasSubstr("$.model.dropout"));
@@ -194,7 +214,9 @@ TEST_F(TokenizerErrors, AddedTokens) {
   EXPECT_THAT(with({{"id", 2}, {"content", "<x>"}}),
               HasSubstr("the id of an added token is taken; got '<x>' with id 2"));
   EXPECT_THAT(with({{"id", 5}, {"content", "<x>"}}), HasSubstr("need another id than that of '<s>'"));
-  EXPECT_THAT(with({{"id", 9}, {"content", "<x>"}}), HasSubstr("need id 6"));
+  // A gap is closed.
+  EXPECT_EQ(with({{"id", 9}, {"content", "<x>"}}), "");
+  EXPECT_EQ(Tokenizer::from_folder(folder.string()).encode("<x>"), std::vector<int32_t>{6});
   EXPECT_THAT(with({{"id", 6}, {"content", "<s>"}}), HasSubstr("given twice"));
   EXPECT_THAT(with({{"id", 6}, {"content", "ab"}}), HasSubstr("another id in the vocabulary"));
   EXPECT_THAT(with({{"id", 6}, {"content", ""}}), HasSubstr("empty"));

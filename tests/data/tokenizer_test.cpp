@@ -20,6 +20,8 @@
 #include "tessera/data/tokenizer/unicode.h"
 #include "tessera/io/gguf.h"
 
+#include "tests/data/gguf_writer.h"
+
 namespace tessera::data {
 namespace {
 
@@ -64,64 +66,6 @@ class TokenizerFolder : public testing::Test {
   }
 
   fs::path folder;
-};
-
-// Writes GGUF metadata, and no tensors.
-class GgufWriter {
- public:
-  void add(const std::string& key, const std::string& value) {
-    head(key, 8);
-    text(value);
-  }
-  void add(const std::string& key, uint32_t value) {
-    head(key, 4);
-    number(value);
-  }
-  void add(const std::string& key, bool value) {
-    head(key, 7);
-    body_ += static_cast<char>(value);
-  }
-  void add(const std::string& key, const std::vector<std::string>& values) {
-    head(key, 9);
-    number(uint32_t{8});
-    number(uint64_t{values.size()});
-    for (const auto& value : values) text(value);
-  }
-  void add(const std::string& key, const std::vector<int32_t>& values) {
-    head(key, 9);
-    number(uint32_t{5});
-    number(uint64_t{values.size()});
-    for (const int32_t value : values) number(value);
-  }
-  io::GgufFile open(const fs::path& path) const {
-    std::string file = "GGUF";
-    const auto put = [&](auto value) { file.append(reinterpret_cast<const char*>(&value), sizeof value); };
-    put(uint32_t{3});
-    put(uint64_t{0});
-    put(count_);
-    file += body_;
-    file.resize((file.size() + 31) / 32 * 32);
-    std::ofstream(path, std::ios::binary) << file;
-    return io::GgufFile::open(path.string());
-  }
-
- private:
-  template <class T>
-  void number(T value) {
-    body_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void text(const std::string& value) {
-    number(uint64_t{value.size()});
-    body_ += value;
-  }
-  void head(const std::string& key, uint32_t type) {
-    text(key);
-    number(type);
-    ++count_;
-  }
-
-  std::string body_;
-  uint64_t count_ = 0;
 };
 
 // The metadata that a converter makes of one of the reference tokenizers.
@@ -220,9 +164,14 @@ TEST_F(TokenizerFolder, GgufErrors) {
   GgufWriter writer = gguf_of("smollm2", "smollm");
   writer.add("tokenizer.ggml.eos_token_id", uint32_t{100000});
   EXPECT_THAT(error_of(writer), HasSubstr("no token has this id; got 100000"));
-  GgufWriter sentence_pieces;
-  sentence_pieces.add("tokenizer.ggml.model", std::string("llama"));
-  EXPECT_THAT(error_of(sentence_pieces), HasSubstr("got 'llama', need 'gpt2'"));
+  GgufWriter word_pieces;
+  word_pieces.add("tokenizer.ggml.model", std::string("bert"));
+  EXPECT_THAT(error_of(word_pieces), HasSubstr("got 'bert', need 'gpt2' or 'llama'"));
+  GgufWriter short_scores;
+  short_scores.add("tokenizer.ggml.model", std::string("llama"));
+  short_scores.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  short_scores.add("tokenizer.ggml.scores", std::vector<float>{0});
+  EXPECT_THAT(error_of(short_scores), HasSubstr("tokenizer.ggml.scores"));
   GgufWriter bad_merge;
   bad_merge.add("tokenizer.ggml.model", std::string("gpt2"));
   bad_merge.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});

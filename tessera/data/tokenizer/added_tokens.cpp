@@ -61,7 +61,9 @@ const AddedToken* AddedTokenMatcher::match(std::string_view text, size_t begin, 
   return found;
 }
 
-void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::vector<AddedSplit>& out) const {
+void AddedTokenMatcher::split(std::string_view text, bool parse_special,
+                              FunctionRef<bool(size_t begin, size_t end)> is_plain,
+                              std::vector<AddedSplit>& out) const {
   size_t done = 0;
   for (size_t i = 0; !empty() && i < text.size();) {
     if (first_[static_cast<unsigned char>(text[i])] < 0) {
@@ -76,6 +78,10 @@ void AddedTokenMatcher::split(std::string_view text, bool parse_special, std::ve
     }
     i = end;
     if (token->special && !parse_special) continue;
+    if (token->special && is_plain(begin, end)) {
+      i = begin + 1;
+      continue;
+    }
     if (token->single_word && ((begin > 0 && (flags_before(text, begin) & kWord)) ||
                                (end < text.size() && (flags_at(text, end) & kWord))))
       continue;
@@ -109,6 +115,7 @@ void AddedTokens::add(AddedToken token, const Normalizer* normalizer) {
     raw_.add(token.content, token);
   }
   const int32_t id = token.id;
+  id_limit_ = std::max<int64_t>(id_limit_, id + 1);
   tokens_.emplace(id, std::move(token));
 }
 

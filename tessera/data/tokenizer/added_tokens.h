@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tessera/data/tokenizer/function_ref.h"
 #include "tessera/data/tokenizer/normalizer.h"
 
 namespace tessera::data {
@@ -36,8 +37,10 @@ class AddedTokenMatcher {
   bool empty() const { return nodes_.empty(); }
 
   // The whole of `text` (valid UTF-8) as splits in order, without empty ones between. Tokens that are special
-  // are passed over when `parse_special` is false, and so is the text that they cover.
-  void split(std::string_view text, bool parse_special, std::vector<AddedSplit>& out) const;
+  // are passed over when `parse_special` is false, and so is the text that they cover. A special token whose
+  // text [begin, end) `is_plain` claims is none; others may begin within it.
+  void split(std::string_view text, bool parse_special, FunctionRef<bool(size_t begin, size_t end)> is_plain,
+             std::vector<AddedSplit>& out) const;
 
  private:
   struct Node {
@@ -68,6 +71,8 @@ class AddedTokens {
   // In the order of their ids.
   std::vector<const AddedToken*> by_id() const;
   int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  // One more than the largest id.
+  int64_t id_limit() const { return id_limit_; }
 
   const AddedTokenMatcher& raw_matcher() const { return raw_; }
   const AddedTokenMatcher& normalized_matcher() const { return normalized_; }
@@ -78,6 +83,7 @@ class AddedTokens {
   std::unordered_map<int32_t, std::string> normalized_content_;  // where it differs
   std::unordered_set<std::string> special_;
   AddedTokenMatcher raw_, normalized_;
+  int64_t id_limit_ = 0;
 };
 
 }  // namespace tessera::data

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/data/tokenizer/json_field.h"
 #include "tessera/data/tokenizer/pipeline_steps.h"
 #include "tessera/data/tokenizer/tokenizer_json.h"
@@ -19,12 +21,12 @@ const std::string* Pipeline::token_text(int32_t id) const {
   return model->vocabulary().text(id);
 }
 
-int64_t Pipeline::id_limit() const {
-  int64_t limit = model->vocabulary().id_limit();
-  const auto tokens = added.by_id();
-  if (!tokens.empty()) limit = std::max<int64_t>(limit, tokens.back()->id + 1);
-  return limit;
+const std::string* Pipeline::decoder_text(int32_t id) const {
+  if (const AddedToken* token = added.find(id)) return &added.decoder_text(*token);
+  return model->vocabulary().text(id);
 }
+
+int64_t Pipeline::id_limit() const { return std::max(model->vocabulary().id_limit(), added.id_limit()); }
 
 namespace {
 
@@ -106,26 +108,36 @@ AddedToken read_added_token(const JsonField& field) {
   return token;
 }
 
-// A token of the vocabulary keeps its id there; the others follow the vocabulary without a gap. A file that
-// says otherwise gives different ids in different programs, so it is refused.
-void add_token(Pipeline& pipeline, AddedToken token, int64_t& next_id, const std::string& place) {
+// A token of the vocabulary keeps its id there; the others follow the vocabulary without a gap, whatever the
+// file says, as in `tokenizers`. A file in which two tokens claim one id is refused.
+// `claimed`: the ids that the file gives, and to what.
+void add_token(Pipeline& pipeline, AddedToken token, std::map<int32_t, std::string>& claimed,
+               const std::string& place) {
   const auto fail = [&](const std::string& what) {
     return Error(ErrorKind::Model, "TOKENIZER-ADDED", what)
         .in(place)
         .got("'" + token.content + "' with id " + std::to_string(token.id));
   };
+  const Vocabulary& vocabulary = pipeline.model->vocabulary();
   if (pipeline.added.find(token.content) != nullptr) throw fail("an added token is given twice");
-  if (const AddedToken* other = pipeline.added.find(token.id))
-    throw fail("two added tokens have one id").need("another id than that of '" + other->content + "'");
-  const auto known = pipeline.model->vocabulary().find(token.content);
+  const auto [claim, is_new] = claimed.emplace(token.id, token.content);
+  if (!is_new)
+    throw fail("two added tokens have one id").need("another id than that of '" + claim->second + "'");
+  const auto known = vocabulary.find(token.content);
   if (known && *known != token.id)
     throw fail("an added token has another id in the vocabulary").need("id " + std::to_string(*known));
   if (!known) {
-    if (const std::string* other = pipeline.model->vocabulary().text(token.id))
+    if (const std::string* other = vocabulary.text(token.id))
       throw fail("the id of an added token is taken").need("another id than that of '" + *other + "'");
-    if (token.id != next_id)
-      throw fail("ids of added tokens do not follow one another").need("id " + std::to_string(next_id));
-    ++next_id;
+    const auto next = static_cast<int32_t>(std::max(vocabulary.size(), pipeline.added.id_limit()));
+    if (token.id != next) {
+      if (next >= kMaxTokenId || vocabulary.text(next) != nullptr || pipeline.added.find(next) != nullptr)
+        throw fail("ids of added tokens do not follow one another").need("id " + std::to_string(next));
+      log::warn(place + ": the added token '" + token.content + "' has id " + std::to_string(next) +
+                ", not " + std::to_string(token.id) +
+                ": added tokens follow the vocabulary without a gap, in Transformers too");
+      token.id = next;
+    }
   }
   pipeline.added.add(std::move(token), pipeline.normalizer.get());
 }
@@ -151,14 +163,14 @@ Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std
     throw root.at("model").error("TOKENIZER-FIELD", "missing field").need("a BPE model");
   pipeline.model = read_model(document, root.at("model"), pipeline.pre_tokenizer.byte_level);
 
-  int64_t next_id = pipeline.model->vocabulary().size();
+  std::map<int32_t, std::string> claimed;
   if (!root.at("added_tokens").is_null()) {
     for (const JsonField& item : root.at("added_tokens").items())
-      add_token(pipeline, read_added_token(item), next_id, item.place());
+      add_token(pipeline, read_added_token(item), claimed, item.place());
   }
   for (AddedToken& token : extra)
     if (pipeline.added.find(token.content) == nullptr)
-      add_token(pipeline, std::move(token), next_id, "tokenizer_config.json");
+      add_token(pipeline, std::move(token), claimed, "tokenizer_config.json");
 
   pipeline.post_processor = read_post_processor(
       root.at("post_processor"), [&](const JsonField& place, int32_t id, const std::string& token) {

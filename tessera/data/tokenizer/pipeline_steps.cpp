@@ -1,5 +1,6 @@
 #include "tessera/data/tokenizer/pipeline_steps.h"
 
+#include "tessera/data/tokenizer/unicode.h"
 #include "tessera/data/tokenizer/vocabulary.h"
 
 namespace tessera::data {
@@ -30,6 +31,45 @@ SplitBehavior read_behavior(const JsonField& field) {
   field.unsupported("this behavior", name);
 }
 
+struct MetaspaceFields {
+  std::string replacement;
+  PrependScheme scheme = PrependScheme::Always;
+  bool split = true;
+};
+
+// Of the pre-tokenizer and of the decoder. `add_prefix_space` and `str_rep` are of older files.
+MetaspaceFields read_metaspace(const JsonField& field) {
+  field.allow_fields({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+  MetaspaceFields out;
+  const JsonField replacement = field.at("replacement");
+  out.replacement = replacement.as_string();
+  if (out.replacement.empty() || decode_char(out.replacement.data(), 0).size != out.replacement.size())
+    throw replacement.error("TOKENIZER-FIELD", "wrong value")
+        .got("'" + out.replacement + "'")
+        .need("one character");
+  if (field.contains("prepend_scheme")) {
+    const std::string& name = field.at("prepend_scheme").as_string();
+    if (name == "always") {
+      out.scheme = PrependScheme::Always;
+    } else if (name == "first") {
+      out.scheme = PrependScheme::First;
+    } else if (name == "never") {
+      out.scheme = PrependScheme::Never;
+    } else {
+      throw field.at("prepend_scheme")
+          .error("TOKENIZER-FIELD", "wrong value")
+          .got("'" + name + "'")
+          .need("always, first or never");
+    }
+  }
+  if (!field.at("add_prefix_space").as_bool(true) && out.scheme != PrependScheme::Never)
+    throw field.at("add_prefix_space")
+        .error("TOKENIZER-FIELD", "add_prefix_space is false, and prepend_scheme says otherwise")
+        .need("\"prepend_scheme\": \"never\" beside it");
+  out.split = field.at("split").as_bool(true);
+  return out;
+}
+
 void add_pre_tokenizer_step(const JsonField& field, PreTokenizer& out) {
   const std::string& type = field.at("type").as_string();
   if (type == "Sequence") {
@@ -39,25 +79,33 @@ void add_pre_tokenizer_step(const JsonField& field, PreTokenizer& out) {
   }
   if (out.byte_level)
     throw field.error("TOKENIZER-UNSUPPORTED", "a pre-tokenizer after ByteLevel is not supported");
+  auto& splitters = out.stages.back().splitters;
   if (type == "ByteLevel") {
     field.allow_fields({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     out.byte_level = true;
     out.add_prefix_space = field.at("add_prefix_space").as_bool();
     out.use_gpt2_pattern = field.at("use_regex").as_bool(true);
+  } else if (type == "Metaspace") {
+    const MetaspaceFields fields = read_metaspace(field);
+    PreTokenizer::Stage stage{Metaspace(fields.replacement, fields.scheme), {}};
+    if (fields.split)
+      stage.splitters.push_back(
+          make_split(fields.replacement, false, SplitBehavior::MergedWithNext, false, field.place()));
+    out.stages.push_back(std::move(stage));
   } else if (type == "Split") {
     field.allow_fields({"type", "pattern", "behavior", "invert"});
     const Pattern pattern = read_pattern(field.at("pattern"));
-    out.steps.push_back(make_split(pattern.text, pattern.is_regex, read_behavior(field.at("behavior")),
+    splitters.push_back(make_split(pattern.text, pattern.is_regex, read_behavior(field.at("behavior")),
                                    field.at("invert").as_bool(), pattern.place));
   } else if (type == "Digits") {
     field.allow_fields({"type", "individual_digits"});
-    out.steps.push_back(make_digits(field.at("individual_digits").as_bool()));
+    splitters.push_back(make_digits(field.at("individual_digits").as_bool()));
   } else if (type == "Whitespace") {
     field.allow_fields({"type"});
-    out.steps.push_back(make_whitespace());
+    splitters.push_back(make_whitespace());
   } else if (type == "WhitespaceSplit") {
     field.allow_fields({"type"});
-    out.steps.push_back(make_whitespace_split());
+    splitters.push_back(make_whitespace_split());
   } else {
     field.at("type").unsupported("this pre-tokenizer", type);
   }
@@ -134,6 +182,9 @@ void add_decoder_step(const JsonField& field, Decoder& out) {
   } else if (type == "ByteLevel") {
     field.allow_fields({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     out.steps.push_back(make_byte_level_decoder());
+  } else if (type == "Metaspace") {
+    const MetaspaceFields fields = read_metaspace(field);
+    out.steps.push_back(make_metaspace_decoder(fields.replacement, fields.scheme != PrependScheme::Never));
   } else if (type == "ByteFallback") {
     field.allow_fields({"type"});
     out.steps.push_back(make_byte_fallback_decoder());

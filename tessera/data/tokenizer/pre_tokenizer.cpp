@@ -13,38 +13,41 @@ class DelimiterMerger {
  public:
   DelimiterMerger(SplitBehavior behavior, RangeSink sink) : behavior_(behavior), sink_(sink) {}
 
+  // An empty piece is nothing by itself, but keeps those beside it apart.
   void add(size_t begin, size_t end, bool is_match) {
-    if (begin == end) return;
     bool joins = false;  // with the piece that is held back
     switch (behavior_) {
       case SplitBehavior::Removed:
-        if (!is_match) sink_(begin, end);
+        if (!is_match) emit(begin, end);
         return;
-      case SplitBehavior::Isolated: sink_(begin, end); return;
+      case SplitBehavior::Isolated: emit(begin, end); return;
       case SplitBehavior::Contiguous: joins = is_match == last_is_match_; break;
       case SplitBehavior::MergedWithPrevious: joins = is_match && !last_is_match_; break;
       case SplitBehavior::MergedWithNext: joins = !is_match && last_is_match_; break;
     }
-    if (joins && begin_ < end_) {
-      end_ = end;
-    } else {
+    if (!joins || !is_holding_) {
       finish();
       begin_ = begin;
-      end_ = end;
     }
+    end_ = end;
+    is_holding_ = true;
     last_is_match_ = is_match;
   }
 
   void finish() {
-    if (begin_ < end_) sink_(begin_, end_);
-    begin_ = end_ = 0;
+    if (is_holding_) emit(begin_, end_);
+    is_holding_ = false;
   }
 
  private:
+  void emit(size_t begin, size_t end) {
+    if (begin < end) sink_(begin, end);
+  }
+
   SplitBehavior behavior_;
   RangeSink sink_;
   size_t begin_ = 0, end_ = 0;
-  bool last_is_match_ = false;
+  bool is_holding_ = false, last_is_match_ = false;
 };
 
 class PatternSplitter : public Splitter {
@@ -64,7 +67,7 @@ class PatternSplitter : public Splitter {
     DelimiterMerger merger(behavior_, sink);
     size_t done = 0;
     const auto match = [&](size_t begin, size_t end) {
-      merger.add(done, begin, invert_);
+      if (done < begin) merger.add(done, begin, invert_);
       merger.add(begin, end, !invert_);
       done = end;
     };
@@ -76,7 +79,7 @@ class PatternSplitter : public Splitter {
       for (size_t at = text.find(literal_); at != std::string_view::npos; at = text.find(literal_, done))
         match(at, at + literal_.size());
     }
-    merger.add(done, text.size(), invert_);
+    if (done < text.size()) merger.add(done, text.size(), invert_);
     merger.finish();
   }
 
@@ -100,13 +103,13 @@ class FlagSplitter : public Splitter {
     for (size_t i = 0; i < text.size();) {
       const DecodedChar c = decode_char(text.data(), i);
       if (table.flags(c.code_point) & flag_) {
-        merger.add(done, i, false);
+        if (done < i) merger.add(done, i, false);
         merger.add(i, i + c.size, true);
         done = i + c.size;
       }
       i += c.size;
     }
-    merger.add(done, text.size(), false);
+    if (done < text.size()) merger.add(done, text.size(), false);
     merger.finish();
   }
 
@@ -136,19 +139,41 @@ class WhitespaceSplitter : public Splitter {
   }
 };
 
-void run_steps(const PreTokenizer& pre_tokenizer, size_t step, std::string_view text, size_t offset,
-               RangeSink sink) {
-  if (step == pre_tokenizer.steps.size()) return sink(offset, offset + text.size());
+void run_splitters(const std::vector<std::unique_ptr<Splitter>>& splitters, size_t index,
+                   std::string_view text, size_t offset, RangeSink sink) {
+  if (index == splitters.size()) return sink(offset, offset + text.size());
   const auto next = [&](size_t begin, size_t end) {
-    run_steps(pre_tokenizer, step + 1, text.substr(begin, end - begin), offset + begin, sink);
+    run_splitters(splitters, index + 1, text.substr(begin, end - begin), offset + begin, sink);
   };
-  pre_tokenizer.steps[step]->split(text, next);
+  splitters[index]->split(text, next);
 }
 
 }  // namespace
 
-void PreTokenizer::for_each_piece(std::string_view text, RangeSink sink) const {
-  if (!text.empty()) run_steps(*this, 0, text, 0, sink);
+Metaspace::Metaspace(std::string replacement, PrependScheme scheme)
+    : replacement_(std::move(replacement)),
+      scheme_(scheme),
+      replace_(make_replace_normalizer(" ", false, replacement_, "")),
+      prepend_(make_prepend_normalizer(replacement_)) {}
+
+void Metaspace::apply(AlignedText& piece, bool starts_text) const {
+  if (replace_->changes(piece.text)) replace_->apply(piece);
+  const bool prepends = scheme_ == PrependScheme::Always || (scheme_ == PrependScheme::First && starts_text);
+  if (prepends && !piece.text.starts_with(replacement_)) prepend_->apply(piece);
+}
+
+void PreTokenizer::Stage::for_each_piece(std::string_view text, RangeSink sink) const {
+  run_splitters(splitters, 0, text, 0, sink);
+}
+
+bool PreTokenizer::needs_origins(bool has_normalizer) const {
+  int num_rewrites = has_normalizer ? 1 : 0;
+  for (const Stage& stage : stages) {
+    if (!stage.metaspace) continue;
+    if (stage.metaspace->scheme() == PrependScheme::First && num_rewrites > 0) return true;
+    ++num_rewrites;
+  }
+  return false;
 }
 
 std::unique_ptr<Splitter> make_split(const std::string& pattern, bool is_regex, SplitBehavior behavior,

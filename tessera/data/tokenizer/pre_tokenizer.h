@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/data/tokenizer/normalizer.h"
 #include "tessera/data/tokenizer/patterns.h"
 
 namespace tessera::data {
@@ -30,16 +32,45 @@ std::unique_ptr<Splitter> make_digits(bool individual);
 std::unique_ptr<Splitter> make_whitespace();
 std::unique_ptr<Splitter> make_whitespace_split();
 
-// All steps, then the byte-level one if there is one.
+enum class PrependScheme { Always, First, Never };
+
+// SentencePiece's spelling of spaces: each becomes `replacement`, and a piece that does not start with one
+// gets one, always or if it starts the whole text.
+class Metaspace {
+ public:
+  Metaspace(std::string replacement, PrependScheme scheme);
+
+  PrependScheme scheme() const { return scheme_; }
+  // `starts_text`: the piece stands at the beginning of what was given to encode.
+  void apply(AlignedText& piece, bool starts_text) const;
+
+ private:
+  std::string replacement_;
+  PrependScheme scheme_;
+  std::unique_ptr<Normalizer> replace_, prepend_;
+};
+
+// The stages one after the other, each on every piece of the one before; then the byte-level step if there is
+// one.
 struct PreTokenizer {
-  std::vector<std::unique_ptr<Splitter>> steps;
+  // Spells spaces anew, if it has a Metaspace, and then cuts.
+  struct Stage {
+    std::optional<Metaspace> metaspace;
+    std::vector<std::unique_ptr<Splitter>> splitters;
+
+    // Receives [begin, end) of a piece of the text, which is not empty.
+    void for_each_piece(std::string_view text, RangeSink sink) const;
+  };
+
+  std::vector<Stage> stages = std::vector<Stage>(1);  // never empty
   // The model sees bytes in the byte-level alphabet. The two options hold only then.
   bool byte_level = false;
   bool add_prefix_space = false;  // a piece that does not start with a space gets one
   bool use_gpt2_pattern = false;
 
-  // Receives [begin, end) of a piece of the text.
-  void for_each_piece(std::string_view text, RangeSink sink) const;
+  // Whether where a piece stood in the original text decides about its spelling, although the text has been
+  // rewritten since.
+  bool needs_origins(bool has_normalizer) const;
 };
 
 }  // namespace tessera::data

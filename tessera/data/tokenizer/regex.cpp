@@ -152,10 +152,12 @@ void Regex::for_each_match(std::string_view text, RangeSink sink) const {
     matcher->setMatchCallback(on_steps, &deadline, status);
     matcher->setFindProgressCallback(on_attempt, &deadline, status);
     matcher->reset(&utext);
+    size_t last_end = std::string_view::npos;
     while (U_SUCCESS(status) && matcher->find(status)) {
       const auto begin = static_cast<size_t>(matcher->start64(status));
       const auto end = static_cast<size_t>(matcher->end64(status));
-      if (U_SUCCESS(status) && end > begin) sink(begin, end);
+      if (U_SUCCESS(status) && (end > begin || end != last_end)) sink(begin, end);
+      last_end = end;
     }
   }
   utext_close(&utext);

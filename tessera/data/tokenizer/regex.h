@@ -20,9 +20,9 @@ class Regex {
   Regex& operator=(Regex&&) noexcept;
   ~Regex();
 
-  // Calls `sink` with the byte range of every match, in order, empty ones left out. `text` must be valid
-  // UTF-8. A search that takes more than a second plus a second for each MiB of processor time is given up
-  // with Error(Model): the expression backtracks without end.
+  // Calls `sink` with the byte range of every match, in order; an empty one only where no match ends.
+  // `text` must be valid UTF-8. A search that takes more than a second plus a second for each MiB of
+  // processor time is given up with Error(Model): the expression backtracks without end.
   void for_each_match(std::string_view text, RangeSink sink) const;
 
  private:

@@ -22,24 +22,15 @@ Encoding Tokenizer::encode_with_spans(std::string_view text, const EncodeOptions
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
-  const Pipeline& pipeline = impl_->pipeline;
-  std::vector<std::string> tokens;
-  tokens.reserve(ids.size());
-  for (const int32_t id : ids) {
-    const AddedToken* added = pipeline.added.find(id);
-    const std::string* text =
-        added != nullptr ? &pipeline.added.decoder_text(*added) : pipeline.model->vocabulary().text(id);
-    if (text == nullptr || (skip_special_tokens && pipeline.added.is_special(*text))) continue;
-    tokens.push_back(*text);
-  }
-  return pipeline.decoder.decode(std::move(tokens));
+  TextStream stream(*this, skip_special_tokens);
+  std::string text;
+  for (const int32_t id : ids) text += stream.add(id);
+  return text += stream.finish();
 }
 
 std::string Tokenizer::token_bytes(int32_t id) const {
   const Pipeline& pipeline = impl_->pipeline;
-  const AddedToken* added = pipeline.added.find(id);
-  const std::string* text =
-      added != nullptr ? &pipeline.added.decoder_text(*added) : pipeline.model->vocabulary().text(id);
+  const std::string* text = pipeline.decoder_text(id);
   return text != nullptr ? pipeline.decoder.token_bytes(*text) : std::string();
 }
 
@@ -91,5 +82,28 @@ void Tokenizer::set_special_token(std::string_view role, std::string_view token)
 }
 
 const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
+
+TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : tokenizer_(tokenizer.impl_.get()),
+      skip_special_tokens_(skip_special_tokens),
+      decoder_(std::make_unique<DecoderStream>(tokenizer_->pipeline.decoder)) {}
+TextStream::TextStream(TextStream&&) noexcept = default;
+TextStream& TextStream::operator=(TextStream&&) noexcept = default;
+TextStream::~TextStream() = default;
+
+std::string TextStream::add(int32_t id) {
+  const Pipeline& pipeline = tokenizer_->pipeline;
+  const std::string* token = pipeline.decoder_text(id);
+  std::string text;
+  if (token != nullptr && !(skip_special_tokens_ && pipeline.added.is_special(*token)))
+    decoder_->add(*token, text);
+  return text;
+}
+
+std::string TextStream::finish() {
+  std::string text;
+  decoder_->finish(text);
+  return text;
+}
 
 }  // namespace tessera::data

@@ -1,4 +1,5 @@
-// Byte-level BPE tokenizer with the behaviour of Hugging Face's `tokenizers`.
+// BPE tokenizer, over bytes or over SentencePiece's characters, with the behaviour of Hugging Face's
+// `tokenizers`.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,8 @@ class GgufFile;
 
 namespace tessera::data {
 
+class DecoderStream;
+
 // Half-open byte range of the input text.
 struct ByteSpan {
   int64_t begin = 0;
@@ -25,6 +28,9 @@ struct EncodeOptions {
   // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then
   // cannot make one. Added tokens that the tokenizer does not call special are recognised either way.
   bool parse_special = true;
+  // Bytes of the text that make no special token, nor a part of one, though others may: ranges in order and
+  // apart, of text that is valid UTF-8.
+  std::span<const ByteSpan> plain;
   // Apply the post-processor (for example prepend BOS). Truncation and padding blocks of tokenizer.json are
   // never applied.
   bool add_special_tokens = false;
@@ -61,7 +67,7 @@ class Tokenizer {
   Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
   // Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
-  // The raw bytes of one token, for streaming and display; empty for an unknown id.
+  // The raw bytes of one token, for display; empty for an unknown id.
   std::string token_bytes(int32_t id) const;
 
   std::optional<int32_t> token_to_id(std::string_view token) const;
@@ -90,7 +96,26 @@ class Tokenizer {
 
  private:
   explicit Tokenizer(std::unique_ptr<Impl> impl);
+  friend class TextStream;
   std::unique_ptr<Impl> impl_;
+};
+
+// The text of ids that come one by one: what add() and finish() return, joined, is decode() of them all. What
+// later ids may still change is held back. The tokenizer must outlive it.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special_tokens = false);
+  TextStream(TextStream&&) noexcept;
+  TextStream& operator=(TextStream&&) noexcept;
+  ~TextStream();
+
+  std::string add(int32_t id);
+  std::string finish();
+
+ private:
+  const Tokenizer::Impl* tokenizer_;
+  bool skip_special_tokens_;
+  std::unique_ptr<DecoderStream> decoder_;
 };
 
 }  // namespace tessera::data

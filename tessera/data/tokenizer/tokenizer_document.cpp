@@ -100,18 +100,23 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) override {
+    // The library's message repeats the place.
+    std::string what = error.what();
+    const size_t colon = what.find(": ");
+    if (colon != std::string::npos) what = what.substr(colon + 2);
+    refuse(position > 0 ? position - 1 : 0, what);
+  }
+
+  // At a byte of the text, counted from 0.
+  [[noreturn]] void refuse(size_t position, const std::string& what) const {
     int64_t line = 1, column = 1;
-    for (size_t i = 0; i + 1 < position && i < text_.size(); ++i) {
+    for (size_t i = 0; i < position && i < text_.size(); ++i) {
       ++column;
       if (text_[i] == '\n') {
         ++line;
         column = 1;
       }
     }
-    // The library's message repeats the place.
-    std::string what = error.what();
-    const size_t colon = what.find(": ");
-    if (colon != std::string::npos) what = what.substr(colon + 2);
     throw Error(ErrorKind::Model, "TOKENIZER-JSON", "not valid JSON: " + what).at(file_, line, column);
   }
 
@@ -204,6 +209,10 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file) {
   TokenizerDocument document;
   DocumentBuilder builder(text, file, document);
+  // The parser would pass over the first and stop at the second.
+  if (text.starts_with("\xef\xbb\xbf")) builder.refuse(0, "a byte-order mark before the document");
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos)
+    builder.refuse(zero, "a zero byte");
   json::sax_parse(text.begin(), text.end(), &builder);
   return document;
 }

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
+#include "tessera/data/tokenizer/sentencepiece_merges.h"
 #include "tessera/data/tokenizer/tokenizer_impl.h"
 #include "tessera/data/tokenizer/unicode.h"
 #include "tessera/io/gguf.h"
@@ -55,18 +57,17 @@ constexpr Family kFamilies[] = {
     {.name = "deepseek-r1-qwen", .pattern = KnownPattern::Qwen2, .nfc = true},
 };
 
+// Of the kind "llama", which has no patterns.
+constexpr Family kSentencePiece = {.name = "llama", .pattern = KnownPattern::Gpt2, .add_bos = true};
+constexpr const char* kSpaceSign = "\u2581";
+
 class GgufConverter {
  public:
   explicit GgufConverter(const io::GgufFile& file) : file_(file) {
     const std::string model = file.get_string("tokenizer.ggml.model");
-    if (model != "gpt2") unsupported("tokenizer.ggml.model", model, "'gpt2'");
-    const std::string pre = file.get_string("tokenizer.ggml.pre", "gpt-2");
-    std::vector<std::string> names;
-    for (const Family& family : kFamilies) {
-      if (pre == family.name) family_ = &family;
-      names.emplace_back(family.name);
-    }
-    if (family_ == nullptr) unsupported("tokenizer.ggml.pre", pre, "one of " + join(names, ", "));
+    if (model != "gpt2" && model != "llama") unsupported("tokenizer.ggml.model", model, "'gpt2' or 'llama'");
+    is_sentencepiece_ = model == "llama";
+    family_ = is_sentencepiece_ ? &kSentencePiece : find_family();
 
     tokens_ = file.get_strings("tokenizer.ggml.tokens");
     types_.assign(tokens_.size(), kNormal);
@@ -82,8 +83,11 @@ class GgufConverter {
         throw fail("tokenizer.ggml.tokens", "token " + std::to_string(i) + " is not valid UTF-8");
 
     const char* keys[] = {"bos_token_id", "eos_token_id", "padding_token_id", "unknown_token_id"};
+    // Those of the format, where a SentencePiece model says nothing.
+    const std::array<std::optional<int32_t>, 4> usual = {1, 2, std::nullopt, 0};
     for (size_t role = 0; role < roles.size(); ++role) {
       roles[role] = read_id(std::string("tokenizer.ggml.") + keys[role]);
+      if (is_sentencepiece_ && !roles[role] && usual[role] && tokens_.size() > 2) roles[role] = usual[role];
       // A token with a role is never plain text.
       if (roles[role]) types_[static_cast<size_t>(*roles[role])] = kControl;
     }
@@ -96,18 +100,23 @@ class GgufConverter {
                          {"truncation", nullptr},
                          {"padding", nullptr},
                          {"added_tokens", added_tokens()},
-                         {"normalizer", family_->nfc ? ordered_json{{"type", "NFC"}} : ordered_json()},
+                         {"normalizer", normalizer()},
                          {"pre_tokenizer", pre_tokenizer()},
                          {"post_processor", post_processor()},
-                         {"decoder", byte_level(true, true)}};
+                         {"decoder", decoder()}};
     std::string out = head.dump(2);
     out.erase(out.size() - 2);  // "\n}"
-    out +=
-        ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
-        "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n    \"fuse_unk\": "
-        "false,\n"
-        "    \"byte_fallback\": false,\n    \"ignore_merges\": ";
-    out += family_->ignore_merges ? "true" : "false";
+    const ordered_json unk = is_sentencepiece_ && roles[3] ? ordered_json(token(*roles[3])) : ordered_json();
+    const ordered_json model = {{"type", "BPE"},
+                                {"dropout", nullptr},
+                                {"unk_token", unk},
+                                {"continuing_subword_prefix", nullptr},
+                                {"end_of_word_suffix", nullptr},
+                                {"fuse_unk", is_sentencepiece_},
+                                {"byte_fallback", is_sentencepiece_},
+                                {"ignore_merges", family_->ignore_merges}};
+    out += ",\n  \"model\": " + model.dump(2);
+    out.erase(out.size() - 2);
     out += ",\n    \"vocab\": {";
     // Rows of padding at the end of the embedding have tokens in this format, and none in tokenizer.json.
     size_t count = tokens_.size();
@@ -117,12 +126,10 @@ class GgufConverter {
       out += quoted(tokens_[i]) + ": " + std::to_string(i);
     }
     out += "\n    },\n    \"merges\": [";
-    const std::vector<std::string>& merges = file_.get_strings("tokenizer.ggml.merges");
-    for (size_t i = 0; i < merges.size(); ++i) {
-      if (valid_utf8_prefix(merges[i]) != merges[i].size())
-        throw fail("tokenizer.ggml.merges", "merge " + std::to_string(i) + " is not valid UTF-8");
-      out += i == 0 ? "\n      " : ",\n      ";
-      out += quoted(merges[i]);
+    size_t number = 0;
+    for (const ordered_json& merge : merges()) {
+      out += number++ == 0 ? "\n      " : ",\n      ";
+      out += merge.dump();
     }
     out += "\n    ]\n  }\n}\n";
     return out;
@@ -132,7 +139,7 @@ class GgufConverter {
     ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                            {"clean_up_tokenization_spaces", false}};
     for (size_t role = 0; role < roles.size(); ++role)
-      if (roles[role]) config[kRoleNames[role]] = tokens_[static_cast<size_t>(*roles[role])];
+      if (roles[role]) config[kRoleNames[role]] = token(*roles[role]);
     const std::string architecture = file_.get_string("general.architecture", "");
     const uint64_t context = file_.get_uint(architecture + ".context_length", 0);
     if (context > 0) config["model_max_length"] = context;
@@ -161,6 +168,18 @@ class GgufConverter {
                                 const std::string& need) const {
     throw fail(key, "this tokenizer is not supported").got("'" + got + "'").need(need);
   }
+
+  const Family* find_family() const {
+    const std::string pre = file_.get_string("tokenizer.ggml.pre", "gpt-2");
+    std::vector<std::string> names;
+    for (const Family& family : kFamilies) {
+      if (pre == family.name) return &family;
+      names.emplace_back(family.name);
+    }
+    unsupported("tokenizer.ggml.pre", pre, "one of " + join(names, ", "));
+  }
+
+  const std::string& token(int32_t id) const { return tokens_[static_cast<size_t>(id)]; }
 
   std::optional<int32_t> read_id(const std::string& key) const {
     if (!file_.contains(key)) return std::nullopt;
@@ -197,7 +216,63 @@ class GgufConverter {
     return added;
   }
 
+  // In the order of their ranks, each as one string or as a pair.
+  std::vector<ordered_json> merges() const {
+    std::vector<ordered_json> out;
+    if (is_sentencepiece_) {
+      for (auto& [left, right] : sentencepiece_merges(pieces()))
+        out.push_back(ordered_json::array({std::move(left), std::move(right)}));
+      return out;
+    }
+    for (const std::string& merge : file_.get_strings("tokenizer.ggml.merges")) {
+      if (valid_utf8_prefix(merge) != merge.size())
+        throw fail("tokenizer.ggml.merges", "merge " + std::to_string(out.size()) + " is not valid UTF-8");
+      out.emplace_back(merge);
+    }
+    return out;
+  }
+
+  std::vector<SentencePiece> pieces() const {
+    const std::vector<double> scores = file_.get_floats("tokenizer.ggml.scores");
+    if (scores.size() != tokens_.size())
+      throw fail("tokenizer.ggml.scores", "its length is not that of tokenizer.ggml.tokens")
+          .got(std::to_string(scores.size()))
+          .need(std::to_string(tokens_.size()));
+    std::vector<SentencePiece> out;
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      if (!std::isfinite(scores[i]))
+        throw fail("tokenizer.ggml.scores", "the score of token " + std::to_string(i) + " is not finite");
+      const bool merges = types_[i] == kNormal || types_[i] == kUserDefined;
+      out.push_back({tokens_[i], static_cast<float>(scores[i]), merges});
+    }
+    return out;
+  }
+
+  // SentencePiece's spelling of spaces.
+  bool has_space_prefix() const {
+    return is_sentencepiece_ && file_.get_bool("tokenizer.ggml.add_space_prefix", true);
+  }
+
+  ordered_json normalizer() const {
+    if (family_->nfc) return {{"type", "NFC"}};
+    if (!is_sentencepiece_) return {};
+    ordered_json steps = ordered_json::array();
+    if (has_space_prefix()) steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceSign}});
+    steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kSpaceSign}});
+    return {{"type", "Sequence"}, {"normalizers", steps}};
+  }
+
+  ordered_json decoder() const {
+    if (!is_sentencepiece_) return byte_level(true, true);
+    ordered_json steps = ordered_json::array(
+        {ordered_json{{"type", "Replace"}, {"pattern", {{"String", kSpaceSign}}}, {"content", " "}},
+         ordered_json{{"type", "ByteFallback"}}, ordered_json{{"type", "Fuse"}}});
+    if (has_space_prefix()) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    return {{"type", "Sequence"}, {"decoders", steps}};
+  }
+
   ordered_json pre_tokenizer() const {
+    if (is_sentencepiece_) return {};
     if (family_->individual_digits)
       return {{"type", "Sequence"},
               {"pretokenizers",
@@ -214,23 +289,23 @@ class GgufConverter {
   ordered_json post_processor() const {
     const bool bos = file_.get_bool("tokenizer.ggml.add_bos_token", family_->add_bos && roles[0].has_value());
     const bool eos = file_.get_bool("tokenizer.ggml.add_eos_token", false);
-    if (!bos && !eos) return byte_level(true, true);
+    if (!bos && !eos) return is_sentencepiece_ ? ordered_json() : byte_level(true, true);
     ordered_json single = ordered_json::array(), pair = ordered_json::array(),
                  tokens = ordered_json::object();
-    const auto token = [&](ordered_json& pieces, size_t role, int type_id) {
+    const auto special = [&](ordered_json& pieces, size_t role, int type_id) {
       if (!roles[role])
         throw fail(role == 0 ? "tokenizer.ggml.bos_token_id" : "tokenizer.ggml.eos_token_id",
                    "missing, and texts are to be closed by it");
-      const std::string& text = tokens_[static_cast<size_t>(*roles[role])];
+      const std::string& text = token(*roles[role]);
       pieces.push_back({{"SpecialToken", {{"id", text}, {"type_id", type_id}}}});
       tokens[text] = {{"id", text},
                       {"ids", ordered_json::array({*roles[role]})},
                       {"tokens", ordered_json::array({text})}};
     };
     const auto sequence = [&](ordered_json& pieces, const char* name, int type_id) {
-      if (bos) token(pieces, 0, type_id);
+      if (bos) special(pieces, 0, type_id);
       pieces.push_back({{"Sequence", {{"id", name}, {"type_id", type_id}}}});
-      if (eos) token(pieces, 1, type_id);
+      if (eos) special(pieces, 1, type_id);
     };
     sequence(single, "A", 0);
     sequence(pair, "A", 0);
@@ -240,6 +315,7 @@ class GgufConverter {
 
   const io::GgufFile& file_;
   const Family* family_ = nullptr;
+  bool is_sentencepiece_ = false;
   std::vector<std::string> tokens_;
   std::vector<int64_t> types_;
 };

@@ -47,6 +47,8 @@ struct Pipeline {
   std::optional<int32_t> token_to_id(std::string_view token) const;
   // The text that an id has in the file; null for a hole.
   const std::string* token_text(int32_t id) const;
+  // What the decoder sees of it; null for a hole.
+  const std::string* decoder_text(int32_t id) const;
   int64_t id_limit() const;
 };
 
