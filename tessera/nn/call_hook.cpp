@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/ATen.h>
+
 #include "tessera/core/error.h"
 #include "tessera/core/trace.h"
 
@@ -34,6 +36,20 @@ bool ForwardOnlyScope::names(const at::Tensor& parameter) {
                      [&](const at::Tensor& one) { return one.is_same(parameter); });
 }
 
+std::optional<at::ScalarType> CallHook::input_type() const {
+  return inner == nullptr ? std::nullopt : inner->input_type();
+}
+
+std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module) {
+  const auto hook = find_call_hook(module);
+  return hook == nullptr ? std::nullopt : hook->input_type();
+}
+
+at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type) {
+  if (!type || !value.defined() || !value.is_floating_point()) return value;
+  return value.to(*type);
+}
+
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module) {
   const auto children = module.named_children();
   const auto* child = children.find(kCallHookName);
@@ -53,7 +69,8 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook) {
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward) {
   const trace::Scope scope(module.name());
-  return run_hook(find_call_hook(module), input, forward);
+  const auto hook = find_call_hook(module);
+  return hook == nullptr ? forward(input) : run_hook(hook, as_input(input, hook->input_type()), forward);
 }
 
 }  // namespace tessera::nn

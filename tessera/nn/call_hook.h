@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -20,6 +22,11 @@ class CallHook : public torch::nn::Module {
   // copied and run again later (recomputation in the backward pass).
   virtual at::Tensor run(const at::Tensor& input, const Forward& next) = 0;
 
+  // Type that floating inputs of the module's forward are cast to first; unset: they stay as they are.
+  virtual std::optional<at::ScalarType> input_type() const;
+  // The hook is no part of what torch::save() writes of the module.
+  bool is_serializable() const override { return false; }
+
   // The hook that stood on the module before this one; runs inside it.
   std::shared_ptr<CallHook> inner;
 };
@@ -28,6 +35,14 @@ inline constexpr const char* kCallHookName = "tessera_call_hook";
 
 // The outermost hook of `module`, or null.
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
+// The input_type() of its hooks.
+std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module);
+// `value` as the forward gets it: cast where it is a floating tensor and there is a type.
+at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type);
+template <class T>
+const T& as_input(const T& value, std::optional<at::ScalarType>) {
+  return value;
+}
 
 // A promise about the forwards that begin in the scope, on this thread: that their backward does not read the
 // values of these parameters, although it may give them gradients (the table of an embedding; the output
@@ -51,16 +66,19 @@ class ForwardOnlyScope {
 void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 
 // Runs `forward` as the forward of `module` on `input`, inside its hooks. Since a hook may run it again in
-// the backward pass, `forward` captures its data by value.
+// the backward pass, `forward` captures its data by value. Only `input` is cast to the hooks' input_type().
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward);
 
-// module.forward(input, args...), inside the module's hooks. The arguments are copied, since a hook may run
-// the forward again after this call.
+// module.forward(input, args...), inside the module's hooks, with all tensors among the arguments cast to
+// their input_type(). The arguments are copied, since a hook may run the forward again after this call.
 template <class M, class... Args>
 at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
+  [[maybe_unused]] const auto type = input_type_of(module);
   return call_hooked(module, input,
-                     [&module, args...](const at::Tensor& x) { return module.forward(x, args...); });
+                     [&module, ... args = std::decay_t<Args>(as_input(args, type))](const at::Tensor& x) {
+                       return module.forward(x, args...);
+                     });
 }
 
 }  // namespace tessera::nn

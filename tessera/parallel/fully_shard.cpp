@@ -1,9 +1,6 @@
 #include "tessera/parallel/fully_shard.h"
 
-#include <unordered_map>
-
 #include <ATen/ATen.h>
-#include <c10/core/TensorImpl.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
@@ -13,6 +10,7 @@
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fsdp/param_group.h"
 #include "tessera/parallel/fsdp/shard_state.h"
+#include "tessera/parallel/fsdp/unit_plan.h"
 
 namespace tessera::parallel {
 namespace {
@@ -26,7 +24,7 @@ Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGr
 }
 
 // Full shape, no memory.
-at::Tensor hollow(at::IntArrayRef shape, at::ScalarType type) {
+at::Tensor without_memory(at::IntArrayRef shape, at::ScalarType type) {
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return tensor;
@@ -43,8 +41,15 @@ at::ScalarType stored_type(const at::Tensor& parameter, const ShardOptions& opti
   return parameter.requires_grad() ? parameter.scalar_type() : compute_type(parameter, options);
 }
 
-// Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter is hollow, unless the
-// tile is the parameter itself.
+// Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile. Not
+// for a trained one beside others that are cast: their gradients are reduced in every backward.
+bool stays_whole(const at::Tensor& parameter, const ShardGroups& groups, const ShardOptions& options) {
+  return groups.shard->size() == 1 && stored_type(parameter, options) == compute_type(parameter, options) &&
+         (!parameter.requires_grad() || !options.mixed_precision.param_dtype.has_value());
+}
+
+// Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter has no memory, unless
+// the tile is the parameter itself.
 ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& groups,
                      const ShardOptions& options) {
   const at::NoGradGuard no_grad;
@@ -54,14 +59,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   const at::ScalarType stored = stored_type(parameter, options), compute = compute_type(parameter, options);
   owned.layout = layout_of(parameter, stored, groups);
   owned.box = owned.layout.local_box({groups.replicate->rank(), groups.shard->rank()});
-  // Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile.
-  // Not for a trained one beside others that are cast: their gradients are reduced in every backward.
-  const bool is_tile = groups.shard->size() == 1 && stored == compute &&
-                       (!owned.requires_grad || !options.mixed_precision.param_dtype.has_value());
-  TESSERA_ASSERT(parameter.dim() > 0 || is_tile,
-                 "parameter " + name + " has no dim to cut: give it the shape [1]");
-
-  if (is_tile) {
+  if (stays_whole(parameter, groups, options)) {
     if (!parameter.is_contiguous() || parameter.scalar_type() != stored) {
       nn::materialize(parameter, parameter.detach().to(stored).contiguous());
     }
@@ -80,21 +78,51 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
     owned.tile = value.narrow(0, owned.box.offset[0], owned.box.size[0]).to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
-  nn::materialize(parameter, hollow(parameter.sizes(), compute));
+  nn::materialize(parameter, without_memory(parameter.sizes(), compute));
   return owned;
 }
 
+void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, const ShardOptions& options) {
+  if (groups.shard == nullptr || groups.replicate == nullptr) {
+    throw Error(ErrorKind::Config, "SHARD-GROUPS", "fully_shard() without a group of ranks")
+        .hint("Communicator::single() is the group of this process alone");
+  }
+  for (const auto& [tensor, name, aliases, unit] : plan.parameters) {
+    if (tensor.dim() > 0 || stays_whole(tensor, groups, options)) continue;
+    throw Error(ErrorKind::Config, "SHARD-SCALAR", "parameter '" + name + "' has no dim to cut")
+        .got("a scalar")
+        .need("the shape [1]");
+  }
+}
+
 }  // namespace
+
+void check_has_values(const ShardedParameter& parameter) {
+  if (parameter.tile.defined() && !parameter.tile.is_meta()) return;
+  throw Error(ErrorKind::Config, "NO-VALUES", "parameter '" + parameter.name + "' has no values yet")
+      .hint("a module that was built on the meta device gets them by ShardedModel::materialize()");
+}
 
 ShardedModel::ShardedModel() : state_(std::make_shared<detail::ShardState>()) {}
 ShardedModel::~ShardedModel() = default;
 
 const std::vector<ShardedParameter>& ShardedModel::parameters() const { return state_->parameters; }
+const std::vector<std::pair<std::string, at::Tensor>>& ShardedModel::buffers() const {
+  return state_->buffers;
+}
+std::vector<at::Tensor> ShardedModel::trained_tiles() const {
+  std::vector<at::Tensor> tiles;
+  for (const ShardedParameter& owned : state_->parameters) {
+    if (owned.requires_grad) tiles.push_back(owned.tile);
+  }
+  return tiles;
+}
 const ShardGroups& ShardedModel::groups() const { return state_->groups; }
 
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Parameters);
+  bool had_no_values = false;
   for (ShardedParameter& owned : state_->parameters) {
     if (!owned.tile.defined()) {
       owned.tile = at::empty(owned.box.size, at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())));
@@ -105,9 +133,10 @@ void ShardedModel::materialize(const std::function<void(const ShardedParameter&)
     } else {
       continue;
     }
+    had_no_values = true;
     fill(owned);
   }
-  detail::install_gradient_hooks(state_);
+  if (had_no_values) detail::install_gradient_hooks(state_);
 }
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
@@ -116,6 +145,7 @@ void ShardedModel::zero_grad() { state_->zero_grad(); }
 
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
+  check_has_values(parameter);
   const at::Tensor tile = parameter.tile.detach();
   const int64_t num_ranks = state_->groups.shard->size();
   if (num_ranks == 1) return tile.clone();
@@ -144,6 +174,8 @@ void ShardedModel::reshard() {
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options) {
+  const detail::UnitPlan plan = detail::plan_units(root, units);
+  check_arguments(plan, groups, options);
   std::unique_ptr<ShardedModel> model(new ShardedModel);
   detail::ShardState& state = *model->state_;
   state.groups = groups;
@@ -159,39 +191,19 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   ShardOptions root_options = options;
   root_options.mixed_precision.keeps_narrow_gradients = false;
 
-  // Every tensor once, whatever the number of names it has.
-  std::unordered_map<const c10::TensorImpl*, int64_t> index_of;
-  std::vector<at::Tensor> tensors;
-  for (const auto& entry : root.named_parameters()) {
-    const c10::TensorImpl* impl = entry.value().unsafeGetTensorImpl();
-    if (!index_of.emplace(impl, static_cast<int64_t>(tensors.size())).second) continue;
-    tensors.push_back(entry.value());
-    state.parameters.push_back(cut(entry.key(), entry.value(), groups, options));
+  for (const auto& [tensor, name, aliases, unit] : plan.parameters) {
+    state.parameters.push_back(cut(name, tensor, groups, options));
+    state.parameters.back().aliases = aliases;
   }
+  for (const auto& entry : root.named_buffers()) state.buffers.emplace_back(entry.key(), entry.value());
 
-  std::unordered_map<const torch::nn::Module*, std::string> name_of;
-  for (const auto& entry : root.named_modules("", false)) name_of[entry.value().get()] = entry.key();
-  std::vector<int64_t> unit_of(tensors.size(), 0);  // 0: the root
   const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
-  state.units.push_back(
-      std::make_unique<detail::ParamGroup>("the root", groups, root_options, state.parameters, slots));
-  for (const auto& module : units) {
-    const auto name = name_of.find(module.get());
-    TESSERA_ASSERT(name != name_of.end(), "a unit must be a module below the root");
-    auto unit = std::make_unique<detail::ParamGroup>(name->second, groups, options, state.parameters, slots);
-    for (const auto& entry : module->named_parameters()) {
-      const int64_t index = index_of.at(entry.value().unsafeGetTensorImpl());
-      const auto number = static_cast<int64_t>(state.units.size());
-      if (unit_of[index] == number) continue;  // two names of one tensor
-      TESSERA_ASSERT(unit_of[index] == 0, "parameter " + entry.key() + " of unit " + name->second +
-                                              " is shared with another unit: it must belong to the root");
-      unit_of[index] = number;
-      unit->add(tensors[index], index);
-    }
-    state.units.push_back(std::move(unit));
+  for (const std::string& name : plan.unit_names) {
+    state.units.push_back(std::make_unique<detail::ParamGroup>(
+        name, groups, state.units.empty() ? root_options : options, state.parameters, slots));
   }
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (unit_of[i] == 0) state.units[0]->add(tensors[i], static_cast<int64_t>(i));
+  for (size_t i = 0; i < plan.parameters.size(); ++i) {
+    state.units[plan.parameters[i].unit]->add(plan.parameters[i].tensor, static_cast<int64_t>(i));
   }
 
   bool is_meta = false, needs_hooks = false;
@@ -204,7 +216,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   }
   if (!is_meta) detail::install_gradient_hooks(model->state_);
   // A process alone, in the stored type, trains the plain module.
-  if (!needs_hooks) return model;
+  state.is_plain = !needs_hooks;
   for (size_t i = 0; i < state.units.size(); ++i) {
     torch::nn::Module& module = i == 0 ? root : *units[i - 1];
     nn::add_call_hook(module, detail::make_shard_hook(model->state_, i));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -26,6 +27,9 @@ struct MixedPrecisionPolicy {
   // that makes the gradient then rounds it once, as torch.autocast does. A gradient that is added to one of
   // an earlier backward is widened first. The root's are summed in reduce_dtype as ever.
   bool keeps_narrow_gradients = false;
+  // With param_dtype set: cast floating inputs of the root and of each unit to it too. See nn::call() for
+  // which inputs; what a module reads from elsewhere is not cast.
+  bool cast_forward_inputs = true;
 };
 
 struct ShardOptions {
@@ -55,9 +59,10 @@ struct ShardGroups {
 
 // One parameter as this rank owns it.
 struct ShardedParameter {
-  std::string name;  // as in named_parameters(); of a shared parameter, the first name
-  Layout layout;     // of the whole parameter
-  Box box;           // the rows that this rank holds (cut on dim 0)
+  std::string name;                  // as in named_parameters(); of a shared parameter, the first name
+  std::vector<std::string> aliases;  // its other names
+  Layout layout;                     // of the whole parameter
+  Box box;                           // the rows that this rank holds (cut on dim 0)
   // The rows, in the type of the compute if the parameter is frozen: a leaf that holds no other rank's rows
   // (the module's own parameter, where this rank holds all of it in that type). After the step's last
   // backward tile.grad() holds their gradient, if the parameter requires one. Undefined until
@@ -65,6 +70,9 @@ struct ShardedParameter {
   at::Tensor tile;
   bool requires_grad = true;
 };
+
+// Throws Error(Config) where the tile has no values yet.
+void check_has_values(const ShardedParameter& parameter);
 
 namespace detail {
 class ParamGroup;
@@ -84,10 +92,15 @@ class ShardedModel {
 
   // All parameters, frozen ones too, in the order of named_parameters().
   const std::vector<ShardedParameter>& parameters() const;
+  // What an optimizer updates: the tiles of the parameters that require a gradient, in the same order. Some
+  // may have no rows on this rank.
+  std::vector<at::Tensor> trained_tiles() const;
+  // The module's buffers by name: whole on every rank, and each rank's own.
+  const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
 
   // Allocates the tiles of a model that was built on the meta device and has `fill` write each of them.
-  // Memory is never more than this rank's tiles. Not collective.
+  // Memory is never more than this rank's tiles. Nothing where all have values. Not collective.
   void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
 
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
@@ -114,10 +127,14 @@ class ShardedModel {
 // Cuts every parameter of `root` on dim 0 over groups.shard. Each module of `units` is gathered, used and
 // freed as one; what is in no unit belongs to the root, which stays gathered from the start of its forward
 // to the end of its backward. `root` and `units` must be run through nn::call() or nn::call_hooked(); units
-// in the order of their use. Afterwards the parameters of the module are hollow between uses: read and
-// update them through the returned object only. All ranks use the same parameters in the same backward.
-// Gradients of all ranks are summed (and averaged, by option). The result of any grouping equals one process
-// that saw all the data, to the rounding of MixedPrecisionPolicy's types. Collective.
+// in the order of their use. Afterwards the parameters of the module are hollow between uses, and any use of
+// them throws Error(Config): read and update them through the returned object only. Exceptions are parameters
+// that need no gathering (one rank holds them whole, in the type of the compute): they are their tiles. All
+// ranks use the same parameters in the same backward. Gradients of all ranks are summed (and averaged, by
+// option). The result of any grouping equals one process that saw all the data, to the rounding of
+// MixedPrecisionPolicy's types. Throws Error(Config) for a module that is sharded already, in whole or in
+// part, for units that are not below the root or share a parameter, and for a parameter without a dim to cut.
+// Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

@@ -28,6 +28,8 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   if (types.compute != types.stored) {
     options.mixed_precision.param_dtype = types.compute;
     options.mixed_precision.reduce_dtype = types.stored;
+    // The models keep their own types between blocks.
+    options.mixed_precision.cast_forward_inputs = false;
     // One backward a step leaves nothing to sum. Adapters' gradients are small.
     options.mixed_precision.keeps_narrow_gradients =
         recipe.gradient_accumulation_steps == 1 && recipe.adapter == config::AdapterKind::None;

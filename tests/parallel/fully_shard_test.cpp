@@ -346,6 +346,39 @@ TEST(FullyShardTest, InterruptedSumsOfAProcessAlone) {
   }
 }
 
+struct Scaled : torch::nn::Module {
+  Scaled() { weight = register_parameter("weight", testing::toy_values({3, 4}, 0.0).to(at::kFloat)); }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& scale, const at::Tensor& rows, int64_t power) {
+    seen = {x.scalar_type(), scale.scalar_type(), rows.scalar_type()};
+    return at::linear(x.index_select(0, rows), weight) * at::pow(scale, power);
+  }
+  at::Tensor weight;
+  std::vector<at::ScalarType> seen;
+};
+
+TEST(FullyShardTest, InputsAreCastToTheComputeType) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      const at::Tensor x = at::ones({2, 4}).set_requires_grad(true), scale = at::ones({1}, at::kDouble),
+                       rows = at::arange(2, at::kLong);
+      Scaled model, uncast;
+      ShardOptions options = in_type(at::kBFloat16);
+      const auto sharded = fully_shard(model, {world}, {}, options);
+      const at::Tensor y = nn::call(model, x, scale, rows, int64_t{2});
+      EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+      EXPECT_EQ(model.seen, (std::vector<at::ScalarType>{at::kBFloat16, at::kBFloat16, at::kLong}));
+      y.sum().backward();
+      EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
+      EXPECT_EQ(sharded->trained_tiles()[0].grad().scalar_type(), at::kFloat);
+
+      options.mixed_precision.cast_forward_inputs = false;
+      const auto kept = fully_shard(uncast, {world}, {}, options);
+      EXPECT_THROW(nn::call(uncast, x, scale, rows, int64_t{2}), c10::Error);
+      EXPECT_EQ(uncast.seen, (std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kLong}));
+    });
+  }
+}
+
 TEST(FullyShardTest, EvaluationLeavesNothingGathered) {
   comm::run_fake_ranks(2, [](const auto& world) {
     testing::ToyModel model;

@@ -10,14 +10,13 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
+#include "tessera/core/mismatch_list.h"
 #include "tessera/core/strings.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::models {
 namespace {
-
-constexpr size_t kMaxListed = 20;
 
 // Where a parameter's values go in the memory of all.
 struct Place {
@@ -34,18 +33,6 @@ struct Place {
   }
 };
 
-// One kind of mismatch, as "3 missing: a, b, c". Counts against the names that may still be listed.
-void append_list(std::vector<std::string>& parts, const std::string& kind,
-                 const std::vector<std::string>& names, size_t& budget) {
-  if (names.empty()) return;
-  const size_t count = std::min(budget, names.size());
-  budget -= count;
-  std::string text = std::to_string(names.size()) + " " + kind;
-  if (count > 0) text += ": " + join({names.begin(), names.begin() + static_cast<ptrdiff_t>(count)}, ", ");
-  if (count < names.size()) text += count > 0 ? ", ..." : "";
-  parts.push_back(text);
-}
-
 }  // namespace
 
 std::string stored_name(const CausalLM& model, const io::ModelFiles& files, const std::string& parameter) {
@@ -57,7 +44,10 @@ std::string stored_name(const CausalLM& model, const io::ModelFiles& files, cons
 }
 
 void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
-  std::vector<std::string> missing, unknown, wrong_shape, wrong_type;
+  const std::string missing = "missing", wrong_shape = "of another shape",
+                    wrong_type = "of a type other than F64, F32, F16, BF16",
+                    unknown = "that the model does not have";
+  MismatchList mismatches({missing, wrong_shape, wrong_type, unknown});
   std::set<std::string> known;
   for (const auto& item : model.named_parameters()) {
     if (peft::is_lora_parameter(item.key())) continue;
@@ -65,29 +55,23 @@ void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
     known.insert(name);
     const auto found = files.find(name);
     if (!found) {
-      missing.push_back(name);
+      mismatches.add(missing, name);
     } else if (at::IntArrayRef(found.tensor->shape) != item.value().sizes()) {
-      wrong_shape.push_back(name + " (got " + format_shape(found.tensor->shape) + ", need " +
-                            format_shape(item.value().sizes().vec()) + ")");
+      mismatches.add(wrong_shape, name + " (got " + format_shape(found.tensor->shape) + ", need " +
+                                      format_shape(item.value().sizes().vec()) + ")");
     } else if (!nn::is_weight_dtype(found.tensor->dtype)) {
-      wrong_type.push_back(name + " (" + std::string(dtype_name(found.tensor->dtype)) + ")");
+      mismatches.add(wrong_type, name + " (" + std::string(dtype_name(found.tensor->dtype)) + ")");
     }
   }
   for (const TiedParameter& tied : model.tied_parameters()) known.insert(tied.alias);
   for (const io::TensorInfo* tensor : files.tensors()) {
     if (known.count(tensor->name) == 0 && !model.ignores_tensor(tensor->name))
-      unknown.push_back(tensor->name);
+      mismatches.add(unknown, tensor->name);
   }
 
-  std::vector<std::string> parts;
-  size_t budget = kMaxListed;
-  append_list(parts, "missing", missing, budget);
-  append_list(parts, "of another shape", wrong_shape, budget);
-  append_list(parts, "of a type other than F64, F32, F16, BF16", wrong_type, budget);
-  append_list(parts, "that the model does not have", unknown, budget);
-  if (parts.empty()) return;
+  if (mismatches.empty()) return;
   throw Error(ErrorKind::Model, "TENSORS",
-              "the tensors do not fit the model of config.json: " + join(parts, "; "))
+              "the tensors do not fit the model of config.json: " + mismatches.text())
       .at(files.folder())
       .hint("config.json and the weights must come from one model");
 }

@@ -10,6 +10,8 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/round_up.h"
 #include "tessera/ops/cast.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/parallel/fsdp/hollow.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -54,6 +56,12 @@ void ParamGroup::finish_setup() {
     slot_bytes_ += align(param.rows * param.row_numel * static_cast<int64_t>(param.gathered.element_size()));
     param.is_tile = owned.tile.is_same(param.gathered);
     needs_gather_ = needs_gather_ || !param.is_tile;
+    if (!param.is_tile) {
+      const at::ScalarType type = param.gathered.scalar_type();
+      param.whole = param.gathered.detach();
+      param.hollow = make_hollow(param.gathered.sizes(), type, owned.name, name_);
+      put_in_place(param.gathered, param.hollow);
+    }
     if (!owned.requires_grad) continue;
     ++num_trainable_;
     const at::ScalarType type = options_.mixed_precision.reduce_dtype.value_or(param.gathered.scalar_type());
@@ -64,9 +72,19 @@ void ParamGroup::finish_setup() {
   is_gathered_ = !needs_gather_;
 }
 
+void ParamGroup::accumulate_directly() {
+  for (GroupParam& param : params_) {
+    if (!parameters_[param.index].requires_grad) continue;
+    // The mark comes and goes with the memory.
+    for (const at::Tensor& tensor : {param.gathered, param.whole, param.hollow}) {
+      if (tensor.defined()) ops::accumulate_directly(tensor, param.gradient_type);
+    }
+  }
+}
+
 const at::Tensor& ParamGroup::tile_of(const GroupParam& param) const {
   const ShardedParameter& owned = parameters_[param.index];
-  TESSERA_ASSERT(owned.tile.defined(), "parameter " + owned.name + " has no value yet");
+  check_has_values(owned);
   return owned.tile;
 }
 
@@ -129,6 +147,9 @@ void ParamGroup::unshard() {
   } else {
     cast_tiles();
   }
+  for (const GroupParam& param : params_) {
+    if (!param.is_tile) put_in_place(param.gathered, param.whole);
+  }
   is_gathered_ = true;
   current_release_ = 0;
 }
@@ -136,7 +157,7 @@ void ParamGroup::unshard() {
 void ParamGroup::attach_slot() {
   char* const slot = static_cast<char*>(slot_.mutable_data_ptr());
   for (const GroupParam& param : params_) {
-    c10::StorageImpl* const storage = param.gathered.storage().unsafeGetStorageImpl();
+    c10::StorageImpl* const storage = param.whole.storage().unsafeGetStorageImpl();
     // Each storage holds the slot's memory by itself.
     auto* const owner = new at::Tensor(slot_);
     storage->set_data_ptr_noswap(at::DataPtr(
@@ -150,9 +171,9 @@ void ParamGroup::copy_out() {
   const auto* source = static_cast<const char*>(gather_buffer_.const_data_ptr());
   for (const GroupParam& param : params_) {
     const int64_t row_bytes = param.row_numel * static_cast<int64_t>(param.gathered.element_size());
-    set_storage_bytes(param.gathered, param.rows * row_bytes);
+    set_storage_bytes(param.whole, param.rows * row_bytes);
     // Through the raw pointer: a write that autograd does not see as a new version.
-    auto* target = static_cast<char*>(param.gathered.storage().mutable_data());
+    auto* target = static_cast<char*>(param.whole.storage().mutable_data());
     for (int64_t rank = 0; rank < groups_.shard->size(); ++rank) {
       const Piece piece = piece_of(param.rows, groups_.shard->size(), rank);
       if (piece.size == 0) break;
@@ -168,12 +189,17 @@ void ParamGroup::cast_tiles() {
   for (const GroupParam& param : params_) {
     if (param.is_tile) continue;
     const at::Tensor& tile = tile_of(param);
-    set_storage_bytes(param.gathered, tile.numel() * static_cast<int64_t>(param.gathered.element_size()));
+    set_storage_bytes(param.whole, tile.numel() * static_cast<int64_t>(param.gathered.element_size()));
     if (tile.numel() == 0) continue;
-    ops::cast_into(at::from_blob(param.gathered.storage().mutable_data(), tile.sizes(),
+    ops::cast_into(at::from_blob(param.whole.storage().mutable_data(), tile.sizes(),
                                  param.gathered.options().requires_grad(false)),
                    tile.detach());
   }
+}
+
+void ParamGroup::free(const GroupParam& param) {
+  set_storage_bytes(param.whole, 0);
+  put_in_place(param.gathered, param.hollow);
 }
 
 void ParamGroup::reshard() {
@@ -181,7 +207,7 @@ void ParamGroup::reshard() {
   if (gather_work_ != nullptr) unshard();  // a prefetch that nobody used
   if (!is_gathered_ && current_release_ == 0) return;
   for (const GroupParam& param : params_) {
-    if (!param.is_tile) set_storage_bytes(param.gathered, 0);
+    if (!param.is_tile) free(param);
   }
   if (slot_.defined()) slots_->give_back(std::move(slot_));
   slot_ = at::Tensor();
@@ -193,7 +219,7 @@ int64_t ParamGroup::release(const std::function<bool(const at::Tensor&)>& is_nam
   if (!is_gathered_ || slot_.defined()) return 0;
   for (const GroupParam& param : params_) {
     if (param.is_tile || !is_named(param.gathered)) continue;
-    set_storage_bytes(param.gathered, 0);
+    free(param);
     is_gathered_ = false;
   }
   if (is_gathered_) return 0;

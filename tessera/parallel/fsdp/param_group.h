@@ -17,9 +17,12 @@ namespace tessera::parallel::detail {
 
 // A parameter of a unit. `tile` lives in ShardedModel's list.
 struct GroupParam {
-  // The module's own parameter. Full shape and compute type; its storage is empty while resharded. Autograd
-  // may hold it and its views: the storage is freed and refilled in place, under unchanged versions.
+  // The module's own parameter. Full shape and compute type; `whole` while gathered, `hollow` otherwise,
+  // unless it is the tile.
   at::Tensor gathered;
+  // Autograd may hold views of it: its storage is freed and refilled in place, under unchanged versions.
+  at::Tensor whole;
+  at::Tensor hollow;
   int64_t index = 0;  // in ShardedModel::parameters()
   int64_t rows = 0, row_numel = 0, padded_rows = 0;
   // Position of the whole parameter in the unit's slot, and of its padded rows in a rank's piece of the
@@ -52,8 +55,10 @@ class ParamGroup {
 
   // Takes a parameter of the module into the group; `index` is its place in `parameters`.
   void add(const at::Tensor& parameter, int64_t index);
-  // Call once, after the last add(): lays out the buffers.
+  // Call once, after the last add(): lays out the buffers and makes the parameters hollow.
   void finish_setup();
+  // From now on ops add gradients to the parameters directly.
+  void accumulate_directly();
 
   const std::string& name() const { return name_; }
   bool is_gathered() const { return is_gathered_; }
@@ -98,6 +103,7 @@ class ParamGroup {
   void attach_slot();
   void copy_out();
   void cast_tiles();
+  void free(const GroupParam& param);
   bool is_alone() const { return groups_.shard->size() * groups_.replicate->size() == 1; }
   bool keeps_narrow_gradients() const {
     return is_alone() && options_.mixed_precision.keeps_narrow_gradients;

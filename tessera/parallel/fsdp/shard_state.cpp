@@ -5,9 +5,9 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/serialize/output-archive.h>
 
 #include "tessera/core/error.h"
-#include "tessera/ops/direct_gradient.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -85,11 +85,32 @@ class EndOfBackward {
 
 class ShardHook : public nn::CallHook {
  public:
-  ShardHook(WeakState state, size_t unit) : state_(std::move(state)), unit_(unit) {}
+  ShardHook(const std::shared_ptr<ShardState>& state, size_t unit)
+      : state_(state),
+        unit_(unit),
+        is_plain_(state->is_plain),
+        is_hollow_(state->units[unit]->needs_gather()) {
+    const MixedPrecisionPolicy& policy = state->options.mixed_precision;
+    if (policy.cast_forward_inputs) input_type_ = policy.param_dtype;
+  }
+
+  std::optional<at::ScalarType> input_type() const override { return input_type_; }
+  // What the module would write of its hollow parameters is nothing: its save() reaches save() below.
+  bool is_serializable() const override { return is_hollow_; }
+  void save(torch::serialize::OutputArchive&) const override {
+    throw Error(ErrorKind::Config, "SHARDED-SAVE",
+                "torch::save() of a sharded module would write empty weights")
+        .hint("parallel::full_state_dict() or parallel::save_state_dict() gather them");
+  }
+  // Of the module, which calls its children's.
+  void zero_grad(bool) override {
+    const auto state = state_.lock();
+    if (state != nullptr && unit_ == 0 && !is_plain_) state->zero_grad();
+  }
 
   at::Tensor run(const at::Tensor& input, const Forward& next) override {
-    const auto state = state_.lock();
-    if (state == nullptr) return next(input);
+    if (is_plain_) return next(input);
+    const auto state = lock(state_);
     if (unit_ == 0) {
       state->recover();
       if (at::GradMode::is_enabled()) state->check_gradients();
@@ -115,15 +136,24 @@ class ShardHook : public nn::CallHook {
     state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
     const int64_t release = unit == 0 && output.requires_grad() ? state->release_root() : 0;
     return on_gradient(output, [weak, unit, release] {
-      if (const auto s = weak.lock()) {
-        s->enter_backward(s);
-        s->unshard_with_prefetch(unit, -1, release);
-      }
+      const auto s = lock(weak);
+      s->enter_backward(s);
+      s->unshard_with_prefetch(unit, -1, release);
     });
+  }
+
+  static std::shared_ptr<ShardState> lock(const WeakState& weak) {
+    auto state = weak.lock();
+    if (state != nullptr) return state;
+    throw Error(ErrorKind::Config, "SHARDED-MODEL-GONE",
+                "the ShardedModel of this module was destroyed, and with it the parameters' values")
+        .hint("keep what fully_shard() returns as long as the module is used");
   }
 
   WeakState state_;
   size_t unit_;
+  bool is_plain_, is_hollow_;
+  std::optional<at::ScalarType> input_type_;
 };
 
 }  // namespace
@@ -209,13 +239,12 @@ void ShardState::zero_grad() {
 
 void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
   for (size_t unit = 0; unit < state->units.size(); ++unit) {
+    state->units[unit]->accumulate_directly();
     auto& params = state->units[unit]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       if (!state->parameters[params[i].index].requires_grad) continue;
-      const at::Tensor& parameter = params[i].gathered;
-      ops::accumulate_directly(parameter, params[i].gradient_type);
       if (!state->units[unit]->needs_reduce()) continue;
-      params[i].accumulator = torch::autograd::impl::grad_accumulator(parameter);
+      params[i].accumulator = torch::autograd::impl::grad_accumulator(params[i].gathered);
       params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
     }
   }
@@ -223,6 +252,13 @@ void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
 
 std::shared_ptr<nn::CallHook> make_shard_hook(const std::shared_ptr<ShardState>& state, size_t unit) {
   return std::make_shared<ShardHook>(state, unit);
+}
+
+bool has_shard_hook(const torch::nn::Module& module) {
+  for (auto hook = nn::find_call_hook(module); hook != nullptr; hook = hook->inner) {
+    if (dynamic_cast<const ShardHook*>(hook.get()) != nullptr) return true;
+  }
+  return false;
 }
 
 }  // namespace tessera::parallel::detail

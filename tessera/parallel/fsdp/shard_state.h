@@ -16,6 +16,7 @@ struct ShardState {
   ShardGroups groups;
   ShardOptions options;
   std::vector<ShardedParameter> parameters;
+  std::vector<std::pair<std::string, at::Tensor>> buffers;
   // The root first, then the units in the order of their use.
   std::vector<std::unique_ptr<ParamGroup>> units;
   bool is_last_micro_batch = true;
@@ -23,6 +24,7 @@ struct ShardState {
   bool is_kept_unsharded = false;
   bool is_interrupted = false;         // a forward or backward threw: recover() is due
   bool has_partial_gradients = false;  // a backward threw: those of the step are not whole
+  bool is_plain = false;               // one process, in the stored type: nothing to gather or to reduce
   size_t last_reducing = 0;            // the unit whose reduction was started last
 
   // Whether unit `i` is freed when its forward (whose output needs a gradient, or not) or its backward has
@@ -56,5 +58,7 @@ void install_gradient_hooks(const std::shared_ptr<ShardState>& state);
 
 // The hook around the forward of unit `unit`.
 std::shared_ptr<nn::CallHook> make_shard_hook(const std::shared_ptr<ShardState>& state, size_t unit);
+// Whether `module` has such a hook.
+bool has_shard_hook(const torch::nn::Module& module);
 
 }  // namespace tessera::parallel::detail

@@ -1,0 +1,85 @@
+#include "tessera/parallel/fsdp/hollow.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "tessera/core/error.h"
+
+namespace tessera::parallel::detail {
+namespace {
+
+// A key of LibTorch's dispatcher above autograd that LibTorch itself has no kernels for; its name says what a
+// hollow tensor is.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+
+// Kept as the context of a hollow tensor's storage.
+struct Reason {
+  std::string parameter, unit;
+
+  Error error() const {
+    return Error(ErrorKind::Config, "SHARDED-PARAMETER",
+                 "parameter '" + parameter + "' of a sharded module is used outside the forward of " + unit)
+        .hint(
+            "run the module and its units through nn::call() or nn::call_hooked(); read the parameter by "
+            "ShardedModel::full_tensor(), or its tile, or after ShardedModel::unshard()");
+  }
+};
+
+void delete_reason(void* reason) { delete static_cast<Reason*>(reason); }
+
+void throw_if_hollow(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.key_set().has(kKey)) return;
+  const at::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
+  TESSERA_ASSERT(data.get_deleter() == &delete_reason, "a hollow tensor knows its parameter");
+  throw static_cast<const Reason*>(data.get_context())->error();
+}
+
+// Runs in place of any operation that has a hollow tensor among its arguments.
+void refuse(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  for (const c10::IValue& argument : torch::jit::last(*stack, operation.schema().arguments().size())) {
+    if (argument.isTensor()) throw_if_hollow(argument.toTensor());
+    if (argument.isTensorList()) {
+      for (const at::Tensor& tensor : argument.toTensorVector()) throw_if_hollow(tensor);
+    }
+    if (argument.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
+        if (tensor.has_value()) throw_if_hollow(*tensor);
+      }
+    }
+  }
+  TESSERA_ASSERT(false, "an operation on no hollow tensor");
+}
+
+void register_refusal() {
+  static torch::Library library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+  static const bool is_done = [] {
+    library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
+    return true;
+  }();
+  static_cast<void>(is_done);
+}
+
+}  // namespace
+
+at::Tensor make_hollow(at::IntArrayRef shape, at::ScalarType type, const std::string& parameter,
+                       const std::string& unit) {
+  register_refusal();
+  auto* const reason = new Reason{parameter, unit};
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
+                                                       at::DataPtr(nullptr, reason, &delete_reason, at::kCPU),
+                                                       /*allocator=*/nullptr, /*resizable=*/false);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string("tessera: ") +
+                                                                reason->error().what());
+  at::Tensor hollow = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), c10::DispatchKeySet({c10::DispatchKey::CPU, kKey}),
+      c10::scalarTypeToTypeMeta(type));
+  hollow.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+  return hollow;
+}
+
+void put_in_place(const at::Tensor& parameter, const at::Tensor& value) {
+  parameter.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
+}
+
+}  // namespace tessera::parallel::detail

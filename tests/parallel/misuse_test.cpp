@@ -1,0 +1,266 @@
+// What users of fully_shard do wrong: each ends in one Error that says what to do, on any number of ranks.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/error.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/nn/rms_norm.h"
+#include "tessera/parallel/activation_checkpoint.h"
+#include "tessera/parallel/fully_shard.h"
+
+#include "tests/parallel/interruption.h"
+#include "tests/parallel/toy_model.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::parallel {
+namespace {
+
+using testing::code_of;
+
+// Text of what `body` throws; of LibTorch's errors without the trace.
+std::string told_by(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+// On 2 ranks, and alone where the compute type makes the parameters hollow too.
+void on_hollow_ranks(
+    const std::function<void(const std::shared_ptr<comm::Communicator>&, const ShardOptions&)>& body) {
+  ShardOptions cast;
+  cast.mixed_precision.param_dtype = at::kFloat;
+  comm::run_fake_ranks(2, [&](const auto& world) { body(world, {}); });
+  comm::run_fake_ranks(
+      2, [&](const auto& world) { body(world, {}); }, 1);
+  body(comm::Communicator::single(), cast);
+}
+
+constexpr const char* kUsedOutside = "E-CONFIG-SHARDED-PARAMETER";
+
+TEST(MisuseTest, AParameterIsReadBetweenItsUses) {
+  on_hollow_ranks([](const auto& world, const ShardOptions& options) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units(), options);
+    const at::Tensor up = model.blocks[1]->up, x = at::ones({2, 5}, up.options().requires_grad(false));
+    const auto expect_refused = [&] {
+      EXPECT_EQ(code_of([&] { up.sum(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { up.detach(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { up.clone(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { at::linear(x, up); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { at::cat({x, up}); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { ops::linear(x, up); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] { up.variable_data().item<double>(); }), kUsedOutside);
+      EXPECT_EQ(code_of([&] {
+                  const at::NoGradGuard no_grad;
+                  up.add_(1.0);
+                }),
+                kUsedOutside);
+      for (const auto& read : std::vector<std::function<void()>>{
+               [&] { up.const_data_ptr(); }, [&] { up.mutable_data_ptr(); }, [&] { up.storage().data(); }}) {
+        const std::string told = told_by(read);
+        EXPECT_NE(told.find("parameter 'block1.up' of a sharded module"), std::string::npos) << told;
+        EXPECT_NE(told.find("unit 'block1'"), std::string::npos) << told;
+      }
+    };
+    expect_refused();
+    const auto batch = testing::toy_batch(0);
+    model.loss(batch.words, batch.labels).backward();
+    expect_refused();
+    sharded->unshard();
+    EXPECT_TRUE(up.sum().defined());
+    sharded->reshard();
+    expect_refused();
+    // What needs no values works.
+    EXPECT_EQ(up.sizes(), (std::vector<int64_t>{3, 5}));
+    EXPECT_TRUE(up.requires_grad());
+    EXPECT_EQ(told_by([&] { up.sum(); }).find("defect"), std::string::npos);
+  });
+}
+
+TEST(MisuseTest, ABlockIsRunWithoutNnCall) {
+  on_hollow_ranks([](const auto& world, const ShardOptions& options) {
+    testing::ToyModel model;
+    const auto sharded = fully_shard(model, {world}, model.units(), options);
+    const auto type = options.mixed_precision.param_dtype.value_or(at::kDouble);
+    EXPECT_EQ(code_of([&] { model.blocks[0]->forward(at::ones({2, 5}, type)); }), kUsedOutside);
+    // Inside the root's forward, whose own parameters are there.
+    const auto batch = testing::toy_batch(0);
+    EXPECT_EQ(code_of([&] {
+                nn::call_hooked(model, batch.words, [&](const at::Tensor& ids) {
+                  return model.blocks[0]->forward(at::embedding(model.embedding, ids));
+                });
+              }),
+              kUsedOutside);
+    sharded->zero_grad();
+    model.loss(batch.words, batch.labels).backward();
+  });
+}
+
+struct OwnModules : torch::nn::Module {
+  OwnModules() {
+    norm = register_module("norm", std::make_shared<nn::RMSNorm>(8, 1e-5, at::kFloat));
+    linear = register_module("linear", std::make_shared<nn::Linear>(8, 4, true, at::kFloat));
+    for (auto& parameter : parameters()) {
+      nn::materialize(parameter, at::ones(parameter.sizes(), at::kFloat));
+    }
+  }
+  at::Tensor forward(const at::Tensor& x) { return linear->forward(norm->forward(x)); }
+  std::shared_ptr<nn::RMSNorm> norm;
+  std::shared_ptr<nn::Linear> linear;
+};
+
+TEST(MisuseTest, OurOwnModulesAreRunWithoutNnCall) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    OwnModules model;
+    const auto sharded = fully_shard(model, {world}, {});
+    const at::Tensor x = at::ones({2, 8});
+    EXPECT_EQ(code_of([&] { model.forward(x); }), kUsedOutside);
+    EXPECT_EQ(code_of([&] { model.linear->forward(x); }), kUsedOutside);
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(code_of([&] { model.forward(x); }), kUsedOutside);
+    EXPECT_NEAR(nn::call(model, x).mean().template item<double>(), 9.0, 1e-3);
+  });
+}
+
+TEST(MisuseTest, ShardedTwice) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      testing::ToyModel model;
+      const auto batch = testing::toy_batch(0);
+      const auto sharded = fully_shard(model, {world}, model.units());
+      const at::Tensor before = model.loss(batch.words, batch.labels);
+      EXPECT_EQ(code_of([&] { fully_shard(model, {world}, model.units()); }), "E-CONFIG-SHARDED-TWICE");
+      EXPECT_EQ(code_of([&] { fully_shard(model, {world}, {}); }), "E-CONFIG-SHARDED-TWICE");
+      EXPECT_EQ(code_of([&] { fully_shard(*model.blocks[0], {world}, {}); }), "E-CONFIG-SHARDED-TWICE");
+      EXPECT_TRUE(at::equal(model.loss(batch.words, batch.labels), before));
+    });
+  }
+  // A part first, or under activation checkpointing that came later.
+  testing::ToyModel model;
+  const auto part = fully_shard(*model.blocks[1], {comm::Communicator::single()}, {});
+  checkpoint_activations(*model.blocks[1]);
+  EXPECT_EQ(code_of([&] { fully_shard(model, {comm::Communicator::single()}, {}); }),
+            "E-CONFIG-SHARDED-TWICE");
+}
+
+TEST(MisuseTest, UnitsThatDoNotFit) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      testing::ToyModel model;
+      const auto other = std::make_shared<testing::ToyBlock>(5, 3, 0.0);
+      const auto code_with = [&](const std::vector<std::shared_ptr<torch::nn::Module>>& units) {
+        return code_of([&] { fully_shard(model, {world}, units); });
+      };
+      EXPECT_EQ(code_with({other}), "E-CONFIG-SHARD-UNITS");
+      EXPECT_EQ(code_with({nullptr}), "E-CONFIG-SHARD-UNITS");
+      EXPECT_EQ(code_with({model.blocks[0], model.blocks[0]}), "E-CONFIG-SHARD-UNITS");
+      EXPECT_EQ(code_of([&] { fully_shard(model, {nullptr}, model.units()); }), "E-CONFIG-SHARD-GROUPS");
+      // Nothing was touched.
+      EXPECT_TRUE(at::equal(model.embedding, testing::ToyModel().embedding));
+      fully_shard(model, {world}, model.units());
+    });
+  }
+}
+
+TEST(MisuseTest, AScalarParameter) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    testing::ToyModel model;
+    model.register_parameter("scale", at::ones({}, at::kDouble));
+    EXPECT_EQ(code_of([&] { fully_shard(model, {world}, model.units()); }), "E-CONFIG-SHARD-SCALAR");
+    // Whole on every rank, there is nothing to cut.
+    fully_shard(model, {comm::Communicator::single(), world}, model.units());
+  });
+}
+
+TEST(MisuseTest, ValuesAreMissing) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    OwnModules model;
+    for (auto& parameter : model.parameters()) {
+      nn::materialize(parameter, at::empty(parameter.sizes(), at::TensorOptions(at::kMeta)));
+    }
+    const auto sharded = fully_shard(model, {world}, {});
+    EXPECT_EQ(code_of([&] { nn::call(model, at::ones({2, 8})); }), "E-CONFIG-NO-VALUES");
+    EXPECT_EQ(code_of([&] { sharded->full_tensor(sharded->parameters()[0]); }), "E-CONFIG-NO-VALUES");
+    sharded->materialize([](const auto& parameter) { parameter.tile.fill_(1.0); });
+    EXPECT_NEAR(nn::call(model, at::ones({2, 8})).mean().template item<double>(), 9.0, 1e-3);
+  });
+}
+
+TEST(MisuseTest, TorchSave) {
+  const testing::TempFolder here;
+  on_hollow_ranks([&](const auto& world, const ShardOptions& options) {
+    const auto model = std::make_shared<testing::ToyModel>();
+    const auto sharded = fully_shard(*model, {world}, model->units(), options);
+    const std::string file = here / ("model" + std::to_string(world->rank()));
+    const std::shared_ptr<torch::nn::Module> module = model, block = model->blocks[0];
+    EXPECT_EQ(code_of([&] { torch::save(module, file); }), "E-CONFIG-SHARDED-SAVE");
+    EXPECT_EQ(code_of([&] { torch::save(block, file); }), "E-CONFIG-SHARDED-SAVE");
+    EXPECT_FALSE(std::filesystem::exists(file));
+    // A tensor alone, which LibTorch reads by itself.
+    EXPECT_NE(told_by([&] { torch::save(model->blocks[0]->up, file); }).find("parameter 'block0.up' of a"),
+              std::string::npos);
+    std::filesystem::remove(file);
+    EXPECT_EQ(code_of([&] { model->to(at::kBFloat16); }), kUsedOutside);
+  });
+}
+
+// Alone in the stored type, the module is a plain one.
+TEST(MisuseTest, TorchSaveOfWhatOneRankHoldsWhole) {
+  const testing::TempFolder here;
+  const auto model = std::make_shared<testing::ToyModel>();
+  const auto sharded = fully_shard(*model, {comm::Communicator::single()}, model->units());
+  const std::shared_ptr<torch::nn::Module> module = model;
+  torch::save(module, here / "model");
+  std::shared_ptr<torch::nn::Module> read = std::make_shared<testing::ToyModel>();
+  {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : read->parameters()) parameter.zero_();
+  }
+  torch::load(read, here / "model");
+  for (const auto& entry : read->named_parameters()) {
+    EXPECT_TRUE(at::equal(entry.value(), *model->named_parameters().find(entry.key()))) << entry.key();
+  }
+  // And into the sharded one.
+  std::shared_ptr<torch::nn::Module> target = model;
+  torch::load(target, here / "model");
+}
+
+TEST(MisuseTest, TheShardedModelIsGone) {
+  on_hollow_ranks([](const auto& world, const ShardOptions& options) {
+    testing::ToyModel model;
+    auto sharded = fully_shard(model, {world}, model.units(), options);
+    const auto batch = testing::toy_batch(0);
+    const at::Tensor loss = model.loss(batch.words, batch.labels);
+    sharded.reset();
+    EXPECT_EQ(code_of([&] { loss.backward(); }), "E-CONFIG-SHARDED-MODEL-GONE");
+    EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-SHARDED-MODEL-GONE");
+  });
+}
+
+// Module::zero_grad() is ShardedModel::zero_grad().
+TEST(MisuseTest, TheModulesOwnZeroGrad) {
+  for (const int64_t ranks : {1, 2}) {
+    comm::run_fake_ranks(ranks, [](const auto& world) {
+      testing::ToyModel model;
+      const auto sharded = fully_shard(model, {world}, model.units());
+      const auto batch = testing::toy_batch(0);
+      model.loss(batch.words, batch.labels).backward();
+      EXPECT_TRUE(sharded->trained_tiles()[0].grad().defined());
+      model.zero_grad();
+      EXPECT_FALSE(sharded->trained_tiles()[0].grad().defined());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::parallel
