@@ -33,7 +33,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--data", type=pathlib.Path, default=paths.instruction_data(), metavar="FILE",
                         help="alpaca rows for the cases instruct and tokenize (default: $TESSERA_DATA, else %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=paths.ROOT / "benchmarks" / "RESULTS.md", metavar="FILE",
-                        help="the table (default %(default)s)")
+                        help="the tables; the section of this kind of processor is replaced (default %(default)s)")
     parser.add_argument("--raw", type=pathlib.Path, default=paths.WORK / "results.json", metavar="FILE",
                         help="every run, as JSON (default %(default)s)")
     parser.add_argument("--tessera", type=pathlib.Path, metavar="FILE", help="a program that is built already")
@@ -63,6 +63,14 @@ def print_list(cases: list[Case]) -> None:
              + (f" (cannot run here: {case.unavailable})" if case.unavailable else ""))
 
 
+def check_out(path: pathlib.Path) -> None:
+    """Raises ValueError where the file is there and holds anything but results: nothing of it may be lost."""
+    try:
+        report.sections(paths.read_if_there(path))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: {error}; name another file by --out") from error
+
+
 def make_context(options: argparse.Namespace, cases: list[Case]) -> Context:
     install.install_peers()
     if any(case.key == "lora" for case in cases):
@@ -90,13 +98,16 @@ def with_bandwidth(context: Context, env: dict[str, str]) -> Context:
         return context
 
 
-def header_of(context: Context, doctor: dict[str, str], isa: str | None, repeats: int) -> list[tuple[str, str]]:
+def header_of(context: Context, of_machine: list[tuple[str, str]], libtorch: str,
+              options: argparse.Namespace) -> list[tuple[str, str]]:
     started = datetime.datetime.now(datetime.timezone.utc)
     peers = ", ".join(f"{name} {version}" for name, version in install.stated_versions().items())
-    rows = [("date", started.strftime("%Y-%m-%d %H:%M UTC")), *machine.describe(doctor, isa),
-            ("Tessera", f"{machine.commit()}, LibTorch {doctor.get('LibTorch', 'unknown')}"), ("peers", peers),
+    rows = [("date", started.strftime("%Y-%m-%d %H:%M UTC")), *of_machine,
+            ("Tessera", f"{machine.commit()}, LibTorch {libtorch}"), ("peers", peers),
             ("model", context.model.name), ("threads", f"{context.cores}; with 2 ranks {max(1, context.cores // 2)} a rank"),
-            ("repetitions", f"{repeats} of each contestant, alternately, every one a process of its own")]
+            ("repetitions", f"{options.repeats} of each contestant, alternately, every one a process of its own")]
+    if options.cases is not None:
+        rows.append(("cases", f"only {options.cases}"))
     if context.bytes_per_s is not None:
         rows.append(("memory bandwidth", f"{context.bytes_per_s / 1e9:.1f} GB/s read"))
     return rows
@@ -109,33 +120,36 @@ def raw_json(header: list[tuple[str, str]], samples: Samples) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
-    cases = all_cases(machine.has_fast_bf16(), options.data.is_file())
     try:
-        cases = choose(cases, options.cases)
+        cap = machine.isa_cap()
+        cases = choose(all_cases(machine.has_fast_bf16(cap), options.data.is_file()), options.cases)
+        if options.list:
+            print_list(cases)
+            return 0
+        check_out(options.out)
+        context = make_context(options, cases)
+        doctor = machine.run_doctor(context.program)
+        kind = machine.kind_of(doctor)
     except ValueError as error:
         print(f"compare_transformers: {error}", file=sys.stderr)
         return 2
-    if options.list:
-        print_list(cases)
-        return 0
-
-    context = make_context(options, cases)
-    doctor = machine.run_doctor(context.program)
-    isa = machine.isa_limit(doctor)
-    env = machine.environment(isa)
+    cases = [case.on(kind) for case in cases]
+    holds = machine.holds_of(cap, kind)
+    env = machine.environment(machine.isa_limit(doctor), holds)
     if any(case.group.startswith("generate") for case in cases):
         context = with_bandwidth(context, env)
     contestants = all_contestants(context)
     labels = {key: contestant.label for key, contestant in contestants.items()}
-    header = header_of(context, doctor, isa, options.repeats)
+    header = header_of(context, machine.describe(doctor, kind, env, holds), doctor.get("LibTorch", "unknown"), options)
     samples: Samples = {}
 
     def rows() -> list[Row]:
         return rows_of(cases, samples)
 
     def save() -> None:
-        paths.write_whole(options.out, report.write(header, rows(), labels))
         paths.write_whole(options.raw, raw_json(header, samples))
+        new = report.section(kind, header, rows(), labels)
+        paths.write_whole(options.out, report.write(paths.read_if_there(options.out), kind, new))
 
     try:
         Runner(contestants, env, context.work, options.timeout, _say).run(cases, options.repeats, samples, save)

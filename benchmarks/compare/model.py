@@ -1,9 +1,20 @@
 """The words of the comparison: contestants, cases, samples."""
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from compare.process import Finished
+
+# Kinds of processors, by what Tessera's own kernels use of them, and the heading of each one's results.
+KINDS = {"amx": "Tile units (Intel AMX)", "avx512": "AVX-512 without tile units", "avx2": "AVX2",
+         "baseline": "Neither AVX2 nor AVX-512"}
+
+# One for every kind, or one for each kind that has any.
+Bound = float | Mapping[str, float] | None
+
+
+def bound_on(kind: str, bound: Bound) -> float | None:
+    return bound.get(kind) if isinstance(bound, Mapping) else bound
 
 
 @dataclasses.dataclass
@@ -33,8 +44,13 @@ class Rival:
     label: str
     # The best of them is the one compared with.
     keys: tuple[str, ...]
-    least_ratio: float | None = None
-    most_memory: float | None = None
+    least_ratio: Bound = None
+    most_memory: Bound = None
+
+    def on(self, kind: str) -> "Rival":
+        """The same with the bounds of one kind of processor."""
+        return dataclasses.replace(self, least_ratio=bound_on(kind, self.least_ratio),
+                                   most_memory=bound_on(kind, self.most_memory))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +63,18 @@ class Case:
     # Cases of one group run alternately with each other and share contestants.
     group: str
     higher_is_better: bool = True
-    least_sol: float | None = None
+    least_sol: Bound = None
     # The sentence about the physical limit, from the details of ours at the median; None: nothing to say.
     explain: Callable[[dict], str] | None = None
     # Details in which both sides must be equal.
     must_agree: tuple[str, ...] = ()
     # Why the case cannot run here, if so.
     unavailable: str | None = None
+
+    def on(self, kind: str) -> "Case":
+        """The same with the bounds of one kind of processor, as summary and report need them."""
+        return dataclasses.replace(self, least_sol=bound_on(kind, self.least_sol),
+                                   rivals=tuple(rival.on(kind) for rival in self.rivals))
 
 
 @dataclasses.dataclass

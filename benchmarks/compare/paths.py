@@ -29,6 +29,11 @@ def run_script(*command: str) -> None:
     subprocess.run([str(ROOT / "scripts" / command[0]), *command[1:]], check=True, cwd=ROOT)
 
 
+def read_if_there(path: pathlib.Path) -> str:
+    """To the byte, ends of lines included; "" where there is no such file. Raises ValueError where it is no UTF-8."""
+    return path.read_bytes().decode() if path.exists() else ""
+
+
 def write_whole(path: pathlib.Path, text: str) -> None:
     """Readers see the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)

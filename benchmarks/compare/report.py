@@ -1,8 +1,16 @@
-"""The results file: a header, one table of all cases, and what each says about the physical limit."""
+"""The results file: for each kind of processor a header, one table of all cases, and the distance to the physical limit."""
+import re
+
+from compare.model import KINDS
 from compare.summary import Figures, Row
 
 _MET = {True: "yes", False: "**no**", None: "-"}
 _NOISY_SPREAD = 0.25
+_TITLE = "# Tessera beside its peers"
+_PREFACE = f"""{_TITLE}
+
+Written by `benchmarks/compare_transformers`; [docs/benchmarks.md](../docs/benchmarks.md) says what each case does and how it is \
+measured. One section for each kind of processor, by what Tessera uses of it: a run replaces its own."""
 
 
 def number(value: float) -> str:
@@ -75,20 +83,42 @@ def _notes(rows: list[Row], labels: dict[str, str]) -> list[str]:
     return notes
 
 
-def write(header: list[tuple[str, str]], rows: list[Row], labels: dict[str, str]) -> str:
-    """The whole file as text."""
-    lines = ["# Tessera beside its peers", "",
-             "Written by `benchmarks/compare_transformers`; [docs/benchmarks.md](../docs/benchmarks.md) says what each case "
-             "does and how it is measured.", ""]
+def section(kind: str, header: list[tuple[str, str]], rows: list[Row], labels: dict[str, str]) -> str:
+    """What a run on this kind of processor says."""
+    lines = [f"## {KINDS[kind]}", ""]
     lines += table(["", ""], [list(pair) for pair in header])
-    lines += ["", "## Cases", "",
+    lines += ["", "### Cases", "",
               "Medians over the repetitions, the spread in brackets. Ratio: how many times as fast as theirs. Memory: the "
               "largest process, GB.", ""]
     lines += table(["case", "unit", "ours", "against", "theirs", "ratio", "floor", "met", "memory ours", "theirs", "ratio",
                     "at most", "met"], [_row(row, labels) for row in rows])
     if limits := _limits(rows):
-        lines += ["", "## Distance to the physical limit", ""]
+        lines += ["", "### Distance to the physical limit", ""]
         lines += table(["case", "share of the speed of light", "by LibTorch's products", "floor", "met", "what it says"], limits)
     if notes := _notes(rows, labels):
-        lines += ["", "## Notes", "", *notes]
-    return "\n".join(lines) + "\n"
+        lines += ["", "### Notes", "", *notes]
+    return "\n".join(lines)
+
+
+def sections(text: str) -> dict[str, str]:
+    """The sections of a results file by kind, as they stand there. Raises ValueError where the file, if it is not empty,
+    is none: it would be lost."""
+    if not text.strip():
+        return {}
+    preface, *parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    if not preface.startswith(_TITLE):
+        raise ValueError(f"the file is no table of results (it does not begin with {_TITLE!r})")
+    found = {}
+    for part in parts:
+        heading = part.splitlines()[0].removeprefix("## ").strip()
+        kind = next((kind for kind, name in KINDS.items() if name == heading), None)
+        if kind is None or kind in found:
+            raise ValueError(f"the section {heading!r} is {'of no kind of processor' if kind is None else 'there twice'}")
+        found[kind] = part.rstrip("\n")
+    return found
+
+
+def write(old: str, kind: str, new: str) -> str:
+    """The whole file: `old` with the section of this kind replaced by `new`, the others untouched."""
+    found = {**sections(old), kind: new}
+    return "\n\n".join([_PREFACE, *(found[one] for one in KINDS if one in found)]) + "\n"

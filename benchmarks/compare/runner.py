@@ -35,7 +35,8 @@ class Runner:
         folder.mkdir(parents=True)
         threads = str(contestant.threads)
         env = {**self._env, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads,
-               "TORCHINDUCTOR_CACHE_DIR": str(self._work / "inductor")}
+               # What is compiled for one instruction set must not be found by a run that is held to another.
+               "TORCHINDUCTOR_CACHE_DIR": str(self._work / "inductor" / self._env.get("ATEN_CPU_CAPABILITY", "any"))}
         watched = None
         if contestant.watched_file:
             file = folder / contestant.watched_file

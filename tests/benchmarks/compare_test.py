@@ -6,6 +6,7 @@ import pathlib
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -14,7 +15,7 @@ from compare import install, machine, main, paths, process, readers, report, run
 from compare.cases import all_cases  # noqa: E402
 from compare.contestants import all_contestants  # noqa: E402
 from compare.context import Context, prepare_texts  # noqa: E402
-from compare.model import Case, Contestant, Rival, Sample  # noqa: E402
+from compare.model import KINDS, Case, Contestant, Rival, Sample  # noqa: E402
 
 
 def sample(key: str, value: float | None, peak: int = 100, **details) -> Sample:
@@ -79,13 +80,16 @@ class ReportTest(unittest.TestCase):
     def test_numbers(self):
         self.assertEqual([report.number(v) for v in (1234.4, 99.94, 9.994, 0.5)], ["1,234", "99.9", "9.99", "0.50"])
 
-    def test_whole_file(self):
+    def test_section(self):
         told = case(least_sol=0.8, explain=lambda details: f"products {details['gemm_s']}")
         samples = {"ours": [sample("ours", v, 2 * 10**9, sol=0.7, library_sol=0.75, gemm_s=4) for v in (29.0, 30.0, 31.0)],
                    "a": [sample("a", 10.0, 5 * 10**9)], "b": [sample("b", None)]}
         cases = [told, case(key="d", title="another | case", unavailable="no data")]
-        text = report.write([("date", "today")], summary.rows_of(cases, samples), {"a": "Peer A", "ours": "Tessera"})
+        text = report.section("avx512", [("date", "today")], summary.rows_of(cases, samples), {"a": "Peer A", "ours": "Tessera"})
         lines = text.splitlines()
+        self.assertEqual(lines[0], "## AVX-512 without tile units")
+        self.assertEqual([line for line in lines[1:] if line.startswith("#")],
+                         ["### Cases", "### Distance to the physical limit", "### Notes"])
         self.assertIn("| date | today |", lines)
         self.assertIn("| a case | tokens/s | 30.0 (29.0-31.0) | theirs: Peer A | 10.0 | 3.00x | >= 1.5x | yes | 2.00 | 5.00 | "
                       "0.40x | <= 0.5x | yes |", lines)
@@ -99,8 +103,60 @@ class ReportTest(unittest.TestCase):
 
     def test_noise_is_said(self):
         samples = {"ours": [sample("ours", 10.0), sample("ours", 20.0)], "a": [sample("a", 10.0)], "b": [sample("b", 9.0)]}
-        text = report.write([], summary.rows_of([case()], samples), {"ours": "Tessera"})
+        text = report.section("amx", [], summary.rows_of([case()], samples), {"ours": "Tessera"})
         self.assertIn("spread above 25% of the median: Tessera", text)
+
+
+class ResultsFileTest(unittest.TestCase):
+    def test_every_kind_has_its_own_section(self):
+        text = ""
+        for kind in ("avx2", "amx", "avx512"):
+            text = report.write(text, kind, f"## {KINDS[kind]}\n\nof {kind}")
+        self.assertEqual([line for line in text.splitlines() if line.startswith("## ")],
+                         ["## Tile units (Intel AMX)", "## AVX-512 without tile units", "## AVX2"])
+        self.assertEqual(report.sections(text)["avx2"], "## AVX2\n\nof avx2")
+
+    def test_a_run_leaves_the_other_sections_to_the_byte(self):
+        odd = "## Tile units (Intel AMX)\n\n| a  |b\t|\r\n### Cases\n\n### Cases\n  ## no heading  \n\n\nend  "
+        old = report.write(report.write("", "amx", odd), "avx2", "## AVX2\n\nold")
+        new = report.write(old, "avx2", "## AVX2\n\nnew")
+        self.assertEqual(new, old.replace("\n\nold\n", "\n\nnew\n"))
+        self.assertIn(odd, new)
+        added = report.write(old, "avx512", "## AVX-512 without tile units\n\nthird")
+        self.assertEqual(added.replace("## AVX-512 without tile units\n\nthird\n\n", ""), old)
+        self.assertEqual(report.write(old, "amx", odd), old)
+
+    def test_the_file_of_the_repository(self):
+        text = paths.read_if_there(ROOT / "benchmarks" / "RESULTS.md")
+        found = report.sections(text)
+        self.assertIn("amx", found)
+        self.assertEqual(report.write(text, "amx", found["amx"]), text)
+        self.assertEqual(report.sections(report.write(text, "baseline", f"## {KINDS['baseline']}\n\nx")),
+                         {**found, "baseline": f"## {KINDS['baseline']}\n\nx"})
+
+    def test_another_file_is_refused(self):
+        self.assertEqual(report.sections(" \n"), {})
+        with self.assertRaisesRegex(ValueError, "no table of results"):
+            report.sections("# My notes\n")
+        title = "# Tessera beside its peers\n\n"
+        with self.assertRaisesRegex(ValueError, "'Cases' is of no kind"):
+            report.sections(title + "## Cases\n")
+        with self.assertRaisesRegex(ValueError, "'AVX2' is there twice"):
+            report.sections(title + "## AVX2\n\na\n\n## AVX2\n\nb\n")
+
+    def test_what_would_be_lost_ends_the_run_before_it_starts(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        notes = folder / "notes.md"
+        notes.write_bytes(b"my notes\r\n")
+        with self.assertRaisesRegex(ValueError, "notes.md: the file is no table"):
+            main.check_out(notes)
+        with self.assertRaisesRegex(ValueError, "name another file by --out"):
+            main.check_out(folder)
+        main.check_out(folder / "new.md")
+        with (unittest.mock.patch.object(main, "make_context", side_effect=AssertionError("has started")),
+              unittest.mock.patch("sys.stderr")):
+            self.assertEqual(main.main(["--out", str(notes)]), 2)
+        self.assertEqual(notes.read_bytes(), b"my notes\r\n")
 
 
 class MachineTest(unittest.TestCase):
@@ -114,11 +170,62 @@ class MachineTest(unittest.TestCase):
         self.assertIsNone(machine.isa_limit({"processor": "Some CPU"}))
 
     def test_environment_is_the_same_for_all(self):
-        os.environ["OMP_NUM_THREADS"] = "7"
-        env = machine.environment("AVX512_CORE_FP16")
+        with unittest.mock.patch.dict(os.environ, {"OMP_NUM_THREADS": "7"}):
+            env = machine.environment("AVX512_CORE_FP16", {})
         self.assertNotIn("OMP_NUM_THREADS", env)
         self.assertEqual(env["ONEDNN_MAX_CPU_ISA"], "AVX512_CORE_FP16")
         self.assertEqual(env["TOKENIZERS_PARALLELISM"], "false")
+
+    def test_kind_comes_from_doctor(self):
+        def kind(used: str) -> str:
+            rows = machine.doctor_rows(self.DOCTOR.replace("\n\n", f"\nused of them           {used}\n\n", 1))
+            return machine.kind_of(rows)
+        for name in KINDS:
+            self.assertEqual(kind(f"{name} (TESSERA_ISA=avx2|avx512|amx holds it lower)"), name)
+        with self.assertRaisesRegex(ValueError, "got 'sse', need one of amx, avx512"):
+            kind("sse (of old)")
+        with self.assertRaisesRegex(ValueError, "got 'no such row'"):
+            machine.kind_of(machine.doctor_rows(self.DOCTOR))
+
+    def capped(self, cap: str, kind: str, **more: str) -> tuple[dict[str, str], dict[str, str]]:
+        with unittest.mock.patch.dict(os.environ, {"TESSERA_ISA": cap, **more}):
+            holds = machine.holds_of(machine.isa_cap(), kind)
+            env = machine.environment(None, holds)
+        return env, dict(machine.describe({}, kind, env, holds))
+
+    def test_a_cap_holds_the_peers_too(self):
+        names = ("TESSERA_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+        set_by_user = {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_VERBOSE": "1"}
+        env, header = self.capped("avx2", "avx2", **set_by_user)
+        self.assertEqual([env.get(name) for name in names], ["avx2", "avx2", "AVX2", "AVX2"])
+        self.assertNotIn("MKL_VERBOSE", env)
+        self.assertEqual(header["used of them by Tessera"], "avx2")
+        self.assertEqual(header["held lower, both sides"], "TESSERA_ISA=avx2, ATEN_CPU_CAPABILITY=avx2, "
+                         "ONEDNN_MAX_CPU_ISA=AVX2, MKL_ENABLE_INSTRUCTIONS=AVX2")
+        self.assertEqual(header["limit on oneDNN, for both sides"], "AVX2")
+        env, _ = self.capped("avx512", "avx512")
+        self.assertEqual([env.get(name) for name in names], ["avx512", "avx512", "AVX512_CORE_FP16", "AVX512"])
+        # A cap above the processor promises it nothing that it lacks.
+        env, _ = self.capped("avx512", "avx2")
+        self.assertEqual([env.get(name) for name in names], ["avx512", "avx2", "AVX2", "AVX2"])
+
+    def test_without_a_cap_nobody_is_held(self):
+        for cap in ("", "amx"):
+            env, header = self.capped(cap, "avx512")
+            self.assertNotIn("MKL_ENABLE_INSTRUCTIONS", env)
+            self.assertEqual(env.get("ATEN_CPU_CAPABILITY"), os.environ.get("ATEN_CPU_CAPABILITY"))
+            self.assertEqual(header["held lower, both sides"], "TESSERA_ISA=amx" if cap else "no")
+
+    def test_a_cap_of_another_name_is_refused(self):
+        with unittest.mock.patch.dict(os.environ, {"TESSERA_ISA": "sse"}), unittest.mock.patch("sys.stderr"):
+            with self.assertRaisesRegex(ValueError, "got 'sse', need avx2, avx512, amx"):
+                machine.isa_cap()
+            self.assertEqual(main.main(["--list"]), 2)
+
+    def test_bf16_is_not_fast_below_avx512(self):
+        with unittest.mock.patch.object(machine, "_cpu_flags", return_value={"avx2", "avx512_bf16"}):
+            self.assertEqual([machine.has_fast_bf16(cap) for cap in (None, "amx", "avx512", "avx2")],
+                             [True, True, True, False])
 
 
 class ProcessTest(unittest.TestCase):
@@ -184,6 +291,15 @@ class RunnerTest(unittest.TestCase):
         self.assertIn("cannot start", taken.failure)
 
 
+    def test_what_is_compiled_for_one_instruction_set_is_kept_apart(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        show = "import json, os; print(json.dumps({'value': 1, 'at': os.environ['TORCHINDUCTOR_CACHE_DIR']}))"
+        contestant = Contestant("a", "a", lambda _folder: [sys.executable, "-c", show], readers.field("value"), 1)
+        places = {runner.Runner({"a": contestant}, env, folder, 60.0, lambda _text: None).run_once("a", 1).details["at"]
+                  for env in ({}, {"ATEN_CPU_CAPABILITY": "avx2"}, {"ATEN_CPU_CAPABILITY": "avx512"})}
+        self.assertEqual(len(places), 3)
+
+
 class ReadersTest(unittest.TestCase):
     def test_label_rate_leaves_the_warm_up_out(self):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -219,6 +335,32 @@ class CasesTest(unittest.TestCase):
         self.assertEqual(used, set(known))
         self.assertEqual(known["fsdp2"].threads, 2)
 
+    def floors(self, kind: str) -> dict[str, list[float | None]]:
+        return {one.key: [rival.least_ratio for rival in one.on(kind).rivals]
+                for one in all_cases(has_fast_bf16=True, has_data=True)}
+
+    def test_floors_are_of_the_kind_of_processor(self):
+        same = {"full-bf16-blocks": [None], "instruct": [2.5, 2.5, 1.6], "generate-1": [1.5], "generate-1-bf16": [None],
+                "generate-8": [None], "generate-8-bf16": [None], "tokenize": [2.0], "startup": [None]}
+        vectors = {**same, "full": [1.8], "full-bf16": [1.6], "full-bf16-mlp": [1.6], "lora": [1.9, 1.3],
+                   "lora-bf16": [2.2], "sharded": [2.2]}
+        self.assertEqual(self.floors("amx"), {**same, "full": [1.4], "full-bf16": [2.2], "full-bf16-mlp": [2.2],
+                                              "lora": [1.8, 1.3], "lora-bf16": [2.8], "sharded": [1.8]})
+        self.assertEqual(self.floors("avx512"), vectors)
+        self.assertEqual(self.floors("avx2"), vectors)
+        self.assertEqual(self.floors("baseline"), {**dict.fromkeys(vectors, [None]), **same, "lora": [None, 1.3]})
+
+    def test_bounds_on_memory_are_the_same_everywhere(self):
+        bounds = {kind: [rival.most_memory for one in all_cases(True, True) for rival in one.on(kind).rivals]
+                  for kind in KINDS}
+        for kind in KINDS:
+            self.assertEqual(bounds[kind], bounds["amx"])
+        self.assertIn(0.45, bounds["amx"])
+
+    def test_the_share_of_the_limit_is_bounded_on_tile_units_alone(self):
+        shares = {kind: {one.on(kind).least_sol for one in all_cases(True, True)} for kind in KINDS}
+        self.assertEqual(shares, {"amx": {None, 0.8}, "avx512": {None}, "avx2": {None}, "baseline": {None}})
+
     def test_cases_that_cannot_run_say_so(self):
         cases = {one.key: one for one in all_cases(has_fast_bf16=False, has_data=False)}
         self.assertTrue(cases["full-bf16"].unavailable and cases["instruct"].unavailable)
@@ -250,7 +392,8 @@ class CasesTest(unittest.TestCase):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         for text in ("first", "second"):
             paths.write_whole(folder / "deep" / "R.md", text)
-        self.assertEqual((folder / "deep" / "R.md").read_text(), "second")
+        self.assertEqual(paths.read_if_there(folder / "deep" / "R.md"), "second")
+        self.assertEqual(paths.read_if_there(folder / "none.md"), "")
         self.assertEqual(len(list((folder / "deep").iterdir())), 1)
 
 
