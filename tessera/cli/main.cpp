@@ -106,7 +106,12 @@ void ignore_write_signals() {
 
 int main(int argc, char** argv) {
   ignore_write_signals();
-  const std::string isa_note = tessera::guard_cpu_features();
+  std::string isa_note;
+  try {
+    isa_note = tessera::guard_cpu_features();
+  } catch (const tessera::Error& error) {
+    return fail(error.kind(), error.what());
+  }
   tessera::install_cpu_allocator();
   tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
 

@@ -1,23 +1,106 @@
 #include "tessera/core/cpu_features.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "tessera/core/error.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #endif
 
 namespace tessera {
+namespace {
+
+constexpr const char* kVariable = "TESSERA_ISA";
+constexpr std::array kNames = {"baseline", "avx2", "avx512", "amx"};
+
+// Empty: not set. Throws where it names no instruction set.
+std::optional<Isa> wanted_isa() {
+  const char* text = std::getenv(kVariable);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  for (const Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Amx}) {
+    if (std::string_view(text) == name_of(isa)) return isa;
+  }
+  throw Error(ErrorKind::Config, "ISA", std::string(kVariable) + " names no instruction set")
+      .got(text)
+      .need("avx2, avx512 or amx");
+}
+
+#if defined(__x86_64__)
+bool bit(unsigned word, int i) { return ((word >> i) & 1u) != 0; }
+
+// Whether the system keeps the registers of a mask of XCR0.
+bool system_keeps(unsigned mask) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !bit(c, 27)) return false;
+  unsigned kept = 0, kept_high = 0;
+  __asm__("xgetbv" : "=a"(kept), "=d"(kept_high) : "c"(0));
+  return (kept & mask) == mask;
+}
+
+// Tile data takes a permission of the kernel, for the whole process.
+bool ask_for_tiles() {
+#if defined(__linux__)
+  constexpr int kArchRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kArchRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+#endif
+
+Isa detect_isa(Isa most) {
+#if defined(__x86_64__)
+  constexpr unsigned kLong = 0x6, kLonger = 0xe6, kTiles = 0x600e6;  // registers: vectors, masks, tiles
+  const CpuFeatures cpu = detect_cpu_features();
+  if (most < Isa::Avx2 || !cpu.avx2 || !system_keeps(kLong)) return Isa::Baseline;
+  if (most < Isa::Avx512 || !cpu.avx512f || !system_keeps(kLonger)) return Isa::Avx2;
+  if (most < Isa::Amx || !cpu.amx_bf16 || !cpu.avx512_bf16 || !system_keeps(kTiles) || !ask_for_tiles()) {
+    return Isa::Avx512;
+  }
+  return Isa::Amx;
+#else
+  static_cast<void>(most);
+  return Isa::Baseline;
+#endif
+}
+
+void set_if_unset(const char* name, const char* value) { setenv(name, value, 0); }
+
+// The names of an instruction set in what LibTorch is made of.
+void hold_libtorch_to(Isa isa) {
+  if (isa == Isa::Avx2) {
+    set_if_unset("ATEN_CPU_CAPABILITY", "avx2");
+    set_if_unset("ONEDNN_MAX_CPU_ISA", "AVX2");
+    set_if_unset("MKL_ENABLE_INSTRUCTIONS", "AVX2");
+  } else if (isa == Isa::Avx512) {
+    set_if_unset("ATEN_CPU_CAPABILITY", "avx512");
+    set_if_unset("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16");
+    set_if_unset("MKL_ENABLE_INSTRUCTIONS", "AVX512");
+  }
+}
+
+}  // namespace
 
 CpuFeatures detect_cpu_features() {
   CpuFeatures features;
 #if defined(__x86_64__)
   unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool has_fma = __get_cpuid(1, &a, &b, &c, &d) != 0 && bit(c, 12);
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return features;
-  features.avx2 = (b >> 5) & 1;
-  features.avx512f = (b >> 16) & 1;
-  features.avx512_fp16 = (d >> 23) & 1;
-  features.amx_bf16 = ((d >> 22) & 1) && ((d >> 24) & 1);
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = (a >> 5) & 1;
+  features.avx2 = has_fma && bit(b, 5);
+  features.avx512f = bit(b, 16) && bit(b, 17) && bit(b, 30) && bit(b, 31);
+  features.avx512_fp16 = bit(d, 23);
+  features.amx_bf16 = bit(d, 22) && bit(d, 24);
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) features.avx512_bf16 = bit(a, 5);
   if (features.amx_bf16) {
     constexpr unsigned kTileLeaf = 0x1D;
     bool has_palette = false;
@@ -31,7 +114,18 @@ CpuFeatures detect_cpu_features() {
   return features;
 }
 
+Isa best_isa() { return detect_isa(Isa::Amx); }
+
+Isa usable_isa() {
+  static const Isa answer = detect_isa(wanted_isa().value_or(Isa::Amx));
+  return answer;
+}
+
+const char* name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
+
 std::string guard_cpu_features() {
+  // Never to more than is there, which LibTorch does not check.
+  if (const auto wanted = wanted_isa()) hold_libtorch_to(std::min(*wanted, best_isa()));
   if (!detect_cpu_features().amx_palette_missing) return "";
   if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return "";
   setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 1);

@@ -1,4 +1,4 @@
-// What this processor offers, and the guard against advertised but unusable AMX.
+// What this processor offers, how much of it is used, and the guard against advertised but unusable AMX.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 namespace tessera {
 
 struct CpuFeatures {
-  bool avx2 = false;
-  bool avx512f = false;
+  bool avx2 = false;     // and FMA
+  bool avx512f = false;  // and its parts BW, DQ and VL
   bool avx512_bf16 = false;
   bool avx512_fp16 = false;
   bool amx_bf16 = false;
@@ -19,9 +19,24 @@ struct CpuFeatures {
 // Reads CPUID; all false on another architecture than x86-64.
 CpuFeatures detect_cpu_features();
 
-// Call before the first LibTorch call of the process. Where AMX is advertised without a palette, caps
-// oneDNN below AMX (environment variable ONEDNN_MAX_CPU_ISA, unless the user set it) and returns the line
-// to log; otherwise returns "".
+// Instruction sets of own kernels; each includes those before it.
+enum class Isa { Baseline, Avx2, Avx512, Amx };
+
+// The best one that this processor has and that the system lets the process use. Asks the system for its
+// permission to use tile units.
+Isa best_isa();
+
+// The same, but none above the one that TESSERA_ISA names (avx2, avx512 or amx). The first call asks; the
+// answer stays. Throws as guard_cpu_features().
+Isa usable_isa();
+
+// "baseline", "avx2", "avx512" or "amx".
+const char* name_of(Isa isa);
+
+// Call before the first LibTorch call of the process. Holds LibTorch, oneDNN and MKL to TESSERA_ISA, by their
+// own environment variables where the user did not set them. Where AMX is advertised without a palette, caps
+// oneDNN below AMX (ONEDNN_MAX_CPU_ISA) and returns the line to log; otherwise returns "". Throws
+// E-CONFIG-ISA where TESSERA_ISA names no instruction set.
 std::string guard_cpu_features();
 
 }  // namespace tessera

@@ -25,10 +25,9 @@ TESSERA_INLINE void update(T* value, const G* gradient, T* mean, T* square, int6
 
 }  // namespace
 
-#define TESSERA_DEFINE(T, G, C)                                                         \
-  TESSERA_KERNEL void adamw(T* value, const G* gradient, T* mean, T* square, int64_t n, \
-                            const AdamWFactors& factors) {                              \
-    update<T, G, C>(value, gradient, mean, square, n, factors);                         \
+#define TESSERA_DEFINE(T, G, C)                                                                         \
+  void adamw(T* value, const G* gradient, T* mean, T* square, int64_t n, const AdamWFactors& factors) { \
+    return TESSERA_BEST_ISA(update<T, G, C>(value, gradient, mean, square, n, factors));                \
   }
 TESSERA_DEFINE(float, float, float)
 TESSERA_DEFINE(float, Bf16, float)

@@ -176,34 +176,33 @@ TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, 
 
 }  // namespace
 
-#define TESSERA_DEFINE_FOR_COMPUTE(C)                                                      \
-  TESSERA_KERNEL void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) { \
-    scale(data, factors, rows, width);                                                     \
+#define TESSERA_DEFINE_FOR_COMPUTE(C)                                       \
+  void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) { \
+    return TESSERA_BEST_ISA(scale(data, factors, rows, width));             \
   }
 #define TESSERA_DEFINE(T, C)                                                                                 \
-  TESSERA_KERNEL void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride,              \
-                                        int64_t first_visible, C scale, C* row_max, C* row_sum, C* rescale,  \
-                                        T* probabilities) {                                                  \
-    forward(scores, rows, width, stride, first_visible, scale, row_max, row_sum, rescale, probabilities);    \
+  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,      \
+                         C scale, C* row_max, C* row_sum, C* rescale, T* probabilities) {                    \
+    return TESSERA_BEST_ISA(forward(scores, rows, width, stride, first_visible, scale, row_max, row_sum,     \
+                                    rescale, probabilities));                                                \
   }                                                                                                          \
-  TESSERA_KERNEL void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, \
-                                                 int64_t width, int64_t stride, int64_t first_visible,       \
-                                                 C scale, const C* log_sum, int64_t log_sum_stride,          \
-                                                 const C* delta, T* probabilities, T* grad_scores) {         \
-    backward(scores, grad_probabilities, rows, width, stride, first_visible, scale, log_sum, log_sum_stride, \
-             delta, probabilities, grad_scores);                                                             \
+  void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width, \
+                                  int64_t stride, int64_t first_visible, C scale, const C* log_sum,          \
+                                  int64_t log_sum_stride, const C* delta, T* probabilities,                  \
+                                  T* grad_scores) {                                                          \
+    return TESSERA_BEST_ISA(backward(scores, grad_probabilities, rows, width, stride, first_visible, scale,  \
+                                     log_sum, log_sum_stride, delta, probabilities, grad_scores));           \
   }                                                                                                          \
-  TESSERA_KERNEL void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows,     \
-                               int64_t width, C* out) {                                                      \
-    dots(a, a_stride, b, b_stride, rows, width, out);                                                        \
+  void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,     \
+                C* out) {                                                                                    \
+    return TESSERA_BEST_ISA(dots(a, a_stride, b, b_stride, rows, width, out));                               \
   }                                                                                                          \
-  TESSERA_KERNEL void divide_rows(const C* data, const C* divisors, T* out, int64_t out_stride,              \
-                                  int64_t rows, int64_t width) {                                             \
-    divide(data, divisors, out, out_stride, rows, width);                                                    \
+  void divide_rows(const C* data, const C* divisors, T* out, int64_t out_stride, int64_t rows,               \
+                   int64_t width) {                                                                          \
+    return TESSERA_BEST_ISA(divide(data, divisors, out, out_stride, rows, width));                           \
   }                                                                                                          \
-  TESSERA_KERNEL void sum_parts(const C* parts, int64_t part_stride, int64_t num_parts, T* out,              \
-                                int64_t width) {                                                             \
-    sum(parts, part_stride, num_parts, out, width);                                                          \
+  void sum_parts(const C* parts, int64_t part_stride, int64_t num_parts, T* out, int64_t width) {            \
+    return TESSERA_BEST_ISA(sum(parts, part_stride, num_parts, out, width));                                 \
   }
 TESSERA_DEFINE_FOR_COMPUTE(float)
 TESSERA_DEFINE_FOR_COMPUTE(double)

@@ -150,14 +150,14 @@ TESSERA_INLINE void merge(const C* maximum, const C* sum, const C* out, int64_t 
 
 }  // namespace
 
-#define TESSERA_DEFINE(T, C)                                                                                \
-  TESSERA_KERNEL void attend_page(const C* q, const T* keys, const T* values, int64_t tokens, int64_t rows, \
-                                  int64_t head_dim, C* maximum, C* sum, C* out) {                           \
-    attend(q, keys, values, tokens, rows, head_dim, maximum, sum, out);                                     \
-  }                                                                                                         \
-  TESSERA_KERNEL void merge_attention(const C* maximum, const C* sum, const C* out, int64_t parts,          \
-                                      int64_t part_stride, int64_t head_dim, C* scratch, T* y) {            \
-    merge(maximum, sum, out, parts, part_stride, head_dim, scratch, y);                                     \
+#define TESSERA_DEFINE(T, C)                                                                             \
+  void attend_page(const C* q, const T* keys, const T* values, int64_t tokens, int64_t rows,             \
+                   int64_t head_dim, C* maximum, C* sum, C* out) {                                       \
+    return TESSERA_BEST_ISA(attend(q, keys, values, tokens, rows, head_dim, maximum, sum, out));         \
+  }                                                                                                      \
+  void merge_attention(const C* maximum, const C* sum, const C* out, int64_t parts, int64_t part_stride, \
+                       int64_t head_dim, C* scratch, T* y) {                                             \
+    return TESSERA_BEST_ISA(merge(maximum, sum, out, parts, part_stride, head_dim, scratch, y));         \
   }
 TESSERA_DEFINE(float, float)
 TESSERA_DEFINE(double, double)

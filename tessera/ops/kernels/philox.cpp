@@ -12,10 +12,8 @@ TESSERA_INLINE void select(const uint32_t* words, uint32_t threshold, double kee
   for (int64_t i = 0; i < n; ++i) out[i] = words[i] < threshold ? zero : kept;
 }
 
-}  // namespace
-
-TESSERA_KERNEL void philox_blocks(uint64_t first, uint64_t high, std::array<uint32_t, 2> key, uint32_t* words,
-                                  int64_t blocks) {
+TESSERA_INLINE void rounds(uint64_t first, uint64_t high, std::array<uint32_t, 2> key, uint32_t* words,
+                           int64_t blocks) {
   const uint32_t high_low = static_cast<uint32_t>(high), high_high = static_cast<uint32_t>(high >> 32);
   const uint32_t first_key = key[0], second_key = key[1];
 #pragma omp simd
@@ -41,10 +39,16 @@ TESSERA_KERNEL void philox_blocks(uint64_t first, uint64_t high, std::array<uint
   }
 }
 
-#define TESSERA_DEFINE(T)                                                                             \
-  TESSERA_KERNEL void select_at_least(const uint32_t* words, uint32_t threshold, double keep, T* out, \
-                                      int64_t n) {                                                    \
-    select(words, threshold, keep, out, n);                                                           \
+}  // namespace
+
+void philox_blocks(uint64_t first, uint64_t high, std::array<uint32_t, 2> key, uint32_t* words,
+                   int64_t blocks) {
+  return TESSERA_BEST_ISA(rounds(first, high, key, words, blocks));
+}
+
+#define TESSERA_DEFINE(T)                                                                           \
+  void select_at_least(const uint32_t* words, uint32_t threshold, double keep, T* out, int64_t n) { \
+    return TESSERA_BEST_ISA(select(words, threshold, keep, out, n));                                \
   }
 TESSERA_DEFINE(float)
 TESSERA_DEFINE(double)

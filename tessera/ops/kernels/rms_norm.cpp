@@ -67,24 +67,30 @@ TESSERA_INLINE void backward(const T* grad_y, const T* x, const C* weight, const
   }
 }
 
+template <class T, class C>
+TESSERA_INLINE void scale_rows(const T* x, const C* weight, const C* inverse_rms, T* y, int64_t rows,
+                               int64_t width) {
+  for (int64_t row = 0; row < rows; ++row) {
+    scale_row(x + row * width, weight, inverse_rms[row], y + row * width, width);
+  }
+}
+
 }  // namespace
 
-#define TESSERA_DEFINE(T, C)                                                                                \
-  TESSERA_KERNEL void add(const T* a, const T* b, T* sum, int64_t n) { sums(a, b, sum, n); }                \
-  TESSERA_KERNEL void rms_norm_forward(const T* x, const C* weight, double eps, T* y, C* inverse_rms,       \
-                                       int64_t rows, int64_t width) {                                       \
-    forward(x, weight, eps, y, inverse_rms, rows, width);                                                   \
-  }                                                                                                         \
-  TESSERA_KERNEL void rms_norm_scale(const T* x, const C* weight, const C* inverse_rms, T* y, int64_t rows, \
-                                     int64_t width) {                                                       \
-    for (int64_t row = 0; row < rows; ++row) {                                                              \
-      scale_row(x + row * width, weight, inverse_rms[row], y + row * width, width);                         \
-    }                                                                                                       \
-  }                                                                                                         \
-  TESSERA_KERNEL void rms_norm_backward(const T* grad_y, const T* x, const C* weight, const C* inverse_rms, \
-                                        const T* grad_residual, T* grad_x, C* grad_weight, int64_t rows,    \
-                                        int64_t width) {                                                    \
-    backward(grad_y, x, weight, inverse_rms, grad_residual, grad_x, grad_weight, rows, width);              \
+#define TESSERA_DEFINE(T, C)                                                                               \
+  void add(const T* a, const T* b, T* sum, int64_t n) { return TESSERA_BEST_ISA(sums(a, b, sum, n)); }     \
+  void rms_norm_forward(const T* x, const C* weight, double eps, T* y, C* inverse_rms, int64_t rows,       \
+                        int64_t width) {                                                                   \
+    return TESSERA_BEST_ISA(forward(x, weight, eps, y, inverse_rms, rows, width));                         \
+  }                                                                                                        \
+  void rms_norm_scale(const T* x, const C* weight, const C* inverse_rms, T* y, int64_t rows,               \
+                      int64_t width) {                                                                     \
+    return TESSERA_BEST_ISA(scale_rows(x, weight, inverse_rms, y, rows, width));                           \
+  }                                                                                                        \
+  void rms_norm_backward(const T* grad_y, const T* x, const C* weight, const C* inverse_rms,               \
+                         const T* grad_residual, T* grad_x, C* grad_weight, int64_t rows, int64_t width) { \
+    return TESSERA_BEST_ISA(                                                                               \
+        backward(grad_y, x, weight, inverse_rms, grad_residual, grad_x, grad_weight, rows, width));        \
   }
 TESSERA_DEFINE(float, float)
 TESSERA_DEFINE(double, double)

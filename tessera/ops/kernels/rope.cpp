@@ -19,10 +19,10 @@ TESSERA_INLINE void rotate(const T* x, const C* cos, const C* sin, int direction
 
 }  // namespace
 
-#define TESSERA_DEFINE(T, C)                                                                                 \
-  TESSERA_KERNEL void rope_token(const T* x, const C* cos, const C* sin, int direction, T* y, int64_t heads, \
-                                 int64_t half) {                                                             \
-    rotate(x, cos, sin, direction, y, heads, half);                                                          \
+#define TESSERA_DEFINE(T, C)                                                                  \
+  void rope_token(const T* x, const C* cos, const C* sin, int direction, T* y, int64_t heads, \
+                  int64_t half) {                                                             \
+    return TESSERA_BEST_ISA(rotate(x, cos, sin, direction, y, heads, half));                  \
   }
 TESSERA_DEFINE(float, float)
 TESSERA_DEFINE(double, double)

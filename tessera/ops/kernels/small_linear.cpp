@@ -115,10 +115,10 @@ TESSERA_INLINE void multiply(const C* x, const W* weight, const C* bias, Y* y, i
 
 }  // namespace
 
-#define TESSERA_DEFINE(W, C, Y)                                                                    \
-  TESSERA_KERNEL void small_linear(const C* x, const W* weight, const C* bias, Y* y, int64_t rows, \
-                                   int64_t in, int64_t outs, int64_t y_stride, C* scratch) {       \
-    multiply(x, weight, bias, y, rows, in, outs, y_stride, scratch);                               \
+#define TESSERA_DEFINE(W, C, Y)                                                                 \
+  void small_linear(const C* x, const W* weight, const C* bias, Y* y, int64_t rows, int64_t in, \
+                    int64_t outs, int64_t y_stride, C* scratch) {                               \
+    return TESSERA_BEST_ISA(multiply(x, weight, bias, y, rows, in, outs, y_stride, scratch));   \
   }
 TESSERA_DEFINE(float, float, float)
 TESSERA_DEFINE(double, double, double)

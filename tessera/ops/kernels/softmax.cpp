@@ -84,21 +84,25 @@ TESSERA_INLINE void exp_of_shifted(T* logits, float shift, int64_t n) {
   if (i < n) store_first(logits + i, exp_of_shifted(load_first(logits + i, n - i), shift), n - i);
 }
 
+TESSERA_INLINE void rounded(const float* from, Bf16* to, int64_t n) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_lanes(to + i, load_lanes(from + i));
+  for (; i < n; ++i) store(to[i], from[i]);
+}
+
 }  // namespace
 
-#define TESSERA_DEFINE(T, C)                                                              \
-  TESSERA_KERNEL C log_sum_exp(const T* logits, int64_t n) { return log_sum(logits, n); } \
-  TESSERA_KERNEL void shifted_exp(T* logits, C shift, int64_t n) { exp_of_shifted(logits, shift, n); }
+#define TESSERA_DEFINE(T, C)                                                                 \
+  C log_sum_exp(const T* logits, int64_t n) { return TESSERA_BEST_ISA(log_sum(logits, n)); } \
+  void shifted_exp(T* logits, C shift, int64_t n) {                                          \
+    return TESSERA_BEST_ISA(exp_of_shifted(logits, shift, n));                               \
+  }
 TESSERA_DEFINE(float, float)
 TESSERA_DEFINE(double, double)
 TESSERA_DEFINE(Bf16, float)
 #undef TESSERA_DEFINE
 
-TESSERA_KERNEL void narrow(const float* from, Bf16* to, int64_t n) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) store_lanes(to + i, load_lanes(from + i));
-  for (; i < n; ++i) store(to[i], from[i]);
-}
+void narrow(const float* from, Bf16* to, int64_t n) { return TESSERA_BEST_ISA(rounded(from, to, n)); }
 
 float to_float(Bf16 x) { return load(x); }
 

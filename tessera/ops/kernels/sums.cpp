@@ -14,17 +14,19 @@ TESSERA_INLINE double squares(const T* x, int64_t n) {
   return sum;
 }
 
-}  // namespace
-
-TESSERA_KERNEL double sum_of_squares(const float* x, int64_t n) { return squares(x, n); }
-TESSERA_KERNEL double sum_of_squares(const double* x, int64_t n) { return squares(x, n); }
-TESSERA_KERNEL double sum_of_squares(const Bf16* x, int64_t n) { return squares(x, n); }
-
-TESSERA_KERNEL float sum_floats(const float* x, int64_t n) {
+TESSERA_INLINE float total(const float* x, int64_t n) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < n; ++i) sum += x[i];
   return sum;
 }
+
+}  // namespace
+
+double sum_of_squares(const float* x, int64_t n) { return TESSERA_BEST_ISA(squares(x, n)); }
+double sum_of_squares(const double* x, int64_t n) { return TESSERA_BEST_ISA(squares(x, n)); }
+double sum_of_squares(const Bf16* x, int64_t n) { return TESSERA_BEST_ISA(squares(x, n)); }
+
+float sum_floats(const float* x, int64_t n) { return TESSERA_BEST_ISA(total(x, n)); }
 
 }  // namespace tessera::ops::kernels

@@ -75,13 +75,12 @@ TESSERA_INLINE void backward(const double* grad_y, const double* gate, const dou
 
 }  // namespace
 
-#define TESSERA_DEFINE(T)                                                                                    \
-  TESSERA_KERNEL void swiglu_forward(const T* gate, const T* up, T* y, int64_t n) {                          \
-    forward(gate, up, y, n);                                                                                 \
-  }                                                                                                          \
-  TESSERA_KERNEL void swiglu_backward(const T* grad_y, const T* gate, const T* up, T* grad_gate, T* grad_up, \
-                                      int64_t n) {                                                           \
-    backward(grad_y, gate, up, grad_gate, grad_up, n);                                                       \
+#define TESSERA_DEFINE(T)                                                                                  \
+  void swiglu_forward(const T* gate, const T* up, T* y, int64_t n) {                                       \
+    return TESSERA_BEST_ISA(forward(gate, up, y, n));                                                      \
+  }                                                                                                        \
+  void swiglu_backward(const T* grad_y, const T* gate, const T* up, T* grad_gate, T* grad_up, int64_t n) { \
+    return TESSERA_BEST_ISA(backward(grad_y, gate, up, grad_gate, grad_up, n));                            \
   }
 TESSERA_DEFINE(float)
 TESSERA_DEFINE(double)

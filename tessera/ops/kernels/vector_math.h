@@ -7,19 +7,41 @@
 
 #include <math.h>
 
+#include "tessera/core/cpu_features.h"
 #include "tessera/ops/kernels/kernels.h"
 
-// On a function with plain loops: one copy an instruction set, the best one chosen when the program is
-// loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define TESSERA_KERNEL __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
-#else
-#define TESSERA_KERNEL
-#endif
 #define TESSERA_INLINE [[gnu::always_inline]] static inline
 
+// The value of an expression that calls a TESSERA_INLINE function with plain loops, compiled once for each
+// instruction set and run by the best that usable_isa() allows.
+#define TESSERA_BEST_ISA(...) run_on_best_isa([=]() __attribute__((always_inline)) { return __VA_ARGS__; })
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define TESSERA_ISA_TARGET(name) [[gnu::target(name)]]
+#else
+#define TESSERA_ISA_TARGET(name)
+#endif
+
 namespace tessera::ops::kernels {
+
+template <class Run>
+auto run_on_baseline(const Run& run) {
+  return run();
+}
+template <class Run>
+TESSERA_ISA_TARGET("arch=x86-64-v3")
+auto run_on_avx2(const Run& run) {
+  return run();
+}
+template <class Run>
+TESSERA_ISA_TARGET("arch=x86-64-v4")
+auto run_on_avx512(const Run& run) {
+  return run();
+}
+template <class Run>
+auto run_on_best_isa(const Run& run) {
+  const Isa isa = usable_isa();
+  return isa >= Isa::Avx512 ? run_on_avx512(run) : isa == Isa::Avx2 ? run_on_avx2(run) : run_on_baseline(run);
+}
 
 TESSERA_INLINE uint32_t bits_of(float x) {
   uint32_t bits;
