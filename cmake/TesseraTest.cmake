@@ -1,12 +1,14 @@
-# tessera_add_test(SOURCE [BASE] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
+# tessera_add_test(SOURCE [BASE] [ISA] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
 #
 # Builds tests/<folder>/<name>_test.cpp into one program and registers it with ctest as
 # <folder>.<name>. BASE: the test needs no LibTorch and links tessera_base alone. NPROC: the test is
 # run once for each rank count under mpirun, as <folder>.<name>.np<N>; without it, it runs as one
 # process and no launcher. Multi-rank tests link tests/testing/mpi_main.cpp, where a launcher that did
-# not give the promised number of ranks is a failure.
+# not give the promised number of ranks is a failure. ISA: the test is run once more on each kind of vector
+# unit below the best one of the machine (in one process), as <folder>.<name>.<isa>; kinds that are not below
+# it are skipped.
 function(tessera_add_test source)
-  cmake_parse_arguments(ARG "BASE" "TIMEOUT" "NPROC;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "BASE;ISA" "TIMEOUT" "NPROC;LABELS" ${ARGN})
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "_test$" "" name "${stem}")
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -31,18 +33,30 @@ function(tessera_add_test source)
 
   if(ARG_NPROC)
     target_link_libraries(${target} PRIVATE test_mpi_main)
+    set(environment "OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
+    set(launch ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n)
     foreach(ranks IN LISTS ARG_NPROC)
-      add_test(NAME ${folder}.${name}.np${ranks}
-        COMMAND ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${target}>)
+      add_test(NAME ${folder}.${name}.np${ranks} COMMAND ${launch} ${ranks} $<TARGET_FILE:${target}>)
       set_tests_properties(${folder}.${name}.np${ranks} PROPERTIES
         TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "multi_rank;${ARG_LABELS}"
-        ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
+        ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};${environment}")
     endforeach()
+    set(command ${launch} 1 $<TARGET_FILE:${target}>)
+    list(APPEND environment TESSERA_TEST_RANKS=1)
   else()
     target_link_libraries(${target} PRIVATE test_main)
-    add_test(NAME ${folder}.${name} COMMAND ${target})
     # Tests run side by side: threads that spin for each other would starve their neighbours.
+    set(environment "OMP_NUM_THREADS=1")
+    set(command $<TARGET_FILE:${target}>)
+    add_test(NAME ${folder}.${name} COMMAND ${command})
     set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-      ENVIRONMENT "OMP_NUM_THREADS=1")
+      ENVIRONMENT "${environment}")
+  endif()
+  if(ARG_ISA)
+    foreach(isa IN ITEMS avx2 avx512)
+      add_test(NAME ${folder}.${name}.${isa} COMMAND ${command})
+      set_tests_properties(${folder}.${name}.${isa} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "isa;${ARG_LABELS}"
+        ENVIRONMENT "${environment};TESSERA_ISA=${isa};TESSERA_TEST_ISA=${isa}" SKIP_RETURN_CODE 77)
+    endforeach()
   endif()
 endfunction()

@@ -14,7 +14,7 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
-#include "tessera/ops/kernels/tile_multiply.h"
+#include "tessera/ops/product_units.h"
 #include "tessera/train/speed_of_light.h"
 
 namespace tessera::cli {
@@ -60,6 +60,17 @@ std::string cores_of_ranks(size_t num_ranks) {
   return join(texts, " and ") + (is_crowded ? " when idle; now others compute here: unbound" : "");
 }
 
+template <class T>
+std::string units_in_use() {
+  const ops::kernels::Units<T>* units = ops::product_units<T>();
+  if (units == nullptr) return "in LibTorch";
+  const std::string way = units->isa == Isa::Amx      ? "on the tile units"
+                          : units->isa == Isa::Avx512 ? "on the vector units (AVX-512)"
+                                                      : "on the vector units (AVX2)";
+  const bool is_split = units->isa == Isa::Amx && sizeof(T) == sizeof(float);
+  return way + (is_split ? ", in three bfloat16 parts" : "") + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
+}
+
 int run_doctor() {
   const CpuFeatures cpu = detect_cpu_features();
   const int64_t cores = usable_cores();
@@ -80,10 +91,9 @@ int run_doctor() {
     row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
                         (cap ? cap : "its own choice"));
   }
-  row("large products",
-      ops::kernels::has_tiles()
-          ? "on the tile units, float32 in three bfloat16 parts (TESSERA_TILES=0: in LibTorch)"
-          : "in LibTorch");
+  row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA=avx2|avx512|amx holds it lower)"));
+  row("float32 products", units_in_use<float>());
+  row("bfloat16 products", units_in_use<ops::kernels::Bf16>());
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
   row("LibTorch", TORCH_VERSION);

@@ -135,7 +135,7 @@ class BackwardBlas final : public BackwardBlocks<T> {
   Buffer<T> narrow_scores_, narrow_grad_scores_;
 };
 
-// Whether documents fill enough of the panels of 32 by 32 for tiles to be faster.
+// Whether documents fill enough of the panels of 32 by 32 for them to be faster.
 template <class T>
 bool fill_panels(double mean_length) {
   constexpr double kLeastFloats = 24;
@@ -147,14 +147,14 @@ bool fill_panels(double mean_length) {
 template <class T>
 std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
                                                       double mean_length) {
-  auto tiles = fill_panels<T>(mean_length) ? make_forward_tiles<T>(head_dim, scale) : nullptr;
-  return tiles != nullptr ? std::move(tiles) : std::make_unique<ForwardBlas<T>>(head_dim, scale);
+  auto panels = fill_panels<T>(mean_length) ? make_forward_panels<T>(head_dim, scale) : nullptr;
+  return panels != nullptr ? std::move(panels) : std::make_unique<ForwardBlas<T>>(head_dim, scale);
 }
 template <class T>
 std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
                                                         double mean_length) {
-  auto tiles = fill_panels<T>(mean_length) ? make_backward_tiles<T>(head_dim, scale) : nullptr;
-  return tiles != nullptr ? std::move(tiles) : std::make_unique<BackwardBlas<T>>(head_dim, scale);
+  auto panels = fill_panels<T>(mean_length) ? make_backward_panels<T>(head_dim, scale) : nullptr;
+  return panels != nullptr ? std::move(panels) : std::make_unique<BackwardBlas<T>>(head_dim, scale);
 }
 
 #define TESSERA_INSTANTIATE(T)                                                                          \

@@ -1,5 +1,5 @@
-// The arithmetic of attention on a block of queries and keys of one head, on the processor's tile units or
-// by the BLAS; what is attended to, and in which order, is attention.cpp's.
+// The arithmetic of attention on a block of queries and keys of one head, in panels (units.h) or by the
+// BLAS; what is attended to, and in which order, is attention.cpp's.
 #pragma once
 
 #include <algorithm>
@@ -87,8 +87,8 @@ class BackwardBlocks {
   virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
 };
 
-// Tiles for float and Bf16 where there are some, else BLAS, and BLAS for floats in documents that fill little
-// of a panel of 32: of `mean_length` tokens. On tiles the calling thread's tile units are taken as long as
+// Panels for float and Bf16 where there are units for them, else BLAS, and BLAS for floats in documents that
+// fill little of a panel of 32: of `mean_length` tokens. The calling thread's tile units are taken as long as
 // the object lives; it must be used and destroyed by this thread, and be its only one.
 template <class T>
 std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
@@ -97,10 +97,10 @@ template <class T>
 std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
                                                         double mean_length);
 
-// Of attention_tiles.cpp: null where there are no tiles or none for T.
+// Of attention_panels.cpp: null where there are no units for T.
 template <class T>
-std::unique_ptr<ForwardBlocks<T>> make_forward_tiles(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, kernels::ComputeType<T> scale);
 template <class T>
-std::unique_ptr<BackwardBlocks<T>> make_backward_tiles(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<BackwardBlocks<T>> make_backward_panels(int64_t head_dim, kernels::ComputeType<T> scale);
 
 }  // namespace tessera::ops

@@ -6,8 +6,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/ops/kernels/gemm.h"
-#include "tessera/ops/kernels/tile_gemm.h"
-#include "tessera/ops/kernels/tile_multiply.h"
+#include "tessera/ops/kernels/packed_gemm.h"
+#include "tessera/ops/product_units.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -46,36 +46,36 @@ kernels::Factors<T> factors(const Stored& a, const Stored& b) {
           a.matrix->size(1)};
 }
 
-// False where the tile units cannot, or need not, do it.
-bool multiply_on_tiles(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
-                       const MoreFactors& more, bool adds) {
-  const auto type = a.scalar_type(), sum_type = sum.scalar_type();
-  const bool has_type = (type == at::kFloat && sum_type == at::kFloat) ||
-                        (type == at::kBFloat16 && (sum_type == at::kBFloat16 || sum_type == at::kFloat));
-  if (!has_type || !is_large(a.size(0), b.size(1), a.size(1))) return false;
-  if (!kernels::has_tiles() || sum.stride(1) != 1) return false;
+// False where no own kernel can, or need, do it.
+template <class T, class Out>
+bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+                     bool adds) {
+  if (!is_large(a.size(0), b.size(1), a.size(1)) || sum.stride(1) != 1) return false;
+  const kernels::Units<T>* units = product_units<T>();
+  if (units == nullptr) return false;
   const bool has_more = more.a.defined();
   const auto stored_a = stored(a), stored_b = stored(b);
   const auto more_a = has_more ? stored(more.a) : std::nullopt,
              more_b = has_more ? stored(more.b) : std::nullopt;
   if (!stored_a || !stored_b || (has_more && (!more_a || !more_b))) return false;
-  const auto run = [&](auto tag, auto* to) {
-    using T = decltype(tag);
-    kernels::tile_gemm(a.size(0), b.size(1), factors<T>(*stored_a, *stored_b),
+  kernels::packed_gemm(*units, a.size(0), b.size(1), factors<T>(*stored_a, *stored_b),
                        has_more ? factors<T>(*more_a, *more_b) : kernels::Factors<T>(), adds ? 1.0f : 0.0f,
-                       to, sum.stride(0));
-  };
-  if (type == at::kFloat) {
-    run(float(), write<float>(sum));
-  } else if (sum_type == at::kFloat) {
-    run(kernels::Bf16(), write<float>(sum));
-  } else {
-    run(kernels::Bf16(), write<kernels::Bf16>(sum));
-  }
+                       write<Out>(sum), sum.stride(0));
   return true;
 }
 
-// bf16 operands and a float32 sum, without tile units.
+bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+                     bool adds) {
+  using kernels::Bf16;
+  const auto type = a.scalar_type(), sum_type = sum.scalar_type();
+  if (type == at::kFloat && sum_type == at::kFloat)
+    return multiply_packed<float, float>(sum, a, b, more, adds);
+  if (type != at::kBFloat16) return false;
+  if (sum_type == at::kFloat) return multiply_packed<Bf16, float>(sum, a, b, more, adds);
+  return sum_type == at::kBFloat16 && multiply_packed<Bf16, Bf16>(sum, a, b, more, adds);
+}
+
+// bf16 operands and a float32 sum.
 void multiply_into_float(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
   const at::Tensor left = stored(a) ? a : a.contiguous(), right = stored(b) ? b : b.contiguous();
   const Stored stored_a = *stored(left), stored_b = *stored(right);
@@ -113,7 +113,7 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, c
               bool adds) {
   check(sum, a, b);
   if (more.a.defined()) check(sum, more.a, more.b);
-  if (multiply_on_tiles(sum, a, b, more, adds)) return;
+  if (multiply_packed(sum, a, b, more, adds)) return;
   multiply_elsewhere(sum, a, b, adds);
   if (more.a.defined()) multiply_elsewhere(sum, more.a, more.b, true);
 }

@@ -1,10 +1,11 @@
 // Entry point of one-process tests.
 #include <gmock/gmock.h>
 
-#include "tessera/core/cpu_features.h"
+#include "tests/testing/lower_isa.h"
 
 int main(int argc, char** argv) {
   tessera::guard_cpu_features();
+  if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 
 #include "tessera/comm/bootstrap.h"
-#include "tessera/core/cpu_features.h"
 
+#include "tests/testing/lower_isa.h"
 #include "tests/testing/mpi_world.h"
 
 namespace {
@@ -38,6 +38,7 @@ std::shared_ptr<comm::Communicator> world() { return world_of_tests; }
 
 int main(int argc, char** argv) {
   tessera::guard_cpu_features();
+  if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);
   const tessera::comm::Bootstrap bootstrap;
   world_of_tests = bootstrap.world();

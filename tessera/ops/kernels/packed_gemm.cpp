@@ -1,4 +1,4 @@
-#include "tessera/ops/kernels/tile_gemm.h"
+#include "tessera/ops/kernels/packed_gemm.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -11,25 +11,12 @@
 #include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
 #include "tessera/core/round_up.h"
-#include "tessera/ops/kernels/tile_multiply.h"
 
 namespace tessera::ops::kernels {
 namespace {
 
 // Elements of the common operand that are packed at a time.
 constexpr int64_t kCommonElements = int64_t{3} << 20;
-// What is multiplied with each other stays in the second-level cache, or comes into it at the speed at which
-// it is used. bf16 is used fast: groups of panels of both operands lie in the cache. The planes of floats are
-// used slowly, but take a lot of room: one operand lies in the cache and the other passes panel by panel.
-template <class T>
-constexpr bool kIsSplit = kPlanes<T> == 3;
-template <class T>
-constexpr int64_t kOwnBytes = (kIsSplit<T> ? int64_t{900} : 700) << 10;
-template <class T>
-constexpr int64_t kGroupBytes = kIsSplit<T> ? 1 : int64_t{700} << 10;
-// The depth that is summed before C is written.
-template <class T>
-constexpr int64_t kMaxDepth = kIsSplit<T> ? 768 : 3072;
 // The most that sums take which are rounded later.
 constexpr int64_t kSumBytes = int64_t{32} << 20;
 // Work for one more thread.
@@ -92,9 +79,10 @@ Range share(int64_t size, int64_t part, int64_t parts) {
 template <class T, class Out>
 class Product {
  public:
-  Product(int64_t m, int64_t n, const Factors<T>& product, const Factors<T>& more, float beta, Out* c,
-          int64_t ldc)
-      : is_common_left_(m < n),
+  Product(const Units<T>& units, int64_t m, int64_t n, const Factors<T>& product, const Factors<T>& more,
+          float beta, Out* c, int64_t ldc)
+      : units_(units),
+        is_common_left_(m < n),
         num_common_(std::min(m, n)),
         num_own_(std::max(m, n)),
         common_(is_common_left_ ? Operand{Side::Left, product.left, more.left}
@@ -106,7 +94,7 @@ class Product {
         beta_(beta),
         c_(c),
         ldc_(ldc),
-        deep_(part_size(depth_, kMaxDepth<T>, kTileDepth)),
+        deep_(part_size(depth_, units.max_depth, kTileDepth)),
         common_lines_(part_size(num_common_, kCommonElements / deep_, kPanelLines)) {}
 
   void run() {
@@ -123,8 +111,8 @@ class Product {
       sums_ = reinterpret_cast<float*>(scratch.sums.of_size(4 * own_slice_ * common_lines_));
     }
     const int64_t panels = panels_of(std::min(own_slice_, num_own_));
-    const int64_t largest_panel = panel_bytes<T>(deep_) + panel_bytes<T>(more_depth_);
-    own_panels_ = std::clamp<int64_t>(kOwnBytes<T> / largest_panel, 1, (panels + threads - 1) / threads);
+    const int64_t largest_panel = panel_bytes(deep_) + panel_bytes(more_depth_);
+    own_panels_ = std::clamp<int64_t>(units_.own_bytes / largest_panel, 1, (panels + threads - 1) / threads);
     own_bytes_ = own_panels_ * largest_panel;
     common_memory_ = scratch.common.of_size(common_lines_ / kPanelLines * largest_panel);
     own_memory_ = scratch.own.of_size(own_bytes_ * threads);
@@ -148,25 +136,28 @@ class Product {
   // Of the depth: `deep` elements from `first` on, and after the last ones those kept elsewhere.
   struct Part {
     int64_t first, deep, more;
-    int64_t bytes() const { return panel_bytes<T>(deep) + panel_bytes<T>(more); }
   };
 
-  static Packed pack(const Operand& operand, int64_t line, int64_t count, const Part& part, char* to) {
+  int64_t panel_bytes(int64_t depth) const { return blocks_of(depth) * units_.block_bytes; }
+  int64_t panel_bytes(const Part& part) const { return panel_bytes(part.deep) + panel_bytes(part.more); }
+
+  Packed pack(const Operand& operand, int64_t line, int64_t count, const Part& part, char* to) const {
     const auto from = [&](const Lines<T>& lines, int64_t depth) {
       return Lines<T>{lines.at(line, depth), lines.stride, lines.is_depth_contiguous};
     };
-    pack_lines(operand.side, from(operand.lines, part.first), count, part.deep, to, part.bytes());
+    const int64_t bytes = panel_bytes(part);
+    units_.pack(operand.side, from(operand.lines, part.first), count, part.deep, to, bytes);
     if (part.more > 0) {
-      pack_lines(operand.side, from(operand.more_lines, 0), count, part.more, to + panel_bytes<T>(part.deep),
-                 part.bytes());
+      units_.pack(operand.side, from(operand.more_lines, 0), count, part.more, to + panel_bytes(part.deep),
+                  bytes);
     }
-    return {to, count, part.bytes()};
+    return {to, count, bytes};
   }
 
   // There may be fewer threads than were asked for.
   template <class Wait>
   void work(int64_t thread, int64_t threads, const Wait& wait) {
-    const TileSession session;
+    const UnitSession session(units_.isa);
     for (int64_t slice = 0; slice < num_own_; slice += own_slice_) {
       const Range share = lines_of(std::min(own_slice_, num_own_ - slice), thread, threads);
       work(slice, {slice + share.begin, slice + share.end}, thread, threads, wait);
@@ -186,13 +177,15 @@ class Product {
         const Range packed = lines_of(lines, thread, threads);
         if (packed.begin < packed.end) {
           pack(common_, line + packed.begin, packed.end - packed.begin, part,
-               common_memory_ + packed.begin / kPanelLines * part.bytes());
+               common_memory_ + packed.begin / kPanelLines * panel_bytes(part));
         }
         wait();
-        multiply({common_memory_, lines, part.bytes()}, line, mine, part, own_memory_ + thread * own_bytes_,
-                 sums);
+        multiply({common_memory_, lines, panel_bytes(part)}, line, mine, part,
+                 own_memory_ + thread * own_bytes_, sums);
       }
-      if (sums != nullptr) add_up(line, lines, mine, sums);
+      if constexpr (!std::is_same_v<Out, float>) {
+        if (sums != nullptr) add_up(line, lines, mine, sums);
+      }
     }
   }
 
@@ -208,13 +201,18 @@ class Product {
       const Packed own = pack(own_, i, std::min(at_once, mine.end - i), part, memory);
       const Packed &left = is_common_left_ ? common : own, &right = is_common_left_ ? own : common;
       const int64_t group =
-          is_common_left_ ? own.panels() : std::max<int64_t>(1, kGroupBytes<T> / common.panel_bytes);
+          is_common_left_ ? own.panels() : std::max<int64_t>(1, units_.group_bytes / common.panel_bytes);
       if (sums == nullptr) {
-        multiply_packed<T>(left, right, group, part.first == 0 ? beta_ : 1, at(line, i), ldc_);
+        const float beta = part.first == 0 ? beta_ : 1;
+        if constexpr (std::is_same_v<Out, float>) {
+          units_.multiply(left, right, group, beta, at(line, i), ldc_);
+        } else {
+          units_.multiply_narrow(left, right, group, beta, at(line, i), ldc_);
+        }
       } else {
         const int64_t stride = sum_stride(mine);
-        multiply_packed<T>(left, right, group, part.first == 0 ? 0.0f : 1.0f,
-                           sums + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
+        units_.multiply(left, right, group, part.first == 0 ? 0.0f : 1.0f,
+                        sums + (i - mine.begin) * (is_common_left_ ? 1 : stride), stride);
       }
     }
   }
@@ -227,7 +225,7 @@ class Product {
     const int64_t own = mine.end - mine.begin;
     const int64_t rows = is_common_left_ ? lines : own, columns = is_common_left_ ? own : lines;
     for (int64_t i = 0; i < rows; ++i) {
-      add_sums(sums + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
+      units_.add_sums(sums + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
     }
   }
 
@@ -235,6 +233,7 @@ class Product {
     return is_common_left_ ? c_ + common_line * ldc_ + own_line : c_ + own_line * ldc_ + common_line;
   }
 
+  const Units<T>& units_;
   bool is_common_left_;
   int64_t num_common_, num_own_;  // lines
   Operand common_, own_;
@@ -250,17 +249,17 @@ class Product {
 
 }  // namespace
 
-void tile_gemm(int64_t m, int64_t n, const Factors<float>& product, const Factors<float>& more, float beta,
-               float* c, int64_t ldc) {
-  Product<float, float>(m, n, product, more, beta, c, ldc).run();
+void packed_gemm(const Units<float>& units, int64_t m, int64_t n, const Factors<float>& product,
+                 const Factors<float>& more, float beta, float* c, int64_t ldc) {
+  Product<float, float>(units, m, n, product, more, beta, c, ldc).run();
 }
-void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
-               float* c, int64_t ldc) {
-  Product<Bf16, float>(m, n, product, more, beta, c, ldc).run();
+void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,
+                 const Factors<Bf16>& more, float beta, float* c, int64_t ldc) {
+  Product<Bf16, float>(units, m, n, product, more, beta, c, ldc).run();
 }
-void tile_gemm(int64_t m, int64_t n, const Factors<Bf16>& product, const Factors<Bf16>& more, float beta,
-               Bf16* c, int64_t ldc) {
-  Product<Bf16, Bf16>(m, n, product, more, beta, c, ldc).run();
+void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,
+                 const Factors<Bf16>& more, float beta, Bf16* c, int64_t ldc) {
+  Product<Bf16, Bf16>(units, m, n, product, more, beta, c, ldc).run();
 }
 
 }  // namespace tessera::ops::kernels

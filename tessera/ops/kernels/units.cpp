@@ -1,0 +1,55 @@
+#include "tessera/ops/kernels/units.h"
+
+#include "tessera/core/error.h"
+#include "tessera/ops/kernels/unit_code.h"
+
+namespace tessera::ops::kernels {
+
+#if defined(TESSERA_UNIT_CODE)
+
+template <>
+const Units<float>* units<float>() {
+  switch (usable_isa()) {
+    case Isa::Amx: return &avx512::float_units_with_tiles();
+    case Isa::Avx512: return &avx512::float_units();
+    case Isa::Avx2: return &avx2::float_units();
+    case Isa::Baseline: break;
+  }
+  return nullptr;
+}
+
+template <>
+const Units<Bf16>* units<Bf16>() {
+  static const bool has_bf16 = detect_cpu_features().avx512_bf16;
+  switch (usable_isa()) {
+    case Isa::Amx: return &avx512::bf16_units_with_tiles();
+    case Isa::Avx512: return has_bf16 ? &avx512::bf16_units() : nullptr;
+    case Isa::Avx2:
+    case Isa::Baseline: break;
+  }
+  return nullptr;
+}
+
+UnitSession::UnitSession(Isa isa) : has_tiles_(isa == Isa::Amx) {
+  if (has_tiles_) tiles::configure();
+}
+UnitSession::~UnitSession() {
+  if (has_tiles_) tiles::release();
+}
+
+#else
+
+template <>
+const Units<float>* units<float>() {
+  return nullptr;
+}
+template <>
+const Units<Bf16>* units<Bf16>() {
+  return nullptr;
+}
+UnitSession::UnitSession(Isa) : has_tiles_(false) {}
+UnitSession::~UnitSession() = default;
+
+#endif
+
+}  // namespace tessera::ops::kernels

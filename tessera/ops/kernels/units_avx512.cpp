@@ -1,0 +1,126 @@
+// Vector units of 512 bits, and what tile units need of them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+#include "tessera/ops/kernels/unit_code.h"
+#include "tessera/ops/kernels/vector_math.h"
+
+#if defined(TESSERA_UNIT_CODE)
+#include <immintrin.h>
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
+#define TESSERA_VEC avx512
+
+#include "tessera/ops/kernels/vec_avx512.h"
+//
+#include "tessera/ops/kernels/vector_attention.h"
+#include "tessera/ops/kernels/vector_multiply.h"
+#include "tessera/ops/kernels/vector_pack.h"
+//
+#include "tessera/ops/kernels/avx512_forms.h"
+
+namespace tessera::ops::kernels::avx512 {
+namespace {
+
+template <class Out>
+void add_up(const float* sum, float beta, Out* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kTileLines) {
+    const Mask mask = first_of(n - i);
+    write_sums(load(sum + i, mask), beta, to + i, mask);
+  }
+}
+
+// All but the products and the sizes that go with them.
+template <class Form>
+Units<ElementOf<Form>> row_operations() {
+  using T = ElementOf<Form>;
+  Units<T> units{};
+  units.isa = Isa::Avx512;
+  units.block_bytes = kBlockBytes<Form>;
+  units.pack = pack<Form>;
+  units.add_sums = add_sums;
+  units.softmax = softmax<Form>;
+  units.softmax_end = softmax_end;
+  units.softmax_backward = softmax_backward<Form>;
+  units.scale_columns = scale_columns;
+  units.turn_columns = turn_columns<T>;
+  units.row_dots = row_dots<T>;
+  return units;
+}
+
+template <class Form>
+Units<ElementOf<Form>> vector_units() {
+  Units<ElementOf<Form>> units = row_operations<Form>();
+  units.own_bytes = int64_t{600} << 10;
+  units.group_bytes = 1;
+  units.multiply = multiply<Form, float>;
+  units.multiply_panel = multiply_panel<Form>;
+  return units;
+}
+
+template <class Form>
+Units<ElementOf<Form>> tile_units() {
+  Units<ElementOf<Form>> units = row_operations<Form>();
+  units.isa = Isa::Amx;
+  units.multiply = tiles::multiply<Form, float>;
+  units.multiply_panel = tiles::multiply_panel<Form>;
+  return units;
+}
+
+}  // namespace
+
+void add_sums(const float* sum, float beta, float* to, int64_t n) { add_up(sum, beta, to, n); }
+void add_sums(const float* sum, float beta, Bf16* to, int64_t n) { add_up(sum, beta, to, n); }
+
+const Units<float>& float_units() {
+  static const Units<float> table = [] {
+    Units<float> units = vector_units<float>();
+    units.max_depth = 768;
+    units.backward_queries = 128;
+    return units;
+  }();
+  return table;
+}
+
+const Units<Bf16>& bf16_units() {
+  static const Units<Bf16> table = [] {
+    Units<Bf16> units = vector_units<Bf16>();
+    units.multiply_narrow = multiply<Bf16, Bf16>;
+    units.max_depth = 1536;
+    units.backward_queries = 256;
+    return units;
+  }();
+  return table;
+}
+
+// bf16 is used fast: groups of panels of both operands lie in the second-level cache. The planes of floats
+// are used slowly, but take a lot of room: one operand lies in the cache and the other passes panel by panel.
+const Units<float>& float_units_with_tiles() {
+  static const Units<float> table = [] {
+    Units<float> units = tile_units<Split>();
+    units.own_bytes = int64_t{900} << 10;
+    units.group_bytes = 1;
+    units.max_depth = 768;
+    units.backward_queries = 64;
+    return units;
+  }();
+  return table;
+}
+
+const Units<Bf16>& bf16_units_with_tiles() {
+  static const Units<Bf16> table = [] {
+    Units<Bf16> units = tile_units<Bf16>();
+    units.multiply_narrow = tiles::multiply<Bf16, Bf16>;
+    units.own_bytes = units.group_bytes = int64_t{700} << 10;
+    units.max_depth = 3072;
+    units.backward_queries = 512;
+    return units;
+  }();
+  return table;
+}
+
+}  // namespace tessera::ops::kernels::avx512
+#endif

@@ -1,0 +1,137 @@
+// Sixteen floats in two AVX2 registers: vec_avx512.h for processors that have only these. Included once,
+// after #pragma GCC target, by a source of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include <immintrin.h>
+
+#include "tessera/ops/kernels/packed.h"
+#include "tessera/ops/kernels/vector_math.h"
+
+namespace tessera::ops::kernels::avx2 {
+
+struct Vec {
+  __m256 low, high;
+};
+using Mask = uint16_t;  // a bit for each float
+
+// How the registers are filled by products of panels: floats in a row of C, and rows at a time.
+inline constexpr int64_t kVecsOfProduct = 1;
+inline constexpr int64_t kRowGroups[] = {6, 5, 5};  // of a tile's lines
+
+// Mask of the first n elements; all of them where n is more, none where it is negative.
+TESSERA_INLINE Mask first_of(int64_t n) {
+  return n >= 16 ? Mask{0xffff} : static_cast<Mask>((1 << std::max<int64_t>(n, 0)) - 1);
+}
+// All bits of the words that the mask names, of eight from its bit `first` on.
+TESSERA_INLINE __m256i words_of(Mask mask, int first) {
+  const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(mask >> first), bits), bits);
+}
+TESSERA_INLINE Mask mask_of(__m256 low, __m256 high) {
+  return static_cast<Mask>(_mm256_movemask_ps(low) | _mm256_movemask_ps(high) << 8);
+}
+
+TESSERA_INLINE Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+TESSERA_INLINE Vec all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+TESSERA_INLINE Vec load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+TESSERA_INLINE void store(float* to, Vec x) {
+  _mm256_storeu_ps(to, x.low);
+  _mm256_storeu_ps(to + 8, x.high);
+}
+// The elements of the mask, and zeros; nothing else is read or written.
+TESSERA_INLINE Vec load(const float* from, Mask mask) {
+  return {_mm256_maskload_ps(from, words_of(mask, 0)), _mm256_maskload_ps(from + 8, words_of(mask, 8))};
+}
+TESSERA_INLINE void store(float* to, Mask mask, Vec x) {
+  _mm256_maskstore_ps(to, words_of(mask, 0), x.low);
+  _mm256_maskstore_ps(to + 8, words_of(mask, 8), x.high);
+}
+
+TESSERA_INLINE Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)}; }
+TESSERA_INLINE Vec sub(Vec a, Vec b) { return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)}; }
+TESSERA_INLINE Vec mul(Vec a, Vec b) { return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)}; }
+TESSERA_INLINE Vec div(Vec a, Vec b) { return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)}; }
+TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) {
+  return {_mm256_fmsub_ps(a.low, b.low, c.low), _mm256_fmsub_ps(a.high, b.high, c.high)};
+}
+// b where one of them is not a number.
+TESSERA_INLINE Vec larger(Vec a, Vec b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+TESSERA_INLINE Vec chosen(Mask mask, Vec yes, Vec no) {
+  return {_mm256_blendv_ps(no.low, yes.low, _mm256_castsi256_ps(words_of(mask, 0))),
+          _mm256_blendv_ps(no.high, yes.high, _mm256_castsi256_ps(words_of(mask, 8)))};
+}
+TESSERA_INLINE Vec kept(Mask mask, Vec x) { return chosen(mask, x, zero()); }
+TESSERA_INLINE Mask is_not_less(Vec a, Vec b) {
+  return mask_of(_mm256_cmp_ps(a.low, b.low, _CMP_NLT_UQ), _mm256_cmp_ps(a.high, b.high, _CMP_NLT_UQ));
+}
+TESSERA_INLINE Mask is_not_equal(Vec a, Vec b) {
+  return mask_of(_mm256_cmp_ps(a.low, b.low, _CMP_NEQ_UQ), _mm256_cmp_ps(a.high, b.high, _CMP_NEQ_UQ));
+}
+TESSERA_INLINE Vec nearest_integer(Vec x) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return {_mm256_round_ps(x.low, kNearest), _mm256_round_ps(x.high, kNearest)};
+}
+// x 2^n for whole n from -126 to 128, where x is in [1/2, 2) or not a number.
+TESSERA_INLINE __m256 times_power(__m256 x, __m256 n) {
+  const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
+  return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
+}
+TESSERA_INLINE Vec times_power(Vec x, Vec n) {
+  return {times_power(x.low, n.low), times_power(x.high, n.high)};
+}
+// Of a positive normal number, m in [1, 2) with x = m 2^e.
+TESSERA_INLINE __m256 exponent_of(__m256 x) {
+  const __m256i biased = _mm256_srli_epi32(_mm256_castps_si256(x), 23);
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(biased, _mm256_set1_epi32(127)));
+}
+TESSERA_INLINE Vec exponent_of(Vec x) { return {exponent_of(x.low), exponent_of(x.high)}; }
+TESSERA_INLINE __m256 mantissa_of(__m256 x) {
+  const __m256i digits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffff));
+  return _mm256_castsi256_ps(_mm256_or_si256(digits, _mm256_set1_epi32(0x3f800000)));
+}
+TESSERA_INLINE Vec mantissa_of(Vec x) { return {mantissa_of(x.low), mantissa_of(x.high)}; }
+
+TESSERA_INLINE void transpose(__m256 (&a)[8]) {
+  __m256 b[8];
+  for (int i = 0; i < 4; ++i) {
+    b[2 * i] = _mm256_unpacklo_ps(a[2 * i], a[2 * i + 1]);
+    b[2 * i + 1] = _mm256_unpackhi_ps(a[2 * i], a[2 * i + 1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    a[4 * i] = _mm256_shuffle_ps(b[4 * i], b[4 * i + 2], 0x44);
+    a[4 * i + 1] = _mm256_shuffle_ps(b[4 * i], b[4 * i + 2], 0xee);
+    a[4 * i + 2] = _mm256_shuffle_ps(b[4 * i + 1], b[4 * i + 3], 0x44);
+    a[4 * i + 3] = _mm256_shuffle_ps(b[4 * i + 1], b[4 * i + 3], 0xee);
+  }
+  // a[4 g + c] holds column c of rows 4 g .. 4 g + 3 in its lower half, column c + 4 in its upper one.
+  for (int c = 0; c < 4; ++c) {
+    const __m256 first = a[c], second = a[4 + c];
+    a[c] = _mm256_permute2f128_ps(first, second, 0x20);
+    a[4 + c] = _mm256_permute2f128_ps(first, second, 0x31);
+  }
+}
+// Turns 16 x 16 floats round: four squares of 8 x 8, of which two change places.
+TESSERA_INLINE void transpose(Vec (&a)[16]) {
+  __m256 square[8], other[8];
+  for (int i = 0; i < 8; ++i) square[i] = a[i].low;
+  transpose(square);
+  for (int i = 0; i < 8; ++i) a[i].low = square[i];
+  for (int i = 0; i < 8; ++i) square[i] = a[i].high, other[i] = a[8 + i].low;
+  transpose(square);
+  transpose(other);
+  for (int i = 0; i < 8; ++i) a[i].high = other[i], a[8 + i].low = square[i];
+  for (int i = 0; i < 8; ++i) square[i] = a[8 + i].high;
+  transpose(square);
+  for (int i = 0; i < 8; ++i) a[8 + i].high = square[i];
+}
+
+}  // namespace tessera::ops::kernels::avx2

@@ -1,0 +1,140 @@
+// Sixteen floats in an AVX-512 register: what the code for vector units (vector_*.h) is written in, and what
+// packed operands (packed.h) take besides: squares of words turned round, and floats in three bf16.
+// Included once, after #pragma GCC target, by a source of its own.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include "tessera/ops/kernels/packed.h"
+#include "tessera/ops/kernels/vector_math.h"
+
+namespace tessera::ops::kernels::avx512 {
+
+using Vec = __m512;
+using Mask = __mmask16;  // a bit for each float
+
+// How the registers are filled by products of panels: floats in a row of C, and rows at a time.
+inline constexpr int64_t kVecsOfProduct = 2;
+inline constexpr int64_t kRowGroups[] = {8, 8};  // of a tile's lines
+
+// Masks of the first n elements; all of them where n is more, none where it is negative.
+TESSERA_INLINE __mmask32 first_of_32(int64_t n) {
+  return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
+}
+TESSERA_INLINE Mask first_of(int64_t n) { return static_cast<Mask>(first_of_32(std::min<int64_t>(n, 16))); }
+
+TESSERA_INLINE Vec zero() { return _mm512_setzero_ps(); }
+TESSERA_INLINE Vec all(float x) { return _mm512_set1_ps(x); }
+TESSERA_INLINE Vec load(const float* from) { return _mm512_loadu_ps(from); }
+TESSERA_INLINE void store(float* to, Vec x) { _mm512_storeu_ps(to, x); }
+// The elements of the mask, and zeros; nothing else is read or written.
+TESSERA_INLINE Vec load(const float* from, Mask mask) { return _mm512_maskz_loadu_ps(mask, from); }
+TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
+}
+TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
+// Rounded to the nearest, ties to even; NaN stays NaN.
+TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
+  const __m512i chosen =
+      _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc00000));
+  _mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+}
+
+TESSERA_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
+TESSERA_INLINE Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
+TESSERA_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
+TESSERA_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
+TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }
+// b where one of them is not a number.
+TESSERA_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+TESSERA_INLINE Vec kept(Mask mask, Vec x) { return _mm512_maskz_mov_ps(mask, x); }
+TESSERA_INLINE Vec chosen(Mask mask, Vec yes, Vec no) { return _mm512_mask_mov_ps(no, mask, yes); }
+TESSERA_INLINE Mask is_not_less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }
+TESSERA_INLINE Mask is_not_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ); }
+TESSERA_INLINE Vec nearest_integer(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// x 2^n for whole n.
+TESSERA_INLINE Vec times_power(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
+// Of a positive normal number, m in [1, 2) with x = m 2^e.
+TESSERA_INLINE Vec exponent_of(Vec x) { return _mm512_getexp_ps(x); }
+TESSERA_INLINE Vec mantissa_of(Vec x) { return _mm512_getmant_ps(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan); }
+
+using Row = __m512i;  // of a tile: words
+
+// Turns 16 x 16 words round.
+TESSERA_INLINE void transpose(Row (&a)[16]) {
+  Row b[16];
+  for (int i = 0; i < 8; ++i) {
+    b[2 * i] = _mm512_unpacklo_epi32(a[2 * i], a[2 * i + 1]);
+    b[2 * i + 1] = _mm512_unpackhi_epi32(a[2 * i], a[2 * i + 1]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    a[4 * i] = _mm512_unpacklo_epi64(b[4 * i], b[4 * i + 2]);
+    a[4 * i + 1] = _mm512_unpackhi_epi64(b[4 * i], b[4 * i + 2]);
+    a[4 * i + 2] = _mm512_unpacklo_epi64(b[4 * i + 1], b[4 * i + 3]);
+    a[4 * i + 3] = _mm512_unpackhi_epi64(b[4 * i + 1], b[4 * i + 3]);
+  }
+  // a[4 g + c] holds column c + 4 q of rows 4 g .. 4 g + 3 in its quarter q.
+  for (int c = 0; c < 4; ++c) {
+    b[c] = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88);
+    b[4 + c] = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
+    b[8 + c] = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
+    b[12 + c] = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
+  }
+  for (int c = 0; c < 4; ++c) {
+    a[c] = _mm512_shuffle_i32x4(b[c], b[8 + c], 0x88);
+    a[4 + c] = _mm512_shuffle_i32x4(b[4 + c], b[12 + c], 0x88);
+    a[8 + c] = _mm512_shuffle_i32x4(b[c], b[8 + c], 0xdd);
+    a[12 + c] = _mm512_shuffle_i32x4(b[4 + c], b[12 + c], 0xdd);
+  }
+}
+TESSERA_INLINE void transpose(Vec (&a)[16]) {
+  Row rows[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) rows[i] = _mm512_castps_si512(a[i]);
+  transpose(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) a[i] = _mm512_castsi512_ps(rows[i]);
+}
+
+// The nearest bf16, as a float.
+TESSERA_INLINE Vec nearest_bf16(Vec x) {
+  const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
+  return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+// Two bf16, given as floats, in each word. The lower half of `second` counts for nothing: that of what is
+// left of a float near the least ones need not be 0.
+TESSERA_INLINE Row paired(Vec first, Vec second) {
+  constexpr int kFirstOrKeptSecond = 0xf8;  // a | (b & c)
+  return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
+                                   _mm512_castps_si512(second),
+                                   _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kFirstOrKeptSecond);
+}
+
+// A float in three bf16.
+struct Planes {
+  Vec high, middle, low;
+};
+TESSERA_INLINE Planes planes_of(Vec x) {
+  const Vec high = nearest_bf16(x), rest = _mm512_sub_ps(x, high), middle = nearest_bf16(rest);
+  // What is left has no more bits than a bf16.
+  return {high, middle, _mm512_sub_ps(rest, middle)};
+}
+
+// Writes a tile's row of each plane.
+TESSERA_INLINE void store_planes(const Planes& first, const Planes& second, char* to) {
+  _mm512_store_si512(to, paired(first.high, second.high));
+  _mm512_store_si512(to + kPlaneBytes, paired(first.middle, second.middle));
+  _mm512_store_si512(to + 2 * kPlaneBytes, paired(first.low, second.low));
+}
+
+}  // namespace tessera::ops::kernels::avx512

@@ -1,0 +1,117 @@
+// Products of packed operands (packed.h), for each kind of vector unit. Included by units_*.cpp after
+// vec_*.h, with TESSERA_VEC naming the namespace of that.
+#pragma once
+
+namespace tessera::ops::kernels::TESSERA_VEC {
+
+// A word of one line for all those it meets.
+TESSERA_INLINE Vec repeated_word(const char* word) {
+  float x;
+  memcpy(&x, word, sizeof x);
+  return all(x);
+}
+
+// sum + a b, word by word.
+template <class Form>
+struct WordProduct;
+template <>
+struct WordProduct<float> {
+  TESSERA_INLINE Vec added(Vec sum, Vec a, Vec b) { return multiply_add(a, b, sum); }
+};
+
+template <class Out>
+TESSERA_INLINE void write_sums(Vec sum, float beta, Out* to, Mask mask) {
+  store(to, mask, beta == 0 ? sum : multiply_add(all(beta), load(to, mask), sum));
+}
+
+// `Rows` lines of a left panel with kVecsOfProduct tiles of a right one over `planes` planes: C, up to `rows`
+// x `columns` of it, = the product + beta C.
+template <class Form, int64_t Rows, class Out>
+[[gnu::noinline]] void multiply_rows(const char* left, const char* right, int64_t planes, float beta, Out* c,
+                                     int64_t ldc, int64_t rows, int64_t columns) {
+  Vec sums[Rows][kVecsOfProduct];
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) {
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < kVecsOfProduct; ++i) sums[row][i] = zero();
+    // What is about to be written is waited for longest.
+    __builtin_prefetch(c + std::min(row, rows - 1) * ldc, 1);
+    __builtin_prefetch(c + std::min(row, rows - 1) * ldc + columns - 1, 1);
+  }
+  for (int64_t plane = 0; plane < planes; ++plane, left += kPlaneBytes, right += kPlaneBytes) {
+#pragma GCC unroll 4
+    for (int64_t word = 0; word < 16; ++word) {
+      Vec line[kVecsOfProduct];
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+        line[i] = load(reinterpret_cast<const float*>(right + i * kTileBytes + word * 64));
+      }
+#pragma GCC unroll 16
+      for (int64_t row = 0; row < Rows; ++row) {
+        const Vec repeated = repeated_word(left + row * 64 + word * 4);
+#pragma GCC unroll 2
+        for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+          sums[row][i] = WordProduct<Form>::added(sums[row][i], repeated, line[i]);
+        }
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int64_t row = 0; row < Rows; ++row) {
+    if (row >= rows) return;
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+      write_sums(sums[row][i], beta, c + row * ldc + i * kTileLines, first_of(columns - i * kTileLines));
+    }
+  }
+}
+
+template <class Form, class Out, size_t... Group>
+TESSERA_INLINE void multiply_tile_rows(const char* left, const char* right, int64_t planes, float beta,
+                                       Out* c, int64_t ldc, int64_t rows, int64_t columns,
+                                       std::index_sequence<Group...>) {
+  const auto run = [&](auto group, int64_t first) {
+    if (first >= rows) return;
+    multiply_rows<Form, kRowGroups[group]>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
+                                           std::min(rows - first, kRowGroups[group]), columns);
+  };
+  int64_t first = 0;
+  ((run(std::integral_constant<size_t, Group>(), first), first += kRowGroups[Group]), ...);
+}
+
+// C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
+template <class Form, class Out>
+void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
+                    int64_t rows, int64_t columns) {
+  const int64_t planes = blocks * kPlanes<Form>;
+  for (int64_t column = 0; column < columns; column += kVecsOfProduct * kTileLines) {
+    for (int64_t row = 0; row < rows; row += kTileLines) {
+      multiply_tile_rows<Form>(left + row * 64, right + column / kTileLines * kTileBytes, planes, beta,
+                               c + row * ldc + column, ldc, std::min(rows - row, kTileLines),
+                               std::min(columns - column, kVecsOfProduct * kTileLines),
+                               std::make_index_sequence<std::size(kRowGroups)>());
+    }
+  }
+}
+
+template <class Form, class Out>
+void multiply(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc) {
+  const int64_t blocks = left.panel_bytes / kBlockBytes<Form>;
+  for (int64_t first = 0; first < right.panels(); first += group) {
+    const int64_t end = std::min(first + group, right.panels());
+    for (int64_t i = 0; i < left.panels(); ++i) {
+      for (int64_t j = first; j < end; ++j) {
+        multiply_block<Form>(left.panel(i), right.panel(j), blocks, beta,
+                             c + i * kPanelLines * ldc + j * kPanelLines, ldc, left.panel_lines(i),
+                             right.panel_lines(j));
+      }
+    }
+  }
+}
+
+template <class Form>
+void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc) {
+  multiply_block<Form>(left, right, blocks, adds ? 1.0f : 0.0f, c, ldc, kPanelLines, kPanelLines);
+}
+
+}  // namespace tessera::ops::kernels::TESSERA_VEC

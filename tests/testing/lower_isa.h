@@ -1,0 +1,27 @@
+// Runs of a test on vector units below the best of the machine (TESSERA_TEST_ISA, see
+// cmake/TesseraTest.cmake).
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "tessera/core/cpu_features.h"
+
+namespace tessera::testing {
+
+// What ctest takes for "skipped".
+inline constexpr int kSkipped = 77;
+
+// Says what own kernels run on. True where that is not what the run is for: this machine has no such units,
+// or the same test runs on them anyhow, as its best.
+inline bool lacks_wanted_isa() {
+  const char* wanted = std::getenv("TESSERA_TEST_ISA");
+  const Isa used = usable_isa();
+  std::printf("own kernels run on: %s\n", name_of(used));
+  if (wanted == nullptr || (std::string_view(wanted) == name_of(used) && used != best_isa())) return false;
+  std::printf("skipped: %s is not below the best of this machine, %s\n", wanted, name_of(best_isa()));
+  return true;
+}
+
+}  // namespace tessera::testing
