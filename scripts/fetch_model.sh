@@ -20,4 +20,4 @@ if [ ! -f "$gguf" ]; then
 fi
 say "making a Hugging Face folder of it"
 mkdir -p build/quickstart
-build/release/tessera convert "$gguf" "$base"
+build/release/tessera convert --overwrite "$gguf" "$base"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -120,8 +121,16 @@ int64_t positive(const io::GgufFile& file, const std::string& key) {
   return value;
 }
 
-// The decimal number that a float32 of the file was made from: 1e-05, not 9.999999747378752e-06.
-double as_written(double stored) {
+// A number above zero. The decimal that a float32 of the file was made from: 1e-05,
+// not 9.999999747378752e-06.
+double positive_number(const io::GgufFile& file, const std::string& key, double fallback = NAN) {
+  const double stored = std::isnan(fallback) ? file.get_float(key) : file.get_float(key, fallback);
+  if (!std::isfinite(stored) || stored <= 0.0) {
+    throw Error(ErrorKind::Model, "CONFIG", "bad number")
+        .in(file.path() + ": key '" + key + "'")
+        .got(std::to_string(stored))
+        .need("a finite number above 0");
+  }
   char text[64];
   const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(stored)).ptr;
   double value = stored;
@@ -170,8 +179,8 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   config["head_dim"] = shape.head_dim;
   config["hidden_act"] = "silu";
   config["max_position_embeddings"] = positive(file, prefix + "context_length");
-  config["rms_norm_eps"] = as_written(file.get_float(prefix + "attention.layer_norm_rms_epsilon"));
-  config["rope_theta"] = as_written(file.get_float(prefix + "rope.freq_base", 10000.0));
+  config["rms_norm_eps"] = positive_number(file, prefix + "attention.layer_norm_rms_epsilon");
+  config["rope_theta"] = positive_number(file, prefix + "rope.freq_base", 10000.0);
   config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
   if (std::string(architecture.model_type) == "llama") {
     config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
@@ -189,7 +198,7 @@ nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture&
   const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
   if (scaling == "linear") {
     config["rope_scaling"] = {{"rope_type", "linear"},
-                              {"factor", file.get_float(prefix + "rope.scaling.factor")}};
+                              {"factor", positive_number(file, prefix + "rope.scaling.factor")}};
   } else if (scaling != "none") {
     throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
         .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
@@ -244,6 +253,15 @@ void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const s
 }
 
 }  // namespace
+
+int64_t gguf_import_bytes(const io::GgufFile& file, DType dtype) {
+  int64_t bytes = 0;
+  for (const io::GgufTensor& tensor : file.tensors()) {
+    const int64_t size = io::TensorSpec{tensor.name, dtype, tensor.shape}.num_bytes();
+    if (__builtin_add_overflow(bytes, size, &bytes)) return INT64_MAX;
+  }
+  return bytes;
+}
 
 GgufImportReport import_gguf(const io::GgufFile& file, const std::string& folder, DType dtype) {
   const Architecture& architecture = architecture_of(file);

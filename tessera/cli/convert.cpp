@@ -5,15 +5,41 @@
 
 #include "tessera/checkpoint/gguf_import.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/io/result_folder.h"
+#include "tessera/models/common/load.h"
+#include "tessera/models/registry.h"
 
 namespace tessera::cli {
+
+namespace {
+
+// What was written must be a model that loads: its config parsed, its tensors of the shapes that it names.
+void check_loads(const std::string& folder, const std::string& source) {
+  try {
+    const auto model = models::build_model(folder, at::kFloat);
+    models::check_tensors(*model, io::ModelFiles::open(folder));
+    (void)data::Tokenizer::from_folder(folder);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Model) throw;
+    std::string text = error.what();
+    for (size_t at = text.find(folder + "/"); at != std::string::npos; at = text.find(folder + "/")) {
+      text.erase(at, folder.size() + 1);
+    }
+    throw Error(ErrorKind::Model, "GGUF-RESULT", "what the file holds is no model that loads: " + text)
+        .in(source);
+  }
+}
+
+}  // namespace
 
 void add_convert(CLI::App& app, Action& action) {
   struct Options {
     std::string input, output, dtype = "fp32";
+    bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("convert", "Make a Hugging Face model folder out of a GGUF file");
@@ -21,6 +47,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("output", options->output, "The folder to write")->required();
   verb->add_option("--dtype", options->dtype, "Type of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->footer("Writes config.json, the weights, tokenizer.json and the chat template.");
   verb->callback([options, &action] {
     action = [options] {
@@ -29,8 +56,15 @@ void add_convert(CLI::App& app, Action& action) {
       const DType dtype = options->dtype == "bf16"   ? DType::BF16
                           : options->dtype == "fp16" ? DType::F16
                                                      : DType::F32;
-      const auto report = checkpoint::import_gguf(file, options->output, dtype);
-      tokenizer.save(options->output);
+      io::ResultFolder result(options->output, {.overwrites = options->overwrite,
+                                                .how_to_overwrite = "--overwrite",
+                                                .inputs = {{"the GGUF file", options->input}}});
+      result.require_space(checkpoint::gguf_import_bytes(file, dtype));
+      result.begin();
+      const auto report = checkpoint::import_gguf(file, result.staging(), dtype);
+      tokenizer.save(result.staging());
+      check_loads(result.staging(), options->input);
+      result.commit();
       log::info(report.model_type + " model with " + std::to_string(report.num_tensors) + " tensors (" +
                 format_bytes(report.total_bytes) + ") written to " + options->output);
       return 0;

@@ -16,6 +16,7 @@ namespace tessera::cli {
 void add_merge(CLI::App& app, Action& action) {
   struct Options {
     std::string adapter, output, base;
+    bool overwrite = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
@@ -23,6 +24,7 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
   verb->add_option("--base", options->base,
                    "The base model's folder, where the adapter's config names another place");
+  verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->callback([options, &action] {
     action = [options] {
       std::string base = options->base;
@@ -31,7 +33,7 @@ void add_merge(CLI::App& app, Action& action) {
         throw Error(ErrorKind::Config, "MERGE-BASE", "the adapter does not name its base model")
             .hint("give the folder with --base");
       }
-      const auto report = peft::merge_adapter(base, options->adapter, options->output);
+      const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite);
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +
                 ") written to " + options->output);

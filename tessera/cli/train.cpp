@@ -26,7 +26,11 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
                    "key=value: replaces what the recipe says (a.b=value for nested keys)");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->footer(
-      "Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml.");
+      "Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml. It "
+      "is\n"
+      "put in place as a whole at the end; until then they are in <output_dir>.tessera-partial. A folder "
+      "that\n"
+      "holds a result already is replaced with overwrite_output_dir=true.");
   verb->callback([options, line, &action] {
     action = [options, line] {
       // Before any launcher or collective: a bad recipe ends here, once.

@@ -106,7 +106,8 @@ struct Recipe {
   int64_t logging_steps = 1;
   int64_t eval_steps = 0;
   double evals_per_epoch = 0.0;
-  bool save_final = true;  // ours
+  bool save_final = true;             // ours
+  bool overwrite_output_dir = false;  // take the place of an older result
 
   // Adapter
   AdapterKind adapter = AdapterKind::None;

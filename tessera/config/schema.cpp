@@ -229,6 +229,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"eval_steps", &Recipe::eval_steps, 0, kMaxSteps},
     {"evals_per_epoch", &Recipe::evals_per_epoch, 0, 1e6},
     {"save_final", &Recipe::save_final},
+    {"overwrite_output_dir", &Recipe::overwrite_output_dir},
     // Adapter
     {"adapter", enum_field<&Recipe::adapter>, 0, 0, kAdapters},
     {"lora_model_dir", &Recipe::lora_model_dir},

@@ -38,7 +38,7 @@ class DatasetReader {
       if (index >= range.end) break;
       const config::DatasetConfig entry = entry_for(dataset, file);
       const auto prompt = make_prompt_type(entry, context_);
-      RecordTokenizer tokenizer(*prompt, entry, file, recipe_, num_threads_);
+      RecordTokenizer tokenizer(*prompt, entry, file, recipe_, context_.vocab_size, num_threads_);
       const auto reader = open_records(file.path, file.format);
       std::vector<RawRecord> batch;
       int64_t batch_bytes = 0;

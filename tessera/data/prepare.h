@@ -45,7 +45,7 @@ struct PreparedData {
 };
 
 struct PrepareOptions {
-  int64_t vocab_size = 0;   // ids of pre-tokenised rows must be below; 0 = the tokenizer's
+  int64_t vocab_size = 0;   // the model's, which ids of all rows must be below; 0 = the tokenizer's
   int64_t num_threads = 0;  // 0 = one a core
 };
 

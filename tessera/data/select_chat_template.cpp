@@ -1,9 +1,11 @@
 #include "tessera/data/select_chat_template.h"
 
 #include <filesystem>
+#include <set>
 #include <string_view>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/data/readers/file_bytes.h"
 
 namespace tessera::data {
@@ -75,6 +77,28 @@ std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& r
   if (!named && tokenizer.chat_template().empty()) return nullptr;
   return select_chat_template(recipe.chat_template, recipe.chat_template_jinja, recipe.source_folder,
                               tokenizer);
+}
+
+std::string trained_chat_template(const config::Recipe& recipe, const Tokenizer& tokenizer) {
+  const auto of_recipe = recipe_chat_template(recipe, tokenizer);
+  std::set<std::string> used;
+  for (const config::DatasetConfig& dataset : recipe.datasets) {
+    if (dataset.type != "chat_template" && dataset.type != "sharegpt") continue;
+    const bool has_own = !dataset.chat_template.empty() || !dataset.chat_template_jinja.empty();
+    const auto chosen = !has_own ? of_recipe
+                                 : select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
+                                                        recipe.source_folder, tokenizer);
+    if (chosen != nullptr) used.insert(chosen->source());
+  }
+  if (used.size() == 1) return *used.begin();
+  const std::string kept = of_recipe != nullptr ? of_recipe->source() : tokenizer.chat_template();
+  if (used.size() > 1) {
+    log::warn("the datasets are written in " + std::to_string(used.size()) +
+              " chat templates; the result names " +
+              (recipe.chat_template.empty() && recipe.chat_template_jinja.empty() ? "the model's own"
+                                                                                  : "the recipe's"));
+  }
+  return kept;
 }
 
 }  // namespace tessera::data

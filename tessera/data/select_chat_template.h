@@ -22,4 +22,9 @@ std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name
 std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe,
                                                          const Tokenizer& tokenizer);
 
+// The source of the template that a model finetuned by the recipe is to be used with: the one that its chat
+// datasets are written in; the recipe's where there are none, or several (then with a warning); else the
+// model's own, which may be empty. Throws what select_chat_template() throws.
+std::string trained_chat_template(const config::Recipe& recipe, const Tokenizer& tokenizer);
+
 }  // namespace tessera::data

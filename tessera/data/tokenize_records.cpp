@@ -12,12 +12,14 @@
 namespace tessera::data {
 
 RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset,
-                                 const DatasetFile& file, const config::Recipe& recipe, int64_t num_threads)
+                                 const DatasetFile& file, const config::Recipe& recipe, int64_t vocab_size,
+                                 int64_t num_threads)
     : prompt_(prompt),
       dataset_(dataset),
       file_(file),
       recipe_(recipe),
       end_tokens_(prompt.end_tokens()),
+      vocab_size_(vocab_size),
       num_threads_(num_threads) {}
 
 std::vector<TokenizedRecord> RecordTokenizer::run(const std::vector<RawRecord>& records) const {
@@ -103,6 +105,7 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
     ++stats.dropped_unlabelled;
     return;
   }
+  check_ids(row);
   if (cut > 0) {
     ++stats.truncated;
     stats.cut_tokens += cut;
@@ -115,6 +118,18 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
            std::find(end_tokens_.begin(), end_tokens_.end(), label) != end_tokens_.end();
   });
   out.rows.push_back(std::move(row));
+}
+
+void RecordTokenizer::check_ids(const Row& row) const {
+  if (vocab_size_ <= 0) return;
+  const auto found = std::ranges::find_if(row.input_ids, [&](int32_t id) { return id >= vocab_size_; });
+  if (found == row.input_ids.end()) return;
+  throw Error(ErrorKind::Data, "TOKEN-ID",
+              "the tokenizer makes a token that the model has no embedding for, at position " +
+                  std::to_string(found - row.input_ids.begin()) + " of the row")
+      .got(std::to_string(*found))
+      .need("an id below the model's vocab_size of " + std::to_string(vocab_size_))
+      .hint("the tokenizer is another model's, or was given tokens that the model was not");
 }
 
 }  // namespace tessera::data

@@ -21,9 +21,9 @@ struct TokenizedRecord {
 
 class RecordTokenizer {
  public:
-  // Everything is borrowed.
+  // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0.
   RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
-                  const config::Recipe& recipe, int64_t num_threads);
+                  const config::Recipe& recipe, int64_t vocab_size, int64_t num_threads);
 
   // One result a record, in the records' order.
   std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
@@ -31,13 +31,14 @@ class RecordTokenizer {
  private:
   TokenizedRecord tokenize(const RawRecord& record) const;
   void filter(Row&& row, TokenizedRecord& out) const;
+  void check_ids(const Row& row) const;
 
   const PromptType& prompt_;
   const config::DatasetConfig& dataset_;
   const DatasetFile& file_;
   const config::Recipe& recipe_;
   std::vector<int32_t> end_tokens_;
-  int64_t num_threads_;
+  int64_t vocab_size_, num_threads_;
 };
 
 }  // namespace tessera::data

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tessera/core/strings.h"
+#include "tessera/io/disk_calls.h"
 
 namespace tessera::io {
 namespace {
@@ -138,34 +139,37 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   struct stat status {};
   const bool replaces = ::stat(path_.c_str(), &status) == 0;
   if (replaces && S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot write", path_);
+  // A rename would put a plain file in the place of a device or a pipe.
+  if (replaces && !S_ISREG(status.st_mode)) {
+    throw Error(ErrorKind::Storage, "NOT-A-FILE", "cannot write: neither a regular file nor a new one")
+        .in(path_);
+  }
   do {
     temporary_path_ = path_ + ".tmp." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
-    descriptor_ = retry_interrupted(
-        [&] { return ::open(temporary_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+    descriptor_ = disk::open_new(temporary_path_, O_EXCL);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) throw storage_error(errno, "cannot create", path_);
   // The old file's permissions are a courtesy, and on some file systems they cannot be set.
-  if (replaces && S_ISREG(status.st_mode)) (void)::fchmod(descriptor_, status.st_mode & 0777);
+  if (replaces) (void)disk::change_mode(descriptor_, temporary_path_, status.st_mode & 0777);
 }
 
 AtomicFile::~AtomicFile() { discard(); }
 
 void AtomicFile::discard() noexcept {
   if (descriptor_ >= 0) close_descriptor(descriptor_);
-  if (!temporary_path_.empty()) ::unlink(temporary_path_.c_str());
+  if (!temporary_path_.empty()) disk::remove_file(temporary_path_);
   temporary_path_.clear();
 }
 
 void AtomicFile::reserve(int64_t num_bytes) {
   TESSERA_ASSERT(num_bytes >= 0, "negative size for " + path_);
   if (num_bytes == 0) return;
-  if (retry_interrupted([&] { return ::fallocate(descriptor_, 0, 0, num_bytes); }) == 0) return;
+  if (disk::allocate(descriptor_, temporary_path_, num_bytes) == 0) return;
   int cause = errno;
   if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
     // A file system without reservations: ask for the space instead, and leave the file sparse.
     cause = free_space(parent_path(path_)) < num_bytes ? ENOSPC : 0;
-    if (cause == 0 && retry_interrupted([&] { return ::ftruncate(descriptor_, num_bytes); }) != 0)
-      cause = errno;
+    if (cause == 0 && disk::truncate(descriptor_, temporary_path_, num_bytes) != 0) cause = errno;
     if (cause == 0) return;
   }
   throw storage_error(cause, "cannot reserve " + format_bytes(num_bytes), path_);
@@ -176,8 +180,8 @@ void AtomicFile::write_at(int64_t offset, const void* data, int64_t num_bytes) {
   TESSERA_ASSERT(offset >= 0 && num_bytes >= 0, "negative range in a write to " + path_);
   const auto* from = static_cast<const char*>(data);
   while (num_bytes > 0) {
-    const auto wanted = static_cast<size_t>(std::min(num_bytes, kMaxTransfer));
-    const ssize_t put = retry_interrupted([&] { return ::pwrite(descriptor_, from, wanted, offset); });
+    const int64_t put =
+        disk::write(descriptor_, temporary_path_, from, std::min(num_bytes, kMaxTransfer), offset);
     // A write of nothing would loop for ever; no disk does that for a good reason.
     if (put <= 0) throw storage_error(put < 0 ? errno : EIO, "cannot write", at_byte(path_, offset));
     from += put;
@@ -193,11 +197,11 @@ void AtomicFile::append(const void* data, int64_t num_bytes) {
 
 void AtomicFile::commit() {
   TESSERA_ASSERT(descriptor_ >= 0, "second commit of " + path_);
-  if (retry_interrupted([&] { return ::fsync(descriptor_); }) != 0) {
+  if (disk::flush(descriptor_, temporary_path_) != 0) {
     throw storage_error(errno, "cannot flush to disk", path_);
   }
   if (close_descriptor(descriptor_) != 0) throw storage_error(errno, "cannot close", path_);
-  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+  if (disk::rename(temporary_path_, path_) != 0) {
     throw storage_error(errno, "cannot rename the finished file", path_);
   }
   temporary_path_.clear();
@@ -221,21 +225,21 @@ void make_directories(const std::string& path) {
       continue;
     }
     // Another process may make it at the same moment; whether it is a folder shows on the next round or use.
-    if (::mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) {
+    if (disk::make_folder(part) != 0 && errno != EEXIST) {
       throw storage_error(errno, "cannot make the folder", part);
     }
   }
 }
 
 void remove_file(const std::string& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) throw storage_error(errno, "cannot remove", path);
+  if (disk::remove_file(path) != 0 && errno != ENOENT) throw storage_error(errno, "cannot remove", path);
 }
 
 void sync_directory(const std::string& path) {
   int descriptor =
       retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (descriptor < 0) throw storage_error(errno, "cannot open the folder", path);
-  const int failed = retry_interrupted([&] { return ::fsync(descriptor); }) != 0 ? errno : 0;
+  const int failed = disk::flush(descriptor, path) != 0 ? errno : 0;
   close_descriptor(descriptor);
   // Some network file systems cannot flush a folder and say so; there is nothing more to do there.
   if (failed != 0 && failed != EINVAL && failed != EOPNOTSUPP) {

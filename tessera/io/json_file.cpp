@@ -113,7 +113,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& place, Error
   return nlohmann::json::parse(text.begin(), text.end());
 }
 
-nlohmann::json read_json_file(const std::string& path, ErrorKind kind, const JsonLimits& limits) {
+std::string read_json_text(const std::string& path, ErrorKind kind, const JsonLimits& limits) {
   const File file = File::open(path);
   if (file.size() > limits.max_bytes) {
     throw Error(kind, "JSON-SIZE", "the JSON file is too large")
@@ -123,7 +123,11 @@ nlohmann::json read_json_file(const std::string& path, ErrorKind kind, const Jso
   }
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read_at(0, text.data(), file.size());
-  return parse_json(text, path, kind, limits);
+  return text;
+}
+
+nlohmann::json read_json_file(const std::string& path, ErrorKind kind, const JsonLimits& limits) {
+  return parse_json(read_json_text(path, kind, limits), path, kind, limits);
 }
 
 }  // namespace tessera::io

@@ -21,6 +21,9 @@ struct JsonLimits {
 nlohmann::json parse_json(std::string_view text, const std::string& place, ErrorKind kind = ErrorKind::Model,
                           const JsonLimits& limits = {});
 
+// The text of a JSON file, not parsed. Throws Storage when it cannot be read, Error(kind) for its size.
+std::string read_json_text(const std::string& path, ErrorKind kind = ErrorKind::Model,
+                           const JsonLimits& limits = {});
 // parse_json of a file. Throws Storage when it cannot be read, Error(kind) for its contents and size.
 nlohmann::json read_json_file(const std::string& path, ErrorKind kind = ErrorKind::Model,
                               const JsonLimits& limits = {});

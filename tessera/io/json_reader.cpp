@@ -31,11 +31,17 @@ std::string shown(double value) {
 JsonReader::JsonReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object)
     : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
-JsonReader JsonReader::open(const std::string& file) {
+std::string JsonReader::read_text(const std::string& file) {
   if (!exists(file)) throw Error(ErrorKind::Model, "NO-FILE", "no such file").in(file);
   JsonLimits limits;
   limits.max_bytes = kMaxBytes;
-  auto value = std::make_shared<nlohmann::json>(read_json_file(file, ErrorKind::Model, limits));
+  return read_json_text(file, ErrorKind::Model, limits);
+}
+
+JsonReader JsonReader::open(const std::string& file) { return parse(read_text(file), file); }
+
+JsonReader JsonReader::parse(const std::string& text, const std::string& file) {
+  auto value = std::make_shared<nlohmann::json>(parse_json(text, file));
   if (!value->is_object()) {
     throw Error(ErrorKind::Model, "CONFIG", "not a JSON object")
         .at(file)

@@ -20,6 +20,10 @@ class JsonReader {
  public:
   // Reads and parses `file` (at most 1 MiB). The top value must be an object.
   static JsonReader open(const std::string& file);
+  // The same of what was read from `file` before.
+  static JsonReader parse(const std::string& text, const std::string& file);
+  // The text of the small JSON file `file`. Throws Error(Model) for one that does not exist or is too large.
+  static std::string read_text(const std::string& file);
 
   bool has(const std::string& key) const;
   bool is_text(const std::string& key) const;

@@ -52,7 +52,11 @@ std::vector<std::string> known_model_types() {
 
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path) {
   const std::string file = path.ends_with(".json") ? path : io::join_path(path, "config.json");
-  const io::JsonReader reader = io::JsonReader::open(file);
+  return parse_model_config(io::JsonReader::read_text(file), file);
+}
+
+std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file) {
+  const io::JsonReader reader = io::JsonReader::parse(text, file);
   const std::string type = reader.text("model_type");
   for (const Family& family : families()) {
     const auto& types = family.model_types;

@@ -14,6 +14,8 @@ namespace tessera::models {
 // Reads `folder`/config.json, or the file itself if the path ends in .json, through the family that its
 // model_type names. Throws Error(Model) for an unknown model_type, naming the known ones.
 std::shared_ptr<const ModelConfig> read_model_config(const std::string& path);
+// The same of the text of a config.json that was read from `file`.
+std::shared_ptr<const ModelConfig> parse_model_config(const std::string& text, const std::string& file);
 
 // The model of a config, on the meta device, with parameters of `dtype`.
 std::shared_ptr<CausalLM> build_model(const ModelConfig& config, at::ScalarType dtype);

@@ -1,7 +1,6 @@
 #include "tessera/peft/merge.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/model_files.h"
+#include "tessera/io/result_folder.h"
 #include "tessera/nn/read_rows.h"
 #include "tessera/peft/adapter_files.h"
 
@@ -20,6 +20,8 @@ namespace tessera::peft {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
+// Above it a product of two values overflows float32: the model would compute nothing but infinities.
+constexpr double kLargestWeight = 1e18;
 constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 constexpr const char* kFactorA = ".lora_A.weight";
 constexpr const char* kFactorB = ".lora_B.weight";
@@ -96,6 +98,16 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int
   }
 }
 
+void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
+  if (piece.numel() == 0) return;
+  const double largest = piece.abs().max().item<double>();  // NaN where there is one
+  if (largest <= kLargestWeight) return;
+  throw Error(ErrorKind::Numerics, "MERGE",
+              "the merged weight '" + tensor.name + "' is not finite or far too large")
+      .got(std::to_string(largest))
+      .hint("the adapter's values or its scaling are broken; the training has probably diverged");
+}
+
 // The tensor's rows in pieces: `make(first, count)` gives [count, ...] in any type.
 template <class Make>
 void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, const Make& make) {
@@ -108,6 +120,7 @@ void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tens
   for (int64_t first = 0; first < rows; first += step) {
     const int64_t count = std::min(step, rows - first);
     const at::Tensor piece = make(first, count).to(to_scalar_type(tensor.dtype)).contiguous();
+    check_weight(tensor, piece);
     writer.write(tensor.name, first * row_bytes, piece.const_data_ptr(), count * row_bytes);
   }
 }
@@ -119,6 +132,13 @@ at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int6
   const at::Tensor piece = at::empty(sizes, at::TensorOptions().dtype(at::kDouble));
   nn::read_rows(files, name, first, count, piece);
   return piece;
+}
+
+at::Tensor read_adapter(const io::ModelFiles& adapter, const std::string& name, int64_t first, int64_t count,
+                        const std::vector<int64_t>& shape) {
+  at::Tensor piece = read_piece(adapter, name, first, count, shape);
+  if (at::isfinite(piece).all().item<bool>()) return piece;
+  throw adapter_error(adapter, name, "the adapter holds a value that is not finite");
 }
 
 void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor,
@@ -135,52 +155,50 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
                    const Change& change, double scaling, io::ShardedSafetensorsWriter& writer) {
   if (!change.replacement.empty()) {
     write_rows(writer, tensor, [&](int64_t first, int64_t count) {
-      return read_piece(adapter, change.replacement, first, count, tensor.shape);
+      return read_adapter(adapter, change.replacement, first, count, tensor.shape);
     });
     return;
   }
   const std::vector<int64_t> a_shape = adapter.require(change.factor_a).tensor->shape;
-  const at::Tensor a = read_piece(adapter, change.factor_a, 0, a_shape[0], a_shape);
+  const at::Tensor a = read_adapter(adapter, change.factor_a, 0, a_shape[0], a_shape);
   write_rows(writer, tensor, [&](int64_t first, int64_t count) {
     const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
-    const at::Tensor b = read_piece(adapter, change.factor_b, first, count, {count, a_shape[0]});
+    const at::Tensor b = read_adapter(adapter, change.factor_b, first, count, {count, a_shape[0]});
     return weight.addmm_(b, a, 1, scaling);
   });
 }
 
-void copy_side_files(const std::string& base, const std::string& adapter, const std::string& output) {
-  const auto copy = [&](const std::string& folder, const char* name) {
-    const std::string source = io::join_path(folder, name);
-    if (!io::exists(source)) return false;
-    io::write_file_atomic(io::join_path(output, name), io::read_file(source, kMaxSideFile));
-    return true;
-  };
-  for (const char* name : {"config.json", "generation_config.json"}) copy(base, name);
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
-        "merges.txt", "added_tokens.json", "chat_template.jinja", "chat_template.json"}) {
-    if (!copy(adapter, name)) copy(base, name);
-  }
-}
+constexpr const char* kModelFiles[] = {"config.json", "generation_config.json"};
+constexpr const char* kTokenizerFiles[] = {
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",    "vocab.json",
+    "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
+};
 
-void refuse_output_over_input(const std::string& input, const std::string& output) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(input, output, ignored)) {
-    throw Error(ErrorKind::Config, "MERGE-OUTPUT", "the merged model would overwrite its source").at(output);
-  }
+// The small files of the result by name, as they are now. A tokenizer is the adapter's or the base's, never a
+// mix: another's chat template would win over the one that was trained with.
+std::map<std::string, std::string> read_side_files(const std::string& base, const std::string& adapter) {
+  std::map<std::string, std::string> files;
+  const auto read = [&](const std::string& folder, const char* name) {
+    const std::string path = io::join_path(folder, name);
+    if (io::exists(path)) files[name] = io::read_file(path, kMaxSideFile);
+  };
+  for (const char* name : kModelFiles) read(base, name);
+  const bool has_own = io::exists(io::join_path(adapter, "tokenizer.json")) ||
+                       io::exists(io::join_path(adapter, "tokenizer.model"));
+  for (const char* name : kTokenizerFiles) read(has_own ? adapter : base, name);
+  return files;
 }
 
 }  // namespace
 
 MergeReport merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
-                          const std::string& output_folder) {
-  refuse_output_over_input(base_folder, output_folder);
-  refuse_output_over_input(adapter_folder, output_folder);
+                          const std::string& output_folder, bool overwrites) {
   const AdapterConfig config = read_adapter_config(adapter_folder);
   const io::ModelFiles base = io::ModelFiles::open(base_folder);
   const io::ModelFiles adapter = open_adapter(adapter_folder);
   const auto changes = plan_changes(base, adapter);
   check_shapes(base, adapter, config.options.rank, changes);
+  const auto side_files = read_side_files(base_folder, adapter_folder);
 
   MergeReport report;
   std::vector<io::TensorSpec> specs;
@@ -188,8 +206,13 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
     specs.push_back({tensor->name, tensor->dtype, tensor->shape});
     report.total_bytes += tensor->num_bytes();
   }
-  io::make_directories(output_folder);
-  io::ShardedSafetensorsWriter writer(output_folder, specs);
+  io::ResultFolder result(output_folder,
+                          {.overwrites = overwrites,
+                           .how_to_overwrite = "--overwrite",
+                           .inputs = {{"the base model", base_folder}, {"the adapter", adapter_folder}}});
+  result.require_space(report.total_bytes);
+  result.begin();
+  io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
   const double scaling = lora_scaling(config.options);
   for (const io::TensorInfo* tensor : base.tensors()) {
@@ -201,8 +224,11 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
     write_changed(base, adapter, *tensor, change->second, scaling, writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
-  copy_side_files(base_folder, adapter_folder, output_folder);
   writer.commit();
+  for (const auto& [name, bytes] : side_files) {
+    io::write_file_atomic(io::join_path(result.staging(), name), bytes);
+  }
+  result.commit();
   return report;
 }
 

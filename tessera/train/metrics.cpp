@@ -1,13 +1,13 @@
 #include "tessera/train/metrics.h"
 
 #include <chrono>
-#include <cstdio>
 
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "tessera/core/log.h"
 #include "tessera/io/file.h"
+#include "tessera/io/log_file.h"
 
 namespace tessera::train {
 namespace {
@@ -19,36 +19,24 @@ double wall_time() {
 }  // namespace
 
 struct MetricsWriter::Files {
-  std::FILE* lines = nullptr;
-  std::FILE* events = nullptr;
+  io::LogFile lines, events;
   bool has_warned = false;
 
-  ~Files() {
-    if (lines != nullptr) std::fclose(lines);
-    if (events != nullptr) std::fclose(events);
-  }
-  static std::FILE* create(const std::string& path) {
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) throw io::storage_error(errno, "cannot write", path);
-    return file;
-  }
-  void put(std::FILE* file, const std::string& bytes) {
-    const bool is_written =
-        std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size() && std::fflush(file) == 0;
-    if (is_written || has_warned) return;
+  void put(io::LogFile& file, const std::string& bytes) {
+    if (file.append(bytes) || has_warned) return;
     has_warned = true;
-    log::warn("a log of this run cannot be written any more (disk full?); training goes on");
+    log::warn(file.path() + " cannot be written any more (disk full?); training goes on");
   }
 };
 
-MetricsWriter::MetricsWriter(const std::string& folder) : files_(std::make_unique<Files>()) {
+MetricsWriter::MetricsWriter(const std::string& folder) {
   const std::string runs = io::join_path(folder, "runs");
   io::make_directories(runs);
-  files_->lines = Files::create(io::join_path(folder, "metrics.jsonl"));
   const double now = wall_time();
-  files_->events =
-      Files::create(io::join_path(runs, "events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) +
-                                            "." + std::to_string(getpid())));
+  const std::string events =
+      "events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) + "." + std::to_string(getpid());
+  files_ = std::unique_ptr<Files>(new Files{io::LogFile(io::join_path(folder, "metrics.jsonl")),
+                                            io::LogFile(io::join_path(runs, events))});
   files_->put(files_->events, tensorboard_header(now));
 }
 

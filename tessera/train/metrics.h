@@ -25,7 +25,7 @@ struct StepMetrics {
 };
 
 // Appends to `folder`/metrics.jsonl and `folder`/runs/events.out.tfevents.*. A log that cannot be written
-// (disk full, folder gone) is reported once and never stops the training.
+// (disk full, folder gone) is reported once and never stops the training; it holds whole records alone.
 class MetricsWriter {
  public:
   // Starts both files anew. Throws Error(Storage) when the folder cannot be written.

@@ -39,6 +39,7 @@ RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelCon
   }
   const auto chat_template = data::recipe_chat_template(recipe, *result.tokenizer);
   result.rows = data::prepare_data(recipe, *result.tokenizer, chat_template.get(), options);
+  result.tokenizer->set_chat_template(data::trained_chat_template(recipe, *result.tokenizer));
   return result;
 }
 

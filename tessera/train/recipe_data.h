@@ -12,7 +12,9 @@
 namespace tessera::train {
 
 struct RecipeData {
-  std::optional<data::Tokenizer> tokenizer;  // none where the model has none and every dataset is token ids
+  // With the chat template that was trained with. None where the model has none and every dataset is token
+  // ids.
+  std::optional<data::Tokenizer> tokenizer;
   data::PreparedData rows;
 };
 

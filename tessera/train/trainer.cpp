@@ -15,12 +15,15 @@
 #include "tessera/core/strings.h"
 #include "tessera/data/loader.h"
 #include "tessera/io/file.h"
+#include "tessera/io/result_folder.h"
 #include "tessera/models/registry.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/train/compute_type.h"
+#include "tessera/train/first_rank.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
 #include "tessera/train/recipe_data.h"
+#include "tessera/train/same_inputs.h"
 #include "tessera/train/same_recipe.h"
 #include "tessera/train/save.h"
 #include "tessera/train/setup.h"
@@ -72,6 +75,19 @@ int64_t peak_rss_of_all(comm::Communicator& world) {
   return peak.item<int64_t>();
 }
 
+// Every file and folder that the recipe names for reading, and the recipe.
+std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
+  std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
+                                         {"the tokenizer", recipe.tokenizer_config},
+                                         {"the adapter to start from", recipe.lora_model_dir},
+                                         {"the recipe", recipe.source_file},
+                                         {"the chat template", recipe.chat_template_jinja}};
+  for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
+    for (const config::DatasetConfig& dataset : *datasets) inputs.push_back({"a dataset", dataset.path});
+  }
+  return inputs;
+}
+
 // The recipe's run, in the order in which things happen.
 class Run {
  public:
@@ -79,9 +95,10 @@ class Run {
       : recipe_(with_compute_type(recipe, *world)), mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
-    prepare_output();
+    check_output();
     prepare_data();
     prepare_model();
+    begin_output();
     loop();
     save();
     return summary_;
@@ -90,17 +107,38 @@ class Run {
  private:
   bool is_first_rank() const { return mesh_.world()->rank() == 0; }
 
-  void prepare_output() {
+  // Before anything that takes time; nothing of an older result is touched.
+  void check_output() {
     summary_.output_dir = recipe_.output_dir;
-    if (!is_first_rank()) return;
-    io::make_directories(recipe_.output_dir);
-    metrics_ = std::make_unique<MetricsWriter>(recipe_.output_dir);
-    io::write_file_atomic(io::join_path(recipe_.output_dir, "recipe.yaml"), config::dump_recipe(recipe_));
+    FirstRank first(*mesh_.world(), "use output_dir");
+    first.run([&] {
+      result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
+                                                            .how_to_overwrite = "overwrite_output_dir: true",
+                                                            .inputs = recipe_inputs(recipe_)});
+    });
+    first.finish();
+  }
+
+  // Once the first step is sure to come.
+  void begin_output() {
+    FirstRank first(*mesh_.world(), "write the output");
+    first.run([&] {
+      result_->require_space(recipe_.save_final ? result_bytes(trained_) : 0);
+      result_->begin();
+      result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
+      metrics_ = std::make_unique<MetricsWriter>(result_->staging());
+      io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"), config::dump_recipe(recipe_));
+      log::info("metrics, until the result is in place: " +
+                io::join_path(result_->staging(), "metrics.jsonl"));
+    });
+    first.finish();
   }
 
   void prepare_data() {
     // The ranks of a machine share its cores.
-    model_config_ = models::read_model_config(recipe_.base_model);
+    base_ = read_base_files(recipe_.base_model);
+    model_config_ =
+        models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
     RecipeData read = read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()));
     tokenizer_ = std::move(read.tokenizer);
     const data::PreparedData& prepared = read.rows;
@@ -111,10 +149,9 @@ class Run {
       eval_loader_.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
     }
     total_steps_ = total_steps_of(recipe_, *loader_);
+    check_same_data(prepared, *mesh_.world());
     data::DatasetStats all;
     for (const auto& stats : prepared.train_stats) all += stats;
-    check_same_data(std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
-                    std::to_string(prepared.eval.size()) + " rows to evaluate");
     log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
               std::to_string(all.label_tokens) + " of them trained; " +
               std::to_string(loader_->steps_per_epoch()) + " steps an epoch");
@@ -127,21 +164,9 @@ class Run {
     }
   }
 
-  // Ranks with different files would wait for each other's collectives.
-  void check_same_data(const std::string& mine) {
-    const auto all = mesh_.world()->all_gather_string(mine);
-    for (size_t rank = 1; rank < all.size(); ++rank) {
-      if (all[rank] == all[0]) continue;
-      throw Error(ErrorKind::Data, "RANKS-DIFFER",
-                  "rank " + std::to_string(rank) + " reads other data than rank 0")
-          .got(all[rank])
-          .need(all[0])
-          .hint("the dataset files differ between the machines");
-    }
-  }
-
   void prepare_model() {
     const Timer timer;
+    check_same_model(recipe_, base_.config, *mesh_.world());
     trained_ = set_up_model(recipe_, *model_config_, mesh_);
     trained_.model->train();
     optimizer_ = make_optimizer(recipe_, *trained_.sharded);
@@ -242,6 +267,12 @@ class Run {
       for (auto& batch : eval_step.micro_batches) batches.push_back(std::move(batch));
     }
     const double loss = evaluate(trained_, mesh_, batches, label_tokens);
+    if (!std::isfinite(loss)) {
+      throw Error(ErrorKind::Numerics, "EVAL-LOSS",
+                  "the evaluation loss after step " + std::to_string(step + 1) + " is not finite")
+          .got(std::to_string(loss))
+          .hint("nothing is saved; lower learning_rate, or check the data");
+    }
     if (!is_first_rank()) return;
     metrics_->write_eval(step + 1, loss);
     progress.finish();
@@ -251,14 +282,25 @@ class Run {
   }
 
   void save() {
-    if (!recipe_.save_final) return;
-    save_result(trained_, recipe_, tokenizer_ ? &*tokenizer_ : nullptr, *mesh_.world(), recipe_.output_dir);
-    log::info(std::string(trained_.adapter ? "adapter" : "model") + " saved to " + recipe_.output_dir);
+    FirstRank first(*mesh_.world(), "put the result in place");
+    if (recipe_.save_final) {
+      first.run([&] { result_->require_space(result_bytes(trained_)); });
+      first.finish();
+      save_result(trained_, recipe_, base_, tokenizer_ ? &*tokenizer_ : nullptr, *mesh_.world(),
+                  result_ ? result_->staging() : "");
+    }
+    first.run([&] { result_->commit(); });
+    first.finish();
+    const std::string saved = !recipe_.save_final ? "metrics" : trained_.adapter ? "adapter" : "model";
+    log::info(saved + " saved to " + recipe_.output_dir);
   }
 
   const config::Recipe recipe_;
   parallel::DeviceMesh mesh_;
+  // Of the first rank. The logs close before the folder that they lie in is cleared.
+  std::optional<io::ResultFolder> result_;
   std::unique_ptr<MetricsWriter> metrics_;
+  BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<data::Tokenizer> tokenizer_;
   std::optional<data::Loader> loader_, eval_loader_;

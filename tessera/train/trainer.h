@@ -17,8 +17,9 @@ struct TrainSummary {
 };
 
 // Runs the recipe on all ranks of `world` and leaves output_dir with metrics.jsonl, runs/ (TensorBoard),
-// recipe.yaml (as resolved) and the trained model or adapter. Rank 0 reports on standard error. Collective.
-// Throws every kind of Error; the folder then holds the metrics so far and no model.
+// recipe.yaml (as resolved) and the trained model or adapter, put in place as a whole (io/result_folder.h).
+// Rank 0 reports on standard error. Collective. Throws every kind of Error; an older result is then
+// untouched, and the logs of a run that has made steps stay in its staging folder.
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world);
 
 }  // namespace tessera::train

@@ -65,12 +65,18 @@ class ProgramTest : public ::testing::Test {
                "lr_scheduler: constant\n"
                "max_steps: 4\n"
                "micro_batch_size: 2\n"
-               "output_dir: out\n");
+               "output_dir: out\n"
+               "overwrite_output_dir: true\n");
   }
 
   std::string model() const { return here / "model"; }
   std::string out(const std::string& file = "") const {
     return file.empty() ? here / "out" : here / ("out/" + file);
+  }
+
+  // Where a run that has not ended, or has failed, keeps its files.
+  std::string partial(const std::string& file = "") const {
+    return here / ("out.tessera-partial" + (file.empty() ? "" : "/" + file));
   }
 
   // The program, run inside the folder.

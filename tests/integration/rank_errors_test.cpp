@@ -113,7 +113,7 @@ TEST_F(RankErrorsTest, SizesThatDoNotFitTheRanks) {
 TEST_F(RankErrorsTest, DivergenceIsToldOnce) {
   expect_error(train2({"learning_rate=1e3", "weight_decay=1e3", "max_steps=50"}), 7, "E-NUMERICS", {"step"});
   EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
-  EXPECT_GE(read_metrics(out()).size(), 1u);
+  EXPECT_GE(read_metrics(partial()).size(), 1u);
 }
 
 TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
@@ -142,8 +142,8 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
     options.timeout_s = 60.0;
     std::vector<pid_t> ranks;
     options.while_running = [&](pid_t root) {
-      if (has_killed || !std::filesystem::exists(out("metrics.jsonl")) ||
-          read_text(out("metrics.jsonl")).empty())
+      if (has_killed || !std::filesystem::exists(partial("metrics.jsonl")) ||
+          read_text(partial("metrics.jsonl")).empty())
         return;
       ranks.clear();
       for (const auto& [id, command] : processes_below(root)) {
@@ -158,7 +158,7 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
     expect_error(result, 9, "E-PEER-LOST", {"signal 9"});
     EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
     expect_gone(ranks);
-    std::filesystem::remove_all(out());
+    std::filesystem::remove_all(partial());
   }
 }
 
@@ -167,8 +167,8 @@ TEST_F(RankErrorsTest, RanksEndWithTheProgramThatStartedThem) {
   RunOptions options;
   options.timeout_s = 60.0;
   options.while_running = [&](pid_t root) {
-    if (!below.empty() || !std::filesystem::exists(out("metrics.jsonl")) ||
-        read_text(out("metrics.jsonl")).empty())
+    if (!below.empty() || !std::filesystem::exists(partial("metrics.jsonl")) ||
+        read_text(partial("metrics.jsonl")).empty())
       return;
     for (const auto& [id, command] : processes_below(root)) below.push_back(id);
     kill(root, SIGKILL);

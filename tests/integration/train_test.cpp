@@ -185,8 +185,8 @@ TEST_F(TrainTest, FileSizeLimitEndsInAnError) {
       {"bash", "-c", std::string("ulimit -f 16; exec '") + TESSERA_BINARY + "' train recipe.yaml"},
       {.folder = here.path()});
   expect_error(result, 6, "E-STORAGE-TOO-LARGE", {"model.safetensors"});
-  EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
-  EXPECT_EQ(read_metrics(out()).size(), 4u);
+  EXPECT_FALSE(std::filesystem::exists(out()));
+  EXPECT_EQ(read_metrics(partial()).size(), 4u);
 }
 
 }  // namespace

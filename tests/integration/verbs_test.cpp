@@ -1,6 +1,7 @@
 // Every verb on a tiny model.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "tests/integration/fixture.h"
@@ -281,7 +282,15 @@ std::vector<float> interleaved(const TinyTensor& tensor, int64_t head_dim) {
   return values;
 }
 
-std::string gguf_bytes(const TinyModel& tiny) {
+// What a file may say besides the truth.
+struct GgufSettings {
+  float epsilon = 1e-5f, theta = 10000.0f;
+  int64_t kv_heads = 0, hidden = 0, intermediate = 0;  // 0: the model's
+  std::string scaling;
+  float factor = 2.0f;
+};
+
+std::string gguf_bytes(const TinyModel& tiny, const GgufSettings& settings = {}) {
   GgufBytes file;
   const std::string prefix = tiny.family + ".";
   const auto number = [&](const std::string& key, int64_t value) {
@@ -289,13 +298,18 @@ std::string gguf_bytes(const TinyModel& tiny) {
   };
   file.entry("general.architecture", kString, gguf_string(tiny.family));
   number(prefix + "context_length", 256);
-  number(prefix + "embedding_length", tiny.hidden);
+  number(prefix + "embedding_length", settings.hidden > 0 ? settings.hidden : tiny.hidden);
   number(prefix + "block_count", tiny.layers);
-  number(prefix + "feed_forward_length", tiny.intermediate);
+  number(prefix + "feed_forward_length",
+         settings.intermediate > 0 ? settings.intermediate : tiny.intermediate);
   number(prefix + "attention.head_count", tiny.heads);
-  number(prefix + "attention.head_count_kv", tiny.kv_heads);
-  file.entry(prefix + "attention.layer_norm_rms_epsilon", kF32, raw(1e-5f));
-  file.entry(prefix + "rope.freq_base", kF32, raw(10000.0f));
+  number(prefix + "attention.head_count_kv", settings.kv_heads > 0 ? settings.kv_heads : tiny.kv_heads);
+  file.entry(prefix + "attention.layer_norm_rms_epsilon", kF32, raw(settings.epsilon));
+  file.entry(prefix + "rope.freq_base", kF32, raw(settings.theta));
+  if (!settings.scaling.empty()) {
+    file.entry(prefix + "rope.scaling.type", kString, gguf_string(settings.scaling));
+    file.entry(prefix + "rope.scaling.factor", kF32, raw(settings.factor));
+  }
 
   std::string tokens, types;
   for (const std::string& letter : byte_letters()) {
@@ -327,6 +341,34 @@ std::string gguf_bytes(const TinyModel& tiny) {
     file.data.resize((file.data.size() + file.alignment - 1) / file.alignment * file.alignment);
   }
   return file.bytes();
+}
+
+TEST_F(VerbsTest, ConvertWritesNothingThatDoesNotLoad) {
+  const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
+  TinyModel tiny;
+  tiny.vocab = 259;
+  const auto refused = [&](const GgufSettings& settings, const std::string& code, const Words& parts) {
+    write_text(here / "m.gguf", gguf_bytes(tiny, settings));
+    expect_error(run({"convert", "m.gguf", "converted"}), 4, code, parts);
+    EXPECT_FALSE(std::filesystem::exists(here / "converted"));
+    EXPECT_FALSE(std::filesystem::exists(here / "converted.tessera-partial"));
+  };
+  refused({.epsilon = nan}, "E-MODEL-CONFIG", {"m.gguf", "layer_norm_rms_epsilon", "nan"});
+  refused({.epsilon = infinity}, "E-MODEL-CONFIG", {"layer_norm_rms_epsilon"});
+  refused({.theta = nan}, "E-MODEL-CONFIG", {"rope.freq_base"});
+  refused({.theta = -infinity}, "E-MODEL-CONFIG", {"rope.freq_base"});
+  refused({.scaling = "linear", .factor = nan}, "E-MODEL-CONFIG", {"rope.scaling.factor"});
+  refused({.scaling = "linear", .factor = 0.0f}, "E-MODEL-CONFIG", {"rope.scaling.factor"});
+  refused({.kv_heads = 3}, "E-MODEL-GGUF-RESULT", {"m.gguf", "config.json", "num_key_value_heads"});
+  refused({.kv_heads = 4}, "E-MODEL-GGUF-RESULT", {"m.gguf", "k_proj"});
+  refused({.hidden = 48}, "E-MODEL", {"m.gguf"});
+  refused({.intermediate = 41}, "E-MODEL-GGUF-RESULT", {"m.gguf", "mlp."});
+
+  write_text(here / "m.gguf", gguf_bytes(tiny));
+  run_well({"convert", "m.gguf", "converted"});
+  expect_error(run({"convert", "m.gguf", "converted"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
+  run_well({"convert", "m.gguf", "converted", "--overwrite"});
+  expect_error(run({"convert", "m.gguf", ".", "--overwrite"}), 2, "E-CONFIG-OUTPUT-INPUT", {"GGUF file"});
 }
 
 TEST_F(VerbsTest, ConvertedGgufEqualsTheFolderItStandsFor) {

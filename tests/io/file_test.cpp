@@ -180,6 +180,18 @@ TEST(AtomicFileTest, RefusesFolderMissingParentAndLostTemporary) {
   EXPECT_FALSE(exists(folder / "a"));
 }
 
+TEST(AtomicFileTest, RefusesDevicesAndPipes) {
+  const TempFolder folder;
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  for (const std::string& path : {std::string("/dev/null"), fifo}) {
+    expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE", path}, [&] { write_file_atomic(path, "x"); });
+  }
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  EXPECT_THAT(folder.entries(), ElementsAre("fifo"));
+}
+
 TEST(AtomicFileTest, ReadOnlyFolderIsPermission) {
   if (::geteuid() == 0) {
     // The superuser passes permission bits; /proc refuses even it.

@@ -249,9 +249,9 @@ TEST(Merge, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("qwen3"), adapter, out); }), "E-MODEL-ADAPTER");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("smollm2"), adapter, out); }), "E-MODEL-ADAPTER");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, adapter); }),
-            "E-CONFIG-MERGE-OUTPUT");
+            "E-CONFIG-OUTPUT-INPUT");
   EXPECT_EQ(code_of([&] { merge_adapter(reference_folder("llama3"), adapter, reference_folder("llama3")); }),
-            "E-CONFIG-MERGE-OUTPUT");
+            "E-CONFIG-OUTPUT-INPUT");
   EXPECT_FALSE(std::filesystem::exists(out)) << "nothing is written before everything is checked";
 }
 

@@ -26,7 +26,7 @@ say() { printf '\n== %s\n' "$*"; }
 
 say "convert: the weights are those of Transformers' own reading of the file"
 base=$work/base
-"$tessera" convert "$gguf" "$base"
+"$tessera" convert --overwrite "$gguf" "$base"
 "$python" "$here/compare_weights.py" "$base/model.safetensors" "$hf_folder/model.safetensors"
 
 ids=504,3575,282,4649,314,7042,30,2,198,1,4093,198
@@ -82,6 +82,7 @@ weight_decay: 0.1
 max_grad_norm: 1.0
 logging_steps: 1
 output_dir: $3
+overwrite_output_dir: true
 YAML
 }
 
@@ -99,8 +100,7 @@ YAML
 compare_logits "$base" "$work/lora"
 
 say "the merged model"
-rm -rf "$work/merged"
-"$tessera" merge "$work/lora" "$work/merged"
+"$tessera" merge --overwrite "$work/lora" "$work/merged"
 compare_logits "$work/merged"
 
 say "20 steps of a full finetune on $nproc rank(s)"

@@ -1,5 +1,6 @@
 #include "tessera/train/metrics.h"
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/io/disk_calls.h"
 #include "tessera/train/progress.h"
 
 #include "tests/testing/temp_folder.h"
@@ -213,16 +215,25 @@ TEST(MetricsWriter, ReportsAFolderThatCannotBe) {
   }
 }
 
-TEST(MetricsWriter, AFullDiskDoesNotStopTheRun) {
+TEST(MetricsWriter, AFullDiskDoesNotStopTheRunNorBreakALine) {
   const testing::TempFolder folder;
-  std::filesystem::create_symlink("/dev/full", folder / "metrics.jsonl");
   MetricsWriter writer(folder.path());
+  writer.write(example());
+  io::disk::set_hook([](std::string_view call, const std::string&) { return call == "write" ? ENOSPC : 0; });
   ::testing::internal::CaptureStderr();
   writer.write(example());
   writer.write(example());
+  io::disk::set_hook(nullptr);
   const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warning, HasSubstr("metrics.jsonl"));
   EXPECT_THAT(warning, HasSubstr("training goes on"));
   EXPECT_EQ(warning.find("training goes on"), warning.rfind("training goes on")) << "once";
+  writer.write_eval(12, 2.5);
+  std::ifstream lines(folder / "metrics.jsonl");
+  std::vector<nlohmann::json> read;
+  for (std::string line; std::getline(lines, line);) read.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(read.size(), 2U);
+  EXPECT_EQ(read[1], (nlohmann::json{{"step", 12}, {"eval_loss", 2.5}}));
 }
 
 TEST(Progress, Line) {

@@ -38,7 +38,7 @@ class SaveTest : public ::testing::Test {
     }
   }
   void save(const config::Recipe& recipe, const data::Tokenizer* tokenizer = nullptr) {
-    save_result(trained_, recipe, tokenizer, *world_, folder_ / "out");
+    save_result(trained_, recipe, read_base_files(recipe.base_model), tokenizer, *world_, folder_ / "out");
   }
   static at::Tensor logits_of(models::CausalLM& model) {
     const at::NoGradGuard no_grad;
@@ -118,15 +118,40 @@ TEST_F(SaveTest, TheTokenizerIsSavedWithTheModel) {
             tokenizer.encode("Hello there"));
 }
 
-// The old result goes only when the new one is complete.
-TEST_F(SaveTest, ASecondSaveReplacesTheFirst) {
-  const config::Recipe first = recipe_of("qwen2"), second = recipe_of("llama2");
-  set_up(first);
-  save(first);
-  set_up(second);
-  save(second);
-  EXPECT_NO_THROW(models::load_weights(*models::build_model(folder_ / "out", at::kFloat),
-                                       io::ModelFiles::open(folder_ / "out")));
+TEST_F(SaveTest, AWeightThatIsNotFiniteIsNotSaved) {
+  config::Recipe recipe = recipe_of("qwen2");
+  for (const auto adapter : {config::AdapterKind::None, config::AdapterKind::Lora}) {
+    recipe.adapter = adapter;
+    recipe.lora_target_linear = adapter == config::AdapterKind::Lora;
+    set_up(recipe);
+    for (const auto& parameter : trained_.sharded->parameters()) {
+      if (parameter.requires_grad && parameter.tile.numel() > 0) {
+        parameter.tile.detach().view(-1)[0] = std::numeric_limits<double>::infinity();
+        break;
+      }
+    }
+    try {
+      save(recipe);
+      FAIL() << "no error on rank " << world_->rank();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Numerics) << error.what();
+    }
+    if (folder_.is_owner()) std::filesystem::remove_all(folder_ / "out");
+    world_->barrier();
+  }
+}
+
+TEST_F(SaveTest, TheSizeIsKnownBefore) {
+  config::Recipe recipe = recipe_of("qwen2");
+  for (const auto adapter : {config::AdapterKind::None, config::AdapterKind::Lora}) {
+    recipe.adapter = adapter;
+    recipe.lora_target_linear = adapter == config::AdapterKind::Lora;
+    set_up(recipe);
+    save(recipe);
+    const std::string file = recipe.lora_target_linear ? "adapter_model.safetensors" : "model.safetensors";
+    EXPECT_EQ(io::ModelFiles::open(folder_ / "out", file).total_bytes(), result_bytes(trained_));
+    world_->barrier();
+  }
 }
 
 TEST_F(SaveTest, AFolderThatCannotBeWrittenIsAStorageError) {

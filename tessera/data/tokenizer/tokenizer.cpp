@@ -83,6 +83,11 @@ void Tokenizer::set_special_token(std::string_view role, std::string_view token)
 
 const std::string& Tokenizer::chat_template() const { return impl_->chat_template; }
 
+void Tokenizer::set_chat_template(std::string source) {
+  impl_->template_changed = impl_->template_changed || source != impl_->chat_template;
+  impl_->chat_template = std::move(source);
+}
+
 TextStream::TextStream(const Tokenizer& tokenizer, bool skip_special_tokens)
     : tokenizer_(tokenizer.impl_.get()),
       skip_special_tokens_(skip_special_tokens),

@@ -88,6 +88,8 @@ class Tokenizer {
   void set_special_token(std::string_view role, std::string_view token);
   // Source of the model's own chat template; empty when it has none.
   const std::string& chat_template() const;
+  // Gives the tokenizer another template, which save() writes.
+  void set_chat_template(std::string source);
 
   // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers
   // with the same ids. What was read from files is copied byte for byte where nothing was changed. Makes the

@@ -36,6 +36,7 @@ struct Tokenizer::Impl {
   std::map<std::string, std::string> files;
   // Roles that were set by hand since.
   std::array<bool, 4> role_changed{};
+  bool template_changed = false;
 
   std::optional<int32_t>& role(SpecialRole which) { return roles[static_cast<size_t>(which)]; }
   const std::optional<int32_t>& role(SpecialRole which) const { return roles[static_cast<size_t>(which)]; }

@@ -28,7 +28,11 @@ void Tokenizer::save(const std::string& folder) const {
         json[kRoleNames[role]] = id_to_token(*impl.roles[role]);
   };
 
-  if (changed || files.count("tokenizer_config.json") == 0) {
+  // Wherever the base keeps its template, readers must find the new one: Transformers prefers the file,
+  // others read the configuration alone.
+  const bool has_template_file = files.count("chat_template.jinja") > 0;
+  if (impl.template_changed && has_template_file) files["chat_template.jinja"] = impl.chat_template;
+  if (changed || impl.template_changed || files.count("tokenizer_config.json") == 0) {
     const bool made = files.count("tokenizer_config.json") == 0;
     ordered_json config = parse_side_file(files, "tokenizer_config.json");
     if (made) {
@@ -36,7 +40,8 @@ void Tokenizer::save(const std::string& folder) const {
       config["clean_up_tokenization_spaces"] = false;
     }
     put_roles(config, made);
-    if (made && !impl.chat_template.empty() && files.count("chat_template.jinja") == 0)
+    const bool keeps_template = config.contains("chat_template") || !has_template_file;
+    if ((made || impl.template_changed) && keeps_template && !impl.chat_template.empty())
       config["chat_template"] = impl.chat_template;
     files["tokenizer_config.json"] = config.dump(2) + "\n";
   }

@@ -1,0 +1,90 @@
+#include "tessera/io/disk_calls.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <utility>
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <unistd.h>
+
+namespace tessera::io::disk {
+namespace {
+
+Hook& hook() {
+  static Hook installed;
+  return installed;
+}
+
+template <typename Call>
+auto run(std::string_view name, const std::string& path, Call call) {
+  decltype(call()) result = -1;
+  if (hook()) {
+    if (const int cause = hook()(name, path); cause != 0) {
+      errno = cause;
+      return result;
+    }
+  }
+  do {
+    result = call();
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+void set_hook(Hook installed) { hook() = std::move(installed); }
+
+int open_new(const std::string& path, int more_flags) {
+  return run("open", path,
+             [&] { return ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | more_flags, 0666); });
+}
+
+int64_t write(int descriptor, const std::string& path, const void* data, int64_t num_bytes, int64_t offset) {
+  return run("write", path, [&] {
+    return static_cast<int64_t>(::pwrite(descriptor, data, static_cast<size_t>(num_bytes), offset));
+  });
+}
+
+int allocate(int descriptor, const std::string& path, int64_t num_bytes) {
+  return run("allocate", path, [&] { return ::fallocate(descriptor, 0, 0, num_bytes); });
+}
+
+int truncate(int descriptor, const std::string& path, int64_t num_bytes) {
+  return run("truncate", path, [&] { return ::ftruncate(descriptor, num_bytes); });
+}
+
+int flush(int descriptor, const std::string& path) {
+  return run("flush", path, [&] { return ::fsync(descriptor); });
+}
+
+int change_mode(int descriptor, const std::string& path, uint32_t mode) {
+  return run("change_mode", path, [&] { return ::fchmod(descriptor, mode); });
+}
+
+int make_folder(const std::string& path) {
+  return run("make_folder", path, [&] { return ::mkdir(path.c_str(), 0777); });
+}
+
+int remove_file(const std::string& path) {
+  return run("remove_file", path, [&] { return ::unlink(path.c_str()); });
+}
+
+int remove_folder(const std::string& path) {
+  return run("remove_folder", path, [&] { return ::rmdir(path.c_str()); });
+}
+
+int rename(const std::string& from, const std::string& to) {
+  return run("rename", to, [&] { return ::rename(from.c_str(), to.c_str()); });
+}
+
+int exchange(const std::string& one, const std::string& other) {
+  return run("exchange", other, [&] {
+    return static_cast<int>(
+        ::syscall(SYS_renameat2, AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE));
+  });
+}
+
+}  // namespace tessera::io::disk

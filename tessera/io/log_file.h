@@ -1,0 +1,30 @@
+// A log that grows by whole records, whatever the disk does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::io {
+
+class LogFile {
+ public:
+  // Starts the file anew. Throws Storage.
+  explicit LogFile(std::string path);
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+  ~LogFile();
+
+  // Appends the record, which readers see at once. False where it cannot be written (disk full): then nothing
+  // of it stays, and a later record can follow when there is space again.
+  bool append(std::string_view record) noexcept;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;       // of the whole records
+  bool has_rest_ = false;  // part of a record behind them that could not be cut off
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,144 @@
+#include "tessera/io/result_files.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+// '#' stands for one or more digits.
+bool matches(std::string_view name, std::string_view pattern) {
+  while (!pattern.empty()) {
+    if (pattern.front() == '#') {
+      const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+      if (digits == 0) return false;
+      name.remove_prefix(digits);
+    } else {
+      if (name.empty() || name.front() != pattern.front()) return false;
+      name.remove_prefix(1);
+    }
+    pattern.remove_prefix(1);
+  }
+  return name.empty();
+}
+
+constexpr std::string_view kFiles[] = {
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model-#-of-#.safetensors",
+    "model.safetensors.index.json",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "metrics.jsonl",
+    "recipe.yaml",
+};
+constexpr std::string_view kRuns = "runs";
+constexpr std::string_view kEvents = "events.out.tfevents.#.#";
+
+bool is_result_file(std::string_view name) {
+  // Also as AtomicFile's temporary, which a killed run has left.
+  if (const size_t at = name.rfind(".tmp.");
+      at != std::string_view::npos && matches(name.substr(at), ".tmp.#-#"))
+    name = name.substr(0, at);
+  return std::ranges::any_of(kFiles, [&](std::string_view pattern) { return matches(name, pattern); });
+}
+
+// Entries of a folder by name, each with whether it is a folder and whether it is a regular file.
+struct Entry {
+  std::string name;
+  bool is_folder = false, is_file = false;
+};
+
+std::vector<Entry> list(const std::string& folder) {
+  std::vector<Entry> entries;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    std::error_code ignored;
+    const fs::file_status status = entry->symlink_status(ignored);
+    entries.push_back({entry->path().filename(), fs::is_directory(status), fs::is_regular_file(status)});
+  }
+  if (failed) throw storage_error(failed.value(), "cannot list the folder", folder);
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.name < b.name; });
+  return entries;
+}
+
+void sync_file(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (descriptor < 0) throw storage_error(errno, "cannot open", path);
+  const int failed = disk::flush(descriptor, path) != 0 ? errno : 0;
+  ::close(descriptor);
+  if (failed != 0) throw storage_error(failed, "cannot flush to disk", path);
+}
+
+}  // namespace
+
+std::vector<std::string> foreign_files(const std::string& folder) {
+  std::vector<std::string> foreign;
+  for (const Entry& entry : list(folder)) {
+    if (entry.is_folder && entry.name == kRuns) {
+      for (const Entry& run : list(join_path(folder, entry.name))) {
+        if (!run.is_file || !matches(run.name, kEvents)) foreign.push_back(join_path(entry.name, run.name));
+      }
+    } else if (!entry.is_file || !is_result_file(entry.name)) {
+      foreign.push_back(entry.name);
+    }
+  }
+  return foreign;
+}
+
+bool remove_result(const std::string& folder, const std::vector<std::string>& kept) {
+  bool is_empty = true;
+  for (const Entry& entry : list(folder)) {
+    const std::string path = join_path(folder, entry.name);
+    if (std::ranges::find(kept, entry.name) != kept.end()) {
+      is_empty = false;
+    } else if (entry.is_folder && entry.name == kRuns) {
+      bool runs_empty = true;
+      for (const Entry& run : list(path)) {
+        const bool is_ours = run.is_file && matches(run.name, kEvents);
+        if (is_ours) remove_file(join_path(path, run.name));
+        runs_empty = runs_empty && is_ours;
+      }
+      if (runs_empty && disk::remove_folder(path) != 0) throw storage_error(errno, "cannot remove", path);
+      is_empty = is_empty && runs_empty;
+    } else if (entry.is_file && is_result_file(entry.name)) {
+      remove_file(path);
+    } else {
+      is_empty = false;
+    }
+  }
+  if (is_empty && disk::remove_folder(folder) != 0) throw storage_error(errno, "cannot remove", folder);
+  return is_empty;
+}
+
+void sync_tree(const std::string& folder) {
+  for (const Entry& entry : list(folder)) {
+    const std::string path = join_path(folder, entry.name);
+    if (entry.is_folder) sync_tree(path);
+    if (entry.is_file) sync_file(path);
+  }
+  sync_directory(folder);
+}
+
+}  // namespace tessera::io

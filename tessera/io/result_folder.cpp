@@ -1,0 +1,290 @@
+#include "tessera/io/result_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
+#include "tessera/io/result_files.h"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSideFileBytes = int64_t{1} << 20;
+constexpr size_t kMaxListed = 5;
+
+std::string listed(const std::vector<std::string>& names) {
+  const size_t count = std::min(names.size(), kMaxListed);
+  const std::string text = join({names.begin(), names.begin() + static_cast<ptrdiff_t>(count)}, ", ");
+  return count < names.size() ? text + " and " + std::to_string(names.size() - count) + " more" : text;
+}
+
+// Links resolved as far as the path exists; without a slash at its end.
+std::string resolve(const std::string& path) {
+  std::error_code failed;
+  fs::path whole = fs::absolute(path, failed).lexically_normal();
+  if (fs::path resolved = fs::weakly_canonical(whole, failed); !failed) whole = std::move(resolved);
+  std::string text = whole.string();
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  return text;
+}
+
+bool is_or_lies_in(const std::string& path, const std::string& folder) {
+  return path == folder || folder == "/" || (path.starts_with(folder) && path[folder.size()] == '/');
+}
+
+std::optional<struct stat> status_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return status;
+}
+
+bool is_mount_point(const std::string& path) {
+  struct statx status {};
+  return ::statx(AT_FDCWD, path.c_str(), 0, STATX_TYPE, &status) == 0 &&
+         (status.stx_attributes_mask & status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    names.push_back(entry->path().filename());
+  }
+  if (failed) throw storage_error(failed.value(), "cannot list the folder", folder);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string own_name() {
+  char host[256] = "";
+  (void)::gethostname(host, sizeof host - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host;
+}
+
+void require_folder(const std::string& path, const std::string& given) {
+  std::error_code ignored;
+  const fs::file_status link = fs::symlink_status(path, ignored);
+  if (fs::is_symlink(link)) throw storage_error(ENOENT, "the output folder is a link to nothing", given);
+  if (fs::exists(link) && !fs::is_directory(link))
+    throw storage_error(ENOTDIR, "cannot write a result", given);
+}
+
+}  // namespace
+
+ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
+    : given_(path), path_(resolve(path)), options_(std::move(options)) {
+  if (path.empty()) throw Error(ErrorKind::Config, "OUTPUT", "the output folder has no name");
+  staging_ = path_ + ".tessera-partial";
+  aside_ = path_ + ".tessera-old";
+  lock_path_ = path_ + ".tessera-lock";
+  require_folder(path_, given_);
+  for (const ResultInput& input : options_.inputs) {
+    if (input.path.empty() || !exists(input.path)) continue;
+    const std::string read = resolve(input.path);
+    if (!is_or_lies_in(read, path_)) continue;
+    throw Error(ErrorKind::Config, "OUTPUT-INPUT",
+                std::string(read == path_ ? "the output folder is " : "the output folder holds ") +
+                    input.what + ", which the result would replace")
+        .in(given_)
+        .got(input.path)
+        .hint("name another output folder");
+  }
+  make_directories(parent_path(path_));
+  lock();
+  try {
+    put_back();
+    check_target();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+ResultFolder::~ResultFolder() {
+  if (has_begun_ && !is_placed_ && !keeps_all_) {
+    try {
+      if (!remove_result(staging_, kept_)) log::info("the logs of this run stay in " + staging_);
+    } catch (const std::exception& error) {
+      log::warn(std::string("an unfinished result stays: ") + error.what());
+    }
+  }
+  release();
+}
+
+void ResultFolder::lock() {
+  while (true) {
+    lock_ = ::open(lock_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (lock_ < 0) {
+      throw storage_error(errno, "cannot lock the output folder", lock_path_)
+          .hint(
+              "a result is written beside its folder and then put in place: the folder above must be "
+              "writable");
+    }
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+      const int cause = errno;
+      if (cause == EWOULDBLOCK) {
+        char owner[320] = "";
+        const ssize_t length = ::pread(lock_, owner, sizeof owner - 1, 0);
+        ::close(std::exchange(lock_, -1));
+        throw Error(ErrorKind::Config, "OUTPUT-LOCKED", "another run writes this output folder")
+            .in(given_)
+            .got(length > 0 ? owner : "a lock")
+            .hint("wait for it, or name another output folder");
+      }
+      // Some cluster file systems know no locks.
+      log::warn("the file system of " + given_ +
+                " knows no locks: no two runs may write this folder at once");
+      return;
+    }
+    // The run that held it before may have removed the file in between.
+    struct stat held {};
+    const auto named = status_of(lock_path_);
+    if (::fstat(lock_, &held) == 0 && named && named->st_ino == held.st_ino && named->st_dev == held.st_dev)
+      break;
+    ::close(std::exchange(lock_, -1));
+  }
+  const std::string name = own_name();
+  // For messages alone.
+  (void)!::ftruncate(lock_, 0);
+  (void)!::pwrite(lock_, name.data(), name.size(), 0);
+}
+
+void ResultFolder::release() noexcept {
+  if (lock_ < 0) return;
+  ::unlink(lock_path_.c_str());
+  ::close(std::exchange(lock_, -1));
+}
+
+// Where the file system cannot exchange two folders, a run may have been killed between its two renames.
+void ResultFolder::put_back() {
+  if (!exists(aside_)) return;
+  if (exists(path_)) {
+    if (!remove_result(aside_)) log::warn(aside_ + " holds files that no result has; it stays");
+  } else if (disk::rename(aside_, path_) != 0) {
+    throw storage_error(errno, "cannot put the older result back", path_);
+  } else {
+    log::info("the result of an earlier run is put back: " + given_);
+  }
+}
+
+void ResultFolder::check_target() const {
+  require_folder(path_, given_);
+  if (!exists(path_)) return;
+  if (is_mount_point(path_)) {
+    throw Error(ErrorKind::Config, "OUTPUT-MOUNT",
+                "the output folder is a mount point, which no rename can replace")
+        .in(given_)
+        .hint("name a folder inside it");
+  }
+  const std::vector<std::string> names = names_in(path_);
+  if (names.empty()) return;
+  if (!options_.overwrites) {
+    const bool is_result = foreign_files(path_).empty();
+    throw Error(ErrorKind::Config, "OUTPUT-USED",
+                is_result ? "the output folder holds a result already" : "the output folder is not empty")
+        .in(given_)
+        .got(listed(names))
+        .hint("name another folder" +
+              (is_result ? ", or replace it by " + options_.how_to_overwrite : std::string()));
+  }
+  const std::vector<std::string> foreign = foreign_files(path_);
+  if (foreign.empty()) return;
+  throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
+              "the output folder holds files that are no result's; they would be lost")
+      .in(given_)
+      .got(listed(foreign))
+      .hint("move them away, or name another output folder");
+}
+
+void ResultFolder::require_space(int64_t num_bytes) const {
+  const std::string parent = parent_path(path_);
+  const int64_t free = free_space(parent);
+  // Blocks and the file system's own records take a little more than the bytes.
+  const int64_t needed = num_bytes / 100 > INT64_MAX - kSideFileBytes - num_bytes
+                             ? INT64_MAX
+                             : num_bytes + num_bytes / 100 + kSideFileBytes;
+  if (free >= needed) return;
+  throw Error(ErrorKind::Storage, "NO-SPACE", "the result does not fit on the disk")
+      .in(parent)
+      .got(format_bytes(free) + " free")
+      .need(format_bytes(needed))
+      .hint(exists(path_) ? "an older result stays until the new one is complete" : "");
+}
+
+void ResultFolder::begin() {
+  TESSERA_ASSERT(!has_begun_, "a result is begun once");
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(staging_, ignored)) && !remove_result(staging_)) {
+    throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
+                "what an earlier run left holds files that are no result's")
+        .in(staging_)
+        .got(listed(foreign_files(staging_)))
+        .hint("move them away");
+  }
+  if (disk::make_folder(staging_) != 0) throw storage_error(errno, "cannot make the folder", staging_);
+  has_begun_ = true;
+}
+
+void ResultFolder::commit() {
+  TESSERA_ASSERT(has_begun_ && !is_placed_, "a result is committed once, after begin()");
+  keeps_all_ = true;
+  try {
+    sync_tree(staging_);
+    check_target();
+    place();
+  } catch (Error& error) {
+    error.within("the result is complete, but cannot be put in place; it stays in " + staging_);
+    throw;
+  }
+  try {
+    sync_directory(parent_path(path_));
+    for (const std::string& older : {staging_, aside_}) {
+      if (exists(older) && !remove_result(older)) log::warn("files that no result has stay in " + older);
+    }
+  } catch (const std::exception& error) {
+    log::warn(std::string("the result is in place; what it replaced could not be cleared away: ") +
+              error.what());
+  }
+}
+
+void ResultFolder::place() {
+  const auto older = status_of(path_);
+  if (older) {
+    // The old folder's permissions are a courtesy.
+    (void)::chmod(staging_.c_str(), older->st_mode & 07777);
+  }
+  const bool replaces = older && !names_in(path_).empty();
+  if (replaces && disk::exchange(staging_, path_) == 0) {
+    is_placed_ = true;
+    return;
+  }
+  if (replaces) {
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
+      throw storage_error(errno, "cannot replace the older result", path_);
+    }
+    if (disk::rename(path_, aside_) != 0)
+      throw storage_error(errno, "cannot move the older result aside", path_);
+  }
+  if (disk::rename(staging_, path_) != 0) {
+    const int cause = errno;
+    if (replaces) (void)disk::rename(aside_, path_);
+    throw storage_error(cause, "cannot put the result in place", path_);
+  }
+  is_placed_ = true;
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,68 @@
+// The folder that a run leaves, put in place as a whole.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::io {
+
+// What a run reads, and must not overwrite.
+struct ResultInput {
+  std::string what;  // "the base model"
+  std::string path;  // a file or a folder; empty, or not there: not looked at
+};
+
+struct ResultOptions {
+  bool overwrites = false;       // take the place of an older result
+  std::string how_to_overwrite;  // what the user writes to have that, for the hint of the refusal
+  std::vector<ResultInput> inputs;
+};
+
+// A result is a commit. All of a run's files are written in a folder beside the final one,
+// "<path>.tessera-partial", which takes its place in one step; until then an older result is whole and
+// untouched. What a killed run has left is cleared away by the next run into the same folder.
+//
+// Only files that results consist of are ever removed (result_files.h): a folder that holds others is never
+// replaced. While it lives, the object holds the lock "<path>.tessera-lock".
+class ResultFolder {
+ public:
+  // Checks the place and locks it. Changes nothing but this: missing parents are made, the lock is laid
+  // beside it, and a folder that a killed run had moved aside is put back. Throws Error(Config) where the
+  // folder is in use by another run ("OUTPUT-LOCKED"), is or holds what the run reads ("OUTPUT-INPUT"), is a
+  // mount point
+  // ("OUTPUT-MOUNT"), is not empty and may not be replaced ("OUTPUT-USED"), or holds files that are no
+  // result's
+  // ("OUTPUT-FOREIGN"); Error(Storage) where it cannot be written.
+  ResultFolder(const std::string& path, ResultOptions options);
+  // Without commit() what was written is removed, except for what keep_unfinished() names.
+  ~ResultFolder();
+  ResultFolder(const ResultFolder&) = delete;
+  ResultFolder& operator=(const ResultFolder&) = delete;
+
+  // Throws Error(Storage, "NO-SPACE") unless there is space for `num_bytes` of files.
+  void require_space(int64_t num_bytes) const;
+  // Makes the folder to write into, empty; staging() is its path.
+  void begin();
+  const std::string& staging() const { return staging_; }
+  // Top-level names that stay in staging() when the run ends without commit(): its logs.
+  void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }
+  // Everything to disk, and into place. An older result is replaced, and then removed. After an exception the
+  // older one is in place, and the new one stays whole in staging(), which the error names.
+  void commit();
+
+ private:
+  void lock();
+  void put_back();
+  void check_target() const;
+  void place();
+  void release() noexcept;
+
+  std::string given_, path_, staging_, aside_, lock_path_;
+  ResultOptions options_;
+  std::vector<std::string> kept_;
+  int lock_ = -1;
+  bool has_begun_ = false, is_placed_ = false, keeps_all_ = false;
+};
+
+}  // namespace tessera::io

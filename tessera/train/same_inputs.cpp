@@ -1,0 +1,115 @@
+#include "tessera/train/same_inputs.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "tessera/core/content_hash.h"
+#include "tessera/core/error.h"
+#include "tessera/io/model_files.h"
+#include "tessera/peft/adapter_files.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kSampledBytes = 1024;  // at either end of a tensor
+
+std::string hex(uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+uint64_t row_hash(const data::RowSet& rows, int64_t i) {
+  ContentHash hash;
+  hash.add(rows.store->tokens(rows.rows[i]));
+  hash.add(rows.store->label_runs(rows.rows[i]));
+  return hash.value();
+}
+
+std::vector<uint64_t> row_hashes(const data::RowSet& rows) {
+  std::vector<uint64_t> hashes;
+  for (int64_t i = 0; i < rows.size(); ++i) hashes.push_back(row_hash(rows, i));
+  return hashes;
+}
+
+uint64_t hash_of(const std::vector<uint64_t>& values) {
+  ContentHash hash;
+  hash.add(std::span<const uint64_t>(values));
+  return hash.value();
+}
+
+// The first rank whose text is another than rank 0's.
+std::optional<size_t> first_other(const std::vector<std::string>& texts) {
+  const auto other = std::ranges::find_if(texts, [&](const std::string& text) { return text != texts[0]; });
+  if (other == texts.end()) return std::nullopt;
+  return other - texts.begin();
+}
+
+std::string summary(const data::RowSet& rows, const std::vector<uint64_t>& hashes) {
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < rows.size(); ++i) tokens += rows.length(i);
+  return std::to_string(rows.size()) + " rows of " + std::to_string(tokens) + " tokens, hash " +
+         hex(hash_of(hashes));
+}
+
+void check_same_rows(const data::RowSet& rows, const std::string& which, comm::Communicator& world) {
+  const std::vector<uint64_t> hashes = row_hashes(rows);
+  const auto summaries = world.all_gather_string(summary(rows, hashes));
+  const auto rank = first_other(summaries);
+  if (!rank) return;
+  // Only now, when the run is over anyway, every row of every rank.
+  const auto all = world.all_gather_string(
+      std::string(reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)));
+  const std::string &first = all[0], &other = all[*rank];
+  const auto ends = std::mismatch(first.begin(), first.end(), other.begin(), other.end());
+  const auto row = static_cast<size_t>(ends.first - first.begin()) / sizeof(uint64_t);
+  throw Error(ErrorKind::Data, "RANKS-DIFFER",
+              "rank " + std::to_string(*rank) + " reads other data than rank 0: the " + which +
+                  " rows differ from row " + std::to_string(row) + " on")
+      .got(summaries[*rank])
+      .need(summaries[0])
+      .hint("the dataset or tokenizer files differ between the machines");
+}
+
+void add_files(const io::ModelFiles& files, ContentHash& hash) {
+  std::string sample;
+  for (const io::TensorInfo* tensor : files.tensors()) {
+    hash.add(tensor->name);
+    hash.add(dtype_name(tensor->dtype));
+    hash.add(std::span<const int64_t>(tensor->shape));
+    const int64_t size = std::min(kSampledBytes, tensor->num_bytes());
+    sample.resize(static_cast<size_t>(size));
+    for (const int64_t offset : {int64_t{0}, tensor->num_bytes() - size}) {
+      files.read(tensor->name, offset, size, sample.data());
+      hash.add(sample);
+    }
+  }
+}
+
+}  // namespace
+
+void check_same_data(const data::PreparedData& data, comm::Communicator& world) {
+  if (world.size() == 1) return;
+  check_same_rows(data.train, "training", world);
+  check_same_rows(data.eval, "evaluation", world);
+}
+
+void check_same_model(const config::Recipe& recipe, const std::string& config, comm::Communicator& world) {
+  if (world.size() == 1) return;
+  ContentHash hash;
+  hash.add(config);
+  if (!recipe.random_init) add_files(io::ModelFiles::open(recipe.base_model), hash);
+  if (!recipe.lora_model_dir.empty()) add_files(peft::open_adapter(recipe.lora_model_dir), hash);
+  const auto hashes = world.all_gather_string(hex(hash.value()));
+  const auto rank = first_other(hashes);
+  if (!rank) return;
+  throw Error(ErrorKind::Model, "RANKS-DIFFER",
+              "rank " + std::to_string(*rank) + " reads another base model or adapter than rank 0")
+      .got("hash " + hashes[*rank])
+      .need("hash " + hashes[0])
+      .hint("the model's files differ between the machines");
+}
+
+}  // namespace tessera::train

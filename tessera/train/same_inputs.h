@@ -1,0 +1,21 @@
+// Ranks that read different files must not train together.
+#pragma once
+
+#include <string>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/config/recipe.h"
+#include "tessera/data/prepare.h"
+
+namespace tessera::train {
+
+// Throws Error(Data, "RANKS-DIFFER"), on every rank alike, unless all ranks hold the same rows, with the same
+// tokens and labels, in the same order; names the first rank that differs, and the row. Collective.
+void check_same_data(const data::PreparedData& data, comm::Communicator& world);
+
+// The same, as Error(Model, "RANKS-DIFFER"), of what the ranks read of the base model and the adapter that
+// the recipe names: `config` (the text of config.json), and names, types, shapes and the first and last bytes
+// of every tensor. Collective.
+void check_same_model(const config::Recipe& recipe, const std::string& config, comm::Communicator& world);
+
+}  // namespace tessera::train

@@ -1,0 +1,342 @@
+// The folder that a run leaves: nothing lost, nothing mixed.
+#include <cmath>
+#include <csignal>
+#include <limits>
+#include <sys/mount.h>
+
+#include "tests/integration/fixture.h"
+
+namespace tessera::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Tree = std::map<std::string, std::string>;
+
+Tree tree_of(const std::string& folder) {
+  Tree tree;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) tree[fs::relative(entry.path(), folder)] = read_text(entry.path());
+  }
+  return tree;
+}
+
+class ResultTest : public ProgramTest {
+ protected:
+  const Words lora_ = {"adapter=lora", "lora_target_linear=true"};
+
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // Nothing that a run works with is left beside the results.
+  void expect_clean() const {
+    for (const std::string& name : here.entries())
+      EXPECT_EQ(name.find("tessera-"), std::string::npos) << name;
+  }
+  bool has_steps() const {
+    return fs::exists(partial("metrics.jsonl")) && !read_text(partial("metrics.jsonl")).empty();
+  }
+};
+
+TEST_F(ResultTest, ARefusedRunTouchesNothing) {
+  train_well();
+  const Tree first = tree_of(out());
+  expect_error(train({"overwrite_output_dir=false"}), 2, "E-CONFIG-OUTPUT-USED",
+               {"out", "holds a result already", "overwrite_output_dir: true"});
+  expect_error(train({"adapter=lora", "lora_target_modules=[nothing_of_it]"}), 2, "E-CONFIG-LORA", {});
+  write_text(here / "bad.jsonl", "{\n");
+  expect_error(train({"datasets.0.path=bad.jsonl"}), 3, "E-DATA", {"bad.jsonl"});
+  expect_error(train({"overwrite_output_dir=false", "--nproc", "2"}), 2, "E-CONFIG-OUTPUT-USED", {"out"});
+  EXPECT_EQ(tree_of(out()), first);
+  expect_clean();
+}
+
+TEST_F(ResultTest, ARunThatDivergesTouchesNothing) {
+  train_well();
+  const Tree first = tree_of(out());
+  const ProgramResult result = train({"learning_rate=1e3", "weight_decay=1e3", "max_steps=50"});
+  expect_error(result, 7, "E-NUMERICS", {"step"});
+  EXPECT_NE(result.err.find("the logs of this run stay in "), std::string::npos) << result.told();
+  EXPECT_EQ(tree_of(out()), first);
+  EXPECT_TRUE(fs::exists(partial("recipe.yaml")));
+  train_well();
+  expect_clean();
+}
+
+TEST_F(ResultTest, NothingOfAnOlderResultStays) {
+  write_text(here / "model/generation_config.json", "{\"eos_token_id\": 257}");
+  write_text(here / "model/chat_template.jinja", tiny_chat_template());
+  train_well();
+  EXPECT_TRUE(fs::exists(out("generation_config.json")));
+  EXPECT_TRUE(fs::exists(out("chat_template.jinja")));
+  fs::remove(here / "model/generation_config.json");
+  fs::remove(here / "model/chat_template.jinja");
+  train_well(lora_);
+  for (const char* gone :
+       {"model.safetensors", "config.json", "generation_config.json", "chat_template.jinja"})
+    EXPECT_FALSE(fs::exists(out(gone))) << gone;
+  EXPECT_EQ(std::distance(fs::directory_iterator(out("runs")), {}), 1) << "one curve";
+  train_well();
+  for (const char* gone : {"adapter_config.json", "adapter_model.safetensors"})
+    EXPECT_FALSE(fs::exists(out(gone)));
+
+  train_well(with(lora_, {"output_dir=adapter"}));
+  expect_error(run({"merge", "adapter", "out"}), 2, "E-CONFIG-OUTPUT-USED", {"--overwrite"});
+  run_well({"merge", "adapter", "out", "--overwrite"});
+  EXPECT_FALSE(fs::exists(out("metrics.jsonl")));
+  expect_clean();
+}
+
+TEST_F(ResultTest, WhatIsReadIsNeverReplaced) {
+  const Tree base = tree_of(model());
+  fs::create_directory_symlink("model", here / "link");
+  for (const char* folder : {"model", "link", "model/../model/"}) {
+    expect_error(train({std::string("output_dir=") + folder}), 2, "E-CONFIG-OUTPUT-INPUT", {"base model"});
+  }
+  expect_error(train({"output_dir=."}), 2, "E-CONFIG-OUTPUT-INPUT", {"holds"});
+  fs::create_directory(here / "work");
+  fs::copy(here / "rows.jsonl", here / "work/rows.jsonl");
+  expect_error(train({"output_dir=work", "datasets.0.path=work/rows.jsonl"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {"a dataset"});
+  fs::rename(here / "work/rows.jsonl", here / "work/recipe.yaml");
+  fs::copy(here / "recipe.yaml", here / "work/recipe.yaml", fs::copy_options::overwrite_existing);
+  expect_error(run({"train", "work/recipe.yaml", "output_dir=work"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {"the recipe"});
+  train_well(with(lora_, {"output_dir=adapter"}));
+  expect_error(train(with(lora_, {"lora_model_dir=adapter", "output_dir=adapter"})), 2,
+               "E-CONFIG-OUTPUT-INPUT", {"adapter"});
+  expect_error(run({"merge", "adapter", "link", "--overwrite"}), 2, "E-CONFIG-OUTPUT-INPUT", {"base model"});
+  expect_error(run({"merge", "adapter", "adapter", "--overwrite"}), 2, "E-CONFIG-OUTPUT-INPUT", {"adapter"});
+  write_text(here / "notes/notes.txt", "");
+  fs::create_directory(here / "notes");
+  write_text(here / "notes/notes.txt", "mine");
+  expect_error(train({"output_dir=notes"}), 2, "E-CONFIG-OUTPUT-FOREIGN", {"notes.txt"});
+  EXPECT_EQ(tree_of(model()), base);
+  expect_clean();
+}
+
+TEST_F(ResultTest, DevicesAndPipesAreNotReplaced) {
+  expect_error(train({"output_dir=/dev/null"}), 6, "E-STORAGE-NOT-A-DIRECTORY", {"/dev/null"});
+  expect_error(run({"debug", "logits", "--model", "model", "--ids", "1", "--out", "/dev/null"}), 6,
+               "E-STORAGE-NOT-A-FILE", {"/dev/null"});
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(ResultTest, ASecondRunIntoTheFolderIsRefused) {
+  train_well();
+  const Tree first = tree_of(out());
+  bool has_tried = false;
+  RunOptions options;
+  options.while_running = [&](pid_t id) {
+    if (has_tried || !has_steps()) return;
+    has_tried = true;
+    expect_error(train(), 2, "E-CONFIG-OUTPUT-LOCKED", {"out", "process " + std::to_string(id)});
+    kill(id, SIGKILL);
+  };
+  const ProgramResult result = train({"max_steps=10000000"}, options);
+  EXPECT_EQ(result.signal, SIGKILL) << result.told();
+  EXPECT_TRUE(has_tried);
+  EXPECT_EQ(tree_of(out()), first);
+  train_well();
+  expect_clean();
+}
+
+TEST_F(ResultTest, TheBasesFilesAreReadOnce) {
+  const auto config = nlohmann::json::parse(read_text(model() + "/config.json"));
+  const std::string tokenizer = read_text(model() + "/tokenizer.json");
+  bool has_changed = false;
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    if (has_changed || !has_steps()) return;
+    has_changed = true;
+    write_text(model() + "/config.json", "{\"model_type\": \"gpt2\"}");
+    write_text(model() + "/tokenizer.json", "{}");
+    write_text(model() + "/generation_config.json", "{\"eos_token_id\": 1}");
+  };
+  const ProgramResult result = train({"max_steps=400"}, options);
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  ASSERT_TRUE(has_changed);
+  auto saved = nlohmann::json::parse(read_text(out("config.json")));
+  saved.erase("dtype");
+  EXPECT_EQ(saved, config);
+  EXPECT_EQ(read_text(out("tokenizer.json")), tokenizer);
+  EXPECT_FALSE(fs::exists(out("generation_config.json")));
+}
+
+// A small disk of its own, where the tests may mount one.
+class SmallDisk {
+ public:
+  SmallDisk(std::string path, const std::string& size) : path_(std::move(path)) {
+    fs::create_directory(path_);
+    is_mounted_ = mount("none", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
+  }
+  ~SmallDisk() {
+    if (is_mounted_) umount2(path_.c_str(), MNT_DETACH);
+  }
+  bool is_mounted() const { return is_mounted_; }
+
+ private:
+  std::string path_;
+  bool is_mounted_ = false;
+};
+
+TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {
+  const SmallDisk disk(here / "disk", "600k");
+  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  const ProgramResult result = train({"output_dir=disk/out"});
+  expect_error(result, 6, "E-STORAGE-NO-SPACE", {"disk", "free"});
+  EXPECT_EQ(result.err.find("step "), std::string::npos) << result.told();
+  EXPECT_TRUE(fs::is_empty(here / "disk"));
+}
+
+TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {
+  const SmallDisk disk(here / "disk", "8m");
+  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  train_well(with(lora_, {"output_dir=disk/out"}));
+  const Tree first = tree_of(here / "disk/out");
+  const std::string metrics = here / "disk/out.tessera-partial/metrics.jsonl";
+  bool is_full = false;
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    if (is_full || !fs::exists(metrics) || read_text(metrics).empty()) return;
+    is_full = true;
+    std::ofstream(here / "disk/filler") << std::string(size_t{16} << 20, 'x');
+  };
+  const ProgramResult result = train({"output_dir=disk/out", "max_steps=600"}, options);
+  ASSERT_TRUE(is_full);
+  expect_error(result, 6, "E-STORAGE-NO-SPACE", {"disk"});
+  EXPECT_EQ(tree_of(here / "disk/out"), first);
+  // Only whole lines, and fewer than steps.
+  const size_t lines = read_metrics(here / "disk/out.tessera-partial").size();
+  EXPECT_GE(lines, 1u);
+  EXPECT_LT(lines, 600u);
+  EXPECT_NE(result.err.find("cannot be written any more"), std::string::npos) << result.told();
+  fs::remove(here / "disk/filler");
+  train_well({"output_dir=disk/out"});
+  EXPECT_FALSE(fs::exists(here / "disk/out/adapter_model.safetensors"));
+}
+
+TEST_F(ResultTest, AMergeThatIsNoModelIsRefused) {
+  train_well(with(lora_, {"output_dir=adapter"}));
+  const std::string file = here / "adapter/adapter_model.safetensors";
+  const auto original = io::SafetensorsFile::open(file);
+  std::vector<TinyTensor> tensors;
+  for (const io::TensorInfo& tensor : original.tensors())
+    tensors.push_back({tensor.name, tensor.shape, read_f32(file, tensor.name)});
+  const auto merge_with = [&](float value, bool both) {
+    auto changed = tensors;
+    for (TinyTensor& tensor : changed) {
+      if (both || tensor.name.find("1.mlp.up_proj.lora_B") != std::string::npos) tensor.values[1] = value;
+    }
+    write_tensors(file, changed);
+    return run({"merge", "adapter", "merged"});
+  };
+  expect_error(merge_with(std::numeric_limits<float>::quiet_NaN(), false), 4, "E-MODEL-ADAPTER",
+               {"1.mlp.up_proj.lora_B", "not finite"});
+  expect_error(merge_with(std::numeric_limits<float>::infinity(), false), 4, "E-MODEL-ADAPTER",
+               {"not finite"});
+  expect_error(merge_with(1e30f, false), 7, "E-NUMERICS-MERGE", {"model.layers.1.mlp.up_proj.weight"});
+  expect_error(merge_with(1e30f, true), 7, "E-NUMERICS-MERGE", {"model.layers."});
+  EXPECT_FALSE(fs::exists(here / "merged"));
+  expect_clean();
+}
+
+TEST_F(ResultTest, AnEvaluationThatIsNoNumberEndsTheRun) {
+  // Token 200 has a broken embedding, and stands in the evaluation alone.
+  auto tensors = tiny_tensors({});
+  TinyTensor head = tensors[0];
+  head.name = "lm_head.weight";
+  for (int64_t i = 0; i < 24; ++i) tensors[0].values[static_cast<size_t>(200 * 24 + i)] = std::nanf("");
+  ASSERT_EQ(tensors[0].name, "model.embed_tokens.weight");
+  tensors.push_back(head);
+  write_tensors(model() + "/model.safetensors", tensors);
+  auto config = tiny_config({});
+  config["tie_word_embeddings"] = false;
+  write_text(model() + "/config.json", config.dump());
+  write_text(here / "good.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [1, 2, 3]}\n");
+  write_text(here / "eval.jsonl", "{\"input_ids\": [1, 200, 3], \"labels\": [1, 200, 3]}\n");
+  const ProgramResult result =
+      train(with(lora_, {"datasets.0.path=good.jsonl", "test_datasets=[{path: eval.jsonl}]", "max_steps=1"}));
+  expect_error(result, 7, "E-NUMERICS-EVAL-LOSS", {"step 1"});
+  EXPECT_FALSE(fs::exists(out()));
+  EXPECT_EQ(read_text(partial("metrics.jsonl")).find("null"), std::string::npos);
+}
+
+TEST_F(ResultTest, TheChatTemplateThatWasTrainedWithIsSaved) {
+  const Words chats = {"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "max_steps=1"};
+  const auto saved = [&] {
+    return nlohmann::json::parse(read_text(out("tokenizer_config.json"))).value("chat_template", "");
+  };
+  train_well(chats);
+  EXPECT_EQ(saved(), tiny_chat_template());
+  const std::string original = read_text(model() + "/tokenizer_config.json");
+  EXPECT_EQ(read_text(out("tokenizer_config.json")), original) << "byte for byte";
+  for (const char* name : {"alpaca", "llama3"}) {
+    SCOPED_TRACE(name);
+    train_well(with(chats, {std::string("chat_template=") + name}));
+    EXPECT_NE(saved(), tiny_chat_template());
+    const auto answer = [&](const Words& more) {
+      return run_well(
+                 with({"generate", "--model", "out", "--temperature", "0", "--max-new-tokens", "8", "--chat"},
+                      with(more, {"Hi"})))
+          .out;
+    };
+    EXPECT_EQ(answer({}), answer({"--chat-template", name}));
+    // A dataset's own counts the same, and an adapter and its merge carry it on.
+    const std::string by_recipe = saved();
+    train_well(with(chats, {std::string("datasets.0.chat_template=") + name}));
+    EXPECT_EQ(saved(), by_recipe);
+    write_text(model() + "/chat_template.jinja", tiny_chat_template());
+    train_well(with(with(chats, lora_), {std::string("chat_template=") + name}));
+    EXPECT_EQ(read_text(out("chat_template.jinja")), by_recipe);
+    EXPECT_EQ(saved(), by_recipe);
+    run_well({"merge", "out", "merged", "--overwrite"});
+    EXPECT_EQ(read_text(here / "merged/chat_template.jinja"), by_recipe);
+    fs::remove(model() + "/chat_template.jinja");
+    run_well({"merge", "out", "merged", "--overwrite"});
+    EXPECT_EQ(read_text(here / "merged/chat_template.jinja"), by_recipe);
+  }
+}
+
+TEST_F(ResultTest, TokensBeyondTheEmbeddingAreFoundBeforeTheTraining) {
+  TinyModel narrow;
+  narrow.vocab = 257;  // the tokenizer has 259
+  write_tiny_model(here / "narrow", narrow);
+  write_text(here / "text.jsonl", "{\"text\": \"plain\"}\n{\"text\": \"marked <|im_end|>\"}\n");
+  const Words words = {"base_model=narrow", "datasets.0.path=text.jsonl", "datasets.0.type=completion",
+                       "special_tokens.eos_token=<|endoftext|>", "special_tokens.bos_token=<|endoftext|>"};
+  write_text(here / "chat.jsonl", tiny_chats(1));
+  const ProgramResult result =
+      train(with(words, {"datasets.0.path=chat.jsonl", "datasets.0.type=chat_template"}));
+  expect_error(result, 3, "E-DATA-TOKEN-ID", {"chat.jsonl:1", "257", "embedding"});
+  EXPECT_EQ(result.err.find("step "), std::string::npos) << result.told();
+  EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
+  fs::create_directory(here / "other");
+  for (const char* name : {"model", "recipe.yaml", "rows.jsonl"})
+    fs::copy(here / name, here / (std::string("other/") + name), fs::copy_options::recursive);
+  const auto two = [&] {
+    const Words rank = {"-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+    return run_command(mpirun(with(with(with({"--quiet"}, rank), {":", "-wdir", here / "other"}), rank)),
+                       {.timeout_s = 60.0, .folder = here.path()});
+  };
+  // The same rows, tokens and labels in number, in another order.
+  Words lines = ProgramResult::lines(read_text(here / "rows.jsonl"));
+  std::swap(lines[3], lines[7]);
+  std::string swapped;
+  for (const std::string& line : lines) swapped += line + "\n";
+  write_text(here / "other/rows.jsonl", swapped);
+  expect_error(two(), 3, "E-DATA-RANKS-DIFFER", {"rank 1", "24 rows", "from row "});
+  write_text(here / "other/rows.jsonl", read_text(here / "rows.jsonl"));
+
+  auto tensors = tiny_tensors({});
+  tensors[3].values.back() += 1.0f;
+  write_tensors(here / "other/model/model.safetensors", tensors);
+  expect_error(two(), 4, "E-MODEL-RANKS-DIFFER", {"rank 1", "machines"});
+  EXPECT_FALSE(fs::exists(out()));
+}
+
+}  // namespace
+}  // namespace tessera::testing

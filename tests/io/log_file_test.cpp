@@ -1,0 +1,80 @@
+#include "tessera/io/log_file.h"
+
+#include <csignal>
+#include <sys/resource.h>
+
+#include <gtest/gtest.h>
+
+#include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
+
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::io {
+namespace {
+
+using testing::TempFolder;
+
+std::string text_of(const std::string& path) { return read_file(path, 1 << 20); }
+
+TEST(LogFile, StartsAnewAndIsReadableAtOnce) {
+  const TempFolder folder;
+  const std::string path = folder.write("log", "of an earlier run\n");
+  LogFile log(path);
+  EXPECT_TRUE(log.append("one\n"));
+  EXPECT_EQ(text_of(path), "one\n");
+  EXPECT_TRUE(log.append("two\n"));
+  EXPECT_EQ(text_of(path), "one\ntwo\n");
+}
+
+// The kernel takes the part of a record that fits, as a full disk does.
+TEST(LogFile, HoldsWholeRecordsWhenTheDiskIsFull) {
+  const TempFolder folder;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  LogFile log(folder / "log");
+  EXPECT_TRUE(log.append("0123456789\n"));
+  rlimit limit = before;
+  limit.rlim_cur = 15;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const bool fits = log.append("abcdefghij\n"), fits_again = log.append("abcdefghij\n");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(fits);
+  EXPECT_FALSE(fits_again);
+  EXPECT_EQ(text_of(folder / "log"), "0123456789\n");
+  EXPECT_TRUE(log.append("space again\n"));
+  EXPECT_EQ(text_of(folder / "log"), "0123456789\nspace again\n");
+}
+
+TEST(LogFile, CutsOffLaterWhatItCouldNotCutOffAtOnce) {
+  const TempFolder folder;
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  LogFile log(folder / "log");
+  EXPECT_TRUE(log.append("0123456789\n"));
+  rlimit limit = before;
+  limit.rlim_cur = 15;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  disk::set_hook([](std::string_view call, const std::string&) { return call == "truncate" ? EIO : 0; });
+  const bool fits = log.append("abcdefghij\n");
+  disk::set_hook(nullptr);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(fits);
+  EXPECT_TRUE(log.append("next\n"));
+  EXPECT_EQ(text_of(folder / "log"), "0123456789\nnext\n");
+}
+
+TEST(LogFile, AFolderThatIsNotThereIsAStorageError) {
+  const TempFolder folder;
+  try {
+    const LogFile log(folder / "none/log");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-STORAGE-NOT-FOUND");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::io

@@ -1,0 +1,372 @@
+#include "tessera/io/result_folder.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
+#include "tessera/io/log_file.h"
+
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TempFolder;
+
+constexpr const char* kKey = "overwrite_output_dir: true";
+
+// Name below the folder to contents.
+using Tree = std::map<std::string, std::string>;
+
+Tree tree_of(const std::string& folder) {
+  Tree tree;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) tree[fs::relative(entry.path(), folder)] = read_file(entry.path(), 1 << 20);
+  }
+  return tree;
+}
+
+const Tree kOldResult = {{"config.json", "old config"},
+                         {"model-00001-of-00002.safetensors", "old 1"},
+                         {"model-00002-of-00002.safetensors", "old 2"},
+                         {"model.safetensors.index.json", "old index"},
+                         {"chat_template.jinja", "old template"},
+                         {"generation_config.json", "old generation"},
+                         {"metrics.jsonl", "old line\n"},
+                         {"runs/events.out.tfevents.1.2", "old events"}};
+const Tree kNewResult = {{"adapter_config.json", "new config"},
+                         {"adapter_model.safetensors", "new weights"},
+                         {"metrics.jsonl", "new line\n"},
+                         {"runs/events.out.tfevents.3.4", "new events"}};
+
+void write_tree(const std::string& folder, const Tree& tree) {
+  for (const auto& [name, text] : tree) {
+    fs::create_directories(fs::path(folder + "/" + name).parent_path());
+    std::ofstream(folder + "/" + name) << text;
+  }
+}
+
+ResultOptions overwriting() { return {.overwrites = true, .how_to_overwrite = kKey, .inputs = {}}; }
+ResultOptions careful() { return {.overwrites = false, .how_to_overwrite = kKey, .inputs = {}}; }
+
+// What a run does, through the calls that a test can stop.
+void run_once(const std::string& path, const Tree& tree, const ResultOptions& options) {
+  ResultFolder result(path, options);
+  result.begin();
+  result.keep_unfinished({"metrics.jsonl", "runs"});
+  make_directories(join_path(result.staging(), "runs"));
+  for (const auto& [name, text] : tree) {
+    const std::string file = join_path(result.staging(), name);
+    if (name == "metrics.jsonl" || name.starts_with("runs/")) {
+      LogFile(file).append(text);
+    } else {
+      write_file_atomic(file, text);
+    }
+  }
+  result.commit();
+}
+
+std::string code_of(const std::function<void()>& work, std::string* text = nullptr) {
+  try {
+    work();
+  } catch (const Error& error) {
+    if (text != nullptr) *text = error.what();
+    return error.code();
+  }
+  return "";
+}
+
+TEST(ResultFolder, LeavesTheResultAlone) {
+  const TempFolder folder;
+  run_once(folder / "a/b/out/", kNewResult, careful());
+  EXPECT_EQ(tree_of(folder / "a/b/out"), kNewResult);
+  EXPECT_EQ(tree_of(folder.path()).size(), kNewResult.size()) << "nothing beside it";
+  EXPECT_THAT(folder.entries(), ElementsAre("a"));
+}
+
+TEST(ResultFolder, TakesThePlaceOfAnEmptyFolder) {
+  const TempFolder folder;
+  fs::create_directory(folder / "out");
+  fs::permissions(folder / "out", fs::perms::owner_all | fs::perms::group_read);
+  run_once(folder / "out", kNewResult, careful());
+  EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+  EXPECT_EQ(fs::status(folder / "out").permissions(), fs::perms::owner_all | fs::perms::group_read);
+}
+
+TEST(ResultFolder, ReplacesAnOlderResultAsAWholeWhenToldTo) {
+  const TempFolder folder;
+  write_tree(folder / "out", kOldResult);
+  std::string text;
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
+  EXPECT_THAT(text, HasSubstr("holds a result already"));
+  EXPECT_THAT(text, HasSubstr(kKey));
+  EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
+
+  run_once(folder / "out", kNewResult, overwriting());
+  EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
+}
+
+TEST(ResultFolder, NeverReplacesAFolderWithOtherFiles) {
+  for (const char* name : {"notes.txt", "checkpoint-10/model.safetensors",
+                           "runs/Nov22_host/events.out.tfevents.1.2", "pytorch_model.bin", "runs/notes"}) {
+    SCOPED_TRACE(name);
+    const TempFolder folder;
+    Tree tree = kOldResult;
+    tree[name] = "mine";
+    write_tree(folder / "out", tree);
+    std::string text;
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }, &text),
+              "E-CONFIG-OUTPUT-FOREIGN");
+    EXPECT_THAT(text, HasSubstr(std::string(name).substr(0, 5)));
+    EXPECT_EQ(tree_of(folder / "out"), tree);
+  }
+  const TempFolder folder;
+  write_tree(folder.path(), {{"elsewhere/weights", "mine"}});
+  fs::create_directory(folder / "out");
+  fs::create_symlink("../elsewhere/weights", folder / "out/model.safetensors");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }), "E-CONFIG-OUTPUT-FOREIGN");
+}
+
+TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {
+  const TempFolder folder;
+  write_tree(folder.path(),
+             {{"base/config.json", "x"}, {"work/recipe.yaml", "x"}, {"work/data/rows.jsonl", "x"}});
+  fs::create_symlink("base", folder / "link");
+  const auto code = [&](const std::string& output, const std::string& input) {
+    ResultOptions options = overwriting();
+    options.inputs = {{"the base model", ""}, {"the base model", folder / input}};
+    return code_of([&] { ResultFolder(folder / output, options); });
+  };
+  EXPECT_EQ(code("base", "base"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("base/", "base/config.json"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("link", "base"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("base", "link"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("base/../base", "link/config.json"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("work", "work/recipe.yaml"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("work", "work/data/rows.jsonl"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code(".", "base"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("work/out", "work/recipe.yaml"), "");
+  EXPECT_EQ(code("bas", "base"), "");
+  EXPECT_EQ(code("out", "base"), "");
+  EXPECT_THAT(folder.entries(), ElementsAre("base", "link", "work"));
+}
+
+TEST(ResultFolder, WritesThroughALinkToAFolder) {
+  const TempFolder folder;
+  write_tree(folder / "disk/real", kOldResult);
+  fs::create_symlink("disk/real", folder / "out");
+  run_once(folder / "out", kNewResult, overwriting());
+  EXPECT_TRUE(fs::is_symlink(folder / "out"));
+  EXPECT_EQ(tree_of(folder / "disk/real"), kNewResult);
+}
+
+TEST(ResultFolder, RefusesWhatIsNoFolder) {
+  const TempFolder folder;
+  folder.write("file", "x");
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  fs::create_symlink("nowhere", folder / "dangling");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "file", overwriting()); }), "E-STORAGE-NOT-A-DIRECTORY");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "file/out", overwriting()); }), "E-STORAGE-NOT-A-DIRECTORY");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "fifo", overwriting()); }), "E-STORAGE-NOT-A-DIRECTORY");
+  EXPECT_EQ(code_of([&] { ResultFolder("/dev/null", overwriting()); }), "E-STORAGE-NOT-A-DIRECTORY");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "dangling", overwriting()); }), "E-STORAGE-NOT-FOUND");
+  EXPECT_EQ(code_of([&] { ResultFolder("", overwriting()); }), "E-CONFIG-OUTPUT");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / std::string(250, 'n'), overwriting()); }),
+            "E-STORAGE-SYSTEM");
+  EXPECT_THAT(folder.entries(), ElementsAre("dangling", "fifo", "file"));
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST(ResultFolder, RefusesAMountPoint) {
+  const TempFolder folder;
+  fs::create_directory(folder / "out");
+  if (mount("none", (folder / "out").c_str(), "tmpfs", 0, "size=64k") != 0)
+    GTEST_SKIP() << "cannot mount here";
+  const std::string code = code_of([&] { ResultFolder(folder / "out", overwriting()); });
+  const std::string below = code_of([&] { run_once(folder / "out/run", {{"config.json", "x"}}, careful()); });
+  umount((folder / "out").c_str());
+  EXPECT_EQ(code, "E-CONFIG-OUTPUT-MOUNT");
+  EXPECT_EQ(below, "");
+}
+
+TEST(ResultFolder, TwoRunsIntoOneFolderAreRefused) {
+  const TempFolder folder;
+  write_tree(folder / "out", kOldResult);
+  fs::create_symlink("out", folder / "link");
+  {
+    ResultFolder first(folder / "out", overwriting());
+    std::string text;
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "link", overwriting()); }, &text),
+              "E-CONFIG-OUTPUT-LOCKED");
+    EXPECT_THAT(text, HasSubstr("process " + std::to_string(getpid())));
+    first.begin();
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }), "E-CONFIG-OUTPUT-LOCKED");
+    EXPECT_TRUE(fs::exists(first.staging())) << "the first run's";
+  }
+  EXPECT_THAT(folder.entries(), ElementsAre("link", "out"));
+  run_once(folder / "out", kNewResult, overwriting());
+}
+
+TEST(ResultFolder, ARunThatFailsLeavesItsLogsUntilTheNextOne) {
+  const TempFolder folder;
+  write_tree(folder / "out", kOldResult);
+  {
+    ResultFolder result(folder / "out", overwriting());
+    result.begin();
+    result.keep_unfinished({"metrics.jsonl", "runs"});
+    write_tree(result.staging(), kNewResult);
+  }
+  EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+  EXPECT_EQ(tree_of(folder / "out.tessera-partial"),
+            (Tree{{"metrics.jsonl", "new line\n"}, {"runs/events.out.tfevents.3.4", "new events"}}));
+  run_once(folder / "out", kNewResult, overwriting());
+  EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
+}
+
+TEST(ResultFolder, FilesThatAppearMeanwhileAreNotLost) {
+  const TempFolder folder;
+  ResultFolder result(folder / "out", overwriting());
+  result.begin();
+  write_tree(result.staging(), kNewResult);
+  write_tree(folder / "out", {{"notes.txt", "mine"}});
+  std::string text;
+  EXPECT_EQ(code_of([&] { result.commit(); }, &text), "E-CONFIG-OUTPUT-FOREIGN");
+  EXPECT_THAT(text, HasSubstr(result.staging()));
+  EXPECT_EQ(tree_of(folder / "out"), (Tree{{"notes.txt", "mine"}}));
+  EXPECT_EQ(tree_of(result.staging()), kNewResult);
+}
+
+TEST(ResultFolder, ClearsAwayNothingButResults) {
+  const TempFolder folder;
+  write_tree(folder / "out.tessera-partial", {{"model.safetensors", "half"}, {"notes.txt", "mine"}});
+  EXPECT_EQ(code_of([&] { run_once(folder / "out", kNewResult, careful()); }), "E-CONFIG-OUTPUT-FOREIGN");
+  EXPECT_EQ(tree_of(folder / "out.tessera-partial"), (Tree{{"notes.txt", "mine"}}));
+}
+
+TEST(ResultFolder, SpaceIsAskedFor) {
+  const TempFolder folder;
+  const ResultFolder result(folder / "a/out", careful());
+  EXPECT_NO_THROW(result.require_space(1));
+  std::string text;
+  EXPECT_EQ(code_of([&] { result.require_space(int64_t{1} << 60); }, &text), "E-STORAGE-NO-SPACE");
+  EXPECT_THAT(text, HasSubstr("free"));
+  EXPECT_EQ(code_of([&] { result.require_space(INT64_MAX); }), "E-STORAGE-NO-SPACE");
+}
+
+// Runs `work` in a process that ends before its disk call number `stop`; its exit code, 9 where it was ended.
+int run_stopped(int stop, bool can_exchange, const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int calls = 0;
+    disk::set_hook([&](std::string_view call, const std::string&) {
+      if (++calls == stop) _exit(9);
+      return call == "exchange" && !can_exchange ? EINVAL : 0;
+    });
+    _exit(code_of(work).empty() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// At whatever call a run is killed, the older result or the new one is there, whole, and the next run ends
+// well and leaves nothing beside its result.
+TEST(ResultFolder, KilledAtEveryCall) {
+  int stop = 0;
+  bool has_ended = false, has_seen_new = false;
+  while (!has_ended) {
+    ++stop;
+    SCOPED_TRACE("killed at call " + std::to_string(stop));
+    const TempFolder folder;
+    write_tree(folder / "out", kOldResult);
+    const int code = run_stopped(stop, true, [&] { run_once(folder / "out", kNewResult, overwriting()); });
+    has_ended = code == 0;
+    ASSERT_TRUE(has_ended || code == 9);
+    const Tree found = tree_of(folder / "out");
+    EXPECT_TRUE(found == kOldResult || found == kNewResult);
+    EXPECT_FALSE(has_seen_new && found == kOldResult) << "the new result was there earlier";
+    has_seen_new = has_seen_new || found == kNewResult;
+    const Tree third = {{"config.json", "third"}};
+    run_once(folder / "out", third, overwriting());
+    EXPECT_EQ(tree_of(folder / "out"), third);
+    EXPECT_THAT(folder.entries(), ElementsAre("out"));
+  }
+  EXPECT_GT(stop, 25) << "every call of a run and its clearing away";
+}
+
+// Where the file system cannot exchange folders there is a moment without any; the next run puts the older
+// result back before anything else, also when it is then refused.
+TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
+  int missing = 0;
+  bool has_ended = false;
+  for (int stop = 1; !has_ended; ++stop) {
+    SCOPED_TRACE("killed at call " + std::to_string(stop));
+    const TempFolder folder;
+    write_tree(folder / "out", kOldResult);
+    const int code = run_stopped(stop, false, [&] { run_once(folder / "out", kNewResult, overwriting()); });
+    has_ended = code == 0;
+    ASSERT_TRUE(has_ended || code == 9);
+    if (!fs::exists(folder / "out")) ++missing;
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }), "E-CONFIG-OUTPUT-USED");
+    const Tree found = tree_of(folder / "out");
+    EXPECT_TRUE(found == kOldResult || found == kNewResult);
+    run_once(folder / "out", kNewResult, overwriting());
+    EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+    EXPECT_THAT(folder.entries(), ElementsAre("out"));
+  }
+  EXPECT_EQ(missing, 1);
+}
+
+// A disk that fails from its call number `first` on, for `count` calls.
+TEST(ResultFolder, FailingAtEveryCall) {
+  for (const int count : {1, 1 << 20}) {
+    bool has_ended = false;
+    for (int first = 1; !has_ended; ++first) {
+      SCOPED_TRACE("failing from call " + std::to_string(first) + " on, " + std::to_string(count) + " calls");
+      const TempFolder folder;
+      write_tree(folder / "out", kOldResult);
+      int calls = 0;
+      disk::set_hook([&](std::string_view, const std::string&) {
+        ++calls;
+        return calls >= first && calls < first + count ? ENOSPC : 0;
+      });
+      const std::string code = code_of([&] { run_once(folder / "out", kNewResult, overwriting()); });
+      disk::set_hook(nullptr);
+      has_ended = calls < first;
+      const Tree found = tree_of(folder / "out");
+      // A log line that did not fit is no error.
+      Tree shorter = found;
+      shorter["metrics.jsonl"] = kNewResult.at("metrics.jsonl");
+      shorter["runs/events.out.tfevents.3.4"] = kNewResult.at("runs/events.out.tfevents.3.4");
+      if (code.empty()) {
+        EXPECT_EQ(shorter, kNewResult);
+      } else {
+        EXPECT_EQ(code, "E-STORAGE-NO-SPACE");
+        EXPECT_EQ(found, kOldResult);
+      }
+      run_once(folder / "out", kNewResult, overwriting());
+      EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+      EXPECT_THAT(folder.entries(), ElementsAre("out"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::io
