@@ -44,10 +44,10 @@ TEST_F(UserErrorsTest, Recipe) {
     return run({"train", "wrong.yaml"});
   };
   expect_error(with_line("sead: 3"), 2, "E-CONFIG-UNKNOWN-KEY",
-               {"wrong.yaml:9:1", "'sead'", "did you mean 'seed'"});
+               {"wrong.yaml:10:1", "'sead'", "did you mean 'seed'"});
   expect_error(with_line("seed: many"), 2, "E-CONFIG-TYPE",
-               {"wrong.yaml:9:7", "seed", "many", "whole number"});
-  expect_error(with_line("seed: 1\nseed: 2"), 2, "E-CONFIG", {"wrong.yaml:10:1", "seed"});
+               {"wrong.yaml:10:7", "seed", "many", "whole number"});
+  expect_error(with_line("seed: 1\nseed: 2"), 2, "E-CONFIG", {"wrong.yaml:11:1", "seed"});
   expect_error(with_line("micro_batch_size: 0"), 2, "E-CONFIG", {"wrong.yaml", "micro_batch_size"});
   expect_error(with_line("seed: [1"), 2, "E-CONFIG", {"wrong.yaml"});
   expect_error(with_line(std::string("seed: \xff\xfe")), 2, "E-CONFIG", {"wrong.yaml"});
