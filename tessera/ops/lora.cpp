@@ -69,21 +69,21 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
     at::Tensor x, grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
     if (want_a || ctx->needs_input_grad(1)) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
-    if (want_x || want_a) grad_inner = at::mm(grad, b).mul_(scaling);
+    if (want_x || want_a) grad_inner = product(grad, b).mul_(scaling);
     if (want_x) {
       grad_x =
           input_gradient(grad, weight, source, mask.defined() ? MoreFactors() : MoreFactors{grad_inner, a});
       if (mask.defined()) {
         at::Tensor& sum = grad_x.defined() ? grad_x : source->gradient;
-        sum.addcmul_(at::mm(grad_inner, a), flatten_rows(mask));
+        sum.addcmul_(product(grad_inner, a), flatten_rows(mask));
       }
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
     const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
-    if (want_a) grad_a = at::mm(grad_inner.t(), dropped(x, mask));
+    if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
     // The long side last: twice as fast as the product of the other way round.
-    if (ctx->needs_input_grad(3)) grad_b = at::mm(inner.t(), grad).mul_(scaling).t();
+    if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
     return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}};
   }

@@ -36,9 +36,6 @@ std::optional<Stored> stored(const at::Tensor& x) {
   return std::nullopt;
 }
 
-// Whether packing the operands pays: it costs m + n lines and saves time on m n sums.
-bool is_large(int64_t m, int64_t n, int64_t k) { return k >= 32 && m * n >= 64 * (m + n); }
-
 template <class T>
 kernels::Factors<T> factors(const Stored& a, const Stored& b) {
   return {{read<T>(*a.matrix), a.stride, !a.is_by_columns},
@@ -50,15 +47,16 @@ kernels::Factors<T> factors(const Stored& a, const Stored& b) {
 template <class T, class Out>
 bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                      bool adds) {
-  if (!is_large(a.size(0), b.size(1), a.size(1)) || sum.stride(1) != 1) return false;
+  const int64_t m = a.size(0), n = b.size(1), k = a.size(1);
+  if (k < kernels::kTileDepth || sum.stride(1) != 1) return false;
   const kernels::Units<T>* units = product_units<T>();
-  if (units == nullptr) return false;
+  if (units == nullptr || m * n < units->least_meetings * (m + n)) return false;
   const bool has_more = more.a.defined();
   const auto stored_a = stored(a), stored_b = stored(b);
   const auto more_a = has_more ? stored(more.a) : std::nullopt,
              more_b = has_more ? stored(more.b) : std::nullopt;
   if (!stored_a || !stored_b || (has_more && (!more_a || !more_b))) return false;
-  kernels::packed_gemm(*units, a.size(0), b.size(1), factors<T>(*stored_a, *stored_b),
+  kernels::packed_gemm(*units, m, n, factors<T>(*stored_a, *stored_b),
                        has_more ? factors<T>(*more_a, *more_b) : kernels::Factors<T>(), adds ? 1.0f : 0.0f,
                        write<Out>(sum), sum.stride(0));
   return true;

@@ -27,11 +27,11 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 struct Shape {
   int64_t m, n, k;
 };
-// Below and above the smallest size for the tile units, within and beyond what is packed at a time, and not
+// Below and above the smallest size for own kernels, within and beyond what is packed at a time, and not
 // in whole tiles.
-const std::vector<Shape> kShapes = {{1, 1, 1},       {3, 200, 70},     {128, 128, 32},
-                                    {150, 129, 33},  {131, 1000, 47},  {700, 130, 31},
-                                    {257, 163, 500}, {130, 135, 7001}, {300, 1100, 3100}};
+const std::vector<Shape> kShapes = {{1, 1, 1},         {3, 200, 70},   {128, 128, 32},  {150, 129, 33},
+                                    {131, 1000, 47},   {700, 130, 31}, {257, 163, 500}, {130, 135, 7001},
+                                    {300, 1100, 3100}, {300, 16, 500}, {8, 300, 129},   {200, 9, 65}};
 
 class Products : public testing::TestWithParam<std::tuple<bool, bool>> {};
 

@@ -27,6 +27,8 @@ struct Units {
   Isa isa;
   int64_t block_bytes;  // of a panel, 32 lines by 32 depths
 
+  // Packing m + n lines pays where they meet at least `least_meetings` (m + n) times in m n sums.
+  int64_t least_meetings;
   // How a product is cut (packed_gemm.h): the bytes of the operand that a thread packs for itself and meets
   // again and again, those of a group of panels of the other one, and the depth that is summed before C is
   // written.

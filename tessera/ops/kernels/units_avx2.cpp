@@ -27,6 +27,7 @@ const Units<float>& float_units() {
     Units<float> units{};
     units.isa = Isa::Avx2;
     units.block_bytes = kBlockBytes<float>;
+    units.least_meetings = 6;
     units.own_bytes = int64_t{200} << 10;
     units.group_bytes = 1;
     units.max_depth = 384;

@@ -54,6 +54,7 @@ Units<ElementOf<Form>> row_operations() {
 template <class Form>
 Units<ElementOf<Form>> vector_units() {
   Units<ElementOf<Form>> units = row_operations<Form>();
+  units.least_meetings = 6;
   units.own_bytes = int64_t{600} << 10;
   units.group_bytes = 1;
   units.multiply = multiply<Form, float>;
@@ -65,6 +66,7 @@ template <class Form>
 Units<ElementOf<Form>> tile_units() {
   Units<ElementOf<Form>> units = row_operations<Form>();
   units.isa = Isa::Amx;
+  units.least_meetings = 64;
   units.multiply = tiles::multiply<Form, float>;
   units.multiply_panel = tiles::multiply_panel<Form>;
   return units;

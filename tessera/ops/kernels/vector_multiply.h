@@ -24,16 +24,16 @@ TESSERA_INLINE void write_sums(Vec sum, float beta, Out* to, Mask mask) {
   store(to, mask, beta == 0 ? sum : multiply_add(all(beta), load(to, mask), sum));
 }
 
-// `Rows` lines of a left panel with kVecsOfProduct tiles of a right one over `planes` planes: C, up to `rows`
-// x `columns` of it, = the product + beta C.
-template <class Form, int64_t Rows, class Out>
+// `Rows` lines of a left panel with `Vecs` tiles of a right one over `planes` planes: C, up to `rows` x
+// `columns` of it, = the product + beta C.
+template <class Form, int64_t Rows, int64_t Vecs, class Out>
 [[gnu::noinline]] void multiply_rows(const char* left, const char* right, int64_t planes, float beta, Out* c,
                                      int64_t ldc, int64_t rows, int64_t columns) {
-  Vec sums[Rows][kVecsOfProduct];
+  Vec sums[Rows][Vecs];
 #pragma GCC unroll 16
   for (int64_t row = 0; row < Rows; ++row) {
 #pragma GCC unroll 2
-    for (int64_t i = 0; i < kVecsOfProduct; ++i) sums[row][i] = zero();
+    for (int64_t i = 0; i < Vecs; ++i) sums[row][i] = zero();
     // What is about to be written is waited for longest.
     __builtin_prefetch(c + std::min(row, rows - 1) * ldc, 1);
     __builtin_prefetch(c + std::min(row, rows - 1) * ldc + columns - 1, 1);
@@ -41,16 +41,16 @@ template <class Form, int64_t Rows, class Out>
   for (int64_t plane = 0; plane < planes; ++plane, left += kPlaneBytes, right += kPlaneBytes) {
 #pragma GCC unroll 4
     for (int64_t word = 0; word < 16; ++word) {
-      Vec line[kVecsOfProduct];
+      Vec line[Vecs];
 #pragma GCC unroll 2
-      for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+      for (int64_t i = 0; i < Vecs; ++i) {
         line[i] = load(reinterpret_cast<const float*>(right + i * kTileBytes + word * 64));
       }
 #pragma GCC unroll 16
       for (int64_t row = 0; row < Rows; ++row) {
         const Vec repeated = repeated_word(left + row * 64 + word * 4);
 #pragma GCC unroll 2
-        for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+        for (int64_t i = 0; i < Vecs; ++i) {
           sums[row][i] = WordProduct<Form>::added(sums[row][i], repeated, line[i]);
         }
       }
@@ -60,23 +60,33 @@ template <class Form, int64_t Rows, class Out>
   for (int64_t row = 0; row < Rows; ++row) {
     if (row >= rows) return;
 #pragma GCC unroll 2
-    for (int64_t i = 0; i < kVecsOfProduct; ++i) {
+    for (int64_t i = 0; i < Vecs; ++i) {
       write_sums(sums[row][i], beta, c + row * ldc + i * kTileLines, first_of(columns - i * kTileLines));
     }
   }
 }
 
-template <class Form, class Out, size_t... Group>
+template <class Form, int64_t Vecs, class Out, size_t... Group>
 TESSERA_INLINE void multiply_tile_rows(const char* left, const char* right, int64_t planes, float beta,
                                        Out* c, int64_t ldc, int64_t rows, int64_t columns,
                                        std::index_sequence<Group...>) {
   const auto run = [&](auto group, int64_t first) {
     if (first >= rows) return;
-    multiply_rows<Form, kRowGroups[group]>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
-                                           std::min(rows - first, kRowGroups[group]), columns);
+    multiply_rows<Form, kRowGroups[group], Vecs>(left + first * 64, right, planes, beta, c + first * ldc, ldc,
+                                                 std::min(rows - first, kRowGroups[group]), columns);
   };
   int64_t first = 0;
   ((run(std::integral_constant<size_t, Group>(), first), first += kRowGroups[Group]), ...);
+}
+
+template <class Form, int64_t Vecs, class Out>
+void multiply_columns(const char* left, const char* right, int64_t planes, float beta, Out* c, int64_t ldc,
+                      int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; row += kTileLines) {
+    multiply_tile_rows<Form, Vecs>(left + row * 64, right, planes, beta, c + row * ldc, ldc,
+                                   std::min(rows - row, kTileLines), columns,
+                                   std::make_index_sequence<std::size(kRowGroups)>());
+  }
 }
 
 // C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
@@ -84,13 +94,13 @@ template <class Form, class Out>
 void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
                     int64_t rows, int64_t columns) {
   const int64_t planes = blocks * kPlanes<Form>;
-  for (int64_t column = 0; column < columns; column += kVecsOfProduct * kTileLines) {
-    for (int64_t row = 0; row < rows; row += kTileLines) {
-      multiply_tile_rows<Form>(left + row * 64, right + column / kTileLines * kTileBytes, planes, beta,
-                               c + row * ldc + column, ldc, std::min(rows - row, kTileLines),
-                               std::min(columns - column, kVecsOfProduct * kTileLines),
-                               std::make_index_sequence<std::size(kRowGroups)>());
-    }
+  if (kVecsOfProduct == 2 && columns > kTileLines) {
+    multiply_columns<Form, kVecsOfProduct>(left, right, planes, beta, c, ldc, rows, columns);
+    return;
+  }
+  for (int64_t column = 0; column < columns; column += kTileLines) {
+    multiply_columns<Form, 1>(left, right + column / kTileLines * kTileBytes, planes, beta, c + column, ldc,
+                              rows, std::min(columns - column, kTileLines));
   }
 }
 
