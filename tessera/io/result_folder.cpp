@@ -95,6 +95,14 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   for (const ResultInput& input : options_.inputs) {
     if (input.path.empty() || !exists(input.path)) continue;
     const std::string read = resolve(input.path);
+    if (input.reads_all && path_ != read && is_or_lies_in(path_, read) && fs::is_directory(read)) {
+      throw Error(ErrorKind::Config, "OUTPUT-INPUT",
+                  "the output folder lies in the folder of " + input.what +
+                      ", of which all files are read: the result would be among them")
+          .in(given_)
+          .got(input.path)
+          .hint("name an output folder elsewhere");
+    }
     if (!is_or_lies_in(read, path_)) continue;
     throw Error(ErrorKind::Config, "OUTPUT-INPUT",
                 std::string(read == path_ ? "the output folder is " : "the output folder holds ") +

@@ -11,6 +11,8 @@ namespace tessera::io {
 struct ResultInput {
   std::string what;  // "the base model"
   std::string path;  // a file or a folder; empty, or not there: not looked at
+  // A folder of which all files are read, those of a result below it too.
+  bool reads_all = false;
 };
 
 struct ResultOptions {
@@ -29,8 +31,8 @@ class ResultFolder {
  public:
   // Checks the place and locks it. Changes nothing but this: missing parents are made, the lock is laid
   // beside it, and a folder that a killed run had moved aside is put back. Throws Error(Config) where the
-  // folder is in use by another run ("OUTPUT-LOCKED"), is or holds what the run reads ("OUTPUT-INPUT"), is a
-  // mount point
+  // folder is in use by another run ("OUTPUT-LOCKED"), is or holds what the run reads, or lies in a folder
+  // that it reads whole ("OUTPUT-INPUT"), is a mount point
   // ("OUTPUT-MOUNT"), is not empty and may not be replaced ("OUTPUT-USED"), or holds files that are no
   // result's
   // ("OUTPUT-FOREIGN"); Error(Storage) where it cannot be written.

@@ -83,7 +83,8 @@ std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
                                          {"the recipe", recipe.source_file},
                                          {"the chat template", recipe.chat_template_jinja}};
   for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
-    for (const config::DatasetConfig& dataset : *datasets) inputs.push_back({"a dataset", dataset.path});
+    for (const config::DatasetConfig& dataset : *datasets)
+      inputs.push_back({"a dataset", dataset.path, dataset.data_files.empty()});
   }
   return inputs;
 }

@@ -98,6 +98,9 @@ TEST_F(ResultTest, WhatIsReadIsNeverReplaced) {
   fs::copy(here / "rows.jsonl", here / "work/rows.jsonl");
   expect_error(train({"output_dir=work", "datasets.0.path=work/rows.jsonl"}), 2, "E-CONFIG-OUTPUT-INPUT",
                {"a dataset"});
+  expect_error(train({"output_dir=work/out", "datasets.0.path=work"}), 2, "E-CONFIG-OUTPUT-INPUT",
+               {"lies in"});
+  EXPECT_EQ(fs::exists(here / "work/out"), false);
   fs::rename(here / "work/rows.jsonl", here / "work/recipe.yaml");
   fs::copy(here / "recipe.yaml", here / "work/recipe.yaml", fs::copy_options::overwrite_existing);
   expect_error(run({"train", "work/recipe.yaml", "output_dir=work"}), 2, "E-CONFIG-OUTPUT-INPUT",

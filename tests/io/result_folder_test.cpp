@@ -162,6 +162,11 @@ TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {
   EXPECT_EQ(code("work", "work/data/rows.jsonl"), "E-CONFIG-OUTPUT-INPUT");
   EXPECT_EQ(code(".", "base"), "E-CONFIG-OUTPUT-INPUT");
   EXPECT_EQ(code("work/out", "work/recipe.yaml"), "");
+  EXPECT_EQ(code("work/out", "work/data"), "");
+  ResultOptions whole = overwriting();
+  whole.inputs = {{"a dataset", folder / "work/data", true}};
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "work/data/deep/out", whole); }), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "work/out", whole); }), "");
   EXPECT_EQ(code("bas", "base"), "");
   EXPECT_EQ(code("out", "base"), "");
   EXPECT_THAT(folder.entries(), ElementsAre("base", "link", "work"));
