@@ -10,6 +10,7 @@
 #include "tessera/comm/executor.h"
 #include "tessera/comm/group.h"
 #include "tessera/comm/reduce.h"
+#include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
 #include "tessera/core/trace.h"
 
@@ -17,8 +18,8 @@ namespace tessera::comm {
 namespace {
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
-  TESSERA_ASSERT(tensor.defined() && tensor.is_contiguous() && tensor.device().is_cpu(),
-                 std::string(operation) + " needs contiguous CPU tensors");
+  TESSERA_CHECK_ARGUMENT(tensor.defined() && tensor.is_contiguous() && tensor.device().is_cpu(),
+                         std::string(operation) + " needs contiguous CPU tensors");
 }
 
 void all_gather(detail::Group& group, void* output, const void* input, int64_t num_bytes) {
@@ -44,10 +45,10 @@ class SingleBackend : public detail::Backend {
   void broadcast(void*, int64_t, int64_t) override {}
   void barrier() override {}
   void send(const void*, int64_t, int64_t, int) override {
-    TESSERA_ASSERT(false, "a group of one sends to nobody");
+    TESSERA_CHECK_ARGUMENT(false, "a group of one sends to nobody");
   }
   void recv(void*, int64_t, int64_t, int) override {
-    TESSERA_ASSERT(false, "a group of one receives from nobody");
+    TESSERA_CHECK_ARGUMENT(false, "a group of one receives from nobody");
   }
   std::shared_ptr<char> map_shared(int64_t) override { return nullptr; }
   std::unique_ptr<Backend> split(int64_t, int64_t) override { return std::make_unique<SingleBackend>(); }
@@ -74,7 +75,7 @@ int64_t Communicator::rank() const { return group_->backend().rank(); }
 int64_t Communicator::size() const { return group_->backend().size(); }
 std::string Communicator::backend_name() const { return group_->backend().name(); }
 void Communicator::set_shared_memory(bool is_allowed) {
-  TESSERA_ASSERT(sequence_ == 0, "shared memory is allowed or not before the first operation");
+  TESSERA_CHECK_ARGUMENT(sequence_ == 0, "shared memory is allowed or not before the first operation");
   group_->set_may_share_memory(is_allowed);
 }
 
@@ -99,8 +100,9 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
                                                       bool async_op, const AllGatherOptions& options) {
   check_tensor(output, "all_gather_single");
   check_tensor(input, "all_gather_single");
-  TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
-                 "all_gather_single: output must hold every rank's input");
+  TESSERA_CHECK_ARGUMENT(
+      output.scalar_type() == input.scalar_type() && output.numel() == input.numel() * size(),
+      "all_gather_single: output must hold every rank's input");
   return launch("all_gather_single", options, async_op, [group = group_, output, input] {
     trace::add_bytes(static_cast<int64_t>(output.nbytes()));
     all_gather(*group, output.mutable_data_ptr(), input.const_data_ptr(),
@@ -112,8 +114,9 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
                                                           bool async_op, const ReduceOptions& options) {
   check_tensor(output, "reduce_scatter_single");
   check_tensor(input, "reduce_scatter_single");
-  TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && input.numel() == output.numel() * size(),
-                 "reduce_scatter_single: input must hold a piece for every rank");
+  TESSERA_CHECK_ARGUMENT(
+      output.scalar_type() == input.scalar_type() && input.numel() == output.numel() * size(),
+      "reduce_scatter_single: input must hold a piece for every rank");
   return launch("reduce_scatter_single", options, async_op, [group = group_, output, input, op = options.op] {
     trace::add_bytes(static_cast<int64_t>(input.nbytes()));
     if (auto* node = group->node()) {
@@ -129,10 +132,10 @@ std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart
   for (const ScatterPart& part : parts) {
     check_tensor(part.output, "reduce_scatter_parts");
     if (part.input.defined()) check_tensor(part.input, "reduce_scatter_parts");
-    TESSERA_ASSERT(part.piece * size() >= part.numel && part.output.scalar_type() == type &&
-                       part.output.numel() == piece_range(part, rank()).size &&
-                       (!part.input.defined() || part.input.numel() == part.numel),
-                   "reduce_scatter_parts: the output must hold this rank's piece");
+    TESSERA_CHECK_ARGUMENT(part.piece * size() >= part.numel && part.output.scalar_type() == type &&
+                               part.output.numel() == piece_range(part, rank()).size &&
+                               (!part.input.defined() || part.input.numel() == part.numel),
+                           "reduce_scatter_parts: the output must hold this rank's piece");
   }
   return launch("reduce_scatter_parts", options, async_op,
                 [group = group_, parts = std::move(parts), type, op = options.op] {
@@ -164,9 +167,9 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
                                                       bool async_op, const AllToAllOptions& options) {
   check_tensor(output, "all_to_all_single");
   check_tensor(input, "all_to_all_single");
-  TESSERA_ASSERT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() &&
-                     input.numel() % size() == 0,
-                 "all_to_all_single: sizes must be equal and divisible by the number of ranks");
+  TESSERA_CHECK_ARGUMENT(output.scalar_type() == input.scalar_type() && output.numel() == input.numel() &&
+                             input.numel() % size() == 0,
+                         "all_to_all_single: sizes must be equal and divisible by the number of ranks");
   return launch("all_to_all_single", options, async_op, [group = group_, output, input] {
     trace::add_bytes(static_cast<int64_t>(output.nbytes()));
     detail::Backend& backend = group->backend();

@@ -3,13 +3,14 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "tessera/core/error.h"
+#include "tessera/core/check_argument.h"
 
 namespace tessera::nn {
 
 void materialize(at::Tensor& parameter, const at::Tensor& value) {
-  TESSERA_ASSERT(parameter.defined() && parameter.is_leaf(), "only a leaf is materialised");
-  TESSERA_ASSERT(value.defined() && !value.requires_grad(), "the value of a parameter carries no gradient");
+  TESSERA_CHECK_ARGUMENT(parameter.defined() && parameter.is_leaf(), "only a leaf is materialised");
+  TESSERA_CHECK_ARGUMENT(value.defined() && !value.requires_grad(),
+                         "the value of a parameter carries no gradient");
   // Only sizes, type and storage are copied: the autograd side of the parameter stays its own.
   parameter.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
   // An accumulator made before remembers the old shape and device.

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/error.h"
+#include "tessera/core/check_argument.h"
 
 namespace tessera::nn {
 namespace {
@@ -78,7 +78,8 @@ double yarn_attention_factor(double factor, double mscale, double mscale_all_dim
 }
 
 RotaryEmbedding::RotaryEmbedding(const RopeOptions& options) : options_(options) {
-  TESSERA_ASSERT(options.head_dim > 0 && options.head_dim % 2 == 0, "rotary embedding of an odd head_dim");
+  TESSERA_CHECK_ARGUMENT(options.head_dim > 0 && options.head_dim % 2 == 0,
+                         "rotary embedding of an odd head_dim");
   at::NoGradGuard no_grad;
   frequencies_float_ = frequencies(options, at::kFloat);
   frequencies_double_ = frequencies(options, at::kDouble);

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/support.h"
 
@@ -22,11 +23,11 @@ void adamw(const at::Tensor& value, const at::Tensor& gradient_in, const at::Ten
   const at::ScalarType type = value.scalar_type();
   for (const at::Tensor* tensor : {&value, &gradient_in, &exp_avg, &exp_avg_sq}) {
     check_operand(*tensor, "adamw");
-    TESSERA_ASSERT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
+    TESSERA_CHECK_ARGUMENT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
   }
   for (const at::Tensor* state : {&value, &exp_avg, &exp_avg_sq}) {
-    TESSERA_ASSERT(state->is_contiguous() && state->scalar_type() == type,
-                   "adamw: value and states must be dense and of one type");
+    TESSERA_CHECK_ARGUMENT(state->is_contiguous() && state->scalar_type() == type,
+                           "adamw: value and states must be dense and of one type");
   }
   const bool is_narrow = gradient_in.scalar_type() == at::kBFloat16;
   const at::Tensor gradient = (is_narrow ? gradient_in : gradient_in.to(type)).contiguous();

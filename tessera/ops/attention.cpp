@@ -12,6 +12,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/round_up.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/attention_blocks.h"
@@ -335,12 +336,12 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
   for (const at::Tensor* operand : {&q, &k, &v}) {
     check_operand(*operand, kName);
-    TESSERA_ASSERT(operand->dim() == 3 && operand->scalar_type() == q.scalar_type(),
-                   "attention: q, k, v must be [tokens, heads, head_dim] of one type");
+    TESSERA_CHECK_ARGUMENT(operand->dim() == 3 && operand->scalar_type() == q.scalar_type(),
+                           "attention: q, k, v must be [tokens, heads, head_dim] of one type");
   }
-  TESSERA_ASSERT(k.sizes() == v.sizes() && q.size(2) == k.size(2), "attention: shapes of q, k, v");
-  TESSERA_ASSERT(k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(2) > 0,
-                 "attention: heads must be a multiple of kv_heads");
+  TESSERA_CHECK_ARGUMENT(k.sizes() == v.sizes() && q.size(2) == k.size(2), "attention: shapes of q, k, v");
+  TESSERA_CHECK_ARGUMENT(k.size(1) > 0 && q.size(1) > 0 && q.size(1) % k.size(1) == 0 && q.size(2) > 0,
+                         "attention: heads must be a multiple of kv_heads");
 }
 
 }  // namespace
@@ -349,11 +350,11 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                               const std::vector<int64_t>& document_starts, double scale) {
   const trace::Scope trace_scope("document_attention");
   check_heads(q, k, v);
-  TESSERA_ASSERT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
-  TESSERA_ASSERT(!document_starts.empty() && document_starts.front() == 0 &&
-                     document_starts.back() == q.size(0) &&
-                     std::is_sorted(document_starts.begin(), document_starts.end()),
-                 "document_attention: document_starts must run from 0 to tokens");
+  TESSERA_CHECK_ARGUMENT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
+  TESSERA_CHECK_ARGUMENT(!document_starts.empty() && document_starts.front() == 0 &&
+                             document_starts.back() == q.size(0) &&
+                             std::is_sorted(document_starts.begin(), document_starts.end()),
+                         "document_attention: document_starts must run from 0 to tokens");
   if (!needs_graph({q, k, v})) {
     return PlainOps::are_on() ? plain::document_attention(q, k, v, document_starts, scale)
                               : forward_pass(q, k, v, document_starts, scale).first;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/rng.h"
 #include "tessera/ops/support.h"
 
@@ -41,7 +42,7 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
         .got(std::to_string(p))
         .need("0 <= p < 1");
   }
-  TESSERA_ASSERT(first_index >= 0, "dropout_mask: first_index");
+  TESSERA_CHECK_ARGUMENT(first_index >= 0, "dropout_mask: first_index");
   if (p == 0) return at::ones(sizes, type);
   at::Tensor mask = at::empty(sizes, type);
   check_operand(mask, "dropout_mask");

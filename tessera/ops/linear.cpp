@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
@@ -82,10 +83,10 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
   check_operand(x, kName);
   check_operand(weight, kName);
   const bool has_bias = bias.has_value() && bias->defined();
-  TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
-                     (x.scalar_type() == weight.scalar_type() || is_widened_linear(x, weight)),
-                 "linear: shapes or types of x and weight");
-  TESSERA_ASSERT(
+  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
+                             (x.scalar_type() == weight.scalar_type() || is_widened_linear(x, weight)),
+                         "linear: shapes or types of x and weight");
+  TESSERA_CHECK_ARGUMENT(
       !has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
                     (bias->scalar_type() == weight.scalar_type() || bias->scalar_type() == x.scalar_type())),
       "linear: shape or type of the bias");
@@ -95,8 +96,8 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
     if (is_small_linear(x, weight)) return small_linear(x, weight, used);
     return is_widened_linear(x, weight) ? widened_linear(x, weight, used) : forward_pass(x, weight, used);
   }
-  TESSERA_ASSERT(x.scalar_type() == weight.scalar_type(),
-                 "linear: a gradient through weights of another type");
+  TESSERA_CHECK_ARGUMENT(x.scalar_type() == weight.scalar_type(),
+                         "linear: a gradient through weights of another type");
   return LinearFunction::apply(x, weight, used, input.source());
 }
 

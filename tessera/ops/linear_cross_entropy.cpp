@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
@@ -143,7 +144,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     refuse_double_backward(kName);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     // Moved out of the graph, scaled in place and given away: no second copy of the size of the weight.
-    TESSERA_ASSERT(ctx->saved_data.count("grad_hidden") != 0, "linear_cross_entropy: backward runs once");
+    TESSERA_CHECK_ARGUMENT(ctx->saved_data.count("grad_hidden") != 0,
+                           "linear_cross_entropy: backward runs once");
     const auto take = [&](const char* name) {
       at::Tensor gradient = ctx->saved_data[name].toTensor();
       ctx->saved_data.erase(name);
@@ -184,13 +186,13 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operand(hidden, kName);
   check_operand(weight, kName);
-  TESSERA_ASSERT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
-                     hidden.scalar_type() == weight.scalar_type(),
-                 "linear_cross_entropy: shapes or types of hidden and weight");
-  TESSERA_ASSERT(labels.dim() == 1 && labels.size(0) == hidden.size(0) && labels.scalar_type() == at::kLong &&
-                     labels.is_cpu(),
-                 "linear_cross_entropy: labels must be [tokens] int64 on the CPU");
-  TESSERA_ASSERT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
+  TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
+                             hidden.scalar_type() == weight.scalar_type(),
+                         "linear_cross_entropy: shapes or types of hidden and weight");
+  TESSERA_CHECK_ARGUMENT(labels.dim() == 1 && labels.size(0) == hidden.size(0) &&
+                             labels.scalar_type() == at::kLong && labels.is_cpu(),
+                         "linear_cross_entropy: labels must be [tokens] int64 on the CPU");
+  TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
   if (!needs_graph({hidden, weight})) {
     return compute(hidden, weight, labels, chunk_tokens, false, false).loss;
   }

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
@@ -98,19 +99,19 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
   const at::Tensor& x = input.value();
   for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
     check_operand(*operand, kName);
-    TESSERA_ASSERT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
+    TESSERA_CHECK_ARGUMENT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
   }
   const bool has_bias = bias.has_value() && bias->defined();
   const bool has_mask = dropout_mask_scaled.has_value() && dropout_mask_scaled->defined();
-  TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1),
-                 "lora_linear: x or weight");
-  TESSERA_ASSERT(a.dim() == 2 && b.dim() == 2 && a.size(1) == weight.size(1) && b.size(0) == weight.size(0) &&
-                     a.size(0) == b.size(1),
-                 "lora_linear: shapes of the adapter");
-  TESSERA_ASSERT(!has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
-                               bias->scalar_type() == x.scalar_type()),
-                 "lora_linear: shape or type of the bias");
-  TESSERA_ASSERT(
+  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1),
+                         "lora_linear: x or weight");
+  TESSERA_CHECK_ARGUMENT(a.dim() == 2 && b.dim() == 2 && a.size(1) == weight.size(1) &&
+                             b.size(0) == weight.size(0) && a.size(0) == b.size(1),
+                         "lora_linear: shapes of the adapter");
+  TESSERA_CHECK_ARGUMENT(!has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
+                                       bias->scalar_type() == x.scalar_type()),
+                         "lora_linear: shape or type of the bias");
+  TESSERA_CHECK_ARGUMENT(
       !has_mask || (dropout_mask_scaled->sizes() == x.sizes() && !dropout_mask_scaled->requires_grad() &&
                     dropout_mask_scaled->scalar_type() == x.scalar_type()),
       "lora_linear: the mask must have x's shape and type, and no gradient");

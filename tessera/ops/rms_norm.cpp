@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
@@ -170,7 +171,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 void check_norm(const at::Tensor& x, const at::Tensor& weight) {
   check_operand(x, kName);
   check_operand(weight, kName);
-  TESSERA_ASSERT(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0), "rms_norm: shapes");
+  TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0),
+                         "rms_norm: shapes");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
@@ -65,20 +66,23 @@ at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Ten
   check_operand(x, kName);
   check_operand(cos, kName);
   check_operand(sin, kName);
-  TESSERA_ASSERT(cos.dim() == 2 && cos.size(1) > 0 && sin.sizes() == cos.sizes(),
-                 "apply_rope_: cos and sin must be [tokens, head_dim / 2]");
+  TESSERA_CHECK_ARGUMENT(cos.dim() == 2 && cos.size(1) > 0 && sin.sizes() == cos.sizes(),
+                         "apply_rope_: cos and sin must be [tokens, head_dim / 2]");
   const int64_t head_dim = 2 * cos.size(1);
-  TESSERA_ASSERT((x.dim() == 2 || (x.dim() == 3 && x.size(2) == head_dim)) && x.size(0) == cos.size(0) &&
-                     x.size(1) % (x.dim() == 2 ? head_dim : 1) == 0 && x.is_contiguous(),
-                 "apply_rope_: x must be dense, [tokens, heads * head_dim] or [tokens, heads, head_dim]");
-  TESSERA_ASSERT(!cos.requires_grad() && !sin.requires_grad(), "apply_rope_: angles have no gradient");
+  TESSERA_CHECK_ARGUMENT(
+      (x.dim() == 2 || (x.dim() == 3 && x.size(2) == head_dim)) && x.size(0) == cos.size(0) &&
+          x.size(1) % (x.dim() == 2 ? head_dim : 1) == 0 && x.is_contiguous(),
+      "apply_rope_: x must be dense, [tokens, heads * head_dim] or [tokens, heads, head_dim]");
+  TESSERA_CHECK_ARGUMENT(!cos.requires_grad() && !sin.requires_grad(),
+                         "apply_rope_: angles have no gradient");
   if (!needs_graph({x})) {
     if (PlainOps::are_on())
       return plain::apply_rope(x.view({x.size(0), -1, head_dim}), cos, sin).view(x.sizes());
     rotate(x, cos, sin, 1, x);
     return x;
   }
-  TESSERA_ASSERT(!x.is_leaf() && !x.is_view(), "apply_rope_: x must own its values and come from an op");
+  TESSERA_CHECK_ARGUMENT(!x.is_leaf() && !x.is_view(),
+                         "apply_rope_: x must own its values and come from an op");
   return RopeFunction::apply(x, cos, sin);
 }
 

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/check_argument.h"
+
 namespace tessera::ops {
 
 bool needs_graph(std::initializer_list<at::Tensor> inputs) {
@@ -15,7 +17,7 @@ bool needs_graph(std::initializer_list<at::Tensor> inputs) {
 }
 
 void check_operand(const at::Tensor& tensor, const char* op) {
-  TESSERA_ASSERT(tensor.defined(), std::string(op) + ": undefined tensor");
+  TESSERA_CHECK_ARGUMENT(tensor.defined(), std::string(op) + ": undefined tensor");
   // What may not be read now says so in any operation, but our kernels read memory.
   if (tensor.key_set().has(c10::DispatchKey::DeferredInit)) tensor.alias();
   if (!tensor.is_cpu()) {

@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
@@ -96,8 +97,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up,
   const trace::Scope trace_scope("swiglu");
   check_operand(gate, kName);
   check_operand(up, kName);
-  TESSERA_ASSERT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),
-                 "swiglu: shapes or types");
+  TESSERA_CHECK_ARGUMENT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),
+                         "swiglu: shapes or types");
   if (!needs_graph({gate, up})) {
     return PlainOps::are_on() ? plain::swiglu(gate, up) : forward_pass(gate, up);
   }

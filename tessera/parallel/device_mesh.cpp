@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
 #include "tessera/core/remaining_ranks.h"
 
@@ -77,7 +78,7 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
 
 const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& axis) const {
   const auto found = groups_.find(axis);
-  TESSERA_ASSERT(found != groups_.end(), "no mesh axis " + axis);
+  TESSERA_CHECK_ARGUMENT(found != groups_.end(), "no mesh axis " + axis);
   return found->second;
 }
 

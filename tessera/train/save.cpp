@@ -1,8 +1,8 @@
 #include "tessera/train/save.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <unordered_set>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -37,8 +37,10 @@ void check_finite(const std::string& name, const at::Tensor& value) {
       .hint("nothing is saved; lower learning_rate, check the data, or set max_grad_norm");
 }
 
-bool is_saved(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+// The parameters that the adapter's file holds.
+std::unordered_set<std::string> saved_names(const TrainedModel& trained) {
+  const auto names = peft::adapter_parameters(*trained.model, trained.adapter->targets);
+  return {names.begin(), names.end()};
 }
 
 void save_model(const TrainedModel& trained, const BaseFiles& base, FirstRank& writing,
@@ -67,10 +69,10 @@ void save_model(const TrainedModel& trained, const BaseFiles& base, FirstRank& w
 
 void save_adapter(const TrainedModel& trained, const config::Recipe& recipe, FirstRank& writing,
                   const std::string& folder) {
-  const std::vector<std::string> names = peft::adapter_parameters(*trained.model, trained.adapter->targets);
+  const std::unordered_set<std::string> names = saved_names(trained);
   std::vector<std::pair<std::string, at::Tensor>> values;
   for (const auto& parameter : trained.sharded->parameters()) {
-    if (!is_saved(names, parameter.name)) continue;
+    if (!names.contains(parameter.name)) continue;
     at::Tensor whole = trained.sharded->full_tensor(parameter);
     writing.run([&] {
       check_finite(parameter.name, whole);
@@ -94,11 +96,11 @@ BaseFiles read_base_files(const std::string& folder) {
 }
 
 int64_t result_bytes(const TrainedModel& trained) {
-  std::vector<std::string> names;
-  if (trained.adapter) names = peft::adapter_parameters(*trained.model, trained.adapter->targets);
+  std::unordered_set<std::string> names;
+  if (trained.adapter) names = saved_names(trained);
   int64_t bytes = 0;
   for (const auto& parameter : trained.sharded->parameters()) {
-    if (trained.adapter && !is_saved(names, parameter.name)) continue;
+    if (trained.adapter && !names.contains(parameter.name)) continue;
     bytes += parameter.layout.numel() * dtype_size(parameter.layout.dtype());
   }
   return bytes;

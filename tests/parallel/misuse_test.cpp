@@ -11,6 +11,7 @@
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/rms_norm.h"
 #include "tessera/parallel/activation_checkpoint.h"
+#include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
 
 #include "tests/parallel/interruption.h"
@@ -245,6 +246,24 @@ TEST(MisuseTest, TheShardedModelIsGone) {
     EXPECT_EQ(code_of([&] { loss.backward(); }), "E-CONFIG-SHARDED-MODEL-GONE");
     EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-SHARDED-MODEL-GONE");
   });
+}
+
+// A caller's mistake is no defect of ours.
+TEST(MisuseTest, ArgumentsThatDoNotFit) {
+  const auto single = comm::Communicator::single();
+  const at::Tensor x = at::ones({2, 3}), weight = at::ones({4, 5});
+  for (const auto& call : std::vector<std::function<void()>>{
+           [&] { ops::linear(x, weight); },
+           [&] { ops::linear(at::Tensor(), weight); },
+           [&] { ops::linear_cross_entropy(x, weight, at::zeros({2}, at::kLong)); },
+           [&] { nn::RMSNorm(8, 1e-5, at::kFloat).forward(at::Tensor()); },
+           [&] { single->all_reduce(weight.t()); },
+           [&] { single->all_gather_single(x, weight); },
+           [&] { DeviceMesh(single, {}).group("ep"); },
+       }) {
+    EXPECT_EQ(code_of(call), "E-CONFIG-ARGUMENT");
+    EXPECT_EQ(told_by(call).find("defect"), std::string::npos) << told_by(call);
+  }
 }
 
 // Module::zero_grad() is ShardedModel::zero_grad().
