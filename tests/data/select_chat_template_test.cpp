@@ -1,0 +1,107 @@
+#include "tessera/data/select_chat_template.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/io/file.h"
+
+#include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_model.h"
+
+namespace tessera::data {
+namespace {
+
+using testing::TempFolder;
+using testing::tiny_chat_template;
+
+std::string builtin(const std::string& name) { return ChatTemplate::builtin(name).source(); }
+
+config::DatasetConfig chats(const std::string& chat_template = "") {
+  config::DatasetConfig dataset;
+  dataset.type = "chat_template";
+  dataset.chat_template = chat_template;
+  return dataset;
+}
+
+class TrainedTemplateTest : public ::testing::Test {
+ protected:
+  void SetUp() override { testing::write_tiny_tokenizer(folder_.path()); }
+
+  std::string trained(const std::string& recipe_template,
+                      const std::vector<config::DatasetConfig>& datasets) const {
+    config::Recipe recipe;
+    recipe.chat_template = recipe_template;
+    recipe.datasets = datasets;
+    return trained_chat_template(recipe, Tokenizer::from_folder(folder_.path()));
+  }
+  // The folder that a tokenizer with another template leaves.
+  std::string saved(const std::string& source) const {
+    Tokenizer tokenizer = Tokenizer::from_folder(folder_.path());
+    tokenizer.set_chat_template(source);
+    tokenizer.save(folder_ / "saved");
+    EXPECT_EQ(Tokenizer::from_folder(folder_ / "saved").chat_template(), source);
+    return folder_ / "saved";
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(TrainedTemplateTest, IsTheOneOfTheChatDatasets) {
+  EXPECT_EQ(trained("", {chats()}), tiny_chat_template());
+  EXPECT_EQ(trained("tokenizer_default", {chats()}), tiny_chat_template());
+  EXPECT_EQ(trained("llama3", {chats()}), builtin("llama3"));
+  EXPECT_EQ(trained("", {chats("alpaca")}), builtin("alpaca"));
+  EXPECT_EQ(trained("llama3", {chats("alpaca"), chats("alpaca")}), builtin("alpaca"));
+  config::DatasetConfig sharegpt = chats("mistral");
+  sharegpt.type = "sharegpt";
+  EXPECT_EQ(trained("", {sharegpt}), builtin("mistral"));
+}
+
+TEST_F(TrainedTemplateTest, IsTheRecipesWithoutChatDatasets) {
+  config::DatasetConfig plain;
+  plain.type = "alpaca";
+  EXPECT_EQ(trained("", {plain}), tiny_chat_template());
+  EXPECT_EQ(trained("chatml", {plain}), builtin("chatml"));
+  EXPECT_EQ(trained("chatml", {plain, chats("llama3")}), builtin("llama3"));
+}
+
+TEST_F(TrainedTemplateTest, SeveralAreTold) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(trained("llama3", {chats(), chats("alpaca")}), builtin("llama3"));
+  EXPECT_EQ(trained("", {chats(), chats("alpaca")}), tiny_chat_template());
+  const std::string warnings = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warnings, ::testing::HasSubstr("2 chat templates; the result names the recipe's"));
+  EXPECT_THAT(warnings, ::testing::HasSubstr("the model's own"));
+}
+
+TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
+  const auto config_of = [](const std::string& folder) {
+    return nlohmann::json::parse(io::read_file(folder + "/tokenizer_config.json", 1 << 20));
+  };
+  EXPECT_EQ(config_of(saved("{{ 'new' }}")).at("chat_template"), "{{ 'new' }}");
+  EXPECT_FALSE(io::exists(folder_ / "saved/chat_template.jinja"));
+
+  // A base with the file alone, and one with both.
+  testing::write_text(folder_ / "chat_template.jinja", "{{ 'of the file' }}");
+  EXPECT_EQ(config_of(saved("{{ 'both' }}")).at("chat_template"), "{{ 'both' }}");
+  EXPECT_EQ(io::read_file(folder_ / "saved/chat_template.jinja", 1 << 20), "{{ 'both' }}");
+  auto config = config_of(folder_.path());
+  config.erase("chat_template");
+  testing::write_text(folder_ / "tokenizer_config.json", config.dump());
+  EXPECT_FALSE(config_of(saved("{{ 'file' }}")).contains("chat_template"));
+  EXPECT_EQ(io::read_file(folder_ / "saved/chat_template.jinja", 1 << 20), "{{ 'file' }}");
+
+  // Several by name become the one that was trained with.
+  std::filesystem::remove(folder_ / "chat_template.jinja");
+  std::filesystem::remove_all(folder_ / "saved");
+  config["chat_template"] = {{{"name", "default"}, {"template", "a"}},
+                             {{"name", "tool_use"}, {"template", "b"}}};
+  testing::write_text(folder_ / "tokenizer_config.json", config.dump());
+  EXPECT_EQ(config_of(saved("{{ 'one' }}")).at("chat_template"), "{{ 'one' }}");
+}
+
+}  // namespace
+}  // namespace tessera::data
