@@ -156,7 +156,7 @@ TEST_F(ResultTest, TheBasesFilesAreReadOnce) {
     write_text(model() + "/tokenizer.json", "{}");
     write_text(model() + "/generation_config.json", "{\"eos_token_id\": 1}");
   };
-  const ProgramResult result = train({"max_steps=400"}, options);
+  const ProgramResult result = train({"max_steps=1000"}, options);
   ASSERT_EQ(result.exit_code, 0) << result.told();
   ASSERT_TRUE(has_changed);
   auto saved = nlohmann::json::parse(read_text(out("config.json")));
@@ -205,14 +205,14 @@ TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {
     is_full = true;
     std::ofstream(here / "disk/filler") << std::string(size_t{16} << 20, 'x');
   };
-  const ProgramResult result = train({"output_dir=disk/out", "max_steps=600"}, options);
+  const ProgramResult result = train({"output_dir=disk/out", "max_steps=1500"}, options);
   ASSERT_TRUE(is_full);
   expect_error(result, 6, "E-STORAGE-NO-SPACE", {"disk"});
   EXPECT_EQ(tree_of(here / "disk/out"), first);
   // Only whole lines, and fewer than steps.
   const size_t lines = read_metrics(here / "disk/out.tessera-partial").size();
   EXPECT_GE(lines, 1u);
-  EXPECT_LT(lines, 600u);
+  EXPECT_LT(lines, 1500u);
   EXPECT_NE(result.err.find("cannot be written any more"), std::string::npos) << result.told();
   fs::remove(here / "disk/filler");
   train_well({"output_dir=disk/out"});
