@@ -54,6 +54,63 @@ TEST(Sample, FollowsTheDistributionAndItsCuts) {
   EXPECT_NE(counts({.temperature = 1.0, .seed = 12}), all);
 }
 
+TEST(Sample, MinPKeepsWhatIsNearTheLikeliest) {
+  const at::Tensor logits = at::log(at::tensor({0.1, 0.6, 0.05, 0.25}, at::kDouble));
+  const auto drawn = [&](SamplingOptions options) {
+    std::vector<bool> seen(4);
+    for (uint64_t i = 0; i < 2000; ++i) seen[static_cast<size_t>(sample(logits, options, i))] = true;
+    return seen;
+  };
+  // 0.25 / 0.6 = 0.417, 0.1 / 0.6 = 0.167
+  EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.41}), ElementsAre(false, true, false, true));
+  EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.42}), ElementsAre(false, true, false, false));
+  EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 0.16}), ElementsAre(true, true, false, true));
+  EXPECT_THAT(drawn({.temperature = 1.0, .min_p = 1.0}), ElementsAre(false, true, false, false));
+  // Behind the temperature, which brings them nearer: sqrt(0.167) = 0.408.
+  EXPECT_THAT(drawn({.temperature = 2.0, .min_p = 0.4}), ElementsAre(true, true, false, true));
+  EXPECT_THROW((SamplingOptions{.min_p = 1.1}).check(), Error);
+}
+
+// As Transformers' RepetitionPenaltyLogitsProcessor.
+TEST(Sample, RepetitionPenaltyTouchesWhatHasOccurredOnce) {
+  const at::Tensor logits = at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat);
+  const SamplingOptions options{.repetition_penalty = 2.0};
+  const at::Tensor penalized = penalize(logits, options, {3, 1, 3, 3});
+  EXPECT_TRUE(at::equal(penalized, at::tensor({2.0, -2.0, 0.5, 1.5}, at::kFloat)));
+  EXPECT_TRUE(at::equal(logits, at::tensor({2.0, -1.0, 0.5, 3.0}, at::kFloat)));
+  EXPECT_TRUE(at::equal(penalize(logits, {}, {3}), logits));
+  EXPECT_THROW((SamplingOptions{.repetition_penalty = 0.0}).check(), Error);
+}
+
+TEST(Sample, SequencesOfOneSeedDrawOtherNumbers) {
+  const at::Tensor flat = at::zeros({1000}, at::kFloat);
+  const auto drawn = [&](uint64_t sequence) {
+    std::vector<int64_t> tokens;
+    for (uint64_t i = 0; i < 20; ++i)
+      tokens.push_back(sample(flat, {.temperature = 1.0, .seed = 3, .sequence = sequence}, i));
+    return tokens;
+  };
+  EXPECT_EQ(drawn(1), drawn(1));
+  EXPECT_NE(drawn(0), drawn(1));
+  EXPECT_NE(drawn(1), drawn(2));
+}
+
+TEST(Generate, PenalizesPromptAndAnswer) {
+  const auto model = small_model();
+  GenerateOptions options = endless(12);
+  options.sampling.repetition_penalty = 100.0;
+  const Generation answer = generate(*model, {1, 2}, options);
+  // By hand: each token greedily from penalized logits of the whole text so far.
+  std::vector<int64_t> text = {1, 2};
+  for (int i = 0; i < 12; ++i) {
+    GenerateOptions one = endless(1);
+    one.sampling = options.sampling;
+    text.push_back(generate(*model, text, one).token_ids.at(0));
+  }
+  EXPECT_EQ(answer.token_ids, std::vector<int64_t>(text.begin() + 2, text.end()));
+  EXPECT_NE(answer.token_ids, generate(*model, {1, 2}, endless(12)).token_ids);
+}
+
 TEST(Sample, RefusesBadOptionsAndBrokenLogits) {
   EXPECT_THROW((SamplingOptions{.temperature = -1.0}).check(), Error);
   EXPECT_THROW((SamplingOptions{.temperature = std::nan("")}).check(), Error);

@@ -14,6 +14,13 @@ int64_t first_token_at(const Encoding& encoded, int64_t byte) {
   return found - encoded.spans.begin();
 }
 
+// Index of the first token that ends behind `byte`: the one that the text at `byte` is in.
+int64_t first_token_into(const Encoding& encoded, int64_t byte) {
+  const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
+                                          [&](const ByteSpan& span) { return span.end <= byte; });
+  return found - encoded.spans.begin();
+}
+
 // The first end token after the turn's content, or -1.
 int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing,
                        const std::vector<int32_t>& end_tokens) {
@@ -36,7 +43,7 @@ std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnS
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (!train[turn]) continue;
     for (const ByteSpan& range : turns[turn].ranges) {
-      for (int64_t i = first_token_at(encoded, range.begin); i < size && encoded.spans[i].end <= range.end;
+      for (int64_t i = first_token_into(encoded, range.begin); i < size && encoded.spans[i].begin < range.end;
            ++i) {
         labels[i] = encoded.ids[i];
       }

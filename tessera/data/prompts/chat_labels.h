@@ -20,7 +20,8 @@ struct EndRules {
 };
 
 // Labels of `encoded`, for which turns[i] are trained where train[i]. A token that reaches over the border of
-// a trained range is masked. `end_tokens` are the ids that may close a turn; `eos` is -1 where there is none.
+// a trained range is trained, as in Axolotl: behind "[/INST] " it holds the first word of the answer.
+// `end_tokens` are the ids that may close a turn; `eos` is -1 where there is none.
 std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos);

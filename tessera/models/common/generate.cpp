@@ -95,6 +95,7 @@ bool Generator::admit() {
     running.sequence = cache_.add();
     reserved_pages_ += running.pages;
     tokens += static_cast<int64_t>(running.prompt.size());
+    if (running.options.sampling.repetition_penalty != 1.0) running.occurred = running.prompt;
     batch.push_back({running.sequence, std::exchange(running.prompt, {})});
     group.push_back(std::move(running));
   }
@@ -147,12 +148,14 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::
 bool Generator::accept(Running& running, const at::Tensor& logits) const {
   std::vector<int64_t>& ids = running.result.token_ids;
   const GenerateOptions& options = running.options;
-  const int64_t token = sample(logits, options.sampling, static_cast<uint64_t>(ids.size()));
+  const int64_t token = sample(penalize(logits, options.sampling, running.occurred), options.sampling,
+                               static_cast<uint64_t>(ids.size()));
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
     running.result.reason = FinishReason::Stop;
     return false;
   }
   ids.push_back(token);
+  if (!running.occurred.empty()) running.occurred.push_back(token);
   if (options.on_token && !options.on_token(token)) {
     running.result.reason = FinishReason::Callback;
     return false;

@@ -85,6 +85,7 @@ class Generator {
     int64_t budget = 0;  // new tokens at most
     int64_t pages = 0;   // that it may come to need
     std::vector<int64_t> prompt;
+    std::vector<int64_t> occurred;  // ids so far, where repetition is penalized
     GenerateOptions options;
     Generation result;
   };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,7 +101,16 @@ int64_t draw(const std::vector<double>& logits, double highest, const SamplingOp
     kept = rank;
     total = reached;
   }
-  double left = CounterRng(o.seed, kSamplingStream).uniform(index) * total;
+  if (o.min_p > 0.0) {
+    // The likeliest has the weight 1.
+    double reached = 0.0;
+    size_t rank = 0;
+    for (; rank < kept && (rank == 0 || weight(order.token(rank)) >= o.min_p); ++rank)
+      reached += weight(order.token(rank));
+    kept = rank;
+    total = reached;
+  }
+  double left = CounterRng(o.seed, kSamplingStream, o.sequence).uniform(index) * total;
   for (size_t rank = 0; rank + 1 < kept; ++rank) {
     left -= weight(order.token(rank));
     if (left < 0.0) return static_cast<int64_t>(order.token(rank));
@@ -117,13 +127,27 @@ void SamplingOptions::check() const {
   if (!(temperature >= 0.0 && temperature <= 100.0)) refuse("bad temperature", temperature, "0 to 100");
   if (!(top_p > 0.0 && top_p <= 1.0)) refuse("bad top_p", top_p, "above 0, at most 1");
   if (top_k < 0) refuse("bad top_k", static_cast<double>(top_k), "0 (all) or more");
+  if (!(min_p >= 0.0 && min_p <= 1.0)) refuse("bad min_p", min_p, "0 to 1");
+  if (!(repetition_penalty > 0.0 && repetition_penalty <= 100.0))
+    refuse("bad repetition_penalty", repetition_penalty, "above 0, at most 100; 1 = none");
+}
+
+at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
+                    const std::vector<int64_t>& occurred) {
+  if (options.repetition_penalty == 1.0 || occurred.empty()) return logits;
+  const std::set<int64_t> once(occurred.begin(), occurred.end());
+  const at::Tensor ids = at::tensor(std::vector<int64_t>(once.begin(), once.end()), at::kLong);
+  const at::Tensor scores = logits.index_select(0, ids);
+  const at::Tensor changed =
+      at::where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty);
+  return logits.index_copy(0, ids, changed);
 }
 
 int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint64_t index) {
   TESSERA_ASSERT(logits_in.dim() == 1 && logits_in.numel() > 0, "sample takes the logits of one position");
   const at::Tensor logits = logits_in.detach().contiguous();
   const int64_t likeliest = likeliest_token(logits);
-  if (options.temperature < 1e-6) return likeliest;
+  if (options.is_greedy()) return likeliest;
   const at::Tensor doubles = logits.to(at::kDouble);
   const double* data = doubles.const_data_ptr<double>();
   const std::vector<double> values(data, data + doubles.numel());

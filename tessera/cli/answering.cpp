@@ -1,0 +1,71 @@
+#include "tessera/cli/answering.h"
+
+#include <random>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "tessera/cli/load_for_inference.h"
+#include "tessera/core/log.h"
+#include "tessera/data/chat_encoding.h"
+
+namespace tessera::cli {
+
+void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
+  models::SamplingOptions& sampling = options.generate.sampling;
+  verb.add_option("--model", options.model,
+                  "A Hugging Face model folder, a GGUF file, or an adapter's folder, whose base is found")
+      ->required()
+      ->check(CLI::ExistingPath);
+  verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it")
+      ->check(CLI::ExistingDirectory);
+  add_inference_dtype(verb, options.dtype);
+  verb.add_option("--system", options.system, "System message of the chat");
+  verb.add_option("--chat-template", options.chat_template,
+                  "chatml, llama3, mistral or alpaca; default: the model's");
+  verb.add_option("--max-new-tokens", options.generate.max_new_tokens, "Longest answer")
+      ->check(CLI::Range(1, 1 << 20));
+  verb.add_option("--stop", options.stop_strings,
+                  "Text that ends an answer and is not part of it; repeatable")
+      ->allow_extra_args(false);
+  verb.add_option("--temperature", sampling.temperature, "0 = greedy");
+  verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
+  verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
+  verb.add_option("--min-p", sampling.min_p,
+                  "Tokens at least this fraction as likely as the likeliest; 0 = all");
+  verb.add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Makes tokens that have occurred less likely; 1 = off");
+  verb.add_option("--seed", options.seed, "Seed of the sampling; default: another in every run");
+}
+
+void settle_sampling(AnsweringOptions& options) {
+  models::SamplingOptions& sampling = options.generate.sampling;
+  sampling.check();
+  if (options.seed) {
+    sampling.seed = *options.seed;
+  } else if (!sampling.is_greedy()) {
+    sampling.seed = std::random_device()();
+    log::info("sampling with --seed " + std::to_string(sampling.seed));
+  }
+}
+
+nlohmann::ordered_json message(const std::string& role, const std::string& content) {
+  return {{"role", role}, {"content", content}};
+}
+
+std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
+                                     const data::ChatTemplate& chat_template,
+                                     const nlohmann::ordered_json& messages,
+                                     const nlohmann::ordered_json& tools) {
+  const auto chat = chat_template.render(messages, tools, data::render_options(tokenizer, true));
+  const std::vector<int32_t> ids = data::encode_chat(tokenizer, chat).ids;
+  return {ids.begin(), ids.end()};
+}
+
+std::string AnswerText::finish() {
+  std::string text = stop_.add(text_.finish());
+  if (!stop_.has_stopped()) text += stop_.finish();
+  return text;
+}
+
+}  // namespace tessera::cli

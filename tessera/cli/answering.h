@@ -1,0 +1,60 @@
+// What the verbs that make text have in common: their options, and an answer's text as it grows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/data/chat_template/chat_template.h"
+#include "tessera/data/stop_strings.h"
+#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/models/common/generate.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::cli {
+
+struct AnsweringOptions {
+  std::string model, adapter, system, chat_template, dtype = "fp32";
+  std::vector<std::string> stop_strings;
+  std::optional<uint64_t> seed;
+  models::GenerateOptions generate;
+};
+
+void add_answering_options(CLI::App& verb, AnsweringOptions& options);
+
+// Checks the sampling, and chooses the seed where none is given and one is used: another in every run, told
+// to the user. Throws Error(Config).
+void settle_sampling(AnsweringOptions& options);
+
+// {"role": ..., "content": ...}
+nlohmann::ordered_json message(const std::string& role, const std::string& content);
+
+// The ids of a conversation (an array of messages) with the header of the answer behind it.
+std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
+                                     const data::ChatTemplate& chat_template,
+                                     const nlohmann::ordered_json& messages,
+                                     const nlohmann::ordered_json& tools);
+
+// The text of one answer, up to a stop string.
+class AnswerText {
+ public:
+  AnswerText(const data::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
+      : text_(tokenizer, true), stop_(stop_strings) {}
+
+  // What the token adds to what can be shown.
+  std::string add(int64_t id) { return stop_.add(text_.add(static_cast<int32_t>(id))); }
+  std::string finish();
+  bool has_stopped() const { return stop_.has_stopped(); }
+
+ private:
+  data::TextStream text_;
+  data::StopStrings stop_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,113 @@
+#include "tessera/cli/model_source.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "tessera/checkpoint/gguf_import.h"
+#include "tessera/cli/load_for_inference.h"
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/file.h"
+#include "tessera/io/gguf.h"
+#include "tessera/peft/adapter_files.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of a path that is not there, false.
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+bool is_adapter(const std::string& folder) {
+  return io::exists(io::join_path(folder, "adapter_config.json")) &&
+         !io::exists(io::join_path(folder, "config.json"));
+}
+
+std::string base_of(const std::string& adapter) {
+  const peft::AdapterConfig config = peft::read_adapter_config(adapter);
+  const std::string& name = config.base_model;
+  if (!name.empty() && is_folder(name)) return name;
+  if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_folder(beside))
+    return beside.string();
+  Error error(
+      ErrorKind::Model, "ADAPTER-BASE",
+      name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");
+  error.in(config.source_file + ": base_model_name_or_path");
+  if (!name.empty()) error.got("'" + name + "'");
+  throw error.need("a model folder").hint("--model BASE --adapter " + adapter);
+}
+
+// Gone with its owner.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::error_code failed;
+    std::string name = (fs::temp_directory_path(failed) / "tessera-gguf-XXXXXX").string();
+    if (failed || mkdtemp(name.data()) == nullptr) {
+      throw Error(ErrorKind::Storage, "TEMPORARY", "no temporary folder can be made")
+          .in(name)
+          .hint("set TMPDIR to a folder with room for the expanded model");
+    }
+    path_ = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+ModelSource::ModelSource(std::string path, std::string adapter)
+    : base_(std::move(path)), adapter_(std::move(adapter)) {
+  if (adapter_.empty() && is_adapter(base_)) {
+    adapter_ = base_;
+    base_ = base_of(adapter_);
+  }
+  is_gguf_ = !is_folder(base_);
+  if (!adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"))) {
+    tokenizer_ = data::Tokenizer::from_folder(adapter_);
+  } else {
+    tokenizer_ = is_gguf_ ? data::Tokenizer::from_gguf(io::GgufFile::open(base_))
+                          : data::Tokenizer::from_folder(base_);
+  }
+}
+
+std::shared_ptr<models::CausalLM> ModelSource::load(at::ScalarType dtype) const {
+  if (!is_gguf_) return load_for_inference(base_, adapter_, dtype);
+  const io::GgufFile file = io::GgufFile::open(base_);
+  const DType stored = dtype == at::kBFloat16 ? DType::BF16 : DType::F32;
+  const TemporaryFolder folder;
+  const int64_t needed = checkpoint::gguf_import_bytes(file, stored), free = io::free_space(folder.path());
+  if (free < needed) {
+    throw Error(ErrorKind::Storage, "NO-SPACE", "no room to expand the GGUF file")
+        .in(folder.path())
+        .got(format_bytes(free) + " free")
+        .need(format_bytes(needed))
+        .hint("set TMPDIR to a folder with room, or use --dtype bf16, or tessera convert");
+  }
+  checkpoint::import_gguf(file, folder.path(), stored);
+  return load_for_inference(folder.path(), adapter_, dtype);
+}
+
+std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {
+  std::vector<int64_t> ids = model.config().eos_token_ids;
+  for (const int32_t id : tokenizer_->stop_ids()) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,35 @@
+// What --model names: a model folder, an adapter's folder, or a GGUF file.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/models/common/causal_lm.h"
+
+namespace tessera::cli {
+
+class ModelSource {
+ public:
+  // Of an adapter's folder, the base is looked for where its configuration says; `adapter` may be empty. The
+  // tokenizer is the adapter's where it brings one. Throws Error(Model).
+  ModelSource(std::string path, std::string adapter);
+
+  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // The model in eval mode, computing in `dtype`. A GGUF file is expanded into a temporary folder first.
+  // Throws Error(Model).
+  std::shared_ptr<models::CausalLM> load(at::ScalarType dtype) const;
+  // The ids that end an answer: those of the model's configuration and those of the tokenizer.
+  std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
+
+ private:
+  std::string base_, adapter_;
+  bool is_gguf_ = false;
+  std::optional<data::Tokenizer> tokenizer_;
+};
+
+}  // namespace tessera::cli

@@ -1,0 +1,86 @@
+#include "tessera/cli/prompts.h"
+
+#include <iostream>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/readers/parse_record.h"
+#include "tessera/data/readers/record_reader.h"
+
+namespace tessera::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+bool is_conversation(const ordered_json& messages) {
+  if (!messages.is_array() || messages.empty()) return false;
+  for (const ordered_json& message : messages) {
+    if (!message.is_object() || !message.contains("role") || !message.at("role").is_string()) return false;
+  }
+  return true;
+}
+
+Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, const std::string& path) {
+  const auto prompt = object.find("prompt"), messages = object.find("messages");
+  const bool has_text = prompt != object.end() && prompt->is_string();
+  const bool has_messages = messages != object.end() && is_conversation(*messages);
+  if (has_text == has_messages) {
+    throw Error(ErrorKind::Data, "PROMPTS",
+                has_text ? "the record has a prompt and messages" : "the record has no prompt")
+        .at(path, record.line, record.column)
+        .need("an object with the string \"prompt\", or with \"messages\", an array of objects with a role");
+  }
+  if (has_text) return {prompt->get<std::string>(), nullptr, nullptr};
+  const ordered_json& last = messages->back();
+  const auto content = last.find("content");
+  const bool is_text = content != last.end() && content->is_string();
+  return {is_text ? content->get<std::string>() : std::string(), *messages,
+          object.value("tools", ordered_json())};
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompt_file(const std::string& path) {
+  std::vector<Prompt> prompts;
+  data::RawRecord record;
+  const auto add = [&](const std::string& name) {
+    prompts.push_back(read_prompt(data::parse_record(record, name), record, name));
+  };
+  if (path == "-") {
+    record.line = 0;
+    while (read_input_line(record.text)) {
+      ++record.line;
+      if (record.text.find_first_not_of(" \t") != std::string::npos) add("standard input");
+    }
+  } else {
+    const auto reader = data::open_json_lines(path);
+    while (reader->next(record)) add(path);
+  }
+  return prompts;
+}
+
+std::vector<Prompt> read_prompt_lines() {
+  std::vector<Prompt> prompts;
+  for (std::string line; read_input_line(line);) {
+    if (!line.empty()) prompts.push_back({std::move(line), nullptr, nullptr});
+  }
+  return prompts;
+}
+
+bool read_input_line(std::string& line) {
+  line.clear();
+  int character = std::cin.get();
+  if (character == std::char_traits<char>::eof()) return false;
+  for (; character != '\n' && character != std::char_traits<char>::eof(); character = std::cin.get()) {
+    line += static_cast<char>(character);
+    if (static_cast<int64_t>(line.size()) > data::kMaxRecordBytes) {
+      throw Error(ErrorKind::Data, "LINE-TOO-LONG", "the line is too long")
+          .in("standard input")
+          .need("at most " + format_bytes(data::kMaxRecordBytes));
+    }
+  }
+  if (line.ends_with('\r')) line.pop_back();
+  return true;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,263 @@
+// `tessera generate` and `tessera chat` as a user runs them.
+#include <algorithm>
+#include <regex>
+
+#include "tests/integration/fixture.h"
+#include "tests/testing/tiny_gguf.h"
+
+namespace tessera::testing {
+namespace {
+
+class GenerateTest : public ProgramTest {
+ protected:
+  ProgramResult generate(Words more, const std::string& model = "model") const {
+    Words arguments = {"generate", "--model", model, "--max-new-tokens", "16"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_well(arguments);
+  }
+  // With this as standard input.
+  ProgramResult fed(const std::string& input, const std::string& arguments) const {
+    write_text(here / "input", input);
+    const std::string command = std::string("'") + TESSERA_BINARY + "' " + arguments + " < input";
+    ProgramResult result = run_command({"bash", "-c", command}, {.folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    return result;
+  }
+  static std::string told_seed(const ProgramResult& result) {
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(result.err, found, std::regex("--seed ([0-9]+)"))) << result.told();
+    return found.empty() ? "" : found[1].str();
+  }
+};
+
+// The answers below their "> prompt" lines.
+Words answers(const std::string& out, const std::string& prompt) {
+  Words parts;
+  const std::string header = "> " + prompt + "\n";
+  for (size_t at = out.find(header); at != std::string::npos;) {
+    const size_t next = out.find(header, at + 1);
+    parts.push_back(
+        out.substr(at + header.size(), next == std::string::npos ? next : next - at - header.size()));
+    at = next;
+  }
+  return parts;
+}
+
+TEST_F(GenerateTest, ThePromptGivenTwiceGetsTwoAnswers) {
+  write_text(here / "prompts.jsonl", "{\"prompt\": \"Hi\"}\n{\"prompt\": \"Hi\"}\n{\"prompt\": \"Hi\"}\n");
+  const Words sampled = {
+      "--prompts", "prompts.jsonl", "--temperature", "1", "--seed", "5", "--prefill-tokens", "1"};
+  Words one_by_one = sampled;
+  one_by_one.insert(one_by_one.end(), {"--batch-size", "1"});
+  const std::string out = generate(sampled).out;
+  const Words all = answers(out, "Hi");
+  ASSERT_EQ(all.size(), 3u) << out;
+  EXPECT_NE(all[0], all[1]);
+  EXPECT_NE(all[1], all[2]);
+  EXPECT_NE(all[0], all[2]);
+  EXPECT_EQ(generate(one_by_one).out, out);
+}
+
+TEST_F(GenerateTest, TheSeedDiffersFromRunToRunAndIsTold) {
+  const Words sampled = {"--temperature", "5", "Hi"};
+  const ProgramResult first = generate(sampled), second = generate(sampled);
+  EXPECT_NE(told_seed(first), told_seed(second));
+  EXPECT_NE(first.out, second.out);
+  Words again = sampled;
+  again.insert(again.end(), {"--seed", told_seed(first)});
+  const ProgramResult repeated = generate(again);
+  EXPECT_EQ(repeated.out, first.out);
+  EXPECT_EQ(repeated.err, "");
+  EXPECT_EQ(generate({"Hi"}).err, "");  // greedy
+}
+
+TEST_F(GenerateTest, StopStringsEndTheAnswerBeforeThem) {
+  const std::string whole = generate({"Hi"}).out;
+  ASSERT_GT(whole.size(), 6u);
+  // The last character that stands somewhere in the text, so that most of it comes before.
+  size_t begin = whole.size() - 2;
+  while (begin > 0 && (whole[begin] & 0xc0) == 0x80) --begin;
+  const std::string stop = whole.substr(begin, whole.size() - 1 - begin);
+  EXPECT_EQ(generate({"--stop", "never in it", "--stop", stop, "Hi"}).out,
+            whole.substr(0, whole.find(stop)) + "\n");
+  EXPECT_EQ(generate({"--stop", "never in it", "Hi"}).out, whole);
+}
+
+TEST_F(GenerateTest, SamplingOptionsReachTheModel) {
+  const std::string greedy = generate({"Hi"}).out;
+  EXPECT_EQ(generate({"--temperature", "3", "--min-p", "1", "--seed", "1", "Hi"}).out, greedy);
+  EXPECT_NE(generate({"--temperature", "3", "--seed", "1", "Hi"}).out, greedy);
+  EXPECT_NE(generate({"--repetition-penalty", "50", "Hi"}).out, greedy);
+  expect_error(run({"generate", "--model", "model", "--min-p", "2", "Hi"}), 2, "E-CONFIG-SAMPLING",
+               {"min_p"});
+  expect_error(run({"generate", "--model", "model", "--repetition-penalty", "0", "Hi"}), 2,
+               "E-CONFIG-SAMPLING", {"repetition_penalty"});
+}
+
+TEST_F(GenerateTest, PromptsFromStandardInput) {
+  const std::string want = generate({"Hi", "x y"}).out;
+  const std::string command = "generate --model model --max-new-tokens 16 ";
+  EXPECT_EQ(fed("Hi\r\n\nx y", command + "-").out, want);
+  EXPECT_EQ(fed("{\"prompt\": \"Hi\"}\n\n{\"prompt\": \"x y\"}\n", command + "--prompts -").out, want);
+  const ProgramResult bad = run_command(
+      {"bash", "-c", std::string("echo '{}' | '") + TESSERA_BINARY + "' generate --model model --prompts -"},
+      {.folder = here.path()});
+  expect_error(bad, 3, "E-DATA-PROMPTS", {"standard input:1"});
+  expect_error(run({"generate", "--model", "model", "-"}), 2, "E-CONFIG-PROMPT", {"no prompt"});
+}
+
+TEST_F(GenerateTest, MessagesAsPrompts) {
+  write_text(here / "chats.jsonl",
+             "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"
+             "{\"messages\": [{\"role\": \"system\", \"content\": \"Be.\"}, {\"role\": \"user\", "
+             "\"content\": \"Hi\"}, "
+             "{\"role\": \"assistant\", \"content\": \"Ho\"}, {\"role\": \"user\", \"content\": \"He\"}]}\n");
+  const std::string rendered =
+      "<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>"
+      "\n"
+      "<|im_start|>user\nHe<|im_end|>\n<|im_start|>assistant\n";
+  EXPECT_EQ(generate({"--prompts", "chats.jsonl"}).out,
+            "> Hi\n" + generate({"--chat", "Hi"}).out + "> He\n" + generate({rendered}).out);
+  write_text(here / "chats.jsonl", "{\"messages\": []}\n");
+  expect_error(run({"generate", "--model", "model", "--prompts", "chats.jsonl"}), 3, "E-DATA-PROMPTS",
+               {"chats.jsonl:1:1", "messages"});
+}
+
+TEST_F(GenerateTest, AnAdapterFindsItsBase) {
+  train_well({"adapter=lora", "lora_target_linear=true", "lora_r=3"});
+  const std::string want = generate({"--adapter", "out", "Hi"}).out;
+  EXPECT_EQ(generate({"Hi"}, "out").out, want);
+  EXPECT_NE(generate({"Hi"}).out, want);
+  const std::string path = out("adapter_config.json");
+  auto config = nlohmann::ordered_json::parse(read_text(path));
+  config["base_model_name_or_path"] = "someone/elsewhere";
+  write_text(path, config.dump());
+  expect_error(run({"generate", "--model", "out", "Hi"}), 4, "E-MODEL-ADAPTER-BASE",
+               {"someone/elsewhere", "--model BASE --adapter out"});
+  EXPECT_EQ(generate({"--adapter", "out", "Hi"}).out, want);
+}
+
+TEST_F(GenerateTest, AGgufFileAsModel) {
+  TinyModel tiny;
+  tiny.vocab = 259;
+  write_text(here / "m.gguf", tiny_gguf(tiny));
+  run_well({"convert", "m.gguf", "converted"});
+  EXPECT_EQ(generate({"--chat", "Hi"}, "m.gguf").out, generate({"--chat", "Hi"}, "converted").out);
+  write_text(here / "not.gguf", "something else");
+  EXPECT_EQ(run({"generate", "--model", "not.gguf", "Hi"}).exit_code, 4);
+  expect_error(run({"generate", "--model", "nowhere", "Hi"}), 2, "E-CONFIG-USAGE", {"nowhere"});
+}
+
+TEST_F(GenerateTest, ChatKeepsTheConversation) {
+  const std::string command = "chat --model model --max-new-tokens 8 --system Be.";
+  const ProgramResult both = fed("Hi\nAnd now?\n/reset\nHi\n/exit\nnever seen\n", command);
+  EXPECT_EQ(both.err, "");
+  const std::string first = fed("Hi", command).out;
+  ASSERT_EQ(both.out.substr(0, first.size()), first) << both.told();
+  // Both answers are of the same length at most; the one behind /reset is the first again.
+  ASSERT_GE(both.out.size(), 2 * first.size());
+  EXPECT_EQ(both.out.substr(both.out.size() - first.size()), first) << both.told();
+  const std::string second = both.out.substr(first.size(), both.out.size() - 2 * first.size());
+
+  const nlohmann::ordered_json messages = {
+      {{"role", "system"}, {"content", "Be."}},
+      {{"role", "user"}, {"content", "Hi"}},
+      {{"role", "assistant"}, {"content", first.substr(0, first.size() - 1)}},
+      {{"role", "user"}, {"content", "And now?"}}};
+  write_text(here / "chat.jsonl", nlohmann::ordered_json({{"messages", messages}}).dump() + "\n");
+  EXPECT_EQ(
+      second,
+      run_well({"generate", "--model", "model", "--max-new-tokens", "8", "--prompts", "chat.jsonl"}).out);
+  EXPECT_EQ(fed("", command).out, "");
+}
+
+// ---------------------------------------------------------------------------------------- SentencePiece
+// models
+
+// A folder as those of Llama 2 and Mistral: the tokenizer of tests/reference/data/sentencepiece.
+class SentencePieceModel : public GenerateTest {
+ protected:
+  SentencePieceModel() {
+    const std::string reference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/sentencepiece/";
+    document = nlohmann::ordered_json::parse(read_text(reference + "tokenizer.json"));
+    const auto vectors = nlohmann::json::parse(read_text(reference + "vectors.json"));
+    pieces.tokens.resize(document["model"]["vocab"].size());
+    for (const auto& [token, id] : document["model"]["vocab"].items())
+      pieces.tokens[id.get<size_t>()] = token;
+    pieces.scores = vectors["scores"].get<std::vector<float>>();
+    pieces.types = vectors["types"].get<std::vector<int32_t>>();
+    tiny.vocab = static_cast<int64_t>(pieces.tokens.size());
+    for (const auto& folder : vectors["folders"]) {
+      if (folder["config"].contains("chat_template")) config = folder["config"];
+    }
+    forms = {{"llama2", vectors["variants"]["llama_legacy"]["parts"]},
+             {"mistral", vectors["variants"]["first_whole"]["parts"]}};
+  }
+
+  void write_folder(const std::string& folder, const nlohmann::json& parts) {
+    write_tiny_model(folder, tiny);
+    nlohmann::ordered_json tokenizer = document;
+    for (const auto& [key, value] : parts.items()) tokenizer[key] = value;
+    tokenizer["post_processor"] = nlohmann::ordered_json::parse(
+        R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}})");
+    write_text(folder + "/tokenizer.json", tokenizer.dump());
+    write_text(folder + "/tokenizer_config.json", config.dump());
+  }
+
+  nlohmann::ordered_json document;
+  nlohmann::json config;
+  GgufPieces pieces;
+  TinyModel tiny;
+  std::map<std::string, nlohmann::json> forms;
+};
+
+TEST_F(SentencePieceModel, TrainsAndGenerates) {
+  for (const auto& [name, parts] : forms) {
+    SCOPED_TRACE(name);
+    write_folder(here / name, parts);
+    for (const char* type : {"chat_template", "completion"}) {
+      write_text(here / "texts.jsonl",
+                 "{\"text\": \"A tile of a mosaic \\u4e2d\"}\n{\"text\": \" two  spaces\"}\n");
+      const std::string data = std::string(type) == "completion" ? "texts.jsonl" : "chats.jsonl";
+      const Words recipe = {"base_model=" + name, "datasets.0.path=" + data,
+                            std::string("datasets.0.type=") + type, "max_steps=2",
+                            "output_dir=" + name + "-" + type};
+      train_well(recipe);
+      generate({"--chat", "What is 1?"}, name + "-" + type);
+      EXPECT_EQ(read_text(here / (name + "-" + type + "/tokenizer.json")),
+                read_text(here / (name + "/tokenizer.json")));
+    }
+    Words show = {"data",
+                  "show",
+                  "recipe.yaml",
+                  "base_model=" + name,
+                  "datasets.0.path=chats.jsonl",
+                  "datasets.0.type=chat_template",
+                  "--rows",
+                  "1",
+                  "--no-color"};
+    const std::string shown = run_well(show).out;
+    EXPECT_NE(shown.find("A number: 0."), std::string::npos) << shown;
+  }
+}
+
+TEST_F(SentencePieceModel, GgufGivesTheFoldersIds) {
+  write_folder(here / "llama2", forms["llama2"]);
+  write_text(here / "m.gguf", tiny_gguf(tiny, {.pieces = &pieces}));
+  run_well({"convert", "m.gguf", "converted"});
+  write_text(here / "lines.txt",
+             "A tile of a mosaic\n  two  spaces \xf0\x9f\x98\x80 \xe4\xb8\xad\n[INST] Hi [/INST]</s> x\n");
+  const auto ids = [&](const std::string& model) {
+    return run_well({"debug", "tokenize", "--model", model, "--file", "lines.txt"}).out;
+  };
+  EXPECT_EQ(ids("converted"), ids("llama2"));
+  EXPECT_EQ(logits("converted"), logits("llama2"));
+  EXPECT_EQ(generate({"A tile"}, "m.gguf").out, generate({"A tile"}, "llama2").out);
+  train_well({"base_model=converted", "max_steps=1", "datasets.0.path=chats.jsonl",
+              "datasets.0.type=chat_template", "chat_template=mistral"});
+}
+
+}  // namespace
+}  // namespace tessera::testing
