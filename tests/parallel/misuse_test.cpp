@@ -248,6 +248,26 @@ TEST(MisuseTest, TheShardedModelIsGone) {
   });
 }
 
+TEST(MisuseTest, AParameterIsFrozenAfterwards) {
+  on_hollow_ranks([](const auto& world, const ShardOptions& options) {
+    testing::ToyModel model;
+    model.blocks[2]->up.set_requires_grad(false);
+    const auto sharded = fully_shard(model, {world}, model.units(), options);
+    const auto batch = testing::toy_batch(0);
+    for (const at::Tensor& parameter : {model.blocks[0]->up, model.blocks[2]->up}) {
+      const bool was_trained = parameter.requires_grad();
+      parameter.set_requires_grad(!was_trained);
+      EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-SHARDED-REQUIRES-GRAD");
+      {
+        const at::NoGradGuard no_grad;
+        model.loss(batch.words, batch.labels);
+      }
+      parameter.set_requires_grad(was_trained);
+      model.loss(batch.words, batch.labels).backward();
+    }
+  });
+}
+
 // A caller's mistake is no defect of ours.
 TEST(MisuseTest, ArgumentsThatDoNotFit) {
   const auto single = comm::Communicator::single();

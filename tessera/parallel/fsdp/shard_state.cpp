@@ -113,7 +113,10 @@ class ShardHook : public nn::CallHook {
     const auto state = lock(state_);
     if (unit_ == 0) {
       state->recover();
-      if (at::GradMode::is_enabled()) state->check_gradients();
+      if (at::GradMode::is_enabled()) {
+        state->check_gradients();
+        state->check_requires_grad();
+      }
     }
     try {
       return run(state, input, next);
@@ -226,6 +229,20 @@ void ShardState::check_gradients() const {
   throw Error(ErrorKind::Config, "PARTIAL-GRADIENTS",
               "a backward of this step threw, so the gradients of the step are not whole")
       .hint("begin the step again with ShardedModel::zero_grad()");
+}
+
+void ShardState::check_requires_grad() const {
+  for (const auto& unit : units) {
+    for (const GroupParam& param : unit->params()) {
+      const ShardedParameter& owned = parameters[param.index];
+      if (param.gathered.requires_grad() == owned.requires_grad) continue;
+      throw Error(ErrorKind::Config, "SHARDED-REQUIRES-GRAD",
+                  "requires_grad of parameter '" + owned.name + "' was changed after fully_shard()")
+          .got(owned.requires_grad ? "false" : "true")
+          .need(owned.requires_grad ? "true" : "false")
+          .hint("freeze parameters before fully_shard(), which sets up what is trained");
+    }
+  }
 }
 
 void ShardState::zero_grad() {

@@ -48,6 +48,8 @@ struct ShardState {
   void clear_units();
   // Throws where gradients would be added to those of a backward that threw.
   void check_gradients() const;
+  // Throws where a parameter was frozen, or let train, after it was cut.
+  void check_requires_grad() const;
   // Begins a step anew.
   void zero_grad();
 };
