@@ -24,12 +24,13 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 TEST_F(VerbsTest, HelpOfEveryVerb) {
   const std::vector<std::pair<Words, Words>> cases = {
-      {{}, {"train", "convert", "merge", "generate", "data", "bench", "debug", "doctor"}},
+      {{}, {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor"}},
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype"}},
       {{"merge"}, {"adapter", "output", "--base"}},
       {{"generate"},
        {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
+      {{"chat"}, {"--model", "--system", "--min-p", "--repetition-penalty", "--stop", "--seed", "/reset"}},
       {{"data"}, {"show"}},
       {{"data", "show"}, {"recipe", "--rows"}},
       {{"bench"}, {"train", "tokenize", "generate"}},
