@@ -10,6 +10,7 @@
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::cli {
@@ -124,7 +125,8 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       } else {
         print_table(result);
       }
-      if (!result.trace.empty()) print_trace(result, options->trace, options->as_json ? stderr : stdout);
+      if (!result.trace.empty())
+        print_trace(result, options->trace, options->as_json ? log::stream() : stdout);
       return 0;
     };
   });

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <torch/version.h>
 
-#include "tessera/cli/openmp_policy.h"
+#include "tessera/cli/before_main.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/version.h"
 #include "tessera/core/core_set.h"

@@ -1,16 +1,16 @@
 #include "tessera/cli/launch.h"
 
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
-#include <sys/prctl.h>
+#include <filesystem>
 #include <sys/wait.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include "tessera/cli/before_main.h"
+#include "tessera/cli/launch_checks.h"
+#include "tessera/cli/launcher_process.h"
+#include "tessera/cli/rank_link.h"
+#include "tessera/cli/session_folder.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -18,72 +18,105 @@
 namespace tessera::cli {
 namespace {
 
-volatile std::sig_atomic_t launcher_id = 0;
-
-// A key pressed on the terminal reaches the launcher by itself.
-void pass_on(int signal, siginfo_t* info, void*) {
-  if (info->si_code <= 0 && launcher_id > 0) kill(launcher_id, signal);
+// The folder of the package that this program runs from; empty when it runs from none.
+std::filesystem::path package() {
+  std::error_code ignored;
+  const std::filesystem::path root = std::filesystem::path(program_path()).parent_path().parent_path();
+  return !root.empty() && std::filesystem::is_directory(root / "lib/openmpi", ignored) ? root : "";
 }
 
-void pass_signals_to_launcher() {
-  struct sigaction action = {};
-  action.sa_sigaction = pass_on;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
-    struct sigaction inherited = {};
-    // What is ignored stays so (nohup).
-    if (sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
-    sigaction(signal, &action, nullptr);
+std::string mpirun() {
+  const std::filesystem::path root = package();
+  return root.empty() ? "mpirun" : (root / "bin/mpirun").string();
+}
+
+// What the user set stays.
+void configure_mpi(const SessionFolder& session) {
+  const std::pair<const char*, const char*> settings[] = {
+      {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+      // A waiting rank lets another one run on its core.
+      {"OMPI_MCA_mpi_yield_when_idle", "1"},
+      // Copies between processes may be forbidden (containers); shared memory always works.
+      {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+      // One machine: no remote shell, no batch system, no drivers of networks, no question to displays.
+      {"OMPI_MCA_plm", "isolated"},
+      {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,loadleveler,alps"},
+      {"OMPI_MCA_pml", "ob1"},
+      {"OMPI_MCA_btl", "self,vader,tcp"},
+      {"HWLOC_COMPONENTS", "-gl"},
+  };
+  for (const auto& [name, value] : settings) setenv(name, value, 0);
+  for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"}) {
+    setenv(name, session.path().c_str(), 1);
   }
 }
 
-// Starts mpirun; it ends when this process does. Its wait status.
-int run_launcher(std::vector<char*>& command, int64_t nproc) {
-  // Tells whether exec failed: closed by a successful one.
-  int failure[2];
-  TESSERA_ASSERT(pipe2(failure, O_CLOEXEC) == 0, "cannot make a pipe");
-  pass_signals_to_launcher();
-  const pid_t parent = getpid();
-  const pid_t child = fork();
-  TESSERA_ASSERT(child >= 0, std::string("cannot fork: ") + std::strerror(errno));
-  if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(1);
-    execvp(command[0], command.data());
-    const int error_number = errno;
-    (void)!write(failure[1], &error_number, sizeof error_number);
-    _exit(127);
+// The first line of the launcher's output that says something, for an error's text.
+std::string first_words(const std::string& output) {
+  size_t begin = 0;
+  while (begin < output.size()) {
+    const size_t end = std::min(output.find('\n', begin), output.size());
+    std::string line = output.substr(begin, end - begin);
+    begin = end + 1;
+    // "[host:1234] text"
+    if (line.rfind('[', 0) == 0 && line.find("] ") != std::string::npos) line.erase(0, line.find("] ") + 2);
+    if (line.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos) continue;
+    constexpr size_t kMostSaid = 200;
+    return "'" + line.substr(0, kMostSaid) + "'";
   }
-  launcher_id = child;
-  close(failure[1]);
-  int error_number = 0, status = 0;
-  const bool has_failed = read(failure[0], &error_number, sizeof error_number) == sizeof error_number;
-  close(failure[0]);
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (has_failed) {
-    throw Error(ErrorKind::Config, "LAUNCHER",
-                std::string("cannot start mpirun: ") + std::strerror(error_number))
-        .need("OpenMPI for --nproc " + std::to_string(nproc))
-        .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
-  }
-  return status;
+  return "nothing";
 }
 
-// The launcher is quiet, so what no rank could say is said here.
-int job_exit_code(int status) {
-  if (WIFSIGNALED(status)) return 128 + WTERMSIG(status);
-  const int code = WEXITSTATUS(status);
-  const int signal = code - 128;
-  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) return code;
-  if (signal > 0 && signal < 65) {
-    throw Error(
-        ErrorKind::Peer, "LOST",
-        std::string("a rank was ended by signal ") + std::to_string(signal) + " (" + strsignal(signal) + ")")
-        .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
+// How long ranks may take to start: libraries may lie on a slow disk, and many ranks share the cores.
+double start_timeout_s(int64_t nproc) {
+  const char* const text = std::getenv("TESSERA_START_TIMEOUT");
+  if (text == nullptr || *text == '\0') return 120.0 + 2.0 * static_cast<double>(nproc);
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (*end == '\0' && seconds > 0.0) return seconds;
+  throw Error(ErrorKind::Config, "ENVIRONMENT", "the environment variable TESSERA_START_TIMEOUT")
+      .got("'" + std::string(text) + "'")
+      .need("seconds, above 0");
+}
+
+constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
+
+[[noreturn]] void throw_signal(const std::string& who, int signal) {
+  throw Error(ErrorKind::Peer, "LOST",
+              who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")")
+      .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
+}
+
+// What neither a rank nor the user knows yet is said here.
+int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc) {
+  const auto& failure = links.first_failure();
+  if (failure && failure->exit_code) return *failure->exit_code;
+  const int code = WIFEXITED(end.status) ? WEXITSTATUS(end.status) : 128 + WTERMSIG(end.status);
+  if (code == 0) {
+    // Ranks that could not take over the streams wrote into the launcher's.
+    if (links.num_joined() == 0) std::fwrite(end.output.data(), 1, end.output.size(), stderr);
+    return 0;
   }
-  if (code == 1) log::info("the ranks ended with exit code 1");
-  return code;
+  if (end.signal_to_us != 0) return 128 + end.signal_to_us;
+  if (end.has_not_started) {
+    throw Error(ErrorKind::Hang, "LAUNCHER",
+                "only " + std::to_string(links.num_joined()) + " of " + std::to_string(nproc) +
+                    " ranks have started; mpirun says " + first_words(end.output))
+        .hint(kHint);
+  }
+  const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";
+  if (code > 128 && code < 128 + 65) throw_signal(WIFSIGNALED(end.status) ? "mpirun" : rank, code - 128);
+  if (failure) {
+    throw Error(ErrorKind::Peer, "LOST",
+                rank + " ended with exit code " + std::to_string(code) +
+                    " and no error of its own; said was " + first_words(end.output))
+        .hint(kHint);
+  }
+  throw Error(ErrorKind::Config, "LAUNCHER",
+              "mpirun cannot start the ranks (exit code " + std::to_string(code) + "): it says " +
+                  first_words(end.output))
+      .hint(kHint);
 }
 
 }  // namespace
@@ -100,6 +133,15 @@ std::vector<std::string> without_nproc(const std::vector<std::string>& arguments
   return kept;
 }
 
+void use_packaged_mpi() {
+  const std::filesystem::path root = package();
+  if (root.empty()) return;
+  setenv("OPAL_PREFIX", root.c_str(), 0);
+  setenv("PMIX_PREFIX", root.c_str(), 0);
+  setenv("OMPI_MCA_mca_base_component_path", (root / "lib/openmpi").c_str(), 0);
+  setenv("PMIX_MCA_mca_base_component_path", (root / "lib/pmix").c_str(), 0);
+}
+
 std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
   if (nproc <= 1) return std::nullopt;
   const comm::LaunchInfo info = comm::launch_info();
@@ -110,28 +152,23 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
         .hint("under mpirun or srun leave out --nproc; in a Slurm batch script start the ranks with srun");
   }
   if (info.has_launcher) return std::nullopt;
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-  TESSERA_ASSERT(length > 0, "cannot find this program's own file");
-  self[length] = '\0';
+  const std::string self = program_path();
+  if (self.empty()) {
+    throw Error(ErrorKind::Config, "PROC", "the system does not tell where this program lies")
+        .hint("mount /proc, or start tessera by its full path");
+  }
+  check_launch(nproc);
+  const SessionFolder session(session_bytes(nproc));
+  configure_mpi(session);
+  RankLinks links;
 
-  setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
-  setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
-  // A waiting rank lets another one run on its core.
-  setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  // Copies between processes may be forbidden (containers); shared memory always works.
-  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-
-  // The ranks' standard error reaches the terminal through the launcher's pipe.
-  if (isatty(STDERR_FILENO) != 0) setenv("TESSERA_STDERR_IS_TERMINAL", "1", 1);
-
-  std::vector<std::string> command = {"mpirun", "--quiet", "--oversubscribe",     "--bind-to",
+  std::vector<std::string> command = {mpirun(), "--quiet", "--oversubscribe",     "--bind-to",
                                       "none",   "-n",      std::to_string(nproc), self};
   for (const std::string& argument : without_nproc(arguments)) command.push_back(argument);
-  std::vector<char*> pointers;
-  for (std::string& word : command) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return job_exit_code(run_launcher(pointers, nproc));
+  const char* const shown = std::getenv("TESSERA_LAUNCHER_OUTPUT");
+  const bool shows_output = shown != nullptr && std::strcmp(shown, "1") == 0;
+  const LauncherEnd end = run_launcher(command, links, nproc, start_timeout_s(nproc), shows_output);
+  return job_exit_code(end, links, nproc);
 }
 
 }  // namespace tessera::cli

@@ -4,11 +4,16 @@
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
 
+#include "tessera/cli/before_main.h"
+#include "tessera/cli/environment.h"
+#include "tessera/cli/launch.h"
+#include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_allocator.h"
@@ -32,6 +37,7 @@ int fail(ErrorKind kind, const std::string& text) {
   } else {
     tessera::log::error(text);
   }
+  tessera::cli::tell_end(code);
   if (info.size > 1) tessera::comm::Bootstrap::abort(code);
   return code;
 }
@@ -46,11 +52,21 @@ int finish_output(int code) {
 
 int run(const tessera::cli::Action& action) {
   try {
-    return finish_output(action());
+    const int code = finish_output(action());
+    tessera::cli::tell_end(code);
+    return code;
   } catch (const tessera::Error& error) {
     return fail(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     return fail(ErrorKind::Memory, "error[E-MEMORY-ALLOCATION]: out of memory");
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      return fail(ErrorKind::Internal, std::string("error[E-INTERNAL-SYSTEM]: ") + error.what());
+    }
+    return fail(
+        ErrorKind::Config,
+        "error[E-CONFIG-THREADS]: the system does not let this process start another thread. hint: raise "
+        "the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
     // LibTorch's messages carry a stack trace after their first line.
     std::string text = error.what();
@@ -105,7 +121,10 @@ void ignore_write_signals() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const std::vector<std::string> library_words = tessera::cli::words_of_libraries();
   ignore_write_signals();
+  tessera::cli::use_packaged_mpi();
+  const bool is_launched = tessera::cli::join_launching_process(tessera::comm::launch_info().rank);
   std::string isa_note;
   try {
     isa_note = tessera::guard_cpu_features();
@@ -146,5 +165,9 @@ int main(int argc, char** argv) {
   // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
   at::set_num_interop_threads(1);
-  return run(action);
+  return run([&] {
+    // Ranks have what the process that started them has checked.
+    if (!is_launched) tessera::cli::check_environment(library_words);
+    return action();
+  });
 }

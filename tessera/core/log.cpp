@@ -8,18 +8,29 @@ namespace tessera::log {
 namespace {
 
 std::atomic<bool> is_quiet{false};
+std::FILE* other_stream = nullptr;
 
 void write_line(std::string_view prefix, std::string_view text) {
   std::string line;
   line.reserve(prefix.size() + text.size() + 1);
   line.append(prefix).append(text).push_back('\n');
   // One write a line, so that lines of several ranks do not mix. A closed stderr must not stop training.
-  (void)std::fwrite(line.data(), 1, line.size(), stderr);
+  (void)std::fwrite(line.data(), 1, line.size(), stream());
 }
 
 }  // namespace
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
+
+std::FILE* stream() { return other_stream != nullptr ? other_stream : stderr; }
+
+void set_stream(int descriptor) {
+  std::FILE* const opened = fdopen(descriptor, "w");
+  if (opened == nullptr) return;
+  // Like standard error: every write is seen at once.
+  std::setvbuf(opened, nullptr, _IONBF, 0);
+  other_stream = opened;
+}
 
 void info(std::string_view text) {
   if (!is_quiet) write_line("tessera: ", text);

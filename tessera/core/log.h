@@ -1,12 +1,18 @@
 // Lines for the user on standard error. Only rank 0 speaks, unless told otherwise.
 #pragma once
 
+#include <cstdio>
 #include <string_view>
 
 namespace tessera::log {
 
 // Silences info() and warn() of this process; the launcher's non-zero ranks call it at start.
 void set_quiet(bool quiet);
+
+// Where the lines go: standard error, unless set_stream() named an open descriptor, which it takes over. For
+// the start of the program, before another thread speaks.
+std::FILE* stream();
+void set_stream(int descriptor);
 
 // "tessera: <text>"
 void info(std::string_view text);

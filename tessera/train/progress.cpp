@@ -1,10 +1,10 @@
 #include "tessera/train/progress.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include <unistd.h>
 
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::train {
@@ -20,9 +20,7 @@ std::string progress_line(const StepMetrics& m, int64_t total_steps, double seco
 }
 
 Progress::Progress(int64_t total_steps)
-    : total_steps_(total_steps),
-      // The launcher of several ranks sets the variable where its own standard error is a terminal.
-      is_terminal_(isatty(STDERR_FILENO) != 0 || std::getenv("TESSERA_STDERR_IS_TERMINAL") != nullptr) {}
+    : total_steps_(total_steps), is_terminal_(isatty(fileno(log::stream())) != 0) {}
 
 Progress::~Progress() { finish(); }
 
@@ -37,17 +35,17 @@ void Progress::update(const StepMetrics& metrics) {
   const std::string line =
       progress_line(metrics, total_steps_, pace * static_cast<double>(total_steps_ - metrics.step));
   if (is_terminal_) {
-    std::fprintf(stderr, "\r\033[K%s", line.c_str());
-    std::fflush(stderr);
+    std::fprintf(log::stream(), "\r\033[K%s", line.c_str());
+    std::fflush(log::stream());
     has_open_line_ = true;
   } else if (is_first || metrics.step == total_steps_ || since_line_.seconds() >= kSecondsBetweenLines) {
-    std::fprintf(stderr, "%s\n", line.c_str());
+    std::fprintf(log::stream(), "%s\n", line.c_str());
     since_line_.restart();
   }
 }
 
 void Progress::finish() {
-  if (has_open_line_) std::fputc('\n', stderr);
+  if (has_open_line_) std::fputc('\n', log::stream());
   has_open_line_ = false;
 }
 

@@ -1,9 +1,8 @@
 // Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
-#include <algorithm>
 #include <csignal>
-#include <set>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/processes.h"
 
 namespace tessera::testing {
 namespace {
@@ -15,43 +14,6 @@ class RankErrorsTest : public ProgramTest {
     return train(more, {.timeout_s = 60.0});
   }
 };
-
-// The processes below `root`, with their command lines.
-std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
-  std::vector<std::pair<pid_t, std::string>> found;
-  std::set<pid_t> known = {root};
-  for (bool has_grown = true; has_grown;) {
-    has_grown = false;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const std::string name = entry.path().filename();
-      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      const pid_t id = std::stoi(name);
-      if (known.contains(id)) continue;
-      const std::string stat = read_text("/proc/" + name + "/stat");
-      const size_t end = stat.rfind(')');
-      if (end == std::string::npos || !known.contains(std::stoi(stat.substr(end + 4)))) continue;
-      known.insert(id);
-      found.emplace_back(id, read_text("/proc/" + name + "/cmdline"));
-      has_grown = true;
-    }
-  }
-  return found;
-}
-
-// Waits until none of them runs any more; one that does after 20 s is a failure, and killed.
-void expect_gone(const std::vector<pid_t>& ids) {
-  const auto is_gone = [](pid_t id) {
-    const std::string stat = read_text("/proc/" + std::to_string(id) + "/stat");
-    return stat.empty() || stat.find(") Z") != std::string::npos;
-  };
-  for (int wait = 0; wait < 2000 && !std::all_of(ids.begin(), ids.end(), is_gone); ++wait) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  for (const pid_t id : ids) {
-    EXPECT_TRUE(is_gone(id)) << "process " << id << " lives on";
-    if (!is_gone(id)) kill(id, SIGKILL);
-  }
-}
 
 TEST_F(RankErrorsTest, ErrorsOfAllRanksAreToldOnce) {
   write_text(here / "bad.jsonl", "{\"input_ids\": [1, 2\n");
@@ -145,17 +107,14 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
       if (has_killed || !std::filesystem::exists(partial("metrics.jsonl")) ||
           read_text(partial("metrics.jsonl")).empty())
         return;
-      ranks.clear();
-      for (const auto& [id, command] : processes_below(root)) {
-        if (command.rfind("mpirun", 0) != 0) ranks.push_back(id);
-      }
+      ranks = ranks_below(root);
       if (ranks.size() != 2) return;
       kill(ranks[victim], SIGKILL);
       has_killed = true;
     };
     const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
     EXPECT_TRUE(has_killed) << result.told();
-    expect_error(result, 9, "E-PEER-LOST", {"signal 9"});
+    expect_error(result, 9, "E-PEER-LOST", {"rank " + std::to_string(victim) + " ", "signal 9"});
     EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
     expect_gone(ranks);
     std::filesystem::remove_all(partial());

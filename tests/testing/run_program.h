@@ -49,11 +49,17 @@ struct ProgramResult {
   }
 };
 
+constexpr int kCannotPrepare = 125;
+
 struct RunOptions {
   double timeout_s = 120.0;  // then the program and its children are killed
   std::map<std::string, std::string> environment;
-  std::string folder;              // to run in; empty: here
-  bool has_closed_stdout = false;  // stdout is a pipe that nobody reads
+  std::string folder;                  // to run in; empty: here
+  bool has_closed_stdout = false;      // stdout is a pipe that nobody reads
+  bool has_empty_environment = false;  // but for `environment`
+  // Runs in the new process before the program: limits, namespaces. Ends it by _exit(kCannotPrepare) where
+  // the machine does not permit that.
+  std::function<void()> prepare;
   // Called with the program's id about every 10 ms while it runs.
   std::function<void(pid_t)> while_running;
 };
@@ -77,6 +83,7 @@ inline std::string contents(std::FILE* file) {
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "SLURM_PROCID"})
     unsetenv(name);
   setenv("OMP_NUM_THREADS", "1", 1);
+  if (options.has_empty_environment) clearenv();
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
   std::FILE* nothing = std::fopen("/dev/null", "r");
   dup2(fileno(nothing), STDIN_FILENO);
@@ -93,6 +100,7 @@ inline std::string contents(std::FILE* file) {
   std::vector<char*> pointers;
   for (const std::string& word : command) pointers.push_back(const_cast<char*>(word.c_str()));
   pointers.push_back(nullptr);
+  if (options.prepare) options.prepare();
   execvp(pointers[0], pointers.data());
   _exit(127);
 }

@@ -1,0 +1,145 @@
+#include "tessera/cli/environment.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <fcntl.h>
+#include <omp.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
+#include "tessera/core/strings.h"
+
+namespace tessera::cli {
+namespace {
+
+void check_variables() {
+  struct Variable {
+    const char* name;
+    std::vector<std::string> values;
+  };
+  static const Variable variables[] = {
+      {"TESSERA_BIND", {"0", "1"}},
+      {"TESSERA_CACHING_ALLOCATOR", {"0", "1"}},
+      {"TESSERA_LAUNCHER_OUTPUT", {"0", "1"}},
+      {"TESSERA_SHARED_MEMORY", {"0", "1"}},
+      {"TESSERA_TILES", {"0", "1"}},
+  };
+  for (const Variable& variable : variables) {
+    const char* value = std::getenv(variable.name);
+    if (value == nullptr || *value == '\0') continue;
+    if (std::find(variable.values.begin(), variable.values.end(), value) != variable.values.end()) continue;
+    throw Error(ErrorKind::Config, "ENVIRONMENT", std::string("the environment variable ") + variable.name)
+        .got("'" + std::string(value) + "'")
+        .need(join(variable.values, " or "));
+  }
+}
+
+// "OMP_DYNAMIC" in "libgomp: Invalid value for environment variable OMP_DYNAMIC".
+std::string variable_in(const std::string& line) {
+  for (const char* prefix : {"GOMP_", "OMP_"}) {
+    const size_t begin = line.find(prefix);
+    if (begin == std::string::npos) continue;
+    const size_t end = line.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ_", begin);
+    return line.substr(begin, end == std::string::npos ? end : end - begin);
+  }
+  // The one message without its variable's name.
+  return line.find("Stack size") != std::string::npos ? "OMP_STACKSIZE" : "";
+}
+
+void tell_words_of_libraries(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    const std::string name = variable_in(line);
+    const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
+    if (value == nullptr) {
+      log::warn(line);
+      continue;
+    }
+    log::warn("the environment variable " + name + "='" + value + "' is left out: " + line);
+    unsetenv(name.c_str());
+  }
+}
+
+// A team far beyond the cores only waits for itself, or cannot be started.
+void limit_team() {
+  const int64_t cores = usable_cores(), threads = omp_get_max_threads();
+  constexpr int64_t kMostThreads = 256;
+  if (threads <= std::max(4 * cores, kMostThreads)) return;
+  log::warn("OMP_NUM_THREADS asks for " + std::to_string(threads) + " threads on " + std::to_string(cores) +
+            " core(s): left out");
+  unsetenv("OMP_NUM_THREADS");
+  at::set_num_threads(static_cast<int>(cores));
+}
+
+void silence_standard_error() {
+  const int nothing = open("/dev/null", O_WRONLY);
+  if (nothing >= 0) dup2(nothing, STDERR_FILENO);
+}
+
+// LibTorch's look at the processor complains about it in words of its own, unless it has looked before.
+void tell_missing_proc() {
+  if (access("/proc/self/stat", R_OK) == 0) return;
+  log::warn("/proc is not mounted: memory is not measured, and the processor's name is not known");
+  const int saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+  silence_standard_error();
+  at::get_cpu_capability();
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+}
+
+void* wait_for_end(void*) {
+  pause();
+  return nullptr;
+}
+
+}  // namespace
+
+bool can_start_threads(int64_t plain, int64_t team) {
+  const pid_t parent = getpid(), child = fork();
+  if (child < 0) return false;
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    // OpenMP's library says why and ends the process.
+    silence_standard_error();
+    for (int64_t i = 0; i < plain; ++i) {
+      pthread_t thread;
+      if (pthread_create(&thread, nullptr, wait_for_end, nullptr) != 0) _exit(1);
+    }
+    int64_t started = 0;
+#pragma omp parallel num_threads(static_cast <int>(team)) reduction(+ : started)
+    started += 1;
+    _exit(started > 0 ? 0 : 1);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void check_environment(const std::vector<std::string>& library_words) {
+  check_variables();
+  tell_words_of_libraries(library_words);
+  limit_team();
+  tell_missing_proc();
+  const int64_t team = at::get_num_threads();
+  if (can_start_threads(1, team)) return;
+  Error error(ErrorKind::Config, "THREADS",
+              "the system does not let this process start " + std::to_string(team) + " threads");
+  if (const char* stack = std::getenv("OMP_STACKSIZE")) error.got("OMP_STACKSIZE=" + std::string(stack));
+  throw error.hint(
+      "raise the limits on processes (ulimit -u) and on address space (ulimit -v), or set OMP_NUM_THREADS=1");
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,149 @@
+#include "tessera/cli/launcher_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "tessera/cli/rank_link.h"
+#include "tessera/core/error.h"
+#include "tessera/core/process_stats.h"
+
+namespace tessera::cli {
+namespace {
+
+volatile std::sig_atomic_t launcher_id = 0, last_signal = 0;
+
+// A key pressed on the terminal reaches the launcher by itself.
+void pass_on(int signal, siginfo_t* info, void*) {
+  last_signal = signal;
+  if (info->si_code <= 0 && launcher_id > 0) kill(launcher_id, signal);
+}
+
+void pass_signals_to_launcher() {
+  struct sigaction action = {};
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    struct sigaction inherited = {};
+    // What is ignored stays so (nohup).
+    if (sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+Error cannot_start(const char* what) {
+  return Error(ErrorKind::Config, "LAUNCHER", std::string(what) + ": " + std::strerror(errno));
+}
+
+struct Child {
+  pid_t id;
+  int output;  // what it writes
+};
+
+Child start(const std::vector<std::string>& command) {
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  // The second pipe tells whether exec failed: closed by a successful one.
+  int output[2], failure[2];
+  if (pipe2(output, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0)
+    throw cannot_start("cannot make a pipe");
+  const char* path = std::getenv("PATH");
+  if (path == nullptr || *path == '\0') setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
+  pass_signals_to_launcher();
+  const pid_t parent = getpid(), child = fork();
+  if (child < 0) throw cannot_start("cannot start a process");
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(1);
+    const int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    dup2(output[1], STDOUT_FILENO);
+    dup2(output[1], STDERR_FILENO);
+    execvp(words[0], words.data());
+    const int error_number = errno;
+    (void)!write(failure[1], &error_number, sizeof error_number);
+    _exit(127);
+  }
+  launcher_id = child;
+  close(output[1]);
+  close(failure[1]);
+  int error_number = 0;
+  const bool has_failed = read(failure[0], &error_number, sizeof error_number) == sizeof error_number;
+  close(failure[0]);
+  if (!has_failed) return {child, output[0]};
+  waitpid(child, nullptr, 0);
+  errno = error_number;
+  throw cannot_start("cannot start mpirun")
+      .need("OpenMPI for --nproc")
+      .hint("install openmpi-bin, or start the ranks by your cluster's own launcher");
+}
+
+// Reads what is there, keeping the beginning; whether more may come.
+bool read_output(int file, std::string& kept, bool shows_output) {
+  constexpr size_t kMostKept = 64 << 10;
+  char block[4096];
+  for (;;) {
+    const ssize_t length = read(file, block, sizeof block);
+    if (length < 0 && errno == EINTR) continue;
+    if (length <= 0) return length < 0 && errno == EAGAIN;
+    if (shows_output) (void)!write(STDERR_FILENO, block, static_cast<size_t>(length));
+    if (kept.size() < kMostKept) kept.append(block, static_cast<size_t>(length));
+  }
+}
+
+}  // namespace
+
+LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& links, int64_t num_ranks,
+                         double start_timeout_s, bool shows_output) {
+  constexpr int kPollMs = 200;
+  constexpr double kPatience_s = 10.0;  // between one step to an end and the next, harder one
+  LauncherEnd end;
+  const Child child = start(command);
+  fcntl(child.output, F_SETFL, O_NONBLOCK);
+  const Timer since_start;
+  Timer since_step;
+  int step = 0;  // towards the end of what does not end by itself
+  bool has_output = true;
+  for (;;) {
+    std::vector<pollfd> waits;
+    if (has_output) waits.push_back({child.output, POLLIN, 0});
+    for (const int descriptor : links.descriptors()) waits.push_back({descriptor, POLLIN, 0});
+    poll(waits.data(), waits.size(), kPollMs);
+    links.update();
+    if (has_output) has_output = read_output(child.output, end.output, shows_output);
+    const pid_t ended = waitpid(child.id, &end.status, WNOHANG);
+    if (ended == child.id || (ended < 0 && errno != EINTR)) break;
+
+    if (step == 0) {
+      end.has_not_started = links.num_joined() < num_ranks && since_start.seconds() > start_timeout_s;
+      if (end.has_not_started || links.first_failure()) {
+        ++step;
+        since_step.restart();
+      }
+      if (!end.has_not_started) continue;
+    } else if (since_step.seconds() < kPatience_s) {
+      continue;
+    }
+    kill(child.id, step == 1 ? SIGTERM : SIGKILL);
+    ++step;
+    since_step.restart();
+  }
+  launcher_id = 0;
+  end.signal_to_us = last_signal;
+  links.update();
+  if (has_output) read_output(child.output, end.output, shows_output);
+  close(child.output);
+  // Whose launcher is gone cannot go on.
+  links.kill_all(SIGKILL);
+  return end;
+}
+
+}  // namespace tessera::cli

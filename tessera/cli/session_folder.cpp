@@ -1,0 +1,94 @@
+#include "tessera/cli/session_folder.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr char kPrefix[] = "tessera-session-", kLock[] = "/lock";
+
+// The lock of a session, held for its life: who can take it finds nobody at home.
+int take_lock(const std::string& folder, int flags) {
+  const int file = open((folder + kLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+  if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0) return file;
+  if (file >= 0) close(file);
+  return -1;
+}
+
+// Removes this user's sessions that nobody holds.
+void remove_left_behind(const std::string& place) {
+  std::error_code ignored;
+  for (std::filesystem::directory_iterator entry(place, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string path = entry->path().string();
+    struct stat status = {};
+    if (entry->path().filename().string().rfind(kPrefix, 0) != 0 || lstat(path.c_str(), &status) != 0 ||
+        !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+      continue;
+    const int lock = take_lock(path, 0);
+    if (lock < 0) continue;
+    std::error_code unremoved;
+    std::filesystem::remove_all(path, unremoved);
+    close(lock);
+  }
+}
+
+std::vector<std::string> places() {
+  std::vector<std::string> found = {"/dev/shm"};
+  if (const char* named = std::getenv("TMPDIR"); named != nullptr && *named != '\0')
+    found.emplace_back(named);
+  found.insert(found.end(), {"/tmp", "/var/tmp"});
+  return found;
+}
+
+}  // namespace
+
+SessionFolder::SessionFolder(int64_t num_bytes) {
+  std::vector<std::string> refused;
+  for (const std::string& place : places()) {
+    remove_left_behind(place);
+    std::error_code no_space;
+    const auto space = std::filesystem::space(place, no_space);
+    if (!no_space && static_cast<int64_t>(space.available) < num_bytes) {
+      refused.push_back(place + " (" + format_bytes(static_cast<int64_t>(space.available)) + " free)");
+      continue;
+    }
+    std::string pattern = place + "/" + kPrefix + "XXXXXX";
+    if (mkdtemp(pattern.data()) == nullptr) {
+      refused.push_back(place + " (" + std::strerror(errno) + ")");
+      continue;
+    }
+    path_ = std::filesystem::absolute(pattern).string();
+    lock_ = take_lock(path_, O_CREAT);
+    if (lock_ >= 0) return;
+    refused.push_back(place + " (" + std::strerror(errno) + ")");
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  throw Error(ErrorKind::Storage, "TEMPORARY", "no place for the temporary files of several ranks")
+      .got(join(refused, ", "))
+      .need(format_bytes(num_bytes) + " in a folder that can be written")
+      .hint("set TMPDIR to such a folder");
+}
+
+SessionFolder::~SessionFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+  if (lock_ >= 0) close(lock_);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,300 @@
+// Machines that lack something: the user reads one line that says what, or the run goes well without it.
+#include <csignal>
+#include <iostream>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+
+#include "tests/integration/fixture.h"
+#include "tests/testing/processes.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr rlim_t kKiB = 1024, kMiB = kKiB * kKiB;
+
+void limit(__rlimit_resource resource, rlim_t soft, rlim_t hard) {
+  const rlimit value = {soft, hard};
+  if (setrlimit(resource, &value) != 0) _exit(kCannotPrepare);
+}
+
+void require(bool is_permitted) {
+  if (!is_permitted) _exit(kCannotPrepare);
+}
+
+void cover(const char* folder, unsigned long flags) {
+  require(mount("none", folder, "tmpfs", flags, nullptr) == 0);
+}
+
+void own_mounts() {
+  require(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
+}
+
+class EnvironmentTest : public ProgramTest {
+ protected:
+  static RunOptions prepared(std::function<void()> prepare) {
+    RunOptions options;
+    options.timeout_s = 120.0;
+    options.prepare = std::move(prepare);
+    return options;
+  }
+  static RunOptions with(const std::string& name, const std::string& value) {
+    RunOptions options;
+    options.environment[name] = value;
+    return options;
+  }
+  ProgramResult train2(const RunOptions& options) const { return train({"--nproc", "2"}, options); }
+
+  // Nothing but this program's lines.
+  static void expect_well(const ProgramResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    for (const std::string& line : ProgramResult::lines(result.err)) {
+      EXPECT_TRUE(line.rfind("tessera: ", 0) == 0 || line.rfind("step ", 0) == 0) << result.told();
+    }
+    EXPECT_TRUE(result.error_lines().empty()) << result.told();
+  }
+  // A program that says `words` in place of mpirun.
+  RunOptions with_launcher(const std::string& script) const {
+    std::filesystem::create_directories(here / "bin");
+    write_text(here / "bin/mpirun", "#!/bin/sh\n" + script + "\n");
+    chmod((here / "bin/mpirun").c_str(), 0755);
+    return with("PATH", (here / "bin") + ":" + std::getenv("PATH"));
+  }
+};
+
+#define SKIP_UNLESS_PREPARED(result, what)                           \
+  if ((result).exit_code == kCannotPrepare) {                        \
+    std::cout << "skipped: this machine does not permit " what "\n"; \
+    GTEST_SKIP() << "this machine does not permit " what;            \
+  }
+
+TEST_F(EnvironmentTest, FewOpenFiles) {
+  expect_error(train2(prepared([] { limit(RLIMIT_NOFILE, 24, 24); })), 2, "E-CONFIG-LIMIT",
+               {"open files", "got 24", "ulimit -n"});
+  // A small soft limit is raised.
+  expect_well(train2(prepared([] { limit(RLIMIT_NOFILE, 24, 1024); })));
+}
+
+TEST_F(EnvironmentTest, SmallFiles) {
+  expect_error(train2(prepared([] { limit(RLIMIT_FSIZE, kMiB, kMiB); })), 2, "E-CONFIG-LIMIT",
+               {"size of files", "ulimit -f"});
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(EnvironmentTest, SmallStack) {
+  expect_well(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, RLIM_INFINITY); })));
+  expect_error(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, 64 * kKiB); })), 2, "E-CONFIG-LIMIT",
+               {"stack", "ulimit -s"});
+}
+
+TEST_F(EnvironmentTest, SmallAddressSpace) {
+  expect_error(train(Words{}, prepared([] { limit(RLIMIT_AS, 500 * kMiB, 500 * kMiB); })), 10,
+               "E-MEMORY-ADDRESS-SPACE", {"ulimit -v"});
+  expect_error(train2(prepared([] { limit(RLIMIT_AS, 700 * kMiB, 700 * kMiB); })), 10,
+               "E-MEMORY-ADDRESS-SPACE", {"--nproc 2", "ulimit -v"});
+}
+#endif
+
+TEST_F(EnvironmentTest, FewProcesses) {
+  const auto few = [](rlim_t count) {
+    return prepared([count] {
+      limit(RLIMIT_NPROC, count, count);
+      if (getuid() != 0) return;
+      // The limit does not hold for root: a user without processes, who still reads root's files.
+      for (const int capability : {CAP_SYS_RESOURCE, CAP_SYS_ADMIN}) {
+        require(prctl(PR_CAPBSET_DROP, capability) == 0);
+      }
+      require(setresuid(65534, 0, 0) == 0);
+    });
+  };
+  const ProgramResult one = train(Words{}, few(1));
+  SKIP_UNLESS_PREPARED(one, "another user");
+  expect_error(one, 2, "E-CONFIG-THREADS", {"ulimit -u"});
+  // Enough for one process of an idle user, and too few for two ranks.
+  const ProgramResult two = train2(few(getuid() == 0 ? 6 : 1));
+  expect_error(two, 2, "E-CONFIG-THREADS", {"ulimit -u"});
+}
+
+TEST_F(EnvironmentTest, NoFolderForTemporaryFiles) {
+  const ProgramResult none = train2(prepared([] {
+    own_mounts();
+    for (const char* folder : {"/dev/shm", "/var/tmp", "/tmp"}) cover(folder, MS_RDONLY);
+  }));
+  SKIP_UNLESS_PREPARED(none, "mounts");
+  expect_error(none, 6, "E-STORAGE-TEMPORARY", {"/dev/shm (Read-only file system)", "/tmp (", "TMPDIR"});
+  RunOptions elsewhere = prepared([] {
+    own_mounts();
+    cover("/dev/shm", MS_RDONLY);
+  });
+  elsewhere.environment["TMPDIR"] = here / "nowhere";
+  expect_well(train2(elsewhere));
+}
+
+TEST_F(EnvironmentTest, NoProc) {
+  const auto hide = [] {
+    own_mounts();
+    cover("/proc", 0);
+  };
+  const ProgramResult result = train2(prepared(hide));
+  SKIP_UNLESS_PREPARED(result, "mounts");
+  expect_well(result);
+  EXPECT_EQ(ProgramResult::lines_with(result.err, "/proc is not mounted").size(), 1u) << result.told();
+  expect_well(train({"output_dir=single"}, prepared(hide)));
+}
+
+TEST_F(EnvironmentTest, NoLoopbackInterface) {
+  const ProgramResult result = train2(prepared([] { require(unshare(CLONE_NEWNET) == 0); }));
+  SKIP_UNLESS_PREPARED(result, "networks of one's own");
+  expect_error(result, 2, "E-CONFIG-LOOPBACK", {"loopback", "ip link set lo up"});
+  // One process needs no network.
+  expect_well(train(Words{}, prepared([] { require(unshare(CLONE_NEWNET) == 0); })));
+}
+
+TEST_F(EnvironmentTest, EmptyEnvironment) {
+  RunOptions options;
+  options.has_empty_environment = true;
+  expect_well(train2(options));
+}
+
+TEST_F(EnvironmentTest, WorkingFolderThatIsGone) {
+  const std::string recipe = here / "recipe.yaml";
+  for (const Words& arguments :
+       {Words{"train", recipe}, Words{"train", recipe, "--nproc", "2"}, Words{"doctor"}}) {
+    const std::string gone = here / "gone";
+    const ProgramResult result =
+        run(arguments, prepared([&] {
+              require(mkdir(gone.c_str(), 0700) == 0 && chdir(gone.c_str()) == 0 && rmdir(gone.c_str()) == 0);
+            }));
+    expect_error(result, 2, "E-CONFIG-FOLDER", {"was removed"});
+  }
+}
+
+TEST_F(EnvironmentTest, ClosedStreams) {
+  for (const char* nproc : {"1", "2"}) {
+    const std::string folder = std::string("closed") + nproc;
+    const ProgramResult result = train({"--nproc", nproc, "output_dir=" + folder}, prepared([] {
+                                         for (int stream = 0; stream < 3; ++stream) close(stream);
+                                       }));
+    EXPECT_EQ(result.exit_code, 0);
+    // No line of the program went into a file of the run.
+    EXPECT_EQ(read_metrics(here / folder).size(), 4u);
+    EXPECT_EQ(read_text(here / (folder + "/config.json")).rfind('{', 0), 0u);
+  }
+}
+
+TEST_F(EnvironmentTest, FullStandardOutput) {
+  const ProgramResult result = run({"data", "show", "recipe.yaml"},
+                                   prepared([] { dup2(open("/dev/full", O_WRONLY), STDOUT_FILENO); }));
+  expect_error(result, 6, "E-STORAGE-OUTPUT", {"standard output"});
+}
+
+TEST_F(EnvironmentTest, VariablesWithoutSense) {
+  for (const char* value : {"abc", "0", "1000000"}) {
+    const ProgramResult result = train2(with("OMP_NUM_THREADS", value));
+    expect_well(result);
+    EXPECT_EQ(ProgramResult::lines_with(result.err, "OMP_NUM_THREADS").size(), 1u) << result.told();
+  }
+  RunOptions many;
+  many.environment = {{"OMP_STACKSIZE", "abc"}, {"OMP_SCHEDULE", "x"},   {"OMP_WAIT_POLICY", "x"},
+                      {"OMP_DYNAMIC", "x"},     {"GOMP_SPINCOUNT", "x"}, {"OMP_THREAD_LIMIT", "0"}};
+  const ProgramResult result = train2(many);
+  expect_well(result);
+  EXPECT_EQ(ProgramResult::lines_with(result.err, "is left out").size(), many.environment.size())
+      << result.told();
+  for (const char* name : {"TESSERA_BIND", "TESSERA_SHARED_MEMORY", "TESSERA_START_TIMEOUT"}) {
+    expect_error(train2(with(name, "banana")), 2, "E-CONFIG-ENVIRONMENT", {name, "'banana'"});
+  }
+}
+
+TEST_F(EnvironmentTest, ThreadsThatCannotStart) {
+  RunOptions options;
+  options.environment = {{"OMP_NUM_THREADS", "2"}, {"OMP_STACKSIZE", "100000G"}};
+  expect_error(train(Words{}, options), 2, "E-CONFIG-THREADS", {"OMP_STACKSIZE=100000G"});
+}
+
+TEST_F(EnvironmentTest, LauncherThatFails) {
+  const std::string words = "echo '--------'; echo '[host:12] ORTE has no luck in file x.c' >&2; exit 213";
+  RunOptions options = with_launcher(words);
+  expect_error(train2(options), 2, "E-CONFIG-LAUNCHER",
+               {"exit code 213", "'ORTE has no luck in file x.c'", "TESSERA_LAUNCHER_OUTPUT"});
+  options.environment["TESSERA_LAUNCHER_OUTPUT"] = "1";
+  EXPECT_NE(train2(options).err.find("[host:12] ORTE"), std::string::npos);
+  expect_error(train2(with_launcher("kill -9 $$")), 9, "E-PEER-LOST", {"mpirun", "signal 9"});
+}
+
+TEST_F(EnvironmentTest, RanksThatDoNotStart) {
+  RunOptions options = with_launcher("exec sleep 600");
+  options.environment["TESSERA_START_TIMEOUT"] = "0.5";
+  expect_error(train2(options), 8, "E-HANG-LAUNCHER", {"0 of 2 ranks"});
+}
+
+// Whatever ends a job, its temporary files go with it.
+TEST_F(EnvironmentTest, NothingIsLeftBehind) {
+  enum class Victim { Program, Launcher, Rank };
+  struct End {
+    Victim victim;
+    int signal, exit_code;
+    std::string told;
+  };
+  const End ends[] = {{Victim::Program, SIGINT, 130, ""},
+                      {Victim::Program, SIGTERM, 143, ""},
+                      {Victim::Launcher, SIGTERM, 9, ""},
+                      {Victim::Launcher, SIGKILL, 9, "signal 9"},
+                      {Victim::Rank, SIGKILL, 9, "rank 1 was ended by signal 9"}};
+  for (const End& end : ends) {
+    std::string session;
+    std::vector<pid_t> processes;
+    RunOptions options;
+    options.while_running = [&](pid_t root) {
+      if (!session.empty() || !std::filesystem::exists(out("metrics.jsonl")) ||
+          read_text(out("metrics.jsonl")).empty())
+        return;
+      const std::vector<pid_t> ranks = ranks_below(root);
+      if (ranks.size() != 2) return;
+      session = variable_of(ranks[1], "OMPI_MCA_orte_tmpdir_base");
+      pid_t launcher = 0;
+      for (const auto& [id, command] : processes_below(root)) {
+        processes.push_back(id);
+        if (command.find("mpirun") != std::string::npos) launcher = id;
+      }
+      kill(end.victim == Victim::Program    ? root
+           : end.victim == Victim::Launcher ? launcher
+                                            : ranks[1],
+           end.signal);
+    };
+    const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
+    ASSERT_FALSE(session.empty()) << result.told();
+    EXPECT_EQ(result.exit_code, end.exit_code) << result.told();
+    if (!end.told.empty()) expect_error(result, end.exit_code, "E-PEER-LOST", {end.told});
+    EXPECT_FALSE(std::filesystem::exists(session)) << session;
+    expect_gone(processes);
+    std::filesystem::remove_all(out());
+  }
+}
+
+TEST_F(EnvironmentTest, NextRunRemovesWhatAKilledOneLeft) {
+  std::string session;
+  std::vector<pid_t> processes;
+  RunOptions options;
+  options.while_running = [&](pid_t root) {
+    if (!session.empty()) return;
+    const std::vector<pid_t> ranks = ranks_below(root);
+    if (ranks.size() != 2) return;
+    session = variable_of(ranks[1], "OMPI_MCA_orte_tmpdir_base");
+    for (const auto& [id, command] : processes_below(root)) processes.push_back(id);
+    kill(root, SIGKILL);
+  };
+  train({"max_steps=10000000", "--nproc", "2"}, options);
+  ASSERT_FALSE(session.empty());
+  expect_gone(processes);
+  expect_well(train({"--nproc", "2", "output_dir=next"}));
+  EXPECT_FALSE(std::filesystem::exists(session)) << session;
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,86 @@
+// Other processes of the machine, as /proc shows them.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tessera::testing {
+
+inline std::string read_file_text(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+// The processes below `root`, with their command lines.
+inline std::vector<std::pair<pid_t, std::string>> processes_below(pid_t root) {
+  std::vector<std::pair<pid_t, std::string>> found;
+  std::set<pid_t> known = {root};
+  for (bool has_grown = true; has_grown;) {
+    has_grown = false;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const pid_t id = std::stoi(name);
+      if (known.contains(id)) continue;
+      const std::string stat = read_file_text("/proc/" + name + "/stat");
+      const size_t end = stat.rfind(')');
+      if (end == std::string::npos || !known.contains(std::stoi(stat.substr(end + 4)))) continue;
+      known.insert(id);
+      found.emplace_back(id, read_file_text("/proc/" + name + "/cmdline"));
+      has_grown = true;
+    }
+  }
+  return found;
+}
+
+// Waits until none of them runs any more; one that does after 20 s is a failure, and killed.
+inline void expect_gone(const std::vector<pid_t>& ids) {
+  const auto is_gone = [](pid_t id) {
+    const std::string stat = read_file_text("/proc/" + std::to_string(id) + "/stat");
+    return stat.empty() || stat.find(") Z") != std::string::npos;
+  };
+  for (int wait = 0; wait < 2000 && !std::all_of(ids.begin(), ids.end(), is_gone); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  for (const pid_t id : ids) {
+    EXPECT_TRUE(is_gone(id)) << "process " << id << " lives on";
+    if (!is_gone(id)) kill(id, SIGKILL);
+  }
+}
+
+// A variable of a process's environment; empty when it has none.
+inline std::string variable_of(pid_t id, const std::string& name) {
+  std::istringstream stream(read_file_text("/proc/" + std::to_string(id) + "/environ"));
+  for (std::string entry; std::getline(stream, entry, '\0');) {
+    if (entry.rfind(name + "=", 0) == 0) return entry.substr(name.size() + 1);
+  }
+  return "";
+}
+
+// The ranks below `root`, by their number.
+inline std::vector<pid_t> ranks_below(pid_t root) {
+  std::vector<std::pair<std::string, pid_t>> found;
+  for (const auto& [id, command] : processes_below(root)) {
+    const std::string rank = variable_of(id, "OMPI_COMM_WORLD_RANK");
+    if (!rank.empty()) found.emplace_back(rank, id);
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<pid_t> ids;
+  for (const auto& [rank, id] : found) ids.push_back(id);
+  return ids;
+}
+
+}  // namespace tessera::testing
