@@ -29,3 +29,37 @@ fetch_wheel() {
   done
   die "could not download $name $version"
 }
+
+# install_packages NAME...: installs the Debian packages that are missing.
+install_packages() {
+  local package missing=() sudo=""
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing: ${missing[*]}"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "packages are missing (${missing[*]}); run as root, or install sudo"
+    sudo=sudo
+  fi
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get update -qq
+  $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# fetch_libtorch_wheels DIR: the three wheels that LibTorch's CPU part is taken from.
+fetch_libtorch_wheels() {
+  fetch_wheel torch "$TORCH_VERSION" "$1"
+  fetch_wheel nvidia-cuda-runtime "$CUDART_VERSION" "$1"
+  fetch_wheel nvidia-cuda-cupti "$CUPTI_VERSION" "$1"
+}
+
+# unpack_licenses WHEELS DIR: the licence texts of the wheels, in a folder for each.
+unpack_licenses() {
+  local wheel name
+  for wheel in "$1"/torch-"$TORCH_VERSION"-*.whl "$1"/nvidia_cuda_{runtime-"$CUDART_VERSION",cupti-"$CUPTI_VERSION"}-*.whl; do
+    name=$(basename "$wheel")
+    mkdir -p "$2/${name%%-*}"
+    unzip -q -o -j "$wheel" '*.dist-info/licenses/*' -d "$2/${name%%-*}"
+  done
+}

@@ -7,22 +7,8 @@ source scripts/common.sh
 
 packages=(build-essential cmake ninja-build ccache git pkg-config python3 python3-pip unzip
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
-  libgtest-dev libgmock-dev)
-missing=()
-for package in "${packages[@]}"; do
-  [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-done
-if [ ${#missing[@]} -gt 0 ]; then
-  say "installing: ${missing[*]}"
-  sudo=""
-  if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || die "packages are missing (${missing[*]}); run as root, or install sudo"
-    sudo=sudo
-  fi
-  export DEBIAN_FRONTEND=noninteractive
-  $sudo apt-get update -qq
-  $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+  libgtest-dev libgmock-dev patchelf)
+install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
 
 # A LibTorch of the user's own is used as it is, and never touched.
@@ -42,13 +28,12 @@ if [ ! -e "$LIBTORCH_DIR/.complete" ]; then
     rm -rf "$staging"
     mkdir -p "$staging"
     trap 'rm -rf "$staging"' EXIT
-    fetch_wheel torch "$TORCH_VERSION" "$wheels"
-    fetch_wheel nvidia-cuda-runtime "$CUDART_VERSION" "$wheels"
-    fetch_wheel nvidia-cuda-cupti "$CUPTI_VERSION" "$wheels"
+    fetch_libtorch_wheels "$wheels"
     unzip -q -o "$wheels"/torch-"$TORCH_VERSION"-*.whl 'torch/include/*' 'torch/share/*' \
       'torch/lib/libtorch_cpu.so' 'torch/lib/libc10.so' 'torch/lib/libgomp*' -d "$staging"
     unzip -q -o -j "$wheels"/nvidia_cuda_runtime-"$CUDART_VERSION"-*.whl '*/libcudart.so.13' -d "$staging/torch/lib"
     unzip -q -o -j "$wheels"/nvidia_cuda_cupti-"$CUPTI_VERSION"-*.whl '*/libcupti.so.13' -d "$staging/torch/lib"
+    unpack_licenses "$wheels" "$staging/torch/licenses"
     rm -rf "$LIBTORCH_DIR"
     mv "$staging/torch" "$LIBTORCH_DIR"
     touch "$LIBTORCH_DIR/.complete"

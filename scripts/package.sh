@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# package.sh [--folder-only] [OUT]: makes OUT/tessera-VERSION-linux-ARCH/ and its tar.xz from the built program:
+# the program, every library that it and its mpirun need but glibc's, and the licences. OUT is build/package
+# unless named. TESSERA_PRESET picks the build.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/common.sh
+build=build/${TESSERA_PRESET:-release}
+wants_archive=1
+if [ "${1:-}" = --folder-only ]; then
+  wants_archive=0
+  shift
+fi
+out=${1:-build/package}
+
+for tool in patchelf strip ldd xz mpirun ompi_info; do
+  command -v "$tool" >/dev/null || die "$tool is missing: run ./dev setup"
+done
+[ -x "$build/tessera" ] || die "$build/tessera is missing: run ./dev build"
+version=$("$build/tessera" --version | awk '{print $2}')
+name=tessera-$version-linux-$(uname -m)
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+package=$out/$name
+staging=$(mktemp -d "$out/.tmp.XXXXXX")
+trap 'rm -rf "$staging"' EXIT
+mkdir -p "$staging"/{bin,lib/openmpi,lib/pmix,share,licenses}
+
+# Parts of glibc, which every machine has its own of.
+is_glibc() {
+  case "$1" in
+    ld-linux*.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libutil.so.* | \
+      libresolv.so.* | libnss_*.so.* | libanl.so.* | linux-vdso.so.*) return 0 ;;
+  esac
+  return 1
+}
+# needed FILE: "NAME PATH" of each library that FILE loads, glibc's left out.
+needed() {
+  ldd "$1" | while read -r library arrow path _; do
+    is_glibc "$(basename "$library")" && continue
+    [ "$arrow" = "=>" ] || continue
+    [ "$path" = not ] && die "$1 needs $library, which is not there"
+    printf '%s %s\n' "$library" "$path"
+  done
+}
+origins=()  # the files that the package's libraries were copied from
+add_needed() {
+  local library path
+  while read -r library path; do
+    [ -e "$staging/lib/$library" ] && continue
+    install -m 644 "$path" "$staging/lib/$library"
+    origins+=("$path")
+  done < <(needed "$1")
+}
+
+say "libraries"
+install -m 755 "$build/tessera" "$staging/bin/tessera"
+install -m 755 "$(readlink -f "$(command -v mpirun)")" "$staging/bin/mpirun"
+add_needed "$build/tessera"
+add_needed "$(readlink -f "$(command -v mpirun)")"
+path_of() { ompi_info --parsable --path "$1" | head -n 1 | cut -d: -f3; }
+plugins=$(path_of pkglibdir)
+for plugin in "$plugins"/mca_pmix_ext3x.so "$plugins"/mca_shmem_mmap.so; do add_needed "$plugin"; done
+# Of MPI's plugins those that need nothing more: the drivers of fast networks stay with the cluster's own MPI.
+for plugin in "$plugins"/mca_*.so; do
+  is_complete=1
+  while read -r library _; do [ -e "$staging/lib/$library" ] || is_complete=0; done < <(needed "$plugin")
+  [ $is_complete = 1 ] && install -m 644 "$plugin" "$staging/lib/openmpi/"
+done
+cp -r "$(path_of pkgdatadir)" "$staging/share/openmpi"
+pmix=$(readlink -f "$(needed "$plugins/mca_pmix_ext3x.so" | awk '$1 ~ /^libpmix/ {print $2}')")
+for folder in "$(dirname "$pmix")"/pmix "$(dirname "$pmix")"/pmix2/lib/pmix; do
+  [ -d "$folder" ] && install -m 644 "$folder"/*.so "$staging/lib/pmix/"
+done
+
+say "stripping and run paths"
+# set_run_path PATH FILE...: strips the files and has them look for libraries in PATH.
+set_run_path() {
+  local path=$1 file
+  shift
+  for file in "$@"; do
+    case "$(basename "$file")" in libcu*) continue ;; esac # NVIDIA's are passed on as they are
+    strip --strip-unneeded "$file"
+    # Data without any need (ICU's) stays as it is.
+    [ -z "$(patchelf --print-needed "$file")" ] || patchelf --set-rpath "$path" "$file"
+  done
+}
+# shellcheck disable=SC2016 # the loader's $ORIGIN
+{
+  set_run_path '$ORIGIN/../lib' "$staging"/bin/*
+  set_run_path '$ORIGIN' "$staging"/lib/*.so*
+  set_run_path '$ORIGIN/..' "$staging"/lib/openmpi/*.so "$staging"/lib/pmix/*.so
+}
+
+say "licences"
+licenses=$LIBTORCH_DIR/licenses
+if [ ! -d "$licenses" ]; then
+  say "this LibTorch was unpacked without its licences: fetching its wheels for them"
+  wheels=$staging/wheels
+  fetch_libtorch_wheels "$wheels"
+  unpack_licenses "$wheels" "$staging/wheel-licenses"
+  if [ -w "$LIBTORCH_DIR" ] && [ -z "${TESSERA_LIBTORCH:-}" ]; then
+    cp -r "$staging/wheel-licenses" "$licenses.$$" && mv -T "$licenses.$$" "$licenses"
+  fi
+  licenses=$staging/wheel-licenses
+fi
+cp -r "$licenses"/. "$staging/licenses/"
+rm -rf "$staging/wheels" "$staging/wheel-licenses"
+# The Debian packages of the copied files, and those compiled in.
+{
+  printf '%s\n' nlohmann-json3-dev libcli11-dev openmpi-bin
+  for file in "${origins[@]}"; do
+    case "$file" in "$LIBTORCH_DIR"/*) continue ;; esac
+    real=$(readlink -f "$file")
+    dpkg -S "$real" 2>/dev/null || dpkg -S "${real#/usr}" || die "no package owns $real, so its licence is not known"
+  done | cut -d: -f1
+} | sort -u | while read -r owner; do
+  [ -e "/usr/share/doc/$owner/copyright" ] || die "$owner says nothing about its licence"
+  install -D -m 644 "/usr/share/doc/$owner/copyright" "$staging/licenses/$owner/copyright"
+done
+
+cp -r recipes docs README.md "$staging/share/"
+mkdir "$staging/share/tessera"
+mv "$staging"/share/{recipes,docs,README.md} "$staging/share/tessera/"
+chmod -R u=rwX,go=rX "$staging"
+
+say "checking"
+glibc=0
+while read -r file; do
+  # What NVIDIA's take has been loaded for the program by then.
+  case "$(basename "$file")" in libcu*) continue ;; esac
+  while read -r library path; do
+    case "$(readlink -f "$path")" in "$staging"/*) ;; *) die "$file would take $library from $path" ;; esac
+  done < <(env -i PATH="$PATH" bash -c "$(declare -f is_glibc needed die); needed '$file'")
+  # The newest glibc that any of them asks for.
+  newest=$(objdump -T "$file" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+  [ "${newest:-0}" -le "$glibc" ] || glibc=$newest
+done < <(find "$staging/bin" "$staging/lib" -type f)
+
+rm -rf "$package"
+mv -T "$staging" "$package"
+trap - EXIT
+size_of() { du -sh --apparent-size "$1" | cut -f1; }
+say "$package: $(size_of "$package") (program $(size_of "$package/bin/tessera"), libtorch_cpu.so $(size_of "$package/lib/libtorch_cpu.so")); runs with glibc 2.$glibc or newer"
+[ $wants_archive = 1 ] || exit 0
+say "packing"
+archive=$package.tar.xz
+tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner -c "$name" | xz -T0 -6 >"$archive.tmp"
+mv "$archive.tmp" "$archive"
+say "$archive: $(size_of "$archive")"
