@@ -251,8 +251,8 @@ TEST_F(EnvironmentTest, NothingIsLeftBehind) {
     std::vector<pid_t> processes;
     RunOptions options;
     options.while_running = [&](pid_t root) {
-      if (!session.empty() || !std::filesystem::exists(out("metrics.jsonl")) ||
-          read_text(out("metrics.jsonl")).empty())
+      if (!session.empty() || !std::filesystem::exists(partial("metrics.jsonl")) ||
+          read_text(partial("metrics.jsonl")).empty())
         return;
       const std::vector<pid_t> ranks = ranks_below(root);
       if (ranks.size() != 2) return;
@@ -273,7 +273,7 @@ TEST_F(EnvironmentTest, NothingIsLeftBehind) {
     if (!end.told.empty()) expect_error(result, end.exit_code, "E-PEER-LOST", {end.told});
     EXPECT_FALSE(std::filesystem::exists(session)) << session;
     expect_gone(processes);
-    std::filesystem::remove_all(out());
+    std::filesystem::remove_all(partial());
   }
 }
 
