@@ -11,7 +11,6 @@
 
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
-#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::config {
@@ -23,6 +22,7 @@ struct Source {
   const std::string& path;
   double low, high;
   std::span<const Choice> choices;
+  Problems& problems;
 };
 
 std::string format_number(double value) {
@@ -63,20 +63,30 @@ std::vector<std::string> choice_names(const Source& source) {
   return names;
 }
 
+// Compares without case; see Choice::name.
+bool is_named(std::string_view name, std::string_view text) {
+  const auto equal = [](std::string_view a, std::string_view b) {
+    return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+  };
+  if (name == "*.*") return text.find('.') != std::string_view::npos;
+  if (!name.ends_with('*')) return equal(name, text);
+  name.remove_suffix(1);
+  return text.size() >= name.size() && equal(name, text.substr(0, name.size()));
+}
+
 const Choice& find_choice(const std::string& text, const Source& source) {
   for (const Choice& choice : source.choices) {
-    if (choice.name.size() == text.size() &&
-        ::strncasecmp(choice.name.data(), text.data(), text.size()) == 0) {
+    if (is_named(choice.name, text)) {
       if (choice.value == kNotBuilt) {
         throw config_error("UNSUPPORTED",
                            "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
                            source.node.place);
       }
       if (!choice.note.empty()) {
-        log::warn((source.node.place.file
-                       ? *source.node.place.file + ':' + std::to_string(source.node.place.line) + ": "
-                       : std::string()) +
-                  "key '" + source.path + "': '" + text + "': " + std::string(choice.note));
+        source.problems.warn((source.node.place.file ? *source.node.place.file + ':' +
+                                                           std::to_string(source.node.place.line) + ": "
+                                                     : std::string()) +
+                             "key '" + source.path + "': '" + text + "': " + std::string(choice.note));
       }
       return choice;
     }
@@ -133,6 +143,9 @@ void read(const Source& source, double& out) {
   out = *value;
 }
 
+void read(const Source& source, std::optional<int64_t>& out) { read(source, out.emplace()); }
+void read(const Source& source, std::optional<double>& out) { read(source, out.emplace()); }
+
 void read(const Source& source, std::string& out) {
   if (!source.node.is_scalar()) throw type_error(source, "text");
   if (!source.choices.empty()) {
@@ -154,7 +167,8 @@ void read(const Source& source, std::vector<std::string>& out) {
   if (!source.node.is_sequence()) throw type_error(source, "a list of texts");
   for (size_t i = 0; i < source.node.items.size(); ++i) {
     const std::string path = source.path + '.' + std::to_string(i);
-    read(Source{source.node.items[i], path, source.low, source.high, source.choices}, out.emplace_back());
+    read(Source{source.node.items[i], path, source.low, source.high, source.choices, source.problems},
+         out.emplace_back());
   }
 }
 
@@ -164,7 +178,7 @@ template <class Value>
 void read(const Source& source, std::map<std::string, Value>& out) {
   if (!source.node.is_map()) throw type_error(source, "a map");
   out.clear();
-  for (const Entry& entry : source.node.entries) {
+  const auto read_entry = [&](const Entry& entry) {
     const std::string path = source.path + '.' + entry.key;
     if (!source.choices.empty()) {
       std::vector<std::string> names;
@@ -182,14 +196,17 @@ void read(const Source& source, std::map<std::string, Value>& out) {
         throw config_error("UNSUPPORTED", "key '" + path + "': " + std::string(choice.note), entry.key_place);
       }
     }
-    if (entry.value.is_null()) continue;
-    read(Source{entry.value, path, source.low, source.high, {}}, out[entry.key]);
+    if (entry.value.is_null()) return;
+    read(Source{entry.value, path, source.low, source.high, {}, source.problems}, out[entry.key]);
+  };
+  for (const Entry& entry : source.node.entries) {
+    source.problems.attempt(source.path, to_key_place(entry.key_place), [&] { read_entry(entry); });
   }
 }
 
 template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
-              std::map<std::string, KeyPlace>& places);
+              std::map<std::string, KeyPlace>& places, Problems& problems);
 
 void read_datasets(const Source& source, std::vector<DatasetConfig>& out,
                    std::map<std::string, KeyPlace>& places) {
@@ -198,40 +215,43 @@ void read_datasets(const Source& source, std::vector<DatasetConfig>& out,
   for (size_t i = 0; i < source.node.items.size(); ++i) {
     const Node& item = source.node.items[i];
     const std::string path = source.path + '.' + std::to_string(i);
-    if (!item.is_map()) throw type_error({item, path, 0, 0, {}}, "a map with 'path' and 'type'");
     DatasetConfig& dataset = out.emplace_back();
     dataset.source_file = item.place.file ? *item.place.file : "";
     dataset.source_line = item.place.line;
-    bind_map(item, dataset_keys(), path + '.', dataset, places);
-    if (dataset.path.empty()) {
-      throw config_error("MISSING", "missing key '" + path + ".path'", item.place).need("a file or folder");
-    }
+    source.problems.attempt(path, to_key_place(item.place), [&] {
+      if (!item.is_map())
+        throw type_error({item, path, 0, 0, {}, source.problems}, "a map with 'path' and 'type'");
+      bind_map(item, dataset_keys(), path + '.', dataset, places, source.problems);
+      if (dataset.path.empty() && !source.problems.has(path + ".path")) {
+        throw config_error("MISSING", "missing key '" + path + ".path'", item.place).need("a file or folder");
+      }
+    });
   }
 }
 
 template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
-              std::map<std::string, KeyPlace>& places) {
+              std::map<std::string, KeyPlace>& places, Problems& problems) {
   for (const Entry& entry : map.entries) {
     const auto key =
         std::find_if(keys.begin(), keys.end(), [&](const Key<T>& k) { return k.name == entry.key; });
     TESSERA_ASSERT(key != keys.end(), "a key that is not native reached binding: " + entry.key);
     if (entry.value.is_null()) continue;
     const std::string path = entry.origin.empty() ? prefix + entry.key : entry.origin;
-    const Source source{entry.value, path, key->low, key->high, key->choices};
+    const Source source{entry.value, path, key->low, key->high, key->choices, problems};
     places[prefix + entry.key] = to_key_place(entry.key_place);
-    std::visit(
-        [&](auto field) {
-          if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
-            if (!entry.value.is_scalar()) throw type_error(source, join(choice_names(source), ", "));
-            field.set(out, find_choice(choice_text(source), source).value);
-          } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
-            read_datasets(source, out.*field, places);
-          } else {
-            read(source, out.*field);
-          }
-        },
-        key->field);
+    const auto bind_field = [&](auto field) {
+      if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
+        if (!entry.value.is_scalar()) throw type_error(source, join(choice_names(source), ", "));
+        field.set(out, find_choice(choice_text(source), source).value);
+      } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
+        read_datasets(source, out.*field, places);
+      } else {
+        read(source, out.*field);
+      }
+    };
+    problems.attempt(prefix + entry.key, to_key_place(entry.key_place),
+                     [&] { std::visit(bind_field, key->field); });
   }
 }
 
@@ -240,6 +260,8 @@ std::string write(bool value) { return value ? "true" : "false"; }
 std::string write(const std::optional<bool>& value) { return write(*value); }
 std::string write(int64_t value) { return std::to_string(value); }
 std::string write(double value) { return format_number(value); }
+std::string write(const std::optional<int64_t>& value) { return write(*value); }
+std::string write(const std::optional<double>& value) { return write(*value); }
 std::string write(const std::string& value) { return quote(value); }
 std::string write(const std::vector<std::string>& value) { return nlohmann::json(value).dump(); }
 std::string write(const std::optional<std::vector<std::string>>& value) { return write(*value); }
@@ -297,8 +319,8 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
 
 }  // namespace
 
-void bind_recipe(const Node& map, Recipe& recipe) {
-  bind_map(map, recipe_keys(), "", recipe, recipe.key_places);
+void bind_recipe(const Node& map, Recipe& recipe, Problems& problems) {
+  bind_map(map, recipe_keys(), "", recipe, recipe.key_places, problems);
 }
 
 std::string write_yaml(const Recipe& recipe) {

@@ -5,16 +5,17 @@
 #include <string>
 
 #include "tessera/config/node.h"
+#include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 
 namespace tessera::config {
 
 // Fills `recipe` from a map that holds native keys only (aliases translated). A null value leaves the
-// default. `datasets` items must be translated as well. Throws E-CONFIG-TYPE (wrong type, null item),
+// default. `datasets` items must be translated as well. Problems: E-CONFIG-TYPE (wrong type, null item),
 // -RANGE (out of bounds, NaN, infinite, overflow), -VALUE (not one of a key's values) and
 // -UNSUPPORTED (a known value that is not built), each with place and key path.
 // Fills recipe.key_places.
-void bind_recipe(const Node& map, Recipe& recipe);
+void bind_recipe(const Node& map, Recipe& recipe, Problems& problems);
 
 // The recipe as YAML, one native key a line, every value given; loading it again gives the same recipe.
 std::string write_yaml(const Recipe& recipe);

@@ -37,6 +37,8 @@ struct Section {
 
 // All sections; the first is the recipe itself.
 std::span<const Section> sections();
+// Those of them that are DeepSpeed's (deepspeed_keys.cpp).
+std::span<const Section> deepspeed_sections();
 // Throws an Internal error when there is none.
 const Section& section(std::string_view path);
 // Exact names before prefixes; nullptr when unknown. `key` must already be free of strip_prefix.

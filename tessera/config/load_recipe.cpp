@@ -5,6 +5,7 @@
 
 #include "tessera/config/bind.h"
 #include "tessera/config/overrides.h"
+#include "tessera/config/problems.h"
 #include "tessera/config/resolve_paths.h"
 #include "tessera/config/translate.h"
 #include "tessera/config/validate.h"
@@ -12,8 +13,10 @@
 
 namespace tessera::config {
 
-Recipe parse_recipe(std::string_view text, std::string_view file_name,
-                    const std::vector<std::string>& overrides) {
+namespace {
+
+Recipe read(std::string_view text, std::string_view file_name, const std::vector<std::string>& overrides,
+            Problems& problems) {
   Recipe recipe;
   recipe.source_file = file_name;
   recipe.source_folder = std::filesystem::path(recipe.source_file).parent_path().string();
@@ -27,16 +30,28 @@ Recipe parse_recipe(std::string_view text, std::string_view file_name,
   }
   root.place.file = file.file;
   apply_overrides(overrides, root);
-  Node native = translate(root, recipe.source_folder);
-  check_exclusive_keys(native);
-  bind_recipe(native, recipe);
-  validate(recipe);
+  Node native = translate(root, recipe.source_folder, problems);
+  settle_keys(native, problems);
+  bind_recipe(native, recipe, problems);
+  validate(recipe, problems);
+  return recipe;
+}
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view text, std::string_view file_name,
+                    const std::vector<std::string>& overrides) {
+  Problems problems;
+  Recipe recipe = read(text, file_name, overrides, problems);
+  problems.settle();
   return recipe;
 }
 
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  Recipe recipe = parse_recipe(read_config_file(path), path, overrides);
-  resolve_paths(recipe);
+  Problems problems;
+  Recipe recipe = read(read_config_file(path), path, overrides, problems);
+  resolve_paths(recipe, problems);
+  problems.settle();
   return recipe;
 }
 

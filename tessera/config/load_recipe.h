@@ -12,8 +12,8 @@ namespace tessera::config {
 // Reads and checks the recipe at `path`. `overrides` are "key=value" with dotted keys
 // ("datasets.0.path=x.jsonl"); they replace what the file says. Relative paths are resolved
 // (resolve_paths.h), so that the model folder and the data are known to exist.
-// Throws an Error of kind Config that names file, line, column and key path. Keys that are accepted
-// without effect are named in one warning.
+// Throws an Error of kind Config that names file, line, column and key path; where several things are wrong
+// its text has a line for each. Keys that are accepted without effect are named in one warning a file.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
 
 // The same for a text that is already read. `file_name` names it in errors; its folder is the recipe's.

@@ -52,6 +52,8 @@ enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Auto };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
+// When the evaluation data are looked at: after each epoch, by eval_steps or evals_per_epoch, never.
+enum class EvalStrategy { Epoch, Steps, No };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
 enum class ExcessLength { Drop, Truncate, Raise };
@@ -90,8 +92,9 @@ struct Recipe {
   OptimizerKind optimizer = OptimizerKind::AdamW;
   SchedulerKind lr_scheduler = SchedulerKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
-  double warmup_ratio = 0.0;
-  int64_t warmup_steps = 0;
+  // With neither the warm-up takes 3 % of the steps, at most 100.
+  std::optional<double> warmup_ratio;
+  std::optional<int64_t> warmup_steps;
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
@@ -104,6 +107,7 @@ struct Recipe {
   // Output
   std::string output_dir = "./model-out";
   int64_t logging_steps = 1;
+  EvalStrategy eval_strategy = EvalStrategy::Epoch;
   int64_t eval_steps = 0;
   double evals_per_epoch = 0.0;
   bool save_final = true;             // ours

@@ -114,17 +114,28 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
 
 }  // namespace
 
-void resolve_paths(Recipe& recipe) {
-  resolve_folder(recipe, "base_model", recipe.base_model);
-  resolve_folder(recipe, "tokenizer_config", recipe.tokenizer_config);
-  resolve_folder(recipe, "lora_model_dir", recipe.lora_model_dir);
+void resolve_paths(Recipe& recipe, Problems& problems) {
+  const auto attempt = [&](const std::string& key, auto&& check) {
+    const auto place = recipe.key_places.find(key);
+    problems.attempt(key, place == recipe.key_places.end() ? KeyPlace{recipe.source_file} : place->second,
+                     check);
+  };
+  const auto attempt_folder = [&](const char* key, std::string& path) {
+    attempt(key, [&] { resolve_folder(recipe, key, path); });
+  };
+  attempt_folder("base_model", recipe.base_model);
+  attempt_folder("tokenizer_config", recipe.tokenizer_config);
+  attempt_folder("lora_model_dir", recipe.lora_model_dir);
   resolve_template(recipe, recipe.chat_template_jinja);
-  for (size_t i = 0; i < recipe.datasets.size(); ++i) {
-    resolve_dataset(recipe, recipe.datasets[i], "datasets." + std::to_string(i) + '.');
-  }
-  for (size_t i = 0; i < recipe.test_datasets.size(); ++i) {
-    resolve_dataset(recipe, recipe.test_datasets[i], "test_datasets." + std::to_string(i) + '.');
-  }
+  const auto attempt_datasets = [&](const std::string& list, std::vector<DatasetConfig>& datasets) {
+    for (size_t i = 0; i < datasets.size(); ++i) {
+      const std::string key = list + '.' + std::to_string(i) + '.';
+      if (datasets[i].path.empty()) continue;
+      attempt(key + "path", [&] { resolve_dataset(recipe, datasets[i], key); });
+    }
+  };
+  attempt_datasets("datasets", recipe.datasets);
+  attempt_datasets("test_datasets", recipe.test_datasets);
 }
 
 }  // namespace tessera::config

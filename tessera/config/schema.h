@@ -18,7 +18,7 @@ namespace tessera::config {
 
 // One accepted spelling of a key that has a fixed set of values. Compared without case.
 struct Choice {
-  std::string_view name;
+  std::string_view name;       // of what is not built: a trailing * is any rest, *.* any text with a dot
   int value = 0;               // kNotBuilt: known, refused
   std::string_view note = "";  // why it is refused; with another value, a warning
 };
@@ -32,11 +32,12 @@ struct EnumField {
 };
 
 template <class T>
-using Field = std::variant<bool T::*, std::optional<bool> T::*, int64_t T::*, double T::*, std::string T::*,
-                           std::vector<std::string> T::*, std::optional<std::vector<std::string>> T::*,
-                           std::map<std::string, std::string> T::*,
-                           std::map<std::string, std::vector<std::string>> T::*, EnumField<T>,
-                           std::vector<DatasetConfig> T::*>;
+using Field =
+    std::variant<bool T::*, std::optional<bool> T::*, int64_t T::*, std::optional<int64_t> T::*, double T::*,
+                 std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*,
+                 std::optional<std::vector<std::string>> T::*, std::map<std::string, std::string> T::*,
+                 std::map<std::string, std::vector<std::string>> T::*, EnumField<T>,
+                 std::vector<DatasetConfig> T::*>;
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 

@@ -11,7 +11,6 @@
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
 #include "tessera/config/yaml_reader.h"
-#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::config {
@@ -126,6 +125,8 @@ std::string other_home(const Section& here, std::string_view key) {
   }
   for (const Section& other : sections()) {
     if (&other == &here) continue;
+    // DeepSpeed's words are so common that only its own file means them.
+    if (other.path.starts_with("deepspeed") && !here.path.starts_with("deepspeed")) continue;
     const std::vector<std::string> names = names_of(other);
     if (std::find(names.begin(), names.end(), key) != names.end()) return section_title(other.path);
   }
@@ -134,14 +135,14 @@ std::string other_home(const Section& here, std::string_view key) {
 
 class Translator {
  public:
-  explicit Translator(const std::string& folder) : folder_(folder) {}
+  Translator(const std::string& folder, Problems& problems) : folder_(folder), problems_(problems) {}
 
   Node run(const Node& root) {
     Node out;
     out.kind = Node::Kind::Map;
     out.place = root.place;
     translate_map(root, sections().front(), "", out);
-    warn_ignored(root.place);
+    warn_ignored();
     return out;
   }
 
@@ -160,17 +161,30 @@ class Translator {
       if (name.size() > section.strip_prefix.size() && name.starts_with(section.strip_prefix)) {
         name.remove_prefix(section.strip_prefix.size());
       }
+      const Origin origin{entry, path, out};
+      const KeyPlace place = to_key_place(entry.key_place);
       if (is_native(section, name)) {
-        set_native(name, entry.value, {entry, path, out});
+        problems_.attempt(path, place, [&] { set_native(name, entry.value, origin); });
         continue;
       }
       const ForeignKey* key = find_foreign(section, name);
-      if (key == nullptr || key->rule == Rule::Hint) throw unknown_key(section, entry, path, key);
+      if (key == nullptr || key->rule == Rule::Hint) {
+        problems_.add(key != nullptr ? key->target : path, place,
+                      unknown_key(section, entry, name, path, key));
+        continue;
+      }
       const bool is_auto =
           section.auto_is_unset && entry.value.is_scalar() && lower(entry.value.text) == "auto";
       if (entry.value.is_null() || is_auto) continue;
-      apply(*key, {entry, path, out});
+      const bool has_target = key->rule == Rule::Rename || key->rule == Rule::Map;
+      problems_.attempt(has_target ? native_path(*key, section, prefix) : path, place,
+                        [&] { apply(*key, origin); });
     }
+  }
+
+  // The native key that a translation sets: beside it in a dataset's entry, else at the top.
+  static std::string native_path(const ForeignKey& key, const Section& section, const std::string& prefix) {
+    return (section.path == "datasets" ? prefix : "") + std::string(key.target);
   }
 
   void apply(const ForeignKey& key, const Origin& origin) {
@@ -226,6 +240,7 @@ class Translator {
 
   void apply_special(const ForeignKey& key, const Origin& origin) {
     const Node& value = origin.entry.value;
+    if (is_off(value, "") && key.target != "batch_size") return;
     if (key.target == "deepspeed") {
       if (value.is_map()) {
         translate_map(value, section("deepspeed"), origin.path + '.', origin.out);
@@ -238,6 +253,10 @@ class Translator {
       if (!value.is_sequence() || value.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
       set_native("adam_beta1", value.items[0], origin);
       set_native("adam_beta2", value.items[1], origin);
+    } else if (key.target == "model_type") {
+      check_model_type(origin);
+    } else if (key.target == "plugins") {
+      check_plugins(origin);
     } else if (key.target == "batch_size") {
       // Rows of a step and a rank; applied when micro_batch_size is known.
       set_native("batch_size", value, origin);
@@ -259,6 +278,46 @@ class Translator {
         return;
       }
       map->value.entries.push_back({property, origin.entry.key_place, value, ""});
+    }
+  }
+
+  // The folder's config.json decides; a class of another kind of model cannot be what it asks for.
+  void check_model_type(const Origin& origin) {
+    const Node& value = origin.entry.value;
+    if (!value.is_scalar()) throw type_error(origin, "text");
+    for (const std::string_view kind : {"Classification", "ImageTextToText", "ConditionalGeneration",
+                                        "QuestionAnswering", "SpeechSeq2Seq", "Seq2SeqLM", "Vision2Seq"}) {
+      if (value.text.find(kind) == std::string::npos) continue;
+      throw config_error("UNSUPPORTED",
+                         "key '" + origin.path +
+                             "': this kind of model is not built yet; only language "
+                             "models that write text after text are",
+                         value.place)
+          .got(describe(value));
+    }
+    if (!value.text.ends_with("ForCausalLM")) note_ignored(origin);
+  }
+
+  // Plugins that choose kernels or report somewhere change no result; others would have to run.
+  void check_plugins(const Origin& origin) {
+    const Node& value = origin.entry.value;
+    const std::vector<Node> one = {value};
+    for (const Node& plugin : value.is_sequence() ? value.items : one) {
+      if (!plugin.is_scalar()) throw type_error(origin, "a list of names");
+      const std::string name = plugin.text.substr(plugin.text.rfind('.') + 1);
+      const auto is = [&](std::string_view other) { return name == std::string(other) + "Plugin"; };
+      if (is("Liger") || is("CutCrossEntropy") || is("Kernels") || is("ExpertParallel")) continue;
+      if (is("SwanLab") || is("LMEval")) {
+        note_ignored(origin);
+        continue;
+      }
+      throw config_error("UNSUPPORTED",
+                         "key '" + origin.path +
+                             "': plugins (Python classes) cannot be loaded, and this one "
+                             "may change what is trained",
+                         plugin.place)
+          .got(describe(plugin))
+          .need("plugins for kernels alone, such as LigerPlugin or CutCrossEntropyPlugin");
     }
   }
 
@@ -284,14 +343,15 @@ class Translator {
       throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place)
           .got(describe(document));
     }
-    translate_map(document, section("deepspeed"), "deepspeed.", origin.out);
+    // Keys are named as that file has them.
+    translate_map(document, section("deepspeed"), "", origin.out);
   }
 
   // Adds a native key, unless another spelling already gave the same value.
   void set_native(std::string_view key, const Node& value, const Origin& origin) {
     if (value.is_null()) {
       if (key == "roles_to_train" || key == "train_on_eos") {
-        log::warn("key '" + origin.path + "' is blank: its default holds");
+        problems_.warn("key '" + origin.path + "' is blank: its default holds");
       }
       return;
     }
@@ -302,6 +362,7 @@ class Translator {
           .need("the name of a type");
     }
     Node translated = key == "datasets" || key == "test_datasets" ? translate_datasets(value, origin) : value;
+    if (key == "type") translated.text = dataset_type(value.text);
     Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
                 origin.path == key ? std::string() : origin.path};
     if (key == "lora_target_modules") rename_target_text(entry);
@@ -315,9 +376,28 @@ class Translator {
     if (other_is_override && !is_override) return;
     if (is_override && !other_is_override) {
       *other = std::move(entry);
+    } else if (yields(entry.key, other->value)) {
+      *other = std::move(entry);
+    } else if (yields(entry.key, value)) {
+      return;
     } else if (!same_value(entry.key, other->value, value)) {
       throw conflict(*other, origin, value);
     }
+  }
+
+  // Values that leave a decision to another spelling of the key: FSDP's switch stands beside
+  // `gradient_checkpointing: false`, DeepSpeed's `bf16.enabled` beside `bf16: auto`.
+  static bool yields(std::string_view key, const Node& value) {
+    return (key == "gradient_checkpointing" && is_off(value, "")) ||
+           (key == "dtype" && value.is_scalar() && value.text == "auto");
+  }
+
+  // Names that mean a built type.
+  static std::string dataset_type(const std::string& name) {
+    if (name == "chat_template.default") return "chat_template";
+    if (name == "alpaca:instruct" || name == "alpaca.load") return "alpaca";
+    if (name == "alpaca:chat" || name == "alpaca_chat.load") return "alpaca_chat";
+    return name;
   }
 
   // A text instead of a list is a regular expression over module names, or PEFT's "all-linear".
@@ -384,37 +464,43 @@ class Translator {
         .hint("keep one of them");
   }
 
-  static Error unknown_key(const Section& section, const Entry& entry, const std::string& path,
-                           const ForeignKey* other_name) {
+  // `name`: the entry's key without the section's prefix.
+  static Error unknown_key(const Section& section, const Entry& entry, std::string_view name,
+                           const std::string& path, const ForeignKey* other_name) {
     Error error = config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place);
     if (other_name != nullptr) return error.hint("did you mean '" + std::string(other_name->target) + "'?");
-    const std::string home = other_home(section, entry.key);
+    const std::string home = other_home(section, name);
     if (!home.empty()) return error.hint("'" + entry.key + "' belongs " + home);
-    const std::string near = nearest_name(entry.key, names_of(section));
+    const std::string near = nearest_name(name, names_of(section));
     if (!near.empty()) return error.hint("did you mean '" + near + "'?");
     return error;
   }
 
   void note_ignored(const Origin& origin) {
     const Place& place = origin.entry.key_place;
-    std::string text = origin.path;
-    if (!place.is_override) text += " (line " + std::to_string(place.line) + ')';
-    ignored_.push_back(std::move(text));
+    const std::string file = place.file ? *place.file : "";
+    auto group =
+        std::find_if(ignored_.begin(), ignored_.end(), [&](const auto& g) { return g.first == file; });
+    if (group == ignored_.end()) group = ignored_.insert(group, {file, {}});
+    group->second.push_back(origin.path +
+                            (place.is_override ? "" : " (line " + std::to_string(place.line) + ')'));
   }
 
-  void warn_ignored(const Place& file) const {
-    if (ignored_.empty()) return;
-    log::warn((file.file ? *file.file + ": " : std::string()) +
-              "accepted without effect: " + join(ignored_, ", "));
+  void warn_ignored() {
+    for (const auto& [file, keys] : ignored_)
+      problems_.warn((file.empty() ? "" : file + ": ") + "accepted without effect: " + join(keys, ", "));
   }
 
   const std::string& folder_;
-  std::vector<std::string> ignored_;
+  Problems& problems_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;  // keys of each file
 };
 
 }  // namespace
 
-Node translate(const Node& root, const std::string& folder) { return Translator(folder).run(root); }
+Node translate(const Node& root, const std::string& folder, Problems& problems) {
+  return Translator(folder, problems).run(root);
+}
 
 std::vector<std::string> all_key_paths() {
   std::vector<std::string> paths;

@@ -8,7 +8,6 @@
 
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
-#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::config {
@@ -64,24 +63,40 @@ void resolve_batch_size(Node& map) {
   map.erase("batch_size");
 }
 
-Error recipe_error(const Recipe& recipe, std::string_view name, std::string what, const std::string& key) {
-  Error error(ErrorKind::Config, name, std::move(what));
-  const auto it = recipe.key_places.find(key);
-  if (it == recipe.key_places.end()) return error.at(recipe.source_file);
-  return error.at(it->second.file, it->second.line, it->second.column);
-}
+// The rules between values, each tried unless one of its keys has a problem of its own.
+class Rules {
+ public:
+  Rules(const Recipe& recipe, Problems& problems) : recipe_(recipe), problems_(problems) {}
 
-void warn_at(const Recipe& recipe, const std::string& key, const std::string& text) {
-  const auto it = recipe.key_places.find(key);
-  std::string place = recipe.source_file;
-  if (it != recipe.key_places.end()) {
-    place = it->second.file;
-    if (it->second.line > 0) place += ':' + std::to_string(it->second.line);
+  const Recipe& recipe() const { return recipe_; }
+
+  // Refuses: an error under the name of `key`.
+  Error error(std::string_view name, std::string what, const std::string& key) const {
+    const KeyPlace place = place_of(key);
+    return Error(ErrorKind::Config, name, std::move(what)).at(place.file, place.line, place.column);
   }
-  log::warn(place + ": " + text);
-}
+  void refuse(const std::vector<std::string>& keys, const Error& error) {
+    const auto has_problem = [&](const std::string& key) { return problems_.has(key); };
+    if (std::none_of(keys.begin(), keys.end(), has_problem))
+      problems_.add(keys.front(), place_of(keys.front()), error);
+  }
+  void warn(const std::string& key, const std::string& text) {
+    const KeyPlace place = place_of(key);
+    problems_.warn(place.file + (place.line > 0 ? ':' + std::to_string(place.line) : "") + ": " + text);
+  }
 
-void validate_adapter(const Recipe& recipe) {
+ private:
+  KeyPlace place_of(const std::string& key) const {
+    const auto it = recipe_.key_places.find(key);
+    return it == recipe_.key_places.end() ? KeyPlace{recipe_.source_file} : it->second;
+  }
+
+  const Recipe& recipe_;
+  Problems& problems_;
+};
+
+void validate_adapter(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
   if (recipe.adapter == AdapterKind::None) {
     const Recipe defaults;
     const std::pair<const char*, bool> keys[] = {
@@ -96,73 +111,134 @@ void validate_adapter(const Recipe& recipe) {
         {"peft_use_rslora", recipe.peft_use_rslora},
     };
     for (const auto& [key, is_changed] : keys) {
-      if (is_changed)
-        warn_at(recipe, key, std::string("key '") + key + "' has no effect without 'adapter: lora'");
+      if (is_changed) rules.warn(key, std::string("key '") + key + "' has no effect without 'adapter: lora'");
     }
     return;
   }
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
       recipe.lora_model_dir.empty()) {
-    throw recipe_error(recipe, "MISSING", "key 'adapter': lora has nothing to adapt", "adapter")
-        .need("lora_target_linear: true or lora_target_modules");
+    rules.refuse({"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
+                  "lora_target_parameters"},
+                 rules.error("MISSING", "key 'adapter': lora has nothing to adapt", "adapter")
+                     .need("lora_target_linear: true or lora_target_modules"));
   }
 }
 
-void validate_template(const Recipe& recipe, const std::string& chat_template, const std::string& jinja,
+void validate_template(Rules& rules, const std::string& chat_template, const std::string& jinja,
                        const std::string& prefix) {
+  const std::string name_key = prefix + "chat_template", jinja_key = prefix + "chat_template_jinja";
   if (chat_template == "jinja" && jinja.empty()) {
-    throw recipe_error(recipe, "MISSING",
-                       "key '" + prefix + "chat_template': jinja needs '" + prefix + "chat_template_jinja'",
-                       prefix + "chat_template");
+    rules.refuse({name_key, jinja_key},
+                 rules.error("MISSING", "key '" + name_key + "': jinja needs '" + jinja_key + "'", name_key));
   }
   if (!jinja.empty() && !chat_template.empty() && chat_template != "jinja") {
-    throw recipe_error(
-        recipe, "CONFLICT",
-        "keys '" + prefix + "chat_template' and '" + prefix + "chat_template_jinja' exclude each other",
-        prefix + "chat_template_jinja")
-        .got("chat_template: " + chat_template)
-        .hint("chat_template: jinja uses the given template");
+    rules.refuse({jinja_key, name_key},
+                 rules
+                     .error("CONFLICT", "keys '" + name_key + "' and '" + jinja_key + "' exclude each other",
+                            jinja_key)
+                     .got("chat_template: " + chat_template)
+                     .hint("chat_template: jinja uses the given template"));
   }
 }
 
-void validate_datasets(const Recipe& recipe, const std::vector<DatasetConfig>& datasets,
-                       const std::string& key) {
+void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets, const std::string& key) {
   for (size_t i = 0; i < datasets.size(); ++i) {
     const DatasetConfig& dataset = datasets[i];
     const std::string prefix = key + '.' + std::to_string(i) + '.';
-    validate_template(recipe, dataset.chat_template, dataset.chat_template_jinja, prefix);
+    validate_template(rules, dataset.chat_template, dataset.chat_template_jinja, prefix);
     if (dataset.shards_idx >= dataset.shards) {
-      throw recipe_error(recipe, "RANGE", "key '" + prefix + "shards_idx': out of range",
-                         prefix + "shards_idx")
-          .got(std::to_string(dataset.shards_idx))
-          .need("below shards, which is " + std::to_string(dataset.shards));
+      rules.refuse({prefix + "shards_idx", prefix + "shards"},
+                   rules.error("RANGE", "key '" + prefix + "shards_idx': out of range", prefix + "shards_idx")
+                       .got(std::to_string(dataset.shards_idx))
+                       .need("below shards, which is " + std::to_string(dataset.shards)));
+    }
+  }
+}
+
+Error exclusion(const Entry& a, const Entry& b) {
+  return config_error("CONFLICT",
+                      "keys '" + a.name_in_file() + "' (" + describe_place(a.key_place, b.key_place) +
+                          ") and '" + b.name_in_file() + "' (" + describe_place(b.key_place, b.key_place) +
+                          ") exclude each other",
+                      b.key_place)
+      .got(describe(a.value) + " and " + describe(b.value))
+      .hint("keep one of them");
+}
+
+// Transformers reads `warmup_steps` below 1 as a share.
+void rename_warmup_share(Node& map) {
+  Entry* entry = map.find("warmup_steps");
+  if (entry == nullptr || !entry->value.is_scalar() || map.find("warmup_ratio") != nullptr) return;
+  const auto steps = parse_number(entry->value.text);
+  if (!steps || *steps <= 0.0 || *steps >= 1.0) return;
+  entry->key = "warmup_ratio";
+  entry->origin = "warmup_steps";
+}
+
+// Of two keys that exclude each other the one of the command line stays; else it is a problem.
+void keep_one(Node& map, std::string_view first, std::string_view second, Problems& problems) {
+  const Entry* a = map.find(first);
+  const Entry* b = map.find(second);
+  if (a == nullptr || b == nullptr || !is_active(a->value) || !is_active(b->value)) return;
+  if (is_from_command_line(*a) != is_from_command_line(*b)) {
+    map.erase(is_from_command_line(*a) ? second : first);
+  } else {
+    problems.add(second, to_key_place(b->key_place), exclusion(*a, *b));
+  }
+}
+
+// Which of eval_strategy, eval_steps and evals_per_epoch counts: a frequency means `steps`, one of zero `no`,
+// and `steps` without a frequency takes logging_steps, as Transformers does.
+void resolve_evaluation(Node& map, Problems& problems) {
+  const auto place = [&](const Entry& entry) { return entry.value.place; };
+  const auto set = [&](const char* key, std::string value, const Entry& source) {
+    map.entries.push_back({key, source.key_place, make_scalar(std::move(value), place(source)), source.key});
+  };
+  const Entry* frequency = nullptr;
+  const Entry* given = nullptr;
+  for (const char* key : {"eval_steps", "evals_per_epoch"}) {
+    const Entry* entry = map.find(key);
+    if (entry == nullptr || entry->value.is_null()) continue;
+    given = entry;
+    if (is_active(entry->value)) frequency = entry;
+  }
+  const Entry* strategy = map.find("eval_strategy");
+  if (strategy == nullptr || strategy->value.is_null()) {
+    if (given != nullptr) set("eval_strategy", frequency != nullptr ? "steps" : "no", Entry(*given));
+    return;
+  }
+  const bool is_steps = strategy->value.text == "steps";
+  if (is_steps && frequency == nullptr) {
+    const Entry* logging = map.find("logging_steps");
+    map.erase("eval_steps");
+    set("eval_steps", logging != nullptr && logging->value.is_scalar() ? logging->value.text : "1",
+        Entry(*map.find("eval_strategy")));
+  } else if (!is_steps && frequency != nullptr) {
+    if (is_from_command_line(*strategy) == is_from_command_line(*frequency)) {
+      problems.add("eval_strategy", to_key_place(strategy->key_place), exclusion(*frequency, *strategy));
+    } else if (is_from_command_line(*strategy)) {
+      map.erase(std::string(frequency->key));
+    } else {
+      map.find("eval_strategy")->value.text = "steps";
     }
   }
 }
 
 }  // namespace
 
-void check_exclusive_keys(Node& map) {
-  for (const auto& [first, second] : kExclusive) {
-    const Entry* a = map.find(first);
-    const Entry* b = map.find(second);
-    if (a == nullptr || b == nullptr || !is_active(a->value) || !is_active(b->value)) continue;
-    if (is_from_command_line(*a) != is_from_command_line(*b)) {
-      map.erase(is_from_command_line(*a) ? second : first);
-      continue;
-    }
-    throw config_error("CONFLICT",
-                       "keys '" + a->name_in_file() + "' (" + describe_place(a->key_place, b->key_place) +
-                           ") and '" + b->name_in_file() + "' (" +
-                           describe_place(b->key_place, b->key_place) + ") exclude each other",
-                       b->key_place)
-        .got(describe(a->value) + " and " + describe(b->value))
-        .hint("keep one of them");
+void settle_keys(Node& map, Problems& problems) {
+  rename_warmup_share(map);
+  for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
+  resolve_evaluation(map, problems);
+  if (const Entry* total = map.find("batch_size")) {
+    const KeyPlace place = to_key_place(total->key_place);
+    problems.attempt("gradient_accumulation_steps", place, [&] { resolve_batch_size(map); });
+    map.erase("batch_size");
   }
-  resolve_batch_size(map);
 
   std::vector<std::string> missing;
   for (const std::string_view name : required_recipe_keys()) {
+    if (problems.has(name) || (name == "datasets" && problems.has("pretraining_dataset"))) continue;
     const Entry* entry = map.find(name);
     if (entry == nullptr || (entry->value.is_sequence() && entry->value.items.empty()) ||
         (entry->value.is_scalar() && entry->value.text.empty())) {
@@ -172,49 +248,48 @@ void check_exclusive_keys(Node& map) {
   if (missing.empty()) return;
   Place file = map.place;
   file.line = file.column = 0;
-  throw config_error(
-      "MISSING",
-      missing.size() == 1 ? "missing key '" + missing[0] + "'" : "missing keys " + join(missing, ", "), file)
-      .need(join(missing, ", "));
+  problems.add(missing.front(), to_key_place(file),
+               config_error("MISSING",
+                            missing.size() == 1 ? "missing key '" + missing[0] + "'"
+                                                : "missing keys " + join(missing, ", "),
+                            file)
+                   .need(join(missing, ", ")));
 }
 
-void validate(const Recipe& recipe) {
+void validate(const Recipe& recipe, Problems& problems) {
+  Rules rules(recipe, problems);
   if (recipe.val_set_size >= 1.0 && recipe.val_set_size != std::floor(recipe.val_set_size)) {
-    throw recipe_error(recipe, "RANGE", "key 'val_set_size': neither a share nor a number of rows",
-                       "val_set_size")
-        .got(std::to_string(recipe.val_set_size))
-        .need("a number below 1, or a whole number of rows");
+    rules.refuse(
+        {"val_set_size"},
+        rules.error("RANGE", "key 'val_set_size': neither a share nor a number of rows", "val_set_size")
+            .got(std::to_string(recipe.val_set_size))
+            .need("a number below 1, or a whole number of rows"));
   }
   if (recipe.dp_shard_size == 0) {
-    throw recipe_error(recipe, "RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
-        .got("0")
-        .need("-1 (the ranks that remain) or at least 1");
+    rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
+                                        .got("0")
+                                        .need("-1 (the ranks that remain) or at least 1"));
   }
   if (recipe.cosine_min_lr_ratio > 0.0 && recipe.lr_scheduler != SchedulerKind::Cosine) {
-    warn_at(recipe, "cosine_min_lr_ratio",
-            "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");
+    rules.warn("cosine_min_lr_ratio",
+               "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");
   }
   const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
   if (!has_eval_data && (recipe.eval_steps > 0 || recipe.evals_per_epoch > 0.0)) {
     const std::string key = recipe.eval_steps > 0 ? "eval_steps" : "evals_per_epoch";
-    warn_at(recipe, key, "key '" + key + "' has no effect without 'val_set_size' or 'test_datasets'");
-  }
-  if (recipe.warmup_steps > 0 && recipe.max_steps > 0 && recipe.warmup_steps > recipe.max_steps) {
-    throw recipe_error(recipe, "CONFLICT",
-                       "keys 'warmup_steps' and 'max_steps': the warm-up is longer than the run",
-                       "warmup_steps")
-        .got(std::to_string(recipe.warmup_steps) + " and " + std::to_string(recipe.max_steps));
+    rules.warn(key, "key '" + key + "' has no effect without 'val_set_size' or 'test_datasets'");
   }
   if (recipe.min_sample_len > recipe.sequence_len) {
-    throw recipe_error(recipe, "CONFLICT",
-                       "keys 'min_sample_len' and 'sequence_len': every row would be dropped",
-                       recipe.key_places.contains("min_sample_len") ? "min_sample_len" : "sequence_len")
-        .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len));
+    const std::string key = recipe.key_places.contains("min_sample_len") ? "min_sample_len" : "sequence_len";
+    rules.refuse(
+        {key, "min_sample_len", "sequence_len"},
+        rules.error("CONFLICT", "keys 'min_sample_len' and 'sequence_len': every row would be dropped", key)
+            .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len)));
   }
-  validate_template(recipe, recipe.chat_template, recipe.chat_template_jinja, "");
-  validate_adapter(recipe);
-  validate_datasets(recipe, recipe.datasets, "datasets");
-  validate_datasets(recipe, recipe.test_datasets, "test_datasets");
+  validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
+  validate_adapter(rules);
+  validate_datasets(rules, recipe.datasets, "datasets");
+  validate_datasets(rules, recipe.test_datasets, "test_datasets");
 }
 
 }  // namespace tessera::config

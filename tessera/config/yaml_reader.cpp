@@ -54,6 +54,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    refuse_bare_anchor(mark);
     Node node;
     node.place = place(mark);
     finish(std::move(node), anchor);
@@ -159,6 +160,22 @@ class TreeBuilder : public YAML::EventHandler {
     Place at = place(mark);
     at.column = static_cast<int64_t>(tab) + 1;
     throw config_error("TAB", "a tab in the indentation", at).hint("indent with spaces");
+  }
+
+  // `pad_token: &pad` reads as an anchor on nothing, where text was meant.
+  void refuse_bare_anchor(const YAML::Mark& mark) const {
+    if (mark.line < 0 || mark.column < 0 || static_cast<size_t>(mark.line) >= line_starts_.size()) return;
+    const size_t begin = line_starts_[static_cast<size_t>(mark.line)] + static_cast<size_t>(mark.column);
+    if (begin >= text_.size() || text_[begin] != '&') return;
+    const size_t end = std::min(text_.find_first_of(" \t\r\n,]}", begin), text_.size());
+    const size_t value = text_.find_first_not_of(" \t\r\n", end);
+    if (value != std::string_view::npos &&
+        (text_[value] == '~' || text_[value] == 'n' || text_[value] == 'N'))
+      return;
+    throw config_error("SYNTAX",
+                       "the YAML anchor '" + std::string(text_.substr(begin, end - begin)) + "' has no value",
+                       place(mark))
+        .hint("quote a text that starts with &");
   }
 
   // The parser takes a quoted text that no quote ends, if a line end stands before the end of the file.

@@ -40,6 +40,13 @@ void warn(std::string_view text) {
   if (!is_quiet) write_line("tessera: warning: ", text);
 }
 
-void error(std::string_view text) { write_line("tessera: ", text); }
+void error(std::string_view text) {
+  while (true) {
+    const size_t end = text.find('\n');
+    write_line("tessera: ", text.substr(0, end));
+    if (end == std::string_view::npos) return;
+    text.remove_prefix(end + 1);
+  }
+}
 
 }  // namespace tessera::log

@@ -18,7 +18,7 @@ void set_stream(int descriptor);
 void info(std::string_view text);
 // "tessera: warning: <text>"
 void warn(std::string_view text);
-// "tessera: <text>" from any rank: for the line that ends the process.
+// "tessera: <line>" for each line of `text`, from any rank: for what ends the process.
 void error(std::string_view text);
 
 }  // namespace tessera::log

@@ -29,7 +29,7 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   constexpr size_t kMaxWord = 128;
   if (word.empty() || word.size() > kMaxWord) return "";
   std::string best;
-  int64_t best_distance = std::max<int64_t>(1, static_cast<int64_t>(word.size()) / 3) + 1;
+  int64_t best_distance = std::clamp<int64_t>(static_cast<int64_t>(word.size()) / 4, 1, 3) + 1;
   for (const std::string& candidate : candidates) {
     const int64_t distance = edit_distance(word, candidate);
     if (distance < best_distance) {

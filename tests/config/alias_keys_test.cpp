@@ -8,11 +8,12 @@
 #include "tessera/config/schema.h"
 
 #include "tests/config/config_testing.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::config {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 ZeroStage stage_of(const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml").zero_stage; }
 
@@ -90,8 +91,7 @@ TEST(AliasKeysTest, ErrorsNameTheKeyAsItWasWritten) {
 TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
             "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'load_in_4bit': 4-bit base weights are not built "
-            "yet; got the "
-            "boolean true");
+            "yet; leave it out and write adapter: lora; got the boolean true");
   for (const char* line : {"adapter: qlora",
                            "load_in_8bit: true",
                            "tensor_parallel_size: 2",
@@ -195,12 +195,143 @@ TEST(AliasKeysTest, SettingsThatAreOffAreFine) {
       "");
 }
 
+TEST(AliasKeysTest, KeysThatOnlySayHowToExecuteAreFine) {
+  EXPECT_EQ(
+      warnings_of(kMinimal +
+                  "use_kernels: true\nexperts_implementation: grouped_mm\ntiled_mlp: true\n"
+                  "tiled_mlp_num_shards: 4\nfused_attn_kernel: true\nuse_ray: true\nray_num_workers: 4\n"
+                  "resources_per_worker: {GPU: 1}\ntorch_dtype: bfloat16\nflash_attention: true\n"
+                  "sdp_attention: true\nlora_mlp_kernel: true\ntorch_compile: true\n"
+                  "torch_compile_backend: inductor\nliger_rms_norm: true\nuse_scattermoe: true\n"
+                  "use_sonicmoe: false\nllama4_linearized_experts: true\ndeepcompile: true\ntf32: true\n"
+                  "experimental_skip_move_to_device: true\ntorchdistx_path:\nmodel_type: LlamaForCausalLM\n"
+                  "tokenizer_type: AutoTokenizer\ndevice_map: auto\n"
+                  "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n"
+                  "  - axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin\n"
+                  "  - axolotl.integrations.kernels.KernelsPlugin\n"),
+      "");
+}
+
+TEST(AliasKeysTest, WhatAsksForNothingIsFine) {
+  for (const char* key : {"use_kernels",
+                          "quantize_moe_experts",
+                          "processor_type",
+                          "rl",
+                          "trl",
+                          "ebft",
+                          "mora",
+                          "diffusion",
+                          "unfrozen_parameters",
+                          "plugins",
+                          "model_quantization_config",
+                          "reward_model",
+                          "num_labels",
+                          "torchdistx_path",
+                          "eot_tokens",
+                          "load_in_8bit",
+                          "nemo_gym_enabled",
+                          "spectrum_top_fraction",
+                          "use_pose",
+                          "vllm",
+                          "image_size"}) {
+    for (const char* value : {"", "false", "~", "[]", "{}"}) {
+      EXPECT_EQ(warnings_of(kMinimal + key + ": " + value + "\n"), "") << key << ' ' << value;
+    }
+  }
+}
+
+TEST(AliasKeysTest, PluginsThatChangeResultsAreRefused) {
+  for (const char* name : {"axolotl.integrations.kd.KDPlugin",
+                           "axolotl.integrations.diffusion.DiffusionPlugin", "my_code.MyPlugin"}) {
+    EXPECT_THAT(
+        message_of(kMinimal + "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n  - " + name + "\n"),
+        HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:6:5: key 'plugins'"))
+        << name;
+  }
+  EXPECT_THAT(message_of(kMinimal + "model_type: AutoModelForSequenceClassification\n"),
+              HasSubstr("this kind of model is not built yet"));
+}
+
+// The keys of the ZeRO files that Axolotl ships.
+std::string zero_json(const std::string& stage, const std::string& more) {
+  return "{\n \"zero_optimization\": {\n  \"stage\": " + stage + more +
+         "\n },\n \"bf16\": {\"enabled\": true},\n"
+         " \"gradient_accumulation_steps\": \"auto\", \"gradient_clipping\": \"auto\",\n"
+         " \"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
+         " \"wall_clock_breakdown\": false, \"zero_allow_untested_optimizer\": true,\n"
+         " \"zero_force_ds_cpu_optimizer\": false\n}\n";
+}
+const std::string kZero3 =
+    ",\n  \"overlap_comm\": true, \"contiguous_gradients\": true, \"sub_group_size\": 0,\n"
+    "  \"reduce_bucket_size\": \"auto\", \"stage3_prefetch_bucket_size\": \"auto\",\n"
+    "  \"stage3_param_persistence_threshold\": \"auto\", \"max_live_parameters\": 0,\n"
+    "  \"max_reuse_distance\": 0, \"gather_16bit_weights_on_model_save\": true";
+const std::string kOffloadCpu =
+    ",\n  \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true},\n"
+    "  \"offload_param\": {\"device\": \"cpu\", \"pin_memory\": true}";
+
+class DeepSpeedFileTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& text) const { return here.write("zero.json", text); }
+  const tessera::testing::TempFolder here;
+};
+
+TEST_F(DeepSpeedFileTest, TheUsualZeroFilesAreAccepted) {
+  const std::string fp16 =
+      ",\n  \"overlap_comm\": true\n },\n \"fp16\": {\"enabled\": \"auto\", \"auto_cast\": false, "
+      "\"loss_scale\": 0, \"initial_scale_power\": 32, \"loss_scale_window\": 1000, \"hysteresis\": 2, "
+      "\"min_loss_scale\": 1";
+  for (const auto& [text, stage] : {std::pair{zero_json("1", fp16), ZeroStage::Zero1},
+                                    std::pair{zero_json("2", kOffloadCpu + fp16), ZeroStage::Zero2},
+                                    std::pair{zero_json("3", kZero3), ZeroStage::Zero3},
+                                    std::pair{zero_json("3", kZero3 + kOffloadCpu), ZeroStage::Zero3},
+                                    std::pair{zero_json("\"auto\"", kZero3), ZeroStage::Zero3}}) {
+    const std::string lines = kMinimal + "bf16: auto\ndeepspeed: " + write(text) + "\n";
+    EXPECT_EQ(warnings_of(lines), "") << text;
+    EXPECT_EQ(parse_recipe(lines, "r.yaml").zero_stage, stage);
+    EXPECT_EQ(parse_recipe(lines, "r.yaml").dtype, ComputeType::BFloat16);
+  }
+}
+
+TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
+  const std::string path = write(
+      "{\n \"zero_optimization\": {\n  \"stage\": 3,\n"
+      "  \"offload_param\": {\"device\": \"nvme\"},\n  \"max_live_paramaters\": 1\n },\n"
+      " \"aio\": {\"block_size\": 1}\n}\n");
+  const std::string message = message_of(kMinimal + "sead: 1\ndeepspeed: " + path + "\n");
+  EXPECT_THAT(message,
+              HasSubstr(path + ":4:21: key 'zero_optimization.offload_param.device': offloading to a "
+                               "drive is not built yet"));
+  EXPECT_THAT(message,
+              HasSubstr(path + ":5:3: unknown key 'zero_optimization.max_live_paramaters'. hint: did "
+                               "you mean 'max_live_parameters'?"));
+  EXPECT_THAT(message, HasSubstr("r.yaml:4:1: unknown key 'sead'"));
+
+  write("{\n \"zero_optimization\": {\"stage\": 2},\n \"aio\": {\"block_size\": 1}\n}\n");
+  EXPECT_EQ(warnings_of(kMinimal + "wandb_project: x\ndeepspeed: " + path + "\n"),
+            "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4)\n"
+            "tessera: warning: " +
+                path + ": accepted without effect: aio (line 3)\n");
+}
+
+TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {
+  EXPECT_EQ(parse_recipe(
+                kMinimal + "gradient_checkpointing: false\nfsdp_config: {activation_checkpointing: true}\n",
+                "r.yaml")
+                .gradient_checkpointing,
+            Checkpointing::Block);
+  EXPECT_EQ(parse_recipe(
+                kMinimal + "fsdp_config: {activation_checkpointing: true}\ngradient_checkpointing: false\n",
+                "r.yaml")
+                .gradient_checkpointing,
+            Checkpointing::Block);
+}
+
 TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
   EXPECT_EQ(
-      warnings_of(kMinimal + "wandb_project: x\nhub_model_id: y\nplugins: [a.b]\nsave_total_limit: 3\n"),
+      warnings_of(kMinimal + "wandb_project: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_total_limit: 3\n"),
       "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4), hub_model_id (line 5), "
-      "plugins "
-      "(line 6), save_total_limit (line 7)\n");
+      "lm_eval_tasks (line 6), save_total_limit (line 7)\n");
 }
 
 TEST(AliasKeysTest, OlderSpellings) {
@@ -209,7 +340,7 @@ TEST(AliasKeysTest, OlderSpellings) {
       "lora_target_modules: all-linear\n"
       "datasets: [{path: d, type: chat_template, message_field_role: from, message_field_content: value}]\n",
       "r.yaml");
-  EXPECT_DOUBLE_EQ(recipe.evals_per_epoch, 1.0);
+  EXPECT_EQ(recipe.eval_strategy, EvalStrategy::Epoch);
   EXPECT_TRUE(recipe.lora_target_linear);
   EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("role"), "from");
   EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("content"), "value");

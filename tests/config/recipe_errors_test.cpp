@@ -1,5 +1,7 @@
 // What a recipe's mistakes lead to: rows C1, C2, C4, C6, C8 of the fault table.
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "tests/config/config_testing.h"
 
@@ -111,7 +113,7 @@ TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {  // C4
   EXPECT_EQ(recipe.sequence_len, 2048);
   EXPECT_EQ(recipe.max_steps, 1000);
   EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Cosine);
-  EXPECT_EQ(recipe.warmup_steps, 0);
+  EXPECT_EQ(recipe.warmup_steps, std::nullopt);
   EXPECT_EQ(recipe.output_dir, "2024");
   EXPECT_EQ(recipe.datasets[0].train_on_eos, "none");
   EXPECT_FALSE(recipe.key_places.contains("warmup_steps"));
@@ -158,10 +160,11 @@ TEST(RecipeErrorsTest, CheckpointingTakesTrueFalseAndMlp) {
   for (const char* value : {"true", "yes", "On", "\"true\""}) EXPECT_EQ(read(value), Checkpointing::Block);
   for (const char* value : {"false", "no", "off", "~"}) EXPECT_EQ(read(value), Checkpointing::Off);
   EXPECT_EQ(read("mlp"), Checkpointing::Mlp);
-  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: offload\n"),
-              HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:25: key 'gradient_checkpointing': 'offload'"));
-  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: mpl\n"),
-              HasSubstr("need false, true, mlp. hint: did you mean 'mlp'?"));
+  EXPECT_EQ(read("offload"), Checkpointing::Block);
+  EXPECT_THAT(warnings_of(kMinimal + "gradient_checkpointing: offload\n"), HasSubstr("host memory"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: offload_disk\n"),
+              HasSubstr("E-CONFIG-UNSUPPORTED]: r.yaml:4:25: key 'gradient_checkpointing': 'offload_disk'"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: mpl\n"), HasSubstr("did you mean 'mlp'?"));
   EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: [mlp]\n"),
               HasSubstr("E-CONFIG-TYPE]: r.yaml:4:25: key 'gradient_checkpointing': wrong type"));
 }
@@ -195,13 +198,74 @@ TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
               HasSubstr("jinja needs 'chat_template_jinja'"));
   EXPECT_THAT(message_of(kMinimal + "adapter: lora\n"),
               HasSubstr("need lora_target_linear: true or lora_target_modules"));
-  EXPECT_THAT(message_of(kMinimal + "warmup_steps: 20\nmax_steps: 10\n"),
-              HasSubstr("keys 'warmup_steps' and 'max_steps'"));
   EXPECT_THAT(message_of(kMinimal + "sequence_len: 4\nmin_sample_len: 8\n"),
               HasSubstr("keys 'min_sample_len' and 'sequence_len'"));
   // One of the two at zero, or blank, is no conflict.
   EXPECT_NO_THROW(
       parse_recipe(kMinimal + "warmup_ratio: 0.0\nwarmup_steps: 10\nval_set_size: 0\ntest_datasets:\n", "r"));
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
+  const std::string text =
+      "base_model: m\n"
+      "load_in_4bit: true\n"
+      "adapter: qlora\n"
+      "datasets:\n"
+      "  - path: d\n"
+      "    typ: alpaca\n"
+      "    train_on_eos: never\n"
+      "  - type: alpaca\n"
+      "micro_batch_size: many\n"
+      "special_tokens: {pad_tokn: x, eos_tokn: y}\n"
+      "sead: 1\n";
+  const std::vector<std::string> lines = lines_of(message_of(text));
+  const std::vector<std::string> parts = {"r.yaml: missing key 'learning_rate'",
+                                          "r.yaml:2:1: key 'load_in_4bit'",
+                                          "r.yaml:3:10: key 'adapter': 'qlora'",
+                                          "r.yaml:6:5: unknown key 'datasets.0.typ'",
+                                          "r.yaml:7:19: key 'datasets.0.train_on_eos'",
+                                          "r.yaml:8:5: missing key 'datasets.1.path'",
+                                          "r.yaml:9:19: key 'micro_batch_size'",
+                                          "r.yaml:10:18: unknown key 'special_tokens.pad_tokn'",
+                                          "r.yaml:10:31: unknown key 'special_tokens.eos_tokn'",
+                                          "r.yaml:11:1: unknown key 'sead'"};
+  ASSERT_EQ(lines.size(), parts.size()) << message_of(text);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_THAT(lines[i], StartsWith("error[E-CONFIG-"));
+    EXPECT_THAT(lines[i], HasSubstr(parts[i]));
+  }
+  // Of thousands of mistakes only the first are told.
+  std::string many = kMinimal;
+  for (int i = 0; i < 5000; ++i) many += "k" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(lines_of(message_of(many)).size(), 101u);
+  EXPECT_EQ(lines_of(message_of(many)).back(), "and 4900 more");
+}
+
+TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
+  // The adapter that is refused leaves the LoRA keys without effect: that is no news.
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: qlora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_modules: {a: b}\n")).size(), 1u);
+  EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\n")).size(), 1u);
+  EXPECT_EQ(lines_of(message_of("base_model: m\ndatasets: x\nlearning_rate: y\n")).size(), 2u);
+  EXPECT_EQ(
+      lines_of(message_of("base_model: m\npretraining_dataset: [{path: d}]\nlearning_rate: 1\n")).size(), 1u);
+}
+
+TEST(RecipeErrorsTest, HintsDoNotPointAtUnrelatedKeys) {
+  for (const char* key : {"batch_implementation", "params", "enabled", "checkpoint", "cls_config",
+                          "sample_packing_seq_factor", "fused_mlp_kernel"}) {
+    EXPECT_THAT(message_of(kMinimal + key + ": 1\n"),
+                testing::EndsWith("unknown key '" + std::string(key) + "'"));
+  }
 }
 
 TEST(RecipeErrorsTest, MissingKeys) {
@@ -211,6 +275,44 @@ TEST(RecipeErrorsTest, MissingKeys) {
   EXPECT_THAT(message_of(""), HasSubstr("missing keys base_model, datasets, learning_rate"));
   EXPECT_THAT(message_of("base_model:\ndatasets: []\nlearning_rate: 1\n"), HasSubstr("base_model, datasets"));
   EXPECT_THAT(message_of("base_model: m\ndatasets: [{path: d}]\n"), HasSubstr("missing key 'learning_rate'"));
+}
+
+TEST(RecipeErrorsTest, WhenToEvaluate) {
+  const auto read = [](const std::string& lines, const std::vector<std::string>& overrides = {}) {
+    return parse_recipe(kMinimal + "val_set_size: 2\n" + lines, "r.yaml", overrides);
+  };
+  EXPECT_EQ(read("").eval_strategy, EvalStrategy::Epoch);
+  EXPECT_EQ(read("eval_strategy: epoch\n").eval_strategy, EvalStrategy::Epoch);
+  EXPECT_EQ(read("eval_steps: 5\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(read("evals_per_epoch: 2\n").eval_strategy, EvalStrategy::Steps);
+  for (const char* off : {"eval_strategy: no\n", "eval_strategy: 'no'\n", "evaluation_strategy: false\n",
+                          "eval_steps: 0\n", "evals_per_epoch: 0\n", "eval_steps: 0\nevals_per_epoch: 0\n",
+                          "eval_strategy: no\neval_steps: 0\n"}) {
+    const Recipe recipe = read(off);
+    EXPECT_EQ(recipe.eval_strategy, EvalStrategy::No) << off;
+    EXPECT_EQ(parse_recipe(dump_recipe(recipe), "r.yaml").eval_strategy, EvalStrategy::No) << off;
+  }
+  EXPECT_EQ(read("eval_steps: 0\nevals_per_epoch: 2\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(read("eval_strategy: steps\nlogging_steps: 7\n").eval_steps, 7);
+  EXPECT_EQ(read("eval_strategy: steps\n").eval_steps, 1);
+  EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").eval_strategy, EvalStrategy::Epoch);
+  EXPECT_EQ(read("eval_steps: 5\n", {"eval_strategy=no"}).eval_strategy, EvalStrategy::No);
+  EXPECT_EQ(read("eval_strategy: no\n", {"eval_steps=5"}).eval_strategy, EvalStrategy::Steps);
+  EXPECT_THAT(message_of(kMinimal + "eval_steps: 5\neval_strategy: no\n"),
+              HasSubstr("keys 'eval_steps' (line 4) and 'eval_strategy' (line 5) exclude each other"));
+}
+
+TEST(RecipeErrorsTest, WarmUpKeys) {
+  const Recipe none = parse_recipe(kMinimal, "r.yaml");
+  EXPECT_EQ(none.warmup_steps, std::nullopt);
+  EXPECT_EQ(none.warmup_ratio, std::nullopt);
+  EXPECT_EQ(parse_recipe(dump_recipe(none), "r.yaml").warmup_steps, std::nullopt);
+  EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0\n", "r.yaml").warmup_steps, 0);
+  // A share under the name of the steps, as Transformers has it.
+  EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0.1\n", "r.yaml").warmup_ratio, 0.1);
+  EXPECT_THAT(message_of(kMinimal + "warmup_steps: 2.5\n"), HasSubstr("need a whole number"));
+  // Longer than the run: the trainer cuts it.
+  EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 10\nmax_steps: 1\n", "r.yaml").warmup_steps, 10);
 }
 
 TEST(RecipeErrorsTest, WarnsAboutKeysWithoutEffect) {

@@ -36,6 +36,17 @@ std::string repeat(const std::string& text, size_t count) {
   return out;
 }
 
+TEST(YamlReaderTest, AnchorsWithoutAValueAreRefused) {
+  for (const char* text :
+       {"&a", "&a\n", "--- &a\n", "k: &a\n", "k: &a\nl: 1\n", "k: [&a, 1]\n", "k: {l: &a}\n"}) {
+    EXPECT_THAT(yaml_error(text), HasSubstr("E-CONFIG-SYNTAX")) << text;
+    EXPECT_THAT(yaml_error(text), HasSubstr("the YAML anchor '&a' has no value")) << text;
+  }
+  EXPECT_TRUE(parse("k: &a ~\n").entries[0].value.is_null());
+  EXPECT_TRUE(parse("k: &a null\nl: *a\n").entries[1].value.is_null());
+  EXPECT_EQ(parse("k: &a x\nl: *a\n").entries[1].value.text, "x");
+}
+
 TEST(YamlReaderTest, KeepsThePlaceOfEveryValue) {
   const Node root = parse("a: 1\nb:\n  - x: 'two'\n    y: [3, ~]\n");
   ASSERT_TRUE(root.is_map());
