@@ -25,14 +25,33 @@ int64_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+namespace {
+
+int64_t allowed_distance(size_t size) { return std::clamp<int64_t>(static_cast<int64_t>(size) / 4, 1, 3); }
+
+// Whether each word of `a` (parted by '_') is near its counterpart: a whole other word is another name.
+bool has_near_words(std::string_view a, std::string_view b) {
+  if (std::count(a.begin(), a.end(), '_') != std::count(b.begin(), b.end(), '_')) return true;
+  while (true) {
+    const size_t end_a = a.find('_'), end_b = b.find('_');
+    const std::string_view word = a.substr(0, end_a);
+    if (edit_distance(word, b.substr(0, end_b)) > allowed_distance(word.size())) return false;
+    if (end_a == std::string_view::npos) return true;
+    a.remove_prefix(end_a + 1);
+    b.remove_prefix(end_b + 1);
+  }
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates) {
   constexpr size_t kMaxWord = 128;
   if (word.empty() || word.size() > kMaxWord) return "";
   std::string best;
-  int64_t best_distance = std::clamp<int64_t>(static_cast<int64_t>(word.size()) / 4, 1, 3) + 1;
+  int64_t best_distance = allowed_distance(word.size()) + 1;
   for (const std::string& candidate : candidates) {
     const int64_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
+    if (distance < best_distance && has_near_words(word, candidate)) {
       best_distance = distance;
       best = candidate;
     }

@@ -12,7 +12,7 @@ namespace tessera {
 int64_t edit_distance(std::string_view a, std::string_view b);
 
 // The candidate nearest to `word`, for "did you mean"; empty when none is near (more than a quarter of
-// the letters differ, or more than three).
+// the letters, or of those of one word, differ, or more than three).
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
 // "1.5 GiB", "312 MiB", "17 B"
