@@ -26,5 +26,6 @@ cat <<TEXT
 adapter        $work/adapter      (loads in PEFT)
 merged model   $work/merged       (loads in Transformers, vLLM)
 metrics        $work/adapter/metrics.jsonl and runs/ (TensorBoard)
+program        build/release/tessera        (./dev install puts it on the PATH)
 next           edit recipes/quickstart.yaml, or read docs/recipes.md
 TEXT

@@ -7,10 +7,12 @@
 
 #include "tessera/cli/verbs.h"
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/data/show.h"
 #include "tessera/models/registry.h"
 #include "tessera/train/recipe_data.h"
+#include "tessera/train/setup.h"
 
 namespace tessera::cli {
 
@@ -20,6 +22,7 @@ void add_data(CLI::App& app, Action& action) {
     std::vector<std::string> overrides;
     data::ShowOptions show;
     bool no_color = false;
+    int64_t nproc = 0;
   };
   auto options = std::make_shared<Options>();
   CLI::App* data = app.add_subcommand("data", "Look at what a recipe trains on");
@@ -28,13 +31,18 @@ void add_data(CLI::App& app, Action& action) {
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
   verb->add_option("--rows", options->show.num_rows, "Rows to print")->check(CLI::Range(0, 1000000));
+  verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
+      ->check(CLI::Range(1, 4096));
   verb->add_flag("--tokens", options->show.tokens, "Mark the borders of tokens");
   verb->add_flag("--no-color", options->no_color, "Brackets instead of colour on a terminal");
   verb->callback([options, &action] {
     action = [options] {
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
-      const train::RecipeData read =
-          train::read_recipe_data(recipe, *models::read_model_config(recipe.base_model));
+      // The same checks as before a training, in the same order.
+      if (options->nproc > 0) config::validate_parallelism(recipe, options->nproc);
+      const auto model_config = models::read_model_config(recipe.base_model);
+      train::plan_model(recipe, *model_config);
+      const train::RecipeData read = train::read_recipe_data(recipe, *model_config);
       if (!read.tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)

@@ -1,11 +1,14 @@
 // The program: parses the command line, runs a verb, and turns every error into one line and an exit code.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <new>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
@@ -112,6 +115,18 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   return tessera::exit_code(ErrorKind::Config);
 }
 
+// `tessera help [VERB ...]` is `tessera [VERB ...] --help`, `tessera version` is `tessera --version`.
+std::vector<std::string> without_word_verbs(std::vector<std::string> arguments) {
+  if (arguments.empty()) return arguments;
+  if (arguments[0] == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  } else if (arguments[0] == "version" && arguments.size() == 1) {
+    arguments[0] = "--version";
+  }
+  return arguments;
+}
+
 // A closed pipe or a full disk shows as a failed write, which a log may survive and a save reports.
 void ignore_write_signals() {
   std::signal(SIGPIPE, SIG_IGN);
@@ -136,8 +151,10 @@ int main(int argc, char** argv) {
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
-  app.footer("Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2");
+  app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
+  app.footer(
+      "Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2\n"
+      "tessera help VERB tells what a verb takes.");
   tessera::cli::CommandLine line;
   line.arguments.assign(argv + 1, argv + argc);
   tessera::cli::Action action;
@@ -151,7 +168,10 @@ int main(int argc, char** argv) {
   tessera::cli::add_debug(app, action);
   tessera::cli::add_doctor(app, action);
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = without_word_verbs(line.arguments);
+    // The parser takes them from the back.
+    std::reverse(arguments.begin(), arguments.end());
+    app.parse(arguments);
   } catch (const CLI::CallForHelp& help) {
     return app.exit(help);
   } catch (const CLI::CallForAllHelp& help) {

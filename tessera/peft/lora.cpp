@@ -27,9 +27,8 @@ class TargetMatcher {
   }
 
   bool matches(const std::string& name, bool takes_adapter) {
-    if (options_.all_linear) return takes_adapter;
-    if (pattern_ != nullptr) return pattern_->matches(name);
-    bool found = false;
+    bool found = options_.all_linear && takes_adapter;
+    if (pattern_ != nullptr && pattern_->matches(name)) found = true;
     for (const std::string& wanted : options_.target_modules) {
       if (!is_module_named(name, wanted)) continue;
       met_.insert(wanted);
@@ -108,10 +107,11 @@ void check_options(const LoraOptions& o) {
   if (!(o.dropout >= 0.0 && o.dropout < 1.0)) {
     refuse("bad LoRA dropout", std::to_string(o.dropout), "at least 0, below 1");
   }
-  const int kinds = int{o.all_linear} + int{!o.target_regex.empty()} + int{!o.target_modules.empty()};
-  if (kinds != 1) {
-    refuse("LoRA needs its targets in one form", std::to_string(kinds) + " forms",
-           "lora_target_linear: true, or lora_target_modules as a list or as one expression");
+  if (!o.all_linear && o.target_regex.empty() && o.target_modules.empty()) {
+    refuse("LoRA has nothing to adapt", "no target", "lora_target_linear: true, or lora_target_modules");
+  }
+  if (!o.target_regex.empty() && !o.target_modules.empty()) {
+    refuse("LoRA takes its targets as a list or as one expression", "both", "one of them");
   }
 }
 

@@ -19,7 +19,7 @@ struct LoraOptions {
   bool use_rslora = false;  // scaling alpha / sqrt(rank) instead of alpha / rank
   // What gets an adapter: every linear layer that takes one (all_linear; the output projection does not), or
   // the layers whose whole name matches target_regex, or those whose name is, or ends in '.' and, one of
-  // target_modules. Exactly one of the three is given.
+  // target_modules. At least one is given; all_linear unites with either of the other two.
   bool all_linear = false;
   std::string target_regex;
   std::vector<std::string> target_modules;
@@ -30,7 +30,8 @@ struct LoraOptions {
 // Factor of the product B A.
 double lora_scaling(const LoraOptions& options);
 
-// Throws Error(Config, "LORA") for values outside their ranges and for none or several kinds of targets.
+// Throws Error(Config, "LORA") for values outside their ranges, for no targets, and for names beside an
+// expression.
 void check_options(const LoraOptions& options);
 
 // The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the

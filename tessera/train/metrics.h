@@ -9,19 +9,32 @@
 
 namespace tessera::train {
 
-// One step, as metrics.jsonl has it.
+// One step, or the steps since the line before, as metrics.jsonl has them.
 struct StepMetrics {
   int64_t step = 0;  // 1-based
   double epoch = 0.0;
-  double loss = 0.0;
-  double lr = 0.0;
-  double grad_norm = 0.0;
-  int64_t tokens = 0;        // of this step, all ranks
-  int64_t label_tokens = 0;  // of this step, all ranks
-  double step_s = 0.0;
+  double loss = 0.0;         // mean of a label token
+  double lr = 0.0;           // of the last step
+  double grad_norm = 0.0;    // of the last step
+  int64_t tokens = 0;        // of all ranks
+  int64_t label_tokens = 0;  // of all ranks
+  double step_s = 0.0;       // mean
   double tokens_per_s = 0.0;
   double sol = 0.0;      // share of the speed of light: time of the step's GEMMs alone over the step's time
   int64_t peak_rss = 0;  // bytes, largest rank
+};
+
+// The steps since the last line, as one.
+class MetricsWindow {
+ public:
+  void add(const StepMetrics& step);
+  // Requires a step since the last take().
+  StepMetrics take();
+
+ private:
+  StepMetrics sum_;  // loss and times as sums
+  double products_s_ = 0.0;
+  int64_t num_steps_ = 0;
 };
 
 // Appends to `folder`/metrics.jsonl and `folder`/runs/events.out.tfevents.*. A log that cannot be written

@@ -25,20 +25,31 @@ Progress::Progress(int64_t total_steps)
 Progress::~Progress() { finish(); }
 
 void Progress::update(const StepMetrics& metrics) {
-  constexpr double kSecondsBetweenLines = 5.0;
   const bool is_first = first_step_ < 0;
   if (is_first) first_step_ = metrics.step;
+  last_step_ = metrics.step;
   // The first step warms up; what follows tells the pace.
   const int64_t timed = metrics.step - first_step_;
   const double pace = timed > 0 ? since_start_.seconds() / static_cast<double>(timed) : metrics.step_s;
   if (is_first) since_start_.restart();
   const std::string line =
       progress_line(metrics, total_steps_, pace * static_cast<double>(total_steps_ - metrics.step));
+  show(line, is_first || metrics.step == total_steps_);
+}
+
+void Progress::update_evaluation(int64_t done, int64_t total) {
+  show("step " + std::to_string(last_step_) + "/" + std::to_string(total_steps_) + "  evaluating " +
+           std::to_string(done) + "/" + std::to_string(total),
+       false);
+}
+
+void Progress::show(const std::string& line, bool is_due) {
+  constexpr double kSecondsBetweenLines = 5.0;
   if (is_terminal_) {
     std::fprintf(log::stream(), "\r\033[K%s", line.c_str());
     std::fflush(log::stream());
     has_open_line_ = true;
-  } else if (is_first || metrics.step == total_steps_ || since_line_.seconds() >= kSecondsBetweenLines) {
+  } else if (is_due || since_line_.seconds() >= kSecondsBetweenLines) {
     std::fprintf(log::stream(), "%s\n", line.c_str());
     since_line_.restart();
   }

@@ -21,15 +21,19 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   void update(const StepMetrics& metrics);
+  // "step 12/40  evaluating 3/12": the evaluation's own steps.
+  void update_evaluation(int64_t done, int64_t total);
   // Leaves the line; call before other output and at the end.
   void finish();
 
  private:
+  void show(const std::string& line, bool is_due);
+
   int64_t total_steps_;
   bool is_terminal_;
   bool has_open_line_ = false;
   Timer since_start_, since_line_;
-  int64_t first_step_ = -1;
+  int64_t first_step_ = -1, last_step_ = 0;
 };
 
 }  // namespace tessera::train

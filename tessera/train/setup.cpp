@@ -82,37 +82,64 @@ peft::LoraOptions lora_options(const config::Recipe& recipe) {
   return options;
 }
 
-TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
-  return set_up_model(recipe, *models::read_model_config(recipe.base_model), mesh);
+namespace {
+
+// An error about targets names the recipe's line.
+peft::LoraTargets apply_recipe_lora(models::CausalLM& model, const config::Recipe& recipe,
+                                    const peft::LoraOptions& options) {
+  try {
+    return peft::apply_lora(model, options, shared_modules(model));
+  } catch (Error& error) {
+    const bool is_saved =
+        std::string_view(error.what()).find("lora_modules_to_save") != std::string_view::npos;
+    for (const char* key : {is_saved ? "lora_modules_to_save" : "lora_target_modules", "lora_target_regex",
+                            "lora_target_linear", "adapter"}) {
+      const auto place = recipe.key_places.find(key);
+      if (place == recipe.key_places.end()) continue;
+      throw error.at(place->second.file, place->second.line, place->second.column);
+    }
+    throw;
+  }
 }
 
-TrainedModel set_up_model(const config::Recipe& recipe, const models::ModelConfig& config,
+}  // namespace
+
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config) {
+  PlannedModel planned;
+  planned.model = models::build_model(config, run_types(recipe.dtype).stored);
+  models::CausalLM& model = *planned.model;
+  if (!recipe.random_init) {
+    planned.files.emplace(io::ModelFiles::open(recipe.base_model));
+    models::check_tensors(model, *planned.files);
+  }
+  if (recipe.adapter != config::AdapterKind::Lora) return planned;
+  AdapterSetup& adapter = planned.adapter.emplace();
+  if (recipe.lora_model_dir.empty()) {
+    adapter.options = lora_options(recipe);
+    adapter.targets = apply_recipe_lora(model, recipe, adapter.options);
+    return planned;
+  }
+  peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+  continued.options.dropout = recipe.lora_dropout;
+  adapter.options = continued.options;
+  adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
+  planned.adapter_files.emplace(peft::open_adapter(recipe.lora_model_dir));
+  peft::check_adapter(model, adapter.targets, *planned.adapter_files);
+  return planned;
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  return set_up_model(recipe, plan_model(recipe, *models::read_model_config(recipe.base_model)), mesh);
+}
+
+TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh) {
   TrainedModel trained;
-  trained.model = models::build_model(config, run_types(recipe.dtype).stored);
+  trained.model = std::move(planned.model);
+  trained.adapter = std::move(planned.adapter);
   models::CausalLM& model = *trained.model;
-
-  std::optional<io::ModelFiles> files;
-  if (!recipe.random_init) {
-    files.emplace(io::ModelFiles::open(recipe.base_model));
-    models::check_tensors(model, *files);
-  }
-  std::optional<io::ModelFiles> adapter_files;
-  if (recipe.adapter == config::AdapterKind::Lora) {
-    AdapterSetup adapter;
-    if (!recipe.lora_model_dir.empty()) {
-      peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
-      continued.options.dropout = recipe.lora_dropout;
-      adapter.options = continued.options;
-      adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
-      adapter_files.emplace(peft::open_adapter(recipe.lora_model_dir));
-      peft::check_adapter(model, adapter.targets, *adapter_files);
-    } else {
-      adapter.options = lora_options(recipe);
-      adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
-    }
-    trained.adapter = std::move(adapter);
-  }
+  const std::optional<io::ModelFiles>& files = planned.files;
+  const std::optional<io::ModelFiles>& adapter_files = planned.adapter_files;
 
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;

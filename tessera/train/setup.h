@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "tessera/config/recipe.h"
+#include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
@@ -41,12 +42,22 @@ RunTypes run_types(config::ComputeType type);
 
 peft::LoraOptions lora_options(const config::Recipe& recipe);
 
-// Builds the model on the meta device, puts adapters on it, parallelises it, and only then allocates this
-// rank's tiles and fills them: by ranged reads of the model's files, by the adapter's files where the recipe
-// continues one, or by random initial values that do not depend on the layout. `config` is that of the
-// recipe's base_model, which is read where it is not given. Collective. Throws Error(Model) and
-// Error(Config).
-TrainedModel set_up_model(const config::Recipe& recipe, const models::ModelConfig& config,
+// A model that is known to fit its files and adapter, without memory for its parameters.
+struct PlannedModel {
+  std::shared_ptr<models::CausalLM> model;  // on the meta device
+  std::optional<AdapterSetup> adapter;
+  std::optional<io::ModelFiles> files, adapter_files;  // none for random weights and for a new adapter
+};
+
+// Builds the model on the meta device, puts adapters on it, and holds both against the headers of their
+// files: all that can be wrong with model and adapter shows here, before any data are read. `config` is that
+// of the recipe's base_model. Not collective. Throws Error(Model) and Error(Config).
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config);
+
+// Parallelises a planned model, and only then allocates this rank's tiles and fills them: by ranged reads of
+// the model's files, by the adapter's files where the recipe continues one, or by random initial values that
+// do not depend on the layout. Collective. Throws what plan_model() throws.
+TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
 

@@ -109,13 +109,21 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   return result;
 }
 
-double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                const std::vector<data::MicroBatch>& micro_batches, int64_t label_tokens) {
+double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
+                const std::function<void(int64_t done)>& on_step) {
   const at::NoGradGuard no_grad;
   trained.model->eval();
   double own_loss = 0.0;
-  for (const data::MicroBatch& batch : micro_batches) {
-    own_loss += trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch)).item<double>();
+  int64_t label_tokens = 0;
+  loader.seek({});
+  const int64_t num_steps = loader.steps_per_epoch();
+  for (int64_t done = 0; done < num_steps;) {
+    const data::Step step = loader.next_step();
+    label_tokens += step.label_tokens;
+    for (const data::MicroBatch& batch : step.micro_batches) {
+      own_loss += trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch)).item<double>();
+    }
+    on_step(++done);
   }
   trained.model->train();
   const at::Tensor total = at::full({1}, own_loss, at::kDouble);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/data/batch.h"
+#include "tessera/data/loader.h"
 #include "tessera/nn/sequence.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/parallel/device_mesh.h"
@@ -35,10 +37,10 @@ struct StepResult {
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
 
-// Mean loss over the label tokens of the micro-batches of all ranks, without gradient. Collective: every
-// rank brings the same number of micro-batches.
-double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                const std::vector<data::MicroBatch>& micro_batches, int64_t label_tokens);
+// Mean loss over the label tokens of one epoch of `loader`, over all ranks, without gradient. `on_step` is
+// told how many of the epoch's steps are done. Collective.
+double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
+                const std::function<void(int64_t done)>& on_step);
 
 // The tiles that train, with the recipe's decay: none on norms and biases unless `decay_all`.
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,

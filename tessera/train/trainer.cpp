@@ -17,12 +17,12 @@
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/registry.h"
-#include "tessera/optim/schedule.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/first_rank.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
 #include "tessera/train/recipe_data.h"
+#include "tessera/train/run_schedule.h"
 #include "tessera/train/same_inputs.h"
 #include "tessera/train/same_recipe.h"
 #include "tessera/train/save.h"
@@ -32,29 +32,6 @@
 
 namespace tessera::train {
 namespace {
-
-optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps) {
-  optim::Schedule schedule;
-  schedule.peak = recipe.learning_rate;
-  schedule.total_steps = total_steps;
-  schedule.warmup_steps =
-      recipe.warmup_steps > 0
-          ? recipe.warmup_steps
-          : static_cast<int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
-  switch (recipe.lr_scheduler) {
-    case config::SchedulerKind::Cosine:
-      schedule.kind = optim::ScheduleKind::Cosine;
-      schedule.min_ratio = recipe.cosine_min_lr_ratio;
-      break;
-    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
-    case config::SchedulerKind::Constant:
-      schedule.kind = optim::ScheduleKind::Constant;
-      schedule.warmup_steps = 0;
-      break;
-    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
-  }
-  return schedule;
-}
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
                                                  const parallel::ShardedModel& sharded) {
@@ -97,6 +74,7 @@ class Run {
 
   TrainSummary run() {
     check_output();
+    plan();
     prepare_data();
     prepare_model();
     begin_output();
@@ -107,6 +85,14 @@ class Run {
 
  private:
   bool is_first_rank() const { return mesh_.world()->rank() == 0; }
+
+  // What can be wrong with model and adapter shows before data are read.
+  void plan() {
+    base_ = read_base_files(recipe_.base_model);
+    model_config_ =
+        models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
+    planned_ = plan_model(recipe_, *model_config_);
+  }
 
   // Before anything that takes time; nothing of an older result is touched.
   void check_output() {
@@ -137,9 +123,6 @@ class Run {
 
   void prepare_data() {
     // The ranks of a machine share its cores.
-    base_ = read_base_files(recipe_.base_model);
-    model_config_ =
-        models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
     RecipeData read = read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()));
     tokenizer_ = std::move(read.tokenizer);
     const data::PreparedData& prepared = read.rows;
@@ -153,9 +136,9 @@ class Run {
     check_same_data(prepared, *mesh_.world());
     data::DatasetStats all;
     for (const auto& stats : prepared.train_stats) all += stats;
-    log::info("data: " + std::to_string(all.rows) + " rows, " + std::to_string(all.tokens) + " tokens, " +
-              std::to_string(all.label_tokens) + " of them trained; " +
-              std::to_string(loader_->steps_per_epoch()) + " steps an epoch");
+    log::info("data: " + describe(prepared.train) + "; " + std::to_string(loader_->steps_per_epoch()) +
+              " steps an epoch" +
+              (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
     const int64_t dropped = all.bad_records + all.dropped_long + all.dropped_short + all.dropped_unlabelled;
     if (dropped > 0) {
       log::warn(std::to_string(dropped) + " records were left out (too long " +
@@ -165,10 +148,20 @@ class Run {
     }
   }
 
+  static std::string describe(const data::RowSet& rows) {
+    int64_t tokens = 0, labels = 0;
+    for (int64_t i = 0; i < rows.size(); ++i) {
+      tokens += rows.length(i);
+      labels += rows.label_count(i);
+    }
+    return std::to_string(rows.size()) + " rows, " + std::to_string(tokens) + " tokens, " +
+           std::to_string(labels) + " with a label";
+  }
+
   void prepare_model() {
     const Timer timer;
     check_same_model(recipe_, base_.config, *mesh_.world());
-    trained_ = set_up_model(recipe_, *model_config_, mesh_);
+    trained_ = set_up_model(recipe_, std::move(planned_), mesh_);
     trained_.model->train();
     optimizer_ = make_optimizer(recipe_, *trained_.sharded);
     schedule_ = make_schedule(recipe_, total_steps_);
@@ -194,6 +187,10 @@ class Run {
     mesh_.world()->barrier();
     gemm_s_per_token_ = measure_gemms(gemms.layers, type) / static_cast<double>(tokens);
     gemm_s_per_label_ = measure_gemms(gemms.head, type) / static_cast<double>(tokens);
+    const auto ranks = static_cast<double>(mesh_.size(parallel::kAxisDp));
+    log::info("light: matrix products alone, with every token trained, would run at " +
+              std::to_string(std::llround(ranks / (gemm_s_per_token_ + gemm_s_per_label_))) +
+              " tokens/s here; '% of light' below is how close a step comes to its products alone");
   }
 
   void loop() {
@@ -242,32 +239,23 @@ class Run {
     if (step == 0) summary_.first_loss = result.loss;
     summary_.last_loss = result.loss;
     summary_.tokens += data_step.tokens;
+    window_.add(metrics);
+    if (metrics.step % std::max<int64_t>(1, recipe_.logging_steps) != 0 && metrics.step != total_steps_)
+      return;
+    const StepMetrics line = window_.take();
     if (!is_first_rank()) return;
-    if (metrics.step % std::max<int64_t>(1, recipe_.logging_steps) == 0 || metrics.step == total_steps_) {
-      metrics_->write(metrics);
-      progress.update(metrics);
-    }
+    metrics_->write(line);
+    progress.update(line);
   }
 
   void maybe_evaluate(int64_t step, const data::Step& data_step, Progress& progress) {
     if (!eval_loader_) return;
-    int64_t every = recipe_.eval_steps;
-    if (every == 0 && recipe_.evals_per_epoch > 0.0) {
-      every = std::max<int64_t>(
-          1, static_cast<int64_t>(static_cast<double>(loader_->steps_per_epoch()) / recipe_.evals_per_epoch));
-    }
-    const bool is_last = step + 1 == total_steps_;
-    const bool is_due = every > 0 ? (step + 1) % every == 0 : data_step.ends_epoch;
-    if (!is_due && !is_last) return;
-    std::vector<data::MicroBatch> batches;
-    int64_t label_tokens = 0;
-    eval_loader_->seek({});
-    for (int64_t i = 0; i < eval_loader_->steps_per_epoch(); ++i) {
-      data::Step eval_step = eval_loader_->next_step();
-      label_tokens += eval_step.label_tokens;
-      for (auto& batch : eval_step.micro_batches) batches.push_back(std::move(batch));
-    }
-    const double loss = evaluate(trained_, mesh_, batches, label_tokens);
+    const int64_t steps_per_epoch = loader_->steps_per_epoch();
+    if (!is_evaluated(recipe_, step + 1, total_steps_, steps_per_epoch, data_step.ends_epoch)) return;
+    const int64_t num_steps = eval_loader_->steps_per_epoch();
+    const double loss = evaluate(trained_, mesh_, *eval_loader_, [&](int64_t done) {
+      if (is_first_rank()) progress.update_evaluation(done, num_steps);
+    });
     if (!std::isfinite(loss)) {
       throw Error(ErrorKind::Numerics, "EVAL-LOSS",
                   "the evaluation loss after step " + std::to_string(step + 1) + " is not finite")
@@ -305,7 +293,9 @@ class Run {
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<data::Tokenizer> tokenizer_;
   std::optional<data::Loader> loader_, eval_loader_;
+  PlannedModel planned_;
   TrainedModel trained_;
+  MetricsWindow window_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
   int64_t total_steps_ = 0;

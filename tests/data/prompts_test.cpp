@@ -104,6 +104,17 @@ TEST(Chat, ContentCannotCompleteAControlTokenOfTheScaffold) {
             0);
 }
 
+TEST(Chat, LastMessageModeTrainsEverythingWithTrainOnInputs) {
+  const Json dataset = chat_dataset({{"roles_to_train", Json::array()}, {"train_on_eos", ""}});
+  const Json record = {{"messages", {message("user", "a"), message("assistant", "b")}}};
+  config::Recipe recipe;
+  EXPECT_NE(tokenize_record(dataset, record, recipe)[0].labels,
+            tokenize_record(dataset, record, recipe)[0].input_ids);
+  recipe.train_on_inputs = true;
+  const std::vector<Row> rows = tokenize_record(dataset, record, recipe);
+  EXPECT_EQ(rows[0].labels, rows[0].input_ids);
+}
+
 TEST(Chat, BadRecords) {
   const auto text_of = [](const std::string& code, const Json& record, const Json& more = Json::object()) {
     return error_text(code, [&] { tokenize_record(chat_dataset(more), record); });

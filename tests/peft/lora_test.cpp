@@ -230,8 +230,14 @@ TEST(Lora, NamesThatMeanNothingAreErrors) {
   options.target_regex = "(q_proj";
   EXPECT_THAT(error_of(options), HasSubstr("bad regular expression"));
   options = all_linear();
+  options.all_linear = false;
+  EXPECT_THAT(error_of(options), HasSubstr("nothing to adapt"));
   options.target_modules = {"q_proj"};
-  EXPECT_THAT(error_of(options), HasSubstr("2 forms"));
+  options.target_regex = ".*q_proj";
+  EXPECT_THAT(error_of(options), HasSubstr("as a list or as one expression"));
+  options = all_linear();
+  options.target_modules = {"q_proj", "nonesuch"};
+  EXPECT_THAT(error_of(options), HasSubstr("'nonesuch'"));
   options = all_linear();
   options.modules_to_save = {"norm"};
   EXPECT_THAT(error_of(options), HasSubstr("'norm'"));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -234,6 +235,32 @@ TEST(MetricsWriter, AFullDiskDoesNotStopTheRunNorBreakALine) {
   for (std::string line; std::getline(lines, line);) read.push_back(nlohmann::json::parse(line));
   ASSERT_EQ(read.size(), 2U);
   EXPECT_EQ(read[1], (nlohmann::json{{"step", 12}, {"eval_loss", 2.5}}));
+}
+
+TEST(MetricsWindow, WeighsTheLossByLabelTokensAndTheRatesByTime) {
+  MetricsWindow window;
+  StepMetrics step = example();
+  for (const auto& [loss, labels, seconds, sol] :
+       {std::tuple{4.0, 30, 1.0, 0.5}, std::tuple{2.0, 10, 3.0, 0.9}, std::tuple{1.0, 0, 2.0, 0.1}}) {
+    ++step.step;
+    step.loss = loss;
+    step.label_tokens = labels;
+    step.tokens = 60;
+    step.step_s = seconds;
+    step.sol = sol;
+    window.add(step);
+  }
+  const StepMetrics line = window.take();
+  EXPECT_EQ(line.step, step.step);
+  EXPECT_DOUBLE_EQ(line.loss, (4.0 * 30 + 2.0 * 10) / 40);
+  EXPECT_EQ(line.label_tokens, 40);
+  EXPECT_EQ(line.tokens, 180);
+  EXPECT_DOUBLE_EQ(line.step_s, 2.0);
+  EXPECT_DOUBLE_EQ(line.tokens_per_s, 30.0);
+  EXPECT_NEAR(line.sol, (0.5 * 1 + 0.9 * 3 + 0.1 * 2) / 6, 1e-12);
+  // The next line starts anew; a window of one step is the step.
+  window.add(step);
+  EXPECT_DOUBLE_EQ(window.take().tokens_per_s, 30.0);
 }
 
 TEST(Progress, Line) {

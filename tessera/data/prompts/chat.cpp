@@ -148,6 +148,7 @@ void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::st
 std::vector<int32_t> ChatPrompt::label_from_last(const Encoding& encoded,
                                                  const std::vector<TurnSpans>& turns) const {
   std::vector<int32_t> labels(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
+  if (train_on_inputs_) return encoded.ids;
   if (turns.back().ranges.empty()) return labels;
   for (size_t i = 0; i < encoded.ids.size(); ++i) {
     if (encoded.spans[i].begin >= turns.back().ranges.front().begin) labels[i] = encoded.ids[i];

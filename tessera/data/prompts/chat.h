@@ -12,7 +12,7 @@ namespace tessera::data {
 // Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train
 // (all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by
 // train_on_eos and train_on_eot. With both roles_to_train and train_on_eos empty, everything from the last
-// message on is trained.
+// message on is trained (with train_on_inputs, everything).
 class ChatPrompt : public PromptType {
  public:
   ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context);

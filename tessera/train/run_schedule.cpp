@@ -1,0 +1,55 @@
+#include "tessera/train/run_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tessera/core/log.h"
+
+namespace tessera::train {
+namespace {
+
+int64_t warmup_steps(const config::Recipe& recipe, int64_t total_steps) {
+  const auto total = static_cast<double>(total_steps);
+  if (recipe.warmup_steps.value_or(0) > 0) return *recipe.warmup_steps;
+  if (recipe.warmup_ratio) return static_cast<int64_t>(std::ceil(*recipe.warmup_ratio * total));
+  if (recipe.warmup_steps) return 0;
+  return std::min<int64_t>(static_cast<int64_t>(0.03 * total), 100);
+}
+
+}  // namespace
+
+optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps) {
+  optim::Schedule schedule;
+  schedule.peak = recipe.learning_rate;
+  schedule.total_steps = total_steps;
+  switch (recipe.lr_scheduler) {
+    case config::SchedulerKind::Cosine:
+      schedule.kind = optim::ScheduleKind::Cosine;
+      schedule.min_ratio = recipe.cosine_min_lr_ratio;
+      break;
+    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
+    case config::SchedulerKind::Constant: schedule.kind = optim::ScheduleKind::Constant; return schedule;
+    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
+  }
+  const int64_t wanted = warmup_steps(recipe, total_steps);
+  schedule.warmup_steps = std::min(wanted, total_steps - 1);
+  if (wanted > total_steps) {
+    log::warn("a warm-up of " + std::to_string(wanted) + " steps is longer than the run of " +
+              std::to_string(total_steps) + ": it is cut to " + std::to_string(schedule.warmup_steps));
+  }
+  return schedule;
+}
+
+bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+                  bool ends_epoch) {
+  if (recipe.eval_strategy == config::EvalStrategy::No) return false;
+  if (step == total_steps) return true;
+  if (recipe.eval_strategy == config::EvalStrategy::Epoch) return ends_epoch;
+  const double share = static_cast<double>(steps_per_epoch) / std::max(recipe.evals_per_epoch, 1e-9);
+  const int64_t every =
+      recipe.eval_steps > 0 ? recipe.eval_steps : static_cast<int64_t>(std::min(share, 1e15));
+  return step % std::max<int64_t>(every, 1) == 0;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,19 @@
+// What a recipe says of the steps of a run: their learning rates, and which are followed by an evaluation.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/config/recipe.h"
+#include "tessera/optim/schedule.h"
+
+namespace tessera::train {
+
+// Warm-up by warmup_steps or warmup_ratio, else 3 % of the steps, at most 100. One that is longer than the
+// run is cut so that the last step has the peak, with a note.
+optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps);
+
+// Whether the evaluation data are looked at after `step` (1-based); `ends_epoch`: it is the last of an epoch.
+bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+                  bool ends_epoch);
+
+}  // namespace tessera::train

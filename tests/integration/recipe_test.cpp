@@ -1,0 +1,158 @@
+// What the keys of a recipe lead to, as a user sees it.
+#include <set>
+
+#include "tests/integration/fixture.h"
+
+namespace tessera::testing {
+namespace {
+
+using RecipeTest = ProgramTest;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::vector<nlohmann::json> train_lines(const std::string& folder) {
+  std::vector<nlohmann::json> lines;
+  for (const auto& line : read_metrics(folder)) {
+    if (line.contains("loss")) lines.push_back(line);
+  }
+  return lines;
+}
+
+int64_t num_evaluations(const std::string& folder) {
+  int64_t count = 0;
+  for (const auto& line : read_metrics(folder)) count += line.contains("eval_loss") ? 1 : 0;
+  return count;
+}
+
+TEST_F(RecipeTest, AllThatIsWrongIsToldAtOnce) {
+  write_text(here / "wrong.yaml",
+             "base_model: nowhere\n"
+             "datasets:\n"
+             "  - path: missing.jsonl\n"
+             "  - path: rows.jsonl\n"
+             "    typ: alpaca\n"
+             "learning_rate: fast\n"
+             "load_in_4bit: true\n"
+             "use_kernels: true\n"
+             "output_dir: out\n");
+  const ProgramResult result = run({"train", "wrong.yaml"});
+  EXPECT_EQ(result.exit_code, 2) << result.told();
+  const Words errors = result.error_lines();
+  const Words parts = {
+      "wrong.yaml:1:1: key 'base_model': no such folder",
+      "wrong.yaml:3:5: key 'datasets.0.path': no such file", "wrong.yaml:5:5: unknown key 'datasets.1.typ'",
+      "wrong.yaml:6:16: key 'learning_rate': wrong type", "wrong.yaml:7:1: key 'load_in_4bit'"};
+  ASSERT_EQ(errors.size(), parts.size()) << result.told();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    EXPECT_EQ(errors[i].rfind("tessera: error[E-CONFIG-", 0), 0u) << errors[i];
+    EXPECT_TRUE(has(errors[i], parts[i])) << errors[i];
+  }
+  EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
+TEST_F(RecipeTest, ALineTellsTheMeanLossOfItsSteps) {
+  const Words chats = {"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "micro_batch_size=5"};
+  const auto train_with = [&](const Words& more) {
+    Words all = chats;
+    all.insert(all.end(), more.begin(), more.end());
+    train_well(all);
+  };
+  train_with({});
+  train_with({"logging_steps=3", "output_dir=windows"});
+  const auto steps = train_lines(out()), windows = train_lines(here / "windows");
+  ASSERT_EQ(steps.size(), 4u);
+  ASSERT_EQ(windows.size(), 2u);
+  double loss = 0.0, labels = 0.0;
+  for (size_t i = 0; i < 3; ++i) {
+    loss += steps[i].at("loss").get<double>() * steps[i].at("label_tokens").get<double>();
+    labels += steps[i].at("label_tokens").get<double>();
+  }
+  EXPECT_NE(steps[0].at("label_tokens"), steps[2].at("label_tokens")) << "the weights should differ";
+  EXPECT_EQ(windows[0].at("step"), 3);
+  EXPECT_NEAR(windows[0].at("loss").get<double>(), loss / labels, 1e-12);
+  EXPECT_EQ(windows[0].at("label_tokens").get<double>(), labels);
+  EXPECT_EQ(windows[1].at("step"), 4);
+  EXPECT_EQ(windows[1].at("loss"), steps[3].at("loss"));
+}
+
+TEST_F(RecipeTest, EvaluationCanBeSwitchedOff) {
+  for (const char* off : {"eval_strategy=no", "eval_steps=0", "evals_per_epoch=0"}) {
+    const ProgramResult result = train_well({"val_set_size=4", off, "output_dir=quiet"});
+    EXPECT_EQ(num_evaluations(here / "quiet"), 0) << off;
+    EXPECT_TRUE(has(result.err, "data: 20 rows, ")) << result.told();
+    EXPECT_TRUE(has(result.err, "to evaluate: 4 rows, ")) << result.told();
+    std::filesystem::remove_all(here / "quiet");
+  }
+  train_well({"val_set_size=4", "eval_strategy=steps", "logging_steps=2"});
+  EXPECT_EQ(num_evaluations(out()), 2);
+}
+
+TEST_F(RecipeTest, EvaluationShowsItsProgress) {
+  const ProgramResult result = run_command(
+      {"script", "-qec",
+       std::string("'") + TESSERA_BINARY + "' train recipe.yaml val_set_size=8 eval_steps=2", "/dev/null"},
+      {.folder = here.path()});
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_TRUE(has(result.out, "step 2/4  evaluating 1/4")) << result.told();
+  EXPECT_TRUE(has(result.out, "step 4/4  evaluating 4/4")) << result.told();
+  EXPECT_TRUE(has(result.out, "'% of light' below is")) << result.told();
+}
+
+TEST_F(RecipeTest, AWarmUpLongerThanTheRunIsCut) {
+  const ProgramResult result = train_well({"max_steps=1", "warmup_steps=10", "lr_scheduler=cosine"});
+  EXPECT_TRUE(has(result.err, "a warm-up of 10 steps is longer than the run of 1")) << result.told();
+  EXPECT_DOUBLE_EQ(read_column(out(), "lr").at(0), 1e-2);
+}
+
+TEST_F(RecipeTest, WithoutAWarmUpKeyThreePercent) {
+  train_well({"max_steps=70", "lr_scheduler=constant_with_warmup", "micro_batch_size=1", "save_final=false"});
+  const auto lr = read_column(out(), "lr");
+  EXPECT_EQ(lr.at(0), 0.0);
+  EXPECT_DOUBLE_EQ(lr.at(1), 5e-3);
+  EXPECT_DOUBLE_EQ(lr.at(2), 1e-2);
+}
+
+TEST_F(RecipeTest, LoraTargetsUnite) {
+  train_well({"adapter=lora", "lora_target_linear=true", "lora_target_modules=[q_proj]", "max_steps=1"});
+  const auto config = nlohmann::json::parse(read_text(out("adapter_config.json")));
+  const auto targets = config.at("target_modules").get<std::set<std::string>>();
+  EXPECT_EQ(targets, (std::set<std::string>{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                            "down_proj"}));
+  run_well({"merge", "out", "merged"});
+}
+
+TEST_F(RecipeTest, ModelAndAdapterAreCheckedBeforeData) {
+  write_text(here / "broken.jsonl", "{\n");
+  for (const Words& verb : {Words{"train"}, Words{"data", "show"}}) {
+    const auto run_with = [&](Words more) {
+      Words arguments = verb;
+      arguments.insert(arguments.end(), {"recipe.yaml", "datasets.0.path=broken.jsonl"});
+      arguments.insert(arguments.end(), more.begin(), more.end());
+      return run(arguments);
+    };
+    expect_error(run_with({}), 3, "E-DATA", {"broken.jsonl:1"});
+    expect_error(run_with({"adapter=lora", "lora_target_modules=[q_prj]"}), 2, "E-CONFIG-LORA-TARGET",
+                 {"'q_prj'", "q_proj"});
+    expect_error(run_with({"adapter=lora", "lora_target_linear=true", "lora_modules_to_save=[nonesuch]"}), 2,
+                 "E-CONFIG-LORA-TARGET", {"'nonesuch'"});
+    expect_error(run_with({"adapter=lora", "lora_model_dir=model"}), 4, "E-MODEL", {"adapter_config.json"});
+    expect_error(run_with({"dp_shard_size=2", "--nproc", "3"}), 2, "E-CONFIG-PARALLELISM", {"3 ranks"});
+    std::filesystem::remove_all(out());
+  }
+  write_text(here / "named.yaml",
+             read_text(here / "recipe.yaml") + "adapter: lora\nlora_target_modules: [q_prj]\n");
+  expect_error(run({"data", "show", "named.yaml"}), 2, "E-CONFIG-LORA-TARGET", {"named.yaml:11:1"});
+}
+
+TEST_F(RecipeTest, HelpAndVersionAreVerbsToo) {
+  for (const Words& words : {Words{"version"}, Words{"-V"}, Words{"--version"}}) {
+    EXPECT_EQ(run_well(words).out.rfind("tessera ", 0), 0u) << words[0];
+  }
+  EXPECT_EQ(run_well({"help"}).out, run_well({"--help"}).out);
+  EXPECT_EQ(run_well({"help", "train"}).out, run_well({"train", "--help"}).out);
+  EXPECT_EQ(run_well({"help", "data", "show"}).out, run_well({"data", "show", "--help"}).out);
+  EXPECT_TRUE(has(run_well({"help", "train"}).out, "--nproc"));
+}
+
+}  // namespace
+}  // namespace tessera::testing

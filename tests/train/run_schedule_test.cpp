@@ -1,0 +1,74 @@
+#include "tessera/train/run_schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tessera::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RunSchedule, WarmUp) {
+  config::Recipe recipe;
+  recipe.learning_rate = 1.0;
+  const auto warmup = [&](int64_t total) { return make_schedule(recipe, total).warmup_steps; };
+  // Without a key: 3 % of the steps, at most 100.
+  EXPECT_EQ(warmup(10), 0);
+  EXPECT_EQ(warmup(200), 6);
+  EXPECT_EQ(warmup(1000000), 100);
+  recipe.warmup_steps = 0;
+  EXPECT_EQ(warmup(200), 0);
+  recipe.warmup_ratio = 0.1;
+  EXPECT_EQ(warmup(25), 3);
+  recipe.warmup_ratio = 0.0;
+  EXPECT_EQ(warmup(200), 0);
+  recipe.warmup_steps = 7;
+  EXPECT_EQ(warmup(200), 7);
+  recipe.lr_scheduler = config::SchedulerKind::Constant;
+  EXPECT_EQ(warmup(200), 0);
+  recipe.lr_scheduler = config::SchedulerKind::ConstantWithWarmup;
+  EXPECT_EQ(warmup(200), 7);
+}
+
+TEST(RunSchedule, AWarmUpLongerThanTheRunIsCutWithANote) {
+  config::Recipe recipe;
+  recipe.learning_rate = 0.5;
+  recipe.warmup_steps = 10;
+  ::testing::internal::CaptureStderr();
+  const optim::Schedule schedule = make_schedule(recipe, 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("10 steps is longer than the run of 1"));
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.5);
+  EXPECT_DOUBLE_EQ(make_schedule(recipe, 4).at(3), 0.5);
+  ::testing::internal::CaptureStderr();
+  make_schedule(recipe, 11);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+std::vector<int64_t> evaluated(const config::Recipe& recipe) {
+  std::vector<int64_t> steps;
+  for (int64_t step = 1; step <= 10; ++step) {
+    if (is_evaluated(recipe, step, 10, 4, step % 4 == 0)) steps.push_back(step);
+  }
+  return steps;
+}
+
+TEST(RunSchedule, Evaluations) {
+  using Steps = std::vector<int64_t>;
+  config::Recipe recipe;
+  EXPECT_EQ(evaluated(recipe), (Steps{4, 8, 10}));
+  recipe.eval_strategy = config::EvalStrategy::Steps;
+  recipe.eval_steps = 3;
+  EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
+  recipe.eval_steps = 0;
+  recipe.evals_per_epoch = 2.0;
+  EXPECT_EQ(evaluated(recipe), (Steps{2, 4, 6, 8, 10}));
+  recipe.evals_per_epoch = 100.0;
+  EXPECT_EQ(evaluated(recipe).size(), 10u);
+  recipe.evals_per_epoch = 0.5;
+  EXPECT_EQ(evaluated(recipe), (Steps{8, 10}));
+  recipe.eval_strategy = config::EvalStrategy::No;
+  EXPECT_EQ(evaluated(recipe), Steps{});
+}
+
+}  // namespace
+}  // namespace tessera::train
