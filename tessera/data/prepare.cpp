@@ -10,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/loader.h"
+#include "tessera/data/prepared_rows.h"
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/tokenize_records.h"
 
@@ -21,6 +22,31 @@ class DatasetReader {
   DatasetReader(const config::Recipe& recipe, const PromptContext& context, int64_t num_threads,
                 RowStore& store)
       : recipe_(recipe), context_(context), num_threads_(num_threads), store_(store) {}
+
+  // Also keeps what was read, and takes from there what was kept.
+  DatasetStats read_kept(const config::DatasetConfig& dataset, const std::string& tokenizer_fingerprint) {
+    const PreparedRows kept(recipe_.dataset_prepared_path);
+    const auto key = [&] {
+      return prepared_key(dataset, find_dataset_files(dataset, recipe_.source_folder), context_,
+                          tokenizer_fingerprint);
+    };
+    const std::string before = key();
+    const int64_t vocab_size =
+        context_.vocab_size > 0 ? context_.vocab_size : context_.tokenizer->vocab_size();
+    if (auto stats = kept.load(before, vocab_size, store_)) {
+      stats_ = *stats;
+      stats_.path = dataset.path;
+      stats_.type = dataset.type;
+      log::info(dataset.path + ": prepared rows taken from " + kept.path_of(before));
+      check(dataset);
+      return stats_;
+    }
+    const int64_t first_row = store_.size();
+    const DatasetStats stats = read(dataset);
+    // Bad records are told of in every run, and a file that grew meanwhile is another one.
+    if (stats.bad_records == 0 && key() == before) kept.save(before, store_, first_row, stats);
+    return stats;
+  }
 
   DatasetStats read(const config::DatasetConfig& dataset) {
     const std::vector<DatasetFile> files = find_dataset_files(dataset, recipe_.source_folder);
@@ -183,11 +209,13 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   DatasetReader reader(recipe, context, num_threads, *store);
 
   PreparedData data;
-  for (const config::DatasetConfig& dataset : recipe.datasets)
-    data.train_stats.push_back(reader.read(dataset));
+  const bool is_kept = !recipe.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
+  const auto read = [&](const config::DatasetConfig& dataset) {
+    return is_kept ? reader.read_kept(dataset, options.tokenizer_fingerprint) : reader.read(dataset);
+  };
+  for (const config::DatasetConfig& dataset : recipe.datasets) data.train_stats.push_back(read(dataset));
   const int64_t num_train = store->size();
-  for (const config::DatasetConfig& dataset : recipe.test_datasets)
-    data.eval_stats.push_back(reader.read(dataset));
+  for (const config::DatasetConfig& dataset : recipe.test_datasets) data.eval_stats.push_back(read(dataset));
   if (num_train == 0) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
   }

@@ -47,6 +47,9 @@ struct PreparedData {
 struct PrepareOptions {
   int64_t vocab_size = 0;   // the model's, which ids of all rows must be below; 0 = the tokenizer's
   int64_t num_threads = 0;  // 0 = one a core
+  // Tells tokenizers apart; with the recipe's dataset_prepared_path rows are kept there (prepared_rows.h).
+  // Empty: they are not.
+  std::string tokenizer_fingerprint;
 };
 
 // Reads and tokenises everything in parallel; the outcome does not depend on the number of threads or ranks.

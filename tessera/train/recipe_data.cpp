@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tessera/core/content_hash.h"
 #include "tessera/core/log.h"
 #include "tessera/data/select_chat_template.h"
 #include "tessera/io/file.h"
@@ -24,6 +25,21 @@ std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
   return tokenizer;
 }
 
+// Of the files that decide how text becomes ids.
+std::string tokenizer_fingerprint(const config::Recipe& recipe) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 30;
+  const std::string& folder = recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
+  ContentHash hash;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "generation_config.json", "chat_template.jinja", "config.json"}) {
+    const std::string path = io::join_path(folder, name);
+    hash.add(name);
+    if (io::exists(path)) hash.add(io::read_file(path, kMaxBytes));
+  }
+  for (const auto& [role, token] : recipe.special_tokens) hash.add(role + ' ' + token);
+  return std::to_string(hash.value());
+}
+
 }  // namespace
 
 RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
@@ -33,6 +49,7 @@ RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelCon
   data::PrepareOptions options;
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
+  if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
   if (!result.tokenizer) {
     result.rows = data::prepare_token_ids(recipe, options);
     return result;

@@ -200,6 +200,20 @@ TEST(Lora, TargetsByNameSuffixAndExpression) {
   EXPECT_THAT(adapted([](auto& o) { o.target_regex = R"((?=.*1).*q_proj)"; }), ElementsAre("block1.q_proj"));
 }
 
+TEST(Lora, AllLinearUnitesWithNames) {
+  for (const bool has_regex : {false, true}) {
+    Model model;
+    LoraOptions options = all_linear();
+    if (has_regex) {
+      options.target_regex = ".*1.q_proj";
+    } else {
+      options.target_modules = {"block1.q_proj"};
+    }
+    EXPECT_THAT(apply_lora(model, options).adapted,
+                UnorderedElementsAre("block0.q_proj", "block0.up_proj", "block1.q_proj", "block1.up_proj"));
+  }
+}
+
 TEST(Lora, WholeModulesStayTrained) {
   Model model;
   LoraOptions options = all_linear();
@@ -216,7 +230,7 @@ TEST(Lora, WholeModulesStayTrained) {
 TEST(Lora, NamesThatMeanNothingAreErrors) {
   LoraOptions options = all_linear();
   options.all_linear = false;
-  EXPECT_THAT(error_of(options), HasSubstr("one form"));
+  EXPECT_THAT(error_of(options), HasSubstr("nothing to adapt"));
   options.target_modules = {"q_proj", "qqq_proj"};
   EXPECT_THAT(error_of(options), HasSubstr("'qqq_proj'"));
   EXPECT_THAT(error_of(options), HasSubstr("need q_proj, up_proj"));
@@ -229,9 +243,6 @@ TEST(Lora, NamesThatMeanNothingAreErrors) {
   EXPECT_THAT(error_of(options), HasSubstr("no linear layer")) << "the expression must match the whole name";
   options.target_regex = "(q_proj";
   EXPECT_THAT(error_of(options), HasSubstr("bad regular expression"));
-  options = all_linear();
-  options.all_linear = false;
-  EXPECT_THAT(error_of(options), HasSubstr("nothing to adapt"));
   options.target_modules = {"q_proj"};
   options.target_regex = ".*q_proj";
   EXPECT_THAT(error_of(options), HasSubstr("as a list or as one expression"));

@@ -1,0 +1,190 @@
+#include "tessera/data/prepared_rows.h"
+
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+
+#include "tests/data/prompt_fixture.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::data {
+namespace {
+
+using ::testing::HasSubstr;
+
+class PreparedRowsTest : public ::testing::Test {
+ protected:
+  PreparedRowsTest() {
+    recipe_.source_folder = folder_.path();
+    recipe_.sequence_len = 64;
+    recipe_.dataset_prepared_path = folder_ / "prepared";
+    write_rows("tile ");
+    recipe_.datasets.push_back(dataset_of({{"path", "a.jsonl"}, {"type", "completion"}}));
+  }
+
+  void write_rows(const std::string& word) const {
+    std::string text;
+    for (int i = 0; i < 20; ++i) text += "{\"text\": \"" + word + std::to_string(i) + "\"}\n\n";
+    folder_.write("a.jsonl", text);
+  }
+
+  // The rows, and whether they came from the kept file.
+  PreparedData prepare(bool* is_kept = nullptr, const std::string& fingerprint = "tokenizer") {
+    ::testing::internal::CaptureStderr();
+    PreparedData data =
+        prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = fingerprint});
+    told_ = ::testing::internal::GetCapturedStderr();
+    if (is_kept != nullptr) *is_kept = told_.find("prepared rows taken from") != std::string::npos;
+    return data;
+  }
+
+  std::vector<std::string> kept() const {
+    std::vector<std::string> paths;
+    if (!std::filesystem::exists(recipe_.dataset_prepared_path)) return paths;
+    for (const auto& entry : std::filesystem::directory_iterator(recipe_.dataset_prepared_path))
+      paths.push_back(entry.path().string());
+    return paths;
+  }
+
+  testing::TempFolder folder_;
+  config::Recipe recipe_;
+  std::string told_;
+};
+
+std::vector<Row> rows_of(const PreparedData& data) {
+  std::vector<Row> rows;
+  for (const int64_t row : data.train.rows) rows.push_back(data.train.store->row(row));
+  return rows;
+}
+
+void expect_same(const PreparedData& a, const PreparedData& b) {
+  const auto left = rows_of(a), right = rows_of(b);
+  ASSERT_EQ(left.size(), right.size());
+  for (size_t i = 0; i < left.size(); ++i) {
+    EXPECT_EQ(left[i].input_ids, right[i].input_ids);
+    EXPECT_EQ(left[i].labels, right[i].labels);
+  }
+  for (const auto field : {&DatasetStats::records, &DatasetStats::blank_lines, &DatasetStats::tokens,
+                           &DatasetStats::label_tokens, &DatasetStats::end_labels, &DatasetStats::longest})
+    EXPECT_EQ(a.train_stats[0].*field, b.train_stats[0].*field);
+  EXPECT_EQ(a.train_stats[0].path, b.train_stats[0].path);
+}
+
+TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
+  bool is_kept = true;
+  const PreparedData first = prepare(&is_kept);
+  EXPECT_FALSE(is_kept);
+  ASSERT_EQ(kept().size(), 1u);
+  const PreparedData second = prepare(&is_kept);
+  EXPECT_TRUE(is_kept) << told_;
+  expect_same(first, second);
+  // Nothing is kept where the recipe names no folder.
+  recipe_.dataset_prepared_path.clear();
+  expect_same(first, prepare(&is_kept));
+  EXPECT_FALSE(is_kept);
+}
+
+TEST_F(PreparedRowsTest, WhateverShapesRowsMakesThemAnew) {
+  prepare();
+  bool is_kept = true;
+  write_rows("other ");
+  const auto text = rows_of(prepare(&is_kept));
+  EXPECT_FALSE(is_kept);
+  write_rows("tile ");
+  prepare(&is_kept, "another tokenizer");
+  EXPECT_FALSE(is_kept);
+  const std::vector<std::function<void(config::Recipe&)>> changes = {
+      [](config::Recipe& r) { r.sequence_len = 32; },
+      [](config::Recipe& r) { r.min_sample_len = 3; },
+      [](config::Recipe& r) { r.train_on_inputs = true; },
+      [](config::Recipe& r) { r.excess_length_strategy = config::ExcessLength::Truncate; },
+      [](config::Recipe& r) { r.datasets[0].split = "train[:5]"; },
+      [](config::Recipe& r) { r.datasets[0].field = "text2"; }};
+  const config::Recipe original = recipe_;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    recipe_ = original;
+    changes[i](recipe_);
+    try {
+      prepare(&is_kept);
+      EXPECT_FALSE(is_kept) << i;
+    } catch (const Error&) {
+      ::testing::internal::GetCapturedStderr();  // a field that is not there: not taken from the file either
+    }
+  }
+  // What shapes no row does not.
+  recipe_ = original;
+  recipe_.learning_rate = 5.0;
+  recipe_.seed = 3;
+  prepare(&is_kept);
+  EXPECT_TRUE(is_kept);
+}
+
+TEST_F(PreparedRowsTest, DamagedFilesAreMadeAgain) {
+  const PreparedData first = prepare();
+  const std::string path = kept().at(0);
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  const std::string sound = text.str();
+  std::mt19937 random(7);
+  for (int i = 0; i < 200; ++i) {
+    std::string damaged = sound;
+    const size_t at = random() % damaged.size();
+    if (i % 3 == 0) {
+      damaged.resize(at);
+    } else if (i % 3 == 1) {
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
+    } else {
+      damaged += damaged.substr(0, at);
+    }
+    if (damaged == sound) continue;
+    std::ofstream(path, std::ios::binary) << damaged;
+    bool is_kept = true;
+    const PreparedData again = prepare(&is_kept);
+    EXPECT_FALSE(is_kept) << i;
+    EXPECT_THAT(told_, HasSubstr("are damaged; they are made again"));
+    expect_same(first, again);
+  }
+  bool is_kept = false;
+  expect_same(first, prepare(&is_kept));
+  EXPECT_TRUE(is_kept);
+}
+
+TEST_F(PreparedRowsTest, SeveralProcessesAtATime) {
+  const PreparedData first = prepare();
+  std::filesystem::remove_all(recipe_.dataset_prepared_path);
+  ::testing::internal::CaptureStderr();
+  std::vector<PreparedData> results(6);
+  {
+    std::vector<std::jthread> threads;
+    for (PreparedData& result : results) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 5; ++i)
+          result = prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = "tokenizer"});
+      });
+    }
+  }
+  EXPECT_EQ(::testing::internal::GetCapturedStderr().find("warning"), std::string::npos);
+  for (const PreparedData& result : results) expect_same(first, result);
+  EXPECT_EQ(kept().size(), 1u);
+}
+
+TEST_F(PreparedRowsTest, AFolderThatCannotBeIsNoReasonToStop) {
+  folder_.write("prepared", "a file");
+  EXPECT_EQ(prepare().train.size(), 20);
+  EXPECT_THAT(told_, HasSubstr("prepared rows cannot be kept, training goes on"));
+  recipe_.on_bad_line = "skip";
+  recipe_.dataset_prepared_path = folder_ / "other";
+  folder_.write("a.jsonl", "{\"text\": \"good\"}\nbad\n");
+  EXPECT_EQ(prepare().train.size(), 1);
+  EXPECT_TRUE(kept().empty()) << "bad records are told of in every run";
+}
+
+}  // namespace
+}  // namespace tessera::data
