@@ -9,6 +9,7 @@
 #include "tessera/comm/rank_cores.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
+#include "tessera/core/log.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera::cli {
@@ -34,8 +35,12 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   verb->callback([options, line, &action] {
     action = [options, line] {
       // Before any launcher or collective: a bad recipe ends here, once.
-      const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
       const auto info = comm::launch_info();
+      const bool will_relaunch = options->nproc > 1 && !info.has_launcher;
+      // Its warnings are the first rank's to say.
+      if (will_relaunch) log::set_quiet(true);
+      const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
+      if (will_relaunch) log::set_quiet(false);
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       const comm::Bootstrap bootstrap;

@@ -50,6 +50,15 @@ TEST_F(RecipeTest, AllThatIsWrongIsToldAtOnce) {
   EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
+TEST_F(RecipeTest, WarningsAreSaidOnceByManyRanks) {
+  for (const Words& more : {Words{}, Words{"--nproc", "2"}}) {
+    Words arguments = {"wandb_project=x", "max_steps=1", "save_final=false"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = train_well(arguments);
+    EXPECT_EQ(ProgramResult::lines_with(result.err, "accepted without effect").size(), 1u) << result.told();
+  }
+}
+
 TEST_F(RecipeTest, ALineTellsTheMeanLossOfItsSteps) {
   const Words chats = {"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "micro_batch_size=5"};
   const auto train_with = [&](const Words& more) {
