@@ -155,7 +155,7 @@ class Run {
       labels += rows.label_count(i);
     }
     return std::to_string(rows.size()) + " rows, " + std::to_string(tokens) + " tokens, " +
-           std::to_string(labels) + " with a label";
+           std::to_string(labels) + " of them trained";
   }
 
   void prepare_model() {

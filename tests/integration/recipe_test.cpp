@@ -56,6 +56,7 @@ TEST_F(RecipeTest, WarningsAreSaidOnceByManyRanks) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = train_well(arguments);
     EXPECT_EQ(ProgramResult::lines_with(result.err, "accepted without effect").size(), 1u) << result.told();
+    std::filesystem::remove_all(out());
   }
 }
 
