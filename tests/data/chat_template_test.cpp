@@ -356,6 +356,89 @@ TEST(ChatTemplateLimits, sizes) {
   EXPECT_THAT(parse_error_of(std::string((1u << 20) + 1, 'a')), HasSubstr("TEMPLATE-LIMIT"));
 }
 
+// Each took minutes, or gigabytes, in what only looked small: a filter, a method, an operator or a value that
+// was not counted, or was slower than linear.
+TEST(ChatTemplateLimits, everything_that_grows_or_is_read_is_counted) {
+  const std::string long_text = "{% set a = 'a' * 8000000 %}";
+  const std::string pairs =
+      "{% set t = namespace(x=(1,)) %}{% for i in range(100) %}{% set t.x = (t.x, t.x) %}"
+      "{% endfor %}";
+  for (
+      const std::string& source : std::vector<std::string>{
+          "{% set n = namespace(l=[]) %}{% for i in range(200) %}"
+          "{% set n.l = n.l + [range(100000) | batch(1) | list] %}{% endfor %}",
+          "{% set n = namespace(l=[]) %}{% for i in range(200) %}{% set n.l = n.l + ['a' * 8000000] %}"
+          "{% endfor %}",
+          "{% set n = namespace(l=[]) %}{% for i in range(200) %}{% set n.l = n.l + [messages[0][i * 'x']] %}"
+          "{% for j in range(9999) %}{% set n.l = [n.l, 'a' * 9999][:1] %}{% endfor %}{% endfor %}",
+          "{% for i in range(200) %}{% filter upper %}{{ 'a' * 8000000 }}{% endfilter %}{% endfor %}",
+          "{% for i in range(200) %}{% set x %}{{ 'a' * 8000000 }}{% endset %}{% endfor %}",
+          "{% macro m() %}{{ 'a' * 8000000 }}{% endmacro %}{% for i in range(200) %}{% set x = m() %}{% "
+          "endfor %}",
+          pairs + "{{ {t.x: 1} | length }}",
+          pairs + "{{ [t.x] | unique | list | length }}",
+          "{{ ('a' * 8000000).strip('b' * 4000000 ~ 'a') | length }}",
+          "{{ ('a\r' * 4000000).splitlines() | length }}",
+          "{{ ('a\r' * 4000000) | indent | length }}",
+          "{{ ('a ' * 4000000).split() | length }}",
+          "{{ ('a' * 2000000) | list | length }}",
+          "{{ ('a.' * 4000000) | length }}{{ [1] | map(attribute='a.' * 4000000) | list }}",
+          long_text + "{% for i in range(99999) %}{% set x = a | int %}{% endfor %}",
+          long_text + "{% for i in range(99999) %}{% set x = a | float %}{% endfor %}",
+          long_text + "{% for i in range(99999) %}{% set x = a is lower %}{% endfor %}",
+          long_text + "{% for i in range(99999) %}{% set x = a.rfind('b') %}{% endfor %}",
+          long_text + "{% for i in range(99999) %}{% set x = a.isalpha() %}{% endfor %}",
+          long_text + "{% set t = ('b' * 8000000,) * 100000 %}{{ a.endswith(t) }}{% for i in range(99999) %}"
+                      "{% set x = a.endswith(a) %}{% endfor %}",
+          long_text + "{% set d = {a ~ '1': 1, a ~ '2': 2} %}{% set k = a ~ '3' %}{% for i in range(99999) %}"
+                      "{% set x = k in d %}{% endfor %}",
+          "{{ (messages[0].content[0] + 'a') * 1000000 }}",
+          "{% set s = messages[0].content[0] + 'a' %}{% for i in range(20) %}{% set s = s + s %}{{ s }}{{ s "
+          "}}"
+          "{{ s * 300000 }}{% endfor %}",
+          "{{ ('%(a)f' * 1600000) | format(a=1) | length }}",
+          "{{ range(100000) | list | tojson(indent=9999) }}",
+          "{{ range(100000) | list | tojson(separators=['a' * 8000000, 'b']) }}",
+          "{{ range(100000) | list | unique | list }}",
+          "{% set d = dict(range(1000) | map('string') | batch(2)) %}{{ namespace(**d) }}",
+          "{% macro m(a) %}{{ kwargs }}{% endmacro %}{{ m(**dict(range(1000) | map('string') | batch(2))) "
+          "}}"}) {
+    EXPECT_THAT(error_of(source), HasSubstr("TEMPLATE-LIMIT")) << source;
+  }
+  EXPECT_EQ(text_of("{{ ('a' * 4000000) in ('a' * 3999999 + 'b') * 2 }}"), "False");
+  EXPECT_EQ(text_of("{{ ('b' ~ 'a' * 3999999) in 'a' * 8000000 }}"), "False");
+  EXPECT_EQ(text_of("{{ ('a' * 8000000).find('a' * 3999999 ~ 'b') }}"), "-1");
+  EXPECT_EQ(text_of("{{ ('a' * 2000000).rfind('b' ~ 'a' * 999999) }}"), "-1");
+  EXPECT_EQ(text_of("{{ [] * 9223372036854775807 }}"), "[]");
+  EXPECT_EQ(text_of("{{ ('a' * 2000000).count('a' * 999999 ~ 'b') }}"), "0");
+}
+
+TEST(ChatTemplateLimits, chains_of_loops_are_as_deep_as_other_values) {
+  EXPECT_THAT(error_of("{% set n = namespace(p=0) %}{% for i in range(9999) %}{% for j in [n.p] %}"
+                       "{% set n.p = loop %}{% endfor %}{% endfor %}"),
+              HasSubstr("nests more than 128 deep"));
+}
+
+TEST(ChatTemplateLimits, messages_and_names_are_short) {
+  EXPECT_LT(error_of("{{ raise_exception('a' * 8000000) }}").size(), 3000u);
+  EXPECT_LT(error_of("{{ [1] | map('a' * 8000000) | list }}").size(), 3000u);
+  EXPECT_LT(error_of("{{ [1] | select('a' * 100000) | list }}").size(), 3000u);
+  EXPECT_LT(error_of("{{ messages[0]['a' * 8000000].x }}").size(), 3000u);
+  EXPECT_THAT(parse_error_of("{{ " + std::string(300, 'a') + " }}"), HasSubstr("255 bytes"));
+  std::string arguments;
+  for (int i = 0; i < 300; ++i) arguments += "a" + std::to_string(i) + "=1,";
+  EXPECT_THAT(parse_error_of("{{ range(" + arguments + ") }}"), HasSubstr("255 arguments"));
+  EXPECT_THAT(parse_error_of("{% macro m(" + arguments + ") %}{% endmacro %}"), HasSubstr("255 arguments"));
+}
+
+TEST(ChatTemplateLimits, searches_from_the_right_find_what_they_found) {
+  EXPECT_EQ(text_of("{{ 'aXbXc'.rsplit('X', 1) }}"), "['aXb', 'c']");
+  EXPECT_EQ(text_of("{{ 'aXXXc'.rsplit('XX', 2) }}"), "['aX', 'c']");
+  EXPECT_EQ(text_of("{{ 'XaX'.rsplit('X', 9) }}"), "['', 'a', '']");
+  EXPECT_EQ(text_of("{{ 'aXbXc'.rpartition('X') }}{{ 'abab'.rfind('ab') }}{{ 'ab'.rfind('') }}"),
+            "('aXb', 'X', 'c')22");
+}
+
 std::string repeated(const std::string& text, int count) {
   std::string out;
   for (int i = 0; i < count; ++i) out += text;

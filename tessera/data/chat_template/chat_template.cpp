@@ -46,7 +46,7 @@ class Variables {
     scope_->set(static_cast<int32_t>(found - tree_.names.begin()), std::move(value));
   }
   void set_token(std::string_view name, const std::string& token) {
-    if (!token.empty()) set(name, jinja::Value::string(token));
+    if (!token.empty()) set(name, jinja::Value::string(runtime_, token));
   }
   void set_messages(const Json& messages) {
     std::vector<jinja::Value> items;
@@ -75,6 +75,9 @@ std::string RenderedChat::text() const {
 struct ChatTemplate::Impl {
   std::string source, name;
   jinja::SyntaxTree tree;
+
+  RenderedChat render(jinja::Runtime& runtime, const Json& messages, const Json& tools,
+                      const RenderOptions& options) const;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -104,12 +107,11 @@ ChatTemplate ChatTemplate::builtin(std::string_view name) {
 
 std::vector<std::string> ChatTemplate::builtin_names() { return jinja::builtin_template_names(); }
 
-RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
-                                  const RenderOptions& options) const {
-  jinja::Runtime runtime(impl_->name, options.now);
+RenderedChat ChatTemplate::Impl::render(jinja::Runtime& runtime, const Json& messages, const Json& tools,
+                                        const RenderOptions& options) const {
   if (!messages.is_array()) runtime.fail("the messages are not an array");
   if (!tools.is_null() && !tools.is_array()) runtime.fail("the tools are neither an array nor null");
-  Variables variables(impl_->tree, runtime);
+  Variables variables(tree, runtime);
   variables.set_token("bos_token", options.bos_token);
   variables.set_token("eos_token", options.eos_token);
   variables.set_token("pad_token", options.pad_token);
@@ -127,8 +129,18 @@ RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
       variables.set(name, jinja::from_json(runtime, value, {}));
     }
   }
-  jinja::Interpreter interpreter(impl_->tree, runtime);
+  jinja::Interpreter interpreter(tree, runtime);
   return RenderedChat{segments_of(interpreter.run(variables.scope()))};
+}
+
+RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,
+                                  const RenderOptions& options) const {
+  jinja::Runtime runtime(impl_->name, options.now);
+  try {
+    return impl_->render(runtime, messages, tools, options);
+  } catch (const jinja::TextTooLong&) {
+    runtime.fail_limit("the template makes a text of more than 8 MiB");
+  }
 }
 
 bool ChatTemplate::has_generation_blocks() const { return impl_->tree.has_generation; }

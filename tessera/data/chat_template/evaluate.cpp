@@ -72,7 +72,10 @@ Value Interpreter::evaluate(const Expression& node, const ScopePtr& scope) {
 }
 
 Value Interpreter::evaluate_name(const Expression& node, const ScopePtr& scope) {
-  if (const Value* found = scope->find(node.name)) return *found;
+  size_t looked_at = 0;
+  const Value* found = scope->find(node.name, looked_at);
+  runtime_.charge(static_cast<int64_t>(looked_at / 32));
+  if (found != nullptr) return *found;
   const std::string& name = tree_.names[static_cast<size_t>(node.name)];
   if (const std::optional<Function> function = find_function(name)) return Value::of(*function);
   return Value::undefined("'" + name + "' is undefined");
@@ -106,7 +109,7 @@ Value Interpreter::evaluate_slice(const Expression& node, const ScopePtr& scope)
 Value Interpreter::evaluate_concat(const Expression& node, const ScopePtr& scope) {
   Text out;
   for (const ExpressionPtr& item : node.children) write(evaluate(*item, scope), out);
-  return Value::string(std::move(out));
+  return Value::string(runtime_, std::move(out));
 }
 
 bool Interpreter::compare_pair(Comparison comparison, const Value& a, const Value& b) {
@@ -154,8 +157,11 @@ Arguments Interpreter::arguments_of(const Expression& node, const ScopePtr& scop
   if (node.spread_names) {
     const Value names = evaluate(*node.spread_names, scope);
     if (!names.is(Kind::Dict)) runtime_.fail("what is spread with ** must be a dict");
+    runtime_.charge_items(names.dict().entries.size());
     for (const auto& [name, value] : names.dict().entries) {
       if (!name.is_string()) runtime_.fail("names of arguments must be strings");
+      if (arguments.keyword.size() == kMaxArguments || name.text().size() > kMaxName)
+        runtime_.fail_limit("more than 255 named arguments, or a name of more than 255 bytes");
       arguments.keyword.emplace_back(name.bytes(), value);
     }
   }

@@ -309,7 +309,7 @@ ExpressionPtr ExpressionParser::parse_primary() {
     ExpressionPtr node = make(ExpressionKind::Literal, token.position);
     std::string text;
     while (now().is(TokenKind::String)) text += take().text;
-    node->literal = Value::string(text);
+    node->literal = Value::literal(text);
     return node;
   }
   fail_unexpected("an expression");
@@ -412,6 +412,11 @@ ExpressionPtr ExpressionParser::parse_subscript(ExpressionPtr object) {
   return finish(std::move(node));
 }
 
+void ExpressionParser::check_count(size_t count, Position at) const {
+  if (count >= kMaxArguments)
+    fail(at, "more than " + std::to_string(kMaxArguments) + " arguments or parameters");
+}
+
 void ExpressionParser::parse_arguments(Expression& call) {
   expect_operator("(");
   bool first = true;
@@ -434,11 +439,13 @@ void ExpressionParser::parse_arguments(Expression& call) {
       for (const auto& [known, value] : call.keywords) {
         if (known == name.text) fail(name.position, "argument '" + name.text + "' is given twice");
       }
+      check_count(call.keywords.size(), name.position);
       call.keywords.emplace_back(name.text, parse_expression());
     } else {
       if (!call.keywords.empty() || call.spread) {
         fail(now().position, "an argument without a name follows one with a name or those spread with *");
       }
+      check_count(call.children.size(), now().position);
       call.children.push_back(parse_expression());
     }
   }
@@ -471,7 +478,7 @@ void ExpressionParser::check_nested_name(const Expression& call) const {
   const std::string& nested = given.literal.bytes();
   if (takes_filter ? find_filter(nested) != nullptr : find_test(nested) != nullptr) return;
   throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN",
-              std::string("unknown ") + (takes_filter ? "filter" : "test") + " '" + nested + "'")
+              std::string("unknown ") + (takes_filter ? "filter" : "test") + " '" + excerpt(nested) + "'")
       .at(template_name_, given.at.line, given.at.column);
 }
 

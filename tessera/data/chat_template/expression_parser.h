@@ -46,6 +46,8 @@ class ExpressionParser {
   ExpressionPtr parse_tuple(bool conditional, bool parenthesised, std::string_view stop = {});
   // `| filter | filter(...)` on `input`, which is null in a filter block; there the first | is left out.
   ExpressionPtr parse_filters(ExpressionPtr input, bool first_without_pipe);
+  // Refuses one more argument or parameter than `count` when there are too many.
+  void check_count(size_t count, Position at) const;
   ExpressionPtr finish(ExpressionPtr node) const;  // sets its depth, refuses too deep trees
 
   std::vector<std::string> names_;

@@ -16,11 +16,14 @@ Value generator(Runtime& runtime, std::vector<Value> items) {
 Value at_path(Runtime& runtime, const Value& value, const Value& path) {
   if (!path.is_string()) return get_item(runtime, value, path);
   Value at = value;
+  if (path.text().size() > kMaxName) runtime.fail_limit("a path of more than 255 bytes to an attribute");
+  runtime.charge();
   for (const Text& part : split(path.text(), ".", -1, false)) {
     const bool number =
         !part.empty() && part.size() < 10 &&
         std::all_of(part.bytes.begin(), part.bytes.end(), [](char c) { return c >= '0' && c <= '9'; });
-    at = get_item(runtime, at, number ? Value::integer(std::stoll(part.bytes)) : Value::string(part));
+    at =
+        get_item(runtime, at, number ? Value::integer(std::stoll(part.bytes)) : Value::string(runtime, part));
   }
   return at;
 }
@@ -30,8 +33,8 @@ Value at_path(Runtime& runtime, const Value& value, const Value& path) {
 Value sort_key(Runtime& runtime, const Value& value, const Value* path, bool case_sensitive) {
   Value key = path && !path->is(Kind::None) ? at_path(runtime, value, *path) : value;
   if (!case_sensitive && key.is_string()) {
-    runtime.charge_text(key.text());
-    return Value::string(change_case(key.text(), Case::Lower));
+    charge_case(runtime, key.text());
+    return Value::string(runtime, change_case(key.text(), Case::Lower));
   }
   return key;
 }
@@ -57,9 +60,9 @@ Value last(Runtime& runtime, const Value& value, const BoundArguments&) {
 
 Value reverse(Runtime& runtime, const Value& value, const BoundArguments&) {
   if (value.is_string()) {
-    runtime.charge_text(value.text());
+    runtime.charge_walk(value.bytes());
     const int64_t size = length_of(value.bytes());
-    return Value::string(slice_of(value.text(), size - 1, -1, size));
+    return Value::string(runtime, slice_of(value.text(), size - 1, -1, size));
   }
   std::vector<Value> items = iterate(runtime, value);
   std::reverse(items.begin(), items.end());
@@ -75,12 +78,11 @@ Value join(Runtime& runtime, const Value& value, const BoundArguments& arguments
     if (!is_first) out.append(between);
     is_first = false;
     const Text text = to_text(runtime, path && !path->is(Kind::None) ? at_path(runtime, item, *path) : item);
-    out.append(text);
     runtime.charge_text(text);
     runtime.charge_text(between);
-    runtime.check_size(out.size());
+    out.append(text);
   }
-  return Value::string(std::move(out));
+  return Value::string(runtime, std::move(out));
 }
 
 Value items(Runtime& runtime, const Value& value, const BoundArguments&) {
@@ -116,8 +118,9 @@ Value sort(Runtime& runtime, const Value& value, const BoundArguments& arguments
   for (const Value& item : iterate(runtime, value)) {
     if (paths && paths->is_string() && paths->bytes().find(',') != std::string::npos) {
       std::vector<Value> keys;
+      runtime.charge_items(paths->text().size());
       for (const Text& path : split(paths->text(), ",", -1, false)) {
-        const Value one = Value::string(path);
+        const Value one = Value::string(runtime, path);
         keys.push_back(sort_key(runtime, item, &one, case_sensitive));
       }
       keyed.emplace_back(Value::sequence(runtime, Kind::List, std::move(keys)), item);
@@ -144,7 +147,7 @@ Value unique(Runtime& runtime, const Value& value, const BoundArguments& argumen
   std::vector<Value> keys, out;
   for (const Value& item : iterate(runtime, value)) {
     const Value key = sort_key(runtime, item, arguments.get(1), arguments.flag(0, false));
-    if (!hashable(key)) runtime.fail("unhashable type: '" + std::string(type_name(key)) + "'");
+    if (!hashable(runtime, key)) runtime.fail("unhashable type: '" + std::string(type_name(key)) + "'");
     if (std::any_of(keys.begin(), keys.end(),
                     [&](const Value& known) { return equals(runtime, known, key); }))
       continue;
@@ -226,7 +229,7 @@ Value map(Runtime& runtime, const Value& value, const Arguments& arguments) {
   }
   if (!arguments.positional[0].is_string()) runtime.fail("map needs the name of a filter");
   const FilterEntry* filter = find_filter(arguments.positional[0].bytes());
-  if (filter == nullptr) runtime.fail("unknown filter '" + arguments.positional[0].bytes() + "'");
+  if (filter == nullptr) runtime.fail("unknown filter '" + excerpt(arguments.positional[0].bytes()) + "'");
   const Arguments rest = without_first(arguments, 1);
   for (const Value& item : iterate(runtime, value)) out.push_back(apply_filter(runtime, *filter, item, rest));
   return generator(runtime, std::move(out));

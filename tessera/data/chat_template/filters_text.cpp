@@ -18,7 +18,7 @@ Value as_string(Runtime& runtime, const Value& value) {
     runtime.charge_text(value.text());
     return value;
   }
-  return Value::string(to_text(runtime, value));
+  return Value::string(runtime, to_text(runtime, value));
 }
 
 Value by_method(Runtime& runtime, const Value& value, std::string_view method, Arguments arguments = {}) {
@@ -42,7 +42,9 @@ Value capitalize(Runtime& runtime, const Value& value, const BoundArguments&) {
   return by_method(runtime, value, "capitalize");
 }
 Value title(Runtime& runtime, const Value& value, const BoundArguments&) {
-  return Value::string(title_filter(as_string(runtime, value).text()));
+  const Value text = as_string(runtime, value);
+  charge_case(runtime, text.text());
+  return Value::string(runtime, title_filter(text.text()));
 }
 Value string(Runtime& runtime, const Value& value, const BoundArguments&) {
   return as_string(runtime, value);
@@ -57,6 +59,7 @@ Value replace_filter(Runtime& runtime, const Value& value, const BoundArguments&
 
 Value escape(Runtime& runtime, const Value& value, const BoundArguments&) {
   const Value text = as_string(runtime, value);
+  runtime.charge_walk(text.bytes());
   Text out;
   size_t hint = 0;
   for (size_t at = 0; at < text.text().size(); ++at) {
@@ -69,9 +72,7 @@ Value escape(Runtime& runtime, const Value& value, const BoundArguments&) {
                                                 : std::string_view(&c, 1);
     out.append(entity, text.text().origin_at(at, hint));
   }
-  runtime.charge_text(out);
-  runtime.check_size(out.size());
-  return Value::string(std::move(out));
+  return Value::string(runtime, std::move(out));
 }
 
 // Every line but the first (or that too) after the indentation; empty lines only when `blank`.
@@ -87,8 +88,9 @@ Value indent(Runtime& runtime, const Value& value, const BoundArguments& argumen
   }
   const bool first = arguments.flag(1, false), blank = arguments.flag(2, false);
   runtime.charge_text(value.text());
+  runtime.charge_walk(value.bytes());
   Text text = value.text();
-  runtime.charge(std::count(text.bytes.begin(), text.bytes.end(), '\n'));
+  runtime.charge(static_cast<int64_t>(count_line_ends(text.bytes)));
   text.append("\n");
   const std::vector<Text> lines = split_lines(text, false);
   Text out;
@@ -97,9 +99,8 @@ Value indent(Runtime& runtime, const Value& value, const BoundArguments& argumen
     if (i == 0 ? first : blank || !lines[i].empty()) out.append(margin);
     out.append(lines[i]);
     runtime.charge_bytes(margin.size());
-    runtime.check_size(out.size());
   }
-  return Value::string(std::move(out));
+  return Value::string(runtime, std::move(out));
 }
 
 Value tojson(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
@@ -126,7 +127,7 @@ Value tojson(Runtime& runtime, const Value& value, const BoundArguments& argumen
     style.key_separator = both[1].bytes();
   }
   style.sort_keys = arguments.flag(3, false);
-  return Value::string(to_json(runtime, value, style));
+  return Value::string(runtime, to_json(runtime, value, style));
 }
 
 Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
@@ -138,10 +139,11 @@ Value format(Runtime& runtime, const Value& value, const Arguments& arguments) {
     values = Value::sequence(runtime, Kind::Tuple, arguments.positional);
   } else {
     std::vector<std::pair<Value, Value>> entries;
-    for (const auto& [name, item] : arguments.keyword) entries.emplace_back(Value::string(name), item);
+    for (const auto& [name, item] : arguments.keyword)
+      entries.emplace_back(Value::string(runtime, name), item);
     values = Value::dict(runtime, std::move(entries));
   }
-  return Value::string(format_percent(runtime, as_string(runtime, value).text(), values));
+  return Value::string(runtime, format_percent(runtime, as_string(runtime, value).text(), values));
 }
 
 // What int(text, base) takes, apart from numbers of more than 64 bits.
@@ -201,6 +203,7 @@ Value to_int(Runtime& runtime, const Value& value, const BoundArguments& argumen
   const int64_t base = arguments.integer(1, 10);
   if (base != 0 && (base < 2 || base > 36)) runtime.fail("int() base must be from 2 to 36, or 0");
   if (value.is_string()) {
+    runtime.charge_walk(value.bytes());
     result = parse_integer(value.bytes(), static_cast<int>(base));
     if (!result) {
       if (const std::optional<double> number = parse_float(value.bytes()))
@@ -219,6 +222,7 @@ Value to_float(Runtime& runtime, const Value& value, const BoundArguments& argum
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
   if (value.is_number()) return Value::real(value.real());
   if (value.is_string()) {
+    runtime.charge_walk(value.bytes());
     if (const std::optional<double> number = parse_float(value.bytes())) return Value::real(*number);
   }
   return arguments.get(0) ? *arguments.get(0) : Value::real(0);
@@ -239,7 +243,7 @@ Value round_number(Runtime& runtime, const Value& value, const BoundArguments& a
   const int64_t precision = arguments.integer(0, 0);
   const std::string method = arguments.get(1) ? arguments.text(1).bytes : "common";
   if (method != "common" && method != "ceil" && method != "floor") {
-    runtime.fail("round knows the methods common, ceil and floor, got '" + method + "'");
+    runtime.fail("round knows the methods common, ceil and floor, got '" + excerpt(method) + "'");
   }
   if (precision < -300 || precision > 300) runtime.fail_limit("a rounding to more than 300 places");
   if (method != "common") {
@@ -266,10 +270,10 @@ Value round_number(Runtime& runtime, const Value& value, const BoundArguments& a
   return Value::real(std::strtod(buffer, nullptr));
 }
 
-Value otherwise(Runtime&, const Value& value, const BoundArguments& arguments) {
+Value otherwise(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const bool missing = value.is_undefined() || (arguments.flag(1, false) && !truth(value));
   if (!missing) return value;
-  return arguments.get(0) ? *arguments.get(0) : Value::string(Text());
+  return arguments.get(0) ? *arguments.get(0) : Value::string(runtime, Text());
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ class PercentFormatter {
       if (percent == std::string::npos) break;
       out_.append(format_, at_, percent);
       at_ = percent + 1;
+      runtime_.charge();
       conversion();
-      runtime_.check_size(out_.size());
     }
     out_.append(format_, at_, bytes.size());
     const bool all_used =
@@ -62,8 +62,8 @@ class PercentFormatter {
     const std::string key = format_.bytes.substr(at_ + 1, close - at_ - 1);
     at_ = close + 1;
     if (!values_.is(Kind::Dict)) runtime_.fail("format requires a mapping");
-    const Value* found = find_key(runtime_, values_.dict(), Value::string(key));
-    if (found == nullptr) runtime_.fail("the mapping has no key '" + key + "'");
+    const Value* found = find_key(runtime_, values_.dict(), Value::string(runtime_, key));
+    if (found == nullptr) runtime_.fail("the mapping has no key '" + excerpt(key) + "'");
     return *found;
   }
 
@@ -103,6 +103,7 @@ class PercentFormatter {
     } else if (kind == 'd' || kind == 'i' || kind == 'u' || kind == 'x' || kind == 'X' || kind == 'o') {
       text = Text(whole(value, kind, precision));
     } else if (kind == 'f' || kind == 'F' || kind == 'e' || kind == 'E' || kind == 'g' || kind == 'G') {
+      runtime_.charge_bytes(8192);
       text = Text(floating(value, kind, precision));
     } else {
       runtime_.fail("unsupported format character");

@@ -50,7 +50,7 @@ std::vector<std::pair<Value, Value>> entries_of_call(Runtime& runtime, std::stri
   std::vector<std::pair<Value, Value>> entries;
   if (given.positional.size() > 1) runtime.fail(std::string(name) + "() takes one argument and names");
   if (!given.positional.empty()) entries = entries_of(runtime, given.positional[0]);
-  for (const auto& [key, value] : given.keyword) entries.emplace_back(Value::string(key), value);
+  for (const auto& [key, value] : given.keyword) entries.emplace_back(Value::string(runtime, key), value);
   return entries;
 }
 
@@ -58,8 +58,10 @@ Value make_namespace(Runtime& runtime, const Arguments& given) {
   Namespace* space = runtime.new_namespace();
   for (const auto& [key, value] : entries_of_call(runtime, "namespace", given)) {
     if (!key.is_string()) runtime.fail("a namespace has names only");
-    if (key.bytes().starts_with('_')) runtime.fail("a template may not set attribute '" + key.bytes() + "'");
+    if (key.bytes().starts_with('_'))
+      runtime.fail("a template may not set attribute '" + excerpt(key.bytes()) + "'");
     runtime.charge_items(space->attributes.size());
+    runtime.charge_bytes(key.text().size());
     if (Value* found = space->find(key.bytes())) {
       *found = value;
     } else {
@@ -85,16 +87,20 @@ Value formatted_time(Runtime& runtime, const Arguments& given) {
   std::string out(256 + 64 * format.size(), '\0');
   out.resize(std::strftime(out.data(), out.size(), (format + "|").c_str(), &parts));
   if (!out.empty()) out.pop_back();
-  return Value::string(out);
+  return Value::string(runtime, out);
 }
 
 }  // namespace
 
 std::vector<std::pair<Value, Value>> entries_of(Runtime& runtime, const Value& value) {
-  if (value.is(Kind::Dict)) return value.dict().entries;
+  if (value.is(Kind::Dict)) {
+    runtime.charge_items(2 * value.dict().entries.size());
+    return value.dict().entries;
+  }
   if (value.is(Kind::Namespace)) {
     std::vector<std::pair<Value, Value>> entries;
-    for (const auto& [name, item] : value.space().attributes) entries.emplace_back(Value::string(name), item);
+    for (const auto& [name, item] : value.space().attributes)
+      entries.emplace_back(Value::string(runtime, name), item);
     return entries;
   }
   std::vector<std::pair<Value, Value>> entries;

@@ -26,7 +26,6 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
     case StatementKind::Data:
       runtime_.charge_bytes(node.text.size());
       out.append(node.text);
-      runtime_.check_size(out.size());
       break;
     case StatementKind::Output: write(evaluate(*node.expression, scope), out); break;
     case StatementKind::If: return run_if(node, scope, out);
@@ -41,8 +40,9 @@ Interpreter::Flow Interpreter::run_statement(const Statement& node, const ScopeP
     case StatementKind::With: run_with(node, scope, out); break;
     case StatementKind::Generation: {
       Text inner = capture(node.body, scope);
+      runtime_.charge_text(inner);
       inner.mark_generation();
-      write(Value::string(std::move(inner)), out);
+      write(Value::string(runtime_, std::move(inner)), out);
       break;
     }
     case StatementKind::Break: return Flow::Break;
@@ -74,6 +74,8 @@ Interpreter::Flow Interpreter::run_for(const Statement& node, const ScopePtr& sc
   }
   if (items.empty()) return run_body(node.other, scope, out);
   const auto loop = std::make_shared<Loop>();
+  for (const Value& item : items) loop->nesting = std::max(loop->nesting, 1 + item.depth());
+  if (loop->nesting > kMaxValueDepth) runtime_.fail_limit("a value nests more than 128 deep");
   loop->items = std::make_shared<const std::vector<Value>>(std::move(items));
   for (const Value& item : *loop->items) {
     const auto inner = std::make_shared<Scope>(Scope{scope, {}});
@@ -106,19 +108,17 @@ Text Interpreter::capture(const Body& body, const ScopePtr& scope) {
 }
 
 Value Interpreter::capture_filtered(const Statement& node, const ScopePtr& scope) {
-  const Value text = Value::string(capture(node.body, scope));
+  const Value text = Value::string(runtime_, capture(node.body, scope));
   return node.expression ? evaluate_filter(*node.expression, scope, &text) : text;
 }
 
 void Interpreter::write(const Value& value, Text& out) {
   if (value.is_string()) {
     runtime_.charge_text(value.text());
-    runtime_.check_size(out.size() + value.text().size());
     out.append(value.text());
     return;
   }
   const Text text = to_text(runtime_, value);
-  runtime_.check_size(out.size() + text.size());
   out.append(text);
 }
 
@@ -137,7 +137,9 @@ void Interpreter::assign(const Target& target, const Value& value, const ScopePt
     scope->set(target.name, value);
     return;
   }
-  const Value* space = scope->find(target.name);
+  size_t looked_at = 0;
+  const Value* space = scope->find(target.name, looked_at);
+  runtime_.charge(static_cast<int64_t>(looked_at / 32));
   runtime_.move_to(target.at);
   if (space == nullptr || !space->is(Kind::Namespace)) {
     runtime_.fail("'" + tree_.names[static_cast<size_t>(target.name)] +
@@ -160,6 +162,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   if (arguments.positional.size() > count && definition.varargs < 0) {
     runtime_.fail(called + " takes at most " + std::to_string(count) + " arguments");
   }
+  runtime_.charge_items(count * (1 + arguments.keyword.size()));
   Value caller = Value::undefined("no caller is defined");
   std::vector<std::pair<Value, Value>> others;
   std::vector<const Value*> given(count, nullptr);
@@ -175,7 +178,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
     } else if (name == "caller" && definition.caller >= 0) {
       caller = value;
     } else if (definition.kwargs >= 0) {
-      others.emplace_back(Value::string(name), value);
+      others.emplace_back(Value::string(runtime_, name), value);
     } else {
       runtime_.fail(called + " has no argument '" + std::string(name) + "'");
     }
@@ -203,7 +206,7 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   }
   Text out;
   run_body(definition.body, scope, out);
-  return Value::string(std::move(out));
+  return Value::string(runtime_, std::move(out));
 }
 
 }  // namespace tessera::data::jinja

@@ -73,7 +73,7 @@ bool is_same(Runtime&, const Value& value, const BoundArguments& arguments) {
 }
 
 bool has_case(Runtime& runtime, const Value& value, std::string_view method) {
-  const Value text = Value::string(to_text(runtime, value));
+  const Value text = Value::string(runtime, to_text(runtime, value));
   return call_method(runtime, text, find_method(text, method), {}).boolean();
 }
 bool is_lower(Runtime& runtime, const Value& value, const BoundArguments&) {

@@ -26,8 +26,7 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
     case Json::value_t::number_float: return Value::real(json.get<double>());
     case Json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
-      runtime.charge_bytes(text.size());
-      return Value::string(Text(text, origin));
+      return Value::string(runtime, Text(text, origin));
     }
     case Json::value_t::array: {
       std::vector<Value> items;
@@ -37,7 +36,8 @@ Value convert(Runtime& runtime, const Json& json, Origin origin, int depth) {
     case Json::value_t::object: {
       std::vector<std::pair<Value, Value>> entries;
       for (const auto& [key, item] : json.items()) {
-        entries.emplace_back(Value::string(Text(key, origin)), convert(runtime, item, origin, depth + 1));
+        entries.emplace_back(Value::string(runtime, Text(key, origin)),
+                             convert(runtime, item, origin, depth + 1));
       }
       return Value::dict(runtime, std::move(entries), origin);
     }
@@ -56,7 +56,7 @@ Value message_from_json(Runtime& runtime, const Json& json, int32_t index) {
   if (!json.is_object()) return convert(runtime, json, origin, 0);
   std::vector<std::pair<Value, Value>> entries;
   for (const auto& [key, item] : json.items()) {
-    entries.emplace_back(Value::string(Text(key, origin)),
+    entries.emplace_back(Value::string(runtime, Text(key, origin)),
                          convert(runtime, item, key == "role" ? Origin{} : origin, 1));
   }
   return Value::dict(runtime, std::move(entries), origin);
@@ -70,7 +70,6 @@ class JsonWriter {
 
   void write(const Value& value, const Origin& around, int depth) {
     runtime_.charge();
-    runtime_.check_size(out.size());
     switch (value.kind()) {
       case Kind::None: return out.append("null", around);
       case Kind::Boolean: return out.append(value.boolean() ? "true" : "false", around);
@@ -112,7 +111,6 @@ class JsonWriter {
   }
 
   void line(int depth, const Origin& origin) {
-    runtime_.check_size(out.size() + style_.indent.size() * static_cast<size_t>(depth));
     runtime_.charge_bytes(style_.indent.size() * static_cast<size_t>(depth));
     out.append("\n", origin);
     for (int i = 0; i < depth; ++i) out.append(style_.indent, origin);
@@ -147,7 +145,7 @@ class JsonWriter {
   }
 
   void quoted(const Text& text, const Origin& around) {
-    runtime_.charge_text(text);
+    runtime_.charge_walk(text.bytes);
     // A string of the data is one piece with its quotes, so that a name in JSON is cut as it would be alone.
     const bool whole = text.spans.size() == 1 && text.spans[0].begin == 0 && text.spans[0].end == text.size();
     const Origin origin = around == Origin{} && whole ? text.spans[0].origin : around;

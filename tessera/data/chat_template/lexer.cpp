@@ -181,6 +181,7 @@ class Lexer {
       } else if (is_name_start(c)) {
         const size_t begin = at_;
         while (at_ < source_.size() && is_name_part(source_[at_])) ++at_;
+        if (at_ - begin > kMaxName) fail(begin, "a name of more than 255 bytes");
         add(TokenKind::Name, source_.substr(begin, at_ - begin), begin);
       } else if (c == '\'' || c == '"') {
         string_literal(c);

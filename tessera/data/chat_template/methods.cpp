@@ -23,8 +23,8 @@ struct MethodEntry {
 size_t occurrences(const Text& text, std::string_view from) {
   if (from.empty()) return static_cast<size_t>(length_of(text.bytes)) + 1;
   size_t count = 0;
-  for (size_t at = text.bytes.find(from); at != std::string::npos;
-       at = text.bytes.find(from, at + from.size()))
+  for (size_t at = find_in(text.bytes, from); at != std::string::npos;
+       at = find_in(text.bytes, from, at + from.size()))
     ++count;
   return count;
 }
@@ -37,22 +37,31 @@ size_t count_spaces(const Text& text) {
   return count;
 }
 
-Value strip_sides(const Value& value, const BoundArguments& arguments, bool left, bool right) {
+Value strip_sides(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool left,
+                  bool right) {
   std::optional<std::string_view> chars;
-  if (arguments.get(0) && !arguments.get(0)->is(Kind::None)) chars = arguments.text(0).bytes;
-  return Value::string(strip(value.text(), chars, left, right));
+  if (arguments.get(0) && !arguments.get(0)->is(Kind::None)) {
+    chars = arguments.text(0).bytes;
+    runtime.charge_walk(value.bytes());
+    runtime.charge(static_cast<int64_t>(chars->size() / 2));
+  }
+  return Value::string(runtime, strip(value.text(), chars, left, right));
 }
 
-Value strip_both(Runtime&, const Value& v, const BoundArguments& a) { return strip_sides(v, a, true, true); }
-Value strip_left(Runtime&, const Value& v, const BoundArguments& a) { return strip_sides(v, a, true, false); }
-Value strip_right(Runtime&, const Value& v, const BoundArguments& a) {
-  return strip_sides(v, a, false, true);
+Value strip_both(Runtime& r, const Value& v, const BoundArguments& a) {
+  return strip_sides(r, v, a, true, true);
+}
+Value strip_left(Runtime& r, const Value& v, const BoundArguments& a) {
+  return strip_sides(r, v, a, true, false);
+}
+Value strip_right(Runtime& r, const Value& v, const BoundArguments& a) {
+  return strip_sides(r, v, a, false, true);
 }
 
 Value string_list(Runtime& runtime, std::vector<Text> parts, Kind kind = Kind::List) {
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (Text& part : parts) items.push_back(Value::string(std::move(part)));
+  for (Text& part : parts) items.push_back(Value::string(runtime, std::move(part)));
   return Value::sequence(runtime, kind, std::move(items));
 }
 
@@ -61,6 +70,7 @@ Value split_at(Runtime& runtime, const Value& value, const BoundArguments& argum
   if (arguments.get(0) && !arguments.get(0)->is(Kind::None)) separator = arguments.text(0).bytes;
   if (separator && separator->empty()) runtime.fail("empty separator");
   const int64_t limit = arguments.integer(1, -1);
+  runtime.charge_walk(separator ? *separator : std::string_view(value.bytes()));
   const size_t cuts = separator ? occurrences(value.text(), *separator) : count_spaces(value.text());
   runtime.charge(static_cast<int64_t>(limit < 0 ? cuts : std::min(cuts, static_cast<size_t>(limit))));
   return string_list(runtime, split(value.text(), separator, limit, from_right));
@@ -70,26 +80,30 @@ Value split_left(Runtime& r, const Value& v, const BoundArguments& a) { return s
 Value split_right(Runtime& r, const Value& v, const BoundArguments& a) { return split_at(r, v, a, true); }
 
 Value lines(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
-  runtime.charge(std::count(value.bytes().begin(), value.bytes().end(), '\n'));
+  runtime.charge_walk(value.bytes());
+  runtime.charge(static_cast<int64_t>(count_line_ends(value.bytes())));
   return string_list(runtime, split_lines(value.text(), arguments.flag(0, false)));
 }
 
 Value replace_all(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const Text &from = arguments.text(0), &to = arguments.text(1);
   const int64_t limit = arguments.integer(2, -1);
+  runtime.charge_bytes(from.size());
   size_t count = occurrences(value.text(), from.bytes);
   if (limit >= 0) count = std::min(count, static_cast<size_t>(limit));
   if (to.size() > 0 && count > kMaxText / to.size()) runtime.check_size(kMaxText + 1);
   runtime.check_size(value.text().size() + count * to.size() -
                      std::min(count * from.size(), value.text().size()));
+  runtime.charge_items(count);
   runtime.charge_bytes(count * (to.size() + to.spans.size() * sizeof(Text::Span)));
-  return Value::string(replace(value.text(), from.bytes, to, limit));
+  return Value::string(runtime, replace(value.text(), from.bytes, to, limit));
 }
 
 // startswith and endswith: one string or a tuple of them, and a start and end.
 Value has_affix(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool front) {
   Text within = value.text();
   if (arguments.get(1) || arguments.get(2)) {
+    runtime.charge_walk(within.bytes);
     const int64_t count = length_of(within.bytes);
     const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + count : at, 0, count); };
     const int64_t from = clamp(arguments.integer(1, 0)), to = clamp(arguments.integer(2, count));
@@ -98,6 +112,7 @@ Value has_affix(Runtime& runtime, const Value& value, const BoundArguments& argu
   }
   const auto matches = [&](const Value& affix) {
     if (!affix.is_string()) runtime.fail("startswith and endswith need a string or a tuple of strings");
+    runtime.charge_bytes(std::min(affix.text().size(), within.size()));
     return front ? within.bytes.starts_with(affix.bytes()) : within.bytes.ends_with(affix.bytes());
   };
   const Value& affix = *arguments.get(0);
@@ -111,8 +126,9 @@ Value starts_with(Runtime& r, const Value& v, const BoundArguments& a) { return 
 Value ends_with(Runtime& r, const Value& v, const BoundArguments& a) { return has_affix(r, v, a, false); }
 
 template <Case change>
-Value cased(Runtime&, const Value& value, const BoundArguments&) {
-  return Value::string(change_case(value.text(), change));
+Value cased(Runtime& runtime, const Value& value, const BoundArguments&) {
+  charge_case(runtime, value.text());
+  return Value::string(runtime, change_case(value.text(), change));
 }
 
 Value join_items(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
@@ -120,43 +136,47 @@ Value join_items(Runtime& runtime, const Value& value, const BoundArguments& arg
   bool first = true;
   for (const Value& item : iterate(runtime, *arguments.get(0))) {
     if (!item.is_string()) runtime.fail("join needs strings, got " + std::string(type_name(item)));
+    runtime.charge_text(item.text());
+    runtime.charge_text(value.text());
     if (!first) out.append(value.text());
     first = false;
     out.append(item.text());
-    runtime.charge_text(item.text());
-    runtime.charge_text(value.text());
-    runtime.check_size(out.size());
   }
-  return Value::string(std::move(out));
+  return Value::string(runtime, std::move(out));
 }
 
 // The position in code points, or -1.
-int64_t find_in(const Value& value, const BoundArguments& arguments, bool from_right) {
+int64_t place_in(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool from_right) {
   const std::string &text = value.bytes(), &what = arguments.text(0).bytes;
-  const size_t at = from_right ? text.rfind(what) : text.find(what);
+  runtime.charge_walk(from_right ? text : what);
+  const size_t at = from_right ? find_last_in(text, what) : find_in(text, what);
   return at == std::string::npos ? -1 : length_of(std::string_view(text).substr(0, at));
 }
 
-Value find_left(Runtime&, const Value& v, const BoundArguments& a) {
-  return Value::integer(find_in(v, a, false));
+Value find_left(Runtime& r, const Value& v, const BoundArguments& a) {
+  return Value::integer(place_in(r, v, a, false));
 }
-Value find_right(Runtime&, const Value& v, const BoundArguments& a) {
-  return Value::integer(find_in(v, a, true));
+Value find_right(Runtime& r, const Value& v, const BoundArguments& a) {
+  return Value::integer(place_in(r, v, a, true));
 }
 Value index_of(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
-  const int64_t at = find_in(value, arguments, false);
+  const int64_t at = place_in(runtime, value, arguments, false);
   if (at < 0) runtime.fail("substring not found");
   return Value::integer(at);
 }
 
-Value count_in(Runtime&, const Value& value, const BoundArguments& arguments) {
+Value count_in(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
+  runtime.charge_walk(value.bytes());
+  runtime.charge_bytes(arguments.text(0).size());
   return Value::integer(static_cast<int64_t>(occurrences(value.text(), arguments.text(0).bytes)));
 }
 
 Value partition_at(Runtime& runtime, const Value& value, const BoundArguments& arguments, bool from_right) {
   const Text &text = value.text(), &separator = arguments.text(0);
   if (separator.empty()) runtime.fail("empty separator");
-  const size_t at = from_right ? text.bytes.rfind(separator.bytes) : text.bytes.find(separator.bytes);
+  runtime.charge_walk(from_right ? text.bytes : separator.bytes);
+  const size_t at =
+      from_right ? find_last_in(text.bytes, separator.bytes) : find_in(text.bytes, separator.bytes);
   if (at == std::string::npos) {
     if (from_right) return string_list(runtime, {Text(), Text(), text}, Kind::Tuple);
     return string_list(runtime, {text, Text(), Text()}, Kind::Tuple);
@@ -172,20 +192,21 @@ Value partition_right(Runtime& r, const Value& v, const BoundArguments& a) {
   return partition_at(r, v, a, true);
 }
 
-Value remove_prefix(Runtime&, const Value& value, const BoundArguments& arguments) {
+Value remove_prefix(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const size_t size = arguments.text(0).size();
   const bool has = value.bytes().starts_with(arguments.text(0).bytes);
-  return has ? Value::string(value.text().part(size, value.text().size())) : value;
+  return has ? Value::string(runtime, value.text().part(size, value.text().size())) : value;
 }
 
-Value remove_suffix(Runtime&, const Value& value, const BoundArguments& arguments) {
+Value remove_suffix(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
   const size_t size = arguments.text(0).size();
   const bool has = value.bytes().ends_with(arguments.text(0).bytes);
-  return has ? Value::string(value.text().part(0, value.text().size() - size)) : value;
+  return has ? Value::string(runtime, value.text().part(0, value.text().size() - size)) : value;
 }
 
 template <bool (*Holds)(int32_t)>
-Value all_are(Runtime&, const Value& value, const BoundArguments&) {
+Value all_are(Runtime& runtime, const Value& value, const BoundArguments&) {
+  runtime.charge_walk(value.bytes());
   const std::string& text = value.bytes();
   for (size_t at = 0; at < text.size(); at += utf8_step(text, at)) {
     if (!Holds(utf8_decode(text, at))) return Value::boolean(false);
@@ -202,7 +223,8 @@ bool is_numeric(int32_t c) { return u_getIntPropertyValue(c, UCHAR_NUMERIC_TYPE)
 bool is_letter(int32_t c) { return (U_GET_GC_MASK(c) & U_GC_L_MASK) != 0; }
 bool is_letter_or_number(int32_t c) { return is_letter(c) || is_numeric(c); }
 
-Value has_case(const Value& value, bool upper) {
+Value has_case(Runtime& runtime, const Value& value, bool upper) {
+  runtime.charge_walk(value.bytes());
   bool any = false;
   const std::string& text = value.bytes();
   for (size_t at = 0; at < text.size(); at += utf8_step(text, at)) {
@@ -213,8 +235,8 @@ Value has_case(const Value& value, bool upper) {
   }
   return Value::boolean(any);
 }
-Value is_upper(Runtime&, const Value& value, const BoundArguments&) { return has_case(value, true); }
-Value is_lower(Runtime&, const Value& value, const BoundArguments&) { return has_case(value, false); }
+Value is_upper(Runtime& r, const Value& v, const BoundArguments&) { return has_case(r, v, true); }
+Value is_lower(Runtime& r, const Value& v, const BoundArguments&) { return has_case(r, v, false); }
 
 const std::vector<MethodEntry>& string_methods() {
   static const std::vector<MethodEntry> kMethods = {
@@ -254,19 +276,21 @@ const std::vector<MethodEntry>& string_methods() {
 }
 
 Value dict_get(Runtime& runtime, const Value& value, const BoundArguments& arguments) {
-  if (!hashable(*arguments.get(0)))
+  if (!hashable(runtime, *arguments.get(0)))
     runtime.fail("unhashable type: '" + std::string(type_name(*arguments.get(0))) + "'");
   if (const Value* found = find_key(runtime, value.dict(), *arguments.get(0))) return *found;
   return arguments.get(1) ? *arguments.get(1) : Value();
 }
 
 Value dict_keys(Runtime& runtime, const Value& value, const BoundArguments&) {
+  runtime.charge_items(value.dict().entries.size());
   std::vector<Value> out;
   for (const auto& [key, item] : value.dict().entries) out.push_back(key);
   return Value::sequence(runtime, Kind::View, std::move(out), "dict_keys");
 }
 
 Value dict_values(Runtime& runtime, const Value& value, const BoundArguments&) {
+  runtime.charge_items(value.dict().entries.size());
   std::vector<Value> out;
   for (const auto& [key, item] : value.dict().entries) out.push_back(item);
   return Value::sequence(runtime, Kind::View, std::move(out), "dict_values");

@@ -104,15 +104,12 @@ Value repeat(Runtime& runtime, const Value& value, int64_t count) {
   count = std::max<int64_t>(count, 0);
   if (value.is_string()) {
     const size_t size = value.text().size();
-    if (size == 0 || count == 0) return Value::string(Text());
+    if (size == 0 || count == 0) return Value::string(runtime, Text());
     if (static_cast<uint64_t>(count) > kMaxText / size) runtime.check_size(kMaxText + 1);
-    runtime.charge_bytes((size + value.text().spans.size() * sizeof(Text::Span)) *
-                         static_cast<size_t>(count));
-    Text out;
-    for (int64_t i = 0; i < count; ++i) out.append(value.text());
-    return Value::string(std::move(out));
+    return Value::string(runtime, repeated(value.text(), count));
   }
   const std::vector<Value>& items = value.items().items;
+  if (items.empty()) count = 0;
   if (!items.empty() && static_cast<uint64_t>(count) > kMaxText / items.size()) {
     runtime.fail_limit("a list of more than 8388608 items");
   }
@@ -132,10 +129,9 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
   if (op == Operator::Add && a.is_string() && b.is_string()) {
     runtime.charge_text(a.text());
     runtime.charge_text(b.text());
-    runtime.check_size(a.text().size() + b.text().size());
     Text out = a.text();
     out.append(b.text());
-    return Value::string(std::move(out));
+    return Value::string(runtime, std::move(out));
   }
   if (op == Operator::Add && a.kind() == b.kind() && is_list_like(a)) {
     runtime.charge_items(a.items().items.size() + b.items().items.size());
@@ -147,7 +143,8 @@ Value arithmetic(Runtime& runtime, Operator op, const Value& a, const Value& b) 
     if ((a.is_string() || is_list_like(a)) && b.is_integral()) return repeat(runtime, a, b.integer());
     if (a.is_integral() && (b.is_string() || is_list_like(b))) return repeat(runtime, b, a.integer());
   }
-  if (op == Operator::Modulo && a.is_string()) return Value::string(format_percent(runtime, a.text(), b));
+  if (op == Operator::Modulo && a.is_string())
+    return Value::string(runtime, format_percent(runtime, a.text(), b));
   fail_types(runtime, op, a, b);
 }
 
@@ -164,11 +161,11 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
       if (item.is_undefined()) runtime.fail(item.undefined_reason());
       runtime.fail("'in <string>' requires a string on its left, not " + std::string(type_name(item)));
     }
-    runtime.charge_bytes(container.text().size());
-    return container.bytes().find(item.bytes()) != std::string::npos;
+    runtime.charge_bytes(container.text().size() + item.text().size());
+    return find_in(container.bytes(), item.bytes()) != std::string::npos;
   }
   if (container.is(Kind::Dict)) {
-    if (!hashable(item)) runtime.fail("unhashable type: '" + std::string(type_name(item)) + "'");
+    if (!hashable(runtime, item)) runtime.fail("unhashable type: '" + std::string(type_name(item)) + "'");
     return find_key(runtime, container.dict(), item) != nullptr;
   }
   if (!is_iterable(container)) {
@@ -203,9 +200,9 @@ Value get_loop_attribute(const Loop& loop, std::string_view name) {
   return Value::undefined("'loop' has no attribute '" + std::string(name) + "'");
 }
 
-Value missing(const Value& value, const std::string& key) {
+Value missing(const Value& value, std::string_view key) {
   const std::string owner = value.is(Kind::None) ? "None" : std::string(type_name(value)) + " object";
-  return Value::undefined("'" + owner + "' has no attribute " + key);
+  return Value::undefined("'" + owner + "' has no attribute " + excerpt(key));
 }
 
 }  // namespace
@@ -217,7 +214,8 @@ Value get_attribute(Runtime& runtime, const Value& value, std::string_view name)
   if (value.is(Kind::Dict)) {
     runtime.charge_items(value.dict().entries.size());
     for (const auto& [key, item] : value.dict().entries) {
-      if (key.is_string() && key.bytes() == name) return item;
+      if (key.is_string() && key.text().size() == name.size() && same_bytes(runtime, key.bytes(), name))
+        return item;
     }
   } else if (value.is(Kind::Namespace)) {
     runtime.charge_items(value.space().attributes.size());
@@ -230,7 +228,7 @@ Value get_attribute(Runtime& runtime, const Value& value, std::string_view name)
 
 Value get_item(Runtime& runtime, const Value& value, const Value& key) {
   if (value.is_undefined()) runtime.fail(value.undefined_reason());
-  if (value.is(Kind::Dict) && hashable(key)) {
+  if (value.is(Kind::Dict) && hashable(runtime, key)) {
     if (const Value* found = find_key(runtime, value.dict(), key)) return *found;
   } else if (key.is_integral() && (value.is_string() || value.is_sequence())) {
     const bool indexable =
@@ -238,7 +236,7 @@ Value get_item(Runtime& runtime, const Value& value, const Value& key) {
     const int64_t count = indexable ? length(runtime, value) : 0;
     const int64_t index = key.integer() < 0 ? key.integer() + count : key.integer();
     if (index >= 0 && index < count) {
-      if (value.is_string()) return Value::string(char_at(value.text(), index));
+      if (value.is_string()) return Value::string(runtime, char_at(value.text(), index));
       return value.items().items[static_cast<size_t>(index)];
     }
   }
@@ -270,9 +268,10 @@ Value get_slice(Runtime& runtime, const Value& value, const Value& start, const 
   const int64_t distance = stride > 0 ? to - from : from - to;
   const int64_t number = distance <= 0 ? 0 : (distance - 1) / std::abs(stride) + 1;
   if (value.is_string()) {
-    runtime.charge_text(value.text());
-    return Value::string(slice_of(value.text(), from, stride, number));
+    runtime.charge_walk(stride == 1 && is_ascii(value.bytes()) ? std::string_view() : value.bytes());
+    return Value::string(runtime, slice_of(value.text(), from, stride, number));
   }
+  runtime.charge_items(static_cast<size_t>(number));
   std::vector<Value> out;
   for (int64_t i = 0, at = from; i < number; ++i, at += stride)
     out.push_back(value.items().items[static_cast<size_t>(at)]);

@@ -219,6 +219,7 @@ class Parser : public ExpressionParser {
     while (!now().is_operator(")")) {
       if (!macro.parameters.empty()) expect_operator(",");
       const Token& name = expect_name();
+      check_count(macro.parameters.size(), name.position);
       MacroDefinition::Parameter parameter;
       parameter.id = intern(name.text);
       parameter.name = name.text;

@@ -4,11 +4,23 @@
 
 namespace tessera::data::jinja {
 
-const Value* Scope::find(int32_t name) const {
+namespace {
+
+// A template can make its messages as long as it likes.
+std::string shortened(const std::string& what) {
+  constexpr size_t kLongest = 2000;
+  return what.size() <= kLongest ? what : what.substr(0, kLongest) + "...";
+}
+
+}  // namespace
+
+const Value* Scope::find(int32_t name, size_t& looked_at) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
     for (const auto& [id, value] : scope->variables) {
+      ++looked_at;
       if (id == name) return &value;
     }
+    ++looked_at;
   }
   return nullptr;
 }
@@ -24,7 +36,7 @@ void Scope::set(int32_t name, Value value) {
 }
 
 void Runtime::fail(const std::string& what) const {
-  throw Error(ErrorKind::Model, "TEMPLATE-RUN", what).at(name_, position_.line, position_.column);
+  throw Error(ErrorKind::Model, "TEMPLATE-RUN", shortened(what)).at(name_, position_.line, position_.column);
 }
 
 void Runtime::fail_limit(const std::string& what) const {
@@ -32,7 +44,8 @@ void Runtime::fail_limit(const std::string& what) const {
 }
 
 void Runtime::fail_raised(const std::string& what) const {
-  throw Error(ErrorKind::Model, "TEMPLATE-RAISED", "the chat template refuses the conversation: " + what)
+  throw Error(ErrorKind::Model, "TEMPLATE-RAISED",
+              "the chat template refuses the conversation: " + shortened(what))
       .at(name_, position_.line, position_.column);
 }
 

@@ -22,19 +22,21 @@ struct Position {
 };
 
 constexpr int64_t kMaxSteps = 1'000'000;
-constexpr size_t kMaxText = 8u << 20;       // bytes of one string, and of the output
 constexpr int64_t kMaxRange = 100'000;      // items of a range()
 constexpr int kMaxValueDepth = 128;         // containers in containers
 constexpr int kMaxEvaluationDepth = 1'200;  // expressions and statements under evaluation
 constexpr int kMaxSyntaxDepth = 200;        // of the syntax tree
 constexpr size_t kMaxSource = 1u << 20;     // bytes of a template
+constexpr size_t kMaxArguments = 255;       // of a call, and parameters of a macro
+constexpr size_t kMaxName = 255;            // bytes of a name
 
 // Variables by the number the parser gave their name.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::vector<std::pair<int32_t, Value>> variables;
 
-  const Value* find(int32_t name) const;
+  // Looks in the parents too. Adds the number of variables that it looked at to `looked_at`.
+  const Value* find(int32_t name, size_t& looked_at) const;
   void set(int32_t name, Value value);
 };
 
@@ -55,14 +57,18 @@ class Runtime {
   // Throws E-MODEL-TEMPLATE-RAISED: the template refused its input.
   [[noreturn]] void fail_raised(const std::string& what) const;
 
-  // Every node evaluated costs a step; work on many items or bytes costs more of them.
+  // One budget bounds the time and the memory of a run. A step is a node evaluated, 8 items or 256 bytes that
+  // are read or made (whether they are kept or not), or 64 bytes that are looked at one character at a time.
+  // Each is about a microsecond, and about 256 bytes: a run ends in seconds and stays in some hundred MB.
+  // What makes a value, or walks over one, is to charge before it does.
   void charge(int64_t steps = 1) {
     steps_ += steps;
     if (steps_ > kMaxSteps) fail_limit("the template takes more than 1000000 steps");
   }
   void charge_items(size_t count) { charge(1 + static_cast<int64_t>(count / 8)); }
-  void charge_bytes(size_t count) { charge(1 + static_cast<int64_t>(count / 512)); }
+  void charge_bytes(size_t count) { charge(1 + static_cast<int64_t>(count / 256)); }
   void charge_text(const Text& text) { charge_bytes(text.size() + text.spans.size() * sizeof(Text::Span)); }
+  void charge_walk(std::string_view text) { charge(1 + static_cast<int64_t>(text.size() / 64)); }
   void check_size(size_t bytes) const {
     if (bytes > kMaxText) fail_limit("the template makes a text of more than 8 MiB");
   }
@@ -70,7 +76,10 @@ class Runtime {
   void move_to(Position position) { position_ = position; }
   Position position() const { return position_; }
 
-  Namespace* new_namespace() { return &namespaces_.emplace_back(); }
+  Namespace* new_namespace() {
+    charge();
+    return &namespaces_.emplace_back();
+  }
   Macro* new_macro(const MacroDefinition* definition, std::shared_ptr<Scope> scope) {
     return &macros_.emplace_back(Macro{definition, std::move(scope)});
   }

@@ -1,6 +1,8 @@
 #include "tessera/data/chat_template/text.h"
 
 #include <algorithm>
+#include <cstring>
+#include <unordered_set>
 
 namespace tessera::data::jinja {
 
@@ -13,7 +15,12 @@ void Text::add_span(size_t begin, size_t end, const Origin& origin) {
   }
 }
 
+void Text::make_room(size_t more) const {
+  if (more > kMaxText || size() + more + spans.size() * sizeof(Span) > kMaxText) throw TextTooLong{};
+}
+
 void Text::append(std::string_view text, Origin origin) {
+  make_room(text.size());
   const size_t begin = bytes.size();
   bytes.append(text);
   add_span(begin, bytes.size(), origin);
@@ -22,6 +29,7 @@ void Text::append(std::string_view text, Origin origin) {
 void Text::append(const Text& text) { append(text, 0, text.size()); }
 
 void Text::append(const Text& text, size_t begin, size_t end) {
+  make_room(end - begin);
   const size_t base = bytes.size();
   bytes.append(text.bytes, begin, end - begin);
   auto span = std::partition_point(text.spans.begin(), text.spans.end(),
@@ -30,6 +38,7 @@ void Text::append(const Text& text, size_t begin, size_t end) {
     const size_t from = std::max(span->begin, begin), to = std::min(span->end, end);
     add_span(base + from - begin, base + to - begin, span->origin);
   }
+  make_room(0);
 }
 
 Text Text::part(size_t begin, size_t end) const {
@@ -156,13 +165,13 @@ Text slice_of(const Text& text, int64_t start, int64_t step, int64_t count) {
 }
 
 Text strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right) {
+  std::unordered_set<std::string_view> dropped;
+  for (size_t at = 0; chars && at < chars->size(); at += utf8_step(*chars, at)) {
+    dropped.insert(chars->substr(at, utf8_step(*chars, at)));
+  }
   const auto drops = [&](size_t begin, size_t end) {
     if (!chars) return is_space(utf8_decode(text.bytes, begin));
-    const std::string_view one = std::string_view(text.bytes).substr(begin, end - begin);
-    for (size_t at = 0; at < chars->size(); at += utf8_step(*chars, at)) {
-      if (chars->substr(at, utf8_step(*chars, at)) == one) return true;
-    }
-    return false;
+    return dropped.count(std::string_view(text.bytes).substr(begin, end - begin)) != 0;
   };
   size_t begin = 0, end = text.size();
   while (left && begin < end) {
@@ -176,6 +185,20 @@ Text strip(const Text& text, std::optional<std::string_view> chars, bool left, b
     end = last;
   }
   return text.part(begin, end);
+}
+
+size_t find_in(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // Unlike find(), memmem() is linear whatever the two hold.
+  const void* found = ::memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  return found == nullptr ? std::string_view::npos
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t find_last_in(std::string_view text, std::string_view what) {
+  const std::string backwards(text.rbegin(), text.rend()), wanted(what.rbegin(), what.rend());
+  const size_t found = find_in(backwards, wanted);
+  return found == std::string_view::npos ? found : text.size() - found - what.size();
 }
 
 Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit) {
@@ -193,7 +216,7 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
     return out;
   }
   for (; limit != 0; --limit) {
-    const size_t found = text.bytes.find(from, at);
+    const size_t found = find_in(text.bytes, from, at);
     if (found == std::string::npos) break;
     out.append(text, at, found);
     out.append(to);
@@ -253,26 +276,52 @@ std::vector<Text> split(const Text& text, std::optional<std::string_view> separa
     return from_right && limit >= 0 ? split_spaces_from_right(text, limit) : split_spaces(text, limit);
   std::vector<Text> out;
   if (from_right && limit >= 0) {
-    size_t end = text.size();
-    while (static_cast<int64_t>(out.size()) < limit && end >= separator->size()) {
-      const size_t found = text.bytes.rfind(*separator, end - separator->size());
+    const std::string backwards(text.bytes.rbegin(), text.bytes.rend());
+    const std::string wanted(separator->rbegin(), separator->rend());
+    size_t at = 0;
+    while (static_cast<int64_t>(out.size()) < limit) {
+      const size_t found = find_in(backwards, wanted, at);
       if (found == std::string::npos) break;
-      out.push_back(text.part(found + separator->size(), end));
-      end = found;
+      out.push_back(text.part(text.size() - found, text.size() - at));
+      at = found + wanted.size();
     }
-    out.push_back(text.part(0, end));
+    out.push_back(text.part(0, text.size() - at));
     std::reverse(out.begin(), out.end());
     return out;
   }
   size_t at = 0;
   while (limit < 0 || static_cast<int64_t>(out.size()) < limit) {
-    const size_t found = text.bytes.find(*separator, at);
+    const size_t found = find_in(text.bytes, *separator, at);
     if (found == std::string::npos) break;
     out.push_back(text.part(at, found));
     at = found + separator->size();
   }
   out.push_back(text.part(at, text.size()));
   return out;
+}
+
+Text repeated(const Text& text, int64_t count) {
+  Text out, block = text;
+  for (; count > 0 && !text.empty(); count >>= 1) {
+    if ((count & 1) != 0) out.append(block);
+    if (count > 1) block.append(Text(block));
+  }
+  return out;
+}
+
+std::string excerpt(std::string_view text) {
+  constexpr size_t kLongest = 200;
+  if (text.size() <= kLongest) return std::string(text);
+  size_t end = kLongest - 3;
+  while (end > kLongest - 8 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
+size_t count_line_ends(std::string_view text) {
+  size_t count = 0;
+  for (size_t at = 0; at < text.size(); at += utf8_step(text, at))
+    count += is_line_end(utf8_decode(text, at)) ? 1 : 0;
+  return count;
 }
 
 std::vector<Text> split_lines(const Text& text, bool keep_ends) {

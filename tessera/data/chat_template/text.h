@@ -19,6 +19,10 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
+// Thrown where a text would take more than kMaxText bytes, the marks of its origins counted.
+struct TextTooLong {};
+constexpr size_t kMaxText = 8u << 20;
+
 // UTF-8 text with the origin of each byte. Bytes outside every span are plain scaffold; spans are in order,
 // do not overlap and are not empty.
 struct Text {
@@ -34,6 +38,7 @@ struct Text {
 
   size_t size() const { return bytes.size(); }
   bool empty() const { return bytes.empty(); }
+  // Every growth of a text goes through these. They throw TextTooLong.
   void append(std::string_view text, Origin origin = {});
   void append(const Text& text);
   // Appends the bytes [begin, end) of `text`.
@@ -47,9 +52,12 @@ struct Text {
 
  private:
   void add_span(size_t begin, size_t end, const Origin& origin);
+  // Throws when `more` bytes do not go on the end.
+  void make_room(size_t more) const;
 };
 
-// Python's str operations. Positions and lengths are in code points; an invalid byte counts as one.
+// Python's str operations. Positions and lengths are in code points; an invalid byte counts as one. All take
+// time linear in what they read and write.
 
 size_t utf8_step(std::string_view text, size_t offset);  // bytes of the code point at `offset`
 int32_t utf8_decode(std::string_view text, size_t offset);
@@ -65,6 +73,9 @@ Text char_at(const Text& text, int64_t index);
 Text slice_of(const Text& text, int64_t start, int64_t step, int64_t count);
 // strip(): of white space, or of the code points in `chars`.
 Text strip(const Text& text, std::optional<std::string_view> chars, bool left, bool right);
+// The first and the last place of `what` in `text` from byte `from` on, or npos.
+size_t find_in(std::string_view text, std::string_view what, size_t from = 0);
+size_t find_last_in(std::string_view text, std::string_view what);
 // replace(): at most `limit` times, or always when it is negative.
 Text replace(const Text& text, std::string_view from, const Text& to, int64_t limit);
 // split() and rsplit(): at `separator`, or at runs of white space; at most `limit` cuts when it is not
@@ -72,6 +83,11 @@ Text replace(const Text& text, std::string_view from, const Text& to, int64_t li
 std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit,
                         bool from_right);
 std::vector<Text> split_lines(const Text& text, bool keep_ends);
+size_t count_line_ends(std::string_view text);
+// `text` as many times, count >= 0.
+Text repeated(const Text& text, int64_t count);
+// At most 200 bytes of a text for a message, cut between characters.
+std::string excerpt(std::string_view text);
 
 enum class Case { Lower, Upper, Title, Capitalize, Fold };
 // Full Unicode case mapping, one code point at a time, so that each keeps its origin. Title is str.title().

@@ -12,7 +12,7 @@ Value Value::undefined(std::string reason) {
   Value value;
   value.kind_ = Kind::Undefined;
   auto info = std::make_shared<UndefinedInfo>();
-  info->reason = std::move(reason);
+  info->reason = excerpt(reason);
   value.object_ = std::move(info);
   return value;
 }
@@ -38,7 +38,17 @@ Value Value::real(double d) {
   return value;
 }
 
-Value Value::string(Text text) {
+Value Value::literal(std::string_view text) {
+  Value value;
+  value.kind_ = Kind::String;
+  auto object = std::make_shared<StringObject>();
+  object->text = Text(text);
+  value.object_ = std::move(object);
+  return value;
+}
+
+Value Value::string(Runtime& runtime, Text text) {
+  runtime.charge_text(text);
   Value value;
   value.kind_ = Kind::String;
   auto object = std::make_shared<StringObject>();
@@ -73,7 +83,7 @@ Value Value::dict(Runtime& runtime, std::vector<std::pair<Value, Value>> entries
   auto object = std::make_shared<Dict>();
   object->origin = origin;
   for (auto& [key, item] : entries) {
-    if (!hashable(key)) runtime.fail("unhashable type: '" + std::string(type_name(key)) + "'");
+    if (!hashable(runtime, key)) runtime.fail("unhashable type: '" + std::string(type_name(key)) + "'");
     object->depth = std::max({object->depth, 1 + item.depth(), 1 + key.depth()});
     if (const Value* found = find_key(runtime, *object, key)) {
       const_cast<Value&>(*found) = std::move(item);
@@ -145,6 +155,7 @@ int Value::depth() const {
   if (is_sequence()) return items().depth;
   if (is(Kind::Dict)) return dict().depth;
   if (is(Kind::Method)) return 1 + method().receiver.depth();
+  if (is(Kind::Loop)) return loop().nesting;
   return 0;
 }
 
@@ -202,9 +213,7 @@ bool equals(Runtime& runtime, const Value& a, const Value& b) {
   if (a.kind() != b.kind()) return false;
   if (a.is_undefined() || a.same_object(b)) return true;
   switch (a.kind()) {
-    case Kind::String:
-      runtime.charge_bytes(std::min(a.text().size(), b.text().size()));
-      return a.bytes() == b.bytes();
+    case Kind::String: return same_bytes(runtime, a.bytes(), b.bytes());
     case Kind::List:
     case Kind::Tuple:
     case Kind::Range: {
@@ -247,9 +256,17 @@ int compare(Runtime& runtime, const Value& a, const Value& b) {
   runtime.fail("cannot order '" + std::string(type_name(a)) + "' and '" + std::string(type_name(b)) + "'");
 }
 
-bool hashable(const Value& value) {
+bool same_bytes(Runtime& runtime, std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  runtime.charge_bytes(a.size());
+  return a == b;
+}
+
+bool hashable(Runtime& runtime, const Value& value) {
   if (value.is(Kind::Tuple)) {
-    return std::all_of(value.items().items.begin(), value.items().items.end(), hashable);
+    runtime.charge();
+    return std::all_of(value.items().items.begin(), value.items().items.end(),
+                       [&](const Value& item) { return hashable(runtime, item); });
   }
   return !value.is(Kind::List) && !value.is(Kind::Dict) && !value.is(Kind::View);
 }
@@ -258,7 +275,9 @@ const Value* find_key(Runtime& runtime, const Dict& dict, const Value& key) {
   runtime.charge_items(dict.entries.size());
   if (key.is_string()) {
     for (const auto& [name, value] : dict.entries) {
-      if (name.is_string() && name.bytes() == key.bytes()) return &value;
+      if (name.is_string() && name.text().size() == key.text().size() &&
+          same_bytes(runtime, name.bytes(), key.bytes()))
+        return &value;
     }
     return nullptr;
   }
@@ -279,10 +298,10 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
   if (value.is_undefined()) return out;
   if (value.is_string()) {
     const Text& text = value.text();
-    runtime.charge(length_of(text.bytes));
+    runtime.charge_walk(text.bytes);
     for (size_t at = 0; at < text.size();) {
       const size_t next = at + utf8_step(text.bytes, at);
-      out.push_back(Value::string(text.part(at, next)));
+      out.push_back(Value::string(runtime, text.part(at, next)));
       at = next;
     }
     return out;
@@ -302,6 +321,10 @@ std::vector<Value> iterate(Runtime& runtime, const Value& value) {
     return out;
   }
   runtime.fail("'" + std::string(type_name(value)) + "' object is not iterable");
+}
+
+void charge_case(Runtime& runtime, const Text& text) {
+  runtime.charge(1 + static_cast<int64_t>(text.size() / (is_ascii(text.bytes) ? 64 : 16)));
 }
 
 int64_t length(Runtime& runtime, const Value& value) {

@@ -75,8 +75,11 @@ class Value {
   static Value boolean(bool value);
   static Value integer(int64_t value);
   static Value real(double value);
-  static Value string(Text text);
-  static Value string(std::string_view text) { return string(Text(text)); }
+  // A string of the template's source, which costs no run anything.
+  static Value literal(std::string_view text);
+  // Charges the runtime for it, as the other makers do for what they hold.
+  static Value string(Runtime& runtime, Text text);
+  static Value string(Runtime& runtime, std::string_view text) { return string(runtime, Text(text)); }
   // `kind` is one of the five sequence kinds. Throws the runtime's error when the nesting gets too deep.
   static Value sequence(Runtime& runtime, Kind kind, std::vector<Value> items, std::string_view name = {},
                         Origin origin = {});
@@ -114,7 +117,7 @@ class Value {
   const MethodObject& method() const;
   // Whether both are the same object.
   bool same_object(const Value& other) const;
-  // Containers: how deep they nest; 0 otherwise.
+  // How deep containers nest in it; 0 of what holds none.
   int depth() const;
 
  private:
@@ -150,6 +153,7 @@ struct Loop : Object {
   std::shared_ptr<const std::vector<Value>> items;
   int64_t index = 0;  // from 0
   int64_t depth = 0;  // from 0
+  int nesting = 1;    // 1 + the depth of the deepest item
 };
 
 // "str", "int", "list", ...: Python's type name, for messages.
@@ -162,7 +166,9 @@ bool equals(Runtime& runtime, const Value& a, const Value& b);
 // <0, 0, >0; fails where Python's < would raise a TypeError. NaN compares as greater.
 int compare(Runtime& runtime, const Value& a, const Value& b);
 // Python's hash() would take it.
-bool hashable(const Value& value);
+bool hashable(Runtime& runtime, const Value& value);
+// Whether two texts have the same bytes. Charges the runtime for reading them.
+bool same_bytes(Runtime& runtime, std::string_view a, std::string_view b);
 const Value* find_key(Runtime& runtime, const Dict& dict, const Value& key);
 
 // Python's str() and repr(), with the origin of every part. str() of undefined is "".
@@ -173,6 +179,8 @@ std::string float_repr(double value);
 // The items that a for loop over the value visits; uses up a generator. Fails when it cannot be iterated.
 std::vector<Value> iterate(Runtime& runtime, const Value& value);
 bool is_iterable(const Value& value);
+// Charges the runtime for a change of case, which takes longer for letters outside of ASCII.
+void charge_case(Runtime& runtime, const Text& text);
 // len(); fails for what has none.
 int64_t length(Runtime& runtime, const Value& value);
 

@@ -109,11 +109,10 @@ void append_entries(Runtime& runtime, Text& out, const Dict& dict, Origin around
 
 void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around, int depth) {
   runtime.charge();
-  runtime.check_size(out.size());
   if (depth > kMaxValueDepth + 8) runtime.fail_limit("a value nests more than 128 deep");
   const auto own = [&](const Origin& origin) { return around == Origin{} ? origin : around; };
   switch (value.kind()) {
-    case Kind::String: runtime.charge_text(value.text()); return append_quoted(out, value.text(), around);
+    case Kind::String: runtime.charge_walk(value.bytes()); return append_quoted(out, value.text(), around);
     case Kind::Undefined: return out.append("Undefined", around);
     case Kind::None: return out.append("None", around);
     case Kind::Boolean: return out.append(value.boolean() ? "True" : "False", around);
@@ -161,7 +160,10 @@ void append_repr(Runtime& runtime, Text& out, const Value& value, Origin around,
 }  // namespace
 
 Text to_text(Runtime& runtime, const Value& value) {
-  if (value.is_string()) return value.text();
+  if (value.is_string()) {
+    runtime.charge_text(value.text());
+    return value.text();
+  }
   if (value.is_undefined()) return {};
   return repr(runtime, value);
 }
