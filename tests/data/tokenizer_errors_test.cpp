@@ -246,6 +246,154 @@ TEST_F(TokenizerErrors, RegularExpressions) {
   EXPECT_THAT(with("(?m:a.b)"), HasSubstr("(?m)"));
 }
 
+json sequence_of(const std::string& list, const json& step, int count) {
+  json steps = json::array();
+  for (int i = 0; i < count; ++i) steps.push_back(step);
+  return {{"type", "Sequence"}, {list, steps}};
+}
+
+TEST_F(TokenizerErrors, LongPipelinesAreRefused) {
+  const json digits = {{"type", "Digits"}, {"individual_digits", true}};
+  for (const int count : {65, 100'000}) {
+    EXPECT_THAT(
+        error_after([&](json& d) { d["pre_tokenizer"] = sequence_of("pretokenizers", digits, count); }),
+        testing::AllOf(HasSubstr("E-MODEL-TOKENIZER-LIMIT"), HasSubstr("$.pre_tokenizer"),
+                       HasSubstr(std::to_string(count + 1)), HasSubstr("at most 64")));
+    EXPECT_THAT(error_after([&](json& d) {
+                  d["normalizer"] = sequence_of("normalizers", {{"type", "NFC"}}, count);
+                }),
+                HasSubstr("$.normalizer"));
+    EXPECT_THAT(error_after([&](json& d) {
+                  d["decoder"] = sequence_of("decoders", {{"type", "Fuse"}}, count);
+                }),
+                HasSubstr("$.decoder"));
+    EXPECT_THAT(error_after([&](json& d) {
+                  d["post_processor"] = sequence_of("processors", {{"type", "ByteLevel"}}, count);
+                }),
+                HasSubstr("$.post_processor"));
+  }
+  EXPECT_EQ(error_after([&](json& d) {
+              d["normalizer"] = sequence_of("normalizers", {{"type", "NFC"}}, 20);
+            }),
+            "");
+}
+
+TEST_F(TokenizerErrors, NothingInASequenceIsRefused) {
+  EXPECT_THAT(error_after([](json& d) { d["normalizer"] = sequence_of("normalizers", nullptr, 1); }),
+              HasSubstr("$.normalizer.normalizers[0]"));
+  EXPECT_THAT(error_after([](json& d) { d["pre_tokenizer"] = sequence_of("pretokenizers", nullptr, 1); }),
+              HasSubstr("$.pre_tokenizer.pretokenizers[0]"));
+  EXPECT_THAT(error_after([](json& d) { d["decoder"] = sequence_of("decoders", nullptr, 1); }),
+              HasSubstr("$.decoder.decoders[0]"));
+  EXPECT_THAT(error_after([](json& d) { d["post_processor"] = sequence_of("processors", nullptr, 1); }),
+              HasSubstr("$.post_processor.processors[0]"));
+}
+
+TEST_F(TokenizerErrors, ANormalizerThatMakesTextGrowManyTimesIsRefused) {
+  const auto encode_error = [&](const json& step, int count, const std::string& text) -> std::string {
+    EXPECT_EQ(error_after([&](json& d) { d["normalizer"] = sequence_of("normalizers", step, count); }), "");
+    try {
+      Tokenizer::from_folder(folder.string()).encode(text);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  };
+  const json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const json doubles_by_regex = {{"type", "Replace"}, {"pattern", {{"Regex", "[a]"}}}, {"content", "aa"}};
+  const json prepends = {{"type", "Prepend"}, {"prepend", std::string(1000, 'b')}};
+  for (const json& step : {doubles, doubles_by_regex}) {
+    const std::string error = encode_error(step, 40, "aaaa");
+    EXPECT_THAT(error, HasSubstr("E-MODEL-TOKENIZER-GROWTH")) << step;
+    EXPECT_THAT(error, HasSubstr("$.normalizer"));
+  }
+  EXPECT_THAT(encode_error(prepends, 40, "a"), HasSubstr("E-MODEL-TOKENIZER-GROWTH"));
+  EXPECT_EQ(encode_error(doubles, 4, std::string(100'000, 'a')), "");
+  // The most that NFKD makes of anything: U+FDFA is 3 bytes, and 33 then.
+  std::string ligatures;
+  for (int i = 0; i < 10'000; ++i) ligatures += "\xEF\xB7\xBA";
+  EXPECT_EQ(encode_error({{"type", "NFKD"}}, 1, ligatures), "");
+
+  // An added token that is normalized grows when the tokenizer is loaded.
+  EXPECT_THAT(error_after([&](json& d) {
+                d["normalizer"] = sequence_of("normalizers", doubles, 40);
+                d["added_tokens"].push_back(
+                    {{"id", 6}, {"content", "<a>"}, {"special", false}, {"normalized", true}});
+              }),
+              HasSubstr("E-MODEL-TOKENIZER-GROWTH"));
+}
+
+TEST_F(TokenizerErrors, ADecoderThatMakesTokensGrowIsRefused) {
+  const json step = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
+  std::string error = error_after([&](json& d) { d["decoder"] = sequence_of("decoders", step, 20); });
+  try {
+    if (error.empty()) Tokenizer::from_folder(folder.string()).decode(std::vector<int32_t>{0});
+  } catch (const Error& refused) {
+    error = refused.what();
+  }
+  EXPECT_THAT(error, HasSubstr("E-MODEL-TOKENIZER-GROWTH"));
+  EXPECT_THAT(error, HasSubstr("$.decoder"));
+}
+
+TEST_F(TokenizerErrors, TextsOfStepsAndAddedTokensAreBounded) {
+  const json step = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(2000, 'b')}};
+  EXPECT_THAT(error_after([&](json& d) { d["normalizer"] = step; }), HasSubstr("$.normalizer.content"));
+  EXPECT_THAT(error_after([&](json& d) {
+                d["normalizer"] = {{"type", "Prepend"}, {"prepend", std::string(2000, 'b')}};
+              }),
+              HasSubstr("$.normalizer.prepend"));
+  EXPECT_THAT(error_after([&](json& d) {
+                d["pre_tokenizer"] = {
+                    {"type", "Split"},
+                    {"pattern", {{"Regex", std::string(70'000, '(') + std::string(70'000, ')')}}},
+                    {"behavior", "Isolated"},
+                    {"invert", false}};
+              }),
+              HasSubstr("at most 65536"));
+  EXPECT_THAT(
+      error_after([&](json& d) {
+        d["added_tokens"].push_back(
+            {{"id", 6}, {"content", std::string(9 << 20, 'x')}, {"special", true}, {"normalized", false}});
+      }),
+      HasSubstr("E-MODEL-TOKENIZER-LIMIT"));
+  // Many are fine.
+  EXPECT_EQ(error_after([&](json& d) {
+              for (int i = 0; i < 100'000; ++i) {
+                d["added_tokens"].push_back(
+                    {{"id", 6 + i}, {"content", "<|" + std::to_string(i) + "|>"}, {"special", true}});
+              }
+            }),
+            "");
+}
+
+TEST_F(TokenizerErrors, NestedRegularExpressionsEnd) {
+  for (const int depth : {100, 300, 2000, 30'000}) {
+    std::string nested(static_cast<size_t>(depth), '('), starred = nested;
+    nested += "a" + std::string(static_cast<size_t>(depth), ')');
+    starred += "a";
+    for (int i = 0; i < depth && depth <= 2000; ++i) starred += ")*";
+    for (const std::string& pattern : {nested, starred}) {
+      const std::string error = error_after([&](json& d) {
+        d["pre_tokenizer"] = {{"type", "Split"},
+                              {"pattern", {{"Regex", pattern}}},
+                              {"behavior", "Isolated"},
+                              {"invert", false}};
+      });
+      if (!error.empty()) {
+        EXPECT_THAT(error, HasSubstr("E-MODEL-TOKENIZER-REGEX")) << depth;
+        continue;
+      }
+      try {
+        Tokenizer::from_folder(folder.string()).encode("aaaaaaaaaaaaaaaaaaab");
+      } catch (const Error& refused) {
+        EXPECT_EQ(refused.kind(), ErrorKind::Model) << refused.what();
+      }
+    }
+  }
+}
+
 TEST_F(TokenizerErrors, SpecialTokensOfTheSideFiles) {
   write("tokenizer.json", valid_document().dump());
   write("tokenizer_config.json",

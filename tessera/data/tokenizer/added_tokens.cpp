@@ -2,10 +2,15 @@
 
 #include <algorithm>
 
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
 #include "tessera/data/tokenizer/unicode.h"
 
 namespace tessera::data {
 namespace {
+
+// Bytes of all added tokens, as they are matched.
+constexpr size_t kMaxNodes = 8 << 20;
 
 uint8_t flags_before(std::string_view text, size_t end) {
   const size_t last = previous_char(text.data(), end);
@@ -36,6 +41,9 @@ void AddedTokenMatcher::add(const std::string& pattern, const AddedToken& token)
     const auto child = static_cast<int32_t>(nodes_.size());
     children.insert(place, {byte, child});
     if (node == 0) first_[byte] = child;
+    if (nodes_.size() >= kMaxNodes)
+      throw Error(ErrorKind::Model, "TOKENIZER-LIMIT", "the added tokens are too many or too long")
+          .got("'" + token.content.substr(0, 80) + "' beyond " + format_bytes(kMaxNodes) + " of them");
     nodes_.emplace_back();
     node = child;
   }

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "tessera/core/error.h"
 #include "tessera/data/tokenizer/byte_level.h"
 #include "tessera/data/tokenizer/unicode.h"
 
@@ -194,6 +195,9 @@ class StripDecoder : public DecoderStep {
   int64_t start_, stop_;
 };
 
+// Longest text that a token, or the part of a text that a step holds, may become.
+constexpr size_t kMaxReplaced = size_t{64} << 20;
+
 std::string replace_all(const std::string& text, const std::string& pattern, const std::string& content) {
   if (pattern.empty() || text.find(pattern) == std::string::npos) return text;
   std::string out;
@@ -201,6 +205,11 @@ std::string replace_all(const std::string& text, const std::string& pattern, con
   for (size_t at = text.find(pattern); at != std::string::npos; at = text.find(pattern, done)) {
     out.append(text, done, at - done).append(content);
     done = at + pattern.size();
+    if (out.size() > kMaxReplaced) {
+      throw Error(ErrorKind::Model, "TOKENIZER-GROWTH", "the tokenizer's decoder makes a token too long")
+          .in("tokenizer.json: $.decoder")
+          .need("at most 64 MiB");
+    }
   }
   return out.append(text, done);
 }

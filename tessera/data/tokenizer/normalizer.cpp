@@ -1,5 +1,6 @@
 #include "tessera/data/tokenizer/normalizer.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <unicode/bytestream.h>
@@ -10,14 +11,31 @@
 #include <unicode/unistr.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/strings.h"
 #include "tessera/data/tokenizer/regex.h"
 #include "tessera/data/tokenizer/unicode.h"
 #include "tessera/data/tokenizer/unicode_additions.h"
 
 namespace tessera::data {
 
+namespace {
+
+constexpr size_t kSmall = 4 << 10, kLarge = 64 << 20;
+
+void check_growth(const AlignedText& text, size_t bytes) {
+  if (bytes <= text.max_bytes) return;
+  throw Error(ErrorKind::Model, "TOKENIZER-GROWTH",
+              "the tokenizer's normalizer makes the text many times longer")
+      .in("tokenizer.json: $.normalizer")
+      .got("more than " + format_bytes(static_cast<int64_t>(text.max_bytes)) + " out of one piece of text");
+}
+
+}  // namespace
+
 AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
-    : text(piece), tracked(tracked) {
+    : text(piece),
+      tracked(tracked),
+      max_bytes(4 * piece.size() + std::min(12 * piece.size() + kSmall, kLarge)) {
   if (!tracked) return;
   origins.reserve(piece.size());
   for (size_t i = 0; i < piece.size(); ++i) {
@@ -34,6 +52,7 @@ class Rewriter {
   explicit Rewriter(AlignedText& target) : target_(target) { text_.reserve(target.text.size()); }
 
   void keep(size_t begin, size_t end) {
+    check_growth(target_, text_.size() + (end - begin));
     text_.append(target_.text, begin, end - begin);
     if (target_.tracked)
       origins_.insert(origins_.end(), target_.origins.begin() + static_cast<int64_t>(begin),
@@ -42,6 +61,7 @@ class Rewriter {
 
   // New text in the place of [begin, end) of the old.
   void replace(size_t begin, size_t end, std::string_view content) {
+    check_growth(target_, text_.size() + content.size());
     text_.append(content);
     if (!target_.tracked || content.empty()) return;
     ByteSpan origin;
@@ -104,6 +124,7 @@ class UnicodeNormalizer : public Normalizer {
     filtered_->normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
                              text.tracked ? &edits : nullptr, status);
     check_icu(status);
+    check_growth(text, out.size());
     if (!text.tracked) {
       text.text = std::move(out);
       return;

@@ -17,6 +17,8 @@ struct AlignedText {
   std::string text;
   bool tracked = false;
   std::vector<ByteSpan> origins;
+  // What a tokenizer may make of it: several times what NFKD, the most generous, makes of anything.
+  size_t max_bytes;
 
   // Starts as the piece of the original text that begins at byte `offset` of it.
   AlignedText(std::string_view piece, int64_t offset, bool tracked);
@@ -27,7 +29,8 @@ class Normalizer {
   virtual ~Normalizer() = default;
   // False promises that apply() would leave `text` (valid UTF-8) as it is; checked without allocation.
   virtual bool changes(std::string_view text) const = 0;
-  // The result is valid UTF-8. Throws Error(Model) when a regular expression runs away.
+  // The result is valid UTF-8. Throws Error(Model) when a regular expression runs away, and when the text grows
+  // beyond max_bytes.
   virtual void apply(AlignedText& text) const = 0;
 };
 

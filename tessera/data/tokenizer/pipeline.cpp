@@ -142,6 +142,24 @@ void add_token(Pipeline& pipeline, AddedToken token, std::map<int32_t, std::stri
   pipeline.added.add(std::move(token), pipeline.normalizer.get());
 }
 
+int64_t count_steps(const nlohmann::json& value) {
+  int64_t count = value.is_object() && value.contains("type") ? 1 : 0;
+  if (value.is_structured()) {
+    for (const nlohmann::json& item : value) count += count_steps(item);
+  }
+  return count;
+}
+
+// Every step reads the whole text, and pre-tokenizers run one inside the other.
+void check_step_count(const JsonField& field) {
+  constexpr int64_t kMaxSteps = 64;
+  const int64_t count = count_steps(field.value());
+  if (count <= kMaxSteps) return;
+  throw field.error("TOKENIZER-LIMIT", "too many steps in a sequence")
+      .got(std::to_string(count))
+      .need("at most " + std::to_string(kMaxSteps));
+}
+
 }  // namespace
 
 Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra) {
@@ -155,6 +173,9 @@ Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std
         .got("'" + version.as_string() + "'")
         .need("'1.0'");
 
+  for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
+    check_step_count(root.at(part));
+  }
   Pipeline pipeline;
   pipeline.normalizer = read_normalizer(root.at("normalizer"));
   pipeline.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));

@@ -13,12 +13,23 @@ struct Pattern {
   std::string place;
 };
 
+// Texts of the steps are short: a search takes as long as its pattern, and what is put in is put in often.
+constexpr size_t kMaxLiteral = 1 << 10, kMaxRegex = 64 << 10;
+
+const std::string& read_literal(const JsonField& field, size_t max_bytes = kMaxLiteral) {
+  const std::string& text = field.as_string();
+  if (text.size() <= max_bytes) return text;
+  throw field.error("TOKENIZER-LIMIT", "the text is too long")
+      .got(std::to_string(text.size()) + " bytes")
+      .need("at most " + std::to_string(max_bytes));
+}
+
 Pattern read_pattern(const JsonField& field) {
-  if (field.is_string()) return {field.as_string(), false, field.place()};
+  if (field.is_string()) return {read_literal(field), false, field.place()};
   field.allow_fields({"String", "Regex"});
   const bool is_regex = field.contains("Regex");
   const JsonField text = field.at(is_regex ? "Regex" : "String");
-  return {text.as_string(), is_regex, text.place()};
+  return {read_literal(text, is_regex ? kMaxRegex : kMaxLiteral), is_regex, text.place()};
 }
 
 SplitBehavior read_behavior(const JsonField& field) {
@@ -203,26 +214,23 @@ void add_decoder_step(const JsonField& field, Decoder& out) {
     const Pattern pattern = read_pattern(field.at("pattern"));
     if (pattern.is_regex)
       field.at("pattern").unsupported("a decoder with a regular expression", pattern.text);
-    out.steps.push_back(make_replace_decoder(pattern.text, field.at("content").as_string()));
+    out.steps.push_back(make_replace_decoder(pattern.text, read_literal(field.at("content"))));
   } else {
     field.at("type").unsupported("this decoder", type);
   }
 }
 
-}  // namespace
-
-std::unique_ptr<Normalizer> read_normalizer(const JsonField& field) {
-  if (field.is_null()) return nullptr;
+std::unique_ptr<Normalizer> read_normalizer_step(const JsonField& field) {
   const std::string& type = field.at("type").as_string();
   if (type == "Sequence") {
     field.allow_fields({"type", "normalizers"});
     std::vector<std::unique_ptr<Normalizer>> steps;
-    for (const JsonField& item : field.at("normalizers").items()) steps.push_back(read_normalizer(item));
+    for (const JsonField& item : field.at("normalizers").items()) steps.push_back(read_normalizer_step(item));
     return make_normalizer_sequence(std::move(steps));
   }
   if (type == "Prepend") {
     field.allow_fields({"type", "prepend"});
-    return make_prepend_normalizer(field.at("prepend").as_string());
+    return make_prepend_normalizer(read_literal(field.at("prepend")));
   }
   if (type == "Strip") {
     field.allow_fields({"type", "strip_left", "strip_right"});
@@ -231,7 +239,7 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonField& field) {
   if (type == "Replace") {
     field.allow_fields({"type", "pattern", "content"});
     const Pattern pattern = read_pattern(field.at("pattern"));
-    return make_replace_normalizer(pattern.text, pattern.is_regex, field.at("content").as_string(),
+    return make_replace_normalizer(pattern.text, pattern.is_regex, read_literal(field.at("content")),
                                    pattern.place);
   }
   std::unique_ptr<Normalizer> plain;
@@ -243,6 +251,12 @@ std::unique_ptr<Normalizer> read_normalizer(const JsonField& field) {
   if (plain == nullptr) field.at("type").unsupported("this normalizer", type);
   field.allow_fields({"type"});
   return plain;
+}
+
+}  // namespace
+
+std::unique_ptr<Normalizer> read_normalizer(const JsonField& field) {
+  return field.is_null() ? nullptr : read_normalizer_step(field);
 }
 
 PreTokenizer read_pre_tokenizer(const JsonField& field) {

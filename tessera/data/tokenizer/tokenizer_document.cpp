@@ -16,6 +16,8 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxDepth = 64;
+// Ten times those of the largest tokenizers in use.
+constexpr size_t kMaxVocab = 4 << 20, kMaxMerges = 8 << 20, kMaxValues = 4 << 20;
 
 // Receives the events of the parser. A tree of 150,000 entries is slow to build and hides keys given twice,
 // so the vocabulary and the merges go to flat lists.
@@ -75,6 +77,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 
   bool start_array(std::size_t) override {
     if (state_ == State::Merges) {
+      check_merges();
       state_ = State::MergePair;
       pair_.clear();
       return true;
@@ -133,6 +136,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   bool at_model_key(std::string_view key) const { return at_model() && frames_[1].key == key; }
 
   json* insert(json value) {
+    if (++num_values_ > kMaxValues) fail("more than " + std::to_string(kMaxValues) + " values");
     if (frames_.empty()) {
       *out_.root = std::move(value);
       return out_.root.get();
@@ -163,11 +167,17 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
 
   bool vocab_id(int64_t id) {
     if (id < 0 || id >= kMaxTokenId) fail_vocab("an id is out of range");
+    if (out_.vocab.size() >= kMaxVocab) fail_vocab("more than " + std::to_string(kMaxVocab) + " tokens");
     out_.vocab.emplace_back(std::move(token_), id);
     return true;
   }
 
+  void check_merges() const {
+    if (out_.merges.size() >= kMaxMerges) fail_merge("more than " + std::to_string(kMaxMerges) + " merges");
+  }
+
   bool merge_line(const std::string& line) {
+    check_merges();
     if (line.starts_with("#version")) return true;
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
@@ -201,6 +211,7 @@ class DocumentBuilder : public nlohmann::json_sax<json> {
   State state_ = State::Tree;
   std::vector<Frame> frames_;
   std::string token_;
+  size_t num_values_ = 0;
   std::vector<std::string> pair_;
 };
 

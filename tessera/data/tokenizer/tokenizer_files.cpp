@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr int64_t kMaxTokenizerBytes = int64_t{512} << 20;
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 constexpr int64_t kMaxSideFileBytes = int64_t{64} << 20;
 
 // The file beside tokenizer.json, if there is one.
