@@ -58,6 +58,16 @@ int close_descriptor(int& descriptor) {
   return ::close(closing) == 0 || errno == EINTR ? 0 : -1;
 }
 
+void refuse_irregular(const struct stat& status, const std::string& path) {
+  if (S_ISREG(status.st_mode)) return;
+  if (S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot read", path);
+  const char* kind = S_ISFIFO(status.st_mode) ? "a pipe" : S_ISSOCK(status.st_mode) ? "a socket" : "a device";
+  throw Error(ErrorKind::Storage, "NOT-A-FILE", "not a regular file")
+      .in(path)
+      .got(kind)
+      .need("a file on a disk, whose size is known");
+}
+
 std::string at_byte(const std::string& path, int64_t offset) {
   return path + ": byte " + std::to_string(offset);
 }
@@ -74,14 +84,16 @@ Error storage_error(int error_number, std::string_view action, const std::string
 File File::open(const std::string& path) {
   File file;
   file.path_ = path;
+  struct stat status {};
+  // Before it is opened: a device may act on being opened, a socket cannot be, and a pipe has no end of its
+  // own.
+  if (::stat(path.c_str(), &status) == 0) refuse_irregular(status, path);
   // O_NONBLOCK: opening a pipe must not wait for a writer; it has no effect on regular files.
   file.descriptor_ =
       retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (file.descriptor_ < 0) throw storage_error(errno, "cannot open", path);
-  struct stat status {};
   if (::fstat(file.descriptor_, &status) != 0) throw storage_error(errno, "cannot inspect", path);
-  if (S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot read", path);
-  if (!S_ISREG(status.st_mode)) throw Error(ErrorKind::Storage, "NOT-A-FILE", "not a regular file").in(path);
+  refuse_irregular(status, path);
   file.size_ = status.st_size;
   return file;
 }

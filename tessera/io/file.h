@@ -19,7 +19,8 @@ Error storage_error(int error_number, std::string_view action, const std::string
 class File {
  public:
   File() = default;
-  // Throws Storage when the path cannot be opened or is not a regular file.
+  // Throws Storage when the path cannot be opened or is not a regular file: E-STORAGE-NOT-A-FILE for pipes,
+  // devices and sockets, which are not even opened.
   static File open(const std::string& path);
   File(File&& other) noexcept;
   File& operator=(File&& other) noexcept;

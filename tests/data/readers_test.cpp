@@ -1,6 +1,9 @@
+#include <sys/stat.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/readers/parse_record.h"
@@ -142,6 +145,46 @@ TEST(JsonLines, HugeLineIsRefusedWithoutHoldingItAndReadingGoesOn) {
   ASSERT_TRUE(reader->next(record));
   EXPECT_EQ(record.line, 3);
   EXPECT_EQ(record.text, "{\"a\": 3}");
+}
+
+// A file of a terabyte that holds nothing: what is read of it is bounded.
+std::string sparse_file(const TempFolder& folder, const std::string& name) {
+  const std::string path = folder.write(name, "{\"a\": 1}\n");
+  EXPECT_EQ(::truncate(path.c_str(), int64_t{1} << 40), 0);
+  return path;
+}
+
+TEST(Readers, SparseFilesAreNotReadToTheirEnd) {
+  const TempFolder folder;
+  RawRecord record;
+  const std::string lines = sparse_file(folder, "a.jsonl");
+  const auto reader = open_json_lines(lines);
+  ASSERT_TRUE(reader->next(record));
+  EXPECT_THAT(
+      error_text("E-DATA-LINE-TOO-LONG", [&] { reader->next(record); }),
+      ::testing::AllOf(HasSubstr("a.jsonl:2: "), HasSubstr("more than 1.0 GiB"), HasSubstr("64.0 MiB")));
+  EXPECT_FALSE(reader->can_continue());
+  EXPECT_THAT(
+      error_text("E-DATA-ENCODING", [&] { read_all(sparse_file(folder, "a.json"), FileFormat::Json); }),
+      HasSubstr("a.json:2:1: a NUL byte"));
+  EXPECT_THAT(
+      error_text("E-DATA-ENCODING", [&] { read_all(sparse_file(folder, "a.txt"), FileFormat::Text); }),
+      HasSubstr("a.txt:2:1"));
+}
+
+TEST(Readers, WhatIsNoFileIsRefusedAtOnce) {
+  const TempFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe.jsonl").c_str(), 0600), 0);
+  for (const FileFormat format : {FileFormat::JsonLines, FileFormat::Json, FileFormat::Text}) {
+    EXPECT_THAT(error_text("E-STORAGE-NOT-A-FILE", [&] { open_records(folder / "pipe.jsonl", format); }),
+                ::testing::AllOf(HasSubstr("pipe.jsonl"), HasSubstr("got a pipe")));
+    EXPECT_THAT(error_text("E-STORAGE-NOT-A-FILE", [&] { open_records("/dev/zero", format); }),
+                HasSubstr("got a device"));
+    EXPECT_THAT(error_text("E-STORAGE-IS-A-DIRECTORY", [&] { open_records(folder.path(), format); }),
+                HasSubstr(folder.path()));
+    EXPECT_THAT(error_text("E-CONFIG-NO-FILE", [&] { open_records(folder / "none", format); }),
+                HasSubstr("none"));
+  }
 }
 
 TEST(Json, ArrayElementsWithPlaces) {

@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <thread>
 #include <vector>
 
@@ -65,7 +67,20 @@ TEST(FileTest, OpenErrorsNameTheCause) {
   std::filesystem::create_symlink("loop", folder / "loop");
   expect_error(ErrorKind::Storage, {"E-STORAGE-LINK-LOOP"}, [&] { File::open(folder / "loop"); });
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE"}, [&] { File::open(folder / "pipe"); });
+  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE", "got a pipe"},
+               [&] { File::open(folder / "pipe"); });
+  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE", "/dev/zero", "got a device"},
+               [&] { File::open("/dev/zero"); });
+  std::filesystem::create_symlink("/dev/zero", folder / "zero");
+  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE"}, [&] { read_file(folder / "zero", 100); });
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (folder / "s").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  expect_error(ErrorKind::Storage, {"E-STORAGE-NOT-A-FILE", "got a socket"},
+               [&] { File::open(folder / "s"); });
+  ::close(socket);
 }
 
 TEST(FileTest, StorageErrorsHaveNamesAndExitCode6) {

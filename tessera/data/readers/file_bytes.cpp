@@ -1,8 +1,6 @@
 #include "tessera/data/readers/file_bytes.h"
 
-#include <cerrno>
-#include <cstring>
-#include <sys/stat.h>
+#include <algorithm>
 
 #include "tessera/core/error.h"
 
@@ -13,17 +11,9 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 
 }  // namespace
 
-FileBytes::FileBytes(const std::string& path) : path_(path), buffer_(kBlockBytes) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0 && errno == ENOENT) {
-    throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
-  }
-  if (S_ISDIR(status.st_mode))
-    throw Error(ErrorKind::Config, "NOT-A-FILE", "is a folder").in(path).need("a file");
-  file_.reset(std::fopen(path.c_str(), "rb"));
-  if (!file_)
-    throw Error(ErrorKind::Storage, "OPEN", std::string("cannot open: ") + std::strerror(errno)).in(path);
-  std::setvbuf(file_.get(), nullptr, _IONBF, 0);
+FileBytes::FileBytes(const std::string& path) : buffer_(kBlockBytes) {
+  if (!io::exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
+  file_ = io::File::open(path);
 
   const std::string_view head = peek();
   if (head.substr(0, 3) == "\xEF\xBB\xBF") {
@@ -37,11 +27,8 @@ FileBytes::FileBytes(const std::string& path) : path_(path), buffer_(kBlockBytes
 std::string_view FileBytes::peek() {
   if (begin_ == end_) {
     begin_ = 0;
-    end_ = std::fread(buffer_.data(), 1, buffer_.size(), file_.get());
-    if (end_ == 0 && std::ferror(file_.get()) != 0) {
-      throw Error(ErrorKind::Storage, "READ", std::string("cannot read: ") + std::strerror(errno))
-          .in(path_ + ": byte " + std::to_string(offset_));
-    }
+    end_ = static_cast<size_t>(std::min(static_cast<int64_t>(buffer_.size()), file_.size() - offset_));
+    file_.read_at(offset_, buffer_.data(), static_cast<int64_t>(end_));
   }
   return {buffer_.data() + begin_, end_ - begin_};
 }

@@ -2,19 +2,20 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tessera/io/file.h"
 
 namespace tessera::data {
 
 // Forward-only view of a file in blocks; a UTF-8 byte order mark at the start is skipped.
 class FileBytes {
  public:
-  // Throws Error(Config) when there is no such file, Error(Storage) when it cannot be opened, Error(Data)
-  // when it starts with a UTF-16 or UTF-32 byte order mark.
+  // Throws Error(Config) when there is no such file, Error(Storage) when it is not a regular file or cannot
+  // be opened, Error(Data) when it starts with a UTF-16 or UTF-32 byte order mark. What is read ends where
+  // the file ended when it was opened.
   explicit FileBytes(const std::string& path);
 
   // Bytes read and not yet consumed; reads the next block when there are none. Empty only at the end of the
@@ -26,16 +27,11 @@ class FileBytes {
 
   // Offset in the file of the next byte.
   int64_t offset() const { return offset_; }
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   bool had_byte_order_mark() const { return had_byte_order_mark_; }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  io::File file_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t offset_ = 0;

@@ -8,6 +8,9 @@
 namespace tessera::data {
 namespace {
 
+// A line that is too long is read to its end, so that those behind it can be, but no further than this.
+constexpr int64_t kMaxSkippedBytes = 16 * kMaxRecordBytes;
+
 class JsonLinesReader : public RecordReader {
  public:
   explicit JsonLinesReader(const std::string& path) : bytes_(path) {
@@ -22,12 +25,12 @@ class JsonLinesReader : public RecordReader {
     return false;
   }
 
-  bool can_continue() const override { return true; }
+  bool can_continue() const override { return !is_endless_; }
 
  private:
   // Reads up to and without the line end; false at the end of the file.
   bool read_line(RawRecord& record) {
-    if (bytes_.peek().empty()) return false;
+    if (is_endless_ || bytes_.peek().empty()) return false;
     record = RawRecord{};
     record.line = ++line_;
     record.byte_offset = bytes_.offset();
@@ -41,6 +44,8 @@ class JsonLinesReader : public RecordReader {
       const size_t size =
           ended ? static_cast<size_t>(static_cast<const char*>(newline) - block.data()) : block.size();
       length += static_cast<int64_t>(size);
+      is_endless_ = length > kMaxSkippedBytes;
+      if (is_endless_) break;
       if (length <= kMaxRecordBytes) record.text.append(block.data(), size);
       bytes_.consume(size + (ended ? 1 : 0));
     }
@@ -48,7 +53,7 @@ class JsonLinesReader : public RecordReader {
     if (length > kMaxRecordBytes) {
       throw Error(ErrorKind::Data, "LINE-TOO-LONG", "the line is too long")
           .at(bytes_.path(), line_)
-          .got(format_bytes(length))
+          .got(std::string(is_endless_ ? "more than " : "") + format_bytes(length))
           .need("at most " + format_bytes(kMaxRecordBytes));
     }
     if (!record.text.empty() && record.text.back() == '\r') {
@@ -60,6 +65,7 @@ class JsonLinesReader : public RecordReader {
 
   FileBytes bytes_;
   int64_t line_ = 0;
+  bool is_endless_ = false;
 };
 
 }  // namespace

@@ -89,6 +89,7 @@ class JsonReader : public RecordReader {
       } else if (byte_ == '}' || byte_ == ']') {
         --depth;
       }
+      if (byte_ == '\0') throw error("ENCODING", "a NUL byte").need("UTF-8 text");
       if (static_cast<int64_t>(record.text.size()) >= kMaxRecordBytes) {
         throw error("ELEMENT-TOO-LONG",
                     "the element that begins at line " + std::to_string(record.line) + " is too long")
