@@ -40,6 +40,30 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   return std::to_string(hash.value());
 }
 
+// Rows beyond the positions that the model was made for: legitimate where it is to learn them, and a mistake
+// elsewhere.
+void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig& model) {
+  int64_t count = 0, longest = 0;
+  for (const data::RowSet* rows : {&data.train, &data.eval}) {
+    for (int64_t i = 0; i < rows->size(); ++i) {
+      longest = std::max(longest, rows->length(i));
+      count += rows->length(i) > model.max_position_embeddings ? 1 : 0;
+    }
+  }
+  if (count == 0) return;
+  log::warn(std::to_string(count) + " rows of up to " + std::to_string(longest) +
+            " tokens are longer than the model's max_position_embeddings (" +
+            std::to_string(model.max_position_embeddings) +
+            "); lower sequence_len, or give it a longer rope_scaling");
+}
+
+data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<data::Tokenizer>& tokenizer,
+                             const data::PrepareOptions& options) {
+  if (!tokenizer) return data::prepare_token_ids(recipe, options);
+  const auto chat_template = data::recipe_chat_template(recipe, *tokenizer);
+  return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
+}
+
 }  // namespace
 
 RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
@@ -50,13 +74,10 @@ RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelCon
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
-  if (!result.tokenizer) {
-    result.rows = data::prepare_token_ids(recipe, options);
-    return result;
-  }
-  const auto chat_template = data::recipe_chat_template(recipe, *result.tokenizer);
-  result.rows = data::prepare_data(recipe, *result.tokenizer, chat_template.get(), options);
-  result.tokenizer->set_chat_template(data::trained_chat_template(recipe, *result.tokenizer));
+  result.rows = read_rows(recipe, result.tokenizer, options);
+  warn_of_long_rows(result.rows, model);
+  if (result.tokenizer)
+    result.tokenizer->set_chat_template(data::trained_chat_template(recipe, *result.tokenizer));
   return result;
 }
 

@@ -111,6 +111,7 @@ TEST(LlamaConfigTest, DefaultsAreThoseOfTheFamily) {
   EXPECT_FALSE(llama.tie_word_embeddings || llama.qkv_bias || llama.output_bias || llama.mlp_bias ||
                llama.qk_norm);
   EXPECT_FALSE(llama.document_bound.has_value());
+  EXPECT_EQ(llama.generation_bound->tokens, 64);
 
   json value = llama_json();
   value["model_type"] = "qwen2";

@@ -15,7 +15,8 @@ void CausalLM::check_length(int64_t length, const std::optional<LengthBound>& bo
   throw Error(ErrorKind::Model, "LENGTH", "document too long for this model: " + bound->reason)
       .at(config().source_file)
       .got(std::to_string(length) + " tokens")
-      .need("at most " + std::to_string(bound->tokens));
+      .need("at most " + std::to_string(bound->tokens))
+      .hint("shorten it, or leave out its oldest part");
 }
 
 void CausalLM::check_lengths(const std::vector<int64_t>& starts, int64_t tokens) const {

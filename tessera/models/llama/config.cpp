@@ -89,12 +89,13 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
 }
 
 void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
-  if (config.rope.type == nn::RopeType::Dynamic) {
-    // Every length has its own frequencies, so that the keys of a cache grow stale.
-    config.generation_bound = {
-        config.max_position_embeddings,
-        "generating beyond max_position_embeddings with dynamic RoPE is not implemented"};
-  }
+  // With dynamic RoPE every length beyond has its own frequencies, so that the keys of a cache grow stale.
+  // The others could go on, to positions that the model never learned.
+  config.generation_bound = {
+      config.max_position_embeddings,
+      config.rope.type == nn::RopeType::Dynamic
+          ? "generating beyond max_position_embeddings with dynamic RoPE is not implemented"
+          : "max_position_embeddings of its config.json is where its positions end"};
   // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from
   // layer max_window_layers on. Inside the window, attention is full attention.
   const bool is_mistral = config.model_type == "mistral";
@@ -112,7 +113,7 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
     if (!any_slides) return;
   }
   config.document_bound = {*window, "its sliding-window attention is not implemented beyond the window"};
-  if (!config.generation_bound.has_value() || *window < config.generation_bound->tokens) {
+  if (*window < config.generation_bound->tokens) {
     config.generation_bound = config.document_bound;
   }
 }
