@@ -16,7 +16,8 @@ void load_tile(int tile, const void* from, int64_t stride) {
     memcpy(emulated[tile][row], static_cast<const char*>(from) + row * stride, 64);
 }
 void store_tile(int tile, void* to, int64_t stride) {
-  for (int64_t row = 0; row < 16; ++row) memcpy(static_cast<char*>(to) + row * stride, emulated[tile][row], 64);
+  for (int64_t row = 0; row < 16; ++row)
+    memcpy(static_cast<char*>(to) + row * stride, emulated[tile][row], 64);
 }
 float float_at(int tile, int64_t row, int64_t word) {
   float x;
