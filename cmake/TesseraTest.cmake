@@ -53,7 +53,7 @@ function(tessera_add_test source)
       ENVIRONMENT "${environment}")
   endif()
   if(ARG_ISA)
-    foreach(isa IN ITEMS avx2 avx512)
+    foreach(isa IN ITEMS baseline avx2 avx512)
       add_test(NAME ${folder}.${name}.${isa} COMMAND ${command})
       set_tests_properties(${folder}.${name}.${isa} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "isa;${ARG_LABELS}"
         ENVIRONMENT "${environment};TESSERA_ISA=${isa};TESSERA_TEST_ISA=${isa}" SKIP_RETURN_CODE 77)

@@ -72,6 +72,8 @@ std::string units_in_use() {
 }
 
 int run_doctor() {
+  const std::string float_products = units_in_use<float>(),
+                    bf16_products = units_in_use<ops::kernels::Bf16>();
   const CpuFeatures cpu = detect_cpu_features();
   const int64_t cores = usable_cores();
   row("processor", cpu_name());
@@ -91,9 +93,9 @@ int run_doctor() {
     row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
                         (cap ? cap : "its own choice"));
   }
-  row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA=avx2|avx512|amx holds it lower)"));
-  row("float32 products", units_in_use<float>());
-  row("bfloat16 products", units_in_use<ops::kernels::Bf16>());
+  row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
+  row("float32 products", float_products);
+  row("bfloat16 products", bf16_products);
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
   row("LibTorch", TORCH_VERSION);

@@ -26,12 +26,12 @@ constexpr std::array kNames = {"baseline", "avx2", "avx512", "amx"};
 std::optional<Isa> wanted_isa() {
   const char* text = std::getenv(kVariable);
   if (text == nullptr || *text == '\0') return std::nullopt;
-  for (const Isa isa : {Isa::Avx2, Isa::Avx512, Isa::Amx}) {
+  for (const Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx}) {
     if (std::string_view(text) == name_of(isa)) return isa;
   }
   throw Error(ErrorKind::Config, "ISA", std::string(kVariable) + " names no instruction set")
       .got(text)
-      .need("avx2, avx512 or amx");
+      .need("baseline, avx2, avx512 or amx");
 }
 
 #if defined(__x86_64__)
@@ -59,10 +59,11 @@ bool ask_for_tiles() {
 
 Isa detect_isa(Isa most) {
 #if defined(__x86_64__)
-  constexpr unsigned kLong = 0x6, kLonger = 0xe6, kTiles = 0x600e6;  // registers: vectors, masks, tiles
+  // Registers that the system must keep.
+  constexpr unsigned kVectors = 0x6, kVectorsAndMasks = 0xe6, kTiles = 0x600e6;
   const CpuFeatures cpu = detect_cpu_features();
-  if (most < Isa::Avx2 || !cpu.avx2 || !system_keeps(kLong)) return Isa::Baseline;
-  if (most < Isa::Avx512 || !cpu.avx512f || !system_keeps(kLonger)) return Isa::Avx2;
+  if (most < Isa::Avx2 || !cpu.avx2 || !system_keeps(kVectors)) return Isa::Baseline;
+  if (most < Isa::Avx512 || !cpu.avx512f || !system_keeps(kVectorsAndMasks)) return Isa::Avx2;
   if (most < Isa::Amx || !cpu.amx_bf16 || !cpu.avx512_bf16 || !system_keeps(kTiles) || !ask_for_tiles()) {
     return Isa::Avx512;
   }
@@ -73,19 +74,22 @@ Isa detect_isa(Isa most) {
 #endif
 }
 
-void set_if_unset(const char* name, const char* value) { setenv(name, value, 0); }
+bool is_onednn_held() {
+  return std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr;
+}
 
 // The names of an instruction set in what LibTorch is made of.
 void hold_libtorch_to(Isa isa) {
-  if (isa == Isa::Avx2) {
-    set_if_unset("ATEN_CPU_CAPABILITY", "avx2");
-    set_if_unset("ONEDNN_MAX_CPU_ISA", "AVX2");
-    set_if_unset("MKL_ENABLE_INSTRUCTIONS", "AVX2");
-  } else if (isa == Isa::Avx512) {
-    set_if_unset("ATEN_CPU_CAPABILITY", "avx512");
-    set_if_unset("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16");
-    set_if_unset("MKL_ENABLE_INSTRUCTIONS", "AVX512");
-  }
+  struct Names {
+    const char *aten, *onednn, *mkl;
+  };
+  if (isa == Isa::Amx) return;
+  const Names names = isa == Isa::Avx512 ? Names{"avx512", "AVX512_CORE_FP16", "AVX512"}
+                      : isa == Isa::Avx2 ? Names{"avx2", "AVX2", "AVX2"}
+                                         : Names{"default", "SSE41", "SSE4_2"};
+  setenv("ATEN_CPU_CAPABILITY", names.aten, 0);
+  setenv("MKL_ENABLE_INSTRUCTIONS", names.mkl, 0);
+  if (!is_onednn_held()) setenv("ONEDNN_MAX_CPU_ISA", names.onednn, 1);
 }
 
 }  // namespace
@@ -127,7 +131,7 @@ std::string guard_cpu_features() {
   // Never to more than is there, which LibTorch does not check.
   if (const auto wanted = wanted_isa()) hold_libtorch_to(std::min(*wanted, best_isa()));
   if (!detect_cpu_features().amx_palette_missing) return "";
-  if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr) return "";
+  if (is_onednn_held()) return "";
   setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 1);
   return "this machine advertises AMX but hides its tile palette: oneDNN is capped at AVX512_CORE_FP16";
 }

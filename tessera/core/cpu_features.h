@@ -26,8 +26,8 @@ enum class Isa { Baseline, Avx2, Avx512, Amx };
 // permission to use tile units.
 Isa best_isa();
 
-// The same, but none above the one that TESSERA_ISA names (avx2, avx512 or amx). The first call asks; the
-// answer stays. Throws as guard_cpu_features().
+// The same, but none above the one that TESSERA_ISA names (baseline, avx2, avx512 or amx). The first call
+// asks; the answer stays. Throws as guard_cpu_features().
 Isa usable_isa();
 
 // "baseline", "avx2", "avx512" or "amx".

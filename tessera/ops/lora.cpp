@@ -83,7 +83,6 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
     if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
-    // The long side last: twice as fast as the product of the other way round.
     if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
     return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}};

@@ -5,10 +5,10 @@
 
 namespace tessera::ops {
 
-// The units that large products of T = float or Bf16 run on; null: in LibTorch. Where TESSERA_PRODUCTS says
-// neither `own` nor `libtorch`, tile units are taken, and for vector units the first call measures both (some
-// ms): LibTorch multiplies if it is by a quarter faster, so that noise does not decide. The answer stays.
-// Throws E-CONFIG-PRODUCTS where the variable holds anything else.
+// The units that products of T = float or Bf16 run on, the best that there are; null, for LibTorch, where
+// there are none or where TESSERA_PRODUCTS=libtorch. A rule and no measurement: the choice decides the last
+// bits, so it must not differ from run to run or from rank to rank. `tessera doctor` measures both ways.
+// Throws E-CONFIG-PRODUCTS where the variable holds anything else than `own` or `libtorch`.
 template <class T>
 const kernels::Units<T>* product_units();
 

@@ -92,6 +92,7 @@ TEST(Product, OfNothingIsZero) {
     product_out(sum, at::empty({2, 0}, type), at::empty({0, 3}, type));
     EXPECT_TRUE(sum.eq(0).all().item<bool>());
     EXPECT_EQ(product(at::empty({0, 4}, type), at::empty({4, 3}, type)).numel(), 0);
+    EXPECT_EQ(product(at::empty({0, 64}, type), at::empty({64, 0}, type)).numel(), 0);
   }
 }
 

@@ -214,6 +214,25 @@ void expect_same_attention(Random& random, double tolerance, const Units<float>&
   }
 }
 
+// A score that is not a number makes its query's denominator not one, on every kind of unit.
+template <class T>
+void expect_nan_is_kept() {
+  for (const auto* units : runnable_units<T>()) {
+    std::vector<float> scores(kPanelLines * kPanelLines, 0.5f), factors(32), log_sum(32), rescale(32);
+    scores[3 * kPanelLines + 7] = NAN;
+    const std::unique_ptr<char, decltype(&std::free)> numerators(
+        static_cast<char*>(std::aligned_alloc(64, static_cast<size_t>(units->block_bytes))), &std::free);
+    SoftmaxState state;
+    units->softmax(scores.data(), 1, false, 1.0f, true, state, rescale.data(), numerators.get());
+    units->softmax_end(state, factors.data(), log_sum.data());
+    for (int i = 0; i < 32; ++i) EXPECT_EQ(std::isnan(log_sum[i]), i == 7) << name_of(units->isa) << " " << i;
+  }
+}
+TEST(Units, KeepWhatIsNotANumber) {
+  expect_nan_is_kept<float>();
+  expect_nan_is_kept<Bf16>();
+}
+
 // attention_test.cpp holds the best units against the formula; here all are held against one.
 TEST(Units, AttendAlike) {
   if (best_isa() < Isa::Avx2) GTEST_SKIP() << "no vector units";

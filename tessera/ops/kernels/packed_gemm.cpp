@@ -224,9 +224,7 @@ class Product {
   void add_up(int64_t line, int64_t lines, Range mine, const float* sums) {
     const int64_t own = mine.end - mine.begin;
     const int64_t rows = is_common_left_ ? lines : own, columns = is_common_left_ ? own : lines;
-    for (int64_t i = 0; i < rows; ++i) {
-      units_.add_sums(sums + i * sum_stride(mine), beta_, at(line, mine.begin) + i * ldc_, columns);
-    }
+    units_.add_sums(sums, sum_stride(mine), beta_, at(line, mine.begin), ldc_, rows, columns);
   }
 
   Out* at(int64_t common_line, int64_t own_line) const {

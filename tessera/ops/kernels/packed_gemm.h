@@ -23,8 +23,8 @@ struct Factors {
 // C = L R + L' R' + beta C for C: [m, n] with ldc elements between rows, sums in float32. The second product
 // is for a few more elements of depth, kept elsewhere, or of none; m, n and the first depth are positive.
 // Takes the threads of OpenMP, or the calling one alone inside a parallel region; the order of the sums does
-// not depend on them. C may hold NaN where beta is 0. Up to 60 MB of packed operands and sums stay with the
-// calling thread.
+// not depend on them. C may hold NaN where beta is 0. Packed operands and sums of up to 45 MB, and 1 MB for
+// each thread, stay with the calling thread.
 void packed_gemm(const Units<float>& units, int64_t m, int64_t n, const Factors<float>& product,
                  const Factors<float>& more, float beta, float* c, int64_t ldc);
 void packed_gemm(const Units<Bf16>& units, int64_t m, int64_t n, const Factors<Bf16>& product,

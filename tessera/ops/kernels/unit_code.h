@@ -6,6 +6,23 @@
 #if defined(TESSERA_UNIT_CODE)
 namespace tessera::ops::kernels {
 
+// Runs block(left panel, right panel, blocks, C, rows, columns) for every pair of panels, in the order of
+// Units::multiply.
+template <class Form, class Out, class Block>
+[[gnu::always_inline]] inline void for_each_block(const Packed& left, const Packed& right, int64_t group,
+                                                  Out* c, int64_t ldc, const Block& block) {
+  const int64_t blocks = left.panel_bytes / kBlockBytes<Form>;
+  for (int64_t first = 0; first < right.panels(); first += group) {
+    const int64_t end = std::min(first + group, right.panels());
+    for (int64_t i = 0; i < left.panels(); ++i) {
+      for (int64_t j = first; j < end; ++j) {
+        block(left.panel(i), right.panel(j), blocks, c + i * kPanelLines * ldc + j * kPanelLines,
+              left.panel_lines(i), right.panel_lines(j));
+      }
+    }
+  }
+}
+
 // The products of Units for tile units, forms Split and Bf16.
 namespace tiles {
 void configure();  // of the calling thread
@@ -18,9 +35,11 @@ void multiply_panel(const char* left, const char* right, int64_t blocks, bool ad
 
 // Tile units work beside AVX-512, which does all but the products.
 namespace avx512 {
-// to = sum + beta to over n elements.
-void add_sums(const float* sum, float beta, float* to, int64_t n);
-void add_sums(const float* sum, float beta, Bf16* to, int64_t n);
+// C = sums + beta C for [rows, columns].
+void add_sums(const float* sums, int64_t sum_stride, float beta, float* c, int64_t ldc, int64_t rows,
+              int64_t columns);
+void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,
+              int64_t columns);
 const Units<float>& float_units();
 const Units<Bf16>& bf16_units();
 const Units<float>& float_units_with_tiles();

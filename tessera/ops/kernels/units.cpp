@@ -1,6 +1,5 @@
 #include "tessera/ops/kernels/units.h"
 
-#include "tessera/core/error.h"
 #include "tessera/ops/kernels/unit_code.h"
 
 namespace tessera::ops::kernels {

@@ -27,13 +27,14 @@ struct Units {
   Isa isa;
   int64_t block_bytes;  // of a panel, 32 lines by 32 depths
 
-  // Packing m + n lines pays where they meet at least `least_meetings` (m + n) times in m n sums.
+  // These units take a product [m, n] where m n >= least_meetings (m + n): packing costs m + n lines.
   int64_t least_meetings;
   // How a product is cut (packed_gemm.h): the bytes of the operand that a thread packs for itself and meets
   // again and again, those of a group of panels of the other one, and the depth that is summed before C is
   // written.
   int64_t own_bytes, group_bytes, max_depth;
-  // Queries whose backward pass a thread works on at a time; a multiple of 32, at most 512.
+  // Queries whose backward pass a thread works on at a time, so that what it holds of them fits in the
+  // second-level cache; a multiple of 32, at most 512.
   int64_t backward_queries;
 
   // Packs `lines` lines, `depth` elements each, into panels from `to` on, `panel_stride` bytes apart;
@@ -51,8 +52,9 @@ struct Units {
   // ldc elements between rows. For many small products whose results stay in the first-level cache.
   void (*multiply_panel)(const char* left, const char* right, int64_t blocks, bool adds, float* c,
                          int64_t ldc);
-  // to = sum + beta to over n elements.
-  void (*add_sums)(const float* sum, float beta, Bf16* to, int64_t n);
+  // C = sums + beta C for [rows, columns], sum_stride and ldc elements between rows. Null for T = float.
+  void (*add_sums)(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,
+                   int64_t columns);
 
   // One step of the online softmax (Milakov and Gimelshein, 2018) over `key_panels` panels of scores: [32
   // key_panels, 32], of which the last lies on the diagonal, or none. numerators = exp(scale * scores -

@@ -26,10 +26,13 @@ namespace tessera::ops::kernels::avx512 {
 namespace {
 
 template <class Out>
-void add_up(const float* sum, float beta, Out* to, int64_t n) {
-  for (int64_t i = 0; i < n; i += kTileLines) {
-    const Mask mask = first_of(n - i);
-    write_sums(load(sum + i, mask), beta, to + i, mask);
+void add_up(const float* sums, int64_t sum_stride, float beta, Out* c, int64_t ldc, int64_t rows,
+            int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row, sums += sum_stride, c += ldc) {
+    for (int64_t i = 0; i < columns; i += kTileLines) {
+      const Mask mask = first_of(columns - i);
+      write_sums(load(sums + i, mask), beta, c + i, mask);
+    }
   }
 }
 
@@ -41,7 +44,7 @@ Units<ElementOf<Form>> row_operations() {
   units.isa = Isa::Avx512;
   units.block_bytes = kBlockBytes<Form>;
   units.pack = pack<Form>;
-  units.add_sums = add_sums;
+  if constexpr (std::is_same_v<T, Bf16>) units.add_sums = add_sums;
   units.softmax = softmax<Form>;
   units.softmax_end = softmax_end;
   units.softmax_backward = softmax_backward<Form>;
@@ -74,8 +77,14 @@ Units<ElementOf<Form>> tile_units() {
 
 }  // namespace
 
-void add_sums(const float* sum, float beta, float* to, int64_t n) { add_up(sum, beta, to, n); }
-void add_sums(const float* sum, float beta, Bf16* to, int64_t n) { add_up(sum, beta, to, n); }
+void add_sums(const float* sums, int64_t sum_stride, float beta, float* c, int64_t ldc, int64_t rows,
+              int64_t columns) {
+  add_up(sums, sum_stride, beta, c, ldc, rows, columns);
+}
+void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,
+              int64_t columns) {
+  add_up(sums, sum_stride, beta, c, ldc, rows, columns);
+}
 
 const Units<float>& float_units() {
   static const Units<float> table = [] {

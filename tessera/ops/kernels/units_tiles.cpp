@@ -1,7 +1,6 @@
 // Products of packed operands (packed.h) on the processor's tile units (Intel AMX), for one thread.
 #include <type_traits>
 
-#include "tessera/core/error.h"
 #include "tessera/ops/kernels/unit_code.h"
 
 #if defined(TESSERA_UNIT_CODE)
@@ -124,17 +123,17 @@ void multiply_block(const char* left, const char* right, int64_t blocks, float b
   }
   alignas(64) float sums[kPanelLines][kPanelLines];
   store_sums(sums[0], kPanelLines);
-  for (int64_t row = 0; row < rows; ++row) {
-    if constexpr (std::is_same_v<Out, Bf16>) {
-      if (columns == kPanelLines && beta == 0) {
+  if constexpr (std::is_same_v<Out, Bf16>) {
+    if (columns == kPanelLines && beta == 0) {
+      for (int64_t row = 0; row < rows; ++row) {
         const __m512bh line =
             _mm512_cvtne2ps_pbh(_mm512_load_ps(sums[row] + kTileLines), _mm512_load_ps(sums[row]));
         _mm512_storeu_si512(c + row * ldc, reinterpret_cast<__m512i>(line));
-        continue;
       }
+      return;
     }
-    avx512::add_sums(sums[row], beta, c + row * ldc, columns);
   }
+  avx512::add_sums(sums[0], kPanelLines, beta, c, ldc, rows, columns);
 }
 
 }  // namespace
@@ -153,17 +152,11 @@ void release() { _tile_release(); }
 
 template <class Form, class Out>
 void multiply(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc) {
-  const int64_t blocks = left.panel_bytes / kBlockBytes<Form>;
-  for (int64_t first = 0; first < right.panels(); first += group) {
-    const int64_t end = std::min(first + group, right.panels());
-    for (int64_t i = 0; i < left.panels(); ++i) {
-      for (int64_t j = first; j < end; ++j) {
-        multiply_block<Form>(left.panel(i), right.panel(j), blocks, beta,
-                             c + i * kPanelLines * ldc + j * kPanelLines, ldc, left.panel_lines(i),
-                             right.panel_lines(j));
-      }
-    }
-  }
+  for_each_block<Form>(
+      left, right, group, c, ldc,
+      [&](const char* l, const char* r, int64_t blocks, Out* to, int64_t rows, int64_t columns) {
+        multiply_block<Form>(l, r, blocks, beta, to, ldc, rows, columns);
+      });
 }
 
 template <class Form>

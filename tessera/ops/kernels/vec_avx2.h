@@ -65,6 +65,9 @@ TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) {
 TESSERA_INLINE Vec larger(Vec a, Vec b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
+TESSERA_INLINE Vec smaller(Vec a, Vec b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
 TESSERA_INLINE Vec chosen(Mask mask, Vec yes, Vec no) {
   return {_mm256_blendv_ps(no.low, yes.low, _mm256_castsi256_ps(words_of(mask, 0))),
           _mm256_blendv_ps(no.high, yes.high, _mm256_castsi256_ps(words_of(mask, 8)))};
@@ -80,7 +83,7 @@ TESSERA_INLINE Vec nearest_integer(Vec x) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(x.low, kNearest), _mm256_round_ps(x.high, kNearest)};
 }
-// x 2^n for whole n from -126 to 128, where x is in [1/2, 2) or not a number.
+// x 2^n for whole n from -126 to 0, where x is in [1/2, 2) or not a number.
 TESSERA_INLINE __m256 times_power(__m256 x, __m256 n) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
@@ -88,15 +91,17 @@ TESSERA_INLINE __m256 times_power(__m256 x, __m256 n) {
 TESSERA_INLINE Vec times_power(Vec x, Vec n) {
   return {times_power(x.low, n.low), times_power(x.high, n.high)};
 }
-// Of a positive normal number, m in [1, 2) with x = m 2^e.
+// Of a positive normal number, m in [1, 2) with x = m 2^e; of others, one of the two is not a number.
 TESSERA_INLINE __m256 exponent_of(__m256 x) {
   const __m256i biased = _mm256_srli_epi32(_mm256_castps_si256(x), 23);
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(biased, _mm256_set1_epi32(127)));
 }
 TESSERA_INLINE Vec exponent_of(Vec x) { return {exponent_of(x.low), exponent_of(x.high)}; }
 TESSERA_INLINE __m256 mantissa_of(__m256 x) {
+  const __m256 infinity = _mm256_set1_ps(INFINITY);
   const __m256i digits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffff));
-  return _mm256_castsi256_ps(_mm256_or_si256(digits, _mm256_set1_epi32(0x3f800000)));
+  const __m256 mantissa = _mm256_castsi256_ps(_mm256_or_si256(digits, _mm256_set1_epi32(0x3f800000)));
+  return _mm256_blendv_ps(mantissa, x, _mm256_cmp_ps(x, infinity, _CMP_NLT_UQ));
 }
 TESSERA_INLINE Vec mantissa_of(Vec x) { return {mantissa_of(x.low), mantissa_of(x.high)}; }
 

@@ -37,14 +37,9 @@ TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
-// Rounded to the nearest, ties to even; NaN stays NaN.
+// Rounded to the nearest, ties to even; for processors with AVX512_BF16.
 TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
-  const __m512i bits = _mm512_castps_si512(x);
-  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), last);
-  const __m512i chosen =
-      _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), _mm512_set1_epi32(0x7fc00000));
-  _mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16)));
+  _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
 
 TESSERA_INLINE Vec add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
@@ -55,6 +50,7 @@ TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a,
 TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }
 // b where one of them is not a number.
 TESSERA_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+TESSERA_INLINE Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 TESSERA_INLINE Vec kept(Mask mask, Vec x) { return _mm512_maskz_mov_ps(mask, x); }
 TESSERA_INLINE Vec chosen(Mask mask, Vec yes, Vec no) { return _mm512_mask_mov_ps(no, mask, yes); }
 TESSERA_INLINE Mask is_not_less(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_NLT_UQ); }

@@ -1,6 +1,5 @@
 // The row operations of attention between its products (units.h, [Note: rows of scores]), for each kind of
-// vector unit. Included by units_*.cpp after vec_*.h, with TESSERA_VEC naming the
-// namespace of that.
+// vector unit. Included by units_*.cpp after vec_*.h, with TESSERA_VEC naming the namespace of that.
 #pragma once
 
 #include "tessera/ops/kernels/vector_pack.h"
@@ -10,10 +9,12 @@ namespace tessera::ops::kernels::TESSERA_VEC {
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 constexpr int64_t kHalf = 16;  // queries of a Vec, of the two of a panel
 
-// 2^z where `mask` and z >= -126 (or NaN), else 0; z <= 128. The polynomial is the best one for 2^r on [-1/2,
+// 2^z where `mask` and z >= -126 (or NaN), else 0, for z <= 0 but for rounding, which is taken back: that of
+// large scores is large. The polynomial is the best one for 2^r on [-1/2,
 // 1/2] that is 1 at 0: it errs by 9e-8, or by 3e-6 where the result becomes a bf16.
 template <class Form>
-TESSERA_INLINE Vec power_of_two(Mask mask, Vec z) {
+TESSERA_INLINE Vec power_of_two(Mask mask, Vec exponent) {
+  const Vec z = smaller(zero(), exponent);
   const Mask counts = mask & is_not_less(z, all(-126.0f));
   const Vec n = nearest_integer(z), r = sub(z, n);
   Vec p;

@@ -28,12 +28,12 @@ auto run_on_baseline(const Run& run) {
   return run();
 }
 template <class Run>
-TESSERA_ISA_TARGET("arch=x86-64-v3")
+TESSERA_ISA_TARGET("avx2,fma")
 auto run_on_avx2(const Run& run) {
   return run();
 }
 template <class Run>
-TESSERA_ISA_TARGET("arch=x86-64-v4")
+TESSERA_ISA_TARGET("avx512f,avx512bw,avx512dq,avx512vl,fma")
 auto run_on_avx512(const Run& run) {
   return run();
 }

@@ -106,17 +106,11 @@ void multiply_block(const char* left, const char* right, int64_t blocks, float b
 
 template <class Form, class Out>
 void multiply(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc) {
-  const int64_t blocks = left.panel_bytes / kBlockBytes<Form>;
-  for (int64_t first = 0; first < right.panels(); first += group) {
-    const int64_t end = std::min(first + group, right.panels());
-    for (int64_t i = 0; i < left.panels(); ++i) {
-      for (int64_t j = first; j < end; ++j) {
-        multiply_block<Form>(left.panel(i), right.panel(j), blocks, beta,
-                             c + i * kPanelLines * ldc + j * kPanelLines, ldc, left.panel_lines(i),
-                             right.panel_lines(j));
-      }
-    }
-  }
+  for_each_block<Form>(
+      left, right, group, c, ldc,
+      [&](const char* l, const char* r, int64_t blocks, Out* to, int64_t rows, int64_t columns) {
+        multiply_block<Form>(l, r, blocks, beta, to, ldc, rows, columns);
+      });
 }
 
 template <class Form>
