@@ -34,7 +34,7 @@ void check_variables() {
       {"TESSERA_CACHING_ALLOCATOR", {"0", "1"}},
       {"TESSERA_LAUNCHER_OUTPUT", {"0", "1"}},
       {"TESSERA_SHARED_MEMORY", {"0", "1"}},
-      {"TESSERA_TILES", {"0", "1"}},
+      {"TESSERA_PRODUCTS", {"own", "libtorch"}},
   };
   for (const Variable& variable : variables) {
     const char* value = std::getenv(variable.name);
