@@ -12,6 +12,7 @@
 #include <torch/optim/adamw.h>
 
 #include "tessera/comm/bootstrap.h"
+#include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/optim/gradient_norm.h"
@@ -251,6 +252,7 @@ void run(const std::shared_ptr<comm::Communicator>& world, const std::string& fo
 
 int main(int num_arguments, char** arguments) {
   try {
+    tessera::guard_cpu_features();
     const comm::Bootstrap bootstrap;
     run(bootstrap.world(), num_arguments > 1 ? arguments[1] : ".");
     if (bootstrap.world()->rank() == 0) std::printf("all snippets ran\n");

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include "tessera/comm/bootstrap.h"
+#include "tessera/core/cpu_features.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/parallel/fully_shard.h"
@@ -38,6 +39,7 @@ struct Net : torch::nn::Module {
 };
 
 int main() {
+  tessera::guard_cpu_features();
   const tessera::comm::Bootstrap bootstrap;
   const auto& world = bootstrap.world();
   at::manual_seed(1);  // the same data everywhere; each rank takes its own rows of it
