@@ -31,6 +31,12 @@ void cover(const char* folder, unsigned long flags) {
   require(mount("none", folder, "tmpfs", flags, nullptr) == 0);
 }
 
+// What lies there stays, the program under test perhaps, but nothing can be written.
+void freeze(const char* folder) {
+  require(mount(folder, folder, nullptr, MS_BIND, nullptr) == 0 &&
+          mount("none", folder, nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) == 0);
+}
+
 void own_mounts() {
   require(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
 }
@@ -123,13 +129,13 @@ TEST_F(EnvironmentTest, FewProcesses) {
 TEST_F(EnvironmentTest, NoFolderForTemporaryFiles) {
   const ProgramResult none = train2(prepared([] {
     own_mounts();
-    for (const char* folder : {"/dev/shm", "/var/tmp", "/tmp"}) cover(folder, MS_RDONLY);
+    for (const char* folder : {"/dev/shm", "/var/tmp", "/tmp"}) freeze(folder);
   }));
   SKIP_UNLESS_PREPARED(none, "mounts");
   expect_error(none, 6, "E-STORAGE-TEMPORARY", {"/dev/shm (Read-only file system)", "/tmp (", "TMPDIR"});
   RunOptions elsewhere = prepared([] {
     own_mounts();
-    cover("/dev/shm", MS_RDONLY);
+    freeze("/dev/shm");
   });
   elsewhere.environment["TMPDIR"] = here / "nowhere";
   expect_well(train2(elsewhere));
