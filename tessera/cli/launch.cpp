@@ -103,7 +103,7 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
     throw Error(ErrorKind::Hang, "LAUNCHER",
                 "only " + std::to_string(links.num_joined()) + " of " + std::to_string(nproc) +
                     " ranks have started; mpirun says " + first_words(end.output))
-        .hint(kHint);
+        .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them longer; ") + kHint);
   }
   const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";
   if (code > 128 && code < 128 + 65) throw_signal(WIFSIGNALED(end.status) ? "mpirun" : rank, code - 128);

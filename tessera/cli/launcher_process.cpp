@@ -4,6 +4,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -99,6 +102,34 @@ bool read_output(int file, std::string& kept, bool shows_output) {
   }
 }
 
+// The parent of a process, as /proc/ID/stat tells it: "ID (NAME) STATE PARENT ..."; 0 where it is gone.
+pid_t parent_of(pid_t id) {
+  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t end = text.rfind(')');
+  return end == std::string::npos || end + 4 > text.size() ? 0 : std::atoi(text.c_str() + end + 4);
+}
+
+// Whether a process of this program runs below `launcher`, whether or not it has joined. No, where the system
+// does not show processes.
+bool has_rank_below(pid_t launcher) {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  if (self.empty()) return false;
+  for (std::filesystem::directory_iterator entry("/proc", ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;
+    if (std::filesystem::read_symlink("/proc/" + name + "/exe", gone) != self) continue;
+    for (pid_t id = parent_of(std::atoi(name.c_str())); id > 1; id = parent_of(id)) {
+      if (id == launcher) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& links, int64_t num_ranks,
@@ -112,6 +143,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& lin
   Timer since_step;
   int step = 0;  // towards the end of what does not end by itself
   bool has_output = true;
+  bool counts_ranks = links.listens();  // else none can join
   for (;;) {
     std::vector<pollfd> waits;
     if (has_output) waits.push_back({child.output, POLLIN, 0});
@@ -123,7 +155,12 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& lin
     if (ended == child.id || (ended < 0 && errno != EINTR)) break;
 
     if (step == 0) {
-      end.has_not_started = links.num_joined() < num_ranks && since_start.seconds() > start_timeout_s;
+      const double late_s = since_start.seconds() - start_timeout_s;
+      if (counts_ranks && links.num_joined() < num_ranks && late_s > 0.0) {
+        // Where none can join (a launcher that clears their environment) they run all the same.
+        if (links.num_joined() == 0 && has_rank_below(child.id)) counts_ranks = false;
+        end.has_not_started = counts_ranks && late_s > kPatience_s;
+      }
       if (end.has_not_started || links.first_failure()) {
         ++step;
         since_step.restart();

@@ -19,8 +19,8 @@ struct LauncherEnd {
 
 // Runs `command` (its first word is looked up in PATH, and in the usual folders where there is none), passes
 // signals on to it and waits for its end; it ends when this process does. Where a rank ended badly, or
-// `num_ranks` ranks have not joined after `start_timeout_s`, what is left is ended after a while. Throws
-// Error(Config) when it cannot be started.
+// `num_ranks` ranks have not joined some seconds after `start_timeout_s`, what is left is ended after a
+// while; ranks that run but cannot join are let alone. Throws Error(Config) when it cannot be started.
 LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& links, int64_t num_ranks,
                          double start_timeout_s, bool shows_output);
 

@@ -110,21 +110,16 @@ std::vector<int> RankLinks::descriptors() const {
 
 void RankLinks::accept_ranks() {
   while (listener_ >= 0) {
-    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) return;
     ucred peer = {};
     socklen_t length = sizeof peer;
-    int number = 0;
-    // The rank sends its number before anything else. The name is open to every user of the machine.
-    const bool is_ours = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
-                         peer.uid == geteuid() && recv(socket, &number, sizeof number, 0) == sizeof number &&
-                         send_streams(socket);
-    if (!is_ours) {
+    // The name is open to every user of the machine.
+    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid()) {
+      ranks_[socket].process = peer.pid;
+    } else {
       close(socket);
-      continue;
     }
-    ranks_[socket] = {number, peer.pid, false};
-    ++num_joined_;
   }
 }
 
@@ -133,26 +128,36 @@ void RankLinks::update() {
   for (auto entry = ranks_.begin(); entry != ranks_.end();) {
     const int socket = entry->first;
     Rank& rank = entry->second;
-    int code = 0;
-    const ssize_t length = recv(socket, &code, sizeof code, MSG_DONTWAIT);
+    int value = 0;
+    const ssize_t length = recv(socket, &value, sizeof value, 0);
     if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
       ++entry;
       continue;
     }
-    if (length == sizeof code) {
-      rank.has_told = true;
-      if (code != 0 && !first_failure_) first_failure_ = RankEnd{rank.number, code};
+    // The rank's number comes first, its exit code last.
+    if (length == sizeof value && !rank.number && send_streams(socket)) {
+      rank.number = value;
+      ++num_joined_;
       ++entry;
       continue;
     }
-    if (!rank.has_told && !first_failure_) first_failure_ = RankEnd{rank.number, std::nullopt};
+    if (length == sizeof value && rank.number) {
+      rank.has_told = true;
+      if (value != 0 && !first_failure_) first_failure_ = RankEnd{*rank.number, value};
+      ++entry;
+      continue;
+    }
+    if (rank.number && !rank.has_told && !first_failure_)
+      first_failure_ = RankEnd{*rank.number, std::nullopt};
     close(socket);
     entry = ranks_.erase(entry);
   }
 }
 
 void RankLinks::kill_all(int signal) const {
-  for (const auto& [socket, rank] : ranks_) kill(rank.process, signal);
+  for (const auto& [socket, rank] : ranks_) {
+    if (rank.number) kill(rank.process, signal);
+  }
 }
 
 bool join_launching_process(int64_t rank) {

@@ -28,6 +28,8 @@ class RankLinks {
   RankLinks(const RankLinks&) = delete;
   RankLinks& operator=(const RankLinks&) = delete;
 
+  // Whether ranks can join at all.
+  bool listens() const { return listener_ >= 0; }
   // Descriptors to wait on for something to read.
   std::vector<int> descriptors() const;
   // Takes in new ranks and what ranks told; never waits.
@@ -41,9 +43,9 @@ class RankLinks {
 
  private:
   struct Rank {
-    int64_t number;
-    pid_t process;
-    bool has_told;
+    pid_t process = 0;
+    std::optional<int64_t> number;  // none until it has sent it: it has not joined
+    bool has_told = false;
   };
   void accept_ranks();
 

@@ -1,10 +1,14 @@
 // Machines that lack something: the user reads one line that says what, or the run goes well without it.
 #include <csignal>
+#include <cstddef>
+#include <cstring>
 #include <iostream>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -39,6 +43,19 @@ void freeze(const char* folder) {
 
 void own_mounts() {
   require(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
+}
+
+// A connection to what ranks join, which says nothing; -1 where there is none.
+int connect_silently(const std::string& name) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (name.empty() || name.size() >= sizeof address.sun_path) return -1;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const int link = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (connect(link, reinterpret_cast<const sockaddr*>(&address), length) == 0) return link;
+  close(link);
+  return -1;
 }
 
 class EnvironmentTest : public ProgramTest {
@@ -236,7 +253,33 @@ TEST_F(EnvironmentTest, LauncherThatFails) {
 TEST_F(EnvironmentTest, RanksThatDoNotStart) {
   RunOptions options = with_launcher("exec sleep 600");
   options.environment["TESSERA_START_TIMEOUT"] = "0.5";
-  expect_error(train2(options), 8, "E-HANG-LAUNCHER", {"0 of 2 ranks"});
+  expect_error(train2(options), 8, "E-HANG-LAUNCHER", {"0 of 2 ranks", "TESSERA_START_TIMEOUT=SECONDS"});
+}
+
+TEST_F(EnvironmentTest, RanksThatCannotJoin) {
+  // Without this folder PATH leads to the real one.
+  RunOptions options = with_launcher("PATH=${PATH#*:}; exec env -u TESSERA_LAUNCHED_BY mpirun \"$@\"");
+  options.environment["TESSERA_START_TIMEOUT"] = "0.001";
+  const ProgramResult result = train2(options);
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_EQ(read_metrics(out()).size(), 4u);
+}
+
+TEST_F(EnvironmentTest, ConnectionThatSaysNothing) {
+  int link = -1;
+  RunOptions options;
+  options.while_running = [&](pid_t root) {
+    if (link >= 0 || !std::filesystem::exists(partial("metrics.jsonl"))) return;
+    const std::vector<pid_t> ranks = ranks_below(root);
+    if (ranks.size() != 2) return;
+    link = connect_silently(variable_of(ranks[1], "TESSERA_LAUNCHED_BY"));
+    kill(root, SIGTERM);
+  };
+  const ProgramResult result = train({"max_steps=10000000", "--nproc", "2"}, options);
+  EXPECT_GE(link, 0);
+  if (link >= 0) close(link);
+  EXPECT_FALSE(result.has_timed_out);
+  EXPECT_EQ(result.exit_code, 143) << result.told();
 }
 
 // Whatever ends a job, its temporary files go with it.
