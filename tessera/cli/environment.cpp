@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "tessera/comm/bootstrap.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -98,6 +99,13 @@ void tell_missing_proc() {
   close(saved);
 }
 
+// The threads that this process will compute with: ranks of one machine share its cores.
+int64_t team_of_this_process() {
+  const int64_t threads = at::get_num_threads();
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return threads;
+  return std::clamp<int64_t>(usable_cores() / comm::launch_info().local_size, 1, threads);
+}
+
 void* wait_for_end(void*) {
   pause();
   return nullptr;
@@ -113,9 +121,15 @@ bool can_start_threads(int64_t plain, int64_t team) {
     if (getppid() != parent) _exit(1);
     // OpenMP's library says why and ends the process.
     silence_standard_error();
+    // Threads of many processes are tried in the address space of one. Below this size the thread-local
+    // storage of libraries may not fit.
+    constexpr size_t kStack = 256 << 10;
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kStack);
     for (int64_t i = 0; i < plain; ++i) {
       pthread_t thread;
-      if (pthread_create(&thread, nullptr, wait_for_end, nullptr) != 0) _exit(1);
+      if (pthread_create(&thread, &attributes, wait_for_end, nullptr) != 0) _exit(1);
     }
     int64_t started = 0;
 #pragma omp parallel num_threads(static_cast <int>(team)) reduction(+ : started)
@@ -133,7 +147,7 @@ void check_environment(const std::vector<std::string>& library_words) {
   tell_words_of_libraries(library_words);
   limit_team();
   tell_missing_proc();
-  const int64_t team = at::get_num_threads();
+  const int64_t team = team_of_this_process();
   if (can_start_threads(1, team)) return;
   Error error(ErrorKind::Config, "THREADS",
               "the system does not let this process start " + std::to_string(team) + " threads");

@@ -240,6 +240,27 @@ TEST_F(EnvironmentTest, ThreadsThatCannotStart) {
   expect_error(train(Words{}, options), 2, "E-CONFIG-THREADS", {"OMP_STACKSIZE=100000G"});
 }
 
+// The ranks of one machine start at the same moment, and none of them needs all cores.
+TEST_F(EnvironmentTest, RanksOfAnotherLauncherTryTheirShareOfThreads) {
+  RunOptions options = prepared([] {
+    unsetenv("OMP_NUM_THREADS");
+    cpu_set_t usable, two;
+    CPU_ZERO(&two);
+    require(sched_getaffinity(0, sizeof usable, &usable) == 0);
+    for (size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core) {
+      if (CPU_ISSET(core, &usable)) CPU_SET(core, &two);
+    }
+    require(sched_setaffinity(0, sizeof two, &two) == 0);
+  });
+  options.folder = here.path();
+  // No second thread can start.
+  options.environment["OMP_STACKSIZE"] = "100000G";
+  const ProgramResult result =
+      run_command(mpirun({"-n", "2", TESSERA_BINARY, "data", "show", "recipe.yaml"}), options);
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_TRUE(result.error_lines().empty()) << result.told();
+}
+
 TEST_F(EnvironmentTest, LauncherThatFails) {
   const std::string words = "echo '--------'; echo '[host:12] ORTE has no luck in file x.c' >&2; exit 213";
   RunOptions options = with_launcher(words);
