@@ -19,13 +19,18 @@
 namespace tessera::cli {
 namespace {
 
-constexpr char kPrefix[] = "tessera-session-", kLock[] = "/lock";
+constexpr char kPrefix[] = "tessera-job-";
 
-// The lock of a session, held for its life: who can take it finds nobody at home.
-int take_lock(const std::string& folder, int flags) {
-  const int file = open((folder + kLock).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-  if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0) return file;
-  if (file >= 0) close(file);
+// The folder itself is the lock of its session, held for its life: who can take it finds nobody at home. -1
+// where another process holds it or has removed it.
+int take_lock(const std::string& folder) {
+  const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  if (file < 0) return -1;
+  struct stat held = {}, named = {};
+  if (flock(file, LOCK_EX | LOCK_NB) == 0 && fstat(file, &held) == 0 && lstat(folder.c_str(), &named) == 0 &&
+      held.st_ino == named.st_ino && held.st_dev == named.st_dev)
+    return file;
+  close(file);
   return -1;
 }
 
@@ -39,7 +44,7 @@ void remove_left_behind(const std::string& place) {
     if (entry->path().filename().string().rfind(kPrefix, 0) != 0 || lstat(path.c_str(), &status) != 0 ||
         !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
       continue;
-    const int lock = take_lock(path, 0);
+    const int lock = take_lock(path);
     if (lock < 0) continue;
     std::error_code unremoved;
     std::filesystem::remove_all(path, unremoved);
@@ -67,17 +72,21 @@ SessionFolder::SessionFolder(int64_t num_bytes) {
       refused.push_back(place + " (" + format_bytes(static_cast<int64_t>(space.available)) + " free)");
       continue;
     }
-    std::string pattern = place + "/" + kPrefix + "XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) {
-      refused.push_back(place + " (" + std::strerror(errno) + ")");
-      continue;
+    // Before it is locked another start may take the folder for one that was left behind.
+    constexpr int kTries = 100;
+    std::string why = "a folder in it cannot be locked";
+    for (int i = 0; i < kTries; ++i) {
+      std::string pattern = place + "/" + kPrefix + "XXXXXX";
+      if (mkdtemp(pattern.data()) == nullptr) {
+        why = std::strerror(errno);
+        break;
+      }
+      path_ = std::filesystem::absolute(pattern).string();
+      lock_ = take_lock(path_);
+      if (lock_ >= 0) return;
+      rmdir(path_.c_str());
     }
-    path_ = std::filesystem::absolute(pattern).string();
-    lock_ = take_lock(path_, O_CREAT);
-    if (lock_ >= 0) return;
-    refused.push_back(place + " (" + std::strerror(errno) + ")");
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
+    refused.push_back(place + " (" + why + ")");
   }
   throw Error(ErrorKind::Storage, "TEMPORARY", "no place for the temporary files of several ranks")
       .got(join(refused, ", "))
