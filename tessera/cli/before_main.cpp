@@ -52,7 +52,8 @@ bool raise_limit(__rlimit_resource resource, rlim_t wanted) {
   const rlim_t most = std::min(wanted, limit.rlim_max);
   if (most <= limit.rlim_cur) return false;
   limit.rlim_cur = most;
-  return setrlimit(resource, &limit) == 0;
+  // A system that says yes and does nothing must not run the program again for ever.
+  return setrlimit(resource, &limit) == 0 && getrlimit(resource, &limit) == 0 && limit.rlim_cur >= most;
 }
 
 void check_working_folder() {
@@ -76,8 +77,7 @@ void check_limits() {
   if (room == MAP_FAILED) {
     end_early(
         "tessera: error[E-MEMORY-ADDRESS-SPACE]: the limit on address space leaves no room to start; need 1 "
-        "GiB. "
-        "hint: ulimit -v unlimited\n",
+        "GiB. hint: ulimit -v unlimited\n",
         10);
   }
   munmap(room, kLeastAddressSpace);

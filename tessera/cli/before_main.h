@@ -7,12 +7,10 @@
 namespace tessera::cli {
 
 // What happens there, without any call by main():
-// - standard streams that are closed are opened on /dev/null, so that no file of the program gets their
-// numbers;
+// - standard streams that are closed are opened on /dev/null: no file of the program gets their numbers;
 // - soft limits on the stack and on open files that are small are raised as far as the hard ones allow;
-// - a working folder that is gone, and an address space or a stack in which the libraries cannot start, end
-// the
-//   program with one line;
+// - the program ends with one line where the working folder is gone, or where address space or stack are too
+//   small for the libraries to start;
 // - OpenMP's waiting threads get a short spin, unless the environment says otherwise.
 
 // The lines that libraries wrote to standard error while they were initialised, which are kept back. Call it

@@ -8,10 +8,13 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 
 #include "tests/integration/fixture.h"
@@ -43,6 +46,22 @@ void freeze(const char* folder) {
 
 void own_mounts() {
   require(unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
+}
+
+// Limits can be read, and "changed" without any effect, as in some sandboxes.
+void freeze_limits() {
+  constexpr unsigned kNewLimit = offsetof(seccomp_data, args) + 2 * sizeof(__u64);
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prlimit64, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kNewLimit),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {std::size(filter), filter};
+  require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
 // A connection to what ranks join, which says nothing; -1 where there is none.
@@ -113,6 +132,18 @@ TEST_F(EnvironmentTest, SmallStack) {
   expect_well(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, RLIM_INFINITY); })));
   expect_error(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, 64 * kKiB); })), 2, "E-CONFIG-LIMIT",
                {"stack", "ulimit -s"});
+}
+
+TEST_F(EnvironmentTest, LimitsThatCannotBeRaised) {
+  RunOptions options = prepared([] {
+    limit(RLIMIT_STACK, 2 * kMiB, RLIM_INFINITY);
+    freeze_limits();
+  });
+  options.timeout_s = 30.0;
+  const ProgramResult result = run({"--version"}, options);
+  SKIP_UNLESS_PREPARED(result, "filters of system calls");
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_FALSE(result.has_timed_out);
 }
 
 TEST_F(EnvironmentTest, SmallAddressSpace) {
