@@ -20,7 +20,7 @@ done
 version=$("$build/tessera" --version | awk '{print $2}')
 name=tessera-$version-linux-$(uname -m)
 mkdir -p "$out"
-out=$(cd "$out" && pwd)
+out=$(cd "$out" && pwd -P)
 package=$out/$name
 staging=$(mktemp -d "$out/.tmp.XXXXXX")
 trap 'rm -rf "$staging"' EXIT
@@ -34,7 +34,8 @@ is_glibc() {
   esac
   return 1
 }
-# needed FILE: "NAME PATH" of each library that FILE loads, glibc's left out.
+# needed FILE: "NAME PATH" of each library that FILE loads, glibc's left out. Fails where one is missing: take its
+# output by $(...), which passes that on.
 needed() {
   ldd "$1" | while read -r library arrow path _; do
     is_glibc "$(basename "$library")" && continue
@@ -45,12 +46,13 @@ needed() {
 }
 origins=()  # the files that the package's libraries were copied from
 add_needed() {
-  local library path
+  local library path list
+  list=$(needed "$1")
   while read -r library path; do
-    [ -e "$staging/lib/$library" ] && continue
+    [ -z "$library" ] || [ -e "$staging/lib/$library" ] && continue
     install -m 644 "$path" "$staging/lib/$library"
     origins+=("$path")
-  done < <(needed "$1")
+  done <<<"$list"
 }
 
 say "libraries"
@@ -60,21 +62,31 @@ add_needed "$build/tessera"
 add_needed "$(readlink -f "$(command -v mpirun)")"
 path_of() { ompi_info --parsable --path "$1" | head -n 1 | cut -d: -f3; }
 plugins=$(path_of pkglibdir)
-for plugin in "$plugins"/mca_pmix_ext3x.so "$plugins"/mca_shmem_mmap.so; do add_needed "$plugin"; done
+for plugin in "$plugins"/mca_pmix_ext3x.so "$plugins"/mca_shmem_mmap.so; do
+  [ -e "$plugin" ] || die "$plugin is missing: a package is made with OpenMPI 4 and PMIx as Debian 12 has them"
+  add_needed "$plugin"
+done
 # Of MPI's plugins those that need nothing more: the drivers of fast networks stay with the cluster's own MPI.
 for plugin in "$plugins"/mca_*.so; do
+  list=$(needed "$plugin" 2>/dev/null) || continue
   is_complete=1
-  while read -r library _; do [ -e "$staging/lib/$library" ] || is_complete=0; done < <(needed "$plugin")
-  [ $is_complete = 1 ] && install -m 644 "$plugin" "$staging/lib/openmpi/"
+  while read -r library _; do
+    [ -z "$library" ] || [ -e "$staging/lib/$library" ] || is_complete=0
+  done <<<"$list"
+  [ $is_complete = 0 ] || install -m 644 "$plugin" "$staging/lib/openmpi/"
 done
+# By this file the program knows that it runs from a package.
+printf '%s\n' "$name" >"$staging/lib/openmpi/tessera-package"
 cp -r "$(path_of pkgdatadir)" "$staging/share/openmpi"
-pmix=$(readlink -f "$(needed "$plugins/mca_pmix_ext3x.so" | awk '$1 ~ /^libpmix/ {print $2}')")
+list=$(needed "$plugins/mca_pmix_ext3x.so")
+pmix=$(readlink -f "$(awk '$1 ~ /^libpmix/ {print $2}' <<<"$list")")
 for folder in "$(dirname "$pmix")"/pmix "$(dirname "$pmix")"/pmix2/lib/pmix; do
   [ -d "$folder" ] && install -m 644 "$folder"/*.so "$staging/lib/pmix/"
 done
 
 say "stripping and run paths"
-# set_run_path PATH FILE...: strips the files and has them look for libraries in PATH.
+# set_run_path PATH FILE...: strips the files and has them look for libraries in PATH first (the other kind of run path
+# comes after LD_LIBRARY_PATH).
 set_run_path() {
   local path=$1 file
   shift
@@ -82,7 +94,7 @@ set_run_path() {
     case "$(basename "$file")" in libcu*) continue ;; esac # NVIDIA's are passed on as they are
     strip --strip-unneeded "$file"
     # Data without any need (ICU's) stays as it is.
-    [ -z "$(patchelf --print-needed "$file")" ] || patchelf --set-rpath "$path" "$file"
+    [ -z "$(patchelf --print-needed "$file")" ] || patchelf --force-rpath --set-rpath "$path" "$file"
   done
 }
 # shellcheck disable=SC2016 # the loader's $ORIGIN
@@ -126,16 +138,21 @@ chmod -R u=rwX,go=rX "$staging"
 
 say "checking"
 glibc=0
+files=$(find "$staging/bin" "$staging/lib" -type f ! -name tessera-package)
 while read -r file; do
   # What NVIDIA's take has been loaded for the program by then.
   case "$(basename "$file")" in libcu*) continue ;; esac
+  list=$(env -i PATH="$PATH" bash -c "set -o pipefail; $(declare -f is_glibc needed die)"'; needed "$1"' check "$file")
   while read -r library path; do
-    case "$(readlink -f "$path")" in "$staging"/*) ;; *) die "$file would take $library from $path" ;; esac
-  done < <(env -i PATH="$PATH" bash -c "$(declare -f is_glibc needed die); needed '$file'")
+    case "${path:+$(readlink -f "$path")}" in
+      "" | "$staging"/*) ;;
+      *) die "$file would take $library from $path" ;;
+    esac
+  done <<<"$list"
   # The newest glibc that any of them asks for.
   newest=$(objdump -T "$file" | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
   [ "${newest:-0}" -le "$glibc" ] || glibc=$newest
-done < <(find "$staging/bin" "$staging/lib" -type f)
+done <<<"$files"
 
 rm -rf "$package"
 mv -T "$staging" "$package"

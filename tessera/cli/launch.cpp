@@ -18,11 +18,12 @@
 namespace tessera::cli {
 namespace {
 
-// The folder of the package that this program runs from; empty when it runs from none.
+// The folder of the package that this program runs from, known by a file that scripts/package.sh puts there;
+// empty when it runs from none.
 std::filesystem::path package() {
   std::error_code ignored;
   const std::filesystem::path root = std::filesystem::path(program_path()).parent_path().parent_path();
-  return !root.empty() && std::filesystem::is_directory(root / "lib/openmpi", ignored) ? root : "";
+  return !root.empty() && std::filesystem::exists(root / "lib/openmpi/tessera-package", ignored) ? root : "";
 }
 
 std::string mpirun() {
@@ -136,10 +137,14 @@ std::vector<std::string> without_nproc(const std::vector<std::string>& arguments
 void use_packaged_mpi() {
   const std::filesystem::path root = package();
   if (root.empty()) return;
-  setenv("OPAL_PREFIX", root.c_str(), 0);
-  setenv("PMIX_PREFIX", root.c_str(), 0);
-  setenv("OMPI_MCA_mca_base_component_path", (root / "lib/openmpi").c_str(), 0);
-  setenv("PMIX_MCA_mca_base_component_path", (root / "lib/pmix").c_str(), 0);
+  // Those of the machine's own MPI (a loaded module) would have the package's libraries take its plugins.
+  const std::pair<const char*, std::string> settings[] = {
+      {"OPAL_PREFIX", root},
+      {"PMIX_PREFIX", root},
+      {"OMPI_MCA_mca_base_component_path", root / "lib/openmpi"},
+      {"PMIX_MCA_mca_base_component_path", root / "lib/pmix"},
+  };
+  for (const auto& [name, value] : settings) setenv(name, value.c_str(), 1);
 }
 
 std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {

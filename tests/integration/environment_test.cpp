@@ -334,6 +334,16 @@ TEST_F(EnvironmentTest, ConnectionThatSaysNothing) {
   EXPECT_EQ(result.exit_code, 143) << result.told();
 }
 
+// An OpenMPI of the machine beside the program makes no package.
+TEST_F(EnvironmentTest, FolderThatIsNoPackage) {
+  std::filesystem::create_directories(here / "prefix/bin");
+  std::filesystem::create_directories(here / "prefix/lib/openmpi");
+  std::filesystem::copy_file(TESSERA_BINARY, here / "prefix/bin/tessera");
+  RunOptions options;
+  options.folder = here.path();
+  expect_well(run_command({here / "prefix/bin/tessera", "train", "recipe.yaml", "--nproc", "2"}, options));
+}
+
 // Whatever ends a job, its temporary files go with it.
 TEST_F(EnvironmentTest, NothingIsLeftBehind) {
   enum class Victim { Program, Launcher, Rank };

@@ -6,13 +6,47 @@
 namespace tessera::testing {
 namespace {
 
-class PackageTest : public ProgramTest {};
+class PackageTest : public ProgramTest {
+ protected:
+  // Makes the package in `made`. A tool that is named says `script`, where its own folder is off the PATH.
+  ProgramResult make(const std::string& tool = "", const std::string& script = "") const {
+    RunOptions options;
+    options.timeout_s = 900.0;
+    options.environment["TESSERA_PRESET"] = std::filesystem::path(TESSERA_BINARY).parent_path().filename();
+    if (!tool.empty()) {
+      const std::string folder = here / ("tool-" + tool);
+      std::filesystem::create_directories(folder);
+      write_text(folder + "/" + tool, "#!/bin/sh\nPATH=${PATH#*:}\n" + script + "\n");
+      chmod((folder + "/" + tool).c_str(), 0755);
+      options.environment["PATH"] = folder + ":" + std::getenv("PATH");
+    }
+    return run_command({TESSERA_SOURCE_DIR "/scripts/package.sh", "--folder-only", here / "made"}, options);
+  }
+};
+
+TEST_F(PackageTest, NothingIsMadeWhereSomethingIsMissing) {
+  struct Case {
+    const char *tool, *script, *told;
+  };
+  const Case cases[] = {
+      {"ldd", R"(ldd "$1"; case "$1" in build/*/tessera) echo "libgone.so.1 => not found" ;; esac)",
+       "libgone.so.1, which is not there"},
+      // What only the finished folder lacks.
+      {"ldd", R"(ldd "$1"; case "$1" in */.tmp.*/bin/mpirun) echo "libgone.so.1 => not found" ;; esac)",
+       "libgone.so.1, which is not there"},
+      {"ompi_info", "echo path:pkglibdir:/nowhere", "/nowhere/mca_pmix_ext3x.so is missing"}};
+  for (const Case& missing : cases) {
+    const ProgramResult result = make(missing.tool, missing.script);
+    EXPECT_EQ(result.exit_code, 1) << result.told();
+    EXPECT_NE(result.err.find(missing.told), std::string::npos) << result.told();
+    EXPECT_TRUE(std::filesystem::is_empty(here / "made"));
+  }
+}
 
 TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
-  const std::string preset = std::filesystem::path(TESSERA_BINARY).parent_path().filename();
-  const ProgramResult made =
-      run_command({TESSERA_SOURCE_DIR "/scripts/package.sh", "--folder-only", here / "made"},
-                  {.timeout_s = 900.0, .environment = {{"TESSERA_PRESET", preset}}});
+  std::filesystem::create_directory(here / "elsewhere");
+  std::filesystem::create_directory_symlink("elsewhere", here / "made");
+  const ProgramResult made = make();
   ASSERT_EQ(made.exit_code, 0) << made.told();
   std::string package;
   for (const auto& entry : std::filesystem::directory_iterator(here / "made")) {
@@ -55,6 +89,20 @@ TEST_F(PackageTest, AnotherUserRunsItFromAnywhere) {
   const ProgramResult generated =
       as_user({"generate", "--model", "out", "--prompt", "hello", "--max-new-tokens", "4"});
   EXPECT_EQ(generated.exit_code, 0) << generated.told();
+  // In an environment that points at libraries and at an MPI of the machine's.
+  std::filesystem::create_directory(here / "hostile");
+  for (const char* library :
+       {"libmpi.so.40", "libopen-rte.so.40", "libopen-pal.so.40", "libpmix.so.2", "libtorch_cpu.so"}) {
+    write_text(here / (std::string("hostile/") + library), "no library\n");
+  }
+  options.environment["LD_LIBRARY_PATH"] = here / "hostile";
+  for (const char* name : {"OPAL_PREFIX", "PMIX_PREFIX", "OMPI_MCA_mca_base_component_path",
+                           "PMIX_MCA_mca_base_component_path"}) {
+    options.environment[name] = here / "hostile";
+  }
+  const ProgramResult again = as_user({"train", "recipe.yaml", "--nproc", "2", "output_dir=again"});
+  EXPECT_EQ(again.exit_code, 0) << again.told();
+  EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(here / "job/again/model.safetensors"));
   // The same weights as the program that was packed.
   ASSERT_EQ(train({"--nproc", "2"}).exit_code, 0);
   EXPECT_EQ(read_text(here / "job/out/model.safetensors"), read_text(out("model.safetensors")));
