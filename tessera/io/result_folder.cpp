@@ -93,7 +93,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   lock_path_ = path_ + ".tessera-lock";
   require_folder(path_, given_);
   for (const ResultInput& input : options_.inputs) {
-    if (input.path.empty() || !exists(input.path)) continue;
+    if (input.path.empty() || (!input.is_made && !exists(input.path))) continue;
     const std::string read = resolve(input.path);
     if (input.reads_all && path_ != read && is_or_lies_in(path_, read) && fs::is_directory(read)) {
       throw Error(ErrorKind::Config, "OUTPUT-INPUT",
@@ -235,6 +235,7 @@ void ResultFolder::require_space(int64_t num_bytes) const {
 
 void ResultFolder::begin() {
   TESSERA_ASSERT(!has_begun_, "a result is begun once");
+  check_target();
   std::error_code ignored;
   if (fs::exists(fs::symlink_status(staging_, ignored)) && !remove_result(staging_)) {
     throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",

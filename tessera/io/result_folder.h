@@ -10,9 +10,11 @@ namespace tessera::io {
 // What a run reads, and must not overwrite.
 struct ResultInput {
   std::string what;  // "the base model"
-  std::string path;  // a file or a folder; empty, or not there: not looked at
+  std::string path;  // a file or a folder; empty, or not there (unless is_made): not looked at
   // A folder of which all files are read, those of a result below it too.
   bool reads_all = false;
+  // The run makes it where it is missing, and leaves it there for the next one.
+  bool is_made = false;
 };
 
 struct ResultOptions {
@@ -44,7 +46,8 @@ class ResultFolder {
 
   // Throws Error(Storage, "NO-SPACE") unless there is space for `num_bytes` of files.
   void require_space(int64_t num_bytes) const;
-  // Makes the folder to write into, empty; staging() is its path.
+  // Makes the folder to write into, empty; staging() is its path. Throws as the constructor does for what has
+  // appeared in the place meanwhile.
   void begin();
   const std::string& staging() const { return staging_; }
   // Top-level names that stay in staging() when the run ends without commit(): its logs.

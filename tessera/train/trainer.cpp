@@ -52,13 +52,17 @@ int64_t peak_rss_of_all(comm::Communicator& world) {
   return peak.item<int64_t>();
 }
 
-// Every file and folder that the recipe names for reading, and the recipe.
+// Every file and folder that the recipe names for reading, and the recipe. Prepared rows inside the output
+// folder would keep the result from taking its place.
 std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
   std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
                                          {"the tokenizer", recipe.tokenizer_config},
                                          {"the adapter to start from", recipe.lora_model_dir},
                                          {"the recipe", recipe.source_file},
-                                         {"the chat template", recipe.chat_template_jinja}};
+                                         {"the chat template", recipe.chat_template_jinja},
+                                         {.what = "the folder of the prepared rows (dataset_prepared_path)",
+                                          .path = recipe.dataset_prepared_path,
+                                          .is_made = true}};
   for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
     for (const config::DatasetConfig& dataset : *datasets)
       inputs.push_back({"a dataset", dataset.path, dataset.data_files.empty()});

@@ -87,6 +87,18 @@ TEST_F(ResultTest, NothingOfAnOlderResultStays) {
   expect_clean();
 }
 
+TEST_F(ResultTest, PreparedRowsInsideTheResultAreRefusedBeforeData) {
+  write_text(here / "broken.jsonl", "{\n");
+  for (const char* prepared : {"out", "out/prepared", "./model/../out/a/b"}) {
+    expect_error(train({"datasets.0.path=broken.jsonl", std::string("dataset_prepared_path=") + prepared}), 2,
+                 "E-CONFIG-OUTPUT-INPUT", {"dataset_prepared_path", prepared});
+    EXPECT_FALSE(fs::exists(out()));
+  }
+  expect_clean();
+  train_well({"dataset_prepared_path=prepared"});
+  EXPECT_FALSE(fs::is_empty(here / "prepared"));
+}
+
 TEST_F(ResultTest, WhatIsReadIsNeverReplaced) {
   const Tree base = tree_of(model());
   fs::create_directory_symlink("model", here / "link");

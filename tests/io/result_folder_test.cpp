@@ -172,6 +172,22 @@ TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {
   EXPECT_THAT(folder.entries(), ElementsAre("base", "link", "work"));
 }
 
+TEST(ResultFolder, RefusesToHoldWhatTheRunMakes) {
+  const TempFolder folder;
+  const auto code = [&](const std::string& output, const std::string& made) {
+    ResultOptions options = overwriting();
+    options.inputs = {{.what = "the prepared rows", .path = folder / made, .is_made = true}};
+    return code_of([&] { ResultFolder(folder / output, options); });
+  };
+  EXPECT_EQ(code("out", "out"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("out", "out/a/prepared"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("out/", "./out/prepared/"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_TRUE(folder.entries().empty());
+  EXPECT_EQ(code("out", "prepared"), "");
+  EXPECT_EQ(code("out", "output"), "");
+  EXPECT_EQ(code("made/out", "made"), "") << "rows and results may share a folder above";
+}
+
 TEST(ResultFolder, WritesThroughALinkToAFolder) {
   const TempFolder folder;
   write_tree(folder / "disk/real", kOldResult);
@@ -256,6 +272,17 @@ TEST(ResultFolder, FilesThatAppearMeanwhileAreNotLost) {
   EXPECT_THAT(text, HasSubstr(result.staging()));
   EXPECT_EQ(tree_of(folder / "out"), (Tree{{"notes.txt", "mine"}}));
   EXPECT_EQ(tree_of(result.staging()), kNewResult);
+}
+
+TEST(ResultFolder, WhatAppearsBeforeTheBeginningIsRefusedThere) {
+  const TempFolder folder;
+  {
+    ResultFolder result(folder / "out", careful());
+    write_tree(folder / "out", kOldResult);
+    EXPECT_EQ(code_of([&] { result.begin(); }), "E-CONFIG-OUTPUT-USED");
+  }
+  EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
 }
 
 TEST(ResultFolder, ClearsAwayNothingButResults) {
