@@ -21,12 +21,6 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-std::string resolve(const std::string& path, const std::string& folder) {
-  if (fs::path(path).is_absolute() || path_exists(path)) return path;
-  const fs::path beside = fs::path(folder) / path;
-  return path_exists(beside) ? beside.lexically_normal().string() : path;
-}
-
 Error path_error(const Recipe& recipe, std::string_view name, const std::string& what, const std::string& key,
                  const std::string& path) {
   Error error(ErrorKind::Config, name, "key '" + key + "': " + what);
@@ -43,7 +37,7 @@ bool is_remote(const std::string& path) { return path.find("://") != std::string
 
 void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
   if (path.empty()) return;
-  path = resolve(path, recipe.source_folder);
+  path = resolve_path(path, recipe.source_folder);
   if (is_folder(path)) return;
   if (path_exists(path)) {
     throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
@@ -58,7 +52,7 @@ void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
 void resolve_template(Recipe& recipe, std::string& text) {
   const bool is_inline = text.empty() || text.find('\n') != std::string::npos ||
                          text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
-  if (!is_inline) text = resolve(text, recipe.source_folder);
+  if (!is_inline) text = resolve_path(text, recipe.source_folder);
 }
 
 bool is_builder_name(const std::string& path) {
@@ -76,7 +70,7 @@ void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   fs::path common;
   std::vector<fs::path> files;
   for (const std::string& name : dataset.data_files) {
-    const std::string found = resolve(name, recipe.source_folder);
+    const std::string found = resolve_path(name, recipe.source_folder);
     if (!path_exists(found)) throw path_error(recipe, "NOT-FOUND", "no such file", key + "data_files", name);
     files.push_back(fs::absolute(found).lexically_normal());
     const fs::path parent = files.back().parent_path();
@@ -96,7 +90,7 @@ void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& 
 
 void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   resolve_template(recipe, dataset.chat_template_jinja);
-  const std::string found = resolve(dataset.path, recipe.source_folder);
+  const std::string found = resolve_path(dataset.path, recipe.source_folder);
   if (path_exists(found)) {
     dataset.path = found;
     return;
@@ -113,6 +107,12 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
 }
 
 }  // namespace
+
+std::string resolve_path(const std::string& path, const std::string& folder) {
+  if (fs::path(path).is_absolute() || path_exists(path)) return path;
+  const fs::path beside = fs::path(folder) / path;
+  return path_exists(beside) ? beside.lexically_normal().string() : path;
+}
 
 void resolve_paths(Recipe& recipe, Problems& problems) {
   const auto attempt = [&](const std::string& key, auto&& check) {

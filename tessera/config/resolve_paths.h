@@ -1,15 +1,21 @@
 // Turns the relative paths of a recipe into paths that open from the current folder.
 #pragma once
 
+#include <string>
+
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 
 namespace tessera::config {
 
-// A relative path is taken from the current folder where it exists there, else from the recipe's folder.
-// Applies to base_model, tokenizer_config, lora_model_dir, chat_template_jinja (when it names a file) and
-// the datasets. "path: json" with data_files, the datasets-library form, becomes a folder and its files.
-// Problems: E-CONFIG-NOT-FOUND, or -NOT-A-FOLDER for model folders, naming key and line.
+// `path` as it is where it is absolute or exists, seen from the current folder; else `folder`/`path` where
+// that exists; else as it is.
+std::string resolve_path(const std::string& path, const std::string& folder);
+
+// Does so with the recipe's folder for base_model, tokenizer_config, lora_model_dir, chat_template_jinja
+// (when it names a file) and the datasets. "path: json" with data_files, the datasets-library form, becomes a
+// folder and its files. Problems: E-CONFIG-NOT-FOUND, or -NOT-A-FOLDER for model folders, naming key and
+// line.
 void resolve_paths(Recipe& recipe, Problems& problems);
 
 }  // namespace tessera::config

@@ -1,9 +1,9 @@
 #include "tessera/data/select_chat_template.h"
 
-#include <filesystem>
 #include <set>
 #include <string_view>
 
+#include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/readers/file_bytes.h"
@@ -38,12 +38,7 @@ std::shared_ptr<const ChatTemplate> from_jinja(const std::string& jinja, const s
   const bool inline_text = jinja.find("{{") != std::string::npos || jinja.find("{%") != std::string::npos ||
                            jinja.find('\n') != std::string::npos;
   if (inline_text) return shared(ChatTemplate::parse(jinja, "chat_template_jinja"));
-  std::string path = jinja;
-  std::error_code ignored;
-  if (const auto below = std::filesystem::path(folder) / jinja;
-      !folder.empty() && std::filesystem::exists(below, ignored)) {
-    path = below.string();
-  }
+  const std::string path = config::resolve_path(jinja, folder);
   return shared(ChatTemplate::parse(read_template(path), path));
 }
 

@@ -12,8 +12,8 @@ namespace tessera::data {
 
 // `name`: "" or tokenizer_default (the model's own), tokenizer_default_fallback_<builtin>, jinja (then
 // `jinja` is the template or a file with it), or a built-in. A `jinja` text with no name counts as jinja.
-// Relative files start at `folder`, else at the current folder. Throws Error(Config) for an unknown name,
-// Error(Model) where the model has no template or it cannot be parsed.
+// A relative file that is not in the current folder starts at `folder`. Throws Error(Config) for an unknown
+// name, Error(Model) where the model has no template or it cannot be parsed.
 std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
                                                          const std::string& folder,
                                                          const Tokenizer& tokenizer);

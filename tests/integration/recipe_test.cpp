@@ -122,6 +122,26 @@ TEST_F(RecipeTest, WithoutAWarmUpKeyThreePercent) {
   EXPECT_DOUBLE_EQ(lr.at(2), 1e-2);
 }
 
+TEST_F(RecipeTest, TheCurrentFolderComesBeforeTheRecipes) {
+  std::filesystem::create_directories(here / "sub/sub");
+  write_text(here / "sub/recipe.yaml", read_text(here / "recipe.yaml"));
+  write_text(here / "sub/rows.jsonl", tiny_rows(10));
+  write_text(here / "sub/sub/rows.jsonl", tiny_rows(5));
+  const auto told = [&](const Words& more) {
+    Words arguments = {"train", "sub/recipe.yaml", "max_steps=1", "save_final=false"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_well(arguments).err;
+  };
+  EXPECT_TRUE(has(told({}), "data: 24 rows, "));
+  std::filesystem::remove(here / "rows.jsonl");
+  EXPECT_TRUE(has(told({}), "data: 10 rows, ")) << "found beside the recipe, and not looked for again";
+
+  write_text(here / "chat.jinja", tiny_chat_template());
+  write_text(here / "sub/chat.jinja", "{{ raise_exception('of the other folder') }}");
+  told({"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "chat_template=jinja",
+        "chat_template_jinja=chat.jinja"});
+}
+
 TEST_F(RecipeTest, LoraTargetsUnite) {
   train_well({"adapter=lora", "lora_target_linear=true", "lora_target_modules=[q_proj]", "max_steps=1"});
   const auto config = nlohmann::json::parse(read_text(out("adapter_config.json")));

@@ -7,6 +7,7 @@
 
 #include <fnmatch.h>
 
+#include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
 
 namespace tessera::data {
@@ -30,16 +31,13 @@ std::optional<FileFormat> format_of(const fs::path& path, const std::string& ds_
 }
 
 fs::path locate(const config::DatasetConfig& dataset, const std::string& source_folder) {
-  const fs::path path(dataset.path);
+  fs::path path = config::resolve_path(dataset.path, source_folder);
   std::error_code ignored;
-  if (path.is_relative() && !source_folder.empty() && fs::exists(source_folder / path, ignored)) {
-    return source_folder / path;
-  }
   if (fs::exists(path, ignored)) return path;
   throw entry_error(dataset, "NO-FILE", "datasets: path '" + dataset.path + "' does not exist")
       .need("a .json, .jsonl or .txt file, or a folder of them")
       .hint(path.is_relative() && !source_folder.empty()
-                ? "looked in " + source_folder + " and in the current folder"
+                ? "looked in the current folder and in " + source_folder
                 : "");
 }
 

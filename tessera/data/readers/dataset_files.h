@@ -17,8 +17,9 @@ struct DatasetFile {
 };
 
 // The files of an entry in a fixed order: `path` itself, or the files below it in the order of their names
-// (only `data_files`, which may hold * and ?, where given). Relative paths start at `source_folder`, else at
-// the current folder. Throws Error(Config) at the entry for a missing path, an unknown format or no files.
+// (only `data_files`, which may hold * and ?, where given). A relative path that is not in the current
+// folder starts at `source_folder`. Throws Error(Config) at the entry for a missing path, an unknown format
+// or no files.
 std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
                                             const std::string& source_folder);
 
