@@ -263,7 +263,8 @@ std::string end_token_warning(const DatasetStats& stats) {
 
 PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
                           const ChatTemplate* chat_template, const PrepareOptions& options) {
-  return prepare({recipe, &tokenizer, chat_template, options.vocab_size}, options);
+  return prepare({recipe, &tokenizer, chat_template, options.vocab_size, options.now.value_or(local_clock())},
+                 options);
 }
 
 PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options) {

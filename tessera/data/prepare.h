@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,8 @@ struct PrepareOptions {
   // Tells tokenizers apart; with the recipe's dataset_prepared_path rows are kept there (prepared_rows.h).
   // Empty: they are not.
   std::string tokenizer_fingerprint;
+  // What templates call now, as RenderOptions::now: ranks must agree in it. Nothing: local_clock().
+  std::optional<int64_t> now = std::nullopt;
 };
 
 // Reads and tokenises everything in parallel; the outcome does not depend on the number of threads or ranks.

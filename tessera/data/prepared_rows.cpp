@@ -16,6 +16,7 @@ namespace {
 
 // Raise it when the same records make other rows, or when the file changes.
 constexpr int64_t kVersion = 1;
+constexpr int64_t kSecondsPerDay = 86400;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 
 constexpr int64_t DatasetStats::*kCounts[] = {
@@ -143,10 +144,13 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.on_bad_line = recipe.on_bad_line;
   // Two streams: what differs has to agree in both to be taken for the same.
   ContentHash made_of, contents;
+  made_of.add(TESSERA_VERSION);
   made_of.add(std::to_string(kVersion) + ' ' + std::to_string(context.vocab_size));
-  for (const std::string& text :
-       {config::dump_recipe(shaping), template_of(dataset, context), tokenizer_fingerprint})
+  const std::string chat_template = template_of(dataset, context);
+  for (const std::string& text : {config::dump_recipe(shaping), chat_template, tokenizer_fingerprint})
     made_of.add(text);
+  if (context.now && chat_template.find("strftime_now") != std::string::npos)
+    made_of.add("day " + std::to_string(*context.now / kSecondsPerDay));
   for (const DatasetFile& file : files) {
     made_of.add(std::to_string(static_cast<int>(file.format)));
     contents.add("file");

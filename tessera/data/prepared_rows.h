@@ -15,8 +15,9 @@
 namespace tessera::data {
 
 // A name for all that the rows of an entry are made from: the content of its files, the keys of entry and
-// recipe that shape rows, the chat template, and `tokenizer_fingerprint`. Throws Error(Storage), and what
-// choosing the entry's template throws.
+// recipe that shape rows, the chat template, the day where the template can write it,
+// `tokenizer_fingerprint`, and the program's version. Throws Error(Storage), and what choosing the entry's
+// template throws.
 std::string prepared_key(const config::DatasetConfig& dataset, const std::vector<DatasetFile>& files,
                          const PromptContext& context, const std::string& tokenizer_fingerprint);
 

@@ -67,12 +67,13 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<d
 }  // namespace
 
 RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
-                            int64_t num_threads) {
+                            int64_t num_threads, std::optional<int64_t> now) {
   RecipeData result;
   result.tokenizer = load_tokenizer(recipe);
   data::PrepareOptions options;
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
+  options.now = now;
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
   result.rows = read_rows(recipe, result.tokenizer, options);
   warn_of_long_rows(result.rows, model);

@@ -13,6 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/data/chat_template/chat_template.h"
 #include "tessera/data/loader.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
@@ -126,8 +127,12 @@ class Run {
   }
 
   void prepare_data() {
+    // A template may write the date, and ranks may read on two sides of midnight.
+    const int64_t now =
+        std::stoll(mesh_.world()->all_gather_string(std::to_string(data::local_clock())).front());
     // The ranks of a machine share its cores.
-    RecipeData read = read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()));
+    RecipeData read =
+        read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()), now);
     tokenizer_ = std::move(read.tokenizer);
     const data::PreparedData& prepared = read.rows;
 

@@ -35,10 +35,11 @@ class PreparedRowsTest : public ::testing::Test {
   }
 
   // The rows, and whether they came from the kept file.
-  PreparedData prepare(bool* is_kept = nullptr, const std::string& fingerprint = "tokenizer") {
+  PreparedData prepare(bool* is_kept = nullptr, const std::string& fingerprint = "tokenizer",
+                       std::optional<int64_t> now = std::nullopt) {
     ::testing::internal::CaptureStderr();
     PreparedData data =
-        prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = fingerprint});
+        prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = fingerprint, .now = now});
     told_ = ::testing::internal::GetCapturedStderr();
     if (is_kept != nullptr) *is_kept = told_.find("prepared rows taken from") != std::string::npos;
     return data;
@@ -122,6 +123,34 @@ TEST_F(PreparedRowsTest, WhateverShapesRowsMakesThemAnew) {
   recipe_.learning_rate = 5.0;
   recipe_.seed = 3;
   prepare(&is_kept);
+  EXPECT_TRUE(is_kept);
+}
+
+TEST_F(PreparedRowsTest, ATemplateWithTheDateIsOfItsDay) {
+  constexpr int64_t kNoon = 20000 * int64_t{86400} + 43200, kHour = 3600;
+  folder_.write("chats.jsonl",
+                R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
+  const auto use_template = [&](const std::string& start) {
+    recipe_.datasets = {dataset_of(
+        {{"path", "chats.jsonl"},
+         {"type", "chat_template"},
+         {"chat_template", "jinja"},
+         {"chat_template_jinja", start + "{% for m in messages %}{{ m['content'] }};{% endfor %}"}})};
+  };
+  bool is_kept = true;
+  use_template("{{ strftime_now('%d %b') }} ");
+  const auto first = rows_of(prepare(&is_kept, "tokenizer", kNoon));
+  EXPECT_FALSE(is_kept);
+  prepare(&is_kept, "tokenizer", kNoon + 11 * kHour);
+  EXPECT_TRUE(is_kept) << "the same day";
+  const auto next = rows_of(prepare(&is_kept, "tokenizer", kNoon + 13 * kHour));
+  EXPECT_FALSE(is_kept);
+  EXPECT_NE(first.at(0).input_ids, next.at(0).input_ids) << "rows say their own day";
+
+  use_template("");
+  prepare(&is_kept, "tokenizer", kNoon);
+  EXPECT_FALSE(is_kept);
+  prepare(&is_kept, "tokenizer", kNoon + 13 * kHour);
   EXPECT_TRUE(is_kept);
 }
 

@@ -142,6 +142,30 @@ TEST_F(RecipeTest, TheCurrentFolderComesBeforeTheRecipes) {
         "chat_template_jinja=chat.jinja"});
 }
 
+TEST_F(RecipeTest, PreparedRowsFollowTheTokenizerAndTheTemplate) {
+  write_text(here / "chat.jinja", tiny_chat_template());
+  Words keys = {"datasets.0.path=chats.jsonl",
+                "datasets.0.type=chat_template",
+                "chat_template=jinja",
+                "chat_template_jinja=chat.jinja",
+                "dataset_prepared_path=prepared",
+                "max_steps=1",
+                "save_final=false"};
+  const auto expect_made_once = [&](const std::string& what) {
+    EXPECT_FALSE(has(train_well(keys).err, "prepared rows taken from")) << what;
+    EXPECT_TRUE(has(train_well(keys).err, "prepared rows taken from")) << what;
+  };
+  expect_made_once("the first run");
+  for (const char* name : {"model/tokenizer.json", "model/tokenizer_config.json", "chat.jinja"}) {
+    write_text(here / name, read_text(here / name) + "\n");
+    expect_made_once(name);
+  }
+  write_text(here / "model/special_tokens_map.json", "{}");
+  expect_made_once("a file that is new");
+  keys.push_back("special_tokens.pad_token=<|endoftext|>");
+  expect_made_once("special_tokens");
+}
+
 TEST_F(RecipeTest, LoraTargetsUnite) {
   train_well({"adapter=lora", "lora_target_linear=true", "lora_target_modules=[q_proj]", "max_steps=1"});
   const auto config = nlohmann::json::parse(read_text(out("adapter_config.json")));

@@ -1,6 +1,7 @@
 #include "tessera/data/chat_template/chat_template.h"
 
 #include <algorithm>
+#include <ctime>
 
 #include <nlohmann/json.hpp>
 
@@ -131,6 +132,13 @@ RenderedChat ChatTemplate::Impl::render(jinja::Runtime& runtime, const Json& mes
   }
   jinja::Interpreter interpreter(tree, runtime);
   return RenderedChat{segments_of(interpreter.run(variables.scope()))};
+}
+
+int64_t local_clock() {
+  const std::time_t seconds = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  return seconds + parts.tm_gmtoff;
 }
 
 RenderedChat ChatTemplate::render(const Json& messages, const Json& tools,

@@ -35,6 +35,9 @@ struct RenderedSegment {
   bool in_generation = false;
 };
 
+// What the clocks of this place show, as RenderOptions::now.
+int64_t local_clock();
+
 struct RenderedChat {
   std::vector<RenderedSegment> segments;  // in order; joined they are the text
   std::string text() const;

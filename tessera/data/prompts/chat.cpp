@@ -47,7 +47,8 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
     : tokenizer_(*context.tokenizer),
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
-      train_on_inputs_(context.recipe.train_on_inputs) {
+      train_on_inputs_(context.recipe.train_on_inputs),
+      now_(context.now) {
   const std::vector<std::string> roles =
       dataset.roles_to_train.value_or(std::vector<std::string>{"assistant"});
   for (const std::string& role : roles)
@@ -80,8 +81,10 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
 }
 
 RenderedChat ChatPrompt::render(const Json& messages, const Json& tools, bool add_generation_prompt) const {
+  RenderOptions options = render_options(tokenizer_, add_generation_prompt);
+  options.now = now_;
   try {
-    return chat_template_->render(messages, tools, render_options(tokenizer_, add_generation_prompt));
+    return chat_template_->render(messages, tools, options);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
     throw Error(ErrorKind::Data, "CHAT-TEMPLATE",

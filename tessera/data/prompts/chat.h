@@ -1,6 +1,7 @@
 // Conversations rendered by a chat template.
 #pragma once
 
+#include <optional>
 #include <set>
 
 #include "tessera/data/prompts/chat_labels.h"
@@ -36,6 +37,7 @@ class ChatPrompt : public PromptType {
   EndRules rules_;
   bool train_on_inputs_ = false;
   bool last_message_only_ = false;
+  std::optional<int64_t> now_;
   std::vector<int32_t> end_tokens_;
 };
 

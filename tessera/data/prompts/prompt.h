@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,7 @@ struct PromptContext {
   const Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
   const ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
   int64_t vocab_size = 0;                       // ids of pre-tokenised rows must be below
+  std::optional<int64_t> now = std::nullopt;    // RenderOptions::now
 };
 
 // The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an
