@@ -284,7 +284,8 @@ TEST_F(EnvironmentTest, RanksOfAnotherLauncherTryTheirShareOfThreads) {
     require(sched_setaffinity(0, sizeof two, &two) == 0);
   });
   options.folder = here.path();
-  // No second thread can start.
+  // LibTorch would take two threads, also where the two are one core's, and no second one can start.
+  options.environment["MKL_NUM_THREADS"] = "2";
   options.environment["OMP_STACKSIZE"] = "100000G";
   const ProgramResult result =
       run_command(mpirun({"-n", "2", TESSERA_BINARY, "data", "show", "recipe.yaml"}), options);
