@@ -69,6 +69,26 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+// Whether an earlier run has left this folder. Throws where what is there may not be cleared away.
+bool is_left(const std::string& folder) {
+  std::error_code ignored;
+  const fs::file_status status = fs::symlink_status(folder, ignored);
+  if (!fs::exists(status)) return false;
+  if (!fs::is_directory(status)) {
+    throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
+                "a run keeps a folder of its own under this name, but it is a link or a file")
+        .in(folder)
+        .hint("move it away");
+  }
+  const std::vector<std::string> foreign = foreign_files(folder);
+  if (foreign.empty()) return true;
+  throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
+              "what an earlier run left holds files that are no result's")
+      .in(folder)
+      .got(listed(foreign))
+      .hint("move them away");
+}
+
 std::string own_name() {
   char host[256] = "";
   (void)::gethostname(host, sizeof host - 1);
@@ -114,6 +134,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   make_directories(parent_path(path_));
   lock();
   try {
+    (void)is_left(staging_);
     put_back();
     check_target();
   } catch (...) {
@@ -142,7 +163,11 @@ void ResultFolder::lock() {
               "a result is written beside its folder and then put in place: the folder above must be "
               "writable");
     }
-    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    int locked = 0;
+    do {
+      locked = ::flock(lock_, LOCK_EX | LOCK_NB);
+    } while (locked != 0 && errno == EINTR);
+    if (locked != 0) {
       const int cause = errno;
       if (cause == EWOULDBLOCK) {
         char owner[320] = "";
@@ -177,16 +202,12 @@ void ResultFolder::release() noexcept {
   ::close(std::exchange(lock_, -1));
 }
 
-// Where the file system cannot exchange two folders, a run may have been killed between its two renames.
+// Where the file system cannot exchange two folders, a run may have been killed between its two renames: the
+// older result is then in aside_ alone, also where an empty folder has been made in its place since.
 void ResultFolder::put_back() {
-  if (!exists(aside_)) return;
-  if (exists(path_)) {
-    if (!remove_result(aside_)) log::warn(aside_ + " holds files that no result has; it stays");
-  } else if (disk::rename(aside_, path_) != 0) {
-    throw storage_error(errno, "cannot put the older result back", path_);
-  } else {
-    log::info("the result of an earlier run is put back: " + given_);
-  }
+  if (!is_left(aside_) || (exists(path_) && !names_in(path_).empty())) return;
+  if (disk::rename(aside_, path_) != 0) throw storage_error(errno, "cannot put the older result back", path_);
+  log::info("the result of an earlier run is put back: " + given_);
 }
 
 void ResultFolder::check_target() const {
@@ -235,15 +256,11 @@ void ResultFolder::require_space(int64_t num_bytes) const {
 
 void ResultFolder::begin() {
   TESSERA_ASSERT(!has_begun_, "a result is begun once");
+  put_back();
   check_target();
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(staging_, ignored)) && !remove_result(staging_)) {
-    throw Error(ErrorKind::Config, "OUTPUT-FOREIGN",
-                "what an earlier run left holds files that are no result's")
-        .in(staging_)
-        .got(listed(foreign_files(staging_)))
-        .hint("move them away");
-  }
+  // Not before: what is aside may be the only result.
+  if (is_left(aside_)) remove_result(aside_);
+  if (is_left(staging_)) remove_result(staging_);
   if (disk::make_folder(staging_) != 0) throw storage_error(errno, "cannot make the folder", staging_);
   has_begun_ = true;
 }
@@ -256,13 +273,15 @@ void ResultFolder::commit() {
     check_target();
     place();
   } catch (Error& error) {
-    error.within("the result is complete, but cannot be put in place; it stays in " + staging_);
+    const bool is_safe = keep_complete();
+    error.within("the result is complete, but cannot be put in place; it stays in " + staging_ +
+                 (is_safe ? "" : ", which the next run clears away unless it is moved"));
     throw;
   }
   try {
     sync_directory(parent_path(path_));
     for (const std::string& older : {staging_, aside_}) {
-      if (exists(older) && !remove_result(older)) log::warn("files that no result has stay in " + older);
+      if (is_left(older)) remove_result(older);
     }
   } catch (const std::exception& error) {
     log::warn(std::string("the result is in place; what it replaced could not be cleared away: ") +
@@ -282,7 +301,8 @@ void ResultFolder::place() {
     return;
   }
   if (replaces) {
-    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
+    // EXDEV: an overlay whose older result lies in a lower layer.
+    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EXDEV) {
       throw storage_error(errno, "cannot replace the older result", path_);
     }
     if (disk::rename(path_, aside_) != 0)
@@ -294,6 +314,18 @@ void ResultFolder::place() {
     throw storage_error(cause, "cannot put the result in place", path_);
   }
   is_placed_ = true;
+}
+
+// Gives a result that cannot be put in place a name that no run clears away. False where that fails too.
+bool ResultFolder::keep_complete() {
+  const std::string first = path_ + ".tessera-complete";
+  std::string kept = first;
+  std::error_code ignored;
+  for (int number = 2; fs::exists(fs::symlink_status(kept, ignored)); ++number)
+    kept = first + "-" + std::to_string(number);
+  if (disk::rename(staging_, kept) != 0) return false;
+  staging_ = kept;
+  return true;
 }
 
 }  // namespace tessera::io

@@ -25,19 +25,22 @@ struct ResultOptions {
 
 // A result is a commit. All of a run's files are written in a folder beside the final one,
 // "<path>.tessera-partial", which takes its place in one step; until then an older result is whole and
-// untouched. What a killed run has left is cleared away by the next run into the same folder.
+// untouched. What a killed run has left is cleared away by the next run into the same folder; a complete
+// result that could not be put in place is "<path>.tessera-complete", which no run touches.
 //
 // Only files that results consist of are ever removed (result_files.h): a folder that holds others is never
 // replaced. While it lives, the object holds the lock "<path>.tessera-lock".
 class ResultFolder {
  public:
   // Checks the place and locks it. Changes nothing but this: missing parents are made, the lock is laid
-  // beside it, and a folder that a killed run had moved aside is put back. Throws Error(Config) where the
-  // folder is in use by another run ("OUTPUT-LOCKED"), is or holds what the run reads, or lies in a folder
-  // that it reads whole ("OUTPUT-INPUT"), is a mount point
-  // ("OUTPUT-MOUNT"), is not empty and may not be replaced ("OUTPUT-USED"), or holds files that are no
-  // result's
-  // ("OUTPUT-FOREIGN"); Error(Storage) where it cannot be written.
+  // beside it, and a result that a killed run had moved aside is put back where there is none. Throws
+  // Error(Config) where the folder
+  //  - "OUTPUT-LOCKED": is in use by another run,
+  //  - "OUTPUT-INPUT": is or holds what the run reads, or lies in a folder that it reads whole,
+  //  - "OUTPUT-MOUNT": is a mount point,
+  //  - "OUTPUT-USED": is not empty and may not be replaced,
+  //  - "OUTPUT-FOREIGN": or what is to be cleared away beside it, holds files that are no result's;
+  // and Error(Storage) where it cannot be written.
   ResultFolder(const std::string& path, ResultOptions options);
   // Without commit() what was written is removed, except for what keep_unfinished() names.
   ~ResultFolder();
@@ -53,7 +56,8 @@ class ResultFolder {
   // Top-level names that stay in staging() when the run ends without commit(): its logs.
   void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }
   // Everything to disk, and into place. An older result is replaced, and then removed. After an exception the
-  // older one is in place, and the new one stays whole in staging(), which the error names.
+  // older one is in place, and the new one stays whole in staging(), by now a name that no run clears away
+  // and that the error tells.
   void commit();
 
  private:
@@ -61,6 +65,7 @@ class ResultFolder {
   void put_back();
   void check_target() const;
   void place();
+  bool keep_complete();
   void release() noexcept;
 
   std::string given_, path_, staging_, aside_, lock_path_;

@@ -285,11 +285,123 @@ TEST(ResultFolder, WhatAppearsBeforeTheBeginningIsRefusedThere) {
   EXPECT_THAT(folder.entries(), ElementsAre("out"));
 }
 
-TEST(ResultFolder, ClearsAwayNothingButResults) {
+TEST(ResultFolder, ACompleteResultThatCannotBePutInPlaceIsKept) {
   const TempFolder folder;
-  write_tree(folder / "out.tessera-partial", {{"model.safetensors", "half"}, {"notes.txt", "mine"}});
-  EXPECT_EQ(code_of([&] { run_once(folder / "out", kNewResult, careful()); }), "E-CONFIG-OUTPUT-FOREIGN");
-  EXPECT_EQ(tree_of(folder / "out.tessera-partial"), (Tree{{"notes.txt", "mine"}}));
+  write_tree(folder / "out", kOldResult);
+  std::string text;
+  for (const char* kept : {"out.tessera-complete", "out.tessera-complete-2", "out.tessera-complete-3"}) {
+    SCOPED_TRACE(kept);
+    disk::set_hook([](std::string_view call, const std::string&) { return call == "exchange" ? EIO : 0; });
+    const std::string code = code_of([&] { run_once(folder / "out", kNewResult, overwriting()); }, &text);
+    disk::set_hook(nullptr);
+    EXPECT_EQ(code, "E-STORAGE-IO");
+    EXPECT_THAT(text, HasSubstr(std::string(kept) + ": "));
+    EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+    EXPECT_EQ(tree_of(folder / kept), kNewResult);
+  }
+  const Tree third = {{"config.json", "third"}};
+  run_once(folder / "out", third, overwriting());
+  EXPECT_EQ(tree_of(folder / "out"), third);
+  EXPECT_THAT(folder.entries(),
+              ElementsAre("out", "out.tessera-complete", "out.tessera-complete-2", "out.tessera-complete-3"));
+  for (const char* kept : {"out.tessera-complete", "out.tessera-complete-2", "out.tessera-complete-3"})
+    EXPECT_EQ(tree_of(folder / kept), kNewResult);
+}
+
+TEST(ResultFolder, ACompleteResultThatCannotBeRenamedEitherIsTold) {
+  const TempFolder folder;
+  write_tree(folder / "out", kOldResult);
+  disk::set_hook([](std::string_view call, const std::string& path) {
+    return call == "exchange" || (call == "rename" && path.ends_with("-complete")) ? EIO : 0;
+  });
+  std::string text;
+  EXPECT_EQ(code_of([&] { run_once(folder / "out", kNewResult, overwriting()); }, &text), "E-STORAGE-IO");
+  disk::set_hook(nullptr);
+  EXPECT_THAT(text, HasSubstr("out.tessera-partial, which the next run clears away"));
+  EXPECT_EQ(tree_of(folder / "out.tessera-partial"), kNewResult);
+}
+
+TEST(ResultFolder, TwoRenamesReplaceAResultWhereFoldersCannotBeExchanged) {
+  for (const int cause : {EINVAL, ENOSYS, EOPNOTSUPP, EXDEV}) {
+    SCOPED_TRACE(cause);
+    const TempFolder folder;
+    write_tree(folder / "out", kOldResult);
+    disk::set_hook([&](std::string_view call, const std::string&) { return call == "exchange" ? cause : 0; });
+    const std::string code = code_of([&] { run_once(folder / "out", kNewResult, overwriting()); });
+    disk::set_hook(nullptr);
+    EXPECT_EQ(code, "");
+    EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+    EXPECT_THAT(folder.entries(), ElementsAre("out"));
+  }
+}
+
+TEST(ResultFolder, ClearsAwayNothingButResults) {
+  for (const char* left : {"out.tessera-partial", "out.tessera-old"}) {
+    SCOPED_TRACE(left);
+    const TempFolder folder;
+    const Tree tree = {{"model.safetensors", "half"}, {"notes.txt", "mine"}};
+    write_tree(folder / left, tree);
+    write_tree(folder / "out", kOldResult);
+    std::string text;
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }, &text),
+              "E-CONFIG-OUTPUT-FOREIGN");
+    EXPECT_THAT(text, HasSubstr("notes.txt"));
+    EXPECT_EQ(tree_of(folder / left), tree);
+    EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+  }
+}
+
+TEST(ResultFolder, ClearsAwayNothingBehindALink) {
+  for (const char* left : {"out.tessera-partial", "out.tessera-old"}) {
+    SCOPED_TRACE(left);
+    const TempFolder folder;
+    write_tree(folder / "elsewhere", kOldResult);
+    fs::create_directory_symlink("elsewhere", folder / left);
+    for (int times = 0; times < 2; ++times) {
+      std::string text;
+      EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", overwriting()); }, &text),
+                "E-CONFIG-OUTPUT-FOREIGN");
+      EXPECT_THAT(text, HasSubstr(left));
+      write_tree(folder / "out", kOldResult);
+    }
+    EXPECT_TRUE(fs::is_symlink(folder / left));
+    EXPECT_EQ(tree_of(folder / "elsewhere"), kOldResult);
+  }
+}
+
+TEST(ResultFolder, AnOlderResultThatWasMovedAsideIsPutBackOverAnEmptyFolder) {
+  for (const bool has_empty : {false, true}) {
+    const TempFolder folder;
+    write_tree(folder / "out.tessera-old", kOldResult);
+    if (has_empty) fs::create_directory(folder / "out");
+    EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }), "E-CONFIG-OUTPUT-USED");
+    EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+    EXPECT_THAT(folder.entries(), ElementsAre("out"));
+  }
+}
+
+// Also where the folder changes while a run prepares itself.
+TEST(ResultFolder, AResultThatWasMovedAsideIsClearedOnlyBesideAnother) {
+  const TempFolder folder;
+  write_tree(folder / "out", kNewResult);
+  write_tree(folder / "out.tessera-old", kOldResult);
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }), "E-CONFIG-OUTPUT-USED");
+  EXPECT_EQ(tree_of(folder / "out.tessera-old"), kOldResult);
+  {
+    ResultFolder result(folder / "out", overwriting());
+    EXPECT_EQ(tree_of(folder / "out.tessera-old"), kOldResult);
+    fs::remove_all(folder / "out");
+    write_tree(folder / "out", {{"notes.txt", "mine"}});
+    EXPECT_EQ(code_of([&] { result.begin(); }), "E-CONFIG-OUTPUT-FOREIGN");
+    EXPECT_EQ(tree_of(folder / "out.tessera-old"), kOldResult);
+    fs::remove_all(folder / "out");
+    result.begin();
+    EXPECT_EQ(tree_of(folder / "out"), kOldResult);
+  }
+  write_tree(folder / "out.tessera-old", kNewResult);
+  run_once(folder / "out", kNewResult, overwriting());
+  EXPECT_EQ(tree_of(folder / "out"), kNewResult);
+  EXPECT_THAT(folder.entries(), ElementsAre("out"));
 }
 
 TEST(ResultFolder, SpaceIsAskedFor) {
@@ -356,6 +468,7 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
     has_ended = code == 0;
     ASSERT_TRUE(has_ended || code == 9);
     if (!fs::exists(folder / "out")) ++missing;
+    fs::create_directory(folder / "out");  // as a script may do before the next run
     EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }), "E-CONFIG-OUTPUT-USED");
     const Tree found = tree_of(folder / "out");
     EXPECT_TRUE(found == kOldResult || found == kNewResult);
@@ -393,9 +506,17 @@ TEST(ResultFolder, FailingAtEveryCall) {
         EXPECT_EQ(code, "E-STORAGE-NO-SPACE");
         EXPECT_EQ(found, kOldResult);
       }
+      const bool is_kept = fs::exists(folder / "out.tessera-complete");
+      if (is_kept) {
+        Tree kept = tree_of(folder / "out.tessera-complete");
+        kept["metrics.jsonl"] = kNewResult.at("metrics.jsonl");
+        kept["runs/events.out.tfevents.3.4"] = kNewResult.at("runs/events.out.tfevents.3.4");
+        EXPECT_EQ(kept, kNewResult);
+      }
       run_once(folder / "out", kNewResult, overwriting());
       EXPECT_EQ(tree_of(folder / "out"), kNewResult);
-      EXPECT_THAT(folder.entries(), ElementsAre("out"));
+      EXPECT_EQ(folder.entries().size(), is_kept ? 2u : 1u);
+      EXPECT_EQ(fs::exists(folder / "out.tessera-complete"), is_kept);
     }
   }
 }
