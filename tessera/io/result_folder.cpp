@@ -31,24 +31,34 @@ std::string listed(const std::vector<std::string>& names) {
   return count < names.size() ? text + " and " + std::to_string(names.size() - count) + " more" : text;
 }
 
-// Links resolved as far as the path exists; without a slash at its end.
+// Links resolved as far as the path exists, before any ".." behind them; without a slash at its end.
 std::string resolve(const std::string& path) {
   std::error_code failed;
-  fs::path whole = fs::absolute(path, failed).lexically_normal();
+  fs::path whole = fs::absolute(path, failed);
   if (fs::path resolved = fs::weakly_canonical(whole, failed); !failed) whole = std::move(resolved);
   std::string text = whole.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
   return text;
 }
 
-bool is_or_lies_in(const std::string& path, const std::string& folder) {
-  return path == folder || folder == "/" || (path.starts_with(folder) && path[folder.size()] == '/');
-}
-
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return status;
+}
+
+// Of resolved paths: by name, and by what the names stand for, as a folder may have several (bind mounts,
+// names in another case).
+bool is_or_lies_in(const std::string& path, const std::string& folder) {
+  if (path == folder || folder == "/" || (path.starts_with(folder) && path[folder.size()] == '/'))
+    return true;
+  const auto wanted = status_of(folder);
+  if (!wanted) return false;
+  for (fs::path part = path;; part = part.parent_path()) {
+    const auto found = status_of(part);
+    if (found && found->st_dev == wanted->st_dev && found->st_ino == wanted->st_ino) return true;
+    if (part == part.parent_path()) return false;
+  }
 }
 
 bool is_mount_point(const std::string& path) {
@@ -115,7 +125,8 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   for (const ResultInput& input : options_.inputs) {
     if (input.path.empty() || (!input.is_made && !exists(input.path))) continue;
     const std::string read = resolve(input.path);
-    if (input.reads_all && path_ != read && is_or_lies_in(path_, read) && fs::is_directory(read)) {
+    const bool holds = is_or_lies_in(read, path_), lies_in = is_or_lies_in(path_, read);
+    if (input.reads_all && lies_in && !holds && fs::is_directory(read)) {
       throw Error(ErrorKind::Config, "OUTPUT-INPUT",
                   "the output folder lies in the folder of " + input.what +
                       ", of which all files are read: the result would be among them")
@@ -123,10 +134,10 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
           .got(input.path)
           .hint("name an output folder elsewhere");
     }
-    if (!is_or_lies_in(read, path_)) continue;
+    if (!holds) continue;
     throw Error(ErrorKind::Config, "OUTPUT-INPUT",
-                std::string(read == path_ ? "the output folder is " : "the output folder holds ") +
-                    input.what + ", which the result would replace")
+                std::string(lies_in ? "the output folder is " : "the output folder holds ") + input.what +
+                    ", which the result would replace")
         .in(given_)
         .got(input.path)
         .hint("name another output folder");

@@ -170,6 +170,34 @@ TEST(ResultFolder, RefusesToReplaceWhatTheRunReads) {
   EXPECT_EQ(code("bas", "base"), "");
   EXPECT_EQ(code("out", "base"), "");
   EXPECT_THAT(folder.entries(), ElementsAre("base", "link", "work"));
+  // What stands behind a link's "..", not what the name without both would be.
+  fs::create_symlink("work/data", folder / "deep");
+  EXPECT_EQ(code("deep/../data", "work/data"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("deep/..", "work/recipe.yaml"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("work", "deep/../recipe.yaml"), "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(code("deep/../base", "base"), "");
+}
+
+TEST(ResultFolder, RefusesToReplaceWhatTheRunReadsByAnotherName) {
+  const TempFolder folder;
+  write_tree(folder.path(), {{"disk/base/config.json", "x"}, {"disk/data/rows.jsonl", "x"}});
+  fs::create_directory(folder / "mirror");
+  if (mount((folder / "disk").c_str(), (folder / "mirror").c_str(), nullptr, MS_BIND, nullptr) != 0)
+    GTEST_SKIP() << "cannot mount here";
+  const auto code = [&](const std::string& output, const std::string& input, bool reads_all = false) {
+    ResultOptions options = overwriting();
+    options.inputs = {{"an input", folder / input, reads_all}};
+    return code_of([&] { ResultFolder(folder / output, options); });
+  };
+  const std::string is = code("mirror/base", "disk/base"),
+                    holds = code("mirror/data", "disk/data/rows.jsonl"),
+                    lies_in = code("mirror/data/a/out", "disk/data", true),
+                    apart = code("mirror/out", "disk/base");
+  umount((folder / "mirror").c_str());
+  EXPECT_EQ(is, "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(holds, "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(lies_in, "E-CONFIG-OUTPUT-INPUT");
+  EXPECT_EQ(apart, "");
 }
 
 TEST(ResultFolder, RefusesToHoldWhatTheRunMakes) {
