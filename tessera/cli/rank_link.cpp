@@ -33,40 +33,38 @@ sockaddr_un address_of(const std::string& name, socklen_t& length) {
   return address;
 }
 
-// One message: an int, with the streams where they are sent along.
-union StreamsBuffer {
-  cmsghdr header;
-  char bytes[CMSG_SPACE(kNumStreams * sizeof(int))];
+// One message: an int, with room for the streams that are sent along.
+struct StreamsMessage {
+  int value = 0;
+  iovec part = {&value, sizeof value};
+  alignas(cmsghdr) char control[CMSG_SPACE(kNumStreams * sizeof(int))] = {};
+  msghdr message = {};
+
+  StreamsMessage() {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+  }
+  StreamsMessage(const StreamsMessage&) = delete;
+  StreamsMessage& operator=(const StreamsMessage&) = delete;
 };
 
 bool send_streams(int socket) {
-  int value = 0, streams[kNumStreams] = {STDOUT_FILENO, STDERR_FILENO};
-  StreamsBuffer buffer = {};
-  iovec part = {&value, sizeof value};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer.bytes;
-  message.msg_controllen = sizeof buffer.bytes;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  const int streams[kNumStreams] = {STDOUT_FILENO, STDERR_FILENO};
+  StreamsMessage sent;
+  cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof streams);
   std::memcpy(CMSG_DATA(header), streams, sizeof streams);
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof value;
+  return sendmsg(socket, &sent.message, MSG_NOSIGNAL) == sizeof sent.value;
 }
 
 bool receive_streams(int socket, int (&streams)[kNumStreams]) {
-  int value = 0;
-  StreamsBuffer buffer = {};
-  iovec part = {&value, sizeof value};
-  msghdr message = {};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = buffer.bytes;
-  message.msg_controllen = sizeof buffer.bytes;
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != sizeof value) return false;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  StreamsMessage received;
+  if (recvmsg(socket, &received.message, MSG_CMSG_CLOEXEC) != sizeof received.value) return false;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&received.message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof streams))
     return false;
   std::memcpy(streams, CMSG_DATA(header), sizeof streams);

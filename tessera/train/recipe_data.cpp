@@ -12,8 +12,12 @@ namespace {
 
 bool is_token_ids(const config::DatasetConfig& dataset) { return dataset.type.empty(); }
 
+const std::string& tokenizer_folder(const config::Recipe& recipe) {
+  return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
+}
+
 std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
-  const std::string& folder = recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
+  const std::string& folder = tokenizer_folder(recipe);
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
       std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
       recipe.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
@@ -28,7 +32,7 @@ std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
 // Of the files that decide how text becomes ids.
 std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   constexpr int64_t kMaxBytes = int64_t{1} << 30;
-  const std::string& folder = recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
+  const std::string& folder = tokenizer_folder(recipe);
   ContentHash hash;
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
                            "generation_config.json", "chat_template.jinja", "config.json"}) {

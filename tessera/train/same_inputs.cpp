@@ -8,7 +8,6 @@
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/io/model_files.h"
-#include "tessera/peft/adapter_files.h"
 
 namespace tessera::train {
 namespace {
@@ -96,12 +95,13 @@ void check_same_data(const data::PreparedData& data, comm::Communicator& world) 
   check_same_rows(data.eval, "evaluation", world);
 }
 
-void check_same_model(const config::Recipe& recipe, const std::string& config, comm::Communicator& world) {
+void check_same_model(const PlannedModel& planned, const std::string& config, comm::Communicator& world) {
   if (world.size() == 1) return;
   ContentHash hash;
   hash.add(config);
-  if (!recipe.random_init) add_files(io::ModelFiles::open(recipe.base_model), hash);
-  if (!recipe.lora_model_dir.empty()) add_files(peft::open_adapter(recipe.lora_model_dir), hash);
+  for (const auto* files : {&planned.files, &planned.adapter_files}) {
+    if (*files) add_files(**files, hash);
+  }
   const auto hashes = world.all_gather_string(hex(hash.value()));
   const auto rank = first_other(hashes);
   if (!rank) return;

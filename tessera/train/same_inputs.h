@@ -4,8 +4,8 @@
 #include <string>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
+#include "tessera/train/setup.h"
 
 namespace tessera::train {
 
@@ -13,9 +13,9 @@ namespace tessera::train {
 // tokens and labels, in the same order; names the first rank that differs, and the row. Collective.
 void check_same_data(const data::PreparedData& data, comm::Communicator& world);
 
-// The same, as Error(Model, "RANKS-DIFFER"), of what the ranks read of the base model and the adapter that
-// the recipe names: `config` (the text of config.json), and names, types, shapes and the first and last bytes
-// of every tensor. Collective.
-void check_same_model(const config::Recipe& recipe, const std::string& config, comm::Communicator& world);
+// The same, as Error(Model, "RANKS-DIFFER"), of what the ranks read of the base model and of the adapter that
+// they continue: `config` (the text of config.json), and names, types, shapes and the first and last bytes of
+// every tensor of the plan's files. Collective.
+void check_same_model(const PlannedModel& planned, const std::string& config, comm::Communicator& world);
 
 }  // namespace tessera::train

@@ -169,7 +169,7 @@ class Run {
 
   void prepare_model() {
     const Timer timer;
-    check_same_model(recipe_, base_.config, *mesh_.world());
+    check_same_model(planned_, base_.config, *mesh_.world());
     trained_ = set_up_model(recipe_, std::move(planned_), mesh_);
     trained_.model->train();
     optimizer_ = make_optimizer(recipe_, *trained_.sharded);

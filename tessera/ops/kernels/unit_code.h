@@ -6,17 +6,17 @@
 #if defined(TESSERA_UNIT_CODE)
 namespace tessera::ops::kernels {
 
-// Runs block(left panel, right panel, blocks, C, rows, columns) for every pair of panels, in the order of
-// Units::multiply.
+// Units::multiply by a function for one block: block(left panel, right panel, blocks, beta, C, ldc, rows,
+// columns) for every pair of panels.
 template <class Form, class Out, class Block>
-[[gnu::always_inline]] inline void for_each_block(const Packed& left, const Packed& right, int64_t group,
-                                                  Out* c, int64_t ldc, const Block& block) {
+[[gnu::always_inline]] inline void multiply_blocks(const Packed& left, const Packed& right, int64_t group,
+                                                   float beta, Out* c, int64_t ldc, const Block& block) {
   const int64_t blocks = left.panel_bytes / kBlockBytes<Form>;
   for (int64_t first = 0; first < right.panels(); first += group) {
     const int64_t end = std::min(first + group, right.panels());
     for (int64_t i = 0; i < left.panels(); ++i) {
       for (int64_t j = first; j < end; ++j) {
-        block(left.panel(i), right.panel(j), blocks, c + i * kPanelLines * ldc + j * kPanelLines,
+        block(left.panel(i), right.panel(j), blocks, beta, c + i * kPanelLines * ldc + j * kPanelLines, ldc,
               left.panel_lines(i), right.panel_lines(j));
       }
     }

@@ -16,9 +16,7 @@
 
 #include "tessera/ops/kernels/vec_avx512.h"
 //
-#include "tessera/ops/kernels/vector_attention.h"
-#include "tessera/ops/kernels/vector_multiply.h"
-#include "tessera/ops/kernels/vector_pack.h"
+#include "tessera/ops/kernels/vector_units.h"
 //
 #include "tessera/ops/kernels/avx512_forms.h"
 
@@ -36,39 +34,16 @@ void add_up(const float* sums, int64_t sum_stride, float beta, Out* c, int64_t l
   }
 }
 
-// All but the products and the sizes that go with them.
 template <class Form>
-Units<ElementOf<Form>> row_operations() {
-  using T = ElementOf<Form>;
-  Units<T> units{};
-  units.isa = Isa::Avx512;
-  units.block_bytes = kBlockBytes<Form>;
-  units.pack = pack<Form>;
-  if constexpr (std::is_same_v<T, Bf16>) units.add_sums = add_sums;
-  units.softmax = softmax<Form>;
-  units.softmax_end = softmax_end;
-  units.softmax_backward = softmax_backward<Form>;
-  units.scale_columns = scale_columns;
-  units.turn_columns = turn_columns<T>;
-  units.row_dots = row_dots<T>;
-  return units;
-}
-
-template <class Form>
-Units<ElementOf<Form>> vector_units() {
-  Units<ElementOf<Form>> units = row_operations<Form>();
-  units.least_meetings = 6;
+Units<ElementOf<Form>> avx512_units() {
+  Units<ElementOf<Form>> units = vector_units<Form>(Isa::Avx512);
   units.own_bytes = int64_t{600} << 10;
-  units.group_bytes = 1;
-  units.multiply = multiply<Form, float>;
-  units.multiply_panel = multiply_panel<Form>;
   return units;
 }
 
 template <class Form>
 Units<ElementOf<Form>> tile_units() {
-  Units<ElementOf<Form>> units = row_operations<Form>();
-  units.isa = Isa::Amx;
+  Units<ElementOf<Form>> units = row_operations<Form>(Isa::Amx);
   units.least_meetings = 64;
   units.multiply = tiles::multiply<Form, float>;
   units.multiply_panel = tiles::multiply_panel<Form>;
@@ -88,7 +63,7 @@ void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_
 
 const Units<float>& float_units() {
   static const Units<float> table = [] {
-    Units<float> units = vector_units<float>();
+    Units<float> units = avx512_units<float>();
     units.max_depth = 768;
     units.backward_queries = 128;
     return units;
@@ -98,7 +73,8 @@ const Units<float>& float_units() {
 
 const Units<Bf16>& bf16_units() {
   static const Units<Bf16> table = [] {
-    Units<Bf16> units = vector_units<Bf16>();
+    Units<Bf16> units = avx512_units<Bf16>();
+    units.add_sums = add_sums;
     units.multiply_narrow = multiply<Bf16, Bf16>;
     units.max_depth = 1536;
     units.backward_queries = 256;
@@ -124,6 +100,7 @@ const Units<float>& float_units_with_tiles() {
 const Units<Bf16>& bf16_units_with_tiles() {
   static const Units<Bf16> table = [] {
     Units<Bf16> units = tile_units<Bf16>();
+    units.add_sums = add_sums;
     units.multiply_narrow = tiles::multiply<Bf16, Bf16>;
     units.own_bytes = units.group_bytes = int64_t{700} << 10;
     units.max_depth = 3072;

@@ -152,11 +152,7 @@ void release() { _tile_release(); }
 
 template <class Form, class Out>
 void multiply(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc) {
-  for_each_block<Form>(
-      left, right, group, c, ldc,
-      [&](const char* l, const char* r, int64_t blocks, Out* to, int64_t rows, int64_t columns) {
-        multiply_block<Form>(l, r, blocks, beta, to, ldc, rows, columns);
-      });
+  multiply_blocks<Form>(left, right, group, beta, c, ldc, multiply_block<Form, Out>);
 }
 
 template <class Form>

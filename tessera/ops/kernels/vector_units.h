@@ -1,0 +1,38 @@
+// What the tables of all kinds of vector unit have in common. Included by units_*.cpp after vec_*.h and what
+// it defines forms by, with TESSERA_VEC naming the namespace of that.
+#pragma once
+
+#include "tessera/ops/kernels/vector_attention.h"
+#include "tessera/ops/kernels/vector_multiply.h"
+#include "tessera/ops/kernels/vector_pack.h"
+
+namespace tessera::ops::kernels::TESSERA_VEC {
+
+// All but the products and the sizes that go with them.
+template <class Form>
+Units<ElementOf<Form>> row_operations(Isa isa) {
+  using T = ElementOf<Form>;
+  Units<T> units{};
+  units.isa = isa;
+  units.block_bytes = kBlockBytes<Form>;
+  units.pack = pack<Form>;
+  units.softmax = softmax<Form>;
+  units.softmax_end = softmax_end;
+  units.softmax_backward = softmax_backward<Form>;
+  units.scale_columns = scale_columns;
+  units.turn_columns = turn_columns<T>;
+  units.row_dots = row_dots<T>;
+  return units;
+}
+
+template <class Form>
+Units<ElementOf<Form>> vector_units(Isa isa) {
+  Units<ElementOf<Form>> units = row_operations<Form>(isa);
+  units.least_meetings = 6;
+  units.group_bytes = 1;
+  units.multiply = multiply<Form, float>;
+  units.multiply_panel = multiply_panel<Form>;
+  return units;
+}
+
+}  // namespace tessera::ops::kernels::TESSERA_VEC
