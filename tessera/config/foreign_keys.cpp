@@ -58,7 +58,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"model_quantization_config", Rule::Refuse, kQuantised},
     {"model_quantization_config_kwargs", Rule::Refuse, kQuantised},
     {"use_onebitllms", Rule::Refuse, kQuantised},
-    {"dsv4_fp4_grouped_mode", Rule::Refuse, kQuantised},
+    {"dsv4_fp4_*", Rule::Refuse, kQuantised},
     {"dsv4_fp8_*", Rule::Refuse, kQuantised},
     {"gemma4_fp8_nonexpert", Rule::Refuse, kQuantised},
     {"gemma4_nf4_nonexpert", Rule::Refuse, kQuantised},
@@ -494,15 +494,16 @@ const Section& section(std::string_view path) {
 }
 
 const ForeignKey* find_foreign(const Section& section, std::string_view key) {
-  const ForeignKey* prefix_match = nullptr;
+  const ForeignKey* longest = nullptr;
   for (const ForeignKey& candidate : section.keys) {
     if (candidate.name == key) return &candidate;
     if (candidate.name.ends_with('*')) {
       const std::string_view prefix = candidate.name.substr(0, candidate.name.size() - 1);
-      if (key.size() > prefix.size() && key.starts_with(prefix)) prefix_match = &candidate;
+      const bool is_longer = longest == nullptr || candidate.name.size() > longest->name.size();
+      if (is_longer && key.size() > prefix.size() && key.starts_with(prefix)) longest = &candidate;
     }
   }
-  return prefix_match;
+  return longest;
 }
 
 }  // namespace tessera::config

@@ -178,6 +178,21 @@ TEST(ForeignKeysTest, TablesNameNativeKeysAndTheirValues) {
   }
 }
 
+TEST(ForeignKeysTest, EveryPrefixIsReachable) {
+  for (const Section& section : sections()) {
+    for (const ForeignKey& key : section.keys) {
+      if (!key.name.ends_with('*')) continue;
+      const std::string name = std::string(key.name.substr(0, key.name.size() - 1)) + 'x';
+      const ForeignKey* found = find_foreign(section, name);
+      ASSERT_NE(found, nullptr) << name;
+      EXPECT_EQ(found->name, key.name) << name;
+    }
+  }
+  EXPECT_THAT(message_of(kMinimal + "dsv4_fp8_experts: true\n"), HasSubstr("quantised weights"));
+  EXPECT_THAT(message_of(kMinimal + "dsv4_fp4_grouped_mode: true\n"), HasSubstr("quantised weights"));
+  EXPECT_EQ(warnings_of(kMinimal + "dsv4_indexer: true\n"), "");
+}
+
 TEST(AliasKeysTest, SettingsThatAreOffAreFine) {
   const std::string text =
       kMinimal +
