@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "tessera/core/log.h"
@@ -11,10 +12,23 @@ namespace {
 
 int64_t warmup_steps(const config::Recipe& recipe, int64_t total_steps) {
   const auto total = static_cast<double>(total_steps);
-  if (recipe.warmup_steps.value_or(0) > 0) return *recipe.warmup_steps;
-  if (recipe.warmup_ratio) return static_cast<int64_t>(std::ceil(*recipe.warmup_ratio * total));
-  if (recipe.warmup_steps) return 0;
-  return std::min<int64_t>(static_cast<int64_t>(0.03 * total), 100);
+  int64_t steps = 0;
+  if (recipe.warmup_steps.value_or(0) > 0) {
+    steps = *recipe.warmup_steps;
+  } else if (recipe.warmup_ratio) {
+    steps = static_cast<int64_t>(*recipe.warmup_ratio * total);
+  } else if (!recipe.warmup_steps) {
+    steps = std::min<int64_t>(static_cast<int64_t>(0.03 * total), 100);
+  }
+  return steps == 1 ? 2 : steps;
+}
+
+void note_unreached_peak(const optim::Schedule& schedule) {
+  char rates[96];
+  std::snprintf(rates, sizeof rates, "never reaches %g, its highest is %g", schedule.peak,
+                schedule.at(schedule.total_steps - 1));
+  log::warn("the warm-up of " + std::to_string(schedule.warmup_steps) + " steps does not end in the run of " +
+            std::to_string(schedule.total_steps) + ": the learning rate " + rates);
 }
 
 }  // namespace
@@ -32,12 +46,8 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps)
     case config::SchedulerKind::Constant: schedule.kind = optim::ScheduleKind::Constant; return schedule;
     case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
   }
-  const int64_t wanted = warmup_steps(recipe, total_steps);
-  schedule.warmup_steps = std::min(wanted, total_steps - 1);
-  if (wanted > total_steps) {
-    log::warn("a warm-up of " + std::to_string(wanted) + " steps is longer than the run of " +
-              std::to_string(total_steps) + ": it is cut to " + std::to_string(schedule.warmup_steps));
-  }
+  schedule.warmup_steps = warmup_steps(recipe, total_steps);
+  if (schedule.warmup_steps > 0 && schedule.warmup_steps >= total_steps) note_unreached_peak(schedule);
   return schedule;
 }
 

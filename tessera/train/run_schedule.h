@@ -8,8 +8,9 @@
 
 namespace tessera::train {
 
-// Warm-up by warmup_steps or warmup_ratio, else 3 % of the steps, at most 100. One that is longer than the
-// run is cut so that the last step has the peak, with a note.
+// Warm-up by warmup_steps or warmup_ratio (rounded down), else 3 % of the steps, at most 100; one step of it
+// becomes two, as in Axolotl: the first has learning rate 0. One that the run does not end is not cut, so that
+// a short run sees the first learning rates of a long one; a note tells that the peak is never reached.
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps);
 
 // Whether the evaluation data are looked at after `step` (1-based); `ends_epoch`: it is the last of an epoch.

@@ -311,7 +311,7 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
   // A share under the name of the steps, as Transformers has it.
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0.1\n", "r.yaml").warmup_ratio, 0.1);
   EXPECT_THAT(message_of(kMinimal + "warmup_steps: 2.5\n"), HasSubstr("need a whole number"));
-  // Longer than the run: the trainer cuts it.
+  // Longer than the run: the trainer notes it.
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 10\nmax_steps: 1\n", "r.yaml").warmup_steps, 10);
 }
 

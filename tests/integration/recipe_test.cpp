@@ -108,10 +108,17 @@ TEST_F(RecipeTest, EvaluationShowsItsProgress) {
   EXPECT_TRUE(has(result.out, "'% of light' below is")) << result.told();
 }
 
-TEST_F(RecipeTest, AWarmUpLongerThanTheRunIsCut) {
-  const ProgramResult result = train_well({"max_steps=1", "warmup_steps=10", "lr_scheduler=cosine"});
-  EXPECT_TRUE(has(result.err, "a warm-up of 10 steps is longer than the run of 1")) << result.told();
-  EXPECT_DOUBLE_EQ(read_column(out(), "lr").at(0), 1e-2);
+TEST_F(RecipeTest, AWarmUpLongerThanTheRunIsNotCut) {
+  const ProgramResult result = train_well({"max_steps=3", "warmup_steps=10", "lr_scheduler=cosine"});
+  EXPECT_TRUE(has(result.err,
+                  "the warm-up of 10 steps does not end in the run of 3: the learning rate never reaches "
+                  "0.01, its highest is 0.002"))
+      << result.told();
+  const auto lr = read_column(out(), "lr");
+  ASSERT_EQ(lr.size(), 3u);
+  for (size_t step = 0; step < lr.size(); ++step) {
+    EXPECT_DOUBLE_EQ(lr[step], 1e-3 * static_cast<double>(step));
+  }
 }
 
 TEST_F(RecipeTest, WithoutAWarmUpKeyThreePercent) {

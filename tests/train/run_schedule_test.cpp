@@ -1,5 +1,7 @@
 #include "tessera/train/run_schedule.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,15 +15,21 @@ TEST(RunSchedule, WarmUp) {
   recipe.learning_rate = 1.0;
   const auto warmup = [&](int64_t total) { return make_schedule(recipe, total).warmup_steps; };
   // Without a key: 3 % of the steps, at most 100.
-  EXPECT_EQ(warmup(10), 0);
+  EXPECT_EQ(warmup(33), 0);
+  EXPECT_EQ(warmup(34), 2);
   EXPECT_EQ(warmup(200), 6);
   EXPECT_EQ(warmup(1000000), 100);
   recipe.warmup_steps = 0;
   EXPECT_EQ(warmup(200), 0);
   recipe.warmup_ratio = 0.1;
-  EXPECT_EQ(warmup(25), 3);
+  EXPECT_EQ(warmup(9), 0);
+  EXPECT_EQ(warmup(10), 2);
+  EXPECT_EQ(warmup(25), 2);
+  EXPECT_EQ(warmup(39), 3);
   recipe.warmup_ratio = 0.0;
   EXPECT_EQ(warmup(200), 0);
+  recipe.warmup_steps = 1;
+  EXPECT_EQ(warmup(200), 2);
   recipe.warmup_steps = 7;
   EXPECT_EQ(warmup(200), 7);
   recipe.lr_scheduler = config::SchedulerKind::Constant;
@@ -30,18 +38,24 @@ TEST(RunSchedule, WarmUp) {
   EXPECT_EQ(warmup(200), 7);
 }
 
-TEST(RunSchedule, AWarmUpLongerThanTheRunIsCutWithANote) {
+TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
   config::Recipe recipe;
   recipe.learning_rate = 0.5;
   recipe.warmup_steps = 10;
-  ::testing::internal::CaptureStderr();
-  const optim::Schedule schedule = make_schedule(recipe, 1);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("10 steps is longer than the run of 1"));
-  EXPECT_DOUBLE_EQ(schedule.at(0), 0.5);
-  EXPECT_DOUBLE_EQ(make_schedule(recipe, 4).at(3), 0.5);
-  ::testing::internal::CaptureStderr();
-  make_schedule(recipe, 11);
-  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  const auto note_of = [&](int64_t total) {
+    ::testing::internal::CaptureStderr();
+    const optim::Schedule schedule = make_schedule(recipe, total);
+    for (int64_t step = 0; step < std::min<int64_t>(total, 10); ++step) {
+      EXPECT_DOUBLE_EQ(schedule.at(step), 0.05 * static_cast<double>(step)) << total;
+    }
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(note_of(5), HasSubstr("the warm-up of 10 steps does not end in the run of 5: the learning rate "
+                                    "never reaches 0.5, its highest is 0.2\n"));
+  EXPECT_THAT(note_of(1), HasSubstr("its highest is 0\n"));
+  EXPECT_THAT(note_of(10), HasSubstr("in the run of 10"));
+  EXPECT_EQ(note_of(11), "");
+  EXPECT_EQ(make_schedule(recipe, 11).at(10), 0.5);
 }
 
 std::vector<int64_t> evaluated(const config::Recipe& recipe) {
