@@ -94,7 +94,7 @@ struct Recipe {
   double cosine_min_lr_ratio = 0.0;
   // With neither the warm-up takes 3 % of the steps, at most 100.
   std::optional<double> warmup_ratio;
-  std::optional<int64_t> warmup_steps;
+  std::optional<double> warmup_steps;  // below 1: share of the steps
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
@@ -106,9 +106,9 @@ struct Recipe {
 
   // Output
   std::string output_dir = "./model-out";
-  int64_t logging_steps = 1;
+  double logging_steps = 1.0;  // below 1: share of the steps
   EvalStrategy eval_strategy = EvalStrategy::Epoch;
-  int64_t eval_steps = 0;
+  double eval_steps = 0.0;  // below 1: share of the steps; 0 with evals_per_epoch 0: logging_steps
   double evals_per_epoch = 0.0;
   bool save_final = true;             // ours
   bool overwrite_output_dir = false;  // take the place of an older result

@@ -290,7 +290,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"seed", &Recipe::seed, 0, kMaxSeed},
     // Output
     {"output_dir", &Recipe::output_dir},
-    {"logging_steps", &Recipe::logging_steps, 1, kMaxSteps},
+    {"logging_steps", &Recipe::logging_steps, kTiny, kMaxSteps},
     {"eval_strategy", enum_field<&Recipe::eval_strategy>, 0, 0, kEvalStrategies},
     {"eval_steps", &Recipe::eval_steps, 0, kMaxSteps},
     {"evals_per_epoch", &Recipe::evals_per_epoch, 0, 1e6},

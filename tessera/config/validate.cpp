@@ -141,6 +141,14 @@ void validate_template(Rules& rules, const std::string& chat_template, const std
   }
 }
 
+// A key that takes a share below 1 and a whole number of `unit` from 1 on.
+void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
+  if (value < 1.0 || value == std::floor(value)) return;
+  rules.refuse({key}, rules.error("RANGE", "key '" + key + "': neither a share nor a number of " + unit, key)
+                          .got(std::to_string(value))
+                          .need("a number below 1, or a whole number of " + unit));
+}
+
 void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets, const std::string& key) {
   for (size_t i = 0; i < datasets.size(); ++i) {
     const DatasetConfig& dataset = datasets[i];
@@ -165,16 +173,6 @@ Error exclusion(const Entry& a, const Entry& b) {
       .hint("keep one of them");
 }
 
-// Transformers reads `warmup_steps` below 1 as a share.
-void rename_warmup_share(Node& map) {
-  Entry* entry = map.find("warmup_steps");
-  if (entry == nullptr || !entry->value.is_scalar() || map.find("warmup_ratio") != nullptr) return;
-  const auto steps = parse_number(entry->value.text);
-  if (!steps || *steps <= 0.0 || *steps >= 1.0) return;
-  entry->key = "warmup_ratio";
-  entry->origin = "warmup_steps";
-}
-
 // Of two keys that exclude each other the one of the command line stays; else it is a problem.
 void keep_one(Node& map, std::string_view first, std::string_view second, Problems& problems) {
   const Entry* a = map.find(first);
@@ -187,8 +185,7 @@ void keep_one(Node& map, std::string_view first, std::string_view second, Proble
   }
 }
 
-// Which of eval_strategy, eval_steps and evals_per_epoch counts: a frequency means `steps`, one of zero `no`,
-// and `steps` without a frequency takes logging_steps, as Transformers does.
+// Which of eval_strategy, eval_steps and evals_per_epoch counts: a frequency means `steps`, one of zero `no`.
 void resolve_evaluation(Node& map, Problems& problems) {
   const auto place = [&](const Entry& entry) { return entry.value.place; };
   const auto set = [&](const char* key, std::string value, const Entry& source) {
@@ -208,12 +205,7 @@ void resolve_evaluation(Node& map, Problems& problems) {
     return;
   }
   const bool is_steps = strategy->value.text == "steps";
-  if (is_steps && frequency == nullptr) {
-    const Entry* logging = map.find("logging_steps");
-    map.erase("eval_steps");
-    set("eval_steps", logging != nullptr && logging->value.is_scalar() ? logging->value.text : "1",
-        Entry(*map.find("eval_strategy")));
-  } else if (!is_steps && frequency != nullptr) {
+  if (!is_steps && frequency != nullptr) {
     if (is_from_command_line(*strategy) == is_from_command_line(*frequency)) {
       problems.add("eval_strategy", to_key_place(strategy->key_place), exclusion(*frequency, *strategy));
     } else if (is_from_command_line(*strategy)) {
@@ -227,7 +219,6 @@ void resolve_evaluation(Node& map, Problems& problems) {
 }  // namespace
 
 void settle_keys(Node& map, Problems& problems) {
-  rename_warmup_share(map);
   for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
   resolve_evaluation(map, problems);
   if (const Entry* total = map.find("batch_size")) {
@@ -258,13 +249,10 @@ void settle_keys(Node& map, Problems& problems) {
 
 void validate(const Recipe& recipe, Problems& problems) {
   Rules rules(recipe, problems);
-  if (recipe.val_set_size >= 1.0 && recipe.val_set_size != std::floor(recipe.val_set_size)) {
-    rules.refuse(
-        {"val_set_size"},
-        rules.error("RANGE", "key 'val_set_size': neither a share nor a number of rows", "val_set_size")
-            .got(std::to_string(recipe.val_set_size))
-            .need("a number below 1, or a whole number of rows"));
-  }
+  validate_share(rules, "val_set_size", recipe.val_set_size, "rows");
+  validate_share(rules, "warmup_steps", recipe.warmup_steps.value_or(0.0), "steps");
+  validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
+  validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
   if (recipe.dp_shard_size == 0) {
     rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
                                         .got("0")
@@ -275,8 +263,10 @@ void validate(const Recipe& recipe, Problems& problems) {
                "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");
   }
   const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
-  if (!has_eval_data && (recipe.eval_steps > 0 || recipe.evals_per_epoch > 0.0)) {
-    const std::string key = recipe.eval_steps > 0 ? "eval_steps" : "evals_per_epoch";
+  if (!has_eval_data && recipe.eval_strategy == EvalStrategy::Steps) {
+    const std::string key = recipe.eval_steps > 0.0        ? "eval_steps"
+                            : recipe.evals_per_epoch > 0.0 ? "evals_per_epoch"
+                                                           : "eval_strategy";
     rules.warn(key, "key '" + key + "' has no effect without 'val_set_size' or 'test_datasets'");
   }
   if (recipe.min_sample_len > recipe.sequence_len) {

@@ -14,7 +14,7 @@ int64_t warmup_steps(const config::Recipe& recipe, int64_t total_steps) {
   const auto total = static_cast<double>(total_steps);
   int64_t steps = 0;
   if (recipe.warmup_steps.value_or(0) > 0) {
-    steps = *recipe.warmup_steps;
+    steps = count_steps(*recipe.warmup_steps, total_steps);
   } else if (recipe.warmup_ratio) {
     steps = static_cast<int64_t>(*recipe.warmup_ratio * total);
   } else if (!recipe.warmup_steps) {
@@ -32,6 +32,11 @@ void note_unreached_peak(const optim::Schedule& schedule) {
 }
 
 }  // namespace
+
+int64_t count_steps(double steps_or_share, int64_t total_steps) {
+  if (steps_or_share >= 1.0) return static_cast<int64_t>(steps_or_share);
+  return static_cast<int64_t>(std::ceil(steps_or_share * static_cast<double>(total_steps)));
+}
 
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps) {
   optim::Schedule schedule;
@@ -56,9 +61,13 @@ bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_step
   if (recipe.eval_strategy == config::EvalStrategy::No) return false;
   if (step == total_steps) return true;
   if (recipe.eval_strategy == config::EvalStrategy::Epoch) return ends_epoch;
-  const double share = static_cast<double>(steps_per_epoch) / std::max(recipe.evals_per_epoch, 1e-9);
-  const int64_t every =
-      recipe.eval_steps > 0 ? recipe.eval_steps : static_cast<int64_t>(std::min(share, 1e15));
+  int64_t every = 0;
+  if (recipe.eval_steps == 0.0 && recipe.evals_per_epoch > 0.0) {
+    const double steps = std::ceil(static_cast<double>(steps_per_epoch) / recipe.evals_per_epoch);
+    every = static_cast<int64_t>(std::min(steps, 1e15));
+  } else {
+    every = count_steps(recipe.eval_steps > 0.0 ? recipe.eval_steps : recipe.logging_steps, total_steps);
+  }
   return step % std::max<int64_t>(every, 1) == 0;
 }
 

@@ -8,6 +8,9 @@
 
 namespace tessera::train {
 
+// Of a key that is a number of steps, or below 1 a share of the run's, rounded up: the number.
+int64_t count_steps(double steps_or_share, int64_t total_steps);
+
 // Warm-up by warmup_steps or warmup_ratio (rounded down), else 3 % of the steps, at most 100; one step of it
 // becomes two, as in Axolotl: the first has learning rate 0. One that the run does not end is not cut, so that
 // a short run sees the first learning rates of a long one; a note tells that the peak is never reached.

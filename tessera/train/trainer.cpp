@@ -249,8 +249,8 @@ class Run {
     summary_.last_loss = result.loss;
     summary_.tokens += data_step.tokens;
     window_.add(metrics);
-    if (metrics.step % std::max<int64_t>(1, recipe_.logging_steps) != 0 && metrics.step != total_steps_)
-      return;
+    const int64_t log_every = std::max<int64_t>(1, count_steps(recipe_.logging_steps, total_steps_));
+    if (metrics.step % log_every != 0 && metrics.step != total_steps_) return;
     const StepMetrics line = window_.take();
     if (!is_first_rank()) return;
     metrics_->write(line);

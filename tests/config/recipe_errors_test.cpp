@@ -293,8 +293,15 @@ TEST(RecipeErrorsTest, WhenToEvaluate) {
     EXPECT_EQ(parse_recipe(dump_recipe(recipe), "r.yaml").eval_strategy, EvalStrategy::No) << off;
   }
   EXPECT_EQ(read("eval_steps: 0\nevals_per_epoch: 2\n").eval_strategy, EvalStrategy::Steps);
-  EXPECT_EQ(read("eval_strategy: steps\nlogging_steps: 7\n").eval_steps, 7);
-  EXPECT_EQ(read("eval_strategy: steps\n").eval_steps, 1);
+  for (const char* steps : {"eval_strategy: steps\n", "eval_strategy: steps\neval_steps: 0\n"}) {
+    const Recipe recipe = parse_recipe(dump_recipe(read(steps)), "r.yaml");
+    EXPECT_EQ(recipe.eval_strategy, EvalStrategy::Steps) << steps;
+    EXPECT_EQ(recipe.eval_steps, 0.0) << steps;
+  }
+  EXPECT_EQ(read("eval_steps: 0.1\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(parse_recipe(dump_recipe(read("eval_steps: 0.1\nlogging_steps: 0.05\n")), "r.yaml").eval_steps,
+            0.1);
+  EXPECT_EQ(read("logging_steps: 0.05\n").logging_steps, 0.05);
   EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").eval_strategy, EvalStrategy::Epoch);
   EXPECT_EQ(read("eval_steps: 5\n", {"eval_strategy=no"}).eval_strategy, EvalStrategy::No);
   EXPECT_EQ(read("eval_strategy: no\n", {"eval_steps=5"}).eval_strategy, EvalStrategy::Steps);
@@ -309,8 +316,15 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
   EXPECT_EQ(parse_recipe(dump_recipe(none), "r.yaml").warmup_steps, std::nullopt);
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0\n", "r.yaml").warmup_steps, 0);
   // A share under the name of the steps, as Transformers has it.
-  EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 0.1\n", "r.yaml").warmup_ratio, 0.1);
-  EXPECT_THAT(message_of(kMinimal + "warmup_steps: 2.5\n"), HasSubstr("need a whole number"));
+  const Recipe share = parse_recipe(kMinimal + "warmup_steps: 0.1\n", "r.yaml");
+  EXPECT_EQ(share.warmup_steps, 0.1);
+  EXPECT_EQ(share.warmup_ratio, std::nullopt);
+  for (const char* key : {"warmup_steps", "logging_steps", "eval_steps"}) {
+    EXPECT_THAT(
+        message_of(kMinimal + key + ": 2.5\n"),
+        AllOf(HasSubstr("r.yaml:4:1: key '" + std::string(key) + "': neither a share nor a number of steps"),
+              HasSubstr("need a number below 1, or a whole number of steps")));
+  }
   // Longer than the run: the trainer notes it.
   EXPECT_EQ(parse_recipe(kMinimal + "warmup_steps: 10\nmax_steps: 1\n", "r.yaml").warmup_steps, 10);
 }
@@ -318,7 +332,12 @@ TEST(RecipeErrorsTest, WarmUpKeys) {
 TEST(RecipeErrorsTest, WarnsAboutKeysWithoutEffect) {
   EXPECT_THAT(warnings_of(kMinimal + "lora_r: 4\n"),
               HasSubstr("warning: r.yaml:4: key 'lora_r' has no effect without 'adapter: lora'"));
-  EXPECT_THAT(warnings_of(kMinimal + "eval_steps: 4\n"), HasSubstr("no effect without 'val_set_size'"));
+  EXPECT_THAT(warnings_of(kMinimal + "eval_steps: 4\n"),
+              HasSubstr("r.yaml:4: key 'eval_steps' has no effect without 'val_set_size'"));
+  EXPECT_THAT(warnings_of(kMinimal + "evals_per_epoch: 4\n"),
+              HasSubstr("key 'evals_per_epoch' has no effect"));
+  EXPECT_THAT(warnings_of(kMinimal + "eval_strategy: steps\n"),
+              AllOf(HasSubstr("r.yaml:4: key 'eval_strategy' has no effect"), Not(HasSubstr("eval_steps"))));
   EXPECT_THAT(warnings_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, roles_to_train: }]\n"),
               HasSubstr("key 'datasets.0.roles_to_train' is blank: its default holds"));
   EXPECT_EQ(warnings_of(kMinimal), "");

@@ -97,6 +97,15 @@ TEST_F(RecipeTest, EvaluationCanBeSwitchedOff) {
   EXPECT_EQ(num_evaluations(out()), 2);
 }
 
+TEST_F(RecipeTest, ShareOfTheStepsBetweenLinesAndEvaluations) {
+  train_well({"val_set_size=4", "eval_steps=0.5", "logging_steps=0.6"});
+  EXPECT_EQ(num_evaluations(out()), 2);
+  const auto lines = train_lines(out());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].at("step"), 3);
+  EXPECT_EQ(lines[1].at("step"), 4);
+}
+
 TEST_F(RecipeTest, EvaluationShowsItsProgress) {
   const ProgramResult result = run_command(
       {"script", "-qec",

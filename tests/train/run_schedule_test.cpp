@@ -30,6 +30,8 @@ TEST(RunSchedule, WarmUp) {
   EXPECT_EQ(warmup(200), 0);
   recipe.warmup_steps = 1;
   EXPECT_EQ(warmup(200), 2);
+  recipe.warmup_steps = 0.031;
+  EXPECT_EQ(warmup(200), 7);
   recipe.warmup_steps = 7;
   EXPECT_EQ(warmup(200), 7);
   recipe.lr_scheduler = config::SchedulerKind::Constant;
@@ -73,7 +75,19 @@ TEST(RunSchedule, Evaluations) {
   recipe.eval_strategy = config::EvalStrategy::Steps;
   recipe.eval_steps = 3;
   EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
+  // A share of the run, rounded up.
+  recipe.eval_steps = 0.25;
+  EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
+  recipe.eval_steps = 0.01;
+  EXPECT_EQ(evaluated(recipe).size(), 10u);
+  // Without a frequency: that of the log.
   recipe.eval_steps = 0;
+  recipe.logging_steps = 5;
+  EXPECT_EQ(evaluated(recipe), (Steps{5, 10}));
+  recipe.logging_steps = 0.31;
+  EXPECT_EQ(evaluated(recipe), (Steps{4, 8, 10}));
+  recipe.evals_per_epoch = 3.0;  // of 4 steps: every 1.33, rounded up
+  EXPECT_EQ(evaluated(recipe), (Steps{2, 4, 6, 8, 10}));
   recipe.evals_per_epoch = 2.0;
   EXPECT_EQ(evaluated(recipe), (Steps{2, 4, 6, 8, 10}));
   recipe.evals_per_epoch = 100.0;
