@@ -23,9 +23,18 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+// Training programs put the base's config.json beside an adapter, but not its weights.
 bool is_adapter(const std::string& folder) {
-  return io::exists(io::join_path(folder, "adapter_config.json")) &&
-         !io::exists(io::join_path(folder, "config.json"));
+  if (!io::exists(io::join_path(folder, "adapter_config.json"))) return false;
+  std::error_code ignored;
+  for (fs::directory_iterator entry(folder, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("model") &&
+        (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json")))
+      return false;
+  }
+  return true;
 }
 
 std::string base_of(const std::string& adapter) {

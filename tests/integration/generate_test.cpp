@@ -128,6 +128,9 @@ TEST_F(GenerateTest, AnAdapterFindsItsBase) {
   const std::string want = generate({"--adapter", "out", "Hi"}).out;
   EXPECT_EQ(generate({"Hi"}, "out").out, want);
   EXPECT_NE(generate({"Hi"}).out, want);
+  // Other programs put the base's configuration there.
+  std::filesystem::copy_file(here / "model/config.json", out("config.json"));
+  EXPECT_EQ(generate({"Hi"}, "out").out, want);
   const std::string path = out("adapter_config.json");
   auto config = nlohmann::ordered_json::parse(read_text(path));
   config["base_model_name_or_path"] = "someone/elsewhere";
@@ -135,6 +138,9 @@ TEST_F(GenerateTest, AnAdapterFindsItsBase) {
   expect_error(run({"generate", "--model", "out", "Hi"}), 4, "E-MODEL-ADAPTER-BASE",
                {"someone/elsewhere", "--model BASE --adapter out"});
   EXPECT_EQ(generate({"--adapter", "out", "Hi"}).out, want);
+  // With its weights too it is a model.
+  std::filesystem::copy_file(here / "model/model.safetensors", out("model.safetensors"));
+  EXPECT_EQ(generate({"Hi"}, "out").out, generate({"Hi"}).out);
 }
 
 TEST_F(GenerateTest, AGgufFileAsModel) {
