@@ -177,6 +177,19 @@ TEST_F(TokenizerFolder, GgufErrors) {
   bad_merge.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
   bad_merge.add("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
   EXPECT_THAT(error_of(bad_merge), HasSubstr("merges[0]"));
+  for (const char* kind : {"gpt2", "llama"}) {
+    const auto with_token = [&](size_t bytes) {
+      GgufWriter long_token;
+      long_token.add("tokenizer.ggml.model", std::string(kind));
+      long_token.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", std::string(bytes, 'a')});
+      long_token.add("tokenizer.ggml.scores", std::vector<float>{0, 0});
+      long_token.add("tokenizer.ggml.merges", std::vector<std::string>{});
+      return error_of(long_token);
+    };
+    EXPECT_EQ(with_token(1024), "") << kind;
+    EXPECT_THAT(with_token(1025),
+                AllOf(HasSubstr("E-MODEL-TOKENIZER-LIMIT"), HasSubstr("token 1 is too long")));
+  }
 }
 
 TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {

@@ -61,6 +61,9 @@ constexpr Family kFamilies[] = {
 constexpr Family kSentencePiece = {.name = "llama", .pattern = KnownPattern::Gpt2, .add_bos = true};
 constexpr const char* kSpaceSign = "\u2581";
 
+// Far above the longest of honest models; the ways to cut a token cost the square of its length.
+constexpr size_t kMaxTokenBytes = 1 << 10;
+
 class GgufConverter {
  public:
   explicit GgufConverter(const io::GgufFile& file) : file_(file) {
@@ -78,9 +81,15 @@ class GgufConverter {
           .need(std::to_string(tokens_.size()));
     if (static_cast<int64_t>(tokens_.size()) > kMaxTokenId)
       throw fail("tokenizer.ggml.tokens", "too many tokens");
-    for (size_t i = 0; i < tokens_.size(); ++i)
+    for (size_t i = 0; i < tokens_.size(); ++i) {
+      const std::string name = "token " + std::to_string(i);
+      if (tokens_[i].size() > kMaxTokenBytes)
+        throw fail("tokenizer.ggml.tokens", name + " is too long", "TOKENIZER-LIMIT")
+            .got(std::to_string(tokens_[i].size()) + " bytes")
+            .need("at most " + std::to_string(kMaxTokenBytes));
       if (valid_utf8_prefix(tokens_[i]) != tokens_[i].size())
-        throw fail("tokenizer.ggml.tokens", "token " + std::to_string(i) + " is not valid UTF-8");
+        throw fail("tokenizer.ggml.tokens", name + " is not valid UTF-8");
+    }
 
     const char* keys[] = {"bos_token_id", "eos_token_id", "padding_token_id", "unknown_token_id"};
     // Those of the format, where a SentencePiece model says nothing.
@@ -159,8 +168,8 @@ class GgufConverter {
   std::vector<int32_t> stop_ids;
 
  private:
-  Error fail(const std::string& key, const std::string& what) const {
-    Error error(ErrorKind::Model, "TOKENIZER-GGUF", what);
+  Error fail(const std::string& key, const std::string& what, const char* code = "TOKENIZER-GGUF") const {
+    Error error(ErrorKind::Model, code, what);
     error.in(file_.path() + ": key '" + key + "'");
     return error;
   }
