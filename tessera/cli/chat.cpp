@@ -74,7 +74,13 @@ class Conversation {
       show(text.add(id));
       return !text.has_stopped() && interrupted == 0;
     };
-    models::generate(*model_, encode_messages(tokenizer_, *chat_template_, messages, nullptr), generate);
+    try {
+      models::generate(*model_, encode_messages(tokenizer_, *chat_template_, messages, nullptr), generate);
+    } catch (Error& error) {
+      if (error.code() == "E-MODEL-LENGTH")
+        error.hint("/reset forgets the conversation; or shorten the message");
+      throw;
+    }
     show(text.finish());
     std::cout << std::endl;
     messages.push_back(message("assistant", whole));

@@ -80,18 +80,20 @@ std::vector<Prompt> gather_prompts(const Options& options) {
     prompts.insert(prompts.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   };
   for (const std::string& text : options.prompts) {
-    append(text == "-" ? read_prompt_lines() : std::vector<Prompt>{{text, nullptr, nullptr}});
+    append(text == "-" ? read_prompt_lines() : std::vector<Prompt>{{text, nullptr, nullptr, ""}});
   }
-  for (const std::string& text : options.more_prompts) prompts.push_back({text, nullptr, nullptr});
+  for (const std::string& text : options.more_prompts) prompts.push_back({text, nullptr, nullptr, ""});
   if (!options.prompts_file.empty()) append(read_prompt_file(options.prompts_file));
   if (prompts.empty()) {
     throw Error(ErrorKind::Config, "PROMPT", "there is no prompt")
         .need("a prompt, --prompt TEXT, a line of --prompts FILE, or - for the lines of standard input");
   }
-  for (const Prompt& prompt : prompts) {
-    const int64_t bad = find_invalid_utf8(prompt.text);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (prompts[i].place.empty() && prompts.size() > 1) prompts[i].place = "prompt " + std::to_string(i + 1);
+    const int64_t bad = find_invalid_utf8(prompts[i].text);
     if (bad < 0) continue;
-    throw Error(ErrorKind::Config, "PROMPT", "the prompt is not UTF-8").in("byte " + std::to_string(bad));
+    Error error(ErrorKind::Config, "PROMPT", "the prompt is not UTF-8 at byte " + std::to_string(bad));
+    throw error.in(prompts[i].place);
   }
   return prompts;
 }
@@ -148,7 +150,12 @@ int run_generate(Options options) {
       answers.add(i, texts[i].add(id));
       return !texts[i].has_stopped();
     };
-    open[generator.add({encode_prompt(options, tokenizer, chat_template.get(), prompts[i]), generate})] = i;
+    try {
+      open[generator.add({encode_prompt(options, tokenizer, chat_template.get(), prompts[i]), generate})] = i;
+    } catch (Error& error) {
+      if (!prompts[i].place.empty()) error.within(prompts[i].place);
+      throw;
+    }
   }
   const Timer timer;
   int64_t new_tokens = 0;

@@ -10,6 +10,8 @@
 namespace tessera::cli {
 namespace {
 
+constexpr char kStandardInput[] = "standard input";
+
 using nlohmann::ordered_json;
 
 bool is_conversation(const ordered_json& messages) {
@@ -30,12 +32,13 @@ Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, co
         .at(path, record.line, record.column)
         .need("an object with the string \"prompt\", or with \"messages\", an array of objects with a role");
   }
-  if (has_text) return {prompt->get<std::string>(), nullptr, nullptr};
+  const std::string place = path + ":" + std::to_string(record.line);
+  if (has_text) return {prompt->get<std::string>(), nullptr, nullptr, place};
   const ordered_json& last = messages->back();
   const auto content = last.find("content");
   const bool is_text = content != last.end() && content->is_string();
   return {is_text ? content->get<std::string>() : std::string(), *messages,
-          object.value("tools", ordered_json())};
+          object.value("tools", ordered_json()), place};
 }
 
 }  // namespace
@@ -50,7 +53,7 @@ std::vector<Prompt> read_prompt_file(const std::string& path) {
     record.line = 0;
     while (read_input_line(record.text)) {
       ++record.line;
-      if (record.text.find_first_not_of(" \t") != std::string::npos) add("standard input");
+      if (record.text.find_first_not_of(" \t") != std::string::npos) add(kStandardInput);
     }
   } else {
     const auto reader = data::open_json_lines(path);
@@ -61,8 +64,12 @@ std::vector<Prompt> read_prompt_file(const std::string& path) {
 
 std::vector<Prompt> read_prompt_lines() {
   std::vector<Prompt> prompts;
+  int64_t number = 0;
   for (std::string line; read_input_line(line);) {
-    if (!line.empty()) prompts.push_back({std::move(line), nullptr, nullptr});
+    ++number;
+    if (line.empty()) continue;
+    prompts.push_back(
+        {std::move(line), nullptr, nullptr, std::string(kStandardInput) + ":" + std::to_string(number)});
   }
   return prompts;
 }
@@ -75,7 +82,7 @@ bool read_input_line(std::string& line) {
     line += static_cast<char>(character);
     if (static_cast<int64_t>(line.size()) > data::kMaxRecordBytes) {
       throw Error(ErrorKind::Data, "LINE-TOO-LONG", "the line is too long")
-          .in("standard input")
+          .in(kStandardInput)
           .need("at most " + format_bytes(data::kMaxRecordBytes));
     }
   }

@@ -13,6 +13,7 @@ struct Prompt {
   std::string text;                 // of a conversation: its last message, for display
   nlohmann::ordered_json messages;  // an array, or null
   nlohmann::ordered_json tools;     // beside the messages, or null
+  std::string place;                // "file:line"; empty on the command line
 };
 
 // The records of a file of JSON lines: {"prompt": "..."} or {"messages": [...]}, with "tools" or not. "-" is

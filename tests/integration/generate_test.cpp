@@ -106,6 +106,28 @@ TEST_F(GenerateTest, PromptsFromStandardInput) {
   expect_error(run({"generate", "--model", "model", "-"}), 2, "E-CONFIG-PROMPT", {"no prompt"});
 }
 
+TEST_F(GenerateTest, ErrorsNameThePrompt) {
+  const std::string too_long(1000, 'a');
+  write_text(here / "prompts.jsonl", "{\"prompt\": \"Hi\"}\n\n{\"prompt\": \"" + too_long + "\"}\n");
+  const Words command = {"generate", "--model", "model", "--max-new-tokens", "4"};
+  const auto asked = [&](const Words& more) {
+    Words arguments = command;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  };
+  expect_error(asked({"--prompts", "prompts.jsonl"}), 4, "E-MODEL-LENGTH", {": prompts.jsonl:3: document"});
+  expect_error(asked({"Hi", too_long}), 4, "E-MODEL-LENGTH", {": prompt 2: document"});
+  expect_error(asked({"Hi", "\xff"}), 2, "E-CONFIG-PROMPT", {"prompt 2: ", "byte 0"});
+  write_text(here / "lines", "\nHi\n" + too_long + "\n");
+  const auto piped = [&](const std::string& arguments) {
+    return run_command({"bash", "-c", std::string("'") + TESSERA_BINARY + "' " + arguments + " < lines"},
+                       {.folder = here.path()});
+  };
+  expect_error(piped("generate --model model --max-new-tokens 4 -"), 4, "E-MODEL-LENGTH",
+               {": standard input:3: document"});
+  expect_error(piped("chat --model model --max-new-tokens 4"), 4, "E-MODEL-LENGTH", {"hint: /reset"});
+}
+
 TEST_F(GenerateTest, MessagesAsPrompts) {
   write_text(here / "chats.jsonl",
              "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"
