@@ -1,11 +1,13 @@
 #include "tessera/cli/answering.h"
 
+#include <iostream>
 #include <random>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/load_for_inference.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/chat_encoding.h"
 
@@ -60,6 +62,11 @@ std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
   const auto chat = chat_template.render(messages, tools, data::render_options(tokenizer, true));
   const std::vector<int32_t> ids = data::encode_chat(tokenizer, chat).ids;
   return {ids.begin(), ids.end()};
+}
+
+void show_text(const std::string& text) {
+  std::cout << text << std::flush;
+  if (!std::cout) throw Error(ErrorKind::Storage, "OUTPUT", "standard output cannot be written");
 }
 
 std::string AnswerText::finish() {

@@ -41,6 +41,10 @@ std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
                                      const nlohmann::ordered_json& messages,
                                      const nlohmann::ordered_json& tools);
 
+// Puts text on standard output at once. Throws Error(Storage) where that fails, so that no more is made for
+// nobody.
+void show_text(const std::string& text);
+
 // The text of one answer, up to a stop string.
 class AnswerText {
  public:

@@ -1,6 +1,5 @@
 // tessera chat
 #include <csignal>
-#include <iostream>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -64,7 +63,7 @@ class Conversation {
     std::string whole;
     const auto show = [&](const std::string& more) {
       whole += more;
-      if (!more.empty()) std::cout << more << std::flush;
+      if (!more.empty()) show_text(more);
     };
     models::GenerateOptions generate = options_.generate;
     generate.stop_ids = stop_ids_;
@@ -82,7 +81,7 @@ class Conversation {
       throw;
     }
     show(text.finish());
-    std::cout << std::endl;
+    show_text("\n");
     messages.push_back(message("assistant", whole));
     messages_ = std::move(messages);
   }
@@ -104,7 +103,7 @@ int run_chat(AnsweringOptions options) {
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   if (is_terminal) log::info("/reset forgets the conversation; /exit or the end of the input ends it");
   while (true) {
-    if (is_terminal) std::cout << "> " << std::flush;
+    if (is_terminal) show_text("> ");
     std::string line;
     if (!read_input_line(line)) break;
     if (line == "/exit") return 0;
@@ -119,12 +118,12 @@ int run_chat(AnsweringOptions options) {
         conversation.answer(line);
       } catch (const Error& error) {
         // Someone at a terminal can go on; a script must know.
-        if (!is_terminal) throw;
+        if (!is_terminal || error.kind() == ErrorKind::Storage) throw;
         log::error(error.what());
       }
     }
   }
-  if (is_terminal) std::cout << std::endl;
+  if (is_terminal) show_text("\n");
   return 0;
 }
 

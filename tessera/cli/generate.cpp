@@ -1,7 +1,6 @@
 // tessera generate
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -45,7 +44,7 @@ class OrderedAnswers {
   void finish(size_t index) {
     answers_[index].is_finished = true;
     while (current_ < answers_.size() && answers_[current_].is_finished) {
-      std::cout << answers_[current_].pending << std::endl;
+      show_text(answers_[current_].pending + "\n");
       answers_[current_] = {};
       ++current_;
       begin();
@@ -60,12 +59,12 @@ class OrderedAnswers {
 
   void begin() {
     if (current_ >= answers_.size()) return;
-    if (prompts_.size() > 1) std::cout << "> " << prompts_[current_].text << "\n";
+    if (prompts_.size() > 1) show_text("> " + prompts_[current_].text + "\n");
     show();
   }
   void show() {
     std::string& pending = answers_[current_].pending;
-    if (!pending.empty()) std::cout << pending << std::flush;
+    if (!pending.empty()) show_text(pending);
     pending.clear();
   }
 

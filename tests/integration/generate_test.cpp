@@ -128,6 +128,24 @@ TEST_F(GenerateTest, ErrorsNameThePrompt) {
   expect_error(piped("chat --model model --max-new-tokens 4"), 4, "E-MODEL-LENGTH", {"hint: /reset"});
 }
 
+// The work ends with the first text that cannot be shown.
+TEST_F(GenerateTest, OutputThatNobodyTakesEndsTheWork) {
+  write_text(here / "lines", "Hi\n\xff\n");
+  for (const char* nowhere : {" > /dev/full", " >&-"}) {
+    SCOPED_TRACE(nowhere);
+    const auto shown = [&](const std::string& arguments) {
+      return run_command(
+          {"bash", "-c", std::string("'") + TESSERA_BINARY + "' " + arguments + " < lines" + nowhere},
+          {.folder = here.path()});
+    };
+    const ProgramResult generated = shown("generate --model model --max-new-tokens 16 --stats Hi");
+    expect_error(generated, 6, "E-STORAGE-OUTPUT", {"standard output"});
+    EXPECT_EQ(generated.err.find("tokens/s"), std::string::npos) << generated.told();
+    // Its second message would be refused.
+    expect_error(shown("chat --model model --max-new-tokens 16"), 6, "E-STORAGE-OUTPUT", {"standard output"});
+  }
+}
+
 TEST_F(GenerateTest, MessagesAsPrompts) {
   write_text(here / "chats.jsonl",
              "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"
