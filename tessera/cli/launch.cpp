@@ -163,7 +163,8 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
         .hint("mount /proc, or start tessera by its full path");
   }
   check_launch(nproc);
-  const SessionFolder session(session_bytes(nproc));
+  const SessionFolder session("the temporary files of several ranks", session_bytes(nproc),
+                              SessionFolder::Preference::InMemory);
   configure_mpi(session);
   RankLinks links;
 

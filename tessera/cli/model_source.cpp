@@ -6,8 +6,8 @@
 
 #include "tessera/checkpoint/gguf_import.h"
 #include "tessera/cli/load_for_inference.h"
+#include "tessera/cli/session_folder.h"
 #include "tessera/core/error.h"
-#include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
 #include "tessera/peft/adapter_files.h"
@@ -51,32 +51,6 @@ std::string base_of(const std::string& adapter) {
   throw error.need("a model folder").hint("--model BASE --adapter " + adapter);
 }
 
-// Gone with its owner.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code failed;
-    std::string name = (fs::temp_directory_path(failed) / "tessera-gguf-XXXXXX").string();
-    if (failed || mkdtemp(name.data()) == nullptr) {
-      throw Error(ErrorKind::Storage, "TEMPORARY", "no temporary folder can be made")
-          .in(name)
-          .hint("set TMPDIR to a folder with room for the expanded model");
-    }
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 }  // namespace
 
 ModelSource::ModelSource(std::string path, std::string adapter)
@@ -98,15 +72,8 @@ std::shared_ptr<models::CausalLM> ModelSource::load(at::ScalarType dtype) const 
   if (!is_gguf_) return load_for_inference(base_, adapter_, dtype);
   const io::GgufFile file = io::GgufFile::open(base_);
   const DType stored = dtype == at::kBFloat16 ? DType::BF16 : DType::F32;
-  const TemporaryFolder folder;
-  const int64_t needed = checkpoint::gguf_import_bytes(file, stored), free = io::free_space(folder.path());
-  if (free < needed) {
-    throw Error(ErrorKind::Storage, "NO-SPACE", "no room to expand the GGUF file")
-        .in(folder.path())
-        .got(format_bytes(free) + " free")
-        .need(format_bytes(needed))
-        .hint("set TMPDIR to a folder with room, or use --dtype bf16, or tessera convert");
-  }
+  const SessionFolder folder("the expanded GGUF file (--dtype bf16 takes the least room)",
+                             checkpoint::gguf_import_bytes(file, stored), SessionFolder::Preference::OnDisk);
   checkpoint::import_gguf(file, folder.path(), stored);
   return load_for_inference(folder.path(), adapter_, dtype);
 }

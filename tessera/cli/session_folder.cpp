@@ -52,8 +52,9 @@ void remove_left_behind(const std::string& place) {
   }
 }
 
-std::vector<std::string> places() {
-  std::vector<std::string> found = {"/dev/shm"};
+std::vector<std::string> places(SessionFolder::Preference preference) {
+  std::vector<std::string> found;
+  if (preference == SessionFolder::Preference::InMemory) found.emplace_back("/dev/shm");
   if (const char* named = std::getenv("TMPDIR"); named != nullptr && *named != '\0')
     found.emplace_back(named);
   found.insert(found.end(), {"/tmp", "/var/tmp"});
@@ -62,9 +63,9 @@ std::vector<std::string> places() {
 
 }  // namespace
 
-SessionFolder::SessionFolder(int64_t num_bytes) {
+SessionFolder::SessionFolder(std::string_view content, int64_t num_bytes, Preference preference) {
   std::vector<std::string> refused;
-  for (const std::string& place : places()) {
+  for (const std::string& place : places(preference)) {
     remove_left_behind(place);
     std::error_code no_space;
     const auto space = std::filesystem::space(place, no_space);
@@ -88,7 +89,7 @@ SessionFolder::SessionFolder(int64_t num_bytes) {
     }
     refused.push_back(place + " (" + why + ")");
   }
-  throw Error(ErrorKind::Storage, "TEMPORARY", "no place for the temporary files of several ranks")
+  throw Error(ErrorKind::Storage, "TEMPORARY", "no place for " + std::string(content))
       .got(join(refused, ", "))
       .need(format_bytes(num_bytes) + " in a folder that can be written")
       .hint("set TMPDIR to such a folder");

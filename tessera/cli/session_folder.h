@@ -1,18 +1,22 @@
-// Where a job of several ranks keeps its temporary files.
+// Where a run of the program keeps its temporary files.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tessera::cli {
 
-// A folder of this user alone, in memory where the machine has a file system for that (/dev/shm), else in
-// $TMPDIR, /tmp or /var/tmp. It is removed with this object; one whose process was killed is removed by the
-// next object's constructor.
+// A folder of this user alone in $TMPDIR, /tmp or /var/tmp. It is removed with this object; one whose process
+// was killed is removed by the next object's constructor.
 class SessionFolder {
  public:
-  // Throws Error(Storage) where no place can be written or has `num_bytes` free; the text names each.
-  explicit SessionFolder(int64_t num_bytes);
+  // InMemory: in /dev/shm where the machine has it.
+  enum class Preference { InMemory, OnDisk };
+
+  // `content` is what it is for, as errors say it. Throws Error(Storage) where no place can be written or has
+  // `num_bytes` free; the text names each.
+  SessionFolder(std::string_view content, int64_t num_bytes, Preference preference);
   ~SessionFolder();
   SessionFolder(const SessionFolder&) = delete;
   SessionFolder& operator=(const SessionFolder&) = delete;

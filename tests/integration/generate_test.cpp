@@ -1,6 +1,10 @@
 // `tessera generate` and `tessera chat` as a user runs them.
 #include <algorithm>
 #include <regex>
+#include <sys/file.h>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/tiny_gguf.h"
@@ -192,6 +196,35 @@ TEST_F(GenerateTest, AGgufFileAsModel) {
   write_text(here / "not.gguf", "something else");
   EXPECT_EQ(run({"generate", "--model", "not.gguf", "Hi"}).exit_code, 4);
   expect_error(run({"generate", "--model", "nowhere", "Hi"}), 2, "E-CONFIG-USAGE", {"nowhere"});
+}
+
+// A GGUF file is expanded on disk; what a killed run left there goes, what another one uses stays.
+TEST_F(GenerateTest, ExpandedFilesDoNotStay) {
+  TinyModel tiny;
+  tiny.vocab = 259;
+  write_text(here / "m.gguf", tiny_gguf(tiny));
+  for (const char* name : {"left", "used"}) {
+    const std::string folder = here / (std::string("tmp/tessera-job-") + name);
+    std::filesystem::create_directories(folder);
+    write_text(folder + "/model.safetensors", "much");
+  }
+  RunOptions options;
+  options.environment["TMPDIR"] = here / "tmp";
+  const int used = open((here / "tmp/tessera-job-used").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(used, LOCK_EX | LOCK_NB), 0);
+  const Words words = {"generate", "--model", "m.gguf", "--max-new-tokens", "4", "Hi"};
+  const auto left = [&] {
+    Words names;
+    for (const auto& entry : std::filesystem::directory_iterator(here / "tmp"))
+      names.push_back(entry.path().filename());
+    return names;
+  };
+  const ProgramResult first = run(words, options);
+  EXPECT_EQ(first.exit_code, 0) << first.told();
+  EXPECT_EQ(left(), Words{"tessera-job-used"});
+  close(used);
+  EXPECT_EQ(run(words, options).exit_code, 0);
+  EXPECT_EQ(left(), Words{});
 }
 
 TEST_F(GenerateTest, ChatKeepsTheConversation) {
