@@ -61,7 +61,9 @@ std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name
     }
     if (has_fallback) return shared(ChatTemplate::builtin(name.substr(kFallback.size())));
     throw Error(ErrorKind::Model, "NO-CHAT-TEMPLATE", "the model has no chat template")
-        .hint("set chat_template: chatml, or another built-in, or chat_template_jinja");
+        .hint(
+            "name a built-in one, such as chatml: by chat_template in a recipe (or chat_template_jinja), by "
+            "--chat-template of chat and generate");
   }
   return shared(ChatTemplate::builtin(name));
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/error.h"
 #include "tessera/io/file.h"
 
 #include "tests/testing/temp_folder.h"
@@ -75,6 +76,19 @@ TEST_F(TrainedTemplateTest, SeveralAreTold) {
   const std::string warnings = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(warnings, ::testing::HasSubstr("2 chat templates; the result names the recipe's"));
   EXPECT_THAT(warnings, ::testing::HasSubstr("the model's own"));
+}
+
+TEST_F(TrainedTemplateTest, WhereThereIsNoneRecipesAndVerbsAreToldWhatToName) {
+  Tokenizer tokenizer = Tokenizer::from_folder(folder_.path());
+  tokenizer.set_chat_template("");
+  try {
+    select_chat_template("", "", "", tokenizer);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-MODEL-NO-CHAT-TEMPLATE");
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("chat_template in a recipe"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("--chat-template"));
+  }
 }
 
 TEST_F(TrainedTemplateTest, IsSavedWhereReadersLook) {
