@@ -17,6 +17,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/log_file.h"
 
+#include "tests/testing/can_exchange.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -461,6 +462,7 @@ int run_stopped(int stop, bool can_exchange, const std::function<void()>& work) 
 // At whatever call a run is killed, the older result or the new one is there, whole, and the next run ends
 // well and leaves nothing beside its result.
 TEST(ResultFolder, KilledAtEveryCall) {
+  if (!testing::can_exchange_folders()) GTEST_SKIP() << "this file system cannot exchange two folders";
   int stop = 0;
   bool has_ended = false, has_seen_new = false;
   while (!has_ended) {
@@ -509,6 +511,7 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
 
 // A disk that fails from its call number `first` on, for `count` calls.
 TEST(ResultFolder, FailingAtEveryCall) {
+  if (!testing::can_exchange_folders()) GTEST_SKIP() << "this file system cannot exchange two folders";
   for (const int count : {1, 1 << 20}) {
     bool has_ended = false;
     for (int first = 1; !has_ended; ++first) {
