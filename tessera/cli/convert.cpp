@@ -59,8 +59,10 @@ void add_convert(CLI::App& app, Action& action) {
       io::ResultFolder result(options->output, {.overwrites = options->overwrite,
                                                 .how_to_overwrite = "--overwrite",
                                                 .inputs = {{"the GGUF file", options->input}}});
-      result.require_space(checkpoint::gguf_import_bytes(file, dtype));
       result.begin();
+      int64_t num_bytes = checkpoint::gguf_import_bytes(file, dtype);
+      if (__builtin_add_overflow(num_bytes, tokenizer.saved_bytes(), &num_bytes)) num_bytes = INT64_MAX;
+      result.require_space(num_bytes);
       const auto report = checkpoint::import_gguf(file, result.staging(), dtype);
       tokenizer.save(result.staging());
       check_loads(result.staging(), options->input);

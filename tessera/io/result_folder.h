@@ -47,11 +47,12 @@ class ResultFolder {
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
 
-  // Throws Error(Storage, "NO-SPACE") unless there is space for `num_bytes` of files.
-  void require_space(int64_t num_bytes) const;
-  // Makes the folder to write into, empty; staging() is its path. Throws as the constructor does for what has
-  // appeared in the place meanwhile.
+  // Clears away what earlier runs left, and makes the folder to write into; staging() is its path. Checks the
+  // place as the constructor did, for what has come there since.
   void begin();
+  // Throws Error(Storage, "NO-SPACE") unless there is space for `num_bytes` more of files. For use after
+  // begin(), when what earlier runs left takes none any more.
+  void require_space(int64_t num_bytes) const;
   const std::string& staging() const { return staging_; }
   // Top-level names that stay in staging() when the run ends without commit(): its logs.
   void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }

@@ -210,8 +210,10 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
                           {.overwrites = overwrites,
                            .how_to_overwrite = "--overwrite",
                            .inputs = {{"the base model", base_folder}, {"the adapter", adapter_folder}}});
-  result.require_space(report.total_bytes);
   result.begin();
+  int64_t num_bytes = report.total_bytes;
+  for (const auto& [name, bytes] : side_files) num_bytes += static_cast<int64_t>(bytes.size());
+  result.require_space(num_bytes);
   io::ShardedSafetensorsWriter writer(result.staging(), specs);
   at::NoGradGuard no_grad;
   const double scaling = lora_scaling(config.options);

@@ -95,10 +95,10 @@ BaseFiles read_base_files(const std::string& folder) {
   return files;
 }
 
-int64_t result_bytes(const TrainedModel& trained) {
+int64_t result_bytes(const TrainedModel& trained, const data::Tokenizer* tokenizer) {
   std::unordered_set<std::string> names;
   if (trained.adapter) names = saved_names(trained);
-  int64_t bytes = 0;
+  int64_t bytes = tokenizer != nullptr ? tokenizer->saved_bytes() : 0;
   for (const auto& parameter : trained.sharded->parameters()) {
     if (trained.adapter && !names.contains(parameter.name)) continue;
     bytes += parameter.layout.numel() * dtype_size(parameter.layout.dtype());

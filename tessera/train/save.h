@@ -18,8 +18,8 @@ struct BaseFiles {
 // Throws Error(Model) where there is no config.json.
 BaseFiles read_base_files(const std::string& folder);
 
-// Bytes of the weights that save_result() writes.
-int64_t result_bytes(const TrainedModel& trained);
+// Bytes of the weights and of the tokenizer that save_result() writes.
+int64_t result_bytes(const TrainedModel& trained, const data::Tokenizer* tokenizer);
 
 // Writes a Hugging Face model folder, or the adapter's in PEFT's format when the run trained one, into the
 // empty `folder`. One parameter is gathered at a time and written by the first rank. `tokenizer` is saved

@@ -115,8 +115,8 @@ class Run {
   void begin_output() {
     FirstRank first(*mesh_.world(), "write the output");
     first.run([&] {
-      result_->require_space(recipe_.save_final ? result_bytes(trained_) : 0);
       result_->begin();
+      require_space();
       result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
       metrics_ = std::make_unique<MetricsWriter>(result_->staging());
       io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"), config::dump_recipe(recipe_));
@@ -124,6 +124,12 @@ class Run {
                 io::join_path(result_->staging(), "metrics.jsonl"));
     });
     first.finish();
+  }
+
+  const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+
+  void require_space() const {
+    result_->require_space(recipe_.save_final ? result_bytes(trained_, tokenizer()) : 0);
   }
 
   void prepare_data() {
@@ -282,10 +288,9 @@ class Run {
   void save() {
     FirstRank first(*mesh_.world(), "put the result in place");
     if (recipe_.save_final) {
-      first.run([&] { result_->require_space(result_bytes(trained_)); });
+      first.run([&] { require_space(); });
       first.finish();
-      save_result(trained_, recipe_, base_, tokenizer_ ? &*tokenizer_ : nullptr, *mesh_.world(),
-                  result_ ? result_->staging() : "");
+      save_result(trained_, recipe_, base_, tokenizer(), *mesh_.world(), result_ ? result_->staging() : "");
     }
     first.run([&] { result_->commit(); });
     first.finish();

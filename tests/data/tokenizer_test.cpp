@@ -207,6 +207,9 @@ TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {
   EXPECT_EQ(read_text(saved / "tokenizer_config.json"), config);
   EXPECT_EQ(read_text(saved / "chat_template.jinja"), "new template");
   EXPECT_EQ(read_json((saved / "special_tokens_map.json").string())["eos_token"], "<|im_end|>");
+  int64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(saved)) bytes += static_cast<int64_t>(file.file_size());
+  EXPECT_EQ(tokenizer.saved_bytes(), bytes);
 
   tokenizer.set_special_token("pad_token", "<|endoftext|>");
   tokenizer.save(saved.string());

@@ -195,13 +195,47 @@ class SmallDisk {
   bool is_mounted_ = false;
 };
 
+// Room for what a run writes beside its weights and its tokenizer, but not for either.
 TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {
-  const SmallDisk disk(here / "disk", "600k");
+  const SmallDisk disk(here / "disk", "3m");
   if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
-  const ProgramResult result = train({"output_dir=disk/out"});
-  expect_error(result, 6, "E-STORAGE-NO-SPACE", {"disk", "free"});
-  EXPECT_EQ(result.err.find("step 1"), std::string::npos) << result.told();
-  EXPECT_TRUE(fs::is_empty(here / "disk"));
+  const auto expect_no_space = [&](const ProgramResult& result) {
+    expect_error(result, 6, "E-STORAGE-NO-SPACE", {"does not fit", "disk", "free"});
+    EXPECT_EQ(result.err.find("step 1"), std::string::npos) << result.told();
+    EXPECT_TRUE(fs::is_empty(here / "disk"));
+  };
+  TinyModel wide;
+  wide.hidden = 128, wide.intermediate = 2048;
+  write_tiny_model(here / "wide", wide);
+  ASSERT_GT(fs::file_size(here / "wide/model.safetensors"), 3u << 20);
+  expect_no_space(train({"base_model=wide", "output_dir=disk/out"}));
+  train_well(with(lora_, {"output_dir=disk/out"}));
+  fs::remove_all(here / "disk/out");
+
+  const std::string tokenizer = read_text(model() + "/tokenizer.json");
+  write_text(model() + "/tokenizer.json", tokenizer + std::string(size_t{4} << 20, ' '));
+  expect_no_space(train({"output_dir=disk/out"}));
+  expect_no_space(train(with(lora_, {"output_dir=disk/out"})));
+  train_well(with(lora_, {"output_dir=adapter"}));
+  expect_no_space(run({"merge", "adapter", "disk/out"}));
+}
+
+TEST_F(ResultTest, WhatIsClearedAwayTakesNoSpace) {
+  const SmallDisk disk(here / "disk", "8m");
+  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  const auto leave = [&] {
+    fs::create_directories(here / "disk/out.tessera-partial");
+    write_text(here / "disk/out.tessera-partial/model.safetensors", std::string(size_t{7} << 20, 'x'));
+    fs::create_directories(here / "disk/out.tessera-old");
+    write_text(here / "disk/out.tessera-old/model.safetensors", std::string(size_t{1} << 19, 'x'));
+  };
+  train_well({"output_dir=disk/out"});
+  leave();
+  train_well({"output_dir=disk/out"});
+  train_well(with(lora_, {"output_dir=adapter"}));
+  leave();
+  run_well({"merge", "adapter", "disk/out", "--overwrite"});
+  EXPECT_EQ(std::distance(fs::directory_iterator(here / "disk"), {}), 1);
 }
 
 TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {

@@ -435,7 +435,8 @@ TEST(ResultFolder, AResultThatWasMovedAsideIsClearedOnlyBesideAnother) {
 
 TEST(ResultFolder, SpaceIsAskedFor) {
   const TempFolder folder;
-  const ResultFolder result(folder / "a/out", careful());
+  ResultFolder result(folder / "a/out", careful());
+  result.begin();
   EXPECT_NO_THROW(result.require_space(1));
   std::string text;
   EXPECT_EQ(code_of([&] { result.require_space(int64_t{1} << 60); }, &text), "E-STORAGE-NO-SPACE");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -95,9 +96,13 @@ class Tokenizer {
   // with the same ids. What was read from files is copied byte for byte where nothing was changed. Makes the
   // folder. Throws Error(Storage).
   void save(const std::string& folder) const;
+  // Bytes that save() writes.
+  int64_t saved_bytes() const;
 
  private:
   explicit Tokenizer(std::unique_ptr<Impl> impl);
+  // By name.
+  std::map<std::string, std::string> saved_files() const;
   friend class TextStream;
   std::unique_ptr<Impl> impl_;
 };

@@ -16,7 +16,7 @@ ordered_json parse_side_file(const std::map<std::string, std::string>& files, co
 
 }  // namespace
 
-void Tokenizer::save(const std::string& folder) const {
+std::map<std::string, std::string> Tokenizer::saved_files() const {
   const Impl& impl = *impl_;
   std::map<std::string, std::string> files = impl.files;
 
@@ -50,9 +50,19 @@ void Tokenizer::save(const std::string& folder) const {
     put_roles(map, files.count("special_tokens_map.json") == 0);
     files["special_tokens_map.json"] = map.dump(2) + "\n";
   }
+  return files;
+}
 
+int64_t Tokenizer::saved_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, contents] : saved_files()) bytes += static_cast<int64_t>(contents.size());
+  return bytes;
+}
+
+void Tokenizer::save(const std::string& folder) const {
   io::make_directories(folder);
-  for (const auto& [name, contents] : files) io::write_file_atomic(io::join_path(folder, name), contents);
+  for (const auto& [name, contents] : saved_files())
+    io::write_file_atomic(io::join_path(folder, name), contents);
 }
 
 }  // namespace tessera::data
