@@ -12,7 +12,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kSampledBytes = 1024;  // at either end of a tensor
+constexpr int64_t kSampledBytes = 1024;  // of every kSampledEvery bytes of a tensor, and at its end
+constexpr int64_t kSampledEvery = int64_t{1} << 20;
 
 std::string hex(uint64_t value) {
   char text[32];
@@ -80,10 +81,13 @@ void add_files(const io::ModelFiles& files, ContentHash& hash) {
     hash.add(std::span<const int64_t>(tensor->shape));
     const int64_t size = std::min(kSampledBytes, tensor->num_bytes());
     sample.resize(static_cast<size_t>(size));
-    for (const int64_t offset : {int64_t{0}, tensor->num_bytes() - size}) {
+    const int64_t last = tensor->num_bytes() - size;
+    for (int64_t offset = 0; offset <= last; offset += kSampledEvery) {
       files.read(tensor->name, offset, size, sample.data());
       hash.add(sample);
     }
+    files.read(tensor->name, last, size, sample.data());
+    hash.add(sample);
   }
 }
 

@@ -1,4 +1,5 @@
 // The folder that a run leaves: nothing lost, nothing mixed.
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <limits>
@@ -382,6 +383,18 @@ TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
 
   auto tensors = tiny_tensors({});
   tensors[3].values.back() += 1.0f;
+  write_tensors(here / "other/model/model.safetensors", tensors);
+  expect_error(two(), 4, "E-MODEL-RANKS-DIFFER", {"rank 1", "machines"});
+
+  // Far from either end of a large tensor.
+  TinyModel wide;
+  wide.layers = 1, wide.hidden = 256, wide.intermediate = 2560;
+  for (const char* folder : {"model", "other/model"}) write_tiny_model(here / folder, wide);
+  tensors = tiny_tensors(wide);
+  const auto large = std::ranges::find_if(
+      tensors, [](const TinyTensor& tensor) { return tensor.name.find("up_proj") != std::string::npos; });
+  ASSERT_GT(large->values.size(), size_t{1} << 19);
+  large->values[1 << 18] += 1.0f;
   write_tensors(here / "other/model/model.safetensors", tensors);
   expect_error(two(), 4, "E-MODEL-RANKS-DIFFER", {"rank 1", "machines"});
   EXPECT_FALSE(fs::exists(out()));
