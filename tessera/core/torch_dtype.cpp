@@ -27,7 +27,7 @@ at::ScalarType to_scalar_type(DType dtype) {
   TESSERA_ASSERT(false, "unknown dtype");
 }
 
-DType to_dtype(at::ScalarType type) {
+std::optional<DType> find_dtype(at::ScalarType type) {
   switch (type) {
     case at::kBool: return DType::Bool;
     case at::kByte: return DType::U8;
@@ -44,9 +44,14 @@ DType to_dtype(at::ScalarType type) {
     case at::kDouble: return DType::F64;
     case at::kLong: return DType::I64;
     case at::kUInt64: return DType::U64;
-    default: break;
+    default: return std::nullopt;
   }
-  TESSERA_ASSERT(false, std::string("no stored type for ") + c10::toString(type));
+}
+
+DType to_dtype(at::ScalarType type) {
+  const auto found = find_dtype(type);
+  TESSERA_ASSERT(found.has_value(), std::string("no stored type for ") + c10::toString(type));
+  return *found;
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 // Between our DType and LibTorch's ScalarType.
 #pragma once
 
+#include <optional>
+
 #include <c10/core/ScalarType.h>
 
 #include "tessera/core/dtype.h"
@@ -8,7 +10,9 @@
 namespace tessera {
 
 at::ScalarType to_scalar_type(DType dtype);
-// Throws Error(Internal) for a type that no file of ours stores (complex, quantised).
+// Unset for a type that no file of ours stores (complex, quantised).
+std::optional<DType> find_dtype(at::ScalarType type);
+// Throws Error(Internal) for such a type.
 DType to_dtype(at::ScalarType type);
 
 }  // namespace tessera

@@ -88,6 +88,12 @@ void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, co
         .hint("Communicator::single() is the group of this process alone");
   }
   for (const auto& [tensor, name, aliases, unit] : plan.parameters) {
+    if (!find_dtype(tensor.scalar_type())) {
+      throw Error(ErrorKind::Config, "SHARD-DTYPE",
+                  "parameter '" + name + "' is of a type that cannot be cut")
+          .got(c10::toString(tensor.scalar_type()))
+          .need("floating, integer or bool");
+    }
     if (tensor.dim() > 0 || stays_whole(tensor, groups, options)) continue;
     throw Error(ErrorKind::Config, "SHARD-SCALAR", "parameter '" + name + "' has no dim to cut")
         .got("a scalar")
@@ -95,13 +101,17 @@ void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, co
   }
 }
 
-}  // namespace
+bool has_memory(const ShardedParameter& owned) { return owned.tile.defined() && !owned.tile.is_meta(); }
 
-void check_has_values(const ShardedParameter& parameter) {
-  if (parameter.tile.defined() && !parameter.tile.is_meta()) return;
-  throw Error(ErrorKind::Config, "NO-VALUES", "parameter '" + parameter.name + "' has no values yet")
-      .hint("a module that was built on the meta device gets them by ShardedModel::materialize()");
+void allocate(ShardedParameter& owned) {
+  if (has_memory(owned)) return;
+  const auto options = at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype()));
+  if (owned.tile.defined()) return nn::materialize(owned.tile, at::empty(owned.tile.sizes(), options));
+  owned.tile = at::empty(owned.box.size, options);
+  owned.tile.set_requires_grad(owned.requires_grad);
 }
+
+}  // namespace
 
 ShardedModel::ShardedModel() : state_(std::make_shared<detail::ShardState>()) {}
 ShardedModel::~ShardedModel() = default;
@@ -111,6 +121,7 @@ const std::vector<std::pair<std::string, at::Tensor>>& ShardedModel::buffers() c
   return state_->buffers;
 }
 std::vector<at::Tensor> ShardedModel::trained_tiles() const {
+  state_->check_tiles();
   std::vector<at::Tensor> tiles;
   for (const ShardedParameter& owned : state_->parameters) {
     if (owned.requires_grad) tiles.push_back(owned.tile);
@@ -122,22 +133,24 @@ const ShardGroups& ShardedModel::groups() const { return state_->groups; }
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Parameters);
-  bool had_no_values = false;
-  for (ShardedParameter& owned : state_->parameters) {
-    if (!owned.tile.defined()) {
-      owned.tile = at::empty(owned.box.size, at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())));
-      owned.tile.set_requires_grad(owned.requires_grad);
-    } else if (owned.tile.is_meta()) {
-      nn::materialize(owned.tile,
-                      at::empty(owned.tile.sizes(), at::TensorOptions().dtype(owned.tile.scalar_type())));
-    } else {
-      continue;
-    }
-    had_no_values = true;
-    fill(owned);
+  for (const size_t i : state_->unfilled) {
+    allocate(state_->parameters[i]);
+    fill(state_->parameters[i]);
   }
-  if (had_no_values) detail::install_gradient_hooks(state_);
+  detail::note_filled(state_);
 }
+
+void ShardedModel::overwrite(const std::function<void()>& write) {
+  const at::NoGradGuard no_grad;
+  const MemoryScope memory(MemoryCategory::Parameters);
+  state_->unfilled.clear();
+  for (size_t i = 0; i < state_->parameters.size(); ++i) state_->unfilled.push_back(i);
+  for (ShardedParameter& owned : state_->parameters) allocate(owned);
+  write();
+  detail::note_filled(state_);
+}
+
+void ShardedModel::check_has_values() const { state_->check_has_values(); }
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
 
@@ -145,7 +158,7 @@ void ShardedModel::zero_grad() { state_->zero_grad(); }
 
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
-  check_has_values(parameter);
+  state_->check_tiles();
   const at::Tensor tile = parameter.tile.detach();
   const int64_t num_ranks = state_->groups.shard->size();
   if (num_ranks == 1) return tile.clone();
@@ -160,6 +173,7 @@ at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
 }
 
 void ShardedModel::unshard() {
+  state_->check_has_values();
   state_->recover();
   for (const auto& unit : state_->units) unit->unshard();
   state_->is_kept_unsharded = true;
@@ -206,15 +220,15 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
     state.units[plan.parameters[i].unit]->add(plan.parameters[i].tensor, static_cast<int64_t>(i));
   }
 
-  bool is_meta = false, needs_hooks = false;
+  bool needs_hooks = false;
   for (const auto& unit : state.units) {
     unit->finish_setup();
     needs_hooks = needs_hooks || unit->needs_reduce();
   }
-  for (const ShardedParameter& owned : state.parameters) {
-    is_meta = is_meta || !owned.tile.defined() || owned.tile.is_meta();
+  for (size_t i = 0; i < state.parameters.size(); ++i) {
+    if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);
   }
-  if (!is_meta) detail::install_gradient_hooks(model->state_);
+  if (state.unfilled.empty()) detail::note_filled(model->state_);
   // A process alone, in the stored type, trains the plain module.
   state.is_plain = !needs_hooks;
   for (size_t i = 0; i < state.units.size(); ++i) {

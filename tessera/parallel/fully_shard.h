@@ -71,9 +71,6 @@ struct ShardedParameter {
   bool requires_grad = true;
 };
 
-// Throws Error(Config) where the tile has no values yet.
-void check_has_values(const ShardedParameter& parameter);
-
 namespace detail {
 class ParamGroup;
 struct ShardState;
@@ -93,15 +90,22 @@ class ShardedModel {
   // All parameters, frozen ones too, in the order of named_parameters().
   const std::vector<ShardedParameter>& parameters() const;
   // What an optimizer updates: the tiles of the parameters that require a gradient, in the same order. Some
-  // may have no rows on this rank.
+  // may have no rows on this rank. Throws Error(Config) before all tiles have values: an optimizer made then
+  // would train nothing.
   std::vector<at::Tensor> trained_tiles() const;
   // The module's buffers by name: whole on every rank, and each rank's own.
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
 
-  // Allocates the tiles of a model that was built on the meta device and has `fill` write each of them.
-  // Memory is never more than this rank's tiles. Nothing where all have values. Not collective.
+  // Allocates the tiles of a model that was built on the meta device and has `fill` write each tile that has
+  // no values; nothing where all have. Where `fill` throws, none of them counts as filled: call again.
+  // Buffers are left as they are. Memory is never more than this rank's tiles. Not collective.
   void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
+  // Allocates likewise and has `write` write every tile, also those that have values. Until it has returned
+  // the module counts as one without values. Not collective.
+  void overwrite(const std::function<void()>& write);
+  // Throws Error(Config) where a parameter or a buffer has no values yet, as every use of the module does.
+  void check_has_values() const;
 
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
   void set_is_last_micro_batch(bool is_last);
@@ -133,8 +137,8 @@ class ShardedModel {
 // ranks use the same parameters in the same backward. Gradients of all ranks are summed (and averaged, by
 // option). The result of any grouping equals one process that saw all the data, to the rounding of
 // MixedPrecisionPolicy's types. Throws Error(Config) for a module that is sharded already, in whole or in
-// part, for units that are not below the root or share a parameter, and for a parameter without a dim to cut.
-// Collective.
+// part, for units that are not below the root or share a parameter, and for a parameter without a dim to cut
+// or of a complex or quantised type. Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

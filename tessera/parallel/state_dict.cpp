@@ -13,6 +13,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/nn/read_rows.h"
 
 namespace tessera::parallel {
@@ -26,7 +27,7 @@ bool is_first(const ShardGroups& groups) {
 void run_agreed(const ShardGroups& groups, const std::function<void()>& work) {
   std::exception_ptr own;
   std::string told;
-  auto kind = ErrorKind::Internal;
+  auto kind = ErrorKind::Checkpoint;
   try {
     work();
   } catch (const Error& error) {
@@ -92,13 +93,50 @@ std::vector<std::string> match(const ShardedModel& model, const std::map<std::st
       .hint("names are those of named_parameters() and named_buffers()");
 }
 
-// Makes place for values. A gathered copy would go stale.
-void begin_loading(ShardedModel& model) {
+// Has `read` write every tile and buffer. A gathered copy would go stale.
+void load(ShardedModel& model, const std::function<void()>& read) {
   model.reshard();
-  model.materialize([](const ShardedParameter&) {});
+  model.overwrite([&] {
+    for (const auto& [name, buffer] : model.buffers()) {
+      at::Tensor handle = buffer;
+      if (!handle.is_meta()) continue;
+      nn::materialize(handle, at::empty(handle.sizes(), at::TensorOptions().dtype(handle.scalar_type())));
+    }
+    read();
+  });
 }
 
-int64_t rows_of(const std::vector<int64_t>& shape) { return shape.empty() ? 1 : shape.front(); }
+// The tensor of one name in a dict, if its values can be sent.
+at::Tensor readable(const std::string& name, const at::Tensor& tensor) {
+  const auto error = [&](const std::string& got) {
+    return Error(ErrorKind::Checkpoint, "STATE-DICT",
+                 "tensor '" + name + "' has no values that can be loaded")
+        .got(got)
+        .need("a dense tensor on the CPU");
+  };
+  if (!tensor.defined()) throw error("an undefined tensor");
+  if (!tensor.is_cpu()) throw error("one on the device " + tensor.device().str());
+  if (tensor.layout() != at::kStrided) throw error("one of another layout");
+  if (!find_dtype(tensor.scalar_type())) throw error(c10::toString(tensor.scalar_type()));
+  return tensor.detach();  // a hollow one names itself
+}
+
+// Rows of a stored tensor from `first_row` on, as many as the contiguous `destination` has.
+void read_into(const io::ModelFiles& files, const std::string& name, int64_t first_row,
+               const at::Tensor& destination) {
+  if (destination.numel() == 0) return;
+  const io::TensorInfo& stored = *files.require(name).tensor;
+  const at::ScalarType type = to_scalar_type(stored.dtype);
+  const int64_t num_rows = destination.dim() == 0 ? 1 : destination.size(0);
+  if (type != destination.scalar_type() && destination.is_floating_point()) {
+    return nn::read_rows(files, name, first_row, num_rows, destination);
+  }
+  const at::Tensor value =
+      type == destination.scalar_type() ? destination : at::empty(destination.sizes(), type);
+  const auto num_bytes = static_cast<int64_t>(value.nbytes());
+  files.read(name, first_row * (num_bytes / num_rows), num_bytes, value.mutable_data_ptr());
+  if (!value.is_same(destination)) destination.copy_(value);
+}
 
 // The tile, or the rows of `whole` that lie in it.
 void take_rows(const ShardedParameter& parameter, const at::Tensor& whole) {
@@ -113,6 +151,7 @@ void take_rows(const ShardedParameter& parameter, const at::Tensor& whole) {
 // Calls `take` with every whole tensor on the first rank, in order.
 void gather(const ShardedModel& model,
             const std::function<void(const std::string& name, const at::Tensor& whole)>& take) {
+  model.check_has_values();
   const ShardGroups& groups = model.groups();
   // The other replicas hold the same.
   if (groups.replicate->rank() != 0) return;
@@ -148,28 +187,35 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
     if (!is_first(groups)) return;
     std::map<std::string, Described> given;
     for (const auto& [name, tensor] : state) {
-      tensors[name] = tensor;
+      tensors[name] = readable(name, tensor);
       given[name] = {tensor.sizes().vec(), tensor.is_floating_point()};
     }
     names = match(model, given);
   });
-  begin_loading(model);
   size_t next = 0;
   const auto receive = [&](const at::Tensor& like, at::IntArrayRef shape) {
-    at::Tensor whole = is_first(groups)
-                           ? tensors.at(names[next++]).detach().to(like.scalar_type()).contiguous()
-                           : at::empty(shape, like.options().requires_grad(false));
+    at::Tensor whole = is_first(groups) ? tensors.at(names[next++]).to(like.scalar_type()).contiguous()
+                                        : at::empty(shape, like.options().requires_grad(false));
     groups.replicate->broadcast(whole, 0);
     groups.shard->broadcast(whole, 0);
     return whole;
   };
-  for (const ShardedParameter& parameter : model.parameters()) {
-    take_rows(parameter, receive(parameter.tile, parameter.layout.shape()));
-  }
-  for (const auto& [name, buffer] : model.buffers()) buffer.detach().copy_(receive(buffer, buffer.sizes()));
+  load(model, [&] {
+    for (const ShardedParameter& parameter : model.parameters()) {
+      take_rows(parameter, receive(parameter.tile, parameter.layout.shape()));
+    }
+    for (const auto& [name, buffer] : model.buffers()) buffer.detach().copy_(receive(buffer, buffer.sizes()));
+  });
 }
 
 void save_state_dict(const ShardedModel& model, const std::string& path) {
+  model.check_has_values();
+  for (const auto& [name, buffer] : model.buffers()) {
+    if (find_dtype(buffer.scalar_type())) continue;
+    throw Error(ErrorKind::Config, "SHARD-DTYPE", "buffer '" + name + "' is of a type that no file stores")
+        .got(c10::toString(buffer.scalar_type()))
+        .need("floating, integer or bool");
+  }
   const ShardGroups& groups = model.groups();
   std::optional<io::SafetensorsWriter> writer;
   std::exception_ptr failed;
@@ -217,21 +263,19 @@ void load_state_dict(ShardedModel& model, const std::string& path) {
       throw error.at(path);
     }
   });
-  begin_loading(model);
-  run_agreed(model.groups(), [&] {
+  const auto read = [&] {
     size_t next = 0;
     for (const ShardedParameter& parameter : model.parameters()) {
       const int64_t first_row = parameter.box.offset.empty() ? 0 : parameter.box.offset[0];
-      nn::read_rows(*files, names[next++], first_row, rows_of(parameter.box.size), parameter.tile.detach());
+      read_into(*files, names[next++], first_row, parameter.tile.detach());
     }
     for (const auto& [name, buffer] : model.buffers()) {
-      const io::TensorInfo& stored = *files->require(names[next]).tensor;
-      const at::Tensor value =
-          at::empty(buffer.sizes(), buffer.options().dtype(to_scalar_type(stored.dtype)));
-      files->read(names[next++], 0, stored.num_bytes(), value.mutable_data_ptr());
+      const at::Tensor value = at::empty(buffer.sizes(), at::TensorOptions().dtype(buffer.scalar_type()));
+      read_into(*files, names[next++], 0, value);
       buffer.detach().copy_(value);
     }
-  });
+  };
+  load(model, [&] { run_agreed(model.groups(), read); });
 }
 
 }  // namespace tessera::parallel

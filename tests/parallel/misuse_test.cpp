@@ -183,17 +183,86 @@ TEST(MisuseTest, AScalarParameter) {
   });
 }
 
+// Alone, cut over ranks, and whole on several.
+void on_all_groups(const std::function<void(const ShardGroups&)>& body) {
+  body({comm::Communicator::single()});
+  comm::run_fake_ranks(2, [&](const auto& world) { body({world}); });
+  comm::run_fake_ranks(2, [&](const auto& world) { body({comm::Communicator::single(), world}); });
+}
+
+constexpr const char* kNoValues = "E-CONFIG-NO-VALUES";
+
 TEST(MisuseTest, ValuesAreMissing) {
-  comm::run_fake_ranks(2, [](const auto& world) {
+  on_all_groups([](const ShardGroups& groups) {
     OwnModules model;
-    for (auto& parameter : model.parameters()) {
-      nn::materialize(parameter, at::empty(parameter.sizes(), at::TensorOptions(at::kMeta)));
-    }
-    const auto sharded = fully_shard(model, {world}, {});
-    EXPECT_EQ(code_of([&] { nn::call(model, at::ones({2, 8})); }), "E-CONFIG-NO-VALUES");
-    EXPECT_EQ(code_of([&] { sharded->full_tensor(sharded->parameters()[0]); }), "E-CONFIG-NO-VALUES");
+    testing::move_to_meta(model);
+    const auto sharded = fully_shard(model, groups, {});
+    EXPECT_EQ(code_of([&] { nn::call(model, at::ones({2, 8})); }), kNoValues);
+    EXPECT_EQ(code_of([&] { sharded->full_tensor(sharded->parameters()[0]); }), kNoValues);
+    EXPECT_EQ(code_of([&] { sharded->unshard(); }), kNoValues);
+    EXPECT_EQ(code_of([&] { sharded->trained_tiles(); }), kNoValues);
+    sharded->zero_grad();
     sharded->materialize([](const auto& parameter) { parameter.tile.fill_(1.0); });
-    EXPECT_NEAR(nn::call(model, at::ones({2, 8})).mean().template item<double>(), 9.0, 1e-3);
+    EXPECT_NEAR(nn::call(model, at::ones({2, 8})).mean().item<double>(), 9.0, 1e-3);
+  });
+}
+
+TEST(MisuseTest, AFillThatThrows) {
+  on_all_groups([](const ShardGroups& groups) {
+    testing::ToyModel plain;
+    const auto batch = testing::toy_batch(0);
+    plain.loss(batch.words, batch.labels).backward();
+    for (const bool is_last : {false, true}) {
+      testing::ToyModel model;
+      testing::move_to_meta(model);
+      const auto sharded = fully_shard(model, groups, model.units());
+      const auto& parameters = sharded->parameters();
+      const std::string failing = is_last ? parameters.back().name : parameters.front().name;
+      const auto fill = [&](bool fails) {
+        sharded->materialize([&](const ShardedParameter& parameter) {
+          if (fails && parameter.name == failing)
+            throw Error(ErrorKind::Data, "ON-PURPOSE", "a test wants this");
+          const at::Tensor whole = plain.named_parameters().find(parameter.name)->detach();
+          parameter.tile.copy_(whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]));
+        });
+      };
+      EXPECT_EQ(code_of([&] { fill(true); }), "E-DATA-ON-PURPOSE");
+      EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), kNoValues);
+      EXPECT_EQ(code_of([&] { sharded->trained_tiles(); }), kNoValues);
+      fill(false);
+      model.loss(batch.words, batch.labels).backward();  // the same on all ranks, averaged
+      for (const ShardedParameter& parameter : parameters) {
+        const at::Tensor whole = plain.named_parameters().find(parameter.name)->grad();
+        if (!whole.defined()) continue;
+        const at::Tensor want = whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]);
+        EXPECT_TRUE(at::allclose(parameter.tile.grad(), want, 1e-12)) << parameter.name;
+      }
+    }
+  });
+}
+
+// Parameters with values of their own stay.
+TEST(MisuseTest, OnlyAPartIsOfTheMetaDevice) {
+  on_all_groups([](const ShardGroups& groups) {
+    OwnModules model;
+    testing::move_to_meta(*model.linear);
+    const auto sharded = fully_shard(model, groups, {});
+    EXPECT_EQ(code_of([&] { nn::call(model, at::ones({2, 8})); }), kNoValues);
+    sharded->materialize([](const auto& parameter) {
+      EXPECT_TRUE(parameter.name.starts_with("linear.")) << parameter.name;
+      parameter.tile.fill_(1.0);
+    });
+    EXPECT_NEAR(nn::call(model, at::ones({2, 8})).mean().item<double>(), 9.0, 1e-3);
+  });
+}
+
+TEST(MisuseTest, AComplexParameter) {
+  on_all_groups([](const ShardGroups& groups) {
+    testing::ToyModel model;
+    model.blocks[2]->register_parameter("phases", at::zeros({2, 3}, at::kComplexFloat));
+    EXPECT_EQ(code_of([&] { fully_shard(model, groups, model.units()); }), "E-CONFIG-SHARD-DTYPE");
+    // Nothing was touched.
+    EXPECT_TRUE(at::equal(model.embedding, testing::ToyModel().embedding));
   });
 }
 
@@ -245,6 +314,23 @@ TEST(MisuseTest, TheShardedModelIsGone) {
     sharded.reset();
     EXPECT_EQ(code_of([&] { loss.backward(); }), "E-CONFIG-SHARDED-MODEL-GONE");
     EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-SHARDED-MODEL-GONE");
+  });
+}
+
+// What DDP copies stands by itself where nothing is trained.
+TEST(MisuseTest, AWholeModelOutlivesItsShardedModelInEvaluation) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    testing::ToyModel model;
+    auto sharded = fully_shard(model, {comm::Communicator::single(), world}, model.units());
+    const auto batch = testing::toy_batch(0);
+    const at::Tensor before = model.loss(batch.words, batch.labels);
+    sharded.reset();
+    {
+      const at::NoGradGuard no_grad;
+      EXPECT_TRUE(at::equal(model.loss(batch.words, batch.labels), before));
+    }
+    EXPECT_EQ(code_of([&] { model.loss(batch.words, batch.labels); }), "E-CONFIG-SHARDED-MODEL-GONE");
+    EXPECT_EQ(code_of([&] { before.backward(); }), "E-CONFIG-SHARDED-MODEL-GONE");
   });
 }
 

@@ -10,6 +10,7 @@
 #include <torch/nn/module.h>
 
 #include "tessera/nn/call_hook.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/linear.h"
 #include "tessera/ops/linear_cross_entropy.h"
@@ -86,6 +87,16 @@ class ToyModel : public torch::nn::Module {
     });
   }
 };
+
+// As one that was built on the meta device.
+inline void move_to_meta(at::Tensor tensor) {
+  nn::materialize(tensor,
+                  at::empty(tensor.sizes(), at::TensorOptions(at::kMeta).dtype(tensor.scalar_type())));
+}
+inline void move_to_meta(torch::nn::Module& module) {
+  for (const at::Tensor& parameter : module.parameters()) move_to_meta(parameter);
+  for (const at::Tensor& buffer : module.buffers()) move_to_meta(buffer);
+}
 
 struct ToyBatch {
   at::Tensor words, labels;

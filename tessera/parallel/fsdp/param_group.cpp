@@ -82,11 +82,7 @@ void ParamGroup::accumulate_directly() {
   }
 }
 
-const at::Tensor& ParamGroup::tile_of(const GroupParam& param) const {
-  const ShardedParameter& owned = parameters_[param.index];
-  check_has_values(owned);
-  return owned.tile;
-}
+const at::Tensor& ParamGroup::tile_of(const GroupParam& param) const { return parameters_[param.index].tile; }
 
 void ParamGroup::start_unshard() {
   if (is_gathered_ || gather_work_ != nullptr || groups_.shard->size() == 1) return;

@@ -1,5 +1,7 @@
 #include "tessera/parallel/fsdp/shard_state.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
@@ -109,8 +111,12 @@ class ShardHook : public nn::CallHook {
   }
 
   at::Tensor run(const at::Tensor& input, const Forward& next) override {
-    if (is_plain_) return next(input);
-    const auto state = lock(state_);
+    const auto state = state_.lock();
+    if (state != nullptr) state->check_has_values();
+    // What stands whole by itself can be evaluated without the rest.
+    const bool needs_no_state = !is_hollow_ && !at::GradMode::is_enabled();
+    if (is_plain_ || (state == nullptr && needs_no_state)) return next(input);
+    if (state == nullptr) throw gone();
     if (unit_ == 0) {
       state->recover();
       if (at::GradMode::is_enabled()) {
@@ -139,17 +145,16 @@ class ShardHook : public nn::CallHook {
     state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
     const int64_t release = unit == 0 && output.requires_grad() ? state->release_root() : 0;
     return on_gradient(output, [weak, unit, release] {
-      const auto s = lock(weak);
+      const auto s = weak.lock();
+      if (s == nullptr) throw gone();
       s->enter_backward(s);
       s->unshard_with_prefetch(unit, -1, release);
     });
   }
 
-  static std::shared_ptr<ShardState> lock(const WeakState& weak) {
-    auto state = weak.lock();
-    if (state != nullptr) return state;
-    throw Error(ErrorKind::Config, "SHARDED-MODEL-GONE",
-                "the ShardedModel of this module was destroyed, and with it the parameters' values")
+  static Error gone() {
+    return Error(ErrorKind::Config, "SHARDED-MODEL-GONE",
+                 "the ShardedModel of this module was destroyed, and with it what gathers and reduces")
         .hint("keep what fully_shard() returns as long as the module is used");
   }
 
@@ -159,9 +164,18 @@ class ShardHook : public nn::CallHook {
   std::optional<at::ScalarType> input_type_;
 };
 
+Error no_values(const std::string& kind, const std::string& name) {
+  return Error(ErrorKind::Config, "NO-VALUES", kind + " '" + name + "' has no values yet")
+      .hint(
+          "load them: parallel::load_state_dict() fills all, ShardedModel::materialize() the parameters; "
+          "after "
+          "a load that failed, load again");
+}
+
 }  // namespace
 
 void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t release) {
+  check_tiles();
   if (!units[i]->is_released(release)) units[i]->unshard();
   // The root is used first and, in the backward, leads to the last unit.
   const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
@@ -224,6 +238,17 @@ void ShardState::clear_units() {
   is_interrupted = false;
 }
 
+void ShardState::check_tiles() const {
+  if (!unfilled.empty()) throw no_values("parameter", parameters[unfilled.front()].name);
+}
+
+void ShardState::check_has_values() const {
+  check_tiles();
+  for (const auto& [name, buffer] : buffers) {
+    if (buffer.is_meta()) throw no_values("buffer", name);
+  }
+}
+
 void ShardState::check_gradients() const {
   if (!has_partial_gradients) return;
   throw Error(ErrorKind::Config, "PARTIAL-GRADIENTS",
@@ -250,11 +275,15 @@ void ShardState::zero_grad() {
   // next.
   clear_units();
   has_partial_gradients = false;
-  for (ShardedParameter& owned : parameters) owned.tile.mutable_grad().reset();
+  for (ShardedParameter& owned : parameters) {
+    if (owned.tile.defined()) owned.tile.mutable_grad().reset();
+  }
   for (const auto& unit : units) unit->drop_gradients();
 }
 
-void install_gradient_hooks(const std::shared_ptr<ShardState>& state) {
+void note_filled(const std::shared_ptr<ShardState>& state) {
+  state->unfilled.clear();
+  if (std::exchange(state->has_gradient_hooks, true)) return;
   for (size_t unit = 0; unit < state->units.size(); ++unit) {
     state->units[unit]->accumulate_directly();
     auto& params = state->units[unit]->params();

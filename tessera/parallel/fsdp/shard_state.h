@@ -17,6 +17,9 @@ struct ShardState {
   ShardOptions options;
   std::vector<ShardedParameter> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
+  // Those whose tiles have no values, or not all of them.
+  std::vector<size_t> unfilled;
+  bool has_gradient_hooks = false;
   // The root first, then the units in the order of their use.
   std::vector<std::unique_ptr<ParamGroup>> units;
   bool is_last_micro_batch = true;
@@ -46,6 +49,9 @@ struct ShardState {
   // ranks all must have thrown at the same place.
   void recover();
   void clear_units();
+  // Throws where a tile has no values yet; where a tile or a buffer has none.
+  void check_tiles() const;
+  void check_has_values() const;
   // Throws where gradients would be added to those of a backward that threw.
   void check_gradients() const;
   // Throws where a parameter was frozen, or let train, after it was cut.
@@ -54,9 +60,9 @@ struct ShardState {
   void zero_grad();
 };
 
-// Has ops add gradients to the parameters directly, counts them, and starts a unit's reduction when all of
-// its have arrived. Call when the parameters have their final storage.
-void install_gradient_hooks(const std::shared_ptr<ShardState>& state);
+// Every tile has its final storage and its values. From the first time on ops add gradients to the parameters
+// directly; they are counted, and a unit's reduction starts when all of its have arrived.
+void note_filled(const std::shared_ptr<ShardState>& state);
 
 // The hook around the forward of unit `unit`.
 std::shared_ptr<nn::CallHook> make_shard_hook(const std::shared_ptr<ShardState>& state, size_t unit);
