@@ -2,15 +2,26 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/ops/adamw.h"
 
 namespace tessera::optim {
 namespace {
 
+// A tile that gets its memory later would never be updated.
+void check_tiles(const std::vector<OptimizedTile>& tiles) {
+  for (const OptimizedTile& tile : tiles) {
+    TESSERA_CHECK_ARGUMENT(
+        tile.tile.defined() && !tile.tile.is_meta(),
+        "the tile of '" + tile.name + "' has no values; make the optimizer after they are loaded");
+  }
+}
+
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options)
       : tiles_(std::move(tiles)), options_(options) {
+    check_tiles(tiles_);
     const at::NoGradGuard no_grad;
     for (const OptimizedTile& tile : tiles_) {
       exp_avg_.push_back(at::zeros_like(tile.tile.detach()));
@@ -54,7 +65,7 @@ class AdamW : public Optimizer {
 
 class Sgd : public Optimizer {
  public:
-  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(std::move(tiles)) {}
+  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(std::move(tiles)) { check_tiles(tiles_); }
 
   void step(double lr, double gradient_scale) override {
     const at::NoGradGuard no_grad;

@@ -10,7 +10,8 @@
 
 namespace tessera::optim {
 
-// A tile to update. `tile.grad()` holds its gradient at step(); a tile without one is left alone.
+// A tile to update. `tile.grad()` holds its gradient at step(); a tile without one is left alone. One without
+// values is refused with Error(Config).
 struct OptimizedTile {
   std::string name;
   at::Tensor tile;

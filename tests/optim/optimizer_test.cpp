@@ -1,11 +1,13 @@
 #include "tessera/optim/optimizer.h"
 
 #include <cmath>
+#include <functional>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/error.h"
 #include "tessera/optim/gradient_norm.h"
 
 namespace tessera::optim {
@@ -42,6 +44,26 @@ TEST(OptimizerTest, TilesWithoutAGradientStay) {
   const auto optimizer = make_adamw({{"w", tile, 0.5}}, {});
   optimizer->step(0.1, 1.0);
   EXPECT_TRUE(at::equal(tile, at::ones({2})));
+}
+
+TEST(OptimizerTest, TilesWithoutValuesAreRefused) {
+  const at::Tensor meta = at::empty({2}, at::TensorOptions(at::kMeta));
+  for (const at::Tensor& tile : {at::Tensor(), meta}) {
+    for (const auto& make : std::vector<std::function<void()>>{[&] {
+                                                                 make_adamw({{"w", tile}}, {});
+                                                               },
+                                                               [&] {
+                                                                 make_sgd({{"w", tile}});
+                                                               }}) {
+      try {
+        make();
+        FAIL() << "an optimizer of nothing";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), "E-CONFIG-ARGUMENT");
+        EXPECT_NE(std::string(error.what()).find("'w'"), std::string::npos) << error.what();
+      }
+    }
+  }
 }
 
 TEST(OptimizerTest, NormCountsEveryTileOnce) {
