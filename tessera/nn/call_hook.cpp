@@ -50,6 +50,18 @@ at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type)
   return value.to(*type);
 }
 
+std::optional<at::Tensor> as_input(const std::optional<at::Tensor>& value,
+                                   std::optional<at::ScalarType> type) {
+  return value.has_value() ? std::optional(as_input(*value, type)) : std::nullopt;
+}
+
+std::vector<at::Tensor> as_input(const std::vector<at::Tensor>& value, std::optional<at::ScalarType> type) {
+  std::vector<at::Tensor> cast;
+  cast.reserve(value.size());
+  for (const at::Tensor& one : value) cast.push_back(as_input(one, type));
+  return cast;
+}
+
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module) {
   const auto children = module.named_children();
   const auto* child = children.find(kCallHookName);

@@ -39,6 +39,9 @@ std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
 std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module);
 // `value` as the forward gets it: cast where it is a floating tensor and there is a type.
 at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type);
+std::optional<at::Tensor> as_input(const std::optional<at::Tensor>& value,
+                                   std::optional<at::ScalarType> type);
+std::vector<at::Tensor> as_input(const std::vector<at::Tensor>& value, std::optional<at::ScalarType> type);
 template <class T>
 const T& as_input(const T& value, std::optional<at::ScalarType>) {
   return value;
@@ -70,8 +73,9 @@ void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward);
 
-// module.forward(input, args...), inside the module's hooks, with all tensors among the arguments cast to
-// their input_type(). The arguments are copied, since a hook may run the forward again after this call.
+// module.forward(input, args...), inside the module's hooks, with all tensors among the arguments, those in
+// an optional or a vector too, cast to their input_type(). The arguments are copied, since a hook may run the
+// forward again after this call.
 template <class M, class... Args>
 at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
   [[maybe_unused]] const auto type = input_type_of(module);

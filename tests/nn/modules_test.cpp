@@ -91,6 +91,35 @@ TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
   EXPECT_TRUE(at::equal(hook->kept(hook->seen), first));
 }
 
+struct Narrowing : CallHook {
+  at::Tensor run(const at::Tensor& input, const Forward& next) override { return next(input); }
+  std::optional<at::ScalarType> input_type() const override { return at::kBFloat16; }
+};
+
+// What its forward gets.
+struct Receiver : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x, const std::optional<at::Tensor>& mask,
+                     const std::optional<at::Tensor>& none, const std::vector<at::Tensor>& list) {
+    got = {x, *mask};
+    got.insert(got.end(), list.begin(), list.end());
+    EXPECT_FALSE(none.has_value());
+    return x;
+  }
+  std::vector<at::Tensor> got;
+};
+
+TEST(CallHook, TensorsInAnOptionalOrAVectorAreCastToo) {
+  Receiver module;
+  add_call_hook(module, std::make_shared<Narrowing>());
+  const std::optional<at::Tensor> mask = at::ones({2}), none;
+  call(module, at::ones({2}), mask, none,
+       std::vector<at::Tensor>{at::ones({2}), at::ones({2}, at::kLong), at::Tensor()});
+  ASSERT_EQ(module.got.size(), 5U);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(module.got[i].scalar_type(), at::kBFloat16) << i;
+  EXPECT_EQ(module.got[3].scalar_type(), at::kLong);
+  EXPECT_FALSE(module.got[4].defined());
+}
+
 // Less is kept, and nothing else changes, whether x has a source of its own or not, and for few rows too.
 TEST(MLP, HiddenValuesMayBeComputedAgain) {
   constexpr int64_t kHidden = 24, kInner = 64;
