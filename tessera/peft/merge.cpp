@@ -1,6 +1,8 @@
 #include "tessera/peft/merge.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -20,7 +22,7 @@ namespace tessera::peft {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
-// Above it a product of two values overflows float32: the model would compute nothing but infinities.
+// Far above any trained weight: a sum of a few hundred products of two such values overflows float32.
 constexpr double kLargestWeight = 1e18;
 constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 constexpr const char* kFactorA = ".lora_A.weight";
@@ -102,9 +104,11 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
   if (piece.numel() == 0) return;
   const double largest = piece.abs().max().item<double>();  // NaN where there is one
   if (largest <= kLargestWeight) return;
+  char got[32];
+  std::snprintf(got, sizeof(got), "%g", largest);
   throw Error(ErrorKind::Numerics, "MERGE",
               "the merged weight '" + tensor.name + "' is not finite or far too large")
-      .got(std::to_string(largest))
+      .got(got)
       .hint("the adapter's values or its scaling are broken; the training has probably diverged");
 }
 
@@ -174,18 +178,47 @@ constexpr const char* kTokenizerFiles[] = {
     "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
 };
 
-// The small files of the result by name, as they are now. A tokenizer is the adapter's or the base's, never a
-// mix: another's chat template would win over the one that was trained with.
-std::map<std::string, std::string> read_side_files(const std::string& base, const std::string& adapter) {
-  std::map<std::string, std::string> files;
-  const auto read = [&](const std::string& folder, const char* name) {
+// A folder with one of these brings a tokenizer.
+constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+// What a folder may bring without one.
+constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.json"};
+constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
+                                              "chat_template.jinja", "chat_template.json"};
+
+using SideFiles = std::map<std::string, std::string>;  // contents by name
+
+template <size_t n>
+SideFiles read_those(const std::string& folder, const char* const (&names)[n]) {
+  SideFiles files;
+  for (const char* name : names) {
     const std::string path = io::join_path(folder, name);
     if (io::exists(path)) files[name] = io::read_file(path, kMaxSideFile);
-  };
-  for (const char* name : kModelFiles) read(base, name);
-  const bool has_own = io::exists(io::join_path(adapter, "tokenizer.json")) ||
-                       io::exists(io::join_path(adapter, "tokenizer.model"));
-  for (const char* name : kTokenizerFiles) read(has_own ? adapter : base, name);
+  }
+  return files;
+}
+
+bool has_chat_template(const SideFiles& files) {
+  const auto config = files.find("tokenizer_config.json");
+  return std::any_of(std::begin(kTemplateFiles), std::end(kTemplateFiles),
+                     [&](const char* name) { return files.count(name) > 0; }) ||
+         (config != files.end() && config->second.find("\"chat_template\"") != std::string::npos);
+}
+
+// The small files of the result, as they are now. A vocabulary is the adapter's or the base's with all that
+// belongs to it; settings and a chat template that an adapter brings alone are those that it was trained
+// with, and another template beside them would win over them.
+SideFiles read_side_files(const std::string& base, const std::string& adapter) {
+  SideFiles files = read_those(base, kModelFiles);
+  const bool has_own =
+      std::any_of(std::begin(kVocabularyFiles), std::end(kVocabularyFiles),
+                  [&](const char* name) { return io::exists(io::join_path(adapter, name)); });
+  files.merge(read_those(has_own ? adapter : base, kTokenizerFiles));
+  if (has_own) return files;
+  const SideFiles settings = read_those(adapter, kTokenizerSettings);
+  if (has_chat_template(settings)) {
+    for (const char* name : kTemplateFiles) files.erase(name);
+  }
+  for (const auto& [name, text] : settings) files[name] = text;
   return files;
 }
 

@@ -1,6 +1,8 @@
 #include "tessera/peft/adapter_files.h"
 
 #include <filesystem>
+#include <fstream>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -241,6 +243,44 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   EXPECT_EQ(io::read_file(folder / "merged/config.json", 1 << 20),
             io::read_file(base_folder + "/config.json", 1 << 20));
   EXPECT_EQ(io::read_file(folder / "merged/tokenizer.json", 1 << 20), "{\"from\": \"adapter\"}");
+}
+
+// The adapter's tokenizer files, over a base with a tokenizer and a template of its own: what the result has.
+std::map<std::string, std::string> merged_files(const std::map<std::string, std::string>& adapter_files) {
+  const TempFolder folder;
+  std::filesystem::copy(reference_folder("llama3"), folder / "base");
+  std::filesystem::copy(training("lora_final"), folder / "adapter");
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    std::ofstream(folder / "base/" + name) << "{\"of\": \"the base\"}";
+  for (const auto& [name, text] : adapter_files) std::ofstream(folder / "adapter/" + name) << text;
+  merge_adapter(folder / "base", folder / "adapter", folder / "merged");
+  std::map<std::string, std::string> found;
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer_config.json",
+                           "chat_template.jinja", "chat_template.json"}) {
+    const std::string path = folder / "merged/" + name;
+    if (io::exists(path)) found[name] = io::read_file(path, 1 << 20);
+  }
+  return found;
+}
+
+TEST(Merge, TheTemplateThatWasTrainedWithStays) {
+  using Files = std::map<std::string, std::string>;
+  const std::string base = "{\"of\": \"the base\"}", config = "{\"chat_template\": \"trained\"}";
+  const Files of_base = {
+      {"tokenizer.json", base}, {"tokenizer_config.json", base}, {"chat_template.jinja", base}};
+  EXPECT_EQ(merged_files({}), of_base);
+  // A tokenizer of two files replaces the base's, all of it.
+  const Files two_files = {{"vocab.json", "{}"}, {"merges.txt", "a b"}, {"tokenizer_config.json", config}};
+  EXPECT_EQ(merged_files(two_files), two_files);
+  // A template alone.
+  Files want = of_base;
+  want["chat_template.jinja"] = "trained";
+  EXPECT_EQ(merged_files({{"chat_template.jinja", "trained"}}), want);
+  // One in the settings, over which the base's file would win.
+  want = of_base;
+  want["tokenizer_config.json"] = config;
+  want.erase("chat_template.jinja");
+  EXPECT_EQ(merged_files({{"tokenizer_config.json", config}}), want);
 }
 
 TEST(Merge, RefusesWhatDoesNotFit) {
