@@ -10,6 +10,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_features.h"
@@ -91,7 +93,7 @@ void with_an_optimizer_of_libtorch(const std::shared_ptr<comm::Communicator>& wo
   require(last_loss < 0.7 * first_loss, "AdamW of LibTorch learned nothing");
 }
 
-void with_our_optimizer(const std::shared_ptr<comm::Communicator>& world) {
+void with_our_optimizer(const std::shared_ptr<comm::Communicator>& world, const std::string& folder) {
   Net net;
   const auto sharded = parallel::fully_shard(net, {world}, net.units());
   std::vector<optim::OptimizedTile> tiles;
@@ -117,6 +119,19 @@ void with_our_optimizer(const std::shared_ptr<comm::Communicator>& world) {
   first_loss = 0.0;
   for (int step = 0; step < 20; ++step) train_step(batch_of(world, step), 1e-2);
   require(last_loss < 0.8 * first_loss, "our AdamW learned nothing");
+
+  const std::string file_of_this_rank = folder + "/states" + std::to_string(world->rank());
+  std::vector<at::Tensor> states, read;
+  for (const auto& state : optimizer->states()) states.push_back(state.value);
+  torch::save(states, file_of_this_rank);
+
+  const auto resumed = optim::make_adamw(tiles, {.beta2 = 0.95});
+  torch::load(read, file_of_this_rank);
+  for (size_t i = 0; i < read.size(); ++i) resumed->states()[i].value.copy_(read[i]);
+
+  require(read.size() == 3 * tiles.size(), "two moments and a step for each tile");
+  for (size_t i = 0; i < read.size(); ++i)
+    require(at::equal(resumed->states()[i].value, optimizer->states()[i].value), "other states");
 }
 
 void accumulation(const std::shared_ptr<comm::Communicator>& world) {
@@ -191,6 +206,17 @@ void hybrid(const std::shared_ptr<comm::Communicator>& world) {
                                      mesh.group(parallel::kAxisDpReplicate)};
   const auto sharded = parallel::fully_shard(net, groups, net.units());
   require(sharded->groups().shard->size() == world->size() / 2, "half of the ranks share a copy");
+
+  torch::optim::SGD optimizer(sharded->trained_tiles(), torch::optim::SGDOptions(1e-2));
+  const at::Tensor before = sharded->full_tensor(sharded->parameters()[0]);
+  const auto [inputs, classes] = batch_of(world, 0);
+  at::cross_entropy_loss(tessera::nn::call(net, inputs), classes).backward();
+  optimizer.step();
+  const at::Tensor after = sharded->full_tensor(sharded->parameters()[0]);
+  require(!at::equal(before, after), "a step changed nothing");
+  const at::Tensor first = after.clone();
+  world->broadcast(first, 0);
+  require(at::equal(first, after), "the copies differ");
 }
 
 void ddp(const std::shared_ptr<comm::Communicator>& world) {
@@ -239,7 +265,7 @@ void errors(const std::shared_ptr<comm::Communicator>& world) {
 void run(const std::shared_ptr<comm::Communicator>& world, const std::string& folder) {
   at::manual_seed(1);
   with_an_optimizer_of_libtorch(world);
-  with_our_optimizer(world);
+  with_our_optimizer(world, folder);
   accumulation(world);
   mixed_precision(world);
   saving_and_loading(world, folder);

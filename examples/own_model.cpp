@@ -2,12 +2,14 @@
 // ranks, and the loss is that of one process.
 //   mpirun -n 4 ./own_model        (or ./own_model alone)
 #include <cstdio>
+#include <exception>
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_features.h"
+#include "tessera/core/error.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/parallel/fully_shard.h"
@@ -38,10 +40,7 @@ struct Net : torch::nn::Module {
   at::Tensor head;
 };
 
-int main() {
-  tessera::guard_cpu_features();
-  const tessera::comm::Bootstrap bootstrap;
-  const auto& world = bootstrap.world();
+void train(const std::shared_ptr<tessera::comm::Communicator>& world) {
   at::manual_seed(1);  // the same data everywhere; each rank takes its own rows of it
   Net net;
   const auto sharded = tessera::parallel::fully_shard(net, {world}, {net.blocks.begin(), net.blocks.end()});
@@ -62,6 +61,20 @@ int main() {
     world->all_reduce(total);
     if (world->rank() == 0)
       std::printf("step %2d  loss %.4f\n", step + 1, total.item<double>() / world->size());
+  }
+}
+
+int main() {
+  tessera::guard_cpu_features();
+  try {
+    const tessera::comm::Bootstrap bootstrap;
+    train(bootstrap.world());
+  } catch (const tessera::Error& error) {
+    std::fprintf(stderr, "tessera: %s\n", error.what());
+    tessera::comm::Bootstrap::abort(tessera::exit_code(error.kind()));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    tessera::comm::Bootstrap::abort(1);
   }
   return 0;
 }
