@@ -19,7 +19,7 @@ bool needs_graph(std::initializer_list<at::Tensor> inputs) {
 void check_operand(const at::Tensor& tensor, const char* op) {
   TESSERA_CHECK_ARGUMENT(tensor.defined(), std::string(op) + ": undefined tensor");
   // What may not be read now says so in any operation, but our kernels read memory.
-  if (tensor.key_set().has(c10::DispatchKey::DeferredInit)) tensor.alias();
+  if (tensor.key_set().has(kUnreadableKey)) tensor.alias();
   if (!tensor.is_cpu()) {
     throw Error(ErrorKind::Config, "OP-DEVICE", std::string(op) + " runs on the CPU alone")
         .got(tensor.device().str())

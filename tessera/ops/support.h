@@ -14,6 +14,11 @@
 
 namespace tessera::ops {
 
+// Key of tensors whose values may not be read now: any operation on one throws an Error that says why, except
+// for code that reads memory itself. One of LibTorch's dispatcher, above autograd, that LibTorch has no kernels
+// for.
+inline constexpr c10::DispatchKey kUnreadableKey = c10::DispatchKey::DeferredInit;
+
 // True if an op on these inputs must leave a node in the autograd graph.
 bool needs_graph(std::initializer_list<at::Tensor> inputs);
 

@@ -5,13 +5,10 @@
 #include <torch/library.h>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/support.h"
 
 namespace tessera::parallel::detail {
 namespace {
-
-// A key of LibTorch's dispatcher above autograd that LibTorch itself has no kernels for; its name says what a
-// hollow tensor is.
-constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 // Kept as the context of a hollow tensor's storage.
 struct Reason {
@@ -29,7 +26,7 @@ struct Reason {
 void delete_reason(void* reason) { delete static_cast<Reason*>(reason); }
 
 void throw_if_hollow(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.key_set().has(kKey)) return;
+  if (!tensor.defined() || !tensor.key_set().has(ops::kUnreadableKey)) return;
   const at::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
   TESSERA_ASSERT(data.get_deleter() == &delete_reason, "a hollow tensor knows its parameter");
   throw static_cast<const Reason*>(data.get_context())->error();
@@ -52,7 +49,7 @@ void refuse(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::ji
 }
 
 void register_refusal() {
-  static torch::Library library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+  static torch::Library library(torch::Library::IMPL, "_", ops::kUnreadableKey, __FILE__, __LINE__);
   static const bool is_done = [] {
     library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>());
     return true;
@@ -72,7 +69,7 @@ at::Tensor make_hollow(at::IntArrayRef shape, at::ScalarType type, const std::st
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string("tessera: ") +
                                                                 reason->error().what());
   at::Tensor hollow = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet({c10::DispatchKey::CPU, kKey}),
+      c10::Storage(std::move(storage)), c10::DispatchKeySet({c10::DispatchKey::CPU, ops::kUnreadableKey}),
       c10::scalarTypeToTypeMeta(type));
   hollow.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return hollow;
