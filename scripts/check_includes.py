@@ -12,7 +12,7 @@ import sys
 LEVELS = [
     ["core"],
     ["config", "io", "ops", "comm", "offload"],
-    ["nn", "quantization"],
+    ["nn", "text", "quantization"],
     ["parallel"],
     ["optim", "peft", "data", "checkpoint"],
     ["models"],
@@ -21,7 +21,7 @@ LEVELS = [
     ["cli"],
 ]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"config", "io", "data"}
+TORCH_FREE = {"config", "io", "text", "data"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
 

@@ -9,7 +9,7 @@
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/data/chat_encoding.h"
+#include "tessera/text/chat_encoding.h"
 
 namespace tessera::cli {
 
@@ -55,12 +55,12 @@ nlohmann::ordered_json message(const std::string& role, const std::string& conte
   return {{"role", role}, {"content", content}};
 }
 
-std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
-                                     const data::ChatTemplate& chat_template,
+std::vector<int64_t> encode_messages(const text::Tokenizer& tokenizer,
+                                     const text::ChatTemplate& chat_template,
                                      const nlohmann::ordered_json& messages,
                                      const nlohmann::ordered_json& tools) {
-  const auto chat = chat_template.render(messages, tools, data::render_options(tokenizer, true));
-  const std::vector<int32_t> ids = data::encode_chat(tokenizer, chat).ids;
+  const auto chat = chat_template.render(messages, tools, text::render_options(tokenizer, true));
+  const std::vector<int32_t> ids = text::encode_chat(tokenizer, chat).ids;
   return {ids.begin(), ids.end()};
 }
 

@@ -8,10 +8,10 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tessera/data/chat_template/chat_template.h"
-#include "tessera/data/stop_strings.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/models/common/generate.h"
+#include "tessera/text/chat_template/chat_template.h"
+#include "tessera/text/stop_strings.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace CLI {
 class App;
@@ -36,8 +36,8 @@ void settle_sampling(AnsweringOptions& options);
 nlohmann::ordered_json message(const std::string& role, const std::string& content);
 
 // The ids of a conversation (an array of messages) with the header of the answer behind it.
-std::vector<int64_t> encode_messages(const data::Tokenizer& tokenizer,
-                                     const data::ChatTemplate& chat_template,
+std::vector<int64_t> encode_messages(const text::Tokenizer& tokenizer,
+                                     const text::ChatTemplate& chat_template,
                                      const nlohmann::ordered_json& messages,
                                      const nlohmann::ordered_json& tools);
 
@@ -48,7 +48,7 @@ void show_text(const std::string& text);
 // The text of one answer, up to a stop string.
 class AnswerText {
  public:
-  AnswerText(const data::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
+  AnswerText(const text::Tokenizer& tokenizer, const std::vector<std::string>& stop_strings)
       : text_(tokenizer, true), stop_(stop_strings) {}
 
   // What the token adds to what can be shown.
@@ -57,8 +57,8 @@ class AnswerText {
   bool has_stopped() const { return stop_.has_stopped(); }
 
  private:
-  data::TextStream text_;
-  data::StopStrings stop_;
+  text::TextStream text_;
+  text::StopStrings stop_;
 };
 
 }  // namespace tessera::cli

@@ -11,8 +11,8 @@
 #include "tessera/core/error.h"
 #include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/file.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,7 +41,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return lines;
 }
 
-Pass encode_lines(const data::Tokenizer& tokenizer, const std::vector<std::string_view>& lines) {
+Pass encode_lines(const text::Tokenizer& tokenizer, const std::vector<std::string_view>& lines) {
   Pass pass;
   const Timer timer;
   for (const std::string_view line : lines) {
@@ -55,7 +55,7 @@ Pass encode_lines(const data::Tokenizer& tokenizer, const std::vector<std::strin
 }
 
 int run_bench_tokenize(const Options& options) {
-  const data::Tokenizer tokenizer = data::Tokenizer::from_folder(options.model);
+  const text::Tokenizer tokenizer = text::Tokenizer::from_folder(options.model);
   const std::string text = io::read_file(options.file, kMaxTextBytes);
   const std::vector<std::string_view> lines = lines_of(text);
   if (lines.empty()) throw Error(ErrorKind::Data, "EMPTY", "nothing to tokenise").at(options.file);

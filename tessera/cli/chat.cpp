@@ -88,8 +88,8 @@ class Conversation {
 
  private:
   const AnsweringOptions& options_;
-  const data::Tokenizer& tokenizer_;
-  std::shared_ptr<const data::ChatTemplate> chat_template_;
+  const text::Tokenizer& tokenizer_;
+  std::shared_ptr<const text::ChatTemplate> chat_template_;
   std::shared_ptr<models::CausalLM> model_;
   std::vector<int64_t> stop_ids_;
   nlohmann::ordered_json messages_;

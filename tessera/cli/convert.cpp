@@ -8,10 +8,10 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
 
@@ -22,7 +22,7 @@ void check_loads(const std::string& folder, const std::string& source) {
   try {
     const auto model = models::build_model(folder, at::kFloat);
     models::check_tensors(*model, io::ModelFiles::open(folder));
-    (void)data::Tokenizer::from_folder(folder);
+    (void)text::Tokenizer::from_folder(folder);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
     std::string text = error.what();
@@ -52,7 +52,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       const io::GgufFile file = io::GgufFile::open(options->input);
-      const data::Tokenizer tokenizer = data::Tokenizer::from_gguf(file);
+      const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
       const DType dtype = options->dtype == "bf16"   ? DType::BF16
                           : options->dtype == "fp16" ? DType::F16
                                                      : DType::F32;

@@ -10,10 +10,10 @@
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/ops/plain.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
 namespace {
@@ -76,7 +76,7 @@ void add_tokenize(CLI::App& debug, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       constexpr int64_t kMaxFile = int64_t{4} << 30;
-      const data::Tokenizer tokenizer = data::Tokenizer::from_folder(options->model);
+      const text::Tokenizer tokenizer = text::Tokenizer::from_folder(options->model);
       const std::string text = io::read_file(options->file, kMaxFile);
       size_t begin = 0;
       while (begin < text.size()) {

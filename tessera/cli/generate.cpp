@@ -98,8 +98,8 @@ std::vector<Prompt> gather_prompts(const Options& options) {
 }
 
 // `chat_template` is null where no prompt is a conversation.
-std::vector<int64_t> encode_prompt(const Options& options, const data::Tokenizer& tokenizer,
-                                   const data::ChatTemplate* chat_template, const Prompt& prompt) {
+std::vector<int64_t> encode_prompt(const Options& options, const text::Tokenizer& tokenizer,
+                                   const text::ChatTemplate* chat_template, const Prompt& prompt) {
   if (!options.is_chat && prompt.messages.is_null()) {
     const auto ids = tokenizer.encode(prompt.text, {.parse_special = true, .add_special_tokens = true});
     return {ids.begin(), ids.end()};
@@ -127,11 +127,11 @@ int run_generate(Options options) {
   const std::vector<Prompt> prompts = gather_prompts(options);
   settle_sampling(options);
   const ModelSource source(options.model, options.adapter);
-  const data::Tokenizer& tokenizer = source.tokenizer();
+  const text::Tokenizer& tokenizer = source.tokenizer();
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
-  std::shared_ptr<const data::ChatTemplate> chat_template;
+  std::shared_ptr<const text::ChatTemplate> chat_template;
   if (any_chat) chat_template = data::select_chat_template(options.chat_template, "", "", tokenizer);
   const auto model = source.load(inference_dtype(options.dtype));
 

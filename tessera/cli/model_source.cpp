@@ -61,10 +61,10 @@ ModelSource::ModelSource(std::string path, std::string adapter)
   }
   is_gguf_ = !is_folder(base_);
   if (!adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"))) {
-    tokenizer_ = data::Tokenizer::from_folder(adapter_);
+    tokenizer_ = text::Tokenizer::from_folder(adapter_);
   } else {
-    tokenizer_ = is_gguf_ ? data::Tokenizer::from_gguf(io::GgufFile::open(base_))
-                          : data::Tokenizer::from_folder(base_);
+    tokenizer_ = is_gguf_ ? text::Tokenizer::from_gguf(io::GgufFile::open(base_))
+                          : text::Tokenizer::from_folder(base_);
   }
 }
 

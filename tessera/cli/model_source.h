@@ -8,8 +8,8 @@
 
 #include <c10/core/ScalarType.h>
 
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
 
@@ -19,7 +19,7 @@ class ModelSource {
   // tokenizer is the adapter's where it brings one. Throws Error(Model).
   ModelSource(std::string path, std::string adapter);
 
-  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
+  const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   // The model in eval mode, computing in `dtype`. A GGUF file is expanded into a temporary folder first.
   // Throws Error(Model).
   std::shared_ptr<models::CausalLM> load(at::ScalarType dtype) const;
@@ -29,7 +29,7 @@ class ModelSource {
  private:
   std::string base_, adapter_;
   bool is_gguf_ = false;
-  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<text::Tokenizer> tokenizer_;
 };
 
 }  // namespace tessera::cli

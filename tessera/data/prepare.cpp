@@ -261,10 +261,11 @@ std::string end_token_warning(const DatasetStats& stats) {
   return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
 }
 
-PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
-                          const ChatTemplate* chat_template, const PrepareOptions& options) {
-  return prepare({recipe, &tokenizer, chat_template, options.vocab_size, options.now.value_or(local_clock())},
-                 options);
+PreparedData prepare_data(const config::Recipe& recipe, const text::Tokenizer& tokenizer,
+                          const text::ChatTemplate* chat_template, const PrepareOptions& options) {
+  return prepare(
+      {recipe, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock())},
+      options);
 }
 
 PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options) {

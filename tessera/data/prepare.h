@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tessera/config/recipe.h"
-#include "tessera/data/chat_template/chat_template.h"
 #include "tessera/data/row_store.h"
-#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/text/chat_template/chat_template.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
 
@@ -60,8 +60,8 @@ struct PrepareOptions {
 // for an entry that cannot be, Error(Storage) for a failed read, and Error(Data) at file:line:column for a
 // bad record (with on_bad_line: skip, for more than max_bad_lines of them), and with numbers for a dataset
 // that leaves no row.
-PreparedData prepare_data(const config::Recipe& recipe, const Tokenizer& tokenizer,
-                          const ChatTemplate* chat_template, const PrepareOptions& options = {});
+PreparedData prepare_data(const config::Recipe& recipe, const text::Tokenizer& tokenizer,
+                          const text::ChatTemplate* chat_template, const PrepareOptions& options = {});
 // The same for a model without a tokenizer: Error(Model) for a dataset that is not token ids.
 // options.vocab_size must be given.
 PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options);

@@ -15,8 +15,8 @@ constexpr std::string_view kDefault = "tokenizer_default";
 constexpr std::string_view kFallback = "tokenizer_default_fallback_";
 constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
-std::shared_ptr<const ChatTemplate> shared(ChatTemplate parsed) {
-  return std::make_shared<const ChatTemplate>(std::move(parsed));
+std::shared_ptr<const text::ChatTemplate> shared(text::ChatTemplate parsed) {
+  return std::make_shared<const text::ChatTemplate>(std::move(parsed));
 }
 
 std::string read_template(const std::string& path) {
@@ -34,19 +34,20 @@ std::string read_template(const std::string& path) {
   return text;
 }
 
-std::shared_ptr<const ChatTemplate> from_jinja(const std::string& jinja, const std::string& folder) {
+std::shared_ptr<const text::ChatTemplate> from_jinja(const std::string& jinja, const std::string& folder) {
   const bool inline_text = jinja.find("{{") != std::string::npos || jinja.find("{%") != std::string::npos ||
                            jinja.find('\n') != std::string::npos;
-  if (inline_text) return shared(ChatTemplate::parse(jinja, "chat_template_jinja"));
+  if (inline_text) return shared(text::ChatTemplate::parse(jinja, "chat_template_jinja"));
   const std::string path = config::resolve_path(jinja, folder);
-  return shared(ChatTemplate::parse(read_template(path), path));
+  return shared(text::ChatTemplate::parse(read_template(path), path));
 }
 
 }  // namespace
 
-std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
-                                                         const std::string& folder,
-                                                         const Tokenizer& tokenizer) {
+std::shared_ptr<const text::ChatTemplate> select_chat_template(const std::string& name,
+                                                               const std::string& jinja,
+                                                               const std::string& folder,
+                                                               const text::Tokenizer& tokenizer) {
   if (name == "jinja" || (name.empty() && !jinja.empty())) {
     if (jinja.empty()) {
       throw Error(ErrorKind::Config, "CHAT-TEMPLATE", "chat_template: jinja needs chat_template_jinja")
@@ -57,26 +58,26 @@ std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name
   const bool has_fallback = name.starts_with(kFallback);
   if (name.empty() || name == kDefault || has_fallback) {
     if (!tokenizer.chat_template().empty()) {
-      return shared(ChatTemplate::parse(tokenizer.chat_template(), "the model's chat template"));
+      return shared(text::ChatTemplate::parse(tokenizer.chat_template(), "the model's chat template"));
     }
-    if (has_fallback) return shared(ChatTemplate::builtin(name.substr(kFallback.size())));
+    if (has_fallback) return shared(text::ChatTemplate::builtin(name.substr(kFallback.size())));
     throw Error(ErrorKind::Model, "NO-CHAT-TEMPLATE", "the model has no chat template")
         .hint(
             "name a built-in one, such as chatml: by chat_template in a recipe (or chat_template_jinja), by "
             "--chat-template of chat and generate");
   }
-  return shared(ChatTemplate::builtin(name));
+  return shared(text::ChatTemplate::builtin(name));
 }
 
-std::shared_ptr<const ChatTemplate> recipe_chat_template(const config::Recipe& recipe,
-                                                         const Tokenizer& tokenizer) {
+std::shared_ptr<const text::ChatTemplate> recipe_chat_template(const config::Recipe& recipe,
+                                                               const text::Tokenizer& tokenizer) {
   const bool named = !recipe.chat_template.empty() || !recipe.chat_template_jinja.empty();
   if (!named && tokenizer.chat_template().empty()) return nullptr;
   return select_chat_template(recipe.chat_template, recipe.chat_template_jinja, recipe.source_folder,
                               tokenizer);
 }
 
-std::string trained_chat_template(const config::Recipe& recipe, const Tokenizer& tokenizer) {
+std::string trained_chat_template(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
   const auto of_recipe = recipe_chat_template(recipe, tokenizer);
   std::set<std::string> used;
   for (const config::DatasetConfig& dataset : recipe.datasets) {

@@ -108,7 +108,7 @@ void write_rows(std::ostream& out, const char* name, const RowSet& rows, const L
 }  // namespace
 
 void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
-               const Tokenizer& tokenizer, const ShowOptions& options) {
+               const text::Tokenizer& tokenizer, const ShowOptions& options) {
   const int64_t num_rows = std::min(options.num_rows, data.train.size());
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t labels = data.train.label_count(i);
@@ -127,7 +127,7 @@ void show_data(std::ostream& out, const PreparedData& data, const config::Recipe
   if (data.eval.size() > 0) write_rows(out, "evaluation", data.eval, eval_loader_options(recipe, 0, 1));
 }
 
-std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptions& options) {
+std::string show_row(const Row& row, const text::Tokenizer& tokenizer, const ShowOptions& options) {
   std::string out;
   const size_t size = row.input_ids.size();
   // The label of the first token counts for nothing: no position predicts it.

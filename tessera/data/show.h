@@ -19,9 +19,9 @@ struct ShowOptions {
 // Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what
 // was left out and why, packing efficiency. Warns where a dataset trains no end-of-turn token.
 void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
-               const Tokenizer& tokenizer, const ShowOptions& options);
+               const text::Tokenizer& tokenizer, const ShowOptions& options);
 
 // One row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
-std::string show_row(const Row& row, const Tokenizer& tokenizer, const ShowOptions& options);
+std::string show_row(const Row& row, const text::Tokenizer& tokenizer, const ShowOptions& options);
 
 }  // namespace tessera::data

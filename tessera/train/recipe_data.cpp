@@ -16,7 +16,7 @@ const std::string& tokenizer_folder(const config::Recipe& recipe) {
   return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
 }
 
-std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
+std::optional<text::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
   const std::string& folder = tokenizer_folder(recipe);
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
       std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
@@ -24,7 +24,7 @@ std::optional<data::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
     log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
     return std::nullopt;
   }
-  data::Tokenizer tokenizer = data::Tokenizer::from_folder(folder);
+  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
   for (const auto& [role, token] : recipe.special_tokens) tokenizer.set_special_token(role, token);
   return tokenizer;
 }
@@ -61,7 +61,7 @@ void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig
             "); lower sequence_len, or give it a longer rope_scaling");
 }
 
-data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<data::Tokenizer>& tokenizer,
+data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<text::Tokenizer>& tokenizer,
                              const data::PrepareOptions& options) {
   if (!tokenizer) return data::prepare_token_ids(recipe, options);
   const auto chat_template = data::recipe_chat_template(recipe, *tokenizer);

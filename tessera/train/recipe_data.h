@@ -6,15 +6,15 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
-#include "tessera/data/tokenizer/tokenizer.h"
 #include "tessera/models/common/model_config.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::train {
 
 struct RecipeData {
   // With the chat template that was trained with. None where the model has none and every dataset is token
   // ids.
-  std::optional<data::Tokenizer> tokenizer;
+  std::optional<text::Tokenizer> tokenizer;
   data::PreparedData rows;
 };
 

@@ -95,7 +95,7 @@ BaseFiles read_base_files(const std::string& folder) {
   return files;
 }
 
-int64_t result_bytes(const TrainedModel& trained, const data::Tokenizer* tokenizer) {
+int64_t result_bytes(const TrainedModel& trained, const text::Tokenizer* tokenizer) {
   std::unordered_set<std::string> names;
   if (trained.adapter) names = saved_names(trained);
   int64_t bytes = tokenizer != nullptr ? tokenizer->saved_bytes() : 0;
@@ -107,7 +107,7 @@ int64_t result_bytes(const TrainedModel& trained, const data::Tokenizer* tokeniz
 }
 
 void save_result(const TrainedModel& trained, const config::Recipe& recipe, const BaseFiles& base,
-                 const data::Tokenizer* tokenizer, comm::Communicator& world, const std::string& folder) {
+                 const text::Tokenizer* tokenizer, comm::Communicator& world, const std::string& folder) {
   FirstRank writing(world, "save the result");
   if (trained.adapter) {
     save_adapter(trained, recipe, writing, folder);

@@ -13,11 +13,11 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/chat_template/chat_template.h"
 #include "tessera/data/loader.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/registry.h"
+#include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/first_rank.h"
 #include "tessera/train/metrics.h"
@@ -126,7 +126,7 @@ class Run {
     first.finish();
   }
 
-  const data::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  const text::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
 
   void require_space() const {
     result_->require_space(recipe_.save_final ? result_bytes(trained_, tokenizer()) : 0);
@@ -135,7 +135,7 @@ class Run {
   void prepare_data() {
     // A template may write the date, and ranks may read on two sides of midnight.
     const int64_t now =
-        std::stoll(mesh_.world()->all_gather_string(std::to_string(data::local_clock())).front());
+        std::stoll(mesh_.world()->all_gather_string(std::to_string(text::local_clock())).front());
     // The ranks of a machine share its cores.
     RecipeData read =
         read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()), now);
@@ -305,7 +305,7 @@ class Run {
   std::unique_ptr<MetricsWriter> metrics_;
   BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
-  std::optional<data::Tokenizer> tokenizer_;
+  std::optional<text::Tokenizer> tokenizer_;
   std::optional<data::Loader> loader_, eval_loader_;
   PlannedModel planned_;
   TrainedModel trained_;

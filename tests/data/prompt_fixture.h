@@ -8,7 +8,7 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/prompts/prompt.h"
-#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
 
@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 
 inline std::string prompt_reference_folder() { return TESSERA_SOURCE_DIR "/tests/reference/data/prompts"; }
 
-inline const Tokenizer& small_tokenizer() {
-  static const Tokenizer tokenizer = Tokenizer::from_folder(prompt_reference_folder());
+inline const text::Tokenizer& small_tokenizer() {
+  static const text::Tokenizer tokenizer = text::Tokenizer::from_folder(prompt_reference_folder());
   return tokenizer;
 }
 

@@ -18,7 +18,7 @@ namespace {
 using testing::TempFolder;
 using testing::tiny_chat_template;
 
-std::string builtin(const std::string& name) { return ChatTemplate::builtin(name).source(); }
+std::string builtin(const std::string& name) { return text::ChatTemplate::builtin(name).source(); }
 
 config::DatasetConfig chats(const std::string& chat_template = "") {
   config::DatasetConfig dataset;
@@ -36,14 +36,14 @@ class TrainedTemplateTest : public ::testing::Test {
     config::Recipe recipe;
     recipe.chat_template = recipe_template;
     recipe.datasets = datasets;
-    return trained_chat_template(recipe, Tokenizer::from_folder(folder_.path()));
+    return trained_chat_template(recipe, text::Tokenizer::from_folder(folder_.path()));
   }
   // The folder that a tokenizer with another template leaves.
   std::string saved(const std::string& source) const {
-    Tokenizer tokenizer = Tokenizer::from_folder(folder_.path());
+    text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder_.path());
     tokenizer.set_chat_template(source);
     tokenizer.save(folder_ / "saved");
-    EXPECT_EQ(Tokenizer::from_folder(folder_ / "saved").chat_template(), source);
+    EXPECT_EQ(text::Tokenizer::from_folder(folder_ / "saved").chat_template(), source);
     return folder_ / "saved";
   }
 
@@ -79,7 +79,7 @@ TEST_F(TrainedTemplateTest, SeveralAreTold) {
 }
 
 TEST_F(TrainedTemplateTest, WhereThereIsNoneRecipesAndVerbsAreToldWhatToName) {
-  Tokenizer tokenizer = Tokenizer::from_folder(folder_.path());
+  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder_.path());
   tokenizer.set_chat_template("");
   try {
     select_chat_template("", "", "", tokenizer);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes data/sentencepiece, the vectors of tests/data/sentencepiece_reference_test.cpp.
+"""Makes data/sentencepiece, the vectors of tests/text/sentencepiece_reference_test.cpp.
 
 Trains a small SentencePiece BPE model on the documents of this repository, converts it as Transformers converts
 Llama's, and records what `tokenizers` and Transformers make of hard strings under every way in which such a

@@ -2,7 +2,7 @@
 """Renders chat templates and single constructs with jinja2, as Transformers sets it up, and stores what came out.
 
 Needs the packages jinja2 and transformers. Writes tests/reference/data/chat_template/*.json, which
-tests/data/chat_template_reference_test.cpp holds the interpreter against. The templates are written here, in the
+tests/text/chat_template_reference_test.cpp holds the interpreter against. The templates are written here, in the
 formats of well-known model families.
 """
 import datetime

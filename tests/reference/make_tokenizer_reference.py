@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the reference vectors of tests/data/tokenizer_*_test.cpp.
+"""Makes the reference vectors of tests/text/tokenizer_*_test.cpp.
 
 Trains one small tokenizer for each family with the `tokenizers` package, in the family's own configuration,
 and records what that package makes of hard strings and of the shared data. Needs: pip install tokenizers.

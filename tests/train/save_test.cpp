@@ -37,7 +37,7 @@ class SaveTest : public ::testing::Test {
       if (parameter.requires_grad) parameter.tile.detach().mul_(1.5).add_(0.01);
     }
   }
-  void save(const config::Recipe& recipe, const data::Tokenizer* tokenizer = nullptr) {
+  void save(const config::Recipe& recipe, const text::Tokenizer* tokenizer = nullptr) {
     save_result(trained_, recipe, read_base_files(recipe.base_model), tokenizer, *world_, folder_ / "out");
   }
   static at::Tensor logits_of(models::CausalLM& model) {
@@ -112,9 +112,9 @@ TEST_F(SaveTest, AnAdapterReloads) {
 TEST_F(SaveTest, TheTokenizerIsSavedWithTheModel) {
   const config::Recipe recipe = recipe_of("llama3");
   set_up(recipe);
-  const auto tokenizer = data::Tokenizer::from_folder(testing::reference_data("tokenizer/llama3"));
+  const auto tokenizer = text::Tokenizer::from_folder(testing::reference_data("tokenizer/llama3"));
   save(recipe, &tokenizer);
-  EXPECT_EQ(data::Tokenizer::from_folder(folder_ / "out").encode("Hello there"),
+  EXPECT_EQ(text::Tokenizer::from_folder(folder_ / "out").encode("Hello there"),
             tokenizer.encode("Hello there"));
 }
 

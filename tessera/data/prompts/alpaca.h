@@ -19,7 +19,7 @@ class AlpacaPrompt : public PromptType {
   std::string prompt_text(const nlohmann::ordered_json& record) const;
 
   const config::DatasetConfig& dataset_;
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   bool train_on_inputs_;
 };
 

@@ -3,20 +3,20 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
-#include "tessera/data/chat_encoding.h"
 #include "tessera/data/select_chat_template.h"
+#include "tessera/text/chat_encoding.h"
 
 namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::shared_ptr<const ChatTemplate> choose_template(const config::DatasetConfig& dataset,
-                                                    const PromptContext& context) {
+std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
+                                                          const PromptContext& context) {
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty()) {
     // The caller owns it for longer than the prompt type.
     if (context.chat_template != nullptr)
-      return {std::shared_ptr<const ChatTemplate>(), context.chat_template};
+      return {std::shared_ptr<const text::ChatTemplate>(), context.chat_template};
     return select_chat_template("", "", context.recipe.source_folder, *context.tokenizer);
   }
   return select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
@@ -64,8 +64,8 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
 void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const Conversation conversation = reader_.read(record.fields);
   const std::vector<bool> train = choose_turns(conversation);
-  const RenderedChat chat = render(conversation.messages, conversation.tools);
-  const Encoding encoded = encode_chat(tokenizer_, chat);
+  const text::RenderedChat chat = render(conversation.messages, conversation.tools);
+  const text::Encoding encoded = text::encode_chat(tokenizer_, chat);
 
   std::vector<TurnSpans> turns =
       find_turn_spans(chat, conversation.turns, chat_template_->has_generation_blocks());
@@ -80,8 +80,9 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
   rows.push_back(std::move(row));
 }
 
-RenderedChat ChatPrompt::render(const Json& messages, const Json& tools, bool add_generation_prompt) const {
-  RenderOptions options = render_options(tokenizer_, add_generation_prompt);
+text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
+                                      bool add_generation_prompt) const {
+  text::RenderOptions options = text::render_options(tokenizer_, add_generation_prompt);
   options.now = now_;
   try {
     return chat_template_->render(messages, tools, options);
@@ -99,11 +100,11 @@ std::vector<int32_t> ChatPrompt::find_end_tokens() const {
   const Json probe = {{{"role", "user"}, {"content", "question"}},
                       {{"role", "assistant"}, {"content", "answer"}}};
   try {
-    const RenderedChat chat = render(probe, nullptr);
+    const text::RenderedChat chat = render(probe, nullptr);
     const std::vector<TurnSpans> turns =
         find_turn_spans(chat, {{.role = "user"}, {.role = "assistant"}}, false);
     if (turns[1].ranges.empty()) return ids;
-    const Encoding encoded = encode_chat(tokenizer_, chat);
+    const text::Encoding encoded = text::encode_chat(tokenizer_, chat);
     for (size_t i = 0; i < encoded.ids.size(); ++i) {
       if (encoded.spans[i].begin < turns[1].closing.begin || !tokenizer_.is_special(encoded.ids[i])) continue;
       if (std::find(ids.begin(), ids.end(), encoded.ids[i]) == ids.end()) ids.push_back(encoded.ids[i]);
@@ -148,7 +149,7 @@ void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::st
   }
 }
 
-std::vector<int32_t> ChatPrompt::label_from_last(const Encoding& encoded,
+std::vector<int32_t> ChatPrompt::label_from_last(const text::Encoding& encoded,
                                                  const std::vector<TurnSpans>& turns) const {
   std::vector<int32_t> labels(encoded.ids.size(), static_cast<int32_t>(kIgnoreLabel));
   if (train_on_inputs_) return encoded.ids;

@@ -22,16 +22,17 @@ class ChatPrompt : public PromptType {
   std::vector<int32_t> end_tokens() const override { return end_tokens_; }
 
  private:
-  RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
-                      bool add_generation_prompt = false) const;
+  text::RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
+                            bool add_generation_prompt = false) const;
   std::vector<int32_t> find_end_tokens() const;
   std::vector<bool> choose_turns(const Conversation& conversation) const;
   void widen_to_prompt(const Conversation& conversation, const std::string& text,
                        std::vector<TurnSpans>& turns, const std::vector<bool>& train) const;
-  std::vector<int32_t> label_from_last(const Encoding& encoded, const std::vector<TurnSpans>& turns) const;
+  std::vector<int32_t> label_from_last(const text::Encoding& encoded,
+                                       const std::vector<TurnSpans>& turns) const;
 
-  const Tokenizer& tokenizer_;
-  std::shared_ptr<const ChatTemplate> chat_template_;
+  const text::Tokenizer& tokenizer_;
+  std::shared_ptr<const text::ChatTemplate> chat_template_;
   ConversationReader reader_;
   std::set<std::string> roles_to_train_;
   EndRules rules_;

@@ -8,21 +8,21 @@ namespace tessera::data {
 namespace {
 
 // Index of the first token that begins at or after `byte`. Tokens tile the text in order.
-int64_t first_token_at(const Encoding& encoded, int64_t byte) {
+int64_t first_token_at(const text::Encoding& encoded, int64_t byte) {
   const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
-                                          [&](const ByteSpan& span) { return span.begin < byte; });
+                                          [&](const text::ByteSpan& span) { return span.begin < byte; });
   return found - encoded.spans.begin();
 }
 
 // Index of the first token that ends behind `byte`: the one that the text at `byte` is in.
-int64_t first_token_into(const Encoding& encoded, int64_t byte) {
+int64_t first_token_into(const text::Encoding& encoded, int64_t byte) {
   const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
-                                          [&](const ByteSpan& span) { return span.end <= byte; });
+                                          [&](const text::ByteSpan& span) { return span.end <= byte; });
   return found - encoded.spans.begin();
 }
 
 // The first end token after the turn's content, or -1.
-int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing,
+int64_t find_end_token(const text::Encoding& encoded, const text::ByteSpan& closing,
                        const std::vector<int32_t>& end_tokens) {
   const auto size = static_cast<int64_t>(encoded.ids.size());
   for (int64_t i = first_token_at(encoded, closing.begin); i < size && encoded.spans[i].end <= closing.end;
@@ -34,7 +34,7 @@ int64_t find_end_token(const Encoding& encoded, const ByteSpan& closing,
 
 }  // namespace
 
-std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnSpans>& turns,
+std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos) {
   const auto ignore = static_cast<int32_t>(kIgnoreLabel);
@@ -42,7 +42,7 @@ std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnS
   std::vector<int32_t> labels(encoded.ids.size(), ignore);
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (!train[turn]) continue;
-    for (const ByteSpan& range : turns[turn].ranges) {
+    for (const text::ByteSpan& range : turns[turn].ranges) {
       for (int64_t i = first_token_into(encoded, range.begin); i < size && encoded.spans[i].begin < range.end;
            ++i) {
         labels[i] = encoded.ids[i];

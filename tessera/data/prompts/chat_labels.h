@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/data/prompts/chat_spans.h"
-#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
 
@@ -22,7 +22,7 @@ struct EndRules {
 // Labels of `encoded`, for which turns[i] are trained where train[i]. A token that reaches over the border of
 // a trained range is trained, as in Axolotl: behind "[/INST] " it holds the first word of the answer.
 // `end_tokens` are the ids that may close a turn; `eos` is -1 where there is none.
-std::vector<int32_t> label_chat(const Encoding& encoded, const std::vector<TurnSpans>& turns,
+std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos);
 

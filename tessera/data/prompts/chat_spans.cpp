@@ -7,18 +7,18 @@ namespace {
 
 struct Piece {
   int64_t message = -1;
-  ByteSpan span;
+  text::ByteSpan span;
   bool is_role = false;
 };
 
 // The content pieces in order. A message's first piece that reads as its role is the role in its header,
 // unless the content reads so too and is all there is of the message.
-std::vector<Piece> content_pieces(const RenderedChat& chat, const std::vector<Turn>& messages) {
+std::vector<Piece> content_pieces(const text::RenderedChat& chat, const std::vector<Turn>& messages) {
   std::vector<Piece> pieces;
   std::vector<int64_t> count(messages.size(), 0);
   std::vector<int64_t> role_piece(messages.size(), -1);
   int64_t offset = 0;
-  for (const RenderedSegment& segment : chat.segments) {
+  for (const text::RenderedSegment& segment : chat.segments) {
     const auto size = static_cast<int64_t>(segment.text.size());
     const bool known = segment.message >= 0 && segment.message < static_cast<int64_t>(messages.size());
     if (segment.is_content && known) {
@@ -36,11 +36,11 @@ std::vector<Piece> content_pieces(const RenderedChat& chat, const std::vector<Tu
   return pieces;
 }
 
-std::vector<ByteSpan> generation_runs(const RenderedChat& chat) {
-  std::vector<ByteSpan> runs;
+std::vector<text::ByteSpan> generation_runs(const text::RenderedChat& chat) {
+  std::vector<text::ByteSpan> runs;
   int64_t offset = 0;
   bool open = false;
-  for (const RenderedSegment& segment : chat.segments) {
+  for (const text::RenderedSegment& segment : chat.segments) {
     const auto size = static_cast<int64_t>(segment.text.size());
     if (segment.in_generation && open) runs.back().end += size;
     if (segment.in_generation && !open) runs.push_back({offset, offset + size});
@@ -50,18 +50,19 @@ std::vector<ByteSpan> generation_runs(const RenderedChat& chat) {
   return runs;
 }
 
-bool contains(const ByteSpan& outer, const ByteSpan& inner) {
+bool contains(const text::ByteSpan& outer, const text::ByteSpan& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
 }  // namespace
 
-std::vector<TurnSpans> find_turn_spans(const RenderedChat& chat, const std::vector<Turn>& messages,
+std::vector<TurnSpans> find_turn_spans(const text::RenderedChat& chat, const std::vector<Turn>& messages,
                                        bool generation_blocks) {
   std::vector<TurnSpans> turns(messages.size());
   const std::vector<Piece> pieces = content_pieces(chat, messages);
   int64_t size = 0;
-  for (const RenderedSegment& segment : chat.segments) size += static_cast<int64_t>(segment.text.size());
+  for (const text::RenderedSegment& segment : chat.segments)
+    size += static_cast<int64_t>(segment.text.size());
 
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
@@ -77,12 +78,12 @@ std::vector<TurnSpans> find_turn_spans(const RenderedChat& chat, const std::vect
   }
   if (!generation_blocks) return turns;
 
-  const std::vector<ByteSpan> runs = generation_runs(chat);
+  const std::vector<text::ByteSpan> runs = generation_runs(chat);
   for (TurnSpans& turn : turns) {
-    std::vector<ByteSpan> ranges;
-    for (const ByteSpan& run : runs) {
+    std::vector<text::ByteSpan> ranges;
+    for (const text::ByteSpan& run : runs) {
       const bool holds = std::any_of(turn.ranges.begin(), turn.ranges.end(),
-                                     [&](const ByteSpan& range) { return contains(run, range); });
+                                     [&](const text::ByteSpan& range) { return contains(run, range); });
       if (holds) ranges.push_back(run);
     }
     if (!ranges.empty()) turn.ranges = std::move(ranges);

@@ -15,7 +15,7 @@ class CompletionPrompt : public PromptType {
   std::vector<int32_t> end_tokens() const override;
 
  private:
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   std::string field_;
   int64_t sequence_len_;
 };

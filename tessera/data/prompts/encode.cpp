@@ -2,7 +2,8 @@
 
 namespace tessera::data {
 
-std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text, DocumentEnds ends) {
+std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::string_view text,
+                                     DocumentEnds ends) {
   std::vector<int32_t> ids = tokenizer.encode(text, {.parse_special = false, .add_special_tokens = ends.bos});
   const auto eos = tokenizer.eos_id();
   if (ends.bos && eos && !ids.empty() && ids.back() == *eos)
@@ -20,7 +21,7 @@ void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained) {
   }
 }
 
-std::vector<int32_t> eos_tokens(const Tokenizer& tokenizer) {
+std::vector<int32_t> eos_tokens(const text::Tokenizer& tokenizer) {
   const auto eos = tokenizer.eos_id();
   return eos ? std::vector<int32_t>{*eos} : std::vector<int32_t>{};
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/data/batch.h"
-#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
 
@@ -16,12 +16,13 @@ struct DocumentEnds {
 };
 
 // The ids of a text in which nothing is a control token, between the asked ends.
-std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text, DocumentEnds ends);
+std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::string_view text,
+                                     DocumentEnds ends);
 
 // Appends ids to a row, trained or masked.
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained);
 
 // EOS as a list; empty where the tokenizer has none.
-std::vector<int32_t> eos_tokens(const Tokenizer& tokenizer);
+std::vector<int32_t> eos_tokens(const text::Tokenizer& tokenizer);
 
 }  // namespace tessera::data

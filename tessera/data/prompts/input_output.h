@@ -15,7 +15,7 @@ class InputOutputPrompt : public PromptType {
   std::vector<int32_t> end_tokens() const override;
 
  private:
-  const Tokenizer& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   bool train_on_inputs_;
 };
 

@@ -15,7 +15,7 @@ class PretokenizedPrompt : public PromptType {
   std::vector<int32_t> end_tokens() const override;
 
  private:
-  const Tokenizer* tokenizer_;
+  const text::Tokenizer* tokenizer_;
   int64_t vocab_size_;
 };
 

@@ -11,8 +11,8 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/batch.h"
-#include "tessera/data/chat_template/chat_template.h"
-#include "tessera/data/tokenizer/tokenizer.h"
+#include "tessera/text/chat_template/chat_template.h"
+#include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
 
@@ -38,10 +38,10 @@ class PromptType {
 
 struct PromptContext {
   const config::Recipe& recipe;
-  const Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
-  const ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
-  int64_t vocab_size = 0;                       // ids of pre-tokenised rows must be below
-  std::optional<int64_t> now = std::nullopt;    // RenderOptions::now
+  const text::Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
+  const text::ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
+  int64_t vocab_size = 0;                             // ids of pre-tokenised rows must be below
+  std::optional<int64_t> now = std::nullopt;          // RenderOptions::now
 };
 
 // The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an

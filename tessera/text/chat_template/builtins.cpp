@@ -1,0 +1,104 @@
+#include "tessera/text/chat_template/builtins.h"
+
+#include <utility>
+
+namespace tessera::text::jinja {
+
+namespace {
+
+// In all of them the words of the assistant, with the token that ends its turn, are in {% generation %}.
+
+constexpr std::string_view kChatml = R"({%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '<|im_end|>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- endif -%}
+)";
+
+constexpr std::string_view kLlama3 = R"({{- bos_token -}}
+{%- for message in messages -%}
+{{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] | trim + '<|eot_id|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] | trim + '<|eot_id|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|start_header_id|>assistant<|end_header_id|>\n\n' -}}
+{%- endif -%}
+)";
+
+// The system message goes before the words of the first user.
+constexpr std::string_view kMistral = R"({{- bos_token -}}
+{%- set system = namespace(text='') -%}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system.text = messages[0]['content'] + '\n\n' -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'user' -%}
+{{- '[INST] ' + system.text + message['content'] + ' [/INST]' -}}
+{%- set system.text = '' -%}
+{%- elif message['role'] == 'assistant' -%}
+{{- ' ' -}}{%- generation -%}{{- message['content'] | trim + eos_token -}}{%- endgeneration -%}
+{%- else -%}
+{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+)";
+
+constexpr std::string_view kAlpaca = R"({{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{{- messages[0]['content'] + '\n\n' -}}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{{- 'Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n' -}}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if message['role'] == 'user' -%}
+{{- '### Instruction:\n' + message['content'] + '\n\n' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '### Response:\n' -}}{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
+{%- if not loop.last -%}{{- '\n\n' -}}{%- endif -%}
+{%- else -%}
+{{- raise_exception('the alpaca template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '### Response:\n' -}}
+{%- endif -%}
+)";
+
+constexpr std::pair<std::string_view, std::string_view> kTemplates[] = {
+    {"alpaca", kAlpaca}, {"chatml", kChatml}, {"llama3", kLlama3}, {"mistral", kMistral}};
+
+}  // namespace
+
+std::string_view builtin_source(std::string_view name) {
+  for (const auto& [known, source] : kTemplates) {
+    if (known == name) return source;
+  }
+  return {};
+}
+
+std::vector<std::string> builtin_template_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, source] : kTemplates) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace tessera::text::jinja

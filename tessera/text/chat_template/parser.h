@@ -1,0 +1,14 @@
+// Parses a template into its syntax tree.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/text/chat_template/ast.h"
+
+namespace tessera::text::jinja {
+
+// Throws Error(Model) with the template's name, line and column: E-MODEL-TEMPLATE-SYNTAX, and
+// E-MODEL-TEMPLATE-UNKNOWN for a tag, filter, test, method or function that is not known.
+SyntaxTree parse_template(std::string_view source, std::string_view template_name);
+
+}  // namespace tessera::text::jinja

@@ -1,0 +1,106 @@
+// One run of a template: its limits, its clock and what belongs to it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/text/chat_template/value.h"
+
+namespace tessera::text::jinja {
+
+struct MacroDefinition;
+
+// A place in the template's source: 1-based line, 1-based column in code points.
+struct Position {
+  int32_t line = 0, column = 0;
+};
+
+constexpr int64_t kMaxSteps = 1'000'000;
+constexpr int64_t kMaxRange = 100'000;      // items of a range()
+constexpr int kMaxValueDepth = 128;         // containers in containers
+constexpr int kMaxEvaluationDepth = 1'200;  // expressions and statements under evaluation
+constexpr int kMaxSyntaxDepth = 200;        // of the syntax tree
+constexpr size_t kMaxSource = 1u << 20;     // bytes of a template
+constexpr size_t kMaxArguments = 255;       // of a call, and parameters of a macro
+constexpr size_t kMaxName = 255;            // bytes of a name
+
+// Variables by the number the parser gave their name.
+struct Scope {
+  std::shared_ptr<Scope> parent;
+  std::vector<std::pair<int32_t, Value>> variables;
+
+  // Looks in the parents too. Adds the number of variables that it looked at to `looked_at`.
+  const Value* find(int32_t name, size_t& looked_at) const;
+  void set(int32_t name, Value value);
+};
+
+struct Macro {
+  const MacroDefinition* definition = nullptr;
+  std::shared_ptr<Scope> scope;  // where it was defined
+};
+
+class Runtime {
+ public:
+  Runtime(std::string_view template_name, std::optional<int64_t> clock)
+      : name_(template_name), clock_(clock) {}
+
+  // Throws E-MODEL-TEMPLATE-RUN at the current position.
+  [[noreturn]] void fail(const std::string& what) const;
+  // Throws E-MODEL-TEMPLATE-LIMIT at the current position.
+  [[noreturn]] void fail_limit(const std::string& what) const;
+  // Throws E-MODEL-TEMPLATE-RAISED: the template refused its input.
+  [[noreturn]] void fail_raised(const std::string& what) const;
+
+  // One budget bounds the time and the memory of a run. A step is a node evaluated, 8 items or 256 bytes that
+  // are read or made (whether they are kept or not), or 64 bytes that are looked at one character at a time.
+  // Each is about a microsecond, and about 256 bytes: a run ends in seconds and stays in some hundred MB.
+  // What makes a value, or walks over one, is to charge before it does.
+  void charge(int64_t steps = 1) {
+    steps_ += steps;
+    if (steps_ > kMaxSteps) fail_limit("the template takes more than 1000000 steps");
+  }
+  void charge_items(size_t count) { charge(1 + static_cast<int64_t>(count / 8)); }
+  void charge_bytes(size_t count) { charge(1 + static_cast<int64_t>(count / 256)); }
+  void charge_text(const Text& text) { charge_bytes(text.size() + text.spans.size() * sizeof(Text::Span)); }
+  void charge_walk(std::string_view text) { charge(1 + static_cast<int64_t>(text.size() / 64)); }
+  void check_size(size_t bytes) const {
+    if (bytes > kMaxText) fail_limit("the template makes a text of more than 8 MiB");
+  }
+
+  void move_to(Position position) { position_ = position; }
+  Position position() const { return position_; }
+
+  Namespace* new_namespace() {
+    charge();
+    return &namespaces_.emplace_back();
+  }
+  Macro* new_macro(const MacroDefinition* definition, std::shared_ptr<Scope> scope) {
+    return &macros_.emplace_back(Macro{definition, std::move(scope)});
+  }
+  // Seconds since 1970 when the clock was set for this run.
+  std::optional<int64_t> clock() const { return clock_; }
+
+  int depth = 0;  // nodes under evaluation
+
+ private:
+  std::string_view name_;
+  std::optional<int64_t> clock_;
+  Position position_;
+  int64_t steps_ = 0;
+  std::deque<Namespace> namespaces_;
+  std::deque<Macro> macros_;
+};
+
+// What a call was given.
+struct Arguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> keyword;
+};
+
+}  // namespace tessera::text::jinja

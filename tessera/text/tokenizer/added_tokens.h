@@ -1,0 +1,89 @@
+// Tokens that are looked for in the text before the model sees it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "tessera/text/tokenizer/function_ref.h"
+#include "tessera/text/tokenizer/normalizer.h"
+
+namespace tessera::text {
+
+struct AddedToken {
+  int32_t id = -1;
+  std::string content;
+  bool single_word = false;  // no word character may touch it
+  bool lstrip = false;       // takes the white space on its left
+  bool rstrip = false;       // and on its right
+  bool normalized = true;    // looked for in the normalised text, by its normalised content
+  bool special = false;
+};
+
+// A piece of text: an added token (id >= 0), or text in between (id -1).
+struct AddedSplit {
+  size_t begin, end;
+  int32_t id;
+};
+
+// Finds added tokens: at each position the longest one, from left to right, never overlapping.
+class AddedTokenMatcher {
+ public:
+  // `pattern` is not empty. A pattern given twice takes the later id.
+  void add(const std::string& pattern, const AddedToken& token);
+  bool empty() const { return nodes_.empty(); }
+
+  // The whole of `text` (valid UTF-8) as splits in order, without empty ones between. Tokens that are special
+  // are passed over when `parse_special` is false, and so is the text that they cover. A special token whose
+  // text [begin, end) `is_plain` claims is none; others may begin within it.
+  void split(std::string_view text, bool parse_special, FunctionRef<bool(size_t begin, size_t end)> is_plain,
+             std::vector<AddedSplit>& out) const;
+
+ private:
+  struct Node {
+    int32_t token = -1;  // index into tokens_ of the pattern that ends here
+    std::vector<std::pair<unsigned char, int32_t>> children;  // sorted by byte
+  };
+
+  // The token that starts at `begin`, the longest; its end goes to `end`. Null when there is none.
+  const AddedToken* match(std::string_view text, size_t begin, size_t& end) const;
+
+  std::vector<Node> nodes_;  // a trie; node 0 is the root
+  int32_t first_[256];       // the root's children by byte, -1 for none
+  std::vector<AddedToken> tokens_;
+};
+
+// All added tokens of a tokenizer.
+class AddedTokens {
+ public:
+  // Contents and ids must be new; `normalizer` may be null.
+  void add(AddedToken token, const Normalizer* normalizer);
+
+  const AddedToken* find(std::string_view content) const;
+  const AddedToken* find(int32_t id) const;
+  // What the decoder sees: for a token with normalised content, that content.
+  const std::string& decoder_text(const AddedToken& token) const;
+  // Whether some special token has this text.
+  bool is_special(const std::string& text) const { return special_.count(text) != 0; }
+  // In the order of their ids.
+  std::vector<const AddedToken*> by_id() const;
+  int64_t size() const { return static_cast<int64_t>(tokens_.size()); }
+  // One more than the largest id.
+  int64_t id_limit() const { return id_limit_; }
+
+  const AddedTokenMatcher& raw_matcher() const { return raw_; }
+  const AddedTokenMatcher& normalized_matcher() const { return normalized_; }
+
+ private:
+  std::unordered_map<int32_t, AddedToken> tokens_;
+  std::unordered_map<std::string, int32_t> ids_;
+  std::unordered_map<int32_t, std::string> normalized_content_;  // where it differs
+  std::unordered_set<std::string> special_;
+  AddedTokenMatcher raw_, normalized_;
+  int64_t id_limit_ = 0;
+};
+
+}  // namespace tessera::text

@@ -1,0 +1,247 @@
+#include "tessera/text/tokenizer/bpe.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+
+#include "tessera/core/error.h"
+#include "tessera/text/tokenizer/byte_level.h"
+#include "tessera/text/tokenizer/unicode.h"
+
+namespace tessera::text {
+namespace {
+
+// Up to here a scan for the best pair beats a heap.
+constexpr size_t kShortWord = 48;
+
+// Smallest rank first, then leftmost.
+struct WorseCandidate {
+  bool operator()(const BpeScratch::Candidate& a, const BpeScratch::Candidate& b) const {
+    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
+  }
+};
+
+}  // namespace
+
+Bpe::Bpe(Vocabulary vocabulary, BpeOptions options)
+    : vocabulary_(std::move(vocabulary)), options_(std::move(options)), merges_(16), shift_(60) {
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    std::string spelling;
+    append_utf8(spelling, byte_to_char(static_cast<uint8_t>(byte)));
+    byte_ids_[byte] = vocabulary_.find(spelling).value_or(-1);
+    char code[8];
+    std::snprintf(code, sizeof code, "<0x%02X>", byte);
+    fallback_ids_[byte] = vocabulary_.find(code).value_or(-1);
+  }
+  if (options_.unk_token) unk_id_ = vocabulary_.find(*options_.unk_token).value_or(-1);
+  if (options_.ignore_merges) {
+    for (int32_t id = 0; id < vocabulary_.id_limit(); ++id) {
+      const std::string* text = vocabulary_.text(id);
+      if (text == nullptr || text->empty()) continue;
+      // Spelling and bytes are one to one only inside the alphabet.
+      std::string bytes = options_.byte_level ? spelling_to_bytes(*text) : *text;
+      if (options_.byte_level && bytes_to_spelling(bytes) != *text) continue;
+      whole_words_.add(std::move(bytes), id);
+    }
+  }
+}
+
+std::string Bpe::add_merge(std::string_view left, std::string_view right) {
+  const auto left_id = vocabulary_.find(left);
+  if (!left_id) return std::string(left);
+  const auto right_id = vocabulary_.find(right);
+  if (!right_id) return std::string(right);
+  const std::string joined = std::string(left) + std::string(right);
+  const auto joined_id = vocabulary_.find(joined);
+  if (!joined_id) return joined;
+
+  if (2 * (num_merges_ + 1) > merges_.size()) grow();
+  const uint64_t key = pair_key(*left_id, *right_id);
+  size_t i = home(key);
+  while (merges_[i].key != kNoKey && merges_[i].key != key) i = (i + 1) & (merges_.size() - 1);
+  if (merges_[i].key == kNoKey) ++num_merges_;
+  merges_[i] = {key, next_rank_++, *joined_id};
+  return {};
+}
+
+void Bpe::grow() {
+  std::vector<Merge> old(merges_.size() * 2);
+  old.swap(merges_);
+  --shift_;
+  for (const Merge& merge : old) {
+    if (merge.key == kNoKey) continue;
+    size_t i = home(merge.key);
+    while (merges_[i].key != kNoKey) i = (i + 1) & (merges_.size() - 1);
+    merges_[i] = merge;
+  }
+}
+
+inline const Bpe::Merge* Bpe::find_merge(int32_t left, int32_t right) const {
+  const uint64_t key = pair_key(left, right);
+  for (size_t i = home(key);; i = (i + 1) & (merges_.size() - 1)) {
+    if (merges_[i].key == key) return &merges_[i];
+    if (merges_[i].key == kNoKey) return nullptr;
+  }
+}
+
+void Bpe::encode(std::string_view word, BpeScratch& scratch, std::vector<WordToken>& out) const {
+  const bool cached = word.size() <= WordCache::kMaxBytes;
+  if (cached) {
+    const WordCache::Key key(word);
+    if (scratch.cache.find(key, out)) return;
+  }
+  std::vector<WordToken>& symbols = scratch.tokens;
+  symbols.clear();
+  const auto whole = options_.ignore_merges ? whole_words_.find(word) : std::nullopt;
+  if (whole) {
+    symbols.push_back({*whole, static_cast<uint32_t>(word.size())});
+  } else {
+    if (options_.byte_level) {
+      split(word, symbols);
+    } else {
+      split_chars(word, symbols);
+    }
+    if (symbols.size() <= kShortWord) {
+      merge_short(symbols);
+    } else {
+      merge_long(symbols, scratch);
+    }
+  }
+  if (cached) scratch.cache.insert(WordCache::Key(word), symbols);
+  out.insert(out.end(), symbols.begin(), symbols.end());
+}
+
+void Bpe::split(std::string_view word, std::vector<WordToken>& symbols) const {
+  uint32_t dropped = 0;  // bytes without a token and no unknown token either: they leave no trace
+  bool after_unk = false;
+  for (const char c : word) {
+    const int32_t id = byte_ids_[static_cast<uint8_t>(c)];
+    if (id >= 0) {
+      symbols.push_back({id, 1 + dropped});
+      dropped = 0;
+      after_unk = false;
+    } else if (unk_id_ < 0) {
+      ++dropped;
+    } else if (after_unk && options_.fuse_unk) {
+      ++symbols.back().length;
+    } else {
+      symbols.push_back({unk_id_, 1});
+      after_unk = true;
+    }
+  }
+  if (dropped > 0 && !symbols.empty()) symbols.back().length += dropped;
+}
+
+void Bpe::split_chars(std::string_view word, std::vector<WordToken>& symbols) const {
+  uint32_t dropped = 0;
+  bool after_unk = false;
+  for (size_t i = 0; i < word.size();) {
+    const uint32_t size = decode_char(word.data(), i).size;
+    const std::string_view character = word.substr(i, size);
+    i += size;
+    if (const auto id = vocabulary_.find(character)) {
+      symbols.push_back({*id, size + dropped});
+      dropped = 0;
+      after_unk = false;
+      continue;
+    }
+    if (options_.byte_fallback && std::all_of(character.begin(), character.end(), [&](char byte) {
+          return fallback_ids_[static_cast<uint8_t>(byte)] >= 0;
+        })) {
+      for (const char byte : character) {
+        symbols.push_back({fallback_ids_[static_cast<uint8_t>(byte)], 1 + dropped});
+        dropped = 0;
+      }
+      after_unk = false;
+    } else if (unk_id_ < 0) {
+      dropped += size;
+    } else if (after_unk && options_.fuse_unk) {
+      symbols.back().length += size;
+    } else {
+      symbols.push_back({unk_id_, size});
+      after_unk = true;
+    }
+  }
+  if (dropped > 0 && !symbols.empty()) symbols.back().length += dropped;
+}
+
+void Bpe::merge_short(std::vector<WordToken>& symbols) const {
+  size_t count = symbols.size();
+  if (count < 2) return;
+  uint32_t ranks[kShortWord];
+  int32_t ids[kShortWord];
+  const auto look_up = [&](size_t i) {
+    const Merge* merge = find_merge(symbols[i].id, symbols[i + 1].id);
+    ranks[i] = merge != nullptr ? merge->rank : kNoRank;
+    ids[i] = merge != nullptr ? merge->id : -1;
+  };
+  for (size_t i = 0; i + 1 < count; ++i) look_up(i);
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i)
+      if (ranks[i] < ranks[best]) best = i;
+    if (ranks[best] == kNoRank) break;
+    symbols[best] = {ids[best], symbols[best].length + symbols[best + 1].length};
+    --count;
+    for (size_t i = best + 1; i < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      ranks[i] = ranks[i + 1];
+      ids[i] = ids[i + 1];
+    }
+    if (best + 1 < count) look_up(best);
+    if (best > 0) look_up(best - 1);
+  }
+  symbols.resize(count);
+}
+
+void Bpe::merge_long(std::vector<WordToken>& tokens, BpeScratch& scratch) const {
+  std::vector<BpeScratch::Symbol>& symbols = scratch.symbols;
+  std::vector<BpeScratch::Candidate>& heap = scratch.heap;
+  symbols.clear();
+  heap.clear();
+  const auto count = static_cast<int32_t>(tokens.size());
+  for (int32_t i = 0; i < count; ++i) {
+    const WordToken& token = tokens[static_cast<size_t>(i)];
+    symbols.push_back({token.id, token.length, i - 1, i + 1 < count ? i + 1 : -1});
+  }
+  const auto candidate = [&](int32_t left, int32_t right) -> std::optional<BpeScratch::Candidate> {
+    const Merge* merge =
+        find_merge(symbols[static_cast<size_t>(left)].id, symbols[static_cast<size_t>(right)].id);
+    if (merge == nullptr) return std::nullopt;
+    return BpeScratch::Candidate{merge->rank, static_cast<uint32_t>(left), merge->id};
+  };
+  const auto push = [&](int32_t left, int32_t right) {
+    if (const auto found = candidate(left, right)) {
+      heap.push_back(*found);
+      std::push_heap(heap.begin(), heap.end(), WorseCandidate());
+    }
+  };
+  for (int32_t i = 0; i + 1 < count; ++i)
+    if (const auto found = candidate(i, i + 1)) heap.push_back(*found);
+  std::make_heap(heap.begin(), heap.end(), WorseCandidate());
+
+  while (!heap.empty()) {
+    const BpeScratch::Candidate top = heap.front();
+    std::pop_heap(heap.begin(), heap.end(), WorseCandidate());
+    heap.pop_back();
+    BpeScratch::Symbol& left = symbols[top.position];
+    if (left.id < 0 || left.next < 0) continue;
+    BpeScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
+    // A candidate may have been overtaken by a merge of one of its sides.
+    const Merge* merge = find_merge(left.id, right.id);
+    if (merge == nullptr || merge->id != top.id) continue;
+    left.id = top.id;
+    left.length += right.length;
+    left.next = right.next;
+    right.id = -1;
+    const auto position = static_cast<int32_t>(top.position);
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = position;
+    if (left.previous >= 0) push(left.previous, position);
+    if (left.next >= 0) push(position, left.next);
+  }
+  tokens.clear();
+  for (const BpeScratch::Symbol& symbol : symbols)
+    if (symbol.id >= 0) tokens.push_back({symbol.id, symbol.length});
+}
+
+}  // namespace tessera::text

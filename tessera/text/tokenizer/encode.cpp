@@ -1,0 +1,255 @@
+#include <algorithm>
+
+#include "tessera/core/error.h"
+#include "tessera/text/tokenizer/tokenizer_impl.h"
+#include "tessera/text/tokenizer/unicode.h"
+
+namespace tessera::text {
+namespace {
+
+// ICU counts in 32 bits.
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+// Text on its way to the model, and the way back to the bytes that were given.
+struct SourceText {
+  std::string_view text;
+  int64_t offset = 0;                              // of its first byte
+  const std::vector<ByteSpan>* origins = nullptr;  // of its bytes; null: byte i is byte offset + i
+
+  // Where [begin, end) came from; empty for an empty range.
+  ByteSpan span(size_t begin, size_t end) const {
+    if (origins == nullptr) return {offset + static_cast<int64_t>(begin), offset + static_cast<int64_t>(end)};
+    if (begin >= end) {
+      const int64_t at = begin > 0          ? (*origins)[begin - 1].end
+                         : origins->empty() ? offset
+                                            : origins->front().begin;
+      return {at, at};
+    }
+    return {(*origins)[begin].begin, (*origins)[end - 1].end};
+  }
+
+  // The piece [begin, end) as a text of its own, to be rewritten.
+  AlignedText copy(size_t begin, size_t end, bool tracked) const {
+    AlignedText out(text.substr(begin, end - begin), offset + static_cast<int64_t>(begin), tracked);
+    for (size_t i = begin; tracked && origins != nullptr && i < end; ++i)
+      out.origins[i - begin] = (*origins)[i];
+    return out;
+  }
+};
+
+// Turns words into ids and, if asked, spans of the original bytes.
+class WordEncoder {
+ public:
+  WordEncoder(const Bpe& model, bool with_spans, EncodeScratch& scratch, Encoding& out)
+      : model_(model), with_spans_(with_spans), scratch_(scratch), out_(out) {}
+
+  void word(const SourceText& source, size_t begin, size_t end) {
+    scratch_.tokens.clear();
+    model_.encode(source.text.substr(begin, end - begin), scratch_.bpe, scratch_.tokens);
+    emit(source, begin);
+  }
+
+  // A word that has a space before it that is not in the text.
+  void word_after_space(const SourceText& source, size_t begin, size_t end) {
+    scratch_.tokens.clear();
+    std::string spaced = " ";
+    spaced.append(source.text.substr(begin, end - begin));
+    model_.encode(spaced, scratch_.bpe, scratch_.tokens);
+    if (!scratch_.tokens.empty()) {
+      // The space stands for no byte of the text.
+      auto& tokens = scratch_.tokens;
+      --tokens.front().length;
+    }
+    emit(source, begin);
+  }
+
+  void added_token(int32_t id, ByteSpan span) {
+    out_.ids.push_back(id);
+    if (with_spans_) out_.spans.push_back(span);
+  }
+
+ private:
+  void emit(const SourceText& source, size_t position) {
+    for (const WordToken& token : scratch_.tokens) {
+      out_.ids.push_back(token.id);
+      if (with_spans_) out_.spans.push_back(source.span(position, position + token.length));
+      position += token.length;
+    }
+  }
+
+  const Bpe& model_;
+  bool with_spans_;
+  EncodeScratch& scratch_;
+  Encoding& out_;
+};
+
+// The byte-level step, or the piece as one word.
+void encode_last(const PreTokenizer& pre_tokenizer, const SourceText& source, size_t begin, size_t end,
+                 WordEncoder& words) {
+  if (!pre_tokenizer.byte_level || (!pre_tokenizer.use_gpt2_pattern && !pre_tokenizer.add_prefix_space))
+    return words.word(source, begin, end);
+  const std::string_view piece = source.text.substr(begin, end - begin);
+  if (!pre_tokenizer.add_prefix_space || piece[0] == ' ') {
+    return scan_pattern(KnownPattern::Gpt2, piece,
+                        [&](size_t b, size_t e) { words.word(source, begin + b, begin + e); });
+  }
+  if (!pre_tokenizer.use_gpt2_pattern) return words.word_after_space(source, begin, end);
+  const std::string spaced = " " + std::string(piece);
+  scan_pattern(KnownPattern::Gpt2, spaced, [&](size_t b, size_t e) {
+    if (b > 0) {
+      words.word(source, begin + b - 1, begin + e - 1);
+    } else {
+      words.word_after_space(source, begin, begin + e - 1);
+    }
+  });
+}
+
+// The stages of the pre-tokenizer from number `index` on, on a piece that is not empty.
+void encode_stages(const PreTokenizer& pre_tokenizer, size_t index, const SourceText& source, size_t begin,
+                   size_t end, bool tracked, WordEncoder& words) {
+  if (index == pre_tokenizer.stages.size()) return encode_last(pre_tokenizer, source, begin, end, words);
+  const PreTokenizer::Stage& stage = pre_tokenizer.stages[index];
+  const auto cut = [&](const SourceText& whole, size_t from, size_t to) {
+    stage.for_each_piece(whole.text.substr(from, to - from), [&](size_t b, size_t e) {
+      encode_stages(pre_tokenizer, index + 1, whole, from + b, from + e, tracked, words);
+    });
+  };
+  if (!stage.metaspace) return cut(source, begin, end);
+  AlignedText spelled = source.copy(begin, end, tracked);
+  const int64_t first = source.span(begin, end).begin;
+  stage.metaspace->apply(spelled, first == 0);
+  cut({spelled.text, first, tracked ? &spelled.origins : nullptr}, 0, spelled.text.size());
+}
+
+// `ranges` are in order and apart.
+bool overlaps(std::span<const ByteSpan> ranges, ByteSpan span) {
+  const auto after = std::partition_point(ranges.begin(), ranges.end(),
+                                          [&](const ByteSpan& range) { return range.end <= span.begin; });
+  return after != ranges.end() && after->begin < span.end;
+}
+
+// Runs of invalid UTF-8 become U+FFFD, which stands for the bytes that it replaces.
+AlignedText repaired(std::string_view text, bool with_spans) {
+  AlignedText out("", 0, with_spans);
+  size_t position = 0;
+  while (position < text.size()) {
+    const size_t valid = valid_utf8_prefix(text.substr(position));
+    out.text.append(text.substr(position, valid));
+    for (size_t i = 0; with_spans && i < valid; ++i) {
+      const auto at = static_cast<int64_t>(position + i);
+      out.origins.push_back({at, at + 1});
+    }
+    position += valid;
+    if (position >= text.size()) break;
+    const size_t length = malformed_length(text.substr(position));
+    out.text += "\xef\xbf\xbd";
+    if (with_spans)
+      out.origins.insert(out.origins.end(), 3,
+                         {static_cast<int64_t>(position), static_cast<int64_t>(position + length)});
+    position += length;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<EncodeScratch> Tokenizer::Impl::borrow_scratch() const {
+  const std::lock_guard lock(scratch_mutex_);
+  if (scratches_.empty()) return std::make_unique<EncodeScratch>();
+  auto scratch = std::move(scratches_.back());
+  scratches_.pop_back();
+  return scratch;
+}
+
+void Tokenizer::Impl::give_back(std::unique_ptr<EncodeScratch> scratch) const {
+  const std::lock_guard lock(scratch_mutex_);
+  scratches_.push_back(std::move(scratch));
+}
+
+void Tokenizer::Impl::encode_piece(std::string_view piece, int64_t offset, const EncodeOptions& options,
+                                   bool with_spans, EncodeScratch& scratch, Encoding& out) const {
+  const bool tracked = with_spans || !options.plain.empty() ||
+                       pipeline.pre_tokenizer.needs_origins(pipeline.normalizer != nullptr);
+  // Kept alive while the words refer to it.
+  std::optional<AlignedText> normalized;
+  SourceText source{piece, offset};
+  if (pipeline.normalizer && pipeline.normalizer->changes(piece)) {
+    normalized.emplace(piece, offset, tracked);
+    pipeline.normalizer->apply(*normalized);
+    source = {normalized->text, offset, tracked ? &normalized->origins : nullptr};
+  }
+  WordEncoder words(*pipeline.model, with_spans, scratch, out);
+  scratch.splits.clear();
+  pipeline.added.normalized_matcher().split(
+      source.text, options.parse_special,
+      [&](size_t begin, size_t end) { return overlaps(options.plain, source.span(begin, end)); },
+      scratch.splits);
+  for (const AddedSplit& split : scratch.splits) {
+    if (split.id >= 0) {
+      words.added_token(split.id, source.span(split.begin, split.end));
+    } else {
+      encode_stages(pipeline.pre_tokenizer, 0, source, split.begin, split.end, tracked, words);
+    }
+  }
+}
+
+Encoding Tokenizer::Impl::encode(std::string_view text, const EncodeOptions& options, bool with_spans) const {
+  if (text.size() > kMaxTextBytes)
+    throw Error(ErrorKind::Data, "TEXT-TOO-LONG", "one text is too long to encode")
+        .got(std::to_string(text.size()) + " bytes")
+        .need("at most " + std::to_string(kMaxTextBytes));
+  std::optional<AlignedText> valid;
+  if (valid_utf8_prefix(text) != text.size()) {
+    TESSERA_ASSERT(options.plain.empty(), "plain ranges are of valid UTF-8");
+    valid.emplace(repaired(text, with_spans));
+    text = valid->text;
+  }
+
+  Encoding out;
+  const PostProcessor& post = pipeline.post_processor;
+  if (options.add_special_tokens) {
+    out.ids = post.prefix;
+    if (with_spans) out.spans.resize(out.ids.size());
+  }
+  auto scratch = borrow_scratch();
+  scratch->raw_splits.clear();
+  pipeline.added.raw_matcher().split(
+      text, options.parse_special,
+      [&](size_t begin, size_t end) {
+        return overlaps(options.plain, {static_cast<int64_t>(begin), static_cast<int64_t>(end)});
+      },
+      scratch->raw_splits);
+  for (const AddedSplit& split : scratch->raw_splits) {
+    if (split.id >= 0) {
+      out.ids.push_back(split.id);
+      if (with_spans)
+        out.spans.push_back({static_cast<int64_t>(split.begin), static_cast<int64_t>(split.end)});
+    } else {
+      encode_piece(text.substr(split.begin, split.end - split.begin), static_cast<int64_t>(split.begin),
+                   options, with_spans, *scratch, out);
+    }
+  }
+  give_back(std::move(scratch));
+
+  const size_t prefix = options.add_special_tokens ? post.prefix.size() : 0;
+  if (with_spans && valid) {
+    // Back over the repair, to the bytes that were given.
+    for (size_t i = prefix; i < out.spans.size(); ++i) {
+      ByteSpan& span = out.spans[i];
+      const auto& origins = valid->origins;
+      const auto begin = static_cast<size_t>(span.begin), end = static_cast<size_t>(span.end);
+      if (begin < end) {
+        span = {origins[begin].begin, origins[end - 1].end};
+      } else {
+        span.begin = span.end = begin < origins.size() ? origins[begin].begin : origins.back().end;
+      }
+    }
+  }
+  if (options.add_special_tokens) {
+    out.ids.insert(out.ids.end(), post.suffix.begin(), post.suffix.end());
+    if (with_spans) out.spans.resize(out.ids.size());
+  }
+  return out;
+}
+
+}  // namespace tessera::text

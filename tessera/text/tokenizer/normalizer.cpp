@@ -1,0 +1,320 @@
+#include "tessera/text/tokenizer/normalizer.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <unicode/bytestream.h>
+#include <unicode/edits.h>
+#include <unicode/locid.h>
+#include <unicode/normalizer2.h>
+#include <unicode/uniset.h>
+#include <unicode/unistr.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/text/tokenizer/regex.h"
+#include "tessera/text/tokenizer/unicode.h"
+#include "tessera/text/tokenizer/unicode_additions.h"
+
+namespace tessera::text {
+
+namespace {
+
+constexpr size_t kSmall = 4 << 10, kLarge = 64 << 20;
+
+void check_growth(const AlignedText& text, size_t bytes) {
+  if (bytes <= text.max_bytes) return;
+  throw Error(ErrorKind::Model, "TOKENIZER-GROWTH",
+              "the tokenizer's normalizer makes the text many times longer")
+      .in("tokenizer.json: $.normalizer")
+      .got("more than " + format_bytes(static_cast<int64_t>(text.max_bytes)) + " out of one piece of text");
+}
+
+}  // namespace
+
+AlignedText::AlignedText(std::string_view piece, int64_t offset, bool tracked)
+    : text(piece),
+      tracked(tracked),
+      max_bytes(4 * piece.size() + std::min(12 * piece.size() + kSmall, kLarge)) {
+  if (!tracked) return;
+  origins.reserve(piece.size());
+  for (size_t i = 0; i < piece.size(); ++i) {
+    const int64_t at = offset + static_cast<int64_t>(i);
+    origins.push_back({at, at + 1});
+  }
+}
+
+namespace {
+
+// Builds the next version of a text out of pieces of the old one and new characters.
+class Rewriter {
+ public:
+  explicit Rewriter(AlignedText& target) : target_(target) { text_.reserve(target.text.size()); }
+
+  void keep(size_t begin, size_t end) {
+    check_growth(target_, text_.size() + (end - begin));
+    text_.append(target_.text, begin, end - begin);
+    if (target_.tracked)
+      origins_.insert(origins_.end(), target_.origins.begin() + static_cast<int64_t>(begin),
+                      target_.origins.begin() + static_cast<int64_t>(end));
+  }
+
+  // New text in the place of [begin, end) of the old.
+  void replace(size_t begin, size_t end, std::string_view content) {
+    check_growth(target_, text_.size() + content.size());
+    text_.append(content);
+    if (!target_.tracked || content.empty()) return;
+    ByteSpan origin;
+    if (begin < end) {
+      origin = {target_.origins[begin].begin, target_.origins[end - 1].end};
+    } else if (begin < target_.origins.size()) {  // an insertion stands for no byte
+      origin = {target_.origins[begin].begin, target_.origins[begin].begin};
+    } else if (!target_.origins.empty()) {
+      origin = {target_.origins.back().end, target_.origins.back().end};
+    }
+    origins_.insert(origins_.end(), content.size(), origin);
+  }
+
+  void finish() {
+    target_.text = std::move(text_);
+    target_.origins = std::move(origins_);
+  }
+
+ private:
+  AlignedText& target_;
+  std::string text_;
+  std::vector<ByteSpan> origins_;
+};
+
+void check_icu(UErrorCode status) {
+  TESSERA_ASSERT(U_SUCCESS(status), std::string("ICU: ") + u_errorName(status));
+}
+
+class UnicodeNormalizer : public Normalizer {
+ public:
+  explicit UnicodeNormalizer(NormalForm form) {
+    UErrorCode status = U_ZERO_ERROR;
+    switch (form) {
+      case NormalForm::Nfc: normalizer_ = icu::Normalizer2::getNFCInstance(status); break;
+      case NormalForm::Nfd: normalizer_ = icu::Normalizer2::getNFDInstance(status); break;
+      case NormalForm::Nfkc: normalizer_ = icu::Normalizer2::getNFKCInstance(status); break;
+      case NormalForm::Nfkd: normalizer_ = icu::Normalizer2::getNFKDInstance(status); break;
+    }
+    check_icu(status);
+    known_.applyPattern(UNICODE_STRING_SIMPLE("[:age=9.0:]"), status);
+    check_icu(status);
+    known_.freeze();
+    filtered_ = std::make_unique<icu::FilteredNormalizer2>(*normalizer_, known_);
+  }
+
+  bool changes(std::string_view text) const override {
+    if (ascii_prefix(text) == text.size()) return false;
+    UErrorCode status = U_ZERO_ERROR;
+    const bool normal =
+        normalizer_->isNormalizedUTF8({text.data(), static_cast<int32_t>(text.size())}, status);
+    check_icu(status);
+    return !normal;
+  }
+
+  void apply(AlignedText& text) const override {
+    UErrorCode status = U_ZERO_ERROR;
+    std::string out;
+    icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(text.text.size()));
+    icu::Edits edits;
+    filtered_->normalizeUTF8(0, {text.text.data(), static_cast<int32_t>(text.text.size())}, sink,
+                             text.tracked ? &edits : nullptr, status);
+    check_icu(status);
+    check_growth(text, out.size());
+    if (!text.tracked) {
+      text.text = std::move(out);
+      return;
+    }
+    Rewriter rewriter(text);
+    auto edit = edits.getFineIterator();
+    while (edit.next(status)) {
+      const auto begin = static_cast<size_t>(edit.sourceIndex());
+      const auto end = begin + static_cast<size_t>(edit.oldLength());
+      if (edit.hasChange()) {
+        rewriter.replace(begin, end,
+                         std::string_view(out).substr(static_cast<size_t>(edit.destinationIndex()),
+                                                      static_cast<size_t>(edit.newLength())));
+      } else {
+        rewriter.keep(begin, end);
+      }
+    }
+    check_icu(status);
+    rewriter.finish();
+  }
+
+ private:
+  const icu::Normalizer2* normalizer_ = nullptr;
+  // `tokenizers` normalises by the tables of Unicode 9, and ids must not depend on the age of the ICU at
+  // hand: characters that came later pass through, as they do there.
+  icu::UnicodeSet known_;
+  std::unique_ptr<icu::FilteredNormalizer2> filtered_;
+};
+
+class LowercaseNormalizer : public Normalizer {
+ public:
+  bool changes(std::string_view text) const override {
+    for (const char c : text)
+      if ((c >= 'A' && c <= 'Z') || static_cast<unsigned char>(c) >= 0x80) return true;
+    return false;
+  }
+
+  void apply(AlignedText& text) const override {
+    Rewriter rewriter(text);
+    for (size_t i = 0; i < text.text.size();) {
+      const DecodedChar c = decode_char(text.text.data(), i);
+      const size_t end = i + c.size;
+      if (c.code_point < 0x80) {
+        const char lower =
+            static_cast<char>(c.code_point >= 'A' && c.code_point <= 'Z' ? c.code_point + 32 : c.code_point);
+        rewriter.replace(i, end, {&lower, 1});
+      } else {
+        icu::UnicodeString lower(static_cast<UChar32>(new_lowercase(c.code_point)));
+        lower.toLower(icu::Locale::getRoot());
+        std::string utf8;
+        lower.toUTF8String(utf8);
+        if (text.text.compare(i, c.size, utf8) == 0) {
+          rewriter.keep(i, end);
+        } else {
+          rewriter.replace(i, end, utf8);
+        }
+      }
+      i = end;
+    }
+    rewriter.finish();
+  }
+};
+
+class PrependNormalizer : public Normalizer {
+ public:
+  explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
+
+  bool changes(std::string_view text) const override { return !text.empty() && !prefix_.empty(); }
+
+  void apply(AlignedText& text) const override {
+    if (text.text.empty()) return;
+    Rewriter rewriter(text);
+    rewriter.replace(0, 0, prefix_);
+    rewriter.keep(0, text.text.size());
+    rewriter.finish();
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class StripNormalizer : public Normalizer {
+ public:
+  StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
+
+  bool changes(std::string_view text) const override {
+    const auto [begin, end] = kept(text);
+    return begin != 0 || end != text.size();
+  }
+
+  void apply(AlignedText& text) const override {
+    const auto [begin, end] = kept(text.text);
+    Rewriter rewriter(text);
+    rewriter.keep(begin, end);
+    rewriter.finish();
+  }
+
+ private:
+  std::pair<size_t, size_t> kept(std::string_view text) const {
+    const CharTable& table = CharTable::instance();
+    size_t begin = 0, end = text.size();
+    while (left_ && begin < end) {
+      const DecodedChar c = decode_char(text.data(), begin);
+      if (!(table.flags(c.code_point) & kSpace)) break;
+      begin += c.size;
+    }
+    while (right_ && end > begin) {
+      const size_t last = previous_char(text.data(), end);
+      if (!(table.flags(decode_char(text.data(), last).code_point) & kSpace)) break;
+      end = last;
+    }
+    return {begin, end};
+  }
+
+  bool left_, right_;
+};
+
+class ReplaceNormalizer : public Normalizer {
+ public:
+  ReplaceNormalizer(std::string pattern, bool is_regex, std::string content, std::string place)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {
+    if (is_regex) regex_.emplace(pattern_, std::move(place));
+  }
+
+  bool changes(std::string_view text) const override {
+    if (regex_) return !text.empty();
+    return !pattern_.empty() && text.find(pattern_) != std::string_view::npos;
+  }
+
+  void apply(AlignedText& text) const override {
+    Rewriter rewriter(text);
+    size_t done = 0;
+    const auto replace = [&](size_t begin, size_t end) {
+      rewriter.keep(done, begin);
+      rewriter.replace(begin, end, content_);
+      done = end;
+    };
+    if (regex_) {
+      regex_->for_each_match(text.text, replace);
+    } else if (!pattern_.empty()) {
+      for (size_t at = text.text.find(pattern_); at != std::string::npos; at = text.text.find(pattern_, done))
+        replace(at, at + pattern_.size());
+    }
+    rewriter.keep(done, text.text.size());
+    rewriter.finish();
+  }
+
+ private:
+  std::string pattern_, content_;
+  std::optional<Regex> regex_;
+};
+
+class NormalizerSequence : public Normalizer {
+ public:
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> steps) : steps_(std::move(steps)) {}
+
+  bool changes(std::string_view text) const override {
+    for (const auto& step : steps_)
+      if (step->changes(text)) return true;
+    return false;
+  }
+
+  void apply(AlignedText& text) const override {
+    for (const auto& step : steps_)
+      if (step->changes(text.text)) step->apply(text);
+  }
+
+ private:
+  std::vector<std::unique_ptr<Normalizer>> steps_;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> make_unicode_normalizer(NormalForm form) {
+  return std::make_unique<UnicodeNormalizer>(form);
+}
+std::unique_ptr<Normalizer> make_lowercase_normalizer() { return std::make_unique<LowercaseNormalizer>(); }
+std::unique_ptr<Normalizer> make_prepend_normalizer(std::string prefix) {
+  return std::make_unique<PrependNormalizer>(std::move(prefix));
+}
+std::unique_ptr<Normalizer> make_strip_normalizer(bool left, bool right) {
+  return std::make_unique<StripNormalizer>(left, right);
+}
+std::unique_ptr<Normalizer> make_replace_normalizer(std::string pattern, bool is_regex, std::string content,
+                                                    std::string place) {
+  return std::make_unique<ReplaceNormalizer>(std::move(pattern), is_regex, std::move(content),
+                                             std::move(place));
+}
+std::unique_ptr<Normalizer> make_normalizer_sequence(std::vector<std::unique_ptr<Normalizer>> steps) {
+  return std::make_unique<NormalizerSequence>(std::move(steps));
+}
+
+}  // namespace tessera::text

@@ -1,0 +1,206 @@
+#include <algorithm>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/text/tokenizer/json_field.h"
+#include "tessera/text/tokenizer/pipeline_steps.h"
+#include "tessera/text/tokenizer/tokenizer_json.h"
+
+namespace tessera::text {
+
+std::optional<int32_t> Pipeline::token_to_id(std::string_view token) const {
+  if (const AddedToken* found = added.find(token)) return found->id;
+  return model->vocabulary().find(token);
+}
+
+const std::string* Pipeline::token_text(int32_t id) const {
+  if (const AddedToken* token = added.find(id)) return &token->content;
+  return model->vocabulary().text(id);
+}
+
+const std::string* Pipeline::decoder_text(int32_t id) const {
+  if (const AddedToken* token = added.find(id)) return &added.decoder_text(*token);
+  return model->vocabulary().text(id);
+}
+
+int64_t Pipeline::id_limit() const { return std::max(model->vocabulary().id_limit(), added.id_limit()); }
+
+namespace {
+
+Vocabulary read_vocabulary(TokenizerDocument& document, const JsonField& field) {
+  Vocabulary vocabulary;
+  for (auto& [token, id] : document.vocab) {
+    const auto other = vocabulary.find(token);
+    if (other)
+      throw field.error("TOKENIZER-VOCAB", "token '" + token + "' is given twice")
+          .got("ids " + std::to_string(*other) + " and " + std::to_string(id));
+    const std::string* taken = vocabulary.text(static_cast<int32_t>(id));
+    if (taken != nullptr)
+      throw field.error("TOKENIZER-VOCAB", "id " + std::to_string(id) + " is given twice")
+          .got("tokens '" + *taken + "' and '" + token + "'");
+    vocabulary.add(std::move(token), static_cast<int32_t>(id));
+  }
+  return vocabulary;
+}
+
+std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& field, bool byte_level) {
+  const std::string type = field.at("type").is_null() ? "BPE" : field.at("type").as_string();
+  if (type != "BPE") field.at("type").unsupported("this model", type);
+  field.allow_fields({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
+                      "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
+  if (!document.has_vocab)
+    throw field.at("vocab").error("TOKENIZER-FIELD", "missing field").need("an object of ids");
+  if (!document.has_merges)
+    throw field.at("merges").error("TOKENIZER-FIELD", "missing field").need("an array");
+  const JsonField dropout = field.at("dropout");
+  if (!dropout.is_null() && dropout.as_number() != 0.0)
+    throw dropout.error("TOKENIZER-UNSUPPORTED", "dropout of merges is not supported");
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const JsonField value = field.at(affix);
+    if (!value.is_null() && !value.as_string().empty())
+      throw value.error("TOKENIZER-UNSUPPORTED", "this setting is not supported")
+          .got("'" + value.as_string() + "'");
+  }
+  BpeOptions options;
+  options.byte_level = byte_level;
+  options.fuse_unk = field.at("fuse_unk").as_bool(false);
+  options.byte_fallback = field.at("byte_fallback").as_bool(false);
+  options.ignore_merges = field.at("ignore_merges").as_bool(false);
+  if (byte_level && options.byte_fallback)
+    throw field.at("byte_fallback")
+        .error("TOKENIZER-UNSUPPORTED", "byte_fallback beside ByteLevel is not supported");
+
+  Vocabulary vocabulary = read_vocabulary(document, field.at("vocab"));
+  const JsonField unk = field.at("unk_token");
+  if (!unk.is_null()) {
+    options.unk_token = unk.as_string();
+    if (!vocabulary.find(*options.unk_token))
+      throw unk.error("TOKENIZER-SPECIAL", "the unknown token is not in the vocabulary")
+          .got("'" + *options.unk_token + "'");
+  }
+  auto model = std::make_unique<Bpe>(std::move(vocabulary), std::move(options));
+  size_t index = 0;
+  for (const auto& [left, right] : document.merges) {
+    const std::string missing = model->add_merge(left, right);
+    if (!missing.empty() || left.empty() || right.empty())
+      throw Error(ErrorKind::Model, "TOKENIZER-MERGES", "a merge names a token that is not in the vocabulary")
+          .in(field.place() + ".merges[" + std::to_string(index) + "]")
+          .got("'" + missing + "' in ['" + left + "', '" + right + "']");
+    ++index;
+  }
+  return model;
+}
+
+AddedToken read_added_token(const JsonField& field) {
+  field.allow_fields({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
+  AddedToken token;
+  token.id = static_cast<int32_t>(field.at("id").as_int(kMaxTokenId));
+  token.content = field.at("content").as_string();
+  token.special = field.at("special").as_bool(false);
+  token.normalized = field.at("normalized").as_bool(!token.special);
+  token.single_word = field.at("single_word").as_bool(false);
+  token.lstrip = field.at("lstrip").as_bool(false);
+  token.rstrip = field.at("rstrip").as_bool(false);
+  if (token.content.empty()) throw field.at("content").error("TOKENIZER-ADDED", "an added token is empty");
+  return token;
+}
+
+// A token of the vocabulary keeps its id there; the others follow the vocabulary without a gap, whatever the
+// file says, as in `tokenizers`. A file in which two tokens claim one id is refused.
+// `claimed`: the ids that the file gives, and to what.
+void add_token(Pipeline& pipeline, AddedToken token, std::map<int32_t, std::string>& claimed,
+               const std::string& place) {
+  const auto fail = [&](const std::string& what) {
+    return Error(ErrorKind::Model, "TOKENIZER-ADDED", what)
+        .in(place)
+        .got("'" + token.content + "' with id " + std::to_string(token.id));
+  };
+  const Vocabulary& vocabulary = pipeline.model->vocabulary();
+  if (pipeline.added.find(token.content) != nullptr) throw fail("an added token is given twice");
+  const auto [claim, is_new] = claimed.emplace(token.id, token.content);
+  if (!is_new)
+    throw fail("two added tokens have one id").need("another id than that of '" + claim->second + "'");
+  const auto known = vocabulary.find(token.content);
+  if (known && *known != token.id)
+    throw fail("an added token has another id in the vocabulary").need("id " + std::to_string(*known));
+  if (!known) {
+    if (const std::string* other = vocabulary.text(token.id))
+      throw fail("the id of an added token is taken").need("another id than that of '" + *other + "'");
+    const auto next = static_cast<int32_t>(std::max(vocabulary.size(), pipeline.added.id_limit()));
+    if (token.id != next) {
+      if (next >= kMaxTokenId || vocabulary.text(next) != nullptr || pipeline.added.find(next) != nullptr)
+        throw fail("ids of added tokens do not follow one another").need("id " + std::to_string(next));
+      log::warn(place + ": the added token '" + token.content + "' has id " + std::to_string(next) +
+                ", not " + std::to_string(token.id) +
+                ": added tokens follow the vocabulary without a gap, in Transformers too");
+      token.id = next;
+    }
+  }
+  pipeline.added.add(std::move(token), pipeline.normalizer.get());
+}
+
+int64_t count_steps(const nlohmann::json& value) {
+  int64_t count = value.is_object() && value.contains("type") ? 1 : 0;
+  if (value.is_structured()) {
+    for (const nlohmann::json& item : value) count += count_steps(item);
+  }
+  return count;
+}
+
+// Every step reads the whole text, and pre-tokenizers run one inside the other.
+void check_step_count(const JsonField& field) {
+  constexpr int64_t kMaxSteps = 64;
+  const int64_t count = count_steps(field.value());
+  if (count <= kMaxSteps) return;
+  throw field.error("TOKENIZER-LIMIT", "too many steps in a sequence")
+      .got(std::to_string(count))
+      .need("at most " + std::to_string(kMaxSteps));
+}
+
+}  // namespace
+
+Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra) {
+  const JsonField root(*document.root, file);
+  if (!root.is_object()) throw root.error("TOKENIZER-JSON", "not a tokenizer file").need("an object");
+  root.allow_fields({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
+                     "post_processor", "decoder", "model"});
+  const JsonField version = root.at("version");
+  if (!version.is_null() && version.as_string() != "1.0")
+    throw version.error("TOKENIZER-VERSION", "unknown version")
+        .got("'" + version.as_string() + "'")
+        .need("'1.0'");
+
+  for (const char* part : {"normalizer", "pre_tokenizer", "post_processor", "decoder"}) {
+    check_step_count(root.at(part));
+  }
+  Pipeline pipeline;
+  pipeline.normalizer = read_normalizer(root.at("normalizer"));
+  pipeline.pre_tokenizer = read_pre_tokenizer(root.at("pre_tokenizer"));
+  pipeline.decoder = read_decoder(root.at("decoder"));
+  if (root.at("model").is_null())
+    throw root.at("model").error("TOKENIZER-FIELD", "missing field").need("a BPE model");
+  pipeline.model = read_model(document, root.at("model"), pipeline.pre_tokenizer.byte_level);
+
+  std::map<int32_t, std::string> claimed;
+  if (!root.at("added_tokens").is_null()) {
+    for (const JsonField& item : root.at("added_tokens").items())
+      add_token(pipeline, read_added_token(item), claimed, item.place());
+  }
+  for (AddedToken& token : extra)
+    if (pipeline.added.find(token.content) == nullptr)
+      add_token(pipeline, std::move(token), claimed, "tokenizer_config.json");
+
+  pipeline.post_processor = read_post_processor(
+      root.at("post_processor"), [&](const JsonField& place, int32_t id, const std::string& token) {
+        const std::string* text = pipeline.token_text(id);
+        if (text == nullptr || *text != token)
+          throw place.error("TOKENIZER-SPECIAL", "the post-processor's id is not that of its token")
+              .got(std::to_string(id) + " for '" + token + "'");
+      });
+  return pipeline;
+}
+
+}  // namespace tessera::text

@@ -1,0 +1,25 @@
+// Makes the steps of the pipeline from their descriptions in tokenizer.json.
+#pragma once
+
+#include <memory>
+
+#include "tessera/text/tokenizer/decoder.h"
+#include "tessera/text/tokenizer/json_field.h"
+#include "tessera/text/tokenizer/normalizer.h"
+#include "tessera/text/tokenizer/post_processor.h"
+#include "tessera/text/tokenizer/pre_tokenizer.h"
+
+namespace tessera::text {
+
+// All throw Error(Model) with the JSON path for a type or setting that is not supported.
+
+// Null for null.
+std::unique_ptr<Normalizer> read_normalizer(const JsonField& field);
+PreTokenizer read_pre_tokenizer(const JsonField& field);
+// Ids are not checked against the vocabulary here; `check` is called with each and its token.
+PostProcessor read_post_processor(
+    const JsonField& field,
+    FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
+Decoder read_decoder(const JsonField& field);
+
+}  // namespace tessera::text

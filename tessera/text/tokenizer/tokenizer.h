@@ -1,0 +1,128 @@
+// BPE tokenizer, over bytes or over SentencePiece's characters, with the behaviour of Hugging Face's
+// `tokenizers`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::io {
+class GgufFile;
+}
+
+namespace tessera::text {
+
+class DecoderStream;
+
+// Half-open byte range of the input text.
+struct ByteSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct EncodeOptions {
+  // Recognise special tokens (such as "<|im_start|>") inside the text. Off for user content, which then
+  // cannot make one. Added tokens that the tokenizer does not call special are recognised either way.
+  bool parse_special = true;
+  // Bytes of the text that make no special token, nor a part of one, though others may: ranges in order and
+  // apart, of text that is valid UTF-8.
+  std::span<const ByteSpan> plain;
+  // Apply the post-processor (for example prepend BOS). Truncation and padding blocks of tokenizer.json are
+  // never applied.
+  bool add_special_tokens = false;
+};
+
+struct Encoding {
+  std::vector<int32_t> ids;
+  // The bytes of the input that each id stands for; [0, 0) for ids of the post-processor. In order. Where a
+  // normalizer has rewritten a character, all ids of its new form span the bytes of the old one.
+  std::vector<ByteSpan> spans;
+};
+
+// Immutable after construction; all const methods are thread-safe.
+class Tokenizer {
+ public:
+  struct Impl;  // tokenizer_impl.h, for the files that implement this class
+
+  // Reads tokenizer.json, and bos/eos/pad/unk and the chat template from tokenizer_config.json,
+  // special_tokens_map.json, generation_config.json and chat_template.jinja where present.
+  // Throws Error(Model).
+  static Tokenizer from_folder(const std::string& folder);
+  // Reads one tokenizer.json. Throws Error(Model).
+  static Tokenizer from_file(const std::string& path);
+  // From the `tokenizer.*` metadata of a GGUF file. Throws Error(Model).
+  static Tokenizer from_gguf(const io::GgufFile& file);
+
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+  ~Tokenizer();
+
+  // Text that is not valid UTF-8 is read as if each malformed sequence were U+FFFD. Throws Error(Data) for a
+  // text above 1 GiB, and Error(Model) when a regular expression of the tokenizer's own runs away on it.
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+  Encoding encode_with_spans(std::string_view text, const EncodeOptions& options = {}) const;
+  // Bytes that are not UTF-8 come out as U+FFFD, as in `tokenizers`.
+  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = false) const;
+  // The raw bytes of one token, for display; empty for an unknown id.
+  std::string token_bytes(int32_t id) const;
+
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  // The token's text as in the vocabulary file; empty for a hole.
+  std::string id_to_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+  // One more than the largest id, added tokens included.
+  int64_t vocab_size() const;
+
+  std::optional<int32_t> bos_id() const;
+  std::optional<int32_t> eos_id() const;
+  std::optional<int32_t> pad_id() const;
+  std::optional<int32_t> unk_id() const;
+  // Ids that end a generated text: eos and those of generation_config.json.
+  std::vector<int32_t> stop_ids() const;
+  // Overrides one of bos_token, eos_token, pad_token, unk_token. Throws Error(Model) when the token is
+  // unknown.
+  void set_special_token(std::string_view role, std::string_view token);
+  // Source of the model's own chat template; empty when it has none.
+  const std::string& chat_template() const;
+  // Gives the tokenizer another template, which save() writes.
+  void set_chat_template(std::string source);
+
+  // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, which load in Transformers
+  // with the same ids. What was read from files is copied byte for byte where nothing was changed. Makes the
+  // folder. Throws Error(Storage).
+  void save(const std::string& folder) const;
+  // Bytes that save() writes.
+  int64_t saved_bytes() const;
+
+ private:
+  explicit Tokenizer(std::unique_ptr<Impl> impl);
+  // By name.
+  std::map<std::string, std::string> saved_files() const;
+  friend class TextStream;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The text of ids that come one by one: what add() and finish() return, joined, is decode() of them all. What
+// later ids may still change is held back. The tokenizer must outlive it.
+class TextStream {
+ public:
+  explicit TextStream(const Tokenizer& tokenizer, bool skip_special_tokens = false);
+  TextStream(TextStream&&) noexcept;
+  TextStream& operator=(TextStream&&) noexcept;
+  ~TextStream();
+
+  std::string add(int32_t id);
+  std::string finish();
+
+ private:
+  const Tokenizer::Impl* tokenizer_;
+  bool skip_special_tokens_;
+  std::unique_ptr<DecoderStream> decoder_;
+};
+
+}  // namespace tessera::text

@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <charconv>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/text/tokenizer/json_field.h"
+#include "tessera/text/tokenizer/tokenizer_impl.h"
+
+namespace tessera::text {
+namespace {
+
+constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+constexpr int64_t kMaxSideFileBytes = int64_t{64} << 20;
+
+// The file beside tokenizer.json, if there is one.
+bool read_optional(Tokenizer::Impl& impl, const std::string& folder, const std::string& name) {
+  const std::string path = io::join_path(folder, name);
+  if (!io::exists(path)) return false;
+  impl.files[name] = io::read_file(path, kMaxSideFileBytes);
+  return true;
+}
+
+void read_main_file(Tokenizer::Impl& impl, const std::string& path) {
+  if (!io::exists(path))
+    throw Error(ErrorKind::Model, "TOKENIZER-MISSING", "no tokenizer file").in(path).need("a tokenizer.json");
+  impl.files["tokenizer.json"] = io::read_file(path, kMaxTokenizerBytes);
+}
+
+// A special token is written as a string or as an object with its flags.
+std::optional<std::string> token_content(const JsonField& field) {
+  if (field.is_null()) return std::nullopt;
+  return field.is_object() ? field.at("content").as_string() : field.as_string();
+}
+
+AddedToken read_flags(const JsonField& field) {
+  AddedToken token;
+  token.content = field.at("content").as_string();
+  token.special = field.at("special").as_bool(false);
+  token.normalized = field.at("normalized").as_bool(!token.special);
+  token.single_word = field.at("single_word").as_bool(false);
+  token.lstrip = field.at("lstrip").as_bool(false);
+  token.rstrip = field.at("rstrip").as_bool(false);
+  return token;
+}
+
+// "added_tokens_decoder" of tokenizer_config.json: {"0": {"content": ...}}
+std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
+  std::vector<AddedToken> tokens;
+  if (field.is_null()) return tokens;
+  for (const auto& [key, value] : field.fields()) {
+    AddedToken token = read_flags(value);
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
+    if (error != std::errc() || end != key.data() + key.size() || token.id < 0 || token.id >= kMaxTokenId)
+      throw value.error("TOKENIZER-ADDED", "an id is not a number in range").got("'" + key + "'");
+    tokens.push_back(std::move(token));
+  }
+  std::sort(tokens.begin(), tokens.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+  return tokens;
+}
+
+// Sets a role, and makes its token a special one where it was a plain word of the vocabulary.
+void set_role(Tokenizer::Impl& impl, size_t role, const std::string& content, const JsonField& place) {
+  Pipeline& pipeline = impl.pipeline;
+  const auto id = pipeline.token_to_id(content);
+  if (!id)
+    throw place.error("TOKENIZER-SPECIAL", std::string(kRoleNames[role]) + " is not in the vocabulary")
+        .got("'" + content + "'")
+        .need("a token of tokenizer.json");
+  impl.roles[role] = *id;
+  if (pipeline.added.find(content) == nullptr) {
+    AddedToken token;
+    token.id = *id;
+    token.content = content;
+    token.special = true;
+    token.normalized = false;
+    pipeline.added.add(std::move(token), nullptr);
+  }
+}
+
+// One id, a list of ids, or null.
+std::vector<int32_t> read_ids(const Tokenizer::Impl& impl, const JsonField& field) {
+  std::vector<JsonField> items;
+  if (field.value().is_array()) {
+    items = field.items();
+  } else if (!field.is_null()) {
+    items.push_back(field);
+  }
+  std::vector<int32_t> ids;
+  for (const JsonField& item : items) {
+    const auto id = static_cast<int32_t>(item.as_int(kMaxTokenId));
+    if (impl.pipeline.token_text(id) == nullptr)
+      throw item.error("TOKENIZER-SPECIAL", "no token has this id")
+          .got(std::to_string(id))
+          .need("an id below " + std::to_string(impl.pipeline.id_limit()));
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void read_generation_config(Tokenizer::Impl& impl, const JsonField& root) {
+  const std::pair<SpecialRole, const char*> keys[] = {{SpecialRole::Bos, "bos_token_id"},
+                                                      {SpecialRole::Eos, "eos_token_id"},
+                                                      {SpecialRole::Pad, "pad_token_id"}};
+  for (const auto& [role, key] : keys) {
+    const std::vector<int32_t> ids = read_ids(impl, root.at(key));
+    if (role == SpecialRole::Eos) impl.more_stop_ids = ids;
+    if (!ids.empty() && !impl.role(role)) impl.role(role) = ids[0];
+  }
+}
+
+std::string read_chat_template(const JsonField& field) {
+  if (field.is_null()) return {};
+  if (field.is_string()) return field.as_string();
+  for (const JsonField& item : field.items())
+    if (item.at("name").as_string() == "default") return item.at("template").as_string();
+  return {};
+}
+
+}  // namespace
+
+void Tokenizer::Impl::build(const std::string& file, std::vector<AddedToken> extra) {
+  const std::string& text = files.at("tokenizer.json");
+  pipeline = build_pipeline(parse_tokenizer_document(text, file), file, std::move(extra));
+}
+
+Tokenizer Tokenizer::from_file(const std::string& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->place = path;
+  read_main_file(*impl, path);
+  impl->build(path, {});
+  if (const auto& unk = impl->pipeline.model->options().unk_token)
+    impl->role(SpecialRole::Unk) = impl->pipeline.token_to_id(*unk);
+  return Tokenizer(std::move(impl));
+}
+
+Tokenizer Tokenizer::from_folder(const std::string& folder) {
+  auto impl = std::make_unique<Impl>();
+  impl->place = folder;
+  const auto path = [&](const char* name) { return io::join_path(folder, name); };
+  read_main_file(*impl, path("tokenizer.json"));
+
+  // The side files as documents; an empty object stands for one that is not there.
+  const auto read_side = [&](const char* name) {
+    const bool found = read_optional(*impl, folder, name);
+    return parse_tokenizer_document(found ? impl->files.at(name) : "{}", path(name));
+  };
+  const TokenizerDocument config_document = read_side("tokenizer_config.json");
+  const TokenizerDocument map_document = read_side("special_tokens_map.json");
+  const TokenizerDocument generation_document = read_side("generation_config.json");
+  const JsonField config(*config_document.root, path("tokenizer_config.json"));
+  const JsonField map(*map_document.root, path("special_tokens_map.json"));
+  const JsonField generation(*generation_document.root, path("generation_config.json"));
+
+  impl->build(path("tokenizer.json"), read_added_tokens_decoder(config.at("added_tokens_decoder")));
+
+  for (size_t role = 0; role < kRoleNames.size(); ++role) {
+    const JsonField in_config = config.at(kRoleNames[role]), in_map = map.at(kRoleNames[role]);
+    if (const auto content = token_content(in_config)) {
+      set_role(*impl, role, *content, in_config);
+    } else if (const auto mapped = token_content(in_map); mapped && !config.contains(kRoleNames[role])) {
+      set_role(*impl, role, *mapped, in_map);
+    }
+  }
+  read_generation_config(*impl, generation);
+  impl->files.erase("generation_config.json");  // belongs to the model, not to the tokenizer
+
+  impl->chat_template = read_chat_template(config.at("chat_template"));
+  if (read_optional(*impl, folder, "chat_template.jinja"))
+    impl->chat_template = impl->files["chat_template.jinja"];
+  return Tokenizer(std::move(impl));
+}
+
+}  // namespace tessera::text

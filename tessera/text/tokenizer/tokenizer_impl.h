@@ -1,0 +1,58 @@
+// The state of a Tokenizer, shared by the files that implement it.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/text/tokenizer/tokenizer.h"
+#include "tessera/text/tokenizer/tokenizer_json.h"
+
+namespace tessera::text {
+
+enum class SpecialRole { Bos, Eos, Pad, Unk };
+inline constexpr std::array<const char*, 4> kRoleNames = {"bos_token", "eos_token", "pad_token", "unk_token"};
+
+// What threads need while they encode; one is lent to each call.
+struct EncodeScratch {
+  BpeScratch bpe;
+  std::vector<AddedSplit> raw_splits, splits;
+  std::vector<WordToken> tokens;
+};
+
+struct Tokenizer::Impl {
+  Pipeline pipeline;
+  std::string place;  // the file or folder, for messages
+  std::array<std::optional<int32_t>, 4> roles;
+  // Further end-of-text ids of generation_config.json.
+  std::vector<int32_t> more_stop_ids;
+  std::string chat_template;
+
+  // Contents of the files as they were read, for saving. Always holds tokenizer.json.
+  std::map<std::string, std::string> files;
+  // Roles that were set by hand since.
+  std::array<bool, 4> role_changed{};
+  bool template_changed = false;
+
+  std::optional<int32_t>& role(SpecialRole which) { return roles[static_cast<size_t>(which)]; }
+  const std::optional<int32_t>& role(SpecialRole which) const { return roles[static_cast<size_t>(which)]; }
+
+  // Parses `files["tokenizer.json"]` into the pipeline.
+  void build(const std::string& file, std::vector<AddedToken> extra);
+  Encoding encode(std::string_view text, const EncodeOptions& options, bool with_spans) const;
+
+ private:
+  std::unique_ptr<EncodeScratch> borrow_scratch() const;
+  void give_back(std::unique_ptr<EncodeScratch> scratch) const;
+  void encode_piece(std::string_view piece, int64_t offset, const EncodeOptions& options, bool with_spans,
+                    EncodeScratch& scratch, Encoding& out) const;
+
+  mutable std::mutex scratch_mutex_;
+  mutable std::vector<std::unique_ptr<EncodeScratch>> scratches_;
+};
+
+}  // namespace tessera::text

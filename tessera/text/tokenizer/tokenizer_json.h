@@ -1,0 +1,59 @@
+// Reading of tokenizer.json into its parts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/text/tokenizer/added_tokens.h"
+#include "tessera/text/tokenizer/bpe.h"
+#include "tessera/text/tokenizer/decoder.h"
+#include "tessera/text/tokenizer/normalizer.h"
+#include "tessera/text/tokenizer/post_processor.h"
+#include "tessera/text/tokenizer/pre_tokenizer.h"
+
+namespace tessera::text {
+
+// The document, with the two large tables taken out of it.
+struct TokenizerDocument {
+  TokenizerDocument();
+  TokenizerDocument(TokenizerDocument&&) noexcept;
+  ~TokenizerDocument();
+
+  std::unique_ptr<nlohmann::json> root;  // without model.vocab and model.merges
+  bool has_vocab = false, has_merges = false;
+  std::vector<std::pair<std::string, int64_t>> vocab;
+  std::vector<std::pair<std::string, std::string>> merges;
+};
+
+// Parses without recursion; refuses nesting deeper than 64 and keys given twice. Throws Error(Model) with
+// line and column, or the JSON path.
+TokenizerDocument parse_tokenizer_document(std::string_view text, const std::string& file);
+
+// Everything between text and ids. Immutable.
+struct Pipeline {
+  std::unique_ptr<Normalizer> normalizer;  // may be null
+  PreTokenizer pre_tokenizer;
+  std::unique_ptr<Bpe> model;
+  AddedTokens added;
+  PostProcessor post_processor;
+  Decoder decoder;
+
+  // Added tokens first, then the vocabulary.
+  std::optional<int32_t> token_to_id(std::string_view token) const;
+  // The text that an id has in the file; null for a hole.
+  const std::string* token_text(int32_t id) const;
+  // What the decoder sees of it; null for a hole.
+  const std::string* decoder_text(int32_t id) const;
+  int64_t id_limit() const;
+};
+
+// `extra` are added tokens from beside the file (tokenizer_config.json), those of the file left out. Throws
+// Error(Model), naming the JSON path, for anything that is not supported or does not fit together.
+Pipeline build_pipeline(TokenizerDocument document, const std::string& file, std::vector<AddedToken> extra);
+
+}  // namespace tessera::text

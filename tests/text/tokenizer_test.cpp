@@ -1,0 +1,410 @@
+// The tokenizer's own behaviour: GGUF, saving, spans, streaming, limits.
+#include "tessera/text/tokenizer/tokenizer.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/gguf.h"
+#include "tessera/text/tokenizer/normalizer.h"
+#include "tessera/text/tokenizer/pre_tokenizer.h"
+#include "tessera/text/tokenizer/regex.h"
+#include "tessera/text/tokenizer/unicode.h"
+
+#include "tests/text/gguf_writer.h"
+
+namespace tessera::text {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/tokenizer/";
+
+Tokenizer load(const std::string& family) {
+  return Tokenizer::from_file(kFolder + family + "/tokenizer.json");
+}
+
+json read_json(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  return json::parse(file);
+}
+
+std::string read_text(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream out;
+  out << file.rdbuf();
+  return out.str();
+}
+
+std::vector<std::string> hard_strings() {
+  return read_json(kFolder + "strings.json")["strings"].get<std::vector<std::string>>();
+}
+
+class TokenizerFolder : public testing::Test {
+ protected:
+  TokenizerFolder() {
+    std::string name = (fs::temp_directory_path() / "tessera-tokenizer-XXXXXX").string();
+    folder = mkdtemp(name.data());
+  }
+  ~TokenizerFolder() override { fs::remove_all(folder); }
+
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder / name, std::ios::binary) << text;
+  }
+
+  fs::path folder;
+};
+
+// The metadata that a converter makes of one of the reference tokenizers.
+GgufWriter gguf_of(const std::string& family, const std::string& pre) {
+  const json document = read_json(kFolder + family + "/tokenizer.json");
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+  const auto put = [&](size_t id, const std::string& text, int32_t type) {
+    if (tokens.size() <= id) {
+      tokens.resize(id + 1);
+      types.resize(id + 1, 5);
+    }
+    tokens[id] = text;
+    types[id] = type;
+  };
+  for (const auto& [token, id] : document["model"]["vocab"].items()) put(id, token, 1);
+  for (const auto& added : document["added_tokens"])
+    put(added["id"], added["content"], added["special"] ? 3 : 4);
+  std::vector<std::string> merges;
+  for (const auto& merge : document["model"]["merges"])
+    merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                       : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  put(tokens.size(), "[PAD]", 5);
+  GgufWriter writer;
+  writer.add("general.architecture", std::string("llama"));
+  writer.add("llama.context_length", uint32_t{2048});
+  writer.add("tokenizer.ggml.model", std::string("gpt2"));
+  writer.add("tokenizer.ggml.pre", pre);
+  writer.add("tokenizer.ggml.tokens", tokens);
+  writer.add("tokenizer.ggml.token_type", types);
+  writer.add("tokenizer.ggml.merges", merges);
+  return writer;
+}
+
+TEST_F(TokenizerFolder, GgufGivesTheSameIds) {
+  const std::pair<const char*, const char*> families[] = {
+      {"gpt2", "gpt-2"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"smollm2", "smollm"}};
+  for (const auto& [family, pre] : families) {
+    const Tokenizer wanted = load(family);
+    GgufWriter writer = gguf_of(family, pre);
+    if (std::string(family) == "llama3")
+      writer.add("tokenizer.ggml.bos_token_id",
+                 static_cast<uint32_t>(*wanted.token_to_id("<|begin_of_text|>")));
+    const Tokenizer tokenizer = Tokenizer::from_gguf(writer.open(folder / "model.gguf"));
+    EXPECT_EQ(tokenizer.vocab_size(), wanted.vocab_size()) << family;
+    for (const std::string& text : hard_strings()) {
+      EXPECT_EQ(tokenizer.encode(text), wanted.encode(text)) << family << ' ' << text;
+      EXPECT_EQ(tokenizer.encode(text, {.add_special_tokens = true}),
+                wanted.encode(text, {.add_special_tokens = true}))
+          << family << ' ' << text;
+      EXPECT_EQ(tokenizer.encode(text, {.parse_special = false}),
+                wanted.encode(text, {.parse_special = false}));
+      EXPECT_EQ(tokenizer.decode(wanted.encode(text), true), wanted.decode(wanted.encode(text), true));
+    }
+  }
+}
+
+TEST_F(TokenizerFolder, GgufRolesAndSaving) {
+  GgufWriter writer = gguf_of("smollm2", "smollm");
+  writer.add("tokenizer.ggml.bos_token_id", uint32_t{1});
+  writer.add("tokenizer.ggml.eos_token_id", uint32_t{2});
+  writer.add("tokenizer.ggml.unknown_token_id", uint32_t{0});
+  writer.add("tokenizer.ggml.add_eos_token", true);
+  writer.add("tokenizer.chat_template", std::string("{{ messages[0].content }}"));
+  const Tokenizer tokenizer = Tokenizer::from_gguf(writer.open(folder / "model.gguf"));
+  EXPECT_EQ(tokenizer.bos_id(), 1);
+  EXPECT_EQ(tokenizer.eos_id(), 2);
+  EXPECT_EQ(tokenizer.pad_id(), std::nullopt);
+  EXPECT_EQ(tokenizer.unk_id(), 0);
+  tokenizer.save((folder / "saved").string());
+  const Tokenizer again = Tokenizer::from_folder((folder / "saved").string());
+  EXPECT_EQ(again.bos_id(), 1);
+  EXPECT_EQ(again.eos_id(), 2);
+  EXPECT_EQ(again.pad_id(), std::nullopt);
+  EXPECT_EQ(again.unk_id(), 0);
+  EXPECT_EQ(again.chat_template(), "{{ messages[0].content }}");
+  EXPECT_EQ(again.encode("x", {.add_special_tokens = true}).back(), 2);
+  for (const std::string& text : hard_strings()) EXPECT_EQ(again.encode(text), tokenizer.encode(text));
+  const json config = read_json((folder / "saved/tokenizer_config.json").string());
+  EXPECT_EQ(config["model_max_length"], 2048);
+  EXPECT_EQ(config["eos_token"], "<|im_end|>");
+}
+
+TEST_F(TokenizerFolder, GgufErrors) {
+  const auto error_of = [&](const GgufWriter& writer) -> std::string {
+    try {
+      Tokenizer::from_gguf(writer.open(folder / "model.gguf"));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Model);
+      return error.what();
+    }
+    return {};
+  };
+  EXPECT_THAT(error_of(gguf_of("smollm2", "novel")),
+              HasSubstr("key 'tokenizer.ggml.pre': this tokenizer is not supported; got 'novel'"));
+  GgufWriter writer = gguf_of("smollm2", "smollm");
+  writer.add("tokenizer.ggml.eos_token_id", uint32_t{100000});
+  EXPECT_THAT(error_of(writer), HasSubstr("no token has this id; got 100000"));
+  GgufWriter word_pieces;
+  word_pieces.add("tokenizer.ggml.model", std::string("bert"));
+  EXPECT_THAT(error_of(word_pieces), HasSubstr("got 'bert', need 'gpt2' or 'llama'"));
+  GgufWriter short_scores;
+  short_scores.add("tokenizer.ggml.model", std::string("llama"));
+  short_scores.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  short_scores.add("tokenizer.ggml.scores", std::vector<float>{0});
+  EXPECT_THAT(error_of(short_scores), HasSubstr("tokenizer.ggml.scores"));
+  GgufWriter bad_merge;
+  bad_merge.add("tokenizer.ggml.model", std::string("gpt2"));
+  bad_merge.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b"});
+  bad_merge.add("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+  EXPECT_THAT(error_of(bad_merge), HasSubstr("merges[0]"));
+  for (const char* kind : {"gpt2", "llama"}) {
+    const auto with_token = [&](size_t bytes) {
+      GgufWriter long_token;
+      long_token.add("tokenizer.ggml.model", std::string(kind));
+      long_token.add("tokenizer.ggml.tokens", std::vector<std::string>{"a", std::string(bytes, 'a')});
+      long_token.add("tokenizer.ggml.scores", std::vector<float>{0, 0});
+      long_token.add("tokenizer.ggml.merges", std::vector<std::string>{});
+      return error_of(long_token);
+    };
+    EXPECT_EQ(with_token(1024), "") << kind;
+    EXPECT_THAT(with_token(1025),
+                AllOf(HasSubstr("E-MODEL-TOKENIZER-LIMIT"), HasSubstr("token 1 is too long")));
+  }
+}
+
+TEST_F(TokenizerFolder, SavingCopiesWhatWasRead) {
+  const std::string source = read_text(kFolder + "qwen2/tokenizer.json");
+  const std::string config =
+      "{\"eos_token\": \"<|im_end|>\",\n \"chat_template\": \"old\", \"other\": [1.50]}\n";
+  write("tokenizer.json", source);
+  write("tokenizer_config.json", config);
+  write("chat_template.jinja", "new template");
+  Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  EXPECT_EQ(tokenizer.chat_template(), "new template");
+  const fs::path saved = folder / "a/b";
+  tokenizer.save(saved.string());
+  EXPECT_EQ(read_text(saved / "tokenizer.json"), source);
+  EXPECT_EQ(read_text(saved / "tokenizer_config.json"), config);
+  EXPECT_EQ(read_text(saved / "chat_template.jinja"), "new template");
+  EXPECT_EQ(read_json((saved / "special_tokens_map.json").string())["eos_token"], "<|im_end|>");
+  int64_t bytes = 0;
+  for (const auto& file : fs::directory_iterator(saved)) bytes += static_cast<int64_t>(file.file_size());
+  EXPECT_EQ(tokenizer.saved_bytes(), bytes);
+
+  tokenizer.set_special_token("pad_token", "<|endoftext|>");
+  tokenizer.save(saved.string());
+  const json changed = read_json((saved / "tokenizer_config.json").string());
+  EXPECT_EQ(changed["pad_token"], "<|endoftext|>");
+  EXPECT_EQ(changed["eos_token"], "<|im_end|>");
+  EXPECT_EQ(changed["other"][0], 1.5);
+  EXPECT_EQ(Tokenizer::from_folder(saved.string()).pad_id(), tokenizer.token_to_id("<|endoftext|>"));
+}
+
+TEST_F(TokenizerFolder, SavingWhereThereIsNoFolderToMake) {
+  write("file", "x");
+  try {
+    load("gpt2").save((folder / "file/sub").string());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Storage);
+  }
+}
+
+TEST_F(TokenizerFolder, TokensOfTheConfigAreAdded) {
+  json document = read_json(kFolder + "smollm2/tokenizer.json");
+  const int64_t next = static_cast<int64_t>(document["model"]["vocab"].size());
+  document["added_tokens"] = json::array();
+  write("tokenizer.json", document.dump());
+  json decoder;
+  decoder[std::to_string(next)] = {{"content", "<extra>"}, {"special", false}};
+  decoder["2"] = {{"content", "<|im_end|>"}, {"special", true}};
+  write("tokenizer_config.json",
+        json{{"added_tokens_decoder", decoder},
+             {"bos_token", "<|im_start|>"},
+             {"chat_template", json::array({{{"name", "default"}, {"template", "t"}}})}}
+            .dump());
+  const Tokenizer tokenizer = Tokenizer::from_folder(folder.string());
+  EXPECT_THAT(tokenizer.encode("<extra><|im_end|><|im_start|>"), ElementsAre(next, 2, 1));
+  EXPECT_TRUE(tokenizer.is_special(1));  // by its role
+  EXPECT_TRUE(tokenizer.is_special(2));
+  EXPECT_FALSE(tokenizer.is_special(static_cast<int32_t>(next)));
+  EXPECT_EQ(tokenizer.chat_template(), "t");
+}
+
+TEST(TokenizerTest, Lookups) {
+  const Tokenizer tokenizer = load("smollm2");
+  EXPECT_EQ(tokenizer.token_to_id("<|im_end|>"), 2);
+  EXPECT_EQ(tokenizer.token_to_id("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer.id_to_token(2), "<|im_end|>");
+  for (const int32_t id : {-1, 1000000, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(tokenizer.id_to_token(id), "");
+    EXPECT_EQ(tokenizer.token_bytes(id), "");
+    EXPECT_FALSE(tokenizer.is_special(id));
+  }
+  EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{-5, 2, 99999999}), "<|im_end|>");
+  const auto the = tokenizer.token_to_id("\xc4\xa0the");
+  ASSERT_TRUE(the);
+  EXPECT_EQ(tokenizer.token_bytes(*the), " the");
+}
+
+TEST(TokenizerTest, TokenBytesJoinToTheText) {
+  for (const char* family : {"gpt2", "llama3", "smollm2", "o200k"}) {
+    const Tokenizer tokenizer = load(family);
+    for (const std::string& text : hard_strings()) {
+      std::string joined;
+      for (const int32_t id : tokenizer.encode(text)) joined += tokenizer.token_bytes(id);
+      EXPECT_EQ(joined, text) << family;
+    }
+  }
+}
+
+// A normalizer that composes: all ids of the new form span the bytes of the old one.
+TEST(TokenizerTest, SpansThroughNormalisation) {
+  const Tokenizer tokenizer = load("qwen2");
+  const std::string text = "cafe\xcc\x81 x";
+  const Encoding encoding = tokenizer.encode_with_spans(text);
+  std::string covered;
+  bool composed = false;
+  for (const ByteSpan& span : encoding.spans) composed = composed || (span.begin <= 3 && span.end == 6);
+  EXPECT_TRUE(composed);
+  EXPECT_EQ(encoding.spans.front().begin, 0);
+  EXPECT_EQ(encoding.spans.back().end, static_cast<int64_t>(text.size()));
+  EXPECT_EQ(tokenizer.decode(encoding.ids), "caf\xc3\xa9 x");
+}
+
+TEST(TokenizerTest, SpansOfBrokenUtf8) {
+  const Tokenizer tokenizer = load("smollm2");
+  const std::string text = "ab\xe2\x82 c\xff";
+  const Encoding encoding = tokenizer.encode_with_spans(text);
+  EXPECT_EQ(encoding.ids, tokenizer.encode("ab\xef\xbf\xbd c\xef\xbf\xbd"));
+  std::vector<bool> covered(text.size());
+  for (const ByteSpan& span : encoding.spans)
+    for (int64_t i = span.begin; i < span.end; ++i) covered[static_cast<size_t>(i)] = true;
+  EXPECT_THAT(covered, testing::Each(true));
+  EXPECT_EQ(tokenizer.decode(encoding.ids), "ab\xef\xbf\xbd c\xef\xbf\xbd");
+}
+
+TEST(TokenizerTest, SpansOfSpecialTokensAndOfThePostProcessor) {
+  const Tokenizer tokenizer = load("llama3");
+  const Encoding encoding = tokenizer.encode_with_spans("<|eot_id|>", {.add_special_tokens = true});
+  ASSERT_EQ(encoding.ids.size(), 2u);
+  EXPECT_EQ(encoding.spans[0].begin, 0);
+  EXPECT_EQ(encoding.spans[0].end, 0);
+  EXPECT_EQ(encoding.spans[1].begin, 0);
+  EXPECT_EQ(encoding.spans[1].end, 10);
+}
+
+TEST(TokenizerTest, ManyThreadsShareOneTokenizer) {
+  const Tokenizer tokenizer = load("qwen2");
+  const auto texts = hard_strings();
+  std::vector<std::vector<int32_t>> wanted;
+  for (const auto& text : texts) wanted.push_back(tokenizer.encode(text));
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round)
+        for (size_t i = 0; i < texts.size(); ++i) wrong += tokenizer.encode(texts[i]) != wanted[i];
+    });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+// A megabyte of one character is one word, or a million; both end at once.
+TEST(TokenizerTest, LongRuns) {
+  for (const char* family : {"smollm2", "qwen2", "o200k", "llama2"}) {
+    const Tokenizer tokenizer = load(family);
+    for (const char* unit : {"a", " ", "\n", "1", "'", "\xc3\xa9", "<", " \n"}) {
+      std::string text;
+      while (text.size() < (size_t{1} << 20)) text += unit;
+      EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text) << family << " '" << unit << "'";
+    }
+  }
+}
+
+TEST(TokenizerTest, ARunawayExpressionIsStopped) {
+  const Regex regex("(a+)+$|(a|a)*b", "test");
+  const std::string text(5000, 'a');
+  int matches = 0;
+  const auto run = [&] { regex.for_each_match(text + "c", [&](size_t, size_t) { ++matches; }); };
+  try {
+    run();
+    FAIL() << "the expression ended by itself with " << matches << " matches";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("E-MODEL-TOKENIZER-REGEX-LIMIT"));
+  }
+}
+
+std::vector<std::string> pieces(const Splitter& splitter, const std::string& text) {
+  std::vector<std::string> out;
+  splitter.split(text, [&](size_t begin, size_t end) { out.push_back(text.substr(begin, end - begin)); });
+  return out;
+}
+
+TEST(SplitterTest, Behaviors) {
+  const auto split = [](SplitBehavior behavior, bool invert = false) {
+    return pieces(*make_split("-", false, behavior, invert, "test"), "The-final--countdown");
+  };
+  EXPECT_THAT(split(SplitBehavior::Removed), ElementsAre("The", "final", "countdown"));
+  EXPECT_THAT(split(SplitBehavior::Isolated), ElementsAre("The", "-", "final", "-", "-", "countdown"));
+  EXPECT_THAT(split(SplitBehavior::MergedWithPrevious), ElementsAre("The-", "final-", "-", "countdown"));
+  EXPECT_THAT(split(SplitBehavior::MergedWithNext), ElementsAre("The", "-final", "-", "-countdown"));
+  EXPECT_THAT(split(SplitBehavior::Contiguous), ElementsAre("The", "-", "final", "--", "countdown"));
+  EXPECT_THAT(split(SplitBehavior::Removed, true), ElementsAre("-", "-", "-"));
+}
+
+TEST(SplitterTest, WhitespaceAndDigits) {
+  EXPECT_THAT(pieces(*make_whitespace(), " Hey, you\xc2\xa0there_2! "),
+              ElementsAre("Hey", ",", "you", "there_2", "!"));
+  EXPECT_THAT(pieces(*make_whitespace_split(), " Hey, you\n"), ElementsAre("Hey,", "you"));
+  EXPECT_THAT(pieces(*make_digits(false), "a12b\xd9\xa3"), ElementsAre("a", "12", "b", "\xd9\xa3"));
+  EXPECT_THAT(pieces(*make_digits(true), "a12"), ElementsAre("a", "1", "2"));
+}
+
+// The scanners agree with the expressions that they replace.
+TEST(SplitterTest, ScannersEqualTheirExpressions) {
+  const auto strings = read_json(kFolder + "strings.json");
+  for (const KnownPattern pattern : {KnownPattern::Gpt2, KnownPattern::Llama3, KnownPattern::Qwen2}) {
+    const Regex regex(known_pattern_regex(pattern), "test");
+    for (const char* list : {"strings", "random"}) {
+      for (const auto& item : strings[list]) {
+        const std::string text = item.get<std::string>();
+        std::vector<size_t> scanned, matched;
+        scan_pattern(pattern, text, [&](size_t, size_t end) { scanned.push_back(end); });
+        regex.for_each_match(text, [&](size_t, size_t end) { matched.push_back(end); });
+        EXPECT_EQ(scanned, matched) << item.dump(-1, ' ', true);
+      }
+    }
+  }
+}
+
+TEST(UnicodeTest, RepairReplacesEachMaximalSubpart) {
+  EXPECT_EQ(repair_utf8("plain"), "plain");
+  EXPECT_EQ(repair_utf8("a\xff\xfe"), "a\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(repair_utf8("\xe2\x82x"), "\xef\xbf\xbdx");
+  EXPECT_EQ(repair_utf8("\xed\xa0\x80"), "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd");
+  EXPECT_EQ(repair_utf8("\xf0\x9f\x98"), "\xef\xbf\xbd");
+}
+
+}  // namespace
+}  // namespace tessera::text
