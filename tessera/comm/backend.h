@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tessera::comm::detail {
 
@@ -17,8 +18,9 @@ class Backend {
   virtual int64_t size() const = 0;
   virtual std::string name() const = 0;
 
-  // output: size() * num_bytes, ordered by rank; input: num_bytes. Input may be its own place in output.
-  virtual void all_gather(void* output, const void* input, int64_t num_bytes) = 0;
+  // num_bytes: of every rank's piece, the same on all ranks. output holds them in the order of the ranks;
+  // input is this rank's, and may be its own place in output.
+  virtual void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) = 0;
   // input and output: size() * num_bytes each; piece i goes to rank i, and comes from rank i.
   virtual void all_to_all(void* output, const void* input, int64_t num_bytes) = 0;
   virtual void broadcast(void* data, int64_t num_bytes, int64_t root) = 0;

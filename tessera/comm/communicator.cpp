@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -22,7 +23,8 @@ void check_tensor(const at::Tensor& tensor, const char* operation) {
                          std::string(operation) + " needs contiguous CPU tensors");
 }
 
-void all_gather(detail::Group& group, void* output, const void* input, int64_t num_bytes) {
+void all_gather(detail::Group& group, void* output, const void* input,
+                const std::vector<int64_t>& num_bytes) {
   if (auto* node = group.node()) {
     node->all_gather(output, input, num_bytes);
   } else {
@@ -36,11 +38,11 @@ class SingleBackend : public detail::Backend {
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
   std::string name() const override { return "single"; }
-  void all_gather(void* output, const void* input, int64_t num_bytes) override {
-    if (output != input) std::memmove(output, input, num_bytes);
+  void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) override {
+    all_to_all(output, input, num_bytes[0]);
   }
   void all_to_all(void* output, const void* input, int64_t num_bytes) override {
-    all_gather(output, input, num_bytes);
+    if (output != input && num_bytes > 0) std::memmove(output, input, num_bytes);
   }
   void broadcast(void*, int64_t, int64_t) override {}
   void barrier() override {}
@@ -106,7 +108,26 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   return launch("all_gather_single", options, async_op, [group = group_, output, input] {
     trace::add_bytes(static_cast<int64_t>(output.nbytes()));
     all_gather(*group, output.mutable_data_ptr(), input.const_data_ptr(),
-               static_cast<int64_t>(input.nbytes()));
+               std::vector<int64_t>(group->backend().size(), static_cast<int64_t>(input.nbytes())));
+  });
+}
+
+std::shared_ptr<Work> Communicator::all_gather_v(const at::Tensor& output, const at::Tensor& input,
+                                                 std::vector<int64_t> counts, bool async_op,
+                                                 const AllGatherOptions& options) {
+  check_tensor(output, "all_gather_v");
+  check_tensor(input, "all_gather_v");
+  TESSERA_CHECK_ARGUMENT(
+      static_cast<int64_t>(counts.size()) == size() &&
+          std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; }) &&
+          output.scalar_type() == input.scalar_type() && input.numel() == counts[rank()] &&
+          output.numel() == std::accumulate(counts.begin(), counts.end(), int64_t{0}),
+      "all_gather_v: input must hold this rank's count of elements, output those of all ranks");
+  const auto element = static_cast<int64_t>(input.element_size());
+  for (int64_t& count : counts) count *= element;
+  return launch("all_gather_v", options, async_op, [group = group_, output, input, counts] {
+    trace::add_bytes(static_cast<int64_t>(output.nbytes()));
+    all_gather(*group, output.mutable_data_ptr(), input.const_data_ptr(), counts);
   });
 }
 
@@ -120,7 +141,12 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   return launch("reduce_scatter_single", options, async_op, [group = group_, output, input, op = options.op] {
     trace::add_bytes(static_cast<int64_t>(input.nbytes()));
     if (auto* node = group->node()) {
-      node->reduce_scatter({{input, output, output.numel(), input.numel()}}, output.scalar_type(), op);
+      std::vector<ElementRange> pieces;
+      for (int64_t begin = 0; begin < input.numel(); begin += output.numel()) {
+        pieces.push_back({begin, output.numel()});
+      }
+      pieces.resize(group->backend().size());  // without elements there are as many
+      node->reduce_scatter({{input, output, std::move(pieces)}}, output.scalar_type(), op);
     } else {
       detail::reduce_scatter(group->backend(), output, input, op);
     }
@@ -132,15 +158,22 @@ std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart
   for (const ScatterPart& part : parts) {
     check_tensor(part.output, "reduce_scatter_parts");
     if (part.input.defined()) check_tensor(part.input, "reduce_scatter_parts");
-    TESSERA_CHECK_ARGUMENT(part.piece * size() >= part.numel && part.output.scalar_type() == type &&
-                               part.output.numel() == piece_range(part, rank()).size &&
-                               (!part.input.defined() || part.input.numel() == part.numel),
+    TESSERA_CHECK_ARGUMENT(static_cast<int64_t>(part.pieces.size()) == size() &&
+                               part.output.scalar_type() == type &&
+                               part.output.numel() == part.pieces[rank()].count,
                            "reduce_scatter_parts: the output must hold this rank's piece");
+    for (const ElementRange& piece : part.pieces) {
+      TESSERA_CHECK_ARGUMENT(piece.begin >= 0 && piece.count >= 0 &&
+                                 (!part.input.defined() || piece.begin + piece.count <= part.input.numel()),
+                             "reduce_scatter_parts: the pieces must lie in the input");
+    }
   }
   return launch("reduce_scatter_parts", options, async_op,
                 [group = group_, parts = std::move(parts), type, op = options.op] {
                   for (const ScatterPart& part : parts) {
-                    trace::add_bytes(part.numel * static_cast<int64_t>(at::elementSize(type)));
+                    for (const ElementRange& piece : part.pieces) {
+                      trace::add_bytes(piece.count * static_cast<int64_t>(at::elementSize(type)));
+                    }
                   }
                   if (auto* node = group->node()) {
                     node->reduce_scatter(parts, type, op);
@@ -231,13 +264,15 @@ std::vector<std::string> Communicator::all_gather_string(const std::string& text
   launch("all_gather_string", OpOptions{}, false, [group = group_, exchange] {
     const int64_t num_ranks = group->backend().size();
     std::vector<int64_t> lengths(num_ranks);
-    all_gather(*group, lengths.data(), &exchange->length, sizeof exchange->length);
-    int64_t longest = 0;
-    for (const int64_t other : lengths) longest = std::max(longest, other);
-    exchange->own.resize(longest);
-    std::string all(longest * num_ranks, '\0');
-    if (longest > 0) all_gather(*group, all.data(), exchange->own.data(), longest);
-    for (int64_t r = 0; r < num_ranks; ++r) exchange->texts.push_back(all.substr(r * longest, lengths[r]));
+    all_gather(*group, lengths.data(), &exchange->length,
+               std::vector<int64_t>(num_ranks, sizeof exchange->length));
+    std::string all(std::accumulate(lengths.begin(), lengths.end(), int64_t{0}), '\0');
+    all_gather(*group, all.data(), exchange->own.data(), lengths);
+    int64_t begin = 0;
+    for (const int64_t length : lengths) {
+      exchange->texts.push_back(all.substr(begin, length));
+      begin += length;
+    }
   });
   return exchange->texts;
 }

@@ -52,12 +52,18 @@ class Communicator {
   // output: numel = size() * input's, ordered by rank; same dtype. Input may be this rank's part of output.
   std::shared_ptr<Work> all_gather_single(const at::Tensor& output, const at::Tensor& input,
                                           bool async_op = false, const AllGatherOptions& options = {});
+  // The same with pieces of any lengths, also empty: `counts` are the elements of every rank's input, the
+  // same on all ranks; output: numel = their sum.
+  std::shared_ptr<Work> all_gather_v(const at::Tensor& output, const at::Tensor& input,
+                                     std::vector<int64_t> counts, bool async_op = false,
+                                     const AllGatherOptions& options = {});
   // input: numel = size() * output's; output gets the reduction of every rank's piece number rank(). The
   // pieces are combined in the order of the ranks, in at least float32, so the result does not depend on
   // timing and is the same bits wherever the piece lies.
   std::shared_ptr<Work> reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
                                               bool async_op = false, const ReduceOptions& options = {});
-  // The same for several tensors in one operation, in the type `type`; inputs may be of other types.
+  // The same for several tensors in one operation, each cut as it says, in the type `type`; inputs may be of
+  // other types.
   std::shared_ptr<Work> reduce_scatter_parts(std::vector<ScatterPart> parts, at::ScalarType type,
                                              bool async_op = false, const ReduceOptions& options = {});
   // In place; the same bits on every rank.

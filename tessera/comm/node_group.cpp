@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -18,6 +19,12 @@ constexpr int64_t kLine = 64, kPage = 4096;
 
 int64_t type_and_op(at::ScalarType type, ReduceOp op) {
   return static_cast<int64_t>(type) * 8 + static_cast<int64_t>(op);
+}
+
+int64_t hash_of(const std::vector<int64_t>& numbers) {
+  const std::string_view bytes(reinterpret_cast<const char*>(numbers.data()),
+                               numbers.size() * sizeof(int64_t));
+  return static_cast<int64_t>(std::hash<std::string_view>{}(bytes));
 }
 
 at::Tensor view_of(const void* data, int64_t count, at::ScalarType type) {
@@ -37,9 +44,9 @@ std::vector<Overlap> overlaps(const std::vector<ScatterPart>& parts, int64_t beg
   int64_t part_begin = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
     const int64_t from = std::max(begin, part_begin);
-    const int64_t to = std::min(begin + size, part_begin + parts[p].piece);
+    const int64_t to = std::min(begin + size, part_begin + parts[p].longest_piece());
     if (from < to) found.push_back({p, from - part_begin, from - begin, to - from});
-    part_begin += parts[p].piece;
+    part_begin += parts[p].longest_piece();
   }
   return found;
 }
@@ -111,7 +118,8 @@ void NodeGroup::meet() {
     is_broken_ = true;
     throw Error(ErrorKind::Peer, "MISMATCH", "the ranks of a group are in different collectives")
         .got(text(own) + " on rank " + std::to_string(rank_) + ", " + text(other) + " on rank " +
-             std::to_string(r) + (own.kind == other.kind ? " (with another type or operation)" : ""))
+             std::to_string(r) +
+             (own.kind == other.kind ? " (with other pieces, another type or operation)" : ""))
         .need("the same calls in the same order");
   }
 }
@@ -135,24 +143,33 @@ void NodeGroup::barrier() {
   run({Kind::Barrier, 0, 0}, [&] { meet(); });
 }
 
-void NodeGroup::all_gather(void* output, const void* input, int64_t num_bytes) {
-  run({Kind::AllGather, num_bytes, 0}, [&] {
-    char* const target = static_cast<char*>(output);
-    const char* const source = static_cast<const char*>(input);
+void NodeGroup::all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) {
+  std::vector<char*> targets;
+  char* end = static_cast<char*>(output);
+  for (const int64_t bytes : num_bytes) {
+    targets.push_back(end);
+    end += bytes;
+  }
+  const int64_t longest = *std::max_element(num_bytes.begin(), num_bytes.end());
+  const char* const source = static_cast<const char*>(input);
+  run({Kind::AllGather, end - static_cast<char*>(output), hash_of(num_bytes)}, [&] {
     int64_t begin = 0;
+    const auto size_of = [&](int64_t rank) {
+      return static_cast<size_t>(std::clamp<int64_t>(num_bytes[rank] - begin, 0, chunk_bytes_));
+    };
     do {
-      const auto size = static_cast<size_t>(std::min(chunk_bytes_, num_bytes - begin));
       next_chunk();
+      const size_t size = size_of(rank_);
       if (size > 0) std::memcpy(segment(rank_), source + begin, size);
       meet();
-      for (int64_t i = 1; i < size_ && size > 0; ++i) {
+      for (int64_t i = 1; i < size_; ++i) {
         const int64_t peer = (rank_ + i) % size_;
-        std::memcpy(target + peer * num_bytes + begin, segment(peer), size);
+        if (size_of(peer) > 0) std::memcpy(targets[peer] + begin, segment(peer), size_of(peer));
       }
-      char* const own = target + rank_ * num_bytes + begin;
+      char* const own = targets[rank_] + begin;
       if (own != source + begin && size > 0) std::memmove(own, source + begin, size);
       begin += chunk_bytes_;
-    } while (begin < num_bytes);
+    } while (begin < longest);
   });
 }
 
@@ -175,7 +192,7 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
   const at::NoGradGuard no_grad;
   const auto element = static_cast<int64_t>(c10::elementSize(type));
   int64_t row = 0;
-  for (const ScatterPart& part : parts) row += part.piece;
+  for (const ScatterPart& part : parts) row += part.longest_piece();
   // A half holds a chunk for every rank.
   const int64_t place_bytes = chunk_bytes_ / size_ / kLine * kLine;
   const int64_t chunk = place_bytes / element;
@@ -183,13 +200,13 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
   // This rank's share of an overlap with the piece of `target`; false when there is none.
   const auto source_of = [&](const Overlap& overlap, int64_t target, at::Tensor& source) {
     const ScatterPart& part = parts[overlap.part];
-    const PieceRange range = piece_range(part, target);
-    const int64_t size = std::min(overlap.size, range.size - overlap.piece_begin);
+    const ElementRange& piece = part.pieces[target];
+    const int64_t size = std::min(overlap.size, piece.count - overlap.piece_begin);
     if (size <= 0) return false;
     if (part.input.defined()) {
       const auto input_element = static_cast<int64_t>(part.input.element_size());
       source = view_of(static_cast<const char*>(part.input.const_data_ptr()) +
-                           (range.begin + overlap.piece_begin) * input_element,
+                           (piece.begin + overlap.piece_begin) * input_element,
                        size, part.input.scalar_type());
     } else {
       source = at::zeros({size}, at::TensorOptions().dtype(type));
@@ -197,7 +214,11 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
     return true;
   };
 
-  run({Kind::ReduceScatter, row * element, type_and_op(type, op)}, [&] {
+  std::vector<int64_t> cut = {type_and_op(type, op)};
+  for (const ScatterPart& part : parts) {
+    for (const ElementRange& piece : part.pieces) cut.insert(cut.end(), {piece.begin, piece.count});
+  }
+  run({Kind::ReduceScatter, row * element, hash_of(cut)}, [&] {
     TESSERA_ASSERT(chunk > 0, "too many ranks share one machine");
     int64_t begin = 0;
     do {

@@ -35,7 +35,7 @@ class NodeGroup {
 
   void barrier();
   // As in Backend.
-  void all_gather(void* output, const void* input, int64_t num_bytes);
+  void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes);
   void broadcast(void* data, int64_t num_bytes, int64_t root);
   // As in Communicator; the input of a part is read in place and cast on its way.
   void reduce_scatter(const std::vector<ScatterPart>& parts, at::ScalarType type, ReduceOp op);
@@ -51,7 +51,7 @@ class NodeGroup {
   struct Call {
     Kind kind;
     int64_t num_bytes;
-    int64_t detail;  // root, type and operation, or a hash
+    int64_t detail;  // root, type and operation, or a hash (of pieces, a text)
     bool operator==(const Call&) const = default;
   };
   static constexpr size_t kCallBytes = 64;

@@ -32,7 +32,7 @@ void reduce_scatter(Backend& backend, const std::vector<ScatterPart>& parts, at:
   if (backend.size() == 1) {
     for (const ScatterPart& part : parts) {
       if (part.input.defined()) {
-        part.output.view(-1).copy_(part.input.view(-1));
+        part.output.view(-1).copy_(part.input.view(-1).narrow(0, part.pieces[0].begin, part.pieces[0].count));
       } else {
         part.output.zero_();
       }
@@ -40,24 +40,24 @@ void reduce_scatter(Backend& backend, const std::vector<ScatterPart>& parts, at:
     return;
   }
   int64_t row = 0;
-  for (const ScatterPart& part : parts) row += part.piece;
+  for (const ScatterPart& part : parts) row += part.longest_piece();
   const at::Tensor packed = at::zeros({backend.size(), row}, at::TensorOptions().dtype(type));
   int64_t offset = 0;
   for (const ScatterPart& part : parts) {
     for (int64_t rank = 0; rank < backend.size() && part.input.defined(); ++rank) {
-      const PieceRange range = piece_range(part, rank);
+      const ElementRange& piece = part.pieces[rank];
       packed.select(0, rank)
-          .narrow(0, offset, range.size)
-          .copy_(part.input.view(-1).narrow(0, range.begin, range.size));
+          .narrow(0, offset, piece.count)
+          .copy_(part.input.view(-1).narrow(0, piece.begin, piece.count));
     }
-    offset += part.piece;
+    offset += part.longest_piece();
   }
   const at::Tensor reduced = at::empty({row}, packed.options());
   reduce_scatter(backend, reduced, packed, op);
   offset = 0;
   for (const ScatterPart& part : parts) {
-    part.output.view(-1).copy_(reduced.narrow(0, offset, piece_range(part, backend.rank()).size));
-    offset += part.piece;
+    part.output.view(-1).copy_(reduced.narrow(0, offset, part.output.numel()));
+    offset += part.longest_piece();
   }
 }
 
@@ -69,7 +69,8 @@ void all_reduce(Backend& backend, const at::Tensor& tensor, ReduceOp op) {
   const at::Tensor flat = tensor.view(-1);
   if (static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes) {
     const at::Tensor pieces = at::empty({size, flat.numel()}, flat.options());
-    backend.all_gather(pieces.mutable_data_ptr(), flat.const_data_ptr(), static_cast<int64_t>(flat.nbytes()));
+    backend.all_gather(pieces.mutable_data_ptr(), flat.const_data_ptr(),
+                       std::vector<int64_t>(size, static_cast<int64_t>(flat.nbytes())));
     combine_rows(flat, pieces, op);
     return;
   }
@@ -79,7 +80,8 @@ void all_reduce(Backend& backend, const at::Tensor& tensor, ReduceOp op) {
   padded.narrow(0, flat.numel(), size * chunk - flat.numel()).zero_();
   const at::Tensor own = at::empty({chunk}, flat.options());
   reduce_scatter(backend, own, padded, op);
-  backend.all_gather(padded.mutable_data_ptr(), own.const_data_ptr(), static_cast<int64_t>(own.nbytes()));
+  backend.all_gather(padded.mutable_data_ptr(), own.const_data_ptr(),
+                     std::vector<int64_t>(size, static_cast<int64_t>(own.nbytes())));
   flat.copy_(padded.narrow(0, 0, flat.numel()));
 }
 

@@ -3,27 +3,30 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace tessera::comm {
 
-// `input` is cut into pieces of `piece` elements, one for each rank in order, of which the last ones may be
-// short or empty; `output` gets the reduction of this rank's piece. Contiguous CPU tensors.
+// A run of the elements of a tensor in row-major order.
+struct ElementRange {
+  int64_t begin = 0, count = 0;
+  bool operator==(const ElementRange&) const = default;
+};
+
+// `output` gets the reduction of the elements `pieces[rank]` of every rank's `input`. Contiguous tensors.
 struct ScatterPart {
   at::Tensor input;   // any floating type; undefined = zeros
   at::Tensor output;  // of the reduction's type; numel of this rank's piece
-  int64_t piece = 0;
-  int64_t numel = 0;  // of the input, also where it is undefined
-};
+  // Of each rank, the same on all ranks; of any lengths, also empty.
+  std::vector<ElementRange> pieces;
 
-// Where rank `rank`'s piece of the part begins, and how many elements it has.
-struct PieceRange {
-  int64_t begin = 0, size = 0;
+  int64_t longest_piece() const {
+    int64_t longest = 0;
+    for (const ElementRange& piece : pieces) longest = std::max(longest, piece.count);
+    return longest;
+  }
 };
-inline PieceRange piece_range(const ScatterPart& part, int64_t rank) {
-  const int64_t begin = std::min(part.numel, rank * part.piece);
-  return {begin, std::min(part.numel, begin + part.piece) - begin};
-}
 
 }  // namespace tessera::comm

@@ -32,6 +32,7 @@ TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
         EXPECT_FALSE(group->shared_bytes(100).defined());
         testing::check_all_collectives(*group);
         testing::check_parts_agree(*group);
+        testing::check_uneven_gathers(*group);
         // Of one machine each.
         const auto node = group->split(group->rank() / 2, group->rank(), "node");
         EXPECT_TRUE(node->shared_bytes(100).defined());

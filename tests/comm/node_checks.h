@@ -1,6 +1,7 @@
 // What ranks of one machine must do, checked over the fake ranks and over MPI.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -84,7 +85,26 @@ inline void check_paths_agree(comm::Communicator& world) {
   }
 }
 
-// Several tensors of uneven rows and of other types than the sum's, one of which this rank has no values for.
+// Cuts of `numel` elements among `num_ranks` ranks: evenly, in steps of 5 whose last ones are short or empty,
+// of other lengths for each rank, all for the last rank, and with parts that nobody or everybody gets.
+inline std::vector<std::vector<comm::ElementRange>> cuts(int64_t numel, int64_t num_ranks) {
+  std::vector<std::vector<comm::ElementRange>> all(5, std::vector<comm::ElementRange>(num_ranks));
+  const int64_t even = numel / num_ranks, step = (numel / 5 + num_ranks - 1) / num_ranks * 5;
+  int64_t begin = 0;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    all[0][rank] = {rank * even, even};
+    const int64_t from = std::min(numel, rank * step);
+    all[1][rank] = {from, std::min(numel, from + step) - from};
+    const int64_t count = rank + 1 == num_ranks ? numel - begin : (numel - begin) * (rank % 3) / 3;
+    all[2][rank] = {begin, count};
+    begin += count;
+    all[3][rank] = {0, rank + 1 == num_ranks ? numel : 0};
+    all[4][rank] = {numel / 4, numel / 2};
+  }
+  return all;
+}
+
+// Several tensors, cut in several ways, of other types than the sum's; this rank has no values for some.
 inline void check_parts_agree(comm::Communicator& world) {
   const TwoPaths paths(world);
   const int64_t n = world.size(), rank = world.rank();
@@ -95,16 +115,17 @@ inline void check_parts_agree(comm::Communicator& world) {
       comm::Communicator& group = path == 0 ? *paths.node : *paths.transport;
       std::vector<comm::ScatterPart> parts;
       int number = 0;
-      for (const int64_t rows : {int64_t{1}, int64_t{7}, int64_t{0}, n, 3 * chunk / 5}) {
-        comm::ScatterPart part;
-        part.numel = rows * 5;
-        part.piece = (rows + n - 1) / n * 5;
-        const at::ScalarType input = number % 2 == 0 ? at::kFloat : at::kBFloat16;
-        if (!(number == 3 && rank == 0)) part.input = awkward_values(rank + number, part.numel, input);
-        part.output = at::full({comm::piece_range(part, rank).size}, -7.0, at::TensorOptions().dtype(type));
-        results[path].push_back(part.output);
-        parts.push_back(std::move(part));
-        ++number;
+      for (const int64_t numel : {int64_t{5}, int64_t{37}, int64_t{0}, 5 * n, 3 * chunk}) {
+        for (const auto& pieces : cuts(numel, n)) {
+          comm::ScatterPart part;
+          part.pieces = pieces;
+          const at::ScalarType input = number % 2 == 0 ? at::kFloat : at::kBFloat16;
+          if (number % 9 != 3 || rank != 0) part.input = awkward_values(rank + number, numel, input);
+          part.output = at::full({pieces[rank].count}, -7.0, at::TensorOptions().dtype(type));
+          results[path].push_back(part.output);
+          parts.push_back(std::move(part));
+          ++number;
+        }
       }
       group.reduce_scatter_parts(parts, type);
       group.reduce_scatter_parts({}, type);
@@ -113,6 +134,59 @@ inline void check_parts_agree(comm::Communicator& world) {
       EXPECT_TRUE(at::equal(results[0][i], results[1][i])) << c10::toString(type) << " part " << i;
       EXPECT_FALSE(results[0][i].eq(-7.0).any().item<bool>()) << "part " << i;
     }
+  }
+}
+
+// A part's sum is that of the ranks' values at the elements that the cut names.
+inline void check_cuts(comm::Communicator& group) {
+  const int64_t n = group.size(), rank = group.rank(), numel = 101;
+  for (const auto& pieces : cuts(numel, n)) {
+    comm::ScatterPart part;
+    part.pieces = pieces;
+    part.input = at::arange(numel, at::kDouble) + 1000.0 * static_cast<double>(rank);
+    part.output = at::full({pieces[rank].count}, -7.0, at::kDouble);
+    group.reduce_scatter_parts({part}, at::kDouble);
+    const double ranks = 1000.0 * static_cast<double>(n * (n - 1) / 2);
+    const at::Tensor want = at::arange(numel, at::kDouble) * static_cast<double>(n) + ranks;
+    EXPECT_TRUE(at::equal(part.output, want.narrow(0, pieces[rank].begin, pieces[rank].count)));
+    // A cut that does not lie in the input, and an output of another length.
+    part.pieces.back().begin += numel;
+    EXPECT_THROW(group.reduce_scatter_parts({part}, at::kDouble), Error);
+    part.pieces = pieces;
+    part.output = at::empty({pieces[rank].count + 1}, at::kDouble);
+    EXPECT_THROW(group.reduce_scatter_parts({part}, at::kDouble), Error);
+  }
+}
+
+// Gathers of pieces whose lengths have nothing to do with each other.
+inline void check_uneven_gathers(comm::Communicator& world) {
+  const TwoPaths paths(world);
+  const int64_t n = world.size(), rank = world.rank();
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(n) / 4;
+  for (const int64_t longest : {int64_t{0}, int64_t{1}, int64_t{100}, 2 * chunk + 17}) {
+    SCOPED_TRACE("up to " + std::to_string(longest) + " elements");
+    std::vector<int64_t> counts(n);
+    std::vector<at::Tensor> pieces;
+    for (int64_t r = 0; r < n; ++r) {
+      counts[r] = r % 3 == 1 ? 0 : longest / (r + 1);
+      pieces.push_back(awkward_values(r, counts[r], at::kFloat));
+    }
+    const at::Tensor want = at::cat(pieces);
+    for (comm::Communicator* group : {paths.node.get(), paths.transport.get()}) {
+      const at::Tensor output = at::full({want.numel()}, -7.0, at::kFloat);
+      group->all_gather_v(output, pieces[rank], counts);
+      EXPECT_TRUE(at::equal(output, want));
+      // In place.
+      int64_t begin = 0;
+      for (int64_t r = 0; r < rank; ++r) begin += counts[r];
+      const at::Tensor own = output.fill_(-7.0).narrow(0, begin, counts[rank]);
+      own.copy_(pieces[rank]);
+      group->all_gather_v(output, own, counts, true)->wait();
+      EXPECT_TRUE(at::equal(output, want));
+    }
+    EXPECT_THROW(world.all_gather_v(at::empty({want.numel() + 1}), pieces[rank], counts), Error);
+    counts.push_back(0);
+    EXPECT_THROW(world.all_gather_v(want, pieces[rank], counts), Error);
   }
 }
 
@@ -197,6 +271,14 @@ inline void check_mismatches(comm::Communicator& world) {
       group->broadcast(value, 0);
     }
   });
+  group = world.split(0, world.rank(), "cuts");
+  expect_mismatch(*group, [&] {
+    const int64_t n = world.size();
+    std::vector<int64_t> counts(n, 2);
+    counts[0] += is_last ? 1 : 0;
+    counts[1] += is_last ? 0 : 1;
+    group->all_gather_v(at::empty({2 * n + 1}), at::ones({counts[world.rank()]}), counts);
+  });
   group = world.split(0, world.rank(), "types");
   expect_mismatch(*group, [&] {
     const at::Tensor value = at::ones({4}, is_last ? at::kInt : at::kFloat);
@@ -220,6 +302,8 @@ inline void check_mismatches(comm::Communicator& world) {
 inline void check_node_collectives(comm::Communicator& world) {
   check_paths_agree(world);
   check_parts_agree(world);
+  check_cuts(world);
+  check_uneven_gathers(world);
   check_operations_in_flight(world);
   check_shared_bytes(world);
   check_mismatches(world);

@@ -131,11 +131,12 @@ class FakeBackend : public detail::Backend {
   int64_t size() const override { return group_->size(); }
   std::string name() const override { return "fake"; }
 
-  void all_gather(void* output, const void* input, int64_t num_bytes) override {
+  void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) override {
     group_->exchange(rank_, input, [&](const auto& inputs) {
+      char* target = static_cast<char*>(output);
       for (int64_t r = 0; r < size(); ++r) {
-        char* target = static_cast<char*>(output) + r * num_bytes;
-        if (target != inputs[r]) std::memcpy(target, inputs[r], num_bytes);
+        if (target != inputs[r] && num_bytes[r] > 0) std::memcpy(target, inputs[r], num_bytes[r]);
+        target += num_bytes[r];
       }
     });
   }

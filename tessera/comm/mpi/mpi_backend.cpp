@@ -1,6 +1,10 @@
 #include "tessera/comm/mpi/mpi_backend.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <numeric>
 #include <string_view>
 
 #include "tessera/comm/mpi/mpi_check.h"
@@ -59,12 +63,32 @@ class MpiBackend : public Backend {
   int64_t size() const override { return size_; }
   std::string name() const override { return "mpi"; }
 
-  void all_gather(void* output, const void* input, int64_t num_bytes) override {
-    const bool is_in_place = static_cast<char*>(output) + rank_ * num_bytes == input;
-    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
-      TESSERA_MPI_CHECK(
-          MPI_Allgather(is_in_place ? MPI_IN_PLACE : input, count, type, output, count, type, comm_));
-    });
+  void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) override {
+    char* const own = static_cast<char*>(output) +
+                      std::accumulate(num_bytes.begin(), num_bytes.begin() + rank_, int64_t{0});
+    const int64_t own_bytes = num_bytes[rank_];
+    const void* const source = own == input ? MPI_IN_PLACE : input;
+    if (std::all_of(num_bytes.begin(), num_bytes.end(), [&](int64_t n) { return n == own_bytes; })) {
+      with_bytes(own_bytes, [&](int count, MPI_Datatype type) {
+        TESSERA_MPI_CHECK(MPI_Allgather(source, count, type, output, count, type, comm_));
+      });
+      return;
+    }
+    const int64_t total = std::accumulate(num_bytes.begin(), num_bytes.end(), int64_t{0});
+    if (total <= std::numeric_limits<int>::max()) {
+      std::vector<int> counts(num_bytes.begin(), num_bytes.end()), offsets(size_, 0);
+      std::partial_sum(counts.begin(), counts.end() - 1, offsets.begin() + 1);
+      TESSERA_MPI_CHECK(MPI_Allgatherv(source, counts[rank_], MPI_BYTE, output, counts.data(), offsets.data(),
+                                       MPI_BYTE, comm_));
+      return;
+    }
+    // Offsets that an int does not hold.
+    if (own != input) std::memmove(own, input, static_cast<size_t>(own_bytes));
+    char* piece = static_cast<char*>(output);
+    for (int rank = 0; rank < size_; ++rank) {
+      broadcast(piece, num_bytes[rank], rank);
+      piece += num_bytes[rank];
+    }
   }
   void all_to_all(void* output, const void* input, int64_t num_bytes) override {
     with_bytes(num_bytes, [&](int count, MPI_Datatype type) {

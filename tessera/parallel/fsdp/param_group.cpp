@@ -245,8 +245,13 @@ std::vector<comm::ScatterPart> ParamGroup::take_gradients(Bucket& bucket, size_t
     param.reduced = bucket.reduced.narrow(0, offset, owned.tile.numel()).view(owned.tile.sizes());
     offset += owned.tile.numel();
     at::Tensor& grad = param.gathered.mutable_grad();
-    parts.push_back({grad.defined() ? grad.detach().contiguous() : at::Tensor(), param.reduced,
-                     param.padded_rows * param.row_numel, param.rows * param.row_numel});
+    std::vector<comm::ElementRange> pieces;
+    for (int64_t rank = 0; rank < groups_.shard->size(); ++rank) {
+      const Piece piece = piece_of(param.rows, groups_.shard->size(), rank);
+      pieces.push_back({piece.begin * param.row_numel, piece.size * param.row_numel});
+    }
+    parts.push_back(
+        {grad.defined() ? grad.detach().contiguous() : at::Tensor(), param.reduced, std::move(pieces)});
     grad.reset();
   }
   return parts;
