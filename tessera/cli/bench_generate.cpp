@@ -15,6 +15,7 @@
 #include "tessera/core/rng.h"
 #include "tessera/core/strings.h"
 #include "tessera/models/common/generate.h"
+#include "tessera/nn/embedding.h"
 #include "tessera/ops/kernels/kernels.h"
 
 namespace tessera::cli {
@@ -56,9 +57,11 @@ std::vector<int64_t> random_prompt(int64_t sequence, const Options& options, int
 // projection next to nothing), and each sequence's keys and values at their mean length.
 double bytes_per_token(const models::CausalLM& model, const Options& options) {
   double weights = 0.0;
-  for (const auto& item : model.named_parameters()) {
-    const bool is_lookup = item.key() == "model.embed_tokens.weight" && !model.config().tie_word_embeddings;
-    if (!is_lookup) weights += static_cast<double>(item.value().nbytes());
+  for (const at::Tensor& parameter : model.parameters()) weights += static_cast<double>(parameter.nbytes());
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* table = dynamic_cast<const nn::Embedding*>(module.get());
+    const bool is_lookup = table != nullptr && !table->weight.is_same(model.head().weight());
+    if (is_lookup) weights -= static_cast<double>(table->weight.nbytes());
   }
   const nn::KvCacheOptions cache = model.cache_options();
   const double per_token = 2.0 * static_cast<double>(cache.num_layers * cache.num_kv_heads * cache.head_dim) *

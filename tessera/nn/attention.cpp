@@ -2,14 +2,12 @@
 
 #include <cmath>
 
-#include "tessera/nn/kv_cache.h"
-#include "tessera/ops/attention.h"
 #include "tessera/ops/rope.h"
 
 namespace tessera::nn {
 
 Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dtype)
-    : options_(o), layer_(layer) {
+    : head_dim_(o.head_dim), layer_(layer), core_(causal_attention()) {
   const int64_t q_size = o.num_heads * o.head_dim, kv_size = o.num_kv_heads * o.head_dim;
   q_proj = register_module("q_proj", std::make_shared<Linear>(o.hidden_size, q_size, o.qkv_bias, dtype));
   k_proj = register_module("k_proj", std::make_shared<Linear>(o.hidden_size, kv_size, o.qkv_bias, dtype));
@@ -21,29 +19,27 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
   }
 }
 
+CachedHeads Attention::cached_heads() const { return {k_proj->out_features() / head_dim_, head_dim_}; }
+
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
-  const int64_t tokens = x.value().size(0);
+  return run(x, [&](const ops::Activation& in) { return run_heads(in, context); });
+}
+
+at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext& context) const {
   const auto projected = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
-  const auto in_heads = [&](const at::Tensor& x, int64_t heads) {
-    return x.view({tokens, heads, options_.head_dim});
+  const auto in_heads = [this](const at::Tensor& y) {
+    return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
   };
   at::Tensor q = projected[0], k = projected[1];
-  if (options_.qk_norm) {
-    q = q_norm->forward(in_heads(q, options_.num_heads));
-    k = k_norm->forward(in_heads(k, options_.num_kv_heads));
+  if (q_norm != nullptr) {
+    q = q_norm->forward(in_heads(q));
+    k = k_norm->forward(in_heads(k));
   }
-  q = in_heads(ops::apply_rope_(q, context.cos, context.sin), options_.num_heads);
-  k = in_heads(ops::apply_rope_(k, context.cos, context.sin), options_.num_kv_heads);
-  const at::Tensor v = in_heads(projected[2], options_.num_kv_heads);
-
-  const double scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim));
-  at::Tensor out;
-  if (context.cache != nullptr) {
-    out = context.cache->attend(layer_, q, k, v, scale);
-  } else {
-    out = ops::document_attention(q, k, v, context.document_starts, scale);
-  }
-  return o_proj->forward(out.view({tokens, options_.num_heads * options_.head_dim}));
+  q = in_heads(ops::apply_rope_(q, context.cos, context.sin));
+  k = in_heads(ops::apply_rope_(k, context.cos, context.sin));
+  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  const at::Tensor out = core_->attend(q, k, in_heads(projected[2]), context, layer_, scale);
+  return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
 }
 
 }  // namespace tessera::nn

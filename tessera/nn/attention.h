@@ -3,8 +3,7 @@
 
 #include <memory>
 
-#include <torch/nn/module.h>
-
+#include "tessera/nn/attention_core.h"
 #include "tessera/nn/linear.h"
 #include "tessera/nn/rms_norm.h"
 #include "tessera/nn/sequence.h"
@@ -22,8 +21,9 @@ struct AttentionOptions {
   double norm_eps = 1e-6;
 };
 
-// Children: q_proj, k_proj, v_proj, o_proj and, by option, q_norm, k_norm.
-class Attention : public torch::nn::Module {
+// Children: q_proj, k_proj, v_proj, o_proj and, by option, q_norm, k_norm. The heads are those of the
+// projections' weights, which may hold a part of them.
+class Attention : public Layer {
  public:
   // `layer` is the block's number, which chooses its part of the cache.
   Attention(const AttentionOptions& options, int64_t layer, at::ScalarType dtype);
@@ -31,12 +31,20 @@ class Attention : public torch::nn::Module {
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
+  // causal_attention() unless set.
+  void set_core(std::shared_ptr<const AttentionCore> core) { core_ = std::move(core); }
+
+  // Of the keys and values that it adds to a cache.
+  CachedHeads cached_heads() const;
+
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
   std::shared_ptr<RMSNorm> q_norm, k_norm;  // null without qk_norm
 
  private:
-  AttentionOptions options_;
-  int64_t layer_;
+  at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
+
+  int64_t head_dim_, layer_;
+  std::shared_ptr<const AttentionCore> core_;
 };
 
 }  // namespace tessera::nn

@@ -11,6 +11,11 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
   weight = register_parameter("weight", at::empty({num_embeddings, hidden_size}, options));
 }
 
-at::Tensor Embedding::forward(const at::Tensor& input_ids) { return ops::embedding(weight, input_ids); }
+at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
+  return run(input_ids, [this](const ops::Activation& ids) {
+    return first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
+                      : ops::embedding(weight, ids.value());
+  });
+}
 
 }  // namespace tessera::nn

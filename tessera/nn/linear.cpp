@@ -8,24 +8,28 @@
 
 namespace tessera::nn {
 
-Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::ScalarType dtype)
-    : in_features_(in_features), out_features_(out_features) {
+Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::ScalarType dtype) {
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({out_features, in_features}, options));
   if (with_bias) bias = register_parameter("bias", at::empty({out_features}, options));
 }
 
 at::Tensor Linear::forward(const ops::Activation& x) {
-  const auto optional_bias = bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt;
-  if (adapter_ != nullptr) return adapter_->forward(x, weight, optional_bias);
-  return ops::linear(x, weight, optional_bias);
+  if (parallel() == nullptr) return multiply(x, bias.defined() ? std::optional(bias) : std::nullopt);
+  const at::Tensor y = run(x, [this](const ops::Activation& in) { return multiply(in, std::nullopt); });
+  return bias.defined() ? y + bias.to(y.scalar_type()) : y;
+}
+
+at::Tensor Linear::multiply(const ops::Activation& x, const std::optional<at::Tensor>& added) {
+  return adapter_ != nullptr ? adapter_->forward(x, weight, added) : ops::linear(x, weight, added);
 }
 
 std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers) {
   std::vector<at::Tensor> results;
   bool are_small = true;
   for (const Linear* layer : layers) {
-    are_small = are_small && layer->adapter() == nullptr && ops::is_small_linear(x.value(), layer->weight) &&
+    are_small = are_small && layer->adapter() == nullptr && layer->parallel() == nullptr &&
+                ops::is_small_linear(x.value(), layer->weight) &&
                 layer->weight.scalar_type() == (*layers.begin())->weight.scalar_type();
   }
   if (!are_small) {

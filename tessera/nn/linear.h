@@ -7,9 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <torch/nn/module.h>
-
-#include "tessera/ops/activation.h"
+#include "tessera/nn/layer.h"
 
 namespace tessera::nn {
 
@@ -22,8 +20,9 @@ class LinearAdapter : public torch::nn::Module {
                              const std::optional<at::Tensor>& bias) = 0;
 };
 
-// x weight^T + bias. Parameters are made on the meta device, trainable.
-class Linear : public torch::nn::Module {
+// x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to what
+// LayerParallel::output() gives, so it is cut as that is: whole where outputs are summed over ranks.
+class Linear : public Layer {
  public:
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
 
@@ -38,14 +37,15 @@ class Linear : public torch::nn::Module {
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
   const std::string& refusal() const { return refusal_; }
 
-  int64_t in_features() const { return in_features_; }
-  int64_t out_features() const { return out_features_; }
+  int64_t in_features() const { return weight.size(1); }
+  int64_t out_features() const { return weight.size(0); }
 
   at::Tensor weight;  // [out_features, in_features]
   at::Tensor bias;    // [out_features], or undefined
 
  private:
-  int64_t in_features_, out_features_;
+  at::Tensor multiply(const ops::Activation& x, const std::optional<at::Tensor>& bias);
+
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;
 };

@@ -13,6 +13,10 @@ MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarTy
 }
 
 at::Tensor MLP::forward(const ops::Activation& x) {
+  return run(x, [this](const ops::Activation& in) { return run_gated(in); });
+}
+
+at::Tensor MLP::run_gated(const ops::Activation& x) const {
   const auto projected = forward_all(x, {gate_proj.get(), up_proj.get()});
   if (!recomputes_hidden_) return down_proj->forward(ops::swiglu_activation(projected[0], projected[1]));
   // Of x, its source if it has one, which is kept for the gradients of the weights.

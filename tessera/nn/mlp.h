@@ -3,14 +3,12 @@
 
 #include <memory>
 
-#include <torch/nn/module.h>
-
 #include "tessera/nn/linear.h"
 
 namespace tessera::nn {
 
 // down_proj(silu(gate_proj(x)) * up_proj(x)).
-class MLP : public torch::nn::Module {
+class MLP : public Layer {
  public:
   MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarType dtype);
 
@@ -25,6 +23,8 @@ class MLP : public torch::nn::Module {
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
 
  private:
+  at::Tensor run_gated(const ops::Activation& x) const;
+
   bool recomputes_hidden_ = false;
 };
 

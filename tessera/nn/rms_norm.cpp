@@ -9,9 +9,10 @@ RMSNorm::RMSNorm(int64_t size, double eps, at::ScalarType dtype) : eps_(eps) {
       register_parameter("weight", at::empty({size}, at::TensorOptions().dtype(dtype).device(at::kMeta)));
 }
 
-at::Tensor RMSNorm::forward(const at::Tensor& x) { return ops::rms_norm(x, weight, eps_); }
+at::Tensor RMSNorm::normalise(const at::Tensor& x) const { return ops::rms_norm(x, weight, eps_); }
 
-ops::NormedResidual RMSNorm::add_and_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta) {
+ops::NormedResidual RMSNorm::add_and_normalise(const at::Tensor& x,
+                                               const std::optional<at::Tensor>& delta) const {
   return ops::add_rms_norm(x, delta, weight, eps_);
 }
 

@@ -26,9 +26,15 @@ struct TokenBatch {
 // What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns
 // what it needs; only the cache is borrowed, and only while generating.
 struct SequenceContext {
-  at::Tensor cos, sin;  // [tokens, head_dim / 2]
   std::vector<int64_t> document_starts;
   const CacheStep* cache = nullptr;
+  // The tables of rotary positions, [tokens, head_dim / 2]; undefined where a family has none.
+  at::Tensor cos, sin;
+};
+
+// What a layer of a cache holds of every token.
+struct CachedHeads {
+  int64_t num_kv_heads = 0, head_dim = 0;
 };
 
 }  // namespace tessera::nn

@@ -3,12 +3,10 @@
 
 #include <memory>
 
-#include <torch/nn/module.h>
-
 #include "tessera/nn/attention.h"
+#include "tessera/nn/block.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/rms_norm.h"
-#include "tessera/nn/sequence.h"
 
 namespace tessera::nn {
 
@@ -19,14 +17,14 @@ struct TransformerBlockOptions {
   double norm_eps = 1e-6;
 };
 
-// h = x + self_attn(input_layernorm(x)); h + mlp(post_attention_layernorm(h)). Run it through nn::call(), so
-// that sharding and activation checkpointing reach it.
-class TransformerBlock : public torch::nn::Module {
+// h = x + self_attn(input_layernorm(x)); h + mlp(post_attention_layernorm(h)).
+class TransformerBlock : public Block {
  public:
   TransformerBlock(const TransformerBlockOptions& options, int64_t layer, at::ScalarType dtype);
 
-  // x: [tokens, hidden_size] -> [tokens, hidden_size]
-  at::Tensor forward(const at::Tensor& x, const SequenceContext& context);
+  at::Tensor forward(const at::Tensor& x, const SequenceContext& context) override;
+  CachedHeads cached_heads() const override { return self_attn->cached_heads(); }
+  void recompute_hidden() override { mlp->recompute_hidden(); }
 
   std::shared_ptr<RMSNorm> input_layernorm, post_attention_layernorm;
   std::shared_ptr<Attention> self_attn;

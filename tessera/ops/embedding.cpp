@@ -47,4 +47,11 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
   return EmbeddingFunction::apply(weight, ids);
 }
 
+at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at::Tensor& ids) {
+  const at::Tensor rows = ids - first_row;
+  const at::Tensor held = at::nonzero(rows.ge(0).logical_and(rows.lt(weight.size(0)))).view({-1});
+  const at::Tensor found = ops::embedding(weight, rows.index_select(0, held));
+  return at::zeros({ids.size(0), weight.size(1)}, found.options()).index_copy(0, held, found);
+}
+
 }  // namespace tessera::ops

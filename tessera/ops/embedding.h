@@ -10,4 +10,8 @@ namespace tessera::ops {
 // and touches no other; else it makes a whole gradient, as at::embedding does.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 
+// The same of a table of which the weight holds rows [first_row, first_row + weight.size(0)) alone: zeros for
+// ids of other rows, so that the sum over the holders of all rows is the whole. ids: [tokens].
+at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at::Tensor& ids);
+
 }  // namespace tessera::ops

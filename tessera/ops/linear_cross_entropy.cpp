@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -51,30 +52,62 @@ Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
   return found;
 }
 
+// Makes of every part's sums those of the whole vocabulary. sums: [2, positions], the logarithms of the sums
+// of exponentials and the logits of the labels, 0 where another part holds the label.
+void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
+  const at::Tensor log_sums = sums.select(0, 0), largest = log_sums.clone();
+  part.all_max(largest);
+  log_sums.sub_(largest).exp_();
+  part.all_sum(sums);
+  log_sums.log_().add_(largest);
+}
+
 // Losses of the rows of `logits`; with `in_place`, the rows become their gradients, softmax - one-hot.
-void losses_of(const at::Tensor& logits, const int64_t* labels, double* losses, bool in_place) {
-  const int64_t width = logits.size(1);
+void losses_of(const at::Tensor& logits, const int64_t* labels, double* losses, bool in_place,
+               const VocabularyPart* part) {
+  const int64_t count = logits.size(0), width = logits.size(1);
+  const int64_t first_token = part == nullptr ? 0 : part->first_token;
+  const at::Tensor sums = at::empty({2, count}, logits.options().dtype(compute_type(logits.scalar_type())));
   dispatch(logits.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
     T* data = write<T>(logits);
-    at::parallel_for(0, logits.size(0), rows_per_task(width), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        T* x = data + row * width;
-        T& target = x[labels[row]];
-        const C log_sum = kernels::log_sum_exp(x, width);
-        const C logit = widened(target);
-        losses[row] = static_cast<double>(log_sum) - static_cast<double>(logit);
-        if (!in_place) continue;
-        kernels::shifted_exp(x, log_sum, width);
-        // expm1 keeps the target's gradient exact where its probability is near 1.
-        const C minus_one = std::expm1(logit - log_sum);
-        if constexpr (std::is_same_v<T, kernels::Bf16>) {
-          target = kernels::to_bf16(minus_one);
-        } else {
-          target = minus_one;
-        }
+    C *log_sums = write<C>(sums), *targets = log_sums + count;
+    // The label's logit, or null where it is not among these.
+    const auto target_of = [&](int64_t row) {
+      const int64_t place = labels[row] - first_token;
+      return place >= 0 && place < width ? data + row * width + place : nullptr;
+    };
+    const auto read_row = [&](int64_t row) {
+      log_sums[row] =
+          width > 0 ? kernels::log_sum_exp(data + row * width, width) : -std::numeric_limits<C>::infinity();
+      const T* target = target_of(row);
+      targets[row] = target == nullptr ? C(0) : widened(*target);
+    };
+    const auto finish_row = [&](int64_t row) {
+      losses[row] = static_cast<double>(log_sums[row]) - static_cast<double>(targets[row]);
+      if (!in_place) return;
+      kernels::shifted_exp(data + row * width, log_sums[row], width);
+      T* target = target_of(row);
+      if (target == nullptr) return;
+      // expm1 keeps the target's gradient exact where its probability is near 1.
+      const C minus_one = std::expm1(targets[row] - log_sums[row]);
+      if constexpr (std::is_same_v<T, kernels::Bf16>) {
+        *target = kernels::to_bf16(minus_one);
+      } else {
+        *target = minus_one;
       }
+    };
+    at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        read_row(row);
+        if (part == nullptr) finish_row(row);
+      }
+    });
+    if (part == nullptr) return;
+    combine_parts(sums, *part);
+    at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) finish_row(row);
     });
   });
 }
@@ -84,15 +117,17 @@ struct Result {
 };
 
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
-               bool want_hidden, bool want_weight) {
+               const VocabularyPart* part, bool want_hidden, bool want_weight) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const MemoryScope memory(MemoryCategory::Loss);
   const at::Tensor hidden = hidden_in.contiguous();
   const auto type = hidden.scalar_type(), exact = compute_type(type);
-  Labelled found = find_labelled(labels, weight.size(0));
+  // The same for the holders of all parts, who go through the chunks together.
+  const int64_t vocabulary = part == nullptr ? weight.size(0) : part->vocab_size;
+  Labelled found = find_labelled(labels, vocabulary);
   const int64_t count = static_cast<int64_t>(found.labels.size());
   const bool all = count == hidden.size(0);
-  if (chunk == 0) chunk = linear_cross_entropy_chunk(count, weight.size(0), hidden.element_size());
+  if (chunk == 0) chunk = linear_cross_entropy_chunk(count, vocabulary, hidden.element_size());
 
   Result result;
   if (want_hidden) {
@@ -114,7 +149,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
-    losses_of(logits, found.labels.data() + begin, losses.data() + begin, want_hidden || want_weight);
+    losses_of(logits, found.labels.data() + begin, losses.data() + begin, want_hidden || want_weight, part);
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -132,8 +167,9 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t chunk) {
-    Result result = compute(hidden, weight, labels, chunk, hidden.requires_grad(), weight.requires_grad());
+                            const at::Tensor& labels, int64_t chunk, const VocabularyPart* part) {
+    Result result =
+        compute(hidden, weight, labels, chunk, part, hidden.requires_grad(), weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
     ctx->saved_data["weight"] = weight;
@@ -153,20 +189,20 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     };
     at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
     if (grad_hidden.defined()) grad_hidden.mul_(grads[0]);
-    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}};
+    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}};
     const MemoryScope memory(MemoryCategory::Gradients);
     const at::Tensor weight = take("weight");
     const auto direct_type = direct_gradient_type(weight);
     if (direct_type && weight.grad().defined()) {
       weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
-      return {grad_hidden, {}, {}, {}};
+      return {grad_hidden, {}, {}, {}, {}};
     }
     grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
     if (direct_type) {
       weight.mutable_grad() = grad_weight;
       grad_weight.reset();
     }
-    return {grad_hidden, grad_weight, {}, {}};
+    return {grad_hidden, grad_weight, {}, {}, {}};
   }
 };
 
@@ -182,7 +218,7 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                int64_t chunk_tokens) {
+                                int64_t chunk_tokens, const VocabularyPart* part) {
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operand(hidden, kName);
   check_operand(weight, kName);
@@ -194,9 +230,9 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                          "linear_cross_entropy: labels must be [tokens] int64 on the CPU");
   TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
   if (!needs_graph({hidden, weight})) {
-    return compute(hidden, weight, labels, chunk_tokens, false, false).loss;
+    return compute(hidden, weight, labels, chunk_tokens, part, false, false).loss;
   }
-  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens);
+  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part);
 }
 
 }  // namespace tessera::ops

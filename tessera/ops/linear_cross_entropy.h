@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,6 +10,15 @@ namespace tessera::ops {
 
 // Label of a position that is not trained.
 inline constexpr int64_t kIgnoreLabel = -100;
+
+// Rows of an output projection that is spread over several holders.
+struct VocabularyPart {
+  int64_t first_token = 0;  // of the weight's first row
+  int64_t vocab_size = 0;   // tokens of all parts
+  // The maximum and the sum over the holders of all parts, in place, of a contiguous tensor of float32 or
+  // float64. All holders call them equally often, with equal shapes.
+  std::function<void(const at::Tensor&)> all_max, all_sum;
+};
 
 // The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
 // float64 input), also for bfloat16.
@@ -19,8 +29,12 @@ inline constexpr int64_t kIgnoreLabel = -100;
 // needed (hidden's, weight's, each only if it requires grad) are made in the forward pass and scaled in the
 // backward pass, which therefore runs once and is not differentiable itself. No labelled position: 0, with
 // zero gradients. Throws Error(Data, "LABEL-RANGE") for a label outside the vocabulary.
+//
+// With a `part`, weight holds the rows of a part of the vocabulary. The result is the loss over the whole of
+// it, the same for all holders of parts; weight's gradient is that of its rows, and hidden's is this part's
+// share of it: the sum over the holders is the whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                int64_t chunk_tokens = 0);
+                                int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr);
 
 // Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
 // takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at

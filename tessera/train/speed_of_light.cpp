@@ -31,25 +31,17 @@ void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_
 
 StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
   StepGemms gemms;
-  bool has_head = false, trains_embedding = false;
-  for (const auto& entry : model.named_parameters()) {
-    if (entry.key() == "model.embed_tokens.weight") trains_embedding = entry.value().requires_grad();
-  }
-  for (const auto& entry : model.named_modules("", false)) {
-    const auto linear = std::dynamic_pointer_cast<nn::Linear>(entry.value());
-    if (linear == nullptr) continue;
-    const bool is_head = entry.key() == "lm_head";
-    has_head = has_head || is_head;
-    add_layer(is_head ? gemms.head : gemms.layers, is_head ? label_tokens : tokens, linear->in_features(),
-              linear->out_features(), linear->weight.requires_grad());
+  const at::Tensor& head = model.head().weight();
+  add_layer(gemms.head, label_tokens, head.size(1), head.size(0), head.requires_grad());
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
+    if (linear == nullptr || linear->weight.is_same(head)) continue;
+    add_layer(gemms.layers, tokens, linear->in_features(), linear->out_features(),
+              linear->weight.requires_grad());
     if (linear->adapter() == nullptr) continue;
     for (const auto& factor : linear->adapter()->named_parameters()) {
       add_layer(gemms.layers, tokens, factor.value().size(1), factor.value().size(0), true);
     }
-  }
-  if (!has_head) {
-    add_layer(gemms.head, label_tokens, model.config().hidden_size, model.config().vocab_size,
-              trains_embedding);
   }
   return gemms;
 }

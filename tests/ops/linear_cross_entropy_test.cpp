@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/comm/fake/fake_backend.h"
 #include "tessera/core/error.h"
 
 #include "tests/testing/gradcheck.h"
@@ -142,6 +143,72 @@ TEST(LinearCrossEntropyTest, TheGradientOfTheWeightIsGivenAway) {
   loss.backward();
   EXPECT_EQ(in[1].grad().use_count(), 1u);
   EXPECT_EQ(in[1].grad().storage().use_count(), 1u);
+}
+
+// Holders of rows [bounds[i], bounds[i + 1]) of the projection, one thread each.
+void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& bounds, int64_t chunk,
+                                  double tolerance) {
+  const Inputs whole = {trained(in[0]), trained(in[1]), in[2]};
+  const Evaluation want = evaluate(fused(chunk), whole);
+  const size_t parts = bounds.size() - 1;
+  std::vector<Evaluation> got(parts);
+  comm::run_fake_ranks(static_cast<int64_t>(parts), [&](const std::shared_ptr<comm::Communicator>& world) {
+    const auto rank = static_cast<size_t>(world->rank());
+    comm::ReduceOptions max;
+    max.op = comm::ReduceOp::Max;
+    const VocabularyPart part{bounds[rank], in[1].size(0),
+                              [&](const at::Tensor& values) { world->all_reduce(values, false, max); },
+                              [&](const at::Tensor& values) { world->all_reduce(values); }};
+    const Op op = [&](const Inputs& own) {
+      return linear_cross_entropy(own[0], own[1], own[2], chunk, &part);
+    };
+    const at::Tensor rows = in[1].narrow(0, bounds[rank], bounds[rank + 1] - bounds[rank]);
+    got[rank] = evaluate(op, {trained(in[0]), trained(rows), in[2]});
+    const at::NoGradGuard no_grad;
+    expect_near(op({in[0], rows, in[2]}), got[rank].output, 0, "loss without gradients");
+  });
+  at::Tensor of_hidden = at::zeros_like(want.gradients[0]);
+  std::vector<at::Tensor> of_weight;
+  for (const Evaluation& one : got) {
+    expect_near(one.output, want.output, tolerance, "loss");
+    EXPECT_EQ(one.output.item<double>(), got[0].output.item<double>());
+    of_hidden = of_hidden + one.gradients[0];
+    of_weight.push_back(one.gradients[1]);
+  }
+  expect_near(of_hidden, want.gradients[0], tolerance, "gradient of hidden");
+  expect_near(at::cat(of_weight), want.gradients[1], tolerance, "gradient of the weight");
+}
+
+TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
+  for (const std::vector<int64_t>& bounds :
+       std::vector<std::vector<int64_t>>{{0, 11}, {0, 7, 11}, {0, 1, 4, 11}, {0, 6, 6, 9, 11}}) {
+    for (const int64_t chunk : {0, 1, 4}) {
+      for (const int64_t ignored : {0, 3}) {
+        SCOPED_TRACE(std::to_string(bounds.size() - 1) + " parts, chunk " + std::to_string(chunk));
+        expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropyTest, PartsOn3RanksWithLogitsFarApart) {
+  // Sums of exponentials that would overflow, or vanish, without the maximum over all parts.
+  Inputs in = make_inputs(6, 4, 9, 0, 13);
+  in[1].narrow(0, 0, 3).mul_(900.0);
+  in[1].narrow(0, 3, 3).mul_(1e-3);
+  expect_parts_equal_the_whole(in, {0, 3, 6, 9}, 0, 1e-12);
+}
+
+TEST(LinearCrossEntropyTest, PartsOn3RanksWithoutALabel) {
+  Inputs in = make_inputs(4, 4, 9, 0, 14);
+  in[2].fill_(kIgnoreLabel);
+  expect_parts_equal_the_whole(in, {0, 3, 6, 9}, 0, 0);
+}
+
+TEST(LinearCrossEntropyTest, Float32PartsOn3RanksAreNearTheWhole) {
+  Inputs in = make_inputs(65, 64, 3001, 3, 15);
+  for (size_t i = 0; i < 2; ++i) in[i] = in[i].to(at::kFloat);
+  expect_parts_equal_the_whole(in, {0, 1000, 1003, 3001}, 10, 3e-6);
 }
 
 TEST(LinearCrossEntropyChunkTest, LogitsStayBounded) {

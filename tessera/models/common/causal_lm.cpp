@@ -5,8 +5,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/nn/call_hook.h"
-#include "tessera/ops/linear.h"
-#include "tessera/ops/linear_cross_entropy.h"
+#include "tessera/nn/embedding.h"
 
 namespace tessera::models {
 
@@ -39,14 +38,36 @@ void CausalLM::check_ids(const at::Tensor& input_ids) const {
   }
 }
 
+nn::SequenceContext CausalLM::make_context(const at::Tensor&, const std::vector<int64_t>& document_starts,
+                                           const nn::CacheStep* cache) const {
+  return {document_starts, cache, {}, {}};
+}
+
+at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                                   const std::vector<int64_t>& document_starts, const nn::CacheStep* cache) {
+  at::Tensor x = embed(input_ids, position_ids);
+  const nn::SequenceContext context = make_context(position_ids, document_starts, cache);
+  for (const auto& block : blocks()) x = nn::call(*block, x, context);
+  return x;
+}
+
+std::vector<at::Tensor> CausalLM::forward_only_parameters() const {
+  std::vector<at::Tensor> parameters = {head().weight()};
+  for (const auto& module : modules(/*include_self=*/false)) {
+    const auto* embedding = dynamic_cast<const nn::Embedding*>(module.get());
+    if (embedding != nullptr) parameters.push_back(embedding->weight);
+  }
+  return parameters;
+}
+
 at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
   check_ids(batch.input_ids);
   check_lengths(batch.document_starts, batch.input_ids.size(0));
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
   return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    const at::Tensor hidden = hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr);
-    return ops::linear_cross_entropy(hidden, output_weight(), batch.labels);
+    return head().loss(hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr),
+                       batch.labels);
   });
 }
 
@@ -54,8 +75,7 @@ at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
   check_ids(batch.input_ids);
   check_lengths(batch.document_starts, batch.input_ids.size(0));
   return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    const at::Tensor hidden = hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr);
-    return ops::linear(hidden, output_weight());
+    return head().logits(hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr));
   });
 }
 
@@ -80,7 +100,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   const at::Tensor logits = nn::call_hooked(*this, input_ids, [&](const at::Tensor& fed) {
     at::Tensor hidden = hidden_states(fed, position_ids, starts, &step);
     if (last.size() < ids.size()) hidden = hidden.index_select(0, at::tensor(last, at::kLong));
-    return ops::linear(hidden, output_weight());
+    return head().logits(hidden);
   });
   step.finish();
   return logits;
@@ -92,8 +112,8 @@ void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
 }
 
 nn::KvCacheOptions CausalLM::cache_options() const {
-  const ModelConfig& c = config();
-  return {c.num_layers, c.num_kv_heads, c.head_dim, hidden_type()};
+  const nn::CachedHeads heads = blocks().front()->cached_heads();
+  return {static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim, hidden_type()};
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {

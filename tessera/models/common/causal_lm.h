@@ -10,7 +10,9 @@
 #include <torch/nn/module.h>
 
 #include "tessera/models/common/model_config.h"
+#include "tessera/nn/block.h"
 #include "tessera/nn/kv_cache.h"
+#include "tessera/nn/output_head.h"
 #include "tessera/nn/sequence.h"
 
 namespace tessera::models {
@@ -49,33 +51,36 @@ class CausalLM : public torch::nn::Module {
   void check_prompt(const std::vector<int64_t>& ids) const;
   // The type of the hidden states, and of a cache: that of the weights, unless load_weights() kept some of
   // them narrower than the model computes.
-  at::ScalarType hidden_type() const { return hidden_type_.value_or(output_weight().scalar_type()); }
+  at::ScalarType hidden_type() const { return hidden_type_.value_or(head().weight().scalar_type()); }
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
   // For a cache that fits this model.
   nn::KvCacheOptions cache_options() const;
 
-  // The units of sharding and activation checkpointing, in the order of the forward pass.
-  virtual std::vector<std::shared_ptr<torch::nn::Module>> blocks() const = 0;
+  // The parts of a forward pass, in its order: a stage of a pipeline is a range of them. Blocks are run
+  // through nn::call() with one context for all; they are also the units of sharding and of recomputation.
+  //
+  // The hidden states of tokens before any block, [tokens, hidden_size], of hidden_type().
+  virtual at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) = 0;
+  virtual nn::SequenceContext make_context(const at::Tensor& position_ids,
+                                           const std::vector<int64_t>& document_starts,
+                                           const nn::CacheStep* cache) const;
+  virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
+  virtual nn::OutputHead& head() const = 0;
+
   // Names that files may use for a parameter that named_parameters() lists under its owner's name.
   virtual std::vector<TiedParameter> tied_parameters() const = 0;
   // Whether a file may hold the tensor `name` although the model has no use for it (buffers saved by old
   // versions).
   virtual bool ignores_tensor(const std::string& name) const;
 
- protected:
-  // Hidden states after the final norm, [tokens, hidden_size], all of hidden_type(). Runs its blocks through
-  // nn::call().
-  virtual at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                   const std::vector<int64_t>& document_starts,
-                                   const nn::CacheStep* cache) = 0;
-  // The weight of the output projection, [vocabulary, hidden_size].
-  virtual at::Tensor output_weight() const = 0;
-  // The parameters that the backward of loss() does not read: the output projection and the embedding.
-  virtual std::vector<at::Tensor> forward_only_parameters() const = 0;
-
  private:
   std::optional<at::ScalarType> hidden_type_;
 
+  // After the last block, [tokens, hidden_size].
+  at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
+                           const std::vector<int64_t>& document_starts, const nn::CacheStep* cache);
+  // What the backward of loss() does not read: the output projection and the tables of embeddings.
+  std::vector<at::Tensor> forward_only_parameters() const;
   void check_ids(const at::Tensor& input_ids) const;
   void check_lengths(const std::vector<int64_t>& document_starts, int64_t tokens) const;
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;

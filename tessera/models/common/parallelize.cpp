@@ -1,22 +1,18 @@
 #include "tessera/models/common/parallelize.h"
 
-#include "tessera/nn/mlp.h"
 #include "tessera/parallel/activation_checkpoint.h"
 
 namespace tessera::models {
 
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options) {
-  const auto blocks = model.blocks();
+  const auto& blocks = model.blocks();
   for (const auto& block : blocks) {
     if (options.checkpoint_blocks) parallel::checkpoint_activations(*block);
-    if (!options.recompute_mlps) continue;
-    for (const auto& module : block->modules()) {
-      if (auto* mlp = dynamic_cast<nn::MLP*>(module.get())) mlp->recompute_hidden();
-    }
+    if (options.recompute_mlps) block->recompute_hidden();
   }
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
-  return parallel::fully_shard(model, groups, blocks, options.shard);
+  return parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, options.shard);
 }
 
 }  // namespace tessera::models

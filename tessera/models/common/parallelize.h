@@ -12,7 +12,7 @@ namespace tessera::models {
 
 struct ParallelizeOptions {
   bool checkpoint_blocks = false;  // keep the input of every block and recompute the rest in the backward
-  bool recompute_mlps = false;     // nn::MLP::recompute_hidden() of every block
+  bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
   parallel::ShardOptions shard;
 };
 

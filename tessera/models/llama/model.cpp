@@ -24,8 +24,8 @@ LlamaModel::LlamaModel(const LlamaConfig& c, at::ScalarType dtype) {
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>("layers"));
   const auto options = block_options(c);
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    layers.push_back(std::make_shared<nn::TransformerBlock>(options, i, dtype));
-    list->register_module(std::to_string(i), layers.back());
+    layers.push_back(
+        list->register_module(std::to_string(i), std::make_shared<nn::TransformerBlock>(options, i, dtype)));
   }
   norm = register_module("norm", std::make_shared<nn::RMSNorm>(c.hidden_size, c.rms_norm_eps, dtype));
 }
@@ -33,15 +33,14 @@ LlamaModel::LlamaModel(const LlamaConfig& c, at::ScalarType dtype) {
 LlamaForCausalLM::LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype)
     : config_(config), rotary_(config.rope) {
   model = register_module("model", std::make_shared<LlamaModel>(config, dtype));
-  if (config.tie_word_embeddings) return;
-  lm_head = register_module(
-      "lm_head", std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
-  lm_head->refuse_adapter(
-      "is computed together with the loss; list it in lora_modules_to_save to train it whole");
-}
-
-std::vector<std::shared_ptr<torch::nn::Module>> LlamaForCausalLM::blocks() const {
-  return {model->layers.begin(), model->layers.end()};
+  if (!config.tie_word_embeddings) {
+    lm_head = register_module(
+        "lm_head", std::make_shared<nn::Linear>(config.hidden_size, config.vocab_size, false, dtype));
+    lm_head->refuse_adapter(
+        "is computed together with the loss; list it in lora_modules_to_save to train it whole");
+  }
+  head_ = std::make_shared<nn::OutputHead>(
+      model->norm, lm_head != nullptr ? lm_head->weight : model->embed_tokens->weight);
 }
 
 std::vector<TiedParameter> LlamaForCausalLM::tied_parameters() const {
@@ -49,24 +48,16 @@ std::vector<TiedParameter> LlamaForCausalLM::tied_parameters() const {
   return {{"lm_head.weight", "model.embed_tokens.weight"}};
 }
 
-at::Tensor LlamaForCausalLM::output_weight() const {
-  return lm_head != nullptr ? lm_head->weight : model->embed_tokens->weight;
+at::Tensor LlamaForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor&) {
+  return nn::call(*model->embed_tokens, input_ids).to(hidden_type());
 }
 
-std::vector<at::Tensor> LlamaForCausalLM::forward_only_parameters() const {
-  return {model->embed_tokens->weight, output_weight()};
-}
-
-at::Tensor LlamaForCausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                           const std::vector<int64_t>& document_starts,
-                                           const nn::CacheStep* cache) {
-  at::Tensor x = nn::call(*model->embed_tokens, input_ids).to(hidden_type());
-  nn::SequenceContext context;
-  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, x.scalar_type());
-  context.document_starts = document_starts;
-  context.cache = cache;
-  for (const auto& layer : model->layers) x = nn::call(*layer, x, context);
-  return model->norm->forward(x);
+nn::SequenceContext LlamaForCausalLM::make_context(const at::Tensor& position_ids,
+                                                   const std::vector<int64_t>& document_starts,
+                                                   const nn::CacheStep* cache) const {
+  nn::SequenceContext context = CausalLM::make_context(position_ids, document_starts, cache);
+  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, hidden_type());
+  return context;
 }
 
 }  // namespace tessera::models

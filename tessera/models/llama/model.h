@@ -21,7 +21,7 @@ class LlamaModel : public torch::nn::Module {
   LlamaModel(const LlamaConfig& config, at::ScalarType dtype);
 
   std::shared_ptr<nn::Embedding> embed_tokens;
-  std::vector<std::shared_ptr<nn::TransformerBlock>> layers;
+  std::vector<std::shared_ptr<nn::Block>> layers;
   std::shared_ptr<nn::RMSNorm> norm;
 };
 
@@ -31,20 +31,20 @@ class LlamaForCausalLM : public CausalLM {
   LlamaForCausalLM(const LlamaConfig& config, at::ScalarType dtype);
 
   const LlamaConfig& config() const override { return config_; }
-  std::vector<std::shared_ptr<torch::nn::Module>> blocks() const override;
   std::vector<TiedParameter> tied_parameters() const override;
+  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
+  nn::SequenceContext make_context(const at::Tensor& position_ids,
+                                   const std::vector<int64_t>& document_starts,
+                                   const nn::CacheStep* cache) const override;
+  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return model->layers; }
+  nn::OutputHead& head() const override { return *head_; }
 
   std::shared_ptr<LlamaModel> model;
   std::shared_ptr<nn::Linear> lm_head;  // null with tied embeddings
 
- protected:
-  at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                           const std::vector<int64_t>& document_starts, const nn::CacheStep* cache) override;
-  at::Tensor output_weight() const override;
-  std::vector<at::Tensor> forward_only_parameters() const override;
-
  private:
   LlamaConfig config_;
+  std::shared_ptr<nn::OutputHead> head_;
   nn::RotaryEmbedding rotary_;
 };
 

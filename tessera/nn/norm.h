@@ -1,0 +1,27 @@
+// The face of the normalisations.
+#pragma once
+
+#include <optional>
+
+#include "tessera/nn/layer.h"
+#include "tessera/ops/rms_norm.h"
+
+namespace tessera::nn {
+
+// Normalises the last dimension. A layout that is put in sees the residual sum as input and the normalised
+// value as output.
+class Norm : public Layer {
+ public:
+  // x: [..., size] -> the same
+  at::Tensor forward(const at::Tensor& x) const;
+  // x + delta (x itself without a delta), and its norm for products to read.
+  ops::NormedResidual add_and_norm(const at::Tensor& x,
+                                   const std::optional<at::Tensor>& delta = std::nullopt) const;
+
+ protected:
+  virtual at::Tensor normalise(const at::Tensor& x) const = 0;
+  virtual ops::NormedResidual add_and_normalise(const at::Tensor& x,
+                                                const std::optional<at::Tensor>& delta) const = 0;
+};
+
+}  // namespace tessera::nn

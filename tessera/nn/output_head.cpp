@@ -1,0 +1,18 @@
+#include "tessera/nn/output_head.h"
+
+#include "tessera/ops/linear.h"
+
+namespace tessera::nn {
+
+at::Tensor OutputHead::loss(const at::Tensor& x, const at::Tensor& labels) const {
+  const ops::Activation normed = norm_->forward(x);
+  const ops::Activation hidden = parallel() == nullptr ? normed : parallel()->input(normed);
+  return ops::linear_cross_entropy(hidden.value(), weight_, labels, 0, part_ ? &*part_ : nullptr);
+}
+
+at::Tensor OutputHead::logits(const at::Tensor& x) const {
+  return run(norm_->forward(x),
+             [this](const ops::Activation& hidden) { return ops::linear(hidden, weight_); });
+}
+
+}  // namespace tessera::nn

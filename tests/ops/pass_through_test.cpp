@@ -1,0 +1,127 @@
+#include "tessera/ops/pass_through.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/ops/linear.h"
+#include "tessera/ops/lora.h"
+#include "tessera/ops/rms_norm.h"
+#include "tessera/ops/swiglu.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+constexpr double kEps = 1e-5, kScaling = 0.7;
+
+at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight) {
+  return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + kEps));
+}
+
+// The value of x, and three times its gradient.
+at::Tensor tripled(const at::Tensor& x) { return 3 * x - (2 * x).detach(); }
+
+void triple_(const at::Tensor& gradient) {
+  EXPECT_TRUE(gradient.is_contiguous());
+  gradient.mul_(3);
+}
+
+// x, delta, norm weight, two weights, lora a and b. Two products, an adapter and another op read the passed
+// value; a product and another op read the norm itself.
+at::Tensor fused_block(const Inputs& in) {
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+  const Activation passed = change_gradient(normed, triple_);
+  return residual.sum() * 0.1 + linear(passed, in[3]).sin().sum() + linear(passed, in[4]).cos().sum() +
+         lora_linear(passed, in[4], std::nullopt, in[5], in[6], kScaling).pow(3).sum() +
+         passed.value().exp().sum() + linear(normed, in[3]).cos().sum() + normed.value().sin().sum();
+}
+at::Tensor plain_block(const Inputs& in) {
+  const at::Tensor residual = in[0] + in[1], normed = plain_norm(residual, in[2]), passed = tripled(normed);
+  const at::Tensor adapted =
+      at::linear(passed, in[4]) + kScaling * at::linear(at::linear(passed, in[5]), in[6]);
+  return residual.sum() * 0.1 + at::linear(passed, in[3]).sin().sum() +
+         at::linear(passed, in[4]).cos().sum() + adapted.pow(3).sum() + passed.exp().sum() +
+         at::linear(normed, in[3]).cos().sum() + normed.sin().sum();
+}
+
+TEST(ChangeGradientTest, OfANormThatManyReadForEverySubsetOfGradients) {
+  expect_same_for_subsets(
+      fused_block, plain_block,
+      {random_tensor({9, 5}, 1), random_tensor({9, 5}, 2), random_tensor({5}, 3), random_tensor({7, 5}, 4),
+       random_tensor({3, 5}, 5), random_tensor({2, 5}, 6), random_tensor({3, 2}, 7)},
+      7, 1e-11);
+}
+
+TEST(ChangeGradientTest, OfATensorWithoutASource) {
+  const Op fused = [](const Inputs& in) {
+    const Activation passed = change_gradient(in[0].sin(), triple_);
+    EXPECT_EQ(passed.source(), nullptr);
+    return linear(passed, in[1]) + linear(passed, in[2]).cos();
+  };
+  const Op formula = [](const Inputs& in) {
+    const at::Tensor passed = tripled(in[0].sin());
+    return at::linear(passed, in[1]) + at::linear(passed, in[2]).cos();
+  };
+  expect_same_for_subsets(fused, formula,
+                          {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2), random_tensor({4, 5}, 3)}, 3,
+                          1e-12);
+}
+
+TEST(ChangeGradientTest, OfASourceThatLeavesGradientsToAutograd) {
+  const Op fused = [](const Inputs& in) {
+    return linear(change_gradient(swiglu_activation(in[0], in[1]), triple_), in[2]);
+  };
+  const Op formula = [](const Inputs& in) { return at::linear(tripled(at::silu(in[0]) * in[1]), in[2]); };
+  expect_same_for_subsets(fused, formula,
+                          {random_tensor({6, 37}, 1), random_tensor({6, 37}, 2), random_tensor({4, 37}, 3)},
+                          3, 1e-12);
+}
+
+TEST(ChangeGradientTest, HappensOnceBeforeTheNormAndAfterAllReaders) {
+  const at::Tensor x = trained(random_tensor({6, 5}, 1)), scale = random_tensor({5}, 2);
+  std::vector<at::Tensor> seen;
+  const auto keep = [&](const at::Tensor& gradient) { seen.push_back(gradient.clone()); };
+  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kEps);
+  const Activation passed = change_gradient(normed, keep);
+  const at::Tensor a = random_tensor({3, 5}, 3), b = random_tensor({4, 5}, 4);
+  (linear(passed, a).sum() + linear(passed, b).sum()).backward();
+  ASSERT_EQ(seen.size(), 1U);
+  expect_near(seen[0], (a.sum(0) + b.sum(0)).expand({6, 5}), 1e-12, "sum of both readers");
+}
+
+TEST(ChangeGradientTest, IsNotCalledWithoutAReaderOrAGraph) {
+  const auto fail = [](const at::Tensor&) { FAIL() << "called"; };
+  const at::Tensor x = trained(random_tensor({6, 5}, 1)), scale = random_tensor({5}, 2);
+  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kEps);
+  change_gradient(normed, fail);
+  residual.sum().backward();
+  const at::Tensor plain = random_tensor({2, 5}, 3);
+  EXPECT_TRUE(change_gradient(plain, fail).value().is_same(plain));
+}
+
+TEST(ChangeGradientTest, IsNotDifferentiableItself) {
+  const at::Tensor x = trained(random_tensor({2, 3}, 1));
+  const at::Tensor y = change_gradient(x, triple_).value().sin().sum();
+  EXPECT_THROW(torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true), Error);
+}
+
+TEST(ChangeValueTest, ChangesTheValueAndPassesTheGradient) {
+  const Op fused = [](const Inputs& in) {
+    return change_value_(linear(in[0], in[1]), [](const at::Tensor& y) { y.add_(2.0); }).sin();
+  };
+  const Op formula = [](const Inputs& in) { return (at::linear(in[0], in[1]) + 2.0).sin(); };
+  expect_same_for_subsets(fused, formula, {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2)}, 2, 1e-12);
+}
+
+TEST(ChangeValueTest, NoticesThatAnotherOpHasKeptTheValue) {
+  const at::Tensor y = linear(trained(random_tensor({6, 5}, 1)), random_tensor({4, 5}, 2));
+  const at::Tensor kept = y.sin();
+  change_value_(y, [](const at::Tensor& value) { value.add_(1.0); });
+  EXPECT_THROW(kept.sum().backward(), c10::Error);
+}
+
+}  // namespace
+}  // namespace tessera::ops
