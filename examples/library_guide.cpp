@@ -110,9 +110,7 @@ void with_our_optimizer(const std::shared_ptr<comm::Communicator>& world, const 
     loss.backward();
     note(loss);
 
-    std::vector<optim::NamedGradient> gradients;
-    for (const auto& tile : tiles) gradients.push_back({tile.name, tile.tile.grad()});
-    const auto norm = optim::global_gradient_norm(gradients, *sharded->groups().shard);
+    const auto norm = optim::global_gradient_norm(*sharded);
     optimizer->step(lr, optim::clip_factor(norm.norm, /*max_norm=*/1.0));
   };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -10,31 +11,57 @@
 
 namespace tessera::optim {
 
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
-                                  comm::Communicator& shard_group) {
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients) {
   const at::NoGradGuard no_grad;
-  double sum = 0.0;
-  std::string bad_name;
+  GradientNorm result;
+  // One sum for each way of being cut, in the order in which they come.
+  std::vector<std::pair<std::vector<comm::Communicator*>, double>> sums;
   for (const NamedGradient& named : gradients) {
+    auto sum =
+        std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == named.cut_over; });
+    if (sum == sums.end()) sum = sums.insert(sum, {named.cut_over, 0.0});
     if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
     const double squares = ops::sum_of_squares(named.gradient);
-    if (!std::isfinite(squares) && bad_name.empty()) bad_name = named.name;
-    sum += squares;
+    if (!std::isfinite(squares) && !std::exchange(result.is_bad_here, true)) result.bad_name = named.name;
+    sum->second += squares;
   }
-  const at::Tensor total = at::full({1}, sum, at::kDouble);
-  shard_group.all_reduce(total);
-  GradientNorm result;
-  result.norm = std::sqrt(total.item<double>());
+  double squares = 0.0;
+  std::vector<comm::Communicator*> groups;
+  for (const auto& [cut_over, sum] : sums) {
+    const at::Tensor total = at::full({1}, sum, at::kDouble);
+    for (comm::Communicator* group : cut_over) {
+      group->all_reduce(total);
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+    }
+    squares += total.item<double>();
+  }
+  result.norm = std::sqrt(squares);
   if (std::isfinite(result.norm)) return result;
   // Every rank takes this branch, since the total is the same on all.
-  const auto names = shard_group.all_gather_string(bad_name);
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    if (names[rank].empty()) continue;
-    result.bad_rank = static_cast<int64_t>(rank);
-    result.bad_name = names[rank];
-    break;
+  for (comm::Communicator* group : groups) {
+    for (const std::string& name : group->all_gather_string(result.bad_name)) {
+      if (name.empty()) continue;
+      result.bad_name = name;
+      break;
+    }
   }
   return result;
+}
+
+GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
+  std::vector<NamedGradient> gradients;
+  for (const parallel::ShardedParameter& parameter : model.parameters()) {
+    if (!parameter.requires_grad) continue;
+    NamedGradient& named = gradients.emplace_back();
+    named.name = parameter.name;
+    named.gradient = parameter.tile.grad();
+    for (size_t a = 0; a < model.axes().size(); ++a) {
+      comm::Communicator* const group = model.axes()[a].group.get();
+      const bool is_cut = parameter.layout.axes()[a].placement.kind == parallel::Placement::Kind::Shard;
+      if (is_cut && group->size() > 1) named.cut_over.push_back(group);
+    }
+  }
+  return global_gradient_norm(gradients);
 }
 
 double clip_factor(double norm, double max_norm) {

@@ -7,26 +7,29 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/parallel/fully_shard.h"
 
 namespace tessera::optim {
 
 struct NamedGradient {
   std::string name;
-  at::Tensor gradient;  // this rank's rows; may be undefined or empty
+  at::Tensor gradient;  // this rank's tile; may be undefined or empty
+  // The axes that cut it: their ranks' tiles together make it once.
+  std::vector<comm::Communicator*> cut_over;
 };
 
 struct GradientNorm {
   double norm = 0.0;  // Euclidean, over all gradients and ranks; not finite if any element is not
-  // Where an element is not finite: the first rank of the group that holds one, and the gradient's name; -1
-  // and empty where finite elements overflow.
-  int64_t bad_rank = -1;
+  // Where an element is not finite: a gradient that holds one; empty where finite elements overflow.
   std::string bad_name;
+  bool is_bad_here = false;  // this rank's tiles hold one
 };
 
-// Tiles of `shard_group`'s ranks together make each gradient once. The same result on every rank.
-// Collective.
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients,
-                                  comm::Communicator& shard_group);
+// The same result on every rank but for is_bad_here. The gradients and what cuts them are the same on all
+// ranks. Collective over what cuts them.
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients);
+// Of all tiles that are trained, each counted once whatever cuts it or copies it.
+GradientNorm global_gradient_norm(const parallel::ShardedModel& model);
 
 // The factor that brings a gradient of this norm down to max_norm: min(1, max_norm / (norm + 1e-6)) as
 // torch.nn.utils.clip_grad_norm_; 1 when max_norm is 0 (no clipping).

@@ -54,26 +54,30 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
     coordinates[a] = rest % axes[a].size;
     rest /= axes[a].size;
   }
-  // The group along some axes: its ranks share the coordinates of all the others.
+  // The group along some axes: its ranks share the coordinates of all the others. By those axes that have
+  // more than one rank.
+  std::map<std::vector<size_t>, std::shared_ptr<comm::Communicator>> made;
   const auto make_group = [&](const char* name, const std::vector<size_t>& along) {
-    int64_t size = 1, color = 0, key = 0;
+    int64_t color = 0, key = 0;
+    std::vector<size_t> long_axes;
     for (size_t a = 0; a < axes.size(); ++a) {
       if (std::find(along.begin(), along.end(), a) != along.end()) {
-        size *= axes[a].size;
+        if (axes[a].size > 1) long_axes.push_back(a);
         key = key * axes[a].size + coordinates[a];
       } else {
         color = color * axes[a].size + coordinates[a];
       }
     }
-    if (size == 1) {
-      groups_[name] = comm::Communicator::single();
-    } else {
-      groups_[name] = world_->split(color, key, name);
+    std::shared_ptr<comm::Communicator>& group = made[long_axes];
+    if (group == nullptr) {
+      group = long_axes.empty() ? comm::Communicator::single() : world_->split(color, key, name);
     }
+    groups_[name] = group;
   };
   for (size_t a = 0; a < axes.size(); ++a) make_group(axes[a].name, {a});
   make_group(kAxisFsdp, {2, 3});
   make_group(kAxisDp, {1, 2});
+  make_group(kAxisLoss, {1, 2, 3});
 }
 
 const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& axis) const {

@@ -33,6 +33,8 @@ inline constexpr const char* kAxisTp = "tp";
 inline constexpr const char* kAxisFsdp = "fsdp";
 // dp_replicate x dp_shard: the ranks that read different data.
 inline constexpr const char* kAxisDp = "dp";
+// dp x cp: the ranks that hold different label tokens, over which losses are summed.
+inline constexpr const char* kAxisLoss = "loss";
 
 // Axes in the order pp, dp_replicate, dp_shard, cp, tp; the last one varies fastest with the rank.
 class DeviceMesh {
@@ -42,7 +44,8 @@ class DeviceMesh {
 
   const ParallelDims& dims() const { return dims_; }
   const std::shared_ptr<comm::Communicator>& world() const { return world_; }
-  // The group of the ranks that differ from this one along `axis` only (one of the names above).
+  // The group of the ranks that differ from this one along `axis` only (one of the names above). Axes that
+  // span the same ranks share one.
   const std::shared_ptr<comm::Communicator>& group(const std::string& axis) const;
   int64_t size(const std::string& axis) const { return group(axis)->size(); }
   // This rank's coordinate on `axis`.

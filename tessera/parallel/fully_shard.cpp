@@ -11,21 +11,32 @@
 #include "tessera/parallel/fsdp/param_group.h"
 #include "tessera/parallel/fsdp/shard_state.h"
 #include "tessera/parallel/fsdp/unit_plan.h"
+#include "tessera/parallel/gather_tensor.h"
 
 namespace tessera::parallel {
 namespace {
 
-Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGroups& groups) {
-  const bool is_scalar = parameter.dim() == 0;
-  return Layout(
-      parameter.sizes().vec(), to_dtype(type),
-      {{kAxisDpReplicate, groups.replicate->size(), Placement::replicate()},
-       {kAxisFsdp, groups.shard->size(), is_scalar ? Placement::replicate() : Placement::shard(0)}});
+// The axes that cut a parameter, those that did so before first.
+std::vector<RankAxis> all_axes(const ShardGroups& groups, const ParameterLayouts& layouts) {
+  std::vector<RankAxis> axes = layouts.axes();
+  axes.push_back({kAxisDpReplicate, groups.replicate});
+  axes.push_back({kAxisFsdp, groups.shard});
+  return axes;
+}
+
+// The ranks along both axes read different data.
+Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGroups& groups,
+                 const ParameterLayouts& layouts) {
+  const Placement cut = parameter.dim() == 0 ? Placement::replicate() : Placement::shard(0);
+  const Layout before = layouts.of(parameter);
+  return Layout(before.shape(), to_dtype(type), before.axes())
+      .with({kAxisDpReplicate, groups.replicate->size(), Placement::replicate(), true})
+      .with({kAxisFsdp, groups.shard->size(), cut, true});
 }
 
 // Full shape, no memory.
-at::Tensor without_memory(at::IntArrayRef shape, at::ScalarType type) {
-  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type));
+at::Tensor without_memory(at::IntArrayRef shape, at::ScalarType type, at::Device device) {
+  at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type).device(device));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return tensor;
 }
@@ -51,14 +62,15 @@ bool stays_whole(const at::Tensor& parameter, const ShardGroups& groups, const S
 // Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter has no memory, unless
 // the tile is the parameter itself.
 ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& groups,
-                     const ShardOptions& options) {
+                     const std::vector<RankAxis>& axes, const ShardOptions& options) {
   const at::NoGradGuard no_grad;
   ShardedParameter owned;
   owned.name = name;
   owned.requires_grad = parameter.requires_grad();
   const at::ScalarType stored = stored_type(parameter, options), compute = compute_type(parameter, options);
-  owned.layout = layout_of(parameter, stored, groups);
-  owned.box = owned.layout.local_box({groups.replicate->rank(), groups.shard->rank()});
+  owned.layout = layout_of(parameter, stored, groups, options.layouts);
+  for (const RankAxis& axis : axes) owned.coordinates.push_back(axis.group->rank());
+  owned.box = owned.layout.local_box(owned.coordinates);
   if (stays_whole(parameter, groups, options)) {
     if (!parameter.is_contiguous() || parameter.scalar_type() != stored) {
       nn::materialize(parameter, parameter.detach().to(stored).contiguous());
@@ -75,10 +87,12 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
       groups.replicate->broadcast(value, 0);
       groups.shard->broadcast(value, 0);
     }
-    owned.tile = value.narrow(0, owned.box.offset[0], owned.box.size[0]).to(stored, false, /*copy=*/true);
+    const Piece rows = piece_of(value.size(0), groups.shard->size(), groups.shard->rank());
+    owned.tile = value.narrow(0, rows.begin, rows.size).to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
-  nn::materialize(parameter, without_memory(parameter.sizes(), compute));
+  const at::Device device = parameter.is_meta() ? options.device : parameter.device();
+  nn::materialize(parameter, without_memory(parameter.sizes(), compute, device));
   return owned;
 }
 
@@ -103,9 +117,9 @@ void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, co
 
 bool has_memory(const ShardedParameter& owned) { return owned.tile.defined() && !owned.tile.is_meta(); }
 
-void allocate(ShardedParameter& owned) {
+void allocate(ShardedParameter& owned, at::Device device) {
   if (has_memory(owned)) return;
-  const auto options = at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype()));
+  const auto options = at::TensorOptions().dtype(to_scalar_type(owned.layout.dtype())).device(device);
   if (owned.tile.defined()) return nn::materialize(owned.tile, at::empty(owned.tile.sizes(), options));
   owned.tile = at::empty(owned.box.size, options);
   owned.tile.set_requires_grad(owned.requires_grad);
@@ -129,12 +143,13 @@ std::vector<at::Tensor> ShardedModel::trained_tiles() const {
   return tiles;
 }
 const ShardGroups& ShardedModel::groups() const { return state_->groups; }
+const std::vector<RankAxis>& ShardedModel::axes() const { return state_->axes; }
 
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Parameters);
   for (const size_t i : state_->unfilled) {
-    allocate(state_->parameters[i]);
+    allocate(state_->parameters[i], state_->options.device);
     fill(state_->parameters[i]);
   }
   detail::note_filled(state_);
@@ -145,7 +160,7 @@ void ShardedModel::overwrite(const std::function<void()>& write) {
   const MemoryScope memory(MemoryCategory::Parameters);
   state_->unfilled.clear();
   for (size_t i = 0; i < state_->parameters.size(); ++i) state_->unfilled.push_back(i);
-  for (ShardedParameter& owned : state_->parameters) allocate(owned);
+  for (ShardedParameter& owned : state_->parameters) allocate(owned, state_->options.device);
   write();
   detail::note_filled(state_);
 }
@@ -159,17 +174,8 @@ void ShardedModel::zero_grad() { state_->zero_grad(); }
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
   state_->check_tiles();
-  const at::Tensor tile = parameter.tile.detach();
-  const int64_t num_ranks = state_->groups.shard->size();
-  if (num_ranks == 1) return tile.clone();
-  std::vector<int64_t> padded = parameter.layout.padded_local_shape();
-  const at::Tensor own = at::zeros(padded, tile.options());
-  own.narrow(0, 0, tile.size(0)).copy_(tile);
-  padded[0] *= num_ranks;
-  const at::Tensor all = at::empty(padded, tile.options());
-  state_->groups.shard->all_gather_single(all, own, false, {{{}, "parameter " + parameter.name}});
-  // Pieces are full but for the last ones, so the rows lie in order with the padding at the end.
-  return all.narrow(0, 0, parameter.layout.shape()[0]);
+  return gather_tensor(parameter.tile.detach(), parameter.layout, state_->axes,
+                       "parameter " + parameter.name);
 }
 
 void ShardedModel::unshard() {
@@ -201,29 +207,30 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   if (groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value()) {
     state.options.reduce_every_backward = false;
   }
-  // The root may use a parameter more than once in a backward: its gradients are sums.
-  ShardOptions root_options = options;
-  root_options.mixed_precision.keeps_narrow_gradients = false;
-
+  state.axes = all_axes(groups, options.layouts);
   for (const auto& [tensor, name, aliases, unit] : plan.parameters) {
-    state.parameters.push_back(cut(name, tensor, groups, options));
+    state.parameters.push_back(cut(name, tensor, groups, state.axes, options));
     state.parameters.back().aliases = aliases;
   }
   for (const auto& entry : root.named_buffers()) state.buffers.emplace_back(entry.key(), entry.value());
 
-  const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
-  for (const std::string& name : plan.unit_names) {
-    state.units.push_back(std::make_unique<detail::ParamGroup>(
-        name, groups, state.units.empty() ? root_options : options, state.parameters, slots));
-  }
+  std::vector<std::vector<std::pair<at::Tensor, ShardedParameter*>>> parameters_of(plan.unit_names.size());
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
-    state.units[plan.parameters[i].unit]->add(plan.parameters[i].tensor, static_cast<int64_t>(i));
+    parameters_of[plan.parameters[i].unit].emplace_back(plan.parameters[i].tensor, &state.parameters[i]);
   }
-
+  // The root may use a parameter more than once in a backward: its gradients are sums.
+  MixedPrecisionPolicy policy = options.mixed_precision;
+  policy.keeps_narrow_gradients = false;
+  const int64_t num_replicas = groups.shard->size() * groups.replicate->size();
+  const double divisor = options.average_gradients ? static_cast<double>(num_replicas) : 1.0;
+  const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
   bool needs_hooks = false;
-  for (const auto& unit : state.units) {
-    unit->finish_setup();
-    needs_hooks = needs_hooks || unit->needs_reduce();
+  for (size_t i = 0; i < plan.unit_names.size(); ++i) {
+    state.units.push_back(std::make_unique<detail::ParamGroup>(plan.unit_names[i], state.axes, policy,
+                                                               divisor, parameters_of[i], slots));
+    needs_hooks =
+        needs_hooks || state.units.back()->needs_gather() || state.units.back()->gradients().is_needed();
+    policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
   }
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);

@@ -14,6 +14,7 @@
 
 #include "tessera/comm/communicator.h"
 #include "tessera/parallel/layout.h"
+#include "tessera/parallel/parameter_layouts.h"
 
 namespace tessera::parallel {
 
@@ -48,6 +49,10 @@ struct ShardOptions {
   // Copy the values of the first rank to all, where parameters already have values.
   bool broadcast_initial_values = true;
   MixedPrecisionPolicy mixed_precision;
+  // Where the tiles of a model that was built on the meta device are allocated, and its parameters gathered.
+  at::Device device = at::kCPU;
+  // How the parameters are cut already. fully_shard() adds its axes to theirs.
+  ParameterLayouts layouts;
 };
 
 // The ranks over which parameters are cut, and those that hold copies of the same cut. For DDP the first
@@ -61,10 +66,11 @@ struct ShardGroups {
 struct ShardedParameter {
   std::string name;                  // as in named_parameters(); of a shared parameter, the first name
   std::vector<std::string> aliases;  // its other names
-  Layout layout;                     // of the whole parameter
-  Box box;                           // the rows that this rank holds (cut on dim 0)
-  // The rows, in the type of the compute if the parameter is frozen: a leaf that holds no other rank's rows
-  // (the module's own parameter, where this rank holds all of it in that type). After the step's last
+  Layout layout;                     // of the whole parameter: its last axis is the sharded one
+  std::vector<int64_t> coordinates;  // of this rank, on the layout's axes
+  Box box;                           // what it holds: layout.local_box(coordinates)
+  // The values in the box, in the type of the compute if the parameter is frozen: a leaf that holds no other
+  // rank's values (the module's own parameter, where this rank gathers nothing for it). After the step's last
   // backward tile.grad() holds their gradient, if the parameter requires one. Undefined until
   // ShardedModel::materialize() where the model was built on the meta device.
   at::Tensor tile;
@@ -96,6 +102,8 @@ class ShardedModel {
   // The module's buffers by name: whole on every rank, and each rank's own.
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
+  // The axes of every parameter's layout.
+  const std::vector<RankAxis>& axes() const;
 
   // Allocates the tiles of a model that was built on the meta device and has `fill` write each tile that has
   // no values; nothing where all have. Where `fill` throws, none of them counts as filled: call again.
@@ -112,7 +120,7 @@ class ShardedModel {
   // Begins a step: drops the gradients of the one before, whole or not.
   void zero_grad();
 
-  // The whole parameter, on every rank of the shard group. Collective over it.
+  // The whole parameter, on every rank along the axes that cut it. Collective over these.
   at::Tensor full_tensor(const ShardedParameter& parameter) const;
 
   // Gathers all units and keeps them until reshard(): for generation and other repeated forwards.
@@ -128,17 +136,17 @@ class ShardedModel {
   std::shared_ptr<detail::ShardState> state_;
 };
 
-// Cuts every parameter of `root` on dim 0 over groups.shard. Each module of `units` is gathered, used and
-// freed as one; what is in no unit belongs to the root, which stays gathered from the start of its forward
-// to the end of its backward. `root` and `units` must be run through nn::call() or nn::call_hooked(); units
-// in the order of their use. Afterwards the parameters of the module are hollow between uses, and any use of
-// them throws Error(Config): read and update them through the returned object only. Exceptions are parameters
-// that need no gathering (one rank holds them whole, in the type of the compute): they are their tiles. All
-// ranks use the same parameters in the same backward. Gradients of all ranks are summed (and averaged, by
-// option). The result of any grouping equals one process that saw all the data, to the rounding of
-// MixedPrecisionPolicy's types. Throws Error(Config) for a module that is sharded already, in whole or in
-// part, for units that are not below the root or share a parameter, and for a parameter without a dim to cut
-// or of a complex or quantised type. Collective.
+// Cuts what options.layouts leaves of every parameter of `root` on dim 0 over groups.shard. Each module of
+// `units` is gathered, used and freed as one; what is in no unit belongs to the root, which stays gathered
+// from the start of its forward to the end of its backward. `root` and `units` must be run through nn::call()
+// or nn::call_hooked(); units in the order of their use. Afterwards the parameters of the module are hollow
+// between uses, and any use of them throws Error(Config): read and update them through the returned object
+// only. Exceptions are parameters that need no gathering (one rank holds them whole, in the type of the
+// compute): they are their tiles. All ranks use the same parameters in the same backward. Gradients of all
+// ranks are summed (and averaged, by option). The result of any grouping equals one process that saw all the
+// data, to the rounding of MixedPrecisionPolicy's types. Throws Error(Config) for a module that is sharded
+// already, in whole or in part, for units that are not below the root or share a parameter, and for a
+// parameter without a dim to cut or of a complex or quantised type. Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

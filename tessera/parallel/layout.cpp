@@ -29,6 +29,12 @@ Box intersect(const Box& a, const Box& b) {
   return common;
 }
 
+Box relative_to(const Box& outer, const Box& inner) {
+  Box moved = inner;
+  for (size_t d = 0; d < moved.offset.size(); ++d) moved.offset[d] -= outer.offset[d];
+  return moved;
+}
+
 std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const Box& box) {
   TESSERA_ASSERT(shape.size() == box.offset.size() && shape.size() == box.size.size(),
                  "a box has the rank of its tensor");
@@ -58,10 +64,14 @@ std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const
   }
 }
 
-Piece piece_of(int64_t length, int64_t count, int64_t index) {
-  const int64_t chunk = (length + count - 1) / count;
-  const int64_t begin = std::min(length, index * chunk);
-  return {begin, std::min(length, begin + chunk) - begin};
+Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit) {
+  const int64_t units = (length + unit - 1) / unit;
+  const int64_t each = units / count, longer = units % count;
+  // Pieces [0, longer) hold one unit more; the last unit may be a part of one.
+  const auto begin_of = [&](int64_t piece) {
+    return std::min(length, (piece * each + std::min(piece, longer)) * unit);
+  };
+  return {begin_of(index), begin_of(index + 1) - begin_of(index)};
 }
 
 Layout::Layout(std::vector<int64_t> shape, DType dtype, std::vector<AxisPlacement> axes)
@@ -71,7 +81,18 @@ Layout::Layout(std::vector<int64_t> shape, DType dtype, std::vector<AxisPlacemen
     if (axis.placement.kind != Placement::Kind::Shard) continue;
     TESSERA_ASSERT(axis.placement.dim >= 0 && axis.placement.dim < static_cast<int64_t>(shape_.size()),
                    "axis " + axis.axis + " shards a dim that the tensor does not have");
+    TESSERA_ASSERT(axis.placement.unit >= 1, "axis " + axis.axis + " cuts on multiples of nothing");
   }
+}
+
+Layout Layout::with(AxisPlacement axis) const {
+  std::vector<AxisPlacement> axes = axes_;
+  axes.push_back(std::move(axis));
+  return Layout(shape_, dtype_, std::move(axes));
+}
+
+Layout Layout::first_axes(size_t count) const {
+  return Layout(shape_, dtype_, {axes_.begin(), axes_.begin() + static_cast<std::ptrdiff_t>(count)});
 }
 
 int64_t Layout::numel() const { return product(shape_); }
@@ -90,16 +111,11 @@ Box Layout::local_box(const std::vector<int64_t>& coordinates) const {
                    "no such rank on axis " + axes_[a].axis);
     if (axes_[a].placement.kind != Placement::Kind::Shard) continue;
     const auto dim = static_cast<size_t>(axes_[a].placement.dim);
-    const Piece piece = piece_of(box.size[dim], axes_[a].size, coordinates[a]);
+    const Piece piece = piece_of(box.size[dim], axes_[a].size, coordinates[a], axes_[a].placement.unit);
     box.offset[dim] += piece.begin;
     box.size[dim] = piece.size;
   }
   return box;
-}
-
-std::vector<int64_t> Layout::padded_local_shape() const {
-  // The first piece of every cut is the largest.
-  return local_box(std::vector<int64_t>(axes_.size(), 0)).size;
 }
 
 int64_t Layout::num_replicas() const {

@@ -20,6 +20,8 @@ struct Box {
 
 // The common part; of size 0 in some dim when there is none.
 Box intersect(const Box& a, const Box& b);
+// Where `inner`, which lies in `outer`, begins in it.
+Box relative_to(const Box& outer, const Box& inner);
 
 // A run of elements that is contiguous both in the row-major global tensor and in the box.
 struct ElementRun {
@@ -31,23 +33,26 @@ struct ElementRun {
 // The runs of `box` in a tensor of shape `shape`, in order, as long as they can be; none for an empty box.
 std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const Box& box);
 
-// The part of `length` that piece `index` of `count` holds: pieces of ceil(length / count), of which the last
-// ones may be short or empty.
+// The part of `length` that piece `index` of `count` holds. Cuts fall on multiples of `unit` (the elements of
+// an attention head, the block of a quantised type); the units are dealt as evenly as they can be, the first
+// pieces holding one more where they do not divide. Pieces may be empty.
 struct Piece {
   int64_t begin = 0;
   int64_t size = 0;
+  bool operator==(const Piece&) const = default;
 };
-Piece piece_of(int64_t length, int64_t count, int64_t index);
+Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit = 1);
 
 // How one mesh axis treats a tensor.
 struct Placement {
   enum class Kind { Replicate, Shard, Partial };
   Kind kind = Kind::Replicate;
-  int64_t dim = 0;  // for Shard
+  int64_t dim = 0;   // for Shard
+  int64_t unit = 1;  // for Shard: cuts fall on its multiples
 
-  static Placement replicate() { return {Kind::Replicate, 0}; }
-  static Placement shard(int64_t dim) { return {Kind::Shard, dim}; }
-  static Placement partial() { return {Kind::Partial, 0}; }
+  static Placement replicate() { return {}; }
+  static Placement shard(int64_t dim, int64_t unit = 1) { return {Kind::Shard, dim, unit}; }
+  static Placement partial() { return {Kind::Partial}; }
   bool operator==(const Placement&) const = default;
 };
 
@@ -56,29 +61,36 @@ struct AxisPlacement {
   std::string axis;
   int64_t size = 1;
   Placement placement;
+  // Of a parameter: whether the ranks along the axis compute parts of its gradient, which are to be summed
+  // (they read different data, or use it for different parts of an activation), or each all of it.
+  bool sums_gradient = false;
   bool operator==(const AxisPlacement&) const = default;
 };
 
 // Global shape and dtype of a tensor, and its placement on every axis that matters. Axes are listed in the
 // order in which they cut: two axes that shard the same dim cut it one after the other (tensor parallel
-// first, then the fully sharded axis, as they are applied).
+// first, then the fully sharded axis, as they are applied). A tensor as one rank holds it is a layout and the
+// rank's coordinates, one on each of its axes.
 class Layout {
  public:
   Layout() = default;
-  // Throws Error(Internal) for a shard dim that the shape does not have, or a size below 1.
+  // Throws Error(Internal) for a shard dim that the shape does not have, or a size or unit below 1.
   Layout(std::vector<int64_t> shape, DType dtype, std::vector<AxisPlacement> axes);
 
   const std::vector<int64_t>& shape() const { return shape_; }
   DType dtype() const { return dtype_; }
   const std::vector<AxisPlacement>& axes() const { return axes_; }
 
+  // The same tensor, cut by one more axis: the parts that the others leave.
+  Layout with(AxisPlacement axis) const;
+  // The same tensor before the axes from number `count` on cut it.
+  Layout first_axes(size_t count) const;
+
   int64_t numel() const;
   // Ranks over which the tensor is spread: the product of the axes' sizes.
   int64_t num_ranks() const;
   // The box that the rank at `coordinates` (one per axis, in the order of axes()) holds.
   Box local_box(const std::vector<int64_t>& coordinates) const;
-  // The largest box of any rank: what a collective with equal pieces must allow for.
-  std::vector<int64_t> padded_local_shape() const;
   // Copies of every element over the ranks; partial sums are no copies.
   int64_t num_replicas() const;
 

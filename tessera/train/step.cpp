@@ -1,5 +1,6 @@
 #include "tessera/train/step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -37,14 +38,15 @@ data::MicroBatch filler() {
   return batch;
 }
 
-// Sum of every rank's loss; throws where it is not finite, naming the first rank whose own is not.
+// Sum of the losses of all label tokens; throws where one is not finite, naming the first rank whose own is
+// not, among the ranks that hold different labels.
 double total_loss(double own, const parallel::DeviceMesh& mesh, int64_t step) {
-  comm::Communicator& world = *mesh.world();
-  const at::Tensor losses = at::empty({world.size()}, at::kDouble);
-  world.all_gather_single(losses, at::full({1}, own, at::kDouble));
+  comm::Communicator& group = *mesh.group(parallel::kAxisLoss);
+  const at::Tensor losses = at::empty({group.size()}, at::kDouble);
+  group.all_gather_single(losses, at::full({1}, own, at::kDouble));
   const double* values = losses.const_data_ptr<double>();
   double total = 0.0;
-  for (int64_t rank = 0; rank < world.size(); ++rank) {
+  for (int64_t rank = 0; rank < group.size(); ++rank) {
     if (!std::isfinite(values[rank])) {
       throw Error(
           ErrorKind::Numerics, "LOSS",
@@ -87,20 +89,18 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   StepResult result;
   result.loss = total_loss(own_loss, mesh, input.step) * scale;
 
-  std::vector<optim::NamedGradient> gradients;
-  for (const auto& parameter : sharded.parameters()) {
-    if (parameter.requires_grad) gradients.push_back({parameter.name, parameter.tile.grad()});
-  }
-  const optim::GradientNorm norm = optim::global_gradient_norm(gradients, *mesh.group(parallel::kAxisFsdp));
+  const optim::GradientNorm norm = optim::global_gradient_norm(sharded);
   if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
                 "the gradient norm of step " + std::to_string(input.step + 1) + " overflows")
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
   if (!std::isfinite(norm.norm)) {
+    const auto bad = mesh.world()->all_gather_string(norm.is_bad_here ? norm.bad_name : "");
+    const auto first = std::find_if(bad.begin(), bad.end(), [](const auto& name) { return !name.empty(); });
     throw Error(ErrorKind::Numerics, "GRADIENT",
-                "the gradient of '" + norm.bad_name + "' at step " + std::to_string(input.step + 1) +
-                    " is not finite on rank " + std::to_string(norm.bad_rank))
+                "the gradient of '" + *first + "' at step " + std::to_string(input.step + 1) +
+                    " is not finite on rank " + std::to_string(first - bad.begin()))
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
   result.grad_norm = norm.norm;
@@ -127,7 +127,7 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
   }
   trained.model->train();
   const at::Tensor total = at::full({1}, own_loss, at::kDouble);
-  mesh.group(parallel::kAxisDp)->all_reduce(total);
+  mesh.group(parallel::kAxisLoss)->all_reduce(total);
   return total.item<double>() / static_cast<double>(std::max<int64_t>(1, label_tokens));
 }
 

@@ -70,9 +70,25 @@ TEST(OptimizerTest, NormCountsEveryTileOnce) {
   comm::run_fake_ranks(3, [](const auto& world) {
     const at::Tensor whole = at::arange(10, at::kDouble);
     const at::Tensor mine = whole.narrow(0, world->rank() * 4, world->rank() == 2 ? 2 : 4);
-    const GradientNorm norm = global_gradient_norm({{"w", mine}, {"none", {}}}, *world);
+    const GradientNorm norm = global_gradient_norm({{"w", mine, {world.get()}}, {"none", {}, {world.get()}}});
     EXPECT_NEAR(norm.norm, std::sqrt(285.0), 1e-12);
-    EXPECT_EQ(norm.bad_rank, -1);
+    EXPECT_EQ(norm.bad_name, "");
+  });
+}
+
+// Of two axes: tiles cut by both, by one of them, and whole on every rank.
+TEST(OptimizerTest, NormFollowsTheAxesOfEachGradient) {
+  comm::run_fake_ranks(6, [](const auto& world) {
+    const auto tp = world->split(world->rank() / 2, world->rank(), "tp");
+    const auto fsdp = world->split(world->rank() % 2, world->rank(), "fsdp");
+    const auto square = [](int64_t rank) {
+      return at::full({1}, static_cast<double>(rank + 1), at::kDouble);
+    };
+    const GradientNorm norm = global_gradient_norm({{"both", square(world->rank()), {tp.get(), fsdp.get()}},
+                                                    {"fsdp", square(fsdp->rank()), {fsdp.get()}},
+                                                    {"tp", square(tp->rank()), {tp.get()}},
+                                                    {"whole", square(7), {}}});
+    EXPECT_NEAR(norm.norm, std::sqrt(91.0 + 14.0 + 5.0 + 64.0), 1e-12);
   });
 }
 
@@ -84,12 +100,10 @@ TEST(OptimizerTest, NormKeepsFloat32Precision) {
   comm::run_fake_ranks(2, [&](const auto& world) {
     const int64_t half = size / 2 + 1;
     const at::Tensor mine = whole.narrow(0, world->rank() * half, world->rank() == 0 ? half : size - half);
-    EXPECT_NEAR(global_gradient_norm({{"w", mine}}, *world).norm, want, 5e-7 * want);
+    EXPECT_NEAR(global_gradient_norm({{"w", mine, {world.get()}}}).norm, want, 5e-7 * want);
   });
-  EXPECT_NEAR(global_gradient_norm({{"w", whole.reshape({-1, 1}).expand({size, 1}).t()}},
-                                   *comm::Communicator::single())
-                  .norm,
-              want, 5e-7 * want);
+  EXPECT_NEAR(global_gradient_norm({{"w", whole.reshape({-1, 1}).expand({size, 1}).t(), {}}}).norm, want,
+              5e-7 * want);
 }
 
 TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {
@@ -97,9 +111,10 @@ TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {
     const at::Tensor fine = at::ones({2});
     at::Tensor maybe = at::ones({2});
     if (world->rank() == 1) maybe[1] = std::nan("");
-    const GradientNorm norm = global_gradient_norm({{"fine", fine}, {"broken", maybe}}, *world);
+    const GradientNorm norm =
+        global_gradient_norm({{"fine", fine, {world.get()}}, {"broken", maybe, {world.get()}}});
     EXPECT_FALSE(std::isfinite(norm.norm));
-    EXPECT_EQ(norm.bad_rank, 1);
+    EXPECT_EQ(norm.is_bad_here, world->rank() == 1);
     EXPECT_EQ(norm.bad_name, "broken");
   });
 }

@@ -39,19 +39,36 @@ std::vector<int64_t> coverage(const Layout& layout) {
   return count;
 }
 
-TEST(LayoutTest, PiecesAreFullButForTheLastOnes) {
-  EXPECT_EQ(piece_of(7, 3, 0).size, 3);
-  EXPECT_EQ(piece_of(7, 3, 2).size, 1);
-  EXPECT_EQ(piece_of(4, 3, 2).size, 0);  // 2 + 2 + 0
+TEST(LayoutTest, PiecesAreAsEvenAsTheyCanBe) {
+  EXPECT_EQ(piece_of(7, 3, 0), (Piece{0, 3}));
+  EXPECT_EQ(piece_of(7, 3, 2), (Piece{5, 2}));
+  EXPECT_EQ(piece_of(5, 4, 3), (Piece{4, 1}));
   EXPECT_EQ(piece_of(0, 3, 1).size, 0);
-  EXPECT_EQ(piece_of(2, 4, 3).begin, 2);
+  EXPECT_EQ(piece_of(2, 4, 3), (Piece{2, 0}));
+}
+
+TEST(LayoutTest, CutsFallOnUnits) {
+  // Nine heads of 64 that share three key/value heads.
+  EXPECT_EQ(piece_of(576, 2, 0, 192), (Piece{0, 384}));
+  EXPECT_EQ(piece_of(576, 2, 1, 192), (Piece{384, 192}));
+  EXPECT_EQ(piece_of(192, 2, 1, 64), (Piece{128, 64}));
+  EXPECT_EQ(piece_of(192, 4, 3, 64).size, 0);
+  EXPECT_EQ(piece_of(10, 3, 2, 4), (Piece{8, 2}));  // the last unit is a part of one
+}
+
+TEST(LayoutTest, AnAxisCutsWhatTheOthersLeave) {
+  const Layout tp({6, 8}, DType::F32, {{"tp", 2, Placement::shard(0, 2)}});
+  const Layout both = tp.with({"fsdp", 3, Placement::shard(0)});
+  EXPECT_EQ(both.local_box({1, 0}), (Box{{4, 0}, {1, 8}}));
+  EXPECT_EQ(both.local_box({0, 2}), (Box{{3, 0}, {1, 8}}));
+  EXPECT_EQ(both.first_axes(1), tp);
+  EXPECT_EQ(relative_to(tp.local_box({1}), both.local_box({1, 1})), (Box{{1, 0}, {1, 8}}));
 }
 
 TEST(LayoutTest, EmptyTilesHoldNothing) {
   const Layout layout({2, 5}, DType::F32, {{"fsdp", 4, Placement::shard(0)}});
   EXPECT_EQ(layout.local_box({3}).numel(), 0);
   EXPECT_TRUE(contiguous_runs(layout.shape(), layout.local_box({3})).empty());
-  EXPECT_EQ(layout.padded_local_shape(), (std::vector<int64_t>{1, 5}));
 }
 
 TEST(LayoutTest, ColumnShardsMakeOneRunARow) {
@@ -68,7 +85,7 @@ TEST(LayoutTest, RowShardsAreOneRun) {
   const auto runs = contiguous_runs(layout.shape(), layout.local_box({1}));
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0].global_begin, 18);
-  EXPECT_EQ(runs[0].count, 18);
+  EXPECT_EQ(runs[0].count, 12);
 }
 
 TEST(LayoutTest, IntersectionOfTwoLayoutsTilesTheTensor) {
@@ -92,9 +109,9 @@ TEST(LayoutTest, TilesCoverEveryElementOncePerReplica) {
     std::vector<AxisPlacement> axes;
     for (int64_t a = 0, count = below(4); a < count; ++a) {
       const bool is_shard = below(3) > 0;
-      axes.push_back(
-          {"axis" + std::to_string(a), 1 + below(4),
-           is_shard ? Placement::shard(below(static_cast<int>(shape.size()))) : Placement::replicate()});
+      axes.push_back({"axis" + std::to_string(a), 1 + below(4),
+                      is_shard ? Placement::shard(below(static_cast<int>(shape.size())), 1 + below(3))
+                               : Placement::replicate()});
     }
     const Layout layout(shape, DType::F32, axes);
     for (const int64_t count : coverage(layout)) ASSERT_EQ(count, layout.num_replicas());

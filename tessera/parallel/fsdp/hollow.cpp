@@ -59,19 +59,20 @@ void register_refusal() {
 
 }  // namespace
 
-at::Tensor make_hollow(at::IntArrayRef shape, at::ScalarType type, const std::string& parameter,
-                       const std::string& unit) {
+at::Tensor make_hollow(const at::Tensor& like, const std::string& parameter, const std::string& unit) {
   register_refusal();
   auto* const reason = new Reason{parameter, unit};
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), 0,
-                                                       at::DataPtr(nullptr, reason, &delete_reason, at::kCPU),
-                                                       /*allocator=*/nullptr, /*resizable=*/false);
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), 0, at::DataPtr(nullptr, reason, &delete_reason, like.device()),
+      /*allocator=*/nullptr, /*resizable=*/false);
   storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::string("tessera: ") +
                                                                 reason->error().what());
   at::Tensor hollow = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(std::move(storage)), c10::DispatchKeySet({c10::DispatchKey::CPU, ops::kUnreadableKey}),
-      c10::scalarTypeToTypeMeta(type));
-  hollow.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
+      c10::Storage(std::move(storage)),
+      c10::DispatchKeySet(
+          {c10::computeDispatchKey(like.scalar_type(), at::kStrided, like.device()), ops::kUnreadableKey}),
+      like.dtype());
+  hollow.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
   return hollow;
 }
 

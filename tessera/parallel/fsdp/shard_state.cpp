@@ -55,7 +55,7 @@ class GradientHook : public torch::autograd::FunctionPostHook {
     if (state == nullptr) return outputs;
     state->enter_backward(state);
     ParamGroup& group = *state->units[unit_];
-    if (group.note_gradient(param_) && state->reduces_now()) state->start_reduce(unit_);
+    if (group.gradients().note_gradient(param_) && state->reduces_now()) state->start_reduce(unit_);
     return outputs;
   }
 
@@ -143,12 +143,12 @@ class ShardHook : public nn::CallHook {
     });
     const at::Tensor output = next(watched_input);
     state->free_where_due(unit, output.requires_grad() ? Moment::Forward : Moment::ForwardWithoutGraph);
-    const int64_t release = unit == 0 && output.requires_grad() ? state->release_root() : 0;
-    return on_gradient(output, [weak, unit, release] {
+    const int64_t freed = unit == 0 && output.requires_grad() ? state->free_forward_only() : 0;
+    return on_gradient(output, [weak, unit, freed] {
       const auto s = weak.lock();
       if (s == nullptr) throw gone();
       s->enter_backward(s);
-      s->unshard_with_prefetch(unit, -1, release);
+      s->unshard_with_prefetch(unit, -1, freed);
     });
   }
 
@@ -174,9 +174,9 @@ Error no_values(const std::string& kind, const std::string& name) {
 
 }  // namespace
 
-void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t release) {
+void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t freed) {
   check_tiles();
-  if (!units[i]->is_released(release)) units[i]->unshard();
+  if (!units[i]->is_freed_as(freed)) units[i]->unshard();
   // The root is used first and, in the backward, leads to the last unit.
   const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
   if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
@@ -195,14 +195,14 @@ void ShardState::free_where_due(size_t i, Moment moment) {
   if (frees(i, moment)) units[i]->reshard();
 }
 
-int64_t ShardState::release_root() {
+int64_t ShardState::free_forward_only() {
   if (is_kept_unsharded || !options.reshard_after_forward) return 0;
-  return units[0]->release(nn::ForwardOnlyScope::names);
+  return units[0]->free_named(nn::ForwardOnlyScope::names);
 }
 
 void ShardState::start_reduce(size_t i) {
-  if (last_reducing != i) units[last_reducing]->finish_reduce();
-  units[i]->start_reduce(is_last_micro_batch);
+  if (last_reducing != i) units[last_reducing]->gradients().finish();
+  units[i]->gradients().start(is_last_micro_batch);
   last_reducing = i;
 }
 
@@ -220,9 +220,11 @@ void ShardState::finish_backward() {
   // on every rank alike.
   for (size_t i = units.size(); i-- > 0;) {
     if (reduces_now()) start_reduce(i);
-    units[i]->forget_gradients();
   }
-  for (size_t i = units.size(); i-- > 0;) units[i]->finish_reduce();
+  for (size_t i = units.size(); i-- > 0;) {
+    units[i]->gradients().finish();
+    units[i]->gradients().end_backward();
+  }
   for (size_t i = 0; i < units.size(); ++i) free_where_due(i, Moment::EndOfBackward);
 }
 
@@ -232,7 +234,7 @@ void ShardState::recover() {
 
 void ShardState::clear_units() {
   for (size_t i = units.size(); i-- > 0;) {
-    units[i]->abandon_reduce();
+    units[i]->gradients().cancel();
     if (!is_kept_unsharded) units[i]->reshard();
   }
   is_interrupted = false;
@@ -258,9 +260,9 @@ void ShardState::check_gradients() const {
 
 void ShardState::check_requires_grad() const {
   for (const auto& unit : units) {
-    for (const GroupParam& param : unit->params()) {
-      const ShardedParameter& owned = parameters[param.index];
-      if (param.gathered.requires_grad() == owned.requires_grad) continue;
+    for (const UnitParam& param : unit->params()) {
+      const ShardedParameter& owned = *param.owned;
+      if (param.parameter.requires_grad() == owned.requires_grad) continue;
       throw Error(ErrorKind::Config, "SHARDED-REQUIRES-GRAD",
                   "requires_grad of parameter '" + owned.name + "' was changed after fully_shard()")
           .got(owned.requires_grad ? "false" : "true")
@@ -278,7 +280,7 @@ void ShardState::zero_grad() {
   for (ShardedParameter& owned : parameters) {
     if (owned.tile.defined()) owned.tile.mutable_grad().reset();
   }
-  for (const auto& unit : units) unit->drop_gradients();
+  for (const auto& unit : units) unit->zero_grad();
 }
 
 void note_filled(const std::shared_ptr<ShardState>& state) {
@@ -288,9 +290,8 @@ void note_filled(const std::shared_ptr<ShardState>& state) {
     state->units[unit]->accumulate_directly();
     auto& params = state->units[unit]->params();
     for (size_t i = 0; i < params.size(); ++i) {
-      if (!state->parameters[params[i].index].requires_grad) continue;
-      if (!state->units[unit]->needs_reduce()) continue;
-      params[i].accumulator = torch::autograd::impl::grad_accumulator(params[i].gathered);
+      if (!params[i].is_trained() || !state->units[unit]->gradients().is_needed()) continue;
+      params[i].accumulator = torch::autograd::impl::grad_accumulator(params[i].parameter);
       params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
     }
   }

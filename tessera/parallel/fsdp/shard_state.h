@@ -14,6 +14,8 @@ enum class Moment { Forward, ForwardWithoutGraph, Backward, EndOfBackward };
 
 struct ShardState {
   ShardGroups groups;
+  // Of every parameter's layout: those of ShardOptions::layouts, then dp_replicate and fsdp.
+  std::vector<RankAxis> axes;
   ShardOptions options;
   std::vector<ShardedParameter> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
@@ -34,11 +36,11 @@ struct ShardState {
   // passed, or at the end of the whole backward.
   bool frees(size_t i, Moment moment) const;
   bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
-  // Gathers unit `i`, unless it stands as its release of this number left it, and starts the gather of its
+  // Gathers unit `i`, unless it stands as free_named() with this number left it, and starts the gather of its
   // neighbour: the next one (+1) or the one before (-1).
-  void unshard_with_prefetch(size_t i, int direction, int64_t release = 0);
-  // Frees what the root's forward said that its backward does not read; returns the number of the release.
-  int64_t release_root();
+  void unshard_with_prefetch(size_t i, int direction, int64_t freed = 0);
+  // Frees what the root's forward said that its backward does not read: ParamGroup::free_named().
+  int64_t free_forward_only();
   void free_where_due(size_t i, Moment moment);
   // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
   void start_reduce(size_t i);

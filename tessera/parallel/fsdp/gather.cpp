@@ -1,0 +1,160 @@
+#include "tessera/parallel/fsdp/gather.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/memory_ledger.h"
+#include "tessera/core/round_up.h"
+#include "tessera/ops/cast.h"
+
+namespace tessera::parallel::detail {
+namespace {
+
+// Where the parameters that are gathered begin when they lie one behind the other, each on a cache line.
+struct Places {
+  std::vector<int64_t> offsets;
+  int64_t num_bytes = 0;
+
+  template <class BytesOf>
+  Places(const std::vector<UnitParam>& params, BytesOf&& bytes_of) {
+    for (const UnitParam& param : params) {
+      offsets.push_back(num_bytes);
+      if (!param.is_tile) num_bytes += round_up(bytes_of(param), int64_t{64});
+    }
+  }
+};
+
+// Elements of `like`'s type and of `shape`, at `offset` of `bytes`.
+at::Tensor at_offset(const at::Tensor& bytes, int64_t offset, const at::Tensor& like, at::IntArrayRef shape) {
+  const int64_t num_bytes = c10::multiply_integers(shape) * static_cast<int64_t>(like.element_size());
+  return bytes.narrow(0, offset, num_bytes).view(like.scalar_type()).view(shape);
+}
+
+class SlotGather : public Gather {
+ public:
+  SlotGather(std::vector<UnitParam>& params, Places places, comm::Communicator& group, GatherSlots& slots,
+             at::Tensor slot, const std::string& hint)
+      : params_(params), places_(std::move(places)), slots_(slots), slot_(std::move(slot)) {
+    std::vector<std::pair<at::Tensor, at::Tensor>> tiles;  // to, from
+    for (size_t i = 0; i < params.size(); ++i) {
+      const UnitParam& param = params[i];
+      const at::Tensor tile = param.owned->tile.detach();
+      if (param.is_tile || tile.numel() == 0) continue;
+      const int64_t begin =
+          param.pieces[group.rank()].begin * static_cast<int64_t>(param.parameter.element_size());
+      tiles.emplace_back(at_offset(slot_, places_.offsets[i] + begin, param.whole, tile.sizes()), tile);
+    }
+    work_ = group.write_shared(places_.num_bytes,
+                               // Casts to the compute type on the way.
+                               [tiles = std::move(tiles), slot = slot_] {
+                                 const at::NoGradGuard no_grad;
+                                 for (const auto& [to, from] : tiles) ops::cast_into(to, from);
+                               },
+                               true, {{{}, hint}});
+  }
+
+  void finish() override {
+    work_->wait();
+    work_ = nullptr;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (!params_[i].is_tile) params_[i].attach(slot_, places_.offsets[i]);
+    }
+  }
+  void free() override {
+    if (work_ != nullptr) work_->wait();
+    slots_.give_back(std::move(slot_));
+  }
+  bool can_free_one() const override { return false; }
+
+ private:
+  std::vector<UnitParam>& params_;
+  const Places places_;
+  GatherSlots& slots_;
+  at::Tensor slot_;
+  std::shared_ptr<comm::Work> work_;
+};
+
+// Every rank's tiles lie in a part of the buffer, one part behind the other.
+class CopyGather : public Gather {
+ public:
+  CopyGather(std::vector<UnitParam>& params, comm::Communicator& group, const std::string& hint)
+      : params_(params) {
+    const MemoryScope memory(MemoryCategory::Communication);
+    std::vector<int64_t> counts;
+    int64_t num_bytes = 0;
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      parts_.emplace_back(params, [rank](const UnitParam& param) { return param.tile_bytes(rank); });
+      counts.push_back(parts_.back().num_bytes);
+      for (int64_t& offset : parts_.back().offsets) offset += num_bytes;
+      num_bytes += counts.back();
+    }
+    const at::Device device = params.front().whole.device();
+    buffer_ = at::empty({num_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
+    const Places& own = parts_[group.rank()];
+    for (size_t i = 0; i < params.size(); ++i) {
+      const at::Tensor tile = params[i].owned->tile.detach();
+      if (params[i].is_tile || tile.numel() == 0) continue;
+      ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, tile.sizes()), tile);
+    }
+    const at::Tensor input = buffer_.narrow(0, own.offsets.front(), counts[group.rank()]);
+    work_ = group.all_gather_v(buffer_, input, counts, true, {{{}, hint}});
+  }
+
+  void finish() override {
+    work_->wait();
+    work_ = nullptr;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      if (params_[i].is_tile) continue;
+      const at::Tensor whole = params_[i].allocate().view({-1});
+      for (size_t rank = 0; rank < parts_.size(); ++rank) {
+        const auto [begin, count] = params_[i].pieces[rank];
+        if (count == 0) continue;
+        whole.narrow(0, begin, count).copy_(at_offset(buffer_, parts_[rank].offsets[i], whole, {count}));
+      }
+    }
+    buffer_ = at::Tensor();
+  }
+  void free() override {
+    if (work_ != nullptr) work_->wait();
+  }
+  bool can_free_one() const override { return true; }
+
+ private:
+  std::vector<UnitParam>& params_;
+  std::vector<Places> parts_;  // by rank, in the buffer
+  at::Tensor buffer_;
+  std::shared_ptr<comm::Work> work_;
+};
+
+class CastGather : public Gather {
+ public:
+  explicit CastGather(std::vector<UnitParam>& params) : params_(params) {}
+  void finish() override {
+    for (UnitParam& param : params_) {
+      if (param.is_tile) continue;
+      const at::Tensor whole = param.allocate();
+      if (whole.numel() > 0) ops::cast_into(whole, param.owned->tile.detach());
+    }
+  }
+  void free() override {}
+  bool can_free_one() const override { return true; }
+
+ private:
+  std::vector<UnitParam>& params_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, comm::Communicator& group,
+                                     GatherSlots& slots, const std::string& hint) {
+  const at::NoGradGuard no_grad;
+  if (group.size() == 1) return std::make_unique<CastGather>(params);
+  Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
+  if (const at::Tensor slot = slots.take(places.num_bytes); slot.defined()) {
+    return std::make_unique<SlotGather>(params, std::move(places), group, slots, slot, hint);
+  }
+  return std::make_unique<CopyGather>(params, group, hint);
+}
+
+}  // namespace tessera::parallel::detail

@@ -1,0 +1,37 @@
+// How the parameters of a unit come to the rank that needs them whole.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/parallel/fsdp/gather_slots.h"
+#include "tessera/parallel/fsdp/unit_param.h"
+
+namespace tessera::parallel::detail {
+
+// One gather of one unit, in flight from its making on. All ranks of the shard group start and free theirs in
+// the same order.
+class Gather {
+ public:
+  virtual ~Gather() = default;
+  // Waits; then every parameter but those that are their tiles has its values in `whole`. Once.
+  virtual void finish() = 0;
+  // Waits where it is in flight. What the parameters share is free for other units, which the parameters must
+  // no longer use.
+  virtual void free() = 0;
+  // Whether each parameter has memory of its own, which can be freed before the others'.
+  virtual bool can_free_one() const = 0;
+};
+
+// [Note: three ways to gather]
+// Ranks of one machine: every rank casts its tiles into a slot of memory that they share, and the storage of
+// `whole` is the slot. Ranks of several machines: the tiles are packed, gathered and copied out. One rank in
+// another compute type: the tile is cast into the storage, by finish().
+//
+// `params` and `slots` outlive it.
+std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, comm::Communicator& group,
+                                     GatherSlots& slots, const std::string& hint);
+
+}  // namespace tessera::parallel::detail

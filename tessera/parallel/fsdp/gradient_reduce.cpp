@@ -1,0 +1,149 @@
+#include "tessera/parallel/fsdp/gradient_reduce.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/memory_ledger.h"
+
+namespace tessera::parallel::detail {
+
+GradientReduce::GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes,
+                               const MixedPrecisionPolicy& policy, double divisor, std::string hint)
+    : params_(params),
+      axes_(std::move(axes)),
+      keeps_narrow_(policy.keeps_narrow_gradients),
+      divisor_(divisor),
+      hint_(std::move(hint)) {
+  for (UnitParam& param : params) {
+    if (!param.is_trained()) continue;
+    ++num_trained_;
+    const at::ScalarType computed = param.parameter.scalar_type();
+    const at::ScalarType type = policy.reduce_dtype.value_or(computed);
+    Bucket& bucket = bucket_of(param, type);
+    bucket.params.push_back(&param);
+    is_needed_ = is_needed_ || bucket.is_reduced() || !param.is_tile;
+    param.gradient_type = keeps_narrow_ && !bucket.is_reduced() ? computed : type;
+  }
+}
+
+GradientReduce::Bucket& GradientReduce::bucket_of(const UnitParam& param, at::ScalarType type) {
+  Bucket wanted;
+  wanted.type = type;
+  for (size_t a = axes_.size(); a-- > 0;) {
+    if (axes_[a].group->size() == 1 || !param.owned->layout.axes()[a].sums_gradient) continue;
+    if (a + 1 == axes_.size()) {
+      wanted.is_scattered = true;
+    } else {
+      wanted.summed_over.push_back(a);
+    }
+  }
+  for (Bucket& bucket : buckets_) {
+    if (bucket.type == wanted.type && bucket.is_scattered == wanted.is_scattered &&
+        bucket.summed_over == wanted.summed_over) {
+      return bucket;
+    }
+  }
+  return buckets_.emplace_back(std::move(wanted));
+}
+
+bool GradientReduce::note_gradient(size_t i) {
+  if (std::exchange(params_[i].has_gradient, true)) return false;
+  return ++num_gradients_ == num_trained_;
+}
+
+std::vector<comm::ScatterPart> GradientReduce::take_gradients(Bucket& bucket) const {
+  const MemoryScope memory(MemoryCategory::Gradients);
+  int64_t numel = 0;
+  for (const UnitParam* param : bucket.params) numel += param->owned->tile.numel();
+  const at::Device device = bucket.params.front()->parameter.device();
+  bucket.buffer = at::empty({numel}, at::TensorOptions().dtype(bucket.type).device(device));
+  std::vector<comm::ScatterPart> parts;
+  int64_t offset = 0;
+  for (UnitParam* param : bucket.params) {
+    const at::Tensor& tile = param->owned->tile;
+    bucket.reduced.push_back(bucket.buffer.narrow(0, offset, tile.numel()).view(tile.sizes()));
+    offset += tile.numel();
+    at::Tensor& grad = param->parameter.mutable_grad();
+    parts.push_back(
+        {grad.defined() ? grad.detach().contiguous() : at::Tensor(), bucket.reduced.back(), param->pieces});
+    grad.reset();
+  }
+  return parts;
+}
+
+void GradientReduce::keep_gradient(UnitParam& param, bool is_last_micro_batch) const {
+  at::Tensor& arrived_here = param.parameter.mutable_grad();
+  if (param.is_tile || !arrived_here.defined()) return;
+  const at::ScalarType stored = param.owned->tile.scalar_type();
+  // What is in the tile's type stays for the next micro-batch to be added to.
+  if (!is_last_micro_batch && arrived_here.scalar_type() == stored) return;
+  const at::Tensor arrived = std::move(arrived_here);
+  arrived_here.reset();
+  at::Tensor& grad = param.owned->tile.mutable_grad();
+  if (grad.defined()) {
+    grad = grad.to(stored).add_(arrived);
+  } else {
+    grad = keeps_narrow_ ? arrived : arrived.to(stored);
+  }
+}
+
+void GradientReduce::start(bool is_last_micro_batch) {
+  if (!is_needed_ || state_ != State::Collecting) return;
+  const at::NoGradGuard no_grad;
+  state_ = State::InFlight;
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.is_reduced()) {
+      for (UnitParam* param : bucket.params) keep_gradient(*param, is_last_micro_batch);
+      continue;
+    }
+    works_.push_back(
+        axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true, {{{}, hint_}}));
+    // The groups share one executor unless the first has no transport, so each starts after the one before.
+    for (const size_t axis : bucket.summed_over) {
+      works_.push_back(axes_[axis].group->all_reduce(bucket.buffer, true, {{{}, hint_}}));
+    }
+  }
+}
+
+void GradientReduce::finish() {
+  if (state_ != State::InFlight) return;
+  const at::NoGradGuard no_grad;
+  for (const auto& work : works_) work->wait();
+  works_.clear();
+  for (Bucket& bucket : buckets_) {
+    if (!bucket.buffer.defined()) continue;
+    if (divisor_ != 1.0) bucket.buffer.div_(divisor_);
+    for (size_t i = 0; i < bucket.params.size(); ++i) {
+      const at::Tensor& tile = bucket.params[i]->owned->tile;
+      const at::Tensor reduced = std::move(bucket.reduced[i]).to(tile.scalar_type());
+      at::Tensor& grad = tile.mutable_grad();
+      if (grad.defined()) {
+        grad.add_(reduced);
+      } else {
+        grad = reduced;
+      }
+    }
+    bucket.reduced.clear();
+    bucket.buffer.reset();
+  }
+  state_ = State::Reduced;
+}
+
+void GradientReduce::cancel() {
+  for (const auto& work : works_) work->wait();
+  works_.clear();
+  for (Bucket& bucket : buckets_) {
+    bucket.reduced.clear();
+    bucket.buffer.reset();
+  }
+  end_backward();
+}
+
+void GradientReduce::end_backward() {
+  state_ = State::Collecting;
+  num_gradients_ = 0;
+  for (UnitParam& param : params_) param.has_gradient = false;
+}
+
+}  // namespace tessera::parallel::detail

@@ -1,0 +1,81 @@
+#include "tessera/parallel/fsdp/unit_param.h"
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
+#include "tessera/parallel/fsdp/hollow.h"
+
+namespace tessera::parallel::detail {
+namespace {
+
+// The pieces of the last axis of a layout that this rank sees from `coordinates`, in what the axes before
+// leave. fully_shard() cuts on dim 0, so each is one run.
+std::vector<comm::ElementRange> pieces_of(const ShardedParameter& owned, int64_t num_ranks) {
+  const size_t last = owned.layout.axes().size() - 1;
+  const Box whole =
+      owned.layout.first_axes(last).local_box({owned.coordinates.begin(), owned.coordinates.end() - 1});
+  std::vector<int64_t> coordinates = owned.coordinates;
+  std::vector<comm::ElementRange> pieces;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    coordinates[last] = rank;
+    const auto runs = contiguous_runs(whole.size, relative_to(whole, owned.layout.local_box(coordinates)));
+    TESSERA_ASSERT(runs.size() <= 1, "a tile is one run of what is gathered");
+    pieces.push_back(runs.empty() ? comm::ElementRange{}
+                                  : comm::ElementRange{runs[0].global_begin, runs[0].count});
+  }
+  return pieces;
+}
+
+void set_memory(const at::Tensor& tensor, at::DataPtr memory, int64_t num_bytes) {
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr_noswap(std::move(memory));
+  storage->set_nbytes(num_bytes);
+}
+
+}  // namespace
+
+UnitParam::UnitParam(const at::Tensor& parameter, ShardedParameter& owned,
+                     const comm::Communicator& shard_group, const std::string& unit)
+    : owned(&owned),
+      parameter(parameter),
+      pieces(pieces_of(owned, shard_group.size())),
+      is_tile(owned.tile.is_same(parameter)) {
+  if (is_tile) return;
+  whole = parameter.detach();
+  hollow = make_hollow(whole, owned.name, unit);
+  put_in_place(parameter, hollow);
+}
+
+int64_t UnitParam::num_bytes() const {
+  return parameter.numel() * static_cast<int64_t>(parameter.element_size());
+}
+
+int64_t UnitParam::tile_bytes(int64_t rank) const {
+  return pieces[rank].count * static_cast<int64_t>(parameter.element_size());
+}
+
+at::Tensor UnitParam::allocate() {
+  const MemoryScope memory(MemoryCategory::GatheredParameters);
+  set_memory(whole, whole.storage().allocator()->allocate(num_bytes()), num_bytes());
+  return at::empty({0}, whole.options().requires_grad(false)).set_(whole.storage(), 0, whole.sizes());
+}
+
+void UnitParam::attach(const at::Tensor& bytes, int64_t offset) {
+  // Each storage holds the memory by itself.
+  auto* const owner = new at::Tensor(bytes);
+  set_memory(whole,
+             at::DataPtr(
+                 static_cast<char*>(bytes.mutable_data_ptr()) + offset, owner,
+                 [](void* held) { delete static_cast<at::Tensor*>(held); }, bytes.device()),
+             num_bytes());
+}
+
+void UnitParam::show() { put_in_place(parameter, whole); }
+
+void UnitParam::free() {
+  set_memory(whole, at::DataPtr(nullptr, whole.device()), 0);
+  put_in_place(parameter, hollow);
+}
+
+}  // namespace tessera::parallel::detail

@@ -1,0 +1,52 @@
+// One parameter of a unit: the module's own tensor, and the memory that comes to it and goes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/parallel/fully_shard.h"
+
+namespace tessera::parallel::detail {
+
+// [Note: whole and hollow]
+// `parameter` is what the module holds. While the unit is gathered it is `whole`: a storage that is freed and
+// filled again in place, since autograd may hold views of it. Otherwise it is `hollow` (hollow.h). Where the
+// tile is the parameter itself, there is neither, and nothing to gather.
+struct UnitParam {
+  // `owned` outlives it. `unit`: for the errors of a hollow parameter.
+  UnitParam(const at::Tensor& parameter, ShardedParameter& owned, const comm::Communicator& shard_group,
+            const std::string& unit);
+
+  ShardedParameter* owned;
+  at::Tensor parameter, whole, hollow;
+  // The elements of the parameter, in row-major order, that each rank of the shard group holds.
+  std::vector<comm::ElementRange> pieces;
+  bool is_tile;
+  bool is_trained() const { return owned->requires_grad; }
+
+  at::ScalarType gradient_type = at::kFloat;           // in which ops add to parameter.grad()
+  bool has_gradient = false;                           // in the backward that runs now
+  std::shared_ptr<torch::autograd::Node> accumulator;  // of gradients; held for its hook
+
+  int64_t num_bytes() const;  // of the whole parameter
+  // Of rank `rank`'s tile in the parameter's type.
+  int64_t tile_bytes(int64_t rank) const;
+
+  // Gives `whole` memory of its own, and returns it as a tensor of the same shape: what is written to that is
+  // no new version for autograd.
+  at::Tensor allocate();
+  // Makes num_bytes() of `bytes` from `offset` on the memory of `whole`, which then holds on to all of them.
+  void attach(const at::Tensor& bytes, int64_t offset);
+  // The module sees what was allocated or attached.
+  void show();
+  // The module's parameter is hollow, and the memory free.
+  void free();
+};
+
+}  // namespace tessera::parallel::detail

@@ -1,0 +1,57 @@
+#include "tessera/parallel/gather_tensor.h"
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/error.h"
+
+namespace tessera::parallel {
+namespace {
+
+// The part of `whole` that lies in `box`.
+at::Tensor part_of(at::Tensor whole, const Box& box) {
+  for (size_t d = 0; d < box.size.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+  }
+  return whole;
+}
+
+}  // namespace
+
+at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std::vector<RankAxis>& axes,
+                         const std::string& hint) {
+  TESSERA_ASSERT(axes.size() == layout.axes().size(), "one group for each axis");
+  const at::NoGradGuard no_grad;
+  std::vector<int64_t> coordinates;
+  for (const RankAxis& axis : axes) coordinates.push_back(axis.group->rank());
+  at::Tensor gathered = tile;
+  for (size_t a = axes.size(); a-- > 0;) {
+    comm::Communicator& group = *axes[a].group;
+    coordinates.resize(a);
+    if (layout.axes()[a].placement.kind != Placement::Kind::Shard || group.size() == 1) continue;
+    // What is gathered along this axis lies in `before`, which each of its ranks holds a box of.
+    const Box before = layout.first_axes(a).local_box(coordinates);
+    const Layout cut = layout.first_axes(a + 1);
+    std::vector<Box> boxes;
+    std::vector<int64_t> counts;
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      std::vector<int64_t> place = coordinates;
+      place.push_back(rank);
+      boxes.push_back(relative_to(before, cut.local_box(place)));
+      counts.push_back(boxes.back().numel());
+    }
+    const at::Tensor pieces = at::empty({before.numel()}, tile.options().requires_grad(false));
+    group.all_gather_v(pieces, gathered.contiguous(), counts, false, {{{}, hint}});
+    if (layout.axes()[a].placement.dim == 0) {  // which puts them in order
+      gathered = pieces.view(before.size);
+      continue;
+    }
+    gathered = at::empty(before.size, pieces.options());
+    const std::vector<at::Tensor> by_rank = pieces.split_with_sizes(counts);
+    for (size_t rank = 0; rank < boxes.size(); ++rank) {
+      part_of(gathered, boxes[rank]).copy_(by_rank[rank].view(boxes[rank].size));
+    }
+  }
+  return gathered.is_same(tile) ? tile.clone() : gathered;
+}
+
+}  // namespace tessera::parallel

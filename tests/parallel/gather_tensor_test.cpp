@@ -1,0 +1,60 @@
+#include "tessera/parallel/gather_tensor.h"
+
+#include <random>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/parallel/device_mesh.h"
+
+namespace tessera::parallel {
+namespace {
+
+at::Tensor tile_of(at::Tensor whole, const Box& box) {
+  for (size_t d = 0; d < box.size.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+  }
+  return whole.contiguous();
+}
+
+// Random shapes and cuts of both axes, also of the same dim, with empty tiles.
+void check_random_layouts(int64_t tp, int64_t fsdp) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  comm::run_fake_ranks(tp * fsdp, [&](const auto& world) {
+    const DeviceMesh mesh(world, {.dp_shard = fsdp, .tp = tp});
+    const std::vector<RankAxis> axes = {{"tp", mesh.group(kAxisTp)}, {"fsdp", mesh.group(kAxisFsdp)}};
+    std::mt19937 random(seed);
+    const auto below = [&](size_t bound) { return static_cast<int64_t>(random() % bound); };
+    for (int round = 0; round < 60; ++round) {
+      std::vector<int64_t> shape;
+      for (int64_t d = 0, rank = 1 + below(3); d < rank; ++d) shape.push_back(below(9));
+      const auto placement = [&] {
+        return below(4) == 0 ? Placement::replicate() : Placement::shard(below(shape.size()), 1 + below(3));
+      };
+      const Layout layout(shape, DType::F64, {{"tp", tp, placement()}, {"fsdp", fsdp, placement()}});
+      const at::Tensor whole = at::arange(layout.numel(), at::kDouble).view(shape);
+      const Box box = layout.local_box({axes[0].group->rank(), axes[1].group->rank()});
+      const at::Tensor gathered = gather_tensor(tile_of(whole, box), layout, axes, "test");
+      ASSERT_TRUE(gathered.is_contiguous());
+      ASSERT_TRUE(at::equal(gathered, whole)) << "round " << round;
+    }
+  });
+}
+
+TEST(GatherTensorTest, TwoRanks) { check_random_layouts(1, 2); }
+TEST(GatherTensorTest, ThreeRanks) { check_random_layouts(3, 1); }
+TEST(GatherTensorTest, FourRanks) { check_random_layouts(2, 2); }
+TEST(GatherTensorTest, SixRanks) { check_random_layouts(2, 3); }
+
+// What is whole on every rank is still a copy: the caller may change it.
+TEST(GatherTensorTest, NeverTheTileItself) {
+  const std::vector<RankAxis> axes = {{"fsdp", comm::Communicator::single()}};
+  const at::Tensor tile = at::ones({2});
+  gather_tensor(tile, Layout({2}, DType::F32, {{"fsdp", 1, Placement::shard(0)}}), axes, "test").zero_();
+  EXPECT_EQ(tile.sum().item<double>(), 2.0);
+}
+
+}  // namespace
+}  // namespace tessera::parallel
