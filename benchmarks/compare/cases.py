@@ -76,7 +76,7 @@ def _generation(batch: int, floor: float | None, memory: float | None, bf16: str
 
 def all_cases(has_fast_bf16: bool, has_data: bool) -> list[Case]:
     bf16 = None if has_fast_bf16 else "neither AMX nor AVX512-BF16 can be used here"
-    data = None if has_data else "the instruction data is not there (option --data or TESSERA_DATA)"
+    data = None if has_data else "the instruction data is not there (option --data or TESSERA_SHARED_DATA)"
     return [
         *_training(bf16),
         Case("instruct", "instruction data, sequence 1024, LoRA, fp32", "label tokens/s", "ours-packed",

@@ -31,7 +31,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--model", type=pathlib.Path, metavar="DIR", help="a Hugging Face folder (default: the "
                         "quickstart's SmolLM2-135M-Instruct)")
     parser.add_argument("--data", type=pathlib.Path, default=paths.instruction_data(), metavar="FILE",
-                        help="alpaca rows for the cases instruct and tokenize (default: $TESSERA_DATA, else %(default)s)")
+                        help="alpaca rows for the cases instruct and tokenize (default: %(default)s)")
     parser.add_argument("--out", type=pathlib.Path, default=paths.ROOT / "benchmarks" / "RESULTS.md", metavar="FILE",
                         help="the tables; the section of this kind of processor is replaced (default %(default)s)")
     parser.add_argument("--raw", type=pathlib.Path, default=paths.WORK / "results.json", metavar="FILE",

@@ -22,7 +22,8 @@ def cache_folder() -> pathlib.Path:
 
 
 def instruction_data() -> pathlib.Path:
-    return pathlib.Path(os.environ.get("TESSERA_DATA") or ROOT / ".." / "shared" / "data" / "alpaca_roleplay.json")
+    folder = pathlib.Path(os.environ.get("TESSERA_SHARED_DATA") or ROOT / ".." / "shared" / "data")
+    return folder / "alpaca_roleplay.json"
 
 
 def run_script(*command: str) -> None:

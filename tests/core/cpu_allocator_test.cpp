@@ -1,5 +1,7 @@
 #include "tessera/core/cpu_allocator.h"
 
+#include <sys/resource.h>
+
 #include <ATen/ATen.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/CPUAllocator.h>
@@ -7,13 +9,20 @@
 
 #include "tessera/core/memory_ledger.h"
 
+#include "tests/testing/skip.h"
+
 namespace tessera {
 namespace {
 
 class CpuAllocatorTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!install_cpu_allocator()) GTEST_SKIP() << "the pool is off (sanitizer, ulimit -v or environment)";
+    if (testing::kHasSanitizer) GTEST_SKIP() << testing::skip::kSanitizer;
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+      GTEST_SKIP() << testing::skip::kPermission << ": all the address space";
+    }
+    ASSERT_TRUE(install_cpu_allocator()) << "the pool is off (TESSERA_CACHING_ALLOCATOR?)";
   }
 };
 

@@ -1,5 +1,4 @@
 // The shared data files load whole.
-#include <cstdlib>
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -9,16 +8,17 @@
 #include "tessera/data/prepare.h"
 
 #include "tests/data/prompt_fixture.h"
+#include "tests/testing/shared_data.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::data {
 namespace {
 
-class SharedData : public testing::Test {
+class SharedData : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* folder = std::getenv("TESSERA_SHARED_DATA");
-    folder_ = folder != nullptr ? folder : TESSERA_SOURCE_DIR "/../shared/data";
-    if (!std::filesystem::exists(folder_)) GTEST_SKIP() << "no shared data: set TESSERA_SHARED_DATA";
+    folder_ = testing::shared_data("alpaca_roleplay.json");
+    if (folder_.empty()) GTEST_SKIP() << testing::skip::kSharedData;
     recipe_.sequence_len = 4096;
     recipe_.source_folder = folder_;
     recipe_.sample_packing = true;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -33,7 +34,7 @@ TEST(OwnModelTest, InTheTree) {
 }
 
 TEST(OwnModelTest, AgainstTheInstalledPackage) {
-  if (!std::string(TESSERA_SANITIZERS).empty()) GTEST_SKIP() << "the package is built without sanitizers";
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   const TempFolder here;
   const std::string prefix = here / "prefix", build = here / "build";
   const RunOptions patient{.timeout_s = 600.0};

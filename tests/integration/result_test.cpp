@@ -6,6 +6,7 @@
 #include <sys/mount.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -199,7 +200,7 @@ class SmallDisk {
 // Room for what a run writes beside its weights and its tokenizer, but not for either.
 TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {
   const SmallDisk disk(here / "disk", "3m");
-  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
   const auto expect_no_space = [&](const ProgramResult& result) {
     expect_error(result, 6, "E-STORAGE-NO-SPACE", {"does not fit", "disk", "free"});
     EXPECT_EQ(result.err.find("step 1"), std::string::npos) << result.told();
@@ -223,7 +224,7 @@ TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {
 
 TEST_F(ResultTest, WhatIsClearedAwayTakesNoSpace) {
   const SmallDisk disk(here / "disk", "8m");
-  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
   const auto leave = [&] {
     fs::create_directories(here / "disk/out.tessera-partial");
     write_text(here / "disk/out.tessera-partial/model.safetensors", std::string(size_t{7} << 20, 'x'));
@@ -241,7 +242,7 @@ TEST_F(ResultTest, WhatIsClearedAwayTakesNoSpace) {
 
 TEST_F(ResultTest, AFullDiskAtTheSaveLeavesTheOlderResult) {
   const SmallDisk disk(here / "disk", "8m");
-  if (!disk.is_mounted()) GTEST_SKIP() << "cannot mount here";
+  if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
   train_well(with(lora_, {"output_dir=disk/out"}));
   const Tree first = tree_of(here / "disk/out");
   const std::string metrics = here / "disk/out.tessera-partial/metrics.jsonl";

@@ -18,6 +18,7 @@
 #include "tessera/io/log_file.h"
 
 #include "tests/testing/can_exchange.h"
+#include "tests/testing/skip.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -184,7 +185,7 @@ TEST(ResultFolder, RefusesToReplaceWhatTheRunReadsByAnotherName) {
   write_tree(folder.path(), {{"disk/base/config.json", "x"}, {"disk/data/rows.jsonl", "x"}});
   fs::create_directory(folder / "mirror");
   if (mount((folder / "disk").c_str(), (folder / "mirror").c_str(), nullptr, MS_BIND, nullptr) != 0)
-    GTEST_SKIP() << "cannot mount here";
+    GTEST_SKIP() << testing::skip::kPermission << ": mounts";
   const auto code = [&](const std::string& output, const std::string& input, bool reads_all = false) {
     ResultOptions options = overwriting();
     options.inputs = {{"an input", folder / input, reads_all}};
@@ -247,7 +248,7 @@ TEST(ResultFolder, RefusesAMountPoint) {
   const TempFolder folder;
   fs::create_directory(folder / "out");
   if (mount("none", (folder / "out").c_str(), "tmpfs", 0, "size=64k") != 0)
-    GTEST_SKIP() << "cannot mount here";
+    GTEST_SKIP() << testing::skip::kPermission << ": mounts";
   const std::string code = code_of([&] { ResultFolder(folder / "out", overwriting()); });
   const std::string below = code_of([&] { run_once(folder / "out/run", {{"config.json", "x"}}, careful()); });
   umount((folder / "out").c_str());
@@ -463,7 +464,7 @@ int run_stopped(int stop, bool can_exchange, const std::function<void()>& work) 
 // At whatever call a run is killed, the older result or the new one is there, whole, and the next run ends
 // well and leaves nothing beside its result.
 TEST(ResultFolder, KilledAtEveryCall) {
-  if (!testing::can_exchange_folders()) GTEST_SKIP() << "this file system cannot exchange two folders";
+  if (!testing::can_exchange_folders()) GTEST_SKIP() << testing::skip::kExchange;
   int stop = 0;
   bool has_ended = false, has_seen_new = false;
   while (!has_ended) {
@@ -512,7 +513,7 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
 
 // A disk that fails from its call number `first` on, for `count` calls.
 TEST(ResultFolder, FailingAtEveryCall) {
-  if (!testing::can_exchange_folders()) GTEST_SKIP() << "this file system cannot exchange two folders";
+  if (!testing::can_exchange_folders()) GTEST_SKIP() << testing::skip::kExchange;
   for (const int count : {1, 1 << 20}) {
     bool has_ended = false;
     for (int first = 1; !has_ended; ++first) {

@@ -6,6 +6,8 @@
 
 #include "tessera/ops/kernels/units.h"
 
+#include "tests/testing/skip.h"
+
 namespace tessera::ops::kernels {
 namespace {
 
@@ -52,9 +54,9 @@ float packed_value(const char* block, int64_t planes, Side side, int64_t line, i
 
 template <class T>
 void expect_packed(const Units<T>& units, Side side, bool is_depth_contiguous, int64_t lines, int64_t depth) {
-  SCOPED_TRACE(testing::Message() << name_of(units.isa) << (side == Side::Left ? " left " : " right ")
-                                  << is_depth_contiguous << " " << lines << " x " << depth << " of "
-                                  << sizeof(T) << " bytes");
+  SCOPED_TRACE(::testing::Message() << name_of(units.isa) << (side == Side::Left ? " left " : " right ")
+                                    << is_depth_contiguous << " " << lines << " x " << depth << " of "
+                                    << sizeof(T) << " bytes");
   const int64_t stride = (is_depth_contiguous ? depth : lines) + 3;
   std::vector<T> from(static_cast<size_t>(stride * (is_depth_contiguous ? lines : depth)), stored<T>(-7));
   const auto value = [](int64_t line, int64_t d) {
@@ -81,13 +83,13 @@ void expect_packed(const Units<T>& units, Side side, bool is_depth_contiguous, i
 }
 
 template <class T>
-class Pack : public testing::Test {};
-using Elements = testing::Types<float, Bf16>;
+class Pack : public ::testing::Test {};
+using Elements = ::testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(Pack, Elements);
 
 TYPED_TEST(Pack, PutsEveryElementWhereTheUnitsReadIt) {
   const Units<TypeParam>* units = kernels::units<TypeParam>();
-  if (units == nullptr) GTEST_SKIP() << "no units for this type";
+  if (units == nullptr) GTEST_SKIP() << tessera::testing::skip::kUnits;
   for (const Side side : {Side::Left, Side::Right}) {
     for (const bool is_depth_contiguous : {false, true}) {
       for (const int64_t lines : {1, 16, 31, 32, 70}) {

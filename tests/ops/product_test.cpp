@@ -8,6 +8,8 @@
 
 #include "tessera/ops/product_units.h"
 
+#include "tests/testing/skip.h"
+
 namespace tessera::ops {
 namespace {
 
@@ -33,7 +35,7 @@ const std::vector<Shape> kShapes = {{1, 1, 1},         {3, 200, 70},   {128, 128
                                     {131, 1000, 47},   {700, 130, 31}, {257, 163, 500}, {130, 135, 7001},
                                     {300, 1100, 3100}, {300, 16, 500}, {8, 300, 129},   {200, 9, 65}};
 
-class Products : public testing::TestWithParam<std::tuple<bool, bool>> {};
+class Products : public ::testing::TestWithParam<std::tuple<bool, bool>> {};
 
 TEST_P(Products, AreWithinTheRoundingOfTheirType) {
   const auto [a_transposed, b_transposed] = GetParam();
@@ -56,7 +58,7 @@ TEST_P(Products, AreWithinTheRoundingOfTheirType) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Products, testing::Combine(testing::Bool(), testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Layouts, Products, ::testing::Combine(::testing::Bool(), ::testing::Bool()));
 
 TEST(Product, AddsBf16UpInFloat32) {
   at::manual_seed(kSeed);
@@ -116,7 +118,7 @@ TEST(Product, DoesNotDependOnTheThreads) {
 
 // As many bits as float32 has, over the whole range of sizes in one matrix.
 TEST(Product, KeepsAllBitsOfFloats) {
-  if (product_units<float>() == nullptr) GTEST_SKIP() << "float32 products run in LibTorch";
+  if (product_units<float>() == nullptr) GTEST_SKIP() << testing::skip::kLibTorch;
   at::manual_seed(kSeed);
   const int64_t n = 160;
   const at::Tensor a = at::randn({n, n}) * at::pow(10.0, at::rand({n, 1}) * 40 - 20);

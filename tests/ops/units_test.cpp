@@ -15,6 +15,8 @@
 #include "tessera/ops/kernels/packed_gemm.h"
 #include "tessera/ops/kernels/unit_code.h"
 
+#include "tests/testing/skip.h"
+
 namespace tessera::ops::kernels {
 namespace {
 
@@ -33,7 +35,13 @@ std::vector<const Units<float>*> runnable_units() {
 }
 template <>
 std::vector<const Units<Bf16>*> runnable_units() {
-  if (best_isa() < Isa::Avx512 || !detect_cpu_features().avx512_bf16) return {};
+  if (best_isa() < Isa::Avx512 || !detect_cpu_features().avx512_bf16) {
+    [[maybe_unused]] static const bool is_told = [] {
+      tessera::testing::report_skip(tessera::testing::skip::kUnits, "Units (bfloat16)");
+      return true;
+    }();
+    return {};
+  }
   return {&avx512::bf16_units(), &avx512::bf16_units_with_tiles()};
 }
 
@@ -95,8 +103,9 @@ void expect_product(Random& random, const Units<T>& units) {
   };
   const int64_t m = size(40, 140), n = size(40, 140), k = size(70, 1000), more = random.in(0, 20);
   const float beta = random.one_in(2) ? 0.0f : 0.5f;
-  SCOPED_TRACE(testing::Message() << name_of(units.isa) << " " << m << " x " << n << " x " << k << " + "
-                                  << more << ", beta " << beta << ", " << sizeof(T) << " to " << sizeof(Out));
+  SCOPED_TRACE(::testing::Message() << name_of(units.isa) << " " << m << " x " << n << " x " << k << " + "
+                                    << more << ", beta " << beta << ", " << sizeof(T) << " to "
+                                    << sizeof(Out));
   const Matrix<T> a(random, m, k), b(random, n, k), more_a(random, m, more + 1), more_b(random, n, more + 1);
   const int64_t ldc = n + random.in(0, 3);
   std::vector<Out> c(static_cast<size_t>((m - 1) * ldc + n), stored<Out>(NAN));
@@ -202,7 +211,7 @@ void expect_same_attention(Random& random, double tolerance, const Units<float>&
   for (const bool has_diagonal : {false, true}) {
     const Attended want = attend(reference, scores, gradients, values, has_diagonal);
     for (const auto* units : runnable_units<T>()) {
-      SCOPED_TRACE(testing::Message() << name_of(units->isa) << ", " << sizeof(T) << " bytes");
+      SCOPED_TRACE(::testing::Message() << name_of(units->isa) << ", " << sizeof(T) << " bytes");
       const Attended got = attend(*units, scores, gradients, own, has_diagonal);
       EXPECT_LT(distance(got.out, want.out), tolerance);
       EXPECT_LT(distance(got.of_keys, want.of_keys), tolerance);
@@ -235,7 +244,7 @@ TEST(Units, KeepWhatIsNotANumber) {
 
 // attention_test.cpp holds the best units against the formula; here all are held against one.
 TEST(Units, AttendAlike) {
-  if (best_isa() < Isa::Avx2) GTEST_SKIP() << "no vector units";
+  if (best_isa() < Isa::Avx2) GTEST_SKIP() << tessera::testing::skip::kUnits;
   Random random;
   expect_same_attention<float>(random, 2e-6, avx2::float_units());
   expect_same_attention<Bf16>(random, 2e-2, avx2::float_units());

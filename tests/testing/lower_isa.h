@@ -8,6 +8,8 @@
 
 #include "tessera/core/cpu_features.h"
 
+#include "tests/testing/skip.h"
+
 namespace tessera::testing {
 
 // What ctest takes for "skipped".
@@ -21,6 +23,7 @@ inline bool lacks_wanted_isa() {
   std::printf("own kernels run on: %s\n", name_of(used));
   if (wanted == nullptr || (std::string_view(wanted) == name_of(used) && used != best_isa())) return false;
   std::printf("skipped: %s is not below the best of this machine, %s\n", wanted, name_of(best_isa()));
+  report_skip(skip::kLowerIsa, wanted);
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include "tests/testing/lower_isa.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/skip.h"
 
 namespace {
 
@@ -51,6 +52,8 @@ int main(int argc, char** argv) {
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (world_of_tests->rank() != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new EndJobOnFailure);
+  // Its end of a test comes before that of the listeners above.
+  listeners.Append(new tessera::testing::ReportSkips(world_of_tests->rank() == 0));
   const int result = RUN_ALL_TESTS();
   world_of_tests.reset();
   return result;

@@ -11,6 +11,9 @@
 
 #include "tessera/text/tokenizer/tokenizer.h"
 
+#include "tests/testing/shared_data.h"
+#include "tests/testing/skip.h"
+
 namespace tessera::text {
 namespace {
 
@@ -70,11 +73,8 @@ void add_file(Digest& digest, const fs::path& path) {
 }
 
 TEST(TokenizerSharedData, DigestsEqualTheReference) {
-  const char* variable = std::getenv("TESSERA_SHARED_DATA");
-  const fs::path folder =
-      variable != nullptr ? fs::path(variable) : fs::path(TESSERA_SOURCE_DIR) / "../shared/data";
-  if (!fs::exists(folder / "tinyshakespeare.txt"))
-    GTEST_SKIP() << "no shared data in " << folder << " (set TESSERA_SHARED_DATA)";
+  const fs::path folder = testing::shared_data("tinyshakespeare.txt");
+  if (folder.empty()) GTEST_SKIP() << testing::skip::kSharedData;
   const auto reference = ordered_json::parse(read_file(kReference / "shared_data.json"));
   for (const auto& [family, files] : reference.items()) {
     const Tokenizer tokenizer = Tokenizer::from_file((kReference / family / "tokenizer.json").string());

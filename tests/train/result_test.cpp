@@ -16,6 +16,7 @@
 #include "tessera/train/trainer.h"
 
 #include "tests/testing/can_exchange.h"
+#include "tests/testing/skip.h"
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
 
@@ -68,7 +69,7 @@ int run_stopped(int stop, const std::function<void()>& work) {
 class ResultTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!testing::can_exchange_folders()) GTEST_SKIP() << "this file system cannot exchange two folders";
+    if (!testing::can_exchange_folders()) GTEST_SKIP() << testing::skip::kExchange;
     testing::TinyModel tiny;
     tiny.layers = 1;
     testing::write_tiny_model(here_ / "model", tiny);

@@ -1,0 +1,50 @@
+// That no test is skipped without a word: this program runs tests of its own that are switched off otherwise.
+#include "tests/testing/skip.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/testing/run_program.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SkipCheck, DISABLED_InOtherWords) { GTEST_SKIP() << "no reason"; }
+TEST(SkipCheck, DISABLED_WithoutWords) { GTEST_SKIP(); }
+TEST(SkipCheck, DISABLED_ByTheTable) { GTEST_SKIP() << skip::kPermission << ": mounts"; }
+TEST(SkipCheck, DISABLED_InPart) { report_skip(skip::kUnits, current_test()); }
+
+ProgramResult run_disabled(const std::string& name, const std::string& report) {
+  RunOptions options;
+  options.environment["TESSERA_TEST_SKIPS"] = report;
+  return run_command(
+      {"/proc/self/exe", "--gtest_also_run_disabled_tests", "--gtest_filter=SkipCheck.DISABLED_" + name},
+      options);
+}
+
+TEST(Skip, InOtherWordsFails) {
+  const TempFolder here;
+  for (const char* name : {"InOtherWords", "WithoutWords"}) {
+    const ProgramResult result = run_disabled(name, here / "skips");
+    EXPECT_EQ(result.exit_code, 1) << result.told();
+    EXPECT_THAT(result.out, HasSubstr("not among skip::kReasons"));
+  }
+  EXPECT_TRUE(here.entries().empty());
+}
+
+TEST(Skip, ByTheTableIsReported) {
+  const TempFolder here;
+  for (const char* name : {"ByTheTable", "InPart"}) {
+    const ProgramResult result = run_disabled(name, here / "skips");
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+  }
+  std::ifstream file(here / "skips");
+  const std::string lines{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(lines, std::string(skip::kPermission) + "\tSkipCheck.DISABLED_ByTheTable\n" + skip::kUnits +
+                       "\tSkipCheck.DISABLED_InPart\n");
+}
+
+}  // namespace
+}  // namespace tessera::testing
