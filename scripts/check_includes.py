@@ -3,7 +3,8 @@
 
 A folder may include itself and the folders of the levels above it. Narrower rules: only comm/ sees MPI
 and NCCL, only config/ sees yaml-cpp, model code knows no communication, only models/*/parallelize.* join
-a model to parallel/, and the folders of tessera_base know no LibTorch.
+a model to parallel/, and the folders of tessera_base know no LibTorch. Beside includes: the environment is read
+and set in core/environment.cpp alone.
 """
 import pathlib
 import re
@@ -22,6 +23,7 @@ LEVELS = [
 ]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
 TORCH_FREE = {"config", "io", "text", "data"}
+ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
 
@@ -35,6 +37,8 @@ def problems_of(path, root):
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         match = INCLUDE.match(line)
+        if ENVIRONMENT.search(line.split("//")[0]) and relative.as_posix() != "core/environment.cpp":
+            yield number, "the environment is read and set by tessera/core/environment.h"
         if not match:
             continue
         target = match.group(1)
@@ -72,7 +76,7 @@ def main():
             print(f"{path.relative_to(root.parent)}:{number}: {text}", file=sys.stderr)
             count += 1
     if count:
-        print(f"check_includes: {count} include(s) against the direction", file=sys.stderr)
+        print(f"check_includes: {count} line(s) against the rules", file=sys.stderr)
         return 1
     return 0
 

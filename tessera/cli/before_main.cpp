@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "tessera/core/environment.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -181,14 +183,13 @@ std::vector<std::string> words_of_libraries() {
 }
 
 std::string describe_wait_policy() {
-  const char* policy = std::getenv("OMP_WAIT_POLICY");
-  const char* spin = std::getenv("GOMP_SPINCOUNT");
-  if (spin != nullptr) {
-    const bool is_default = std::strcmp(spin, std::strchr(kShortSpin, '=') + 1) == 0 && policy == nullptr;
-    return std::string("sleep after a spin of ") + spin + " (GOMP_SPINCOUNT" +
+  const auto policy = environment::get("OMP_WAIT_POLICY"), spin = environment::get("GOMP_SPINCOUNT");
+  if (spin) {
+    const bool is_default = *spin == std::strchr(kShortSpin, '=') + 1 && !policy;
+    return "sleep after a spin of " + *spin + " (GOMP_SPINCOUNT" +
            (is_default ? ", tessera's default)" : ")");
   }
-  if (policy != nullptr) return std::string(policy) + " (OMP_WAIT_POLICY)";
+  if (policy) return *policy + " (OMP_WAIT_POLICY)";
   return "spin for milliseconds: set OMP_WAIT_POLICY=passive where others use the machine";
 }
 

@@ -11,6 +11,7 @@
 #include "tessera/comm/version.h"
 #include "tessera/core/core_set.h"
 #include "tessera/core/cpu_features.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
@@ -44,6 +45,19 @@ double gemm_rate(at::ScalarType type, int threads, train::GemmPath path) {
   const double rate = train::gemm_rate(type, path);
   at::set_num_threads(saved);
   return rate;
+}
+
+// What the user has set of this program's own variables.
+std::string settings() {
+  std::vector<std::string> texts;
+  for (const environment::Variable& variable : environment::variables()) {
+    if (!variable.name.starts_with("TESSERA_")) continue;
+    if (const auto value = environment::get(variable.name)) {
+      texts.push_back(std::string(variable.name) + "=" + *value);
+    }
+  }
+  return (texts.empty() ? "no variable set" : join(texts, ", ")) +
+         " (all there are: tessera help environment)";
 }
 
 // How ranks would share the cores of this process.
@@ -89,15 +103,15 @@ int run_doctor() {
   if (cpu.amx_bf16) isa.emplace_back(cpu.amx_palette_missing ? "AMX (tile palettes hidden)" : "AMX");
   row("instruction sets", isa.empty() ? "baseline" : join(isa, ", "));
   if (cpu.amx_palette_missing) {
-    const char* cap = std::getenv("ONEDNN_MAX_CPU_ISA");
-    row("AMX trap", std::string("CPUID shows AMX without tile palettes; oneDNN is held at ") +
-                        (cap ? cap : "its own choice"));
+    row("AMX trap", "CPUID shows AMX without tile palettes; oneDNN is held at " +
+                        environment::get("ONEDNN_MAX_CPU_ISA").value_or("its own choice"));
   }
   row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
   row("float32 products", float_products);
   row("bfloat16 products", bf16_products);
   row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
+  row("environment", settings());
   row("LibTorch", TORCH_VERSION);
   row("MPI", comm::mpi_library_version());
   row("GPU", "none: this build computes on the CPU");

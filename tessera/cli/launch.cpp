@@ -1,7 +1,6 @@
 #include "tessera/cli/launch.h"
 
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <sys/wait.h>
@@ -12,6 +11,7 @@
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/session_folder.h"
 #include "tessera/comm/bootstrap.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 
@@ -47,9 +47,9 @@ void configure_mpi(const SessionFolder& session) {
       {"OMPI_MCA_btl", "self,vader,tcp"},
       {"HWLOC_COMPONENTS", "-gl"},
   };
-  for (const auto& [name, value] : settings) setenv(name, value, 0);
+  for (const auto& [name, value] : settings) environment::set_default(name, value);
   for (const char* name : {"OMPI_MCA_orte_tmpdir_base", "OMPI_MCA_btl_vader_backing_directory"}) {
-    setenv(name, session.path().c_str(), 1);
+    environment::set(name, session.path());
   }
 }
 
@@ -71,14 +71,8 @@ std::string first_words(const std::string& output) {
 
 // How long ranks may take to start: libraries may lie on a slow disk, and many ranks share the cores.
 double start_timeout_s(int64_t nproc) {
-  const char* const text = std::getenv("TESSERA_START_TIMEOUT");
-  if (text == nullptr || *text == '\0') return 120.0 + 2.0 * static_cast<double>(nproc);
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (*end == '\0' && seconds > 0.0) return seconds;
-  throw Error(ErrorKind::Config, "ENVIRONMENT", "the environment variable TESSERA_START_TIMEOUT")
-      .got("'" + std::string(text) + "'")
-      .need("seconds, above 0");
+  const double usual = 120.0 + 2.0 * static_cast<double>(nproc);
+  return environment::get_seconds("TESSERA_START_TIMEOUT").value_or(usual);
 }
 
 constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
@@ -144,7 +138,7 @@ void use_packaged_mpi() {
       {"OMPI_MCA_mca_base_component_path", root / "lib/openmpi"},
       {"PMIX_MCA_mca_base_component_path", root / "lib/pmix"},
   };
-  for (const auto& [name, value] : settings) setenv(name, value.c_str(), 1);
+  for (const auto& [name, value] : settings) environment::set(name, value);
 }
 
 std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
@@ -171,8 +165,7 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
   std::vector<std::string> command = {mpirun(), "--quiet", "--oversubscribe",     "--bind-to",
                                       "none",   "-n",      std::to_string(nproc), self};
   for (const std::string& argument : without_nproc(arguments)) command.push_back(argument);
-  const char* const shown = std::getenv("TESSERA_LAUNCHER_OUTPUT");
-  const bool shows_output = shown != nullptr && std::strcmp(shown, "1") == 0;
+  const bool shows_output = environment::get_flag("TESSERA_LAUNCHER_OUTPUT").value_or(false);
   const LauncherEnd end = run_launcher(command, links, nproc, start_timeout_s(nproc), shows_output);
   return job_exit_code(end, links, nproc);
 }

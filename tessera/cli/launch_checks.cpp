@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <netinet/in.h>
 #include <string>
@@ -14,7 +13,8 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include "tessera/cli/environment.h"
+#include "tessera/cli/start_checks.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
@@ -59,7 +59,7 @@ void check_address_space(int64_t nproc) {
 void check_threads(int64_t nproc) {
   const int64_t cores = usable_cores();
   const int64_t team =
-      std::getenv("OMP_NUM_THREADS") != nullptr ? at::get_num_threads() : std::max<int64_t>(1, cores / nproc);
+      environment::get("OMP_NUM_THREADS") ? at::get_num_threads() : std::max<int64_t>(1, cores / nproc);
   const int64_t need = kThreads + nproc * (kThreadsOfRank + team);
   // Beyond that no limit is that near by chance.
   constexpr int64_t kMostTried = 1024;

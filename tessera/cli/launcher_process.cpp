@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tessera/cli/rank_link.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
 
@@ -58,8 +59,7 @@ Child start(const std::vector<std::string>& command) {
   int output[2], failure[2];
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0)
     throw cannot_start("cannot make a pipe");
-  const char* path = std::getenv("PATH");
-  if (path == nullptr || *path == '\0') setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
+  environment::set_default("PATH", "/usr/local/bin:/usr/bin:/bin");
   pass_signals_to_launcher();
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw cannot_start("cannot start a process");

@@ -14,9 +14,9 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/cli/before_main.h"
-#include "tessera/cli/environment.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/rank_link.h"
+#include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_allocator.h"
@@ -115,10 +115,13 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
   return tessera::exit_code(ErrorKind::Config);
 }
 
-// `tessera help [VERB ...]` is `tessera [VERB ...] --help`, `tessera version` is `tessera --version`.
+// `tessera help environment` is `tessera environment`, `tessera help [VERB ...]` is `tessera [VERB ...]
+// --help`, `tessera version` is `tessera --version`.
 std::vector<std::string> without_word_verbs(std::vector<std::string> arguments) {
   if (arguments.empty()) return arguments;
-  if (arguments[0] == "help") {
+  if (arguments.size() == 2 && arguments[0] == "help" && arguments[1] == "environment") {
+    arguments.erase(arguments.begin());
+  } else if (arguments[0] == "help") {
     arguments.erase(arguments.begin());
     arguments.emplace_back("--help");
   } else if (arguments[0] == "version" && arguments.size() == 1) {
@@ -140,13 +143,6 @@ int main(int argc, char** argv) {
   ignore_write_signals();
   tessera::cli::use_packaged_mpi();
   const bool is_launched = tessera::cli::join_launching_process(tessera::comm::launch_info().rank);
-  std::string isa_note;
-  try {
-    isa_note = tessera::guard_cpu_features();
-  } catch (const tessera::Error& error) {
-    return fail(error.kind(), error.what());
-  }
-  tessera::install_cpu_allocator();
   tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
@@ -154,7 +150,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
   app.footer(
       "Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2\n"
-      "tessera help VERB tells what a verb takes.");
+      "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
   tessera::cli::CommandLine line;
   line.arguments.assign(argv + 1, argv + argc);
   tessera::cli::Action action;
@@ -167,6 +163,7 @@ int main(int argc, char** argv) {
   tessera::cli::add_bench(app, line, action);
   tessera::cli::add_debug(app, action);
   tessera::cli::add_doctor(app, action);
+  tessera::cli::add_environment(app, action);
   try {
     std::vector<std::string> arguments = without_word_verbs(line.arguments);
     // The parser takes them from the back.
@@ -181,13 +178,17 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return fail_usage(app, error);
   }
-  if (!isa_note.empty()) tessera::log::info(isa_note);
   // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);
-  at::set_num_interop_threads(1);
+  // The verb that says which values are right must not be refused for a wrong one.
+  if (app.got_subcommand("environment")) return run(action);
   return run([&] {
+    const std::string isa_note = tessera::guard_cpu_features();
+    if (!isa_note.empty()) tessera::log::info(isa_note);
+    tessera::install_cpu_allocator();
+    at::set_num_interop_threads(1);
     // Ranks have what the process that started them has checked.
-    if (!is_launched) tessera::cli::check_environment(library_words);
+    if (!is_launched) tessera::cli::check_start(library_words);
     return action();
   });
 }

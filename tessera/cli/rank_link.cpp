@@ -5,7 +5,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "tessera/core/environment.h"
 #include "tessera/core/log.h"
 
 namespace tessera::cli {
@@ -91,7 +91,7 @@ RankLinks::RankLinks() {
     listener_ = -1;
     return;
   }
-  setenv(kVariable, name.c_str(), 1);
+  environment::set(kVariable, name);
 }
 
 RankLinks::~RankLinks() {
@@ -159,10 +159,10 @@ void RankLinks::kill_all(int signal) const {
 }
 
 bool join_launching_process(int64_t rank) {
-  const char* name = std::getenv(kVariable);
-  if (name == nullptr) return false;
+  const auto name = environment::get(kVariable);
+  if (!name) return false;
   socklen_t length = 0;
-  const sockaddr_un address = address_of(name, length);
+  const sockaddr_un address = address_of(*name, length);
   const int link = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const int number = static_cast<int>(rank);
   int streams[kNumStreams];

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
@@ -55,8 +56,7 @@ void remove_left_behind(const std::string& place) {
 std::vector<std::string> places(SessionFolder::Preference preference) {
   std::vector<std::string> found;
   if (preference == SessionFolder::Preference::InMemory) found.emplace_back("/dev/shm");
-  if (const char* named = std::getenv("TMPDIR"); named != nullptr && *named != '\0')
-    found.emplace_back(named);
+  if (const auto named = environment::get("TMPDIR")) found.push_back(*named);
   found.insert(found.end(), {"/tmp", "/var/tmp"});
   return found;
 }

@@ -30,5 +30,6 @@ void add_bench_tokenize(CLI::App& bench, Action& action);
 void add_bench_generate(CLI::App& bench, Action& action);
 void add_debug(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_environment(CLI::App& app, Action& action);
 
 }  // namespace tessera::cli

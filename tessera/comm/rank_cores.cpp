@@ -1,13 +1,13 @@
 #include "tessera/comm/rank_cores.h"
 
-#include <cstdlib>
 #include <fstream>
-#include <string_view>
+#include <optional>
 
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include "tessera/core/core_set.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::comm {
@@ -23,15 +23,13 @@ std::string machine() {
   return std::string(name) + "/" + boot;
 }
 
-// What the user says: 0 do not bind, 1 bind, -1 nothing.
-int user_choice() {
-  const char* setting = std::getenv("TESSERA_BIND");
-  if (setting != nullptr && std::string_view(setting) == "0") return 0;
-  if (setting != nullptr && std::string_view(setting) == "1") return 1;
+// Whether the user wants ranks bound to cores; nothing where the user does not say.
+std::optional<bool> user_choice() {
+  if (const auto choice = environment::get_flag("TESSERA_BIND")) return choice;
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
-    if (std::getenv(name) != nullptr) return 0;
+    if (environment::get(name)) return false;
   }
-  return -1;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -56,9 +54,8 @@ void share_cores(Communicator& world) {
   const bool is_crowded = running_threads_of_others() > kCrowd;
   const auto crowds = world.all_gather_string(is_crowded ? "crowded" : "");
   const bool finds_crowd = crowds[first] == "crowded";
-  const int choice = user_choice();
-  if (!share.cores.empty() && (choice == 1 || (choice == -1 && !finds_crowd))) bind_process(share.cores);
-  if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(static_cast<int>(share.threads));
+  if (!share.cores.empty() && user_choice().value_or(!finds_crowd)) bind_process(share.cores);
+  if (!environment::get("OMP_NUM_THREADS")) at::set_num_threads(static_cast<int>(share.threads));
 }
 
 }  // namespace tessera::comm

@@ -1,11 +1,9 @@
 #include "tessera/core/cpu_allocator.h"
 
-#include <cstdlib>
-#include <string_view>
-
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include "tessera/core/environment.h"
 #include "tessera/core/memory_ledger.h"
 
 namespace tessera {
@@ -67,8 +65,7 @@ bool is_wanted() {
 #if defined(__SANITIZE_ADDRESS__)
   return false;
 #else
-  const char* value = std::getenv("TESSERA_CACHING_ALLOCATOR");
-  return value == nullptr || std::string_view(value) != "0";
+  return environment::get_flag("TESSERA_CACHING_ALLOCATOR").value_or(true);
 #endif
 }
 

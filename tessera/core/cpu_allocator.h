@@ -15,6 +15,7 @@ namespace tessera {
 //
 // Returns whether the pool is in use. It is not under AddressSanitizer (which would not see overflows), where
 // the address space is limited (ulimit -v), and where the environment says TESSERA_CACHING_ALLOCATOR=0.
+// Throws E-CONFIG-ENVIRONMENT where that variable holds anything but 0 or 1.
 bool install_cpu_allocator();
 
 // Gives the unused pages of the pool back to the system: after a phase that needed more than what follows.

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <optional>
-#include <string_view>
 
-#include "tessera/core/error.h"
+#include "tessera/core/environment.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -19,19 +17,13 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kVariable = "TESSERA_ISA";
 constexpr std::array kNames = {"baseline", "avx2", "avx512", "amx"};
 
 // Empty: not set. Throws where it names no instruction set.
 std::optional<Isa> wanted_isa() {
-  const char* text = std::getenv(kVariable);
-  if (text == nullptr || *text == '\0') return std::nullopt;
-  for (const Isa isa : {Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx}) {
-    if (std::string_view(text) == name_of(isa)) return isa;
-  }
-  throw Error(ErrorKind::Config, "ISA", std::string(kVariable) + " names no instruction set")
-      .got(text)
-      .need("baseline, avx2, avx512 or amx");
+  const auto name = environment::get("TESSERA_ISA");
+  if (!name) return std::nullopt;
+  return static_cast<Isa>(std::find(kNames.begin(), kNames.end(), *name) - kNames.begin());
 }
 
 #if defined(__x86_64__)
@@ -75,7 +67,7 @@ Isa detect_isa(Isa most) {
 }
 
 bool is_onednn_held() {
-  return std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr || std::getenv("DNNL_MAX_CPU_ISA") != nullptr;
+  return environment::get("ONEDNN_MAX_CPU_ISA") || environment::get("DNNL_MAX_CPU_ISA");
 }
 
 // The names of an instruction set in what LibTorch is made of.
@@ -87,9 +79,9 @@ void hold_libtorch_to(Isa isa) {
   const Names names = isa == Isa::Avx512 ? Names{"avx512", "AVX512_CORE_FP16", "AVX512"}
                       : isa == Isa::Avx2 ? Names{"avx2", "AVX2", "AVX2"}
                                          : Names{"default", "SSE41", "SSE4_2"};
-  setenv("ATEN_CPU_CAPABILITY", names.aten, 0);
-  setenv("MKL_ENABLE_INSTRUCTIONS", names.mkl, 0);
-  if (!is_onednn_held()) setenv("ONEDNN_MAX_CPU_ISA", names.onednn, 1);
+  environment::set_default("ATEN_CPU_CAPABILITY", names.aten);
+  environment::set_default("MKL_ENABLE_INSTRUCTIONS", names.mkl);
+  if (!is_onednn_held()) environment::set("ONEDNN_MAX_CPU_ISA", names.onednn);
 }
 
 }  // namespace
@@ -132,7 +124,7 @@ std::string guard_cpu_features() {
   if (const auto wanted = wanted_isa()) hold_libtorch_to(std::min(*wanted, best_isa()));
   if (!detect_cpu_features().amx_palette_missing) return "";
   if (is_onednn_held()) return "";
-  setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16", 1);
+  environment::set("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16");
   return "this machine advertises AMX but hides its tile palette: oneDNN is capped at AVX512_CORE_FP16";
 }
 

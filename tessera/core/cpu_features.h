@@ -36,7 +36,7 @@ const char* name_of(Isa isa);
 // Call before the first LibTorch call of the process. Holds LibTorch, oneDNN and MKL to TESSERA_ISA, by their
 // own environment variables where the user did not set them. Where AMX is advertised without a palette, caps
 // oneDNN below AMX (ONEDNN_MAX_CPU_ISA) and returns the line to log; otherwise returns "". Throws
-// E-CONFIG-ISA where TESSERA_ISA names no instruction set.
+// E-CONFIG-ENVIRONMENT where TESSERA_ISA names no instruction set.
 std::string guard_cpu_features();
 
 }  // namespace tessera

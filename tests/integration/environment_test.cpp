@@ -2,7 +2,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
-#include <iostream>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,6 +18,7 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/processes.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -109,11 +109,8 @@ class EnvironmentTest : public ProgramTest {
   }
 };
 
-#define SKIP_UNLESS_PREPARED(result, what)                           \
-  if ((result).exit_code == kCannotPrepare) {                        \
-    std::cout << "skipped: this machine does not permit " what "\n"; \
-    GTEST_SKIP() << "this machine does not permit " what;            \
-  }
+#define SKIP_UNLESS_PREPARED(result, what) \
+  if ((result).exit_code == kCannotPrepare) GTEST_SKIP() << skip::kPermission << ": " << (what)
 
 TEST_F(EnvironmentTest, FewOpenFiles) {
   expect_error(train2(prepared([] { limit(RLIMIT_NOFILE, 24, 24); })), 2, "E-CONFIG-LIMIT",
@@ -127,14 +124,15 @@ TEST_F(EnvironmentTest, SmallFiles) {
                {"size of files", "ulimit -f"});
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(EnvironmentTest, SmallStack) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   expect_well(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, RLIM_INFINITY); })));
   expect_error(train2(prepared([] { limit(RLIMIT_STACK, 64 * kKiB, 64 * kKiB); })), 2, "E-CONFIG-LIMIT",
                {"stack", "ulimit -s"});
 }
 
 TEST_F(EnvironmentTest, LimitsThatCannotBeRaised) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   RunOptions options = prepared([] {
     limit(RLIMIT_STACK, 2 * kMiB, RLIM_INFINITY);
     freeze_limits();
@@ -147,12 +145,12 @@ TEST_F(EnvironmentTest, LimitsThatCannotBeRaised) {
 }
 
 TEST_F(EnvironmentTest, SmallAddressSpace) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   expect_error(train(Words{}, prepared([] { limit(RLIMIT_AS, 500 * kMiB, 500 * kMiB); })), 10,
                "E-MEMORY-ADDRESS-SPACE", {"ulimit -v"});
   expect_error(train2(prepared([] { limit(RLIMIT_AS, 700 * kMiB, 700 * kMiB); })), 10,
                "E-MEMORY-ADDRESS-SPACE", {"--nproc 2", "ulimit -v"});
 }
-#endif
 
 TEST_F(EnvironmentTest, FewProcesses) {
   const auto few = [](rlim_t count) {
@@ -260,7 +258,8 @@ TEST_F(EnvironmentTest, VariablesWithoutSense) {
   expect_well(result);
   EXPECT_EQ(ProgramResult::lines_with(result.err, "is left out").size(), many.environment.size())
       << result.told();
-  for (const char* name : {"TESSERA_BIND", "TESSERA_SHARED_MEMORY", "TESSERA_START_TIMEOUT"}) {
+  for (const char* name : {"TESSERA_BIND", "TESSERA_SHARED_MEMORY", "TESSERA_START_TIMEOUT", "TESSERA_ISA",
+                           "TESSERA_CACHING_ALLOCATOR", "TESSERA_PRODUCTS", "TESSERA_LAUNCHER_OUTPUT"}) {
     expect_error(train2(with(name, "banana")), 2, "E-CONFIG-ENVIRONMENT", {name, "'banana'"});
   }
 }

@@ -24,7 +24,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 TEST_F(VerbsTest, HelpOfEveryVerb) {
   const std::vector<std::pair<Words, Words>> cases = {
-      {{}, {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor"}},
+      {{},
+       {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor", "environment"}},
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype"}},
       {{"merge"}, {"adapter", "output", "--base"}},
@@ -52,6 +53,22 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
 }
 
 TEST_F(VerbsTest, Version) { EXPECT_EQ(run_well({"--version"}).out, "tessera 0.1.0\n"); }
+
+TEST_F(VerbsTest, EnvironmentIsToldEvenWithAWrongValue) {
+  RunOptions options;
+  options.environment["TESSERA_ISA"] = "banana";
+  for (const Words& arguments : {Words{"environment"}, Words{"help", "environment"}}) {
+    const ProgramResult result = run(arguments, options);
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    for (const char* part :
+         {"TESSERA_ISA: ", "baseline, avx2, avx512 or amx", "OMP_NUM_THREADS: ", "SLURM_*"}) {
+      EXPECT_NE(result.out.find(part), std::string::npos) << part << "\n" << result.told();
+    }
+  }
+  const ProgramResult doctor = run({"doctor"}, options);
+  EXPECT_EQ(doctor.exit_code, 2) << doctor.told();
+  EXPECT_NE(doctor.err.find("hint: tessera help environment"), std::string::npos) << doctor.told();
+}
 
 TEST_F(VerbsTest, DoctorTellsWhatThereIs) {
   const ProgramResult result = run_well({"doctor"});

@@ -8,15 +8,16 @@
 #include "tessera/comm/backend.h"
 #include "tessera/comm/mpi/mpi_backend.h"
 #include "tessera/comm/mpi/mpi_check.h"
+#include "tessera/core/environment.h"
 
 namespace tessera::comm {
 namespace {
 
 int64_t environment_int(const char* name, int64_t missing) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') return missing;
+  const auto text = environment::get(name);
+  if (!text) return missing;
   char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
+  const long value = std::strtol(text->c_str(), &end, 10);
   return *end == '\0' ? value : missing;
 }
 
@@ -60,8 +61,8 @@ LaunchInfo launch_info() {
     if (info.rank < 0 || info.size < 1) continue;
     info.local_rank = environment_int(launcher.local_rank, info.rank);
     info.local_size = environment_int(launcher.local_size, -1);
-    if (const char* tasks = std::getenv(launcher.local_size); tasks != nullptr && info.local_size < 0) {
-      info.local_size = slurm_tasks_of_node(tasks, environment_int("SLURM_NODEID", 0));
+    if (const auto tasks = environment::get(launcher.local_size); tasks && info.local_size < 0) {
+      info.local_size = slurm_tasks_of_node(*tasks, environment_int("SLURM_NODEID", 0));
     }
     if (info.local_size < 1) info.local_size = info.size;
     info.has_launcher = true;

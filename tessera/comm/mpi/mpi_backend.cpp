@@ -1,14 +1,13 @@
 #include "tessera/comm/mpi/mpi_backend.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <string_view>
 
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/shared_file.h"
+#include "tessera/core/environment.h"
 
 namespace tessera::comm::detail {
 namespace {
@@ -112,15 +111,14 @@ class MpiBackend : public Backend {
     });
   }
   std::shared_ptr<char> map_shared(int64_t num_bytes) override {
+    const bool is_wanted = environment::get_flag("TESSERA_SHARED_MEMORY").value_or(true);
     if (!is_on_one_node()) return nullptr;
     SharedFile file;
     SharedFileOffer offer;
     if (rank_ == 0) offer = file.create(num_bytes);
     TESSERA_MPI_CHECK(MPI_Bcast(&offer, sizeof offer, MPI_BYTE, 0, comm_));
     if (rank_ != 0) file.open(offer, num_bytes);
-    const char* setting = std::getenv("TESSERA_SHARED_MEMORY");
-    const bool is_switched_off = setting != nullptr && std::string_view(setting) == "0";
-    const int own = file.memory() != nullptr && !is_switched_off ? 1 : 0;
+    const int own = file.memory() != nullptr && is_wanted ? 1 : 0;
     int all = 0;
     TESSERA_MPI_CHECK(MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, comm_));
     return all == 1 ? file.memory() : nullptr;

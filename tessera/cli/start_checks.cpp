@@ -1,11 +1,11 @@
-#include "tessera/cli/environment.h"
+#include "tessera/cli/start_checks.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <optional>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tessera/comm/bootstrap.h"
+#include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -24,28 +25,6 @@
 
 namespace tessera::cli {
 namespace {
-
-void check_variables() {
-  struct Variable {
-    const char* name;
-    std::vector<std::string> values;
-  };
-  static const Variable variables[] = {
-      {"TESSERA_BIND", {"0", "1"}},
-      {"TESSERA_CACHING_ALLOCATOR", {"0", "1"}},
-      {"TESSERA_LAUNCHER_OUTPUT", {"0", "1"}},
-      {"TESSERA_SHARED_MEMORY", {"0", "1"}},
-      {"TESSERA_PRODUCTS", {"own", "libtorch"}},
-  };
-  for (const Variable& variable : variables) {
-    const char* value = std::getenv(variable.name);
-    if (value == nullptr || *value == '\0') continue;
-    if (std::find(variable.values.begin(), variable.values.end(), value) != variable.values.end()) continue;
-    throw Error(ErrorKind::Config, "ENVIRONMENT", std::string("the environment variable ") + variable.name)
-        .got("'" + std::string(value) + "'")
-        .need(join(variable.values, " or "));
-  }
-}
 
 // "OMP_DYNAMIC" in "libgomp: Invalid value for environment variable OMP_DYNAMIC".
 std::string variable_in(const std::string& line) {
@@ -62,13 +41,13 @@ std::string variable_in(const std::string& line) {
 void tell_words_of_libraries(const std::vector<std::string>& lines) {
   for (const std::string& line : lines) {
     const std::string name = variable_in(line);
-    const char* value = name.empty() ? nullptr : std::getenv(name.c_str());
-    if (value == nullptr) {
+    const auto value = name.empty() ? std::nullopt : environment::get(name);
+    if (!value) {
       log::warn(line);
       continue;
     }
-    log::warn("the environment variable " + name + "='" + value + "' is left out: " + line);
-    unsetenv(name.c_str());
+    log::warn("the environment variable " + name + "='" + *value + "' is left out: " + line);
+    environment::unset(name);
   }
 }
 
@@ -79,7 +58,7 @@ void limit_team() {
   if (threads <= std::max(4 * cores, kMostThreads)) return;
   log::warn("OMP_NUM_THREADS asks for " + std::to_string(threads) + " threads on " + std::to_string(cores) +
             " core(s): left out");
-  unsetenv("OMP_NUM_THREADS");
+  environment::unset("OMP_NUM_THREADS");
   at::set_num_threads(static_cast<int>(cores));
 }
 
@@ -102,7 +81,7 @@ void tell_missing_proc() {
 // The threads that this process will compute with: ranks of one machine share its cores.
 int64_t team_of_this_process() {
   const int64_t threads = at::get_num_threads();
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return threads;
+  if (environment::get("OMP_NUM_THREADS")) return threads;
   return std::clamp<int64_t>(usable_cores() / comm::launch_info().local_size, 1, threads);
 }
 
@@ -142,8 +121,8 @@ bool can_start_threads(int64_t plain, int64_t team) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void check_environment(const std::vector<std::string>& library_words) {
-  check_variables();
+void check_start(const std::vector<std::string>& library_words) {
+  environment::check();
   tell_words_of_libraries(library_words);
   limit_team();
   tell_missing_proc();
@@ -151,7 +130,7 @@ void check_environment(const std::vector<std::string>& library_words) {
   if (can_start_threads(1, team)) return;
   Error error(ErrorKind::Config, "THREADS",
               "the system does not let this process start " + std::to_string(team) + " threads");
-  if (const char* stack = std::getenv("OMP_STACKSIZE")) error.got("OMP_STACKSIZE=" + std::string(stack));
+  if (const auto stack = environment::get("OMP_STACKSIZE")) error.got("OMP_STACKSIZE=" + *stack);
   throw error.hint(
       "raise the limits on processes (ulimit -u) and on address space (ulimit -v), or set OMP_NUM_THREADS=1");
 }

@@ -11,7 +11,7 @@ namespace tessera::cli {
 // value that it does not have, fewer threads than this process uses. Variables of OpenMP that have no
 // sense are told in one line each, by `library_words` (before_main.h), and left out, also for the ranks that
 // this process starts. Throws Error(Config).
-void check_environment(const std::vector<std::string>& library_words);
+void check_start(const std::vector<std::string>& library_words);
 
 // Whether the system lets this user start `plain` threads beside a team of `team` OpenMP threads now; tried
 // in a process of its own, which ends at once.

@@ -1,0 +1,162 @@
+#include "tessera/core/environment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+
+namespace tessera::environment {
+namespace {
+
+constexpr std::string_view kSeconds = "seconds, above 0";
+
+constexpr std::string_view kFlag[] = {"0", "1"};
+constexpr std::string_view kSets[] = {"baseline", "avx2", "avx512", "amx"};
+constexpr std::string_view kWays[] = {"own", "libtorch"};
+
+constexpr Variable kVariables[] = {
+    {"TESSERA_BIND", kFlag, "", "bound where cores suffice and nobody else computes",
+     "bind ranks to cores: 0 never, 1 also where others compute"},
+    {"TESSERA_SHARED_MEMORY", kFlag, "", "1", "0: ranks of one machine send messages too"},
+    {"TESSERA_CACHING_ALLOCATOR", kFlag, "", "1", "0: memory comes from the C library, without the pool"},
+    {"TESSERA_ISA", kSets, "", "the best of the machine",
+     "no instruction set above this one is used, by LibTorch either"},
+    {"TESSERA_PRODUCTS", kWays, "", "own", "libtorch: products of layers in LibTorch, for comparison"},
+    {"TESSERA_START_TIMEOUT", {}, kSeconds, "120, and 2 for each rank", "for the ranks of --nproc to start"},
+    {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
+    {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},
+    {"OMP_NUM_THREADS",
+     {},
+     "a number",
+     "the cores of the process, shared by the ranks of a machine",
+     "threads of a process; more than 256 and four times the cores are left out"},
+    {"GOMP_SPINCOUNT",
+     {},
+     "a number",
+     "1000, unless OMP_WAIT_POLICY is set",
+     "how long a thread without work spins before it sleeps"},
+    {"OMP_WAIT_POLICY", {}, "active, passive", "see GOMP_SPINCOUNT", "the same, in OpenMP's words"},
+    {"OMP_PROC_BIND", {}, "as OpenMP has it", "not set", "where set, Tessera binds no rank to cores"},
+    {"OMP_PLACES", {}, "as OpenMP has it", "not set", "the same"},
+    {"GOMP_CPU_AFFINITY", {}, "as OpenMP has it", "not set", "the same"},
+    {"OMP_*",
+     {},
+     "as OpenMP has it",
+     "not set",
+     "read by OpenMP; a value without sense is told, and left out"},
+    {"GOMP_*", {}, "as OpenMP has it", "not set", "the same"},
+    {"ATEN_CPU_CAPABILITY", {}, "as LibTorch has it", "by TESSERA_ISA", "instruction sets of LibTorch"},
+    {"MKL_ENABLE_INSTRUCTIONS", {}, "as MKL has it", "by TESSERA_ISA", "instruction sets of MKL"},
+    {"ONEDNN_MAX_CPU_ISA",
+     {},
+     "as oneDNN has it",
+     "by TESSERA_ISA; below AMX where its tiles are hidden",
+     "instruction sets of oneDNN"},
+    {"DNNL_MAX_CPU_ISA", {}, "as oneDNN has it", "not set", "the same, by its older name"},
+    {"TMPDIR", {}, "a folder", "/tmp, /var/tmp", "temporary files, where /dev/shm does not take them"},
+    {"PATH", {}, "folders", "/usr/local/bin:/usr/bin:/bin", "where mpirun is looked for"},
+    {"OMPI_COMM_WORLD_*", {}, "set by mpirun", "one rank", "rank and number of ranks, of job and machine"},
+    {"PMI_*", {}, "set by the launcher", "one rank", "the same under MPICH's launchers and Intel's"},
+    {"MPI_LOCAL*", {}, "set by the launcher", "one rank", "the same, of the machine"},
+    {"SLURM_*", {}, "set by srun", "one rank", "the same under Slurm"},
+    {"OMPI_ALLOW_RUN_AS_ROOT*", {}, "1", "1", "--nproc lets mpirun run as root"},
+    {"OMPI_MCA_*",
+     {},
+     "as OpenMPI has it",
+     "one machine, shared memory, no remote shell",
+     "how --nproc has mpirun work"},
+    {"HWLOC_COMPONENTS", {}, "as hwloc has it", "-gl", "--nproc asks no display about the machine"},
+    {"OPAL_PREFIX", {}, "a folder", "OpenMPI's own", "set by a package, for the mpirun in it"},
+    {"PMIX_*", {}, "as PMIx has it", "PMIx's own", "the same"},
+};
+
+bool matches(const Variable& variable, std::string_view name) {
+  const bool is_family = variable.name.ends_with('*');
+  return is_family ? name.starts_with(variable.name.substr(0, variable.name.size() - 1))
+                   : name == variable.name;
+}
+
+// The narrowest row comes first.
+const Variable& row_of(std::string_view name) {
+  const auto found = std::find_if(std::begin(kVariables), std::end(kVariables),
+                                  [&](const Variable& variable) { return matches(variable, name); });
+  TESSERA_ASSERT(found != std::end(kVariables), "an environment variable that is not in the table");
+  return *found;
+}
+
+[[noreturn]] void refuse(const Variable& variable, const std::string& value) {
+  throw Error(ErrorKind::Config, "ENVIRONMENT", "the environment variable " + std::string(variable.name))
+      .got("'" + value + "'")
+      .need(variable.values_text())
+      .hint("tessera help environment");
+}
+
+}  // namespace
+
+std::string Variable::values_text() const {
+  if (choices.empty()) return std::string(values);
+  std::string text;
+  for (const std::string_view& choice : choices) {
+    if (!text.empty()) text += &choice == &choices.back() ? " or " : ", ";
+    text += choice;
+  }
+  return text;
+}
+
+std::span<const Variable> variables() { return kVariables; }
+
+std::optional<std::string> get(std::string_view name) {
+  const Variable& variable = row_of(name);
+  const char* text = std::getenv(std::string(name).c_str());
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  std::string value = text;
+  const auto& choices = variable.choices;
+  if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end()) {
+    refuse(variable, value);
+  }
+  return value;
+}
+
+std::optional<bool> get_flag(std::string_view name) {
+  TESSERA_ASSERT(row_of(name).choices.data() == kFlag, "no flag");
+  const auto value = get(name);
+  if (!value) return std::nullopt;
+  return *value == "1";
+}
+
+std::optional<double> get_seconds(std::string_view name) {
+  const auto value = get(name);
+  if (!value) return std::nullopt;
+  char* end = nullptr;
+  const double seconds = std::strtod(value->c_str(), &end);
+  if (*end != '\0' || !std::isfinite(seconds) || seconds <= 0.0) refuse(row_of(name), *value);
+  return seconds;
+}
+
+void set(std::string_view name, const std::string& value) {
+  static_cast<void>(row_of(name));
+  setenv(std::string(name).c_str(), value.c_str(), 1);
+}
+
+void set_default(std::string_view name, const std::string& value) {
+  if (!get(name)) set(name, value);
+}
+
+void unset(std::string_view name) {
+  static_cast<void>(row_of(name));
+  unsetenv(std::string(name).c_str());
+}
+
+void check() {
+  for (const Variable& variable : kVariables) {
+    if (variable.values == kSeconds) {
+      get_seconds(variable.name);
+    } else if (!variable.name.ends_with('*')) {
+      get(variable.name);
+    }
+  }
+}
+
+}  // namespace tessera::environment
