@@ -7,6 +7,10 @@
 # not give the promised number of ranks is a failure. ISA: the test is run once more on each kind of vector
 # unit below the best one of the machine (in one process), as <folder>.<name>.<isa>; kinds that are not below
 # it are skipped.
+#
+# BASE tests that are not labelled otherwise have the label `base`, and the target base_tests builds them: quickly, as
+# they need no LibTorch.
+add_custom_target(base_tests)
 function(tessera_add_test source)
   cmake_parse_arguments(ARG "BASE;ISA" "TIMEOUT" "NPROC;LABELS" ${ARGN})
   get_filename_component(stem "${source}" NAME_WE)
@@ -17,6 +21,9 @@ function(tessera_add_test source)
   set(target "test_${target_folder}_${name}")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
+  endif()
+  if(ARG_BASE AND NOT ARG_LABELS)
+    set(ARG_LABELS base)
   endif()
 
   add_executable(${target} "${source}")
@@ -31,6 +38,9 @@ function(tessera_add_test source)
     target_precompile_headers(${target} REUSE_FROM tessera)
   endif()
 
+  if("base" IN_LIST ARG_LABELS)
+    add_dependencies(base_tests ${target})
+  endif()
   if(ARG_NPROC)
     target_link_libraries(${target} PRIVATE test_mpi_main)
     set(environment "OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
@@ -55,7 +65,7 @@ function(tessera_add_test source)
   if(ARG_ISA)
     foreach(isa IN ITEMS baseline avx2 avx512)
       add_test(NAME ${folder}.${name}.${isa} COMMAND ${command})
-      set_tests_properties(${folder}.${name}.${isa} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "isa;${ARG_LABELS}"
+      set_tests_properties(${folder}.${name}.${isa} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS isa
         ENVIRONMENT "${environment};TESSERA_ISA=${isa};TESSERA_TEST_ISA=${isa}" SKIP_RETURN_CODE 77)
     endforeach()
   endif()

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages that are missing and puts LibTorch into the per-user cache.
-# Does nothing, quickly, when all is there. Safe to run from several clones at once.
+# setup.sh [--tests]: installs the packages that are missing (with --tests also those that lint needs) and puts
+# LibTorch into the per-user cache. Does nothing, quickly, when all is there. Safe to run from several clones at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -8,6 +8,7 @@ source scripts/common.sh
 packages=(build-essential cmake ninja-build ccache git pkg-config python3 python3-pip unzip
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
   libgtest-dev libgmock-dev patchelf)
+[ "${1:-}" != --tests ] || packages+=(clang-format shellcheck)
 install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
 

@@ -1,12 +1,40 @@
 #!/usr/bin/env bash
-# Builds everything and runs every test through ctest; its closing lines are ctest's own.
+# test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test, then the address sanitizer
+# over the tests that need no LibTorch. With arguments, which go to ctest, only the tests that they choose. TESSERA_PRESET picks
+# another build, which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 preset=${TESSERA_PRESET:-release}
-python3 scripts/check_includes.py
-scripts/build.sh "$preset"
-# Each test says what its own kernels ran on (ctest -V); this is the best that the others are compared with.
-"build/$preset/tessera" doctor | sed -n -E '/^(processor|instruction sets|used of them|float32 products|bfloat16 products) /p'
+if [ $# = 0 ]; then scripts/lint.sh --quick; else python3 scripts/check_includes.py; fi
 export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
-exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
+
+# run_tests PRESET [CTEST ARGS]: ctest, then which tests were skipped and why (tests/testing/skip.h).
+run_tests() {
+  local build=build/$1 status=0
+  shift
+  export TESSERA_TEST_SKIPS=$PWD/$build/skipped_tests
+  : >"$TESSERA_TEST_SKIPS"
+  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@" || status=$?
+  sort -u "$TESSERA_TEST_SKIPS" | awk -F '\t' '
+    { count[$1]++; names[$1] = names[$1] (count[$1] > 4 ? "" : (count[$1] > 1 ? ", " : "") $2) }
+    END {
+      for (reason in count) printf "skipped %3d: %s (%s%s)\n", count[reason], reason, names[reason], count[reason] > 4 ? ", ..." : ""
+      if (NR == 0) print "no test was skipped"
+    }'
+  return $status
+}
+
+scripts/build.sh "$preset"
+grep -q '^TESSERA_WERROR:BOOL=ON' "build/$preset/CMakeCache.txt" || say "note: warnings are not errors in build/$preset"
+failed=0
+run_tests "$preset" "$@" || failed=1
+if [ $# = 0 ] && [ "$preset" = release ]; then
+  say "address sanitizer"
+  scripts/build.sh asan base_tests
+  run_tests asan -L base || failed=1
+fi
+# Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
+say "this run's processor"
+"build/$preset/tessera" doctor | sed -n -E '/^(processor|instruction sets|used of them|float32 products|bfloat16 products) /p'
+[ $failed = 0 ] || die "tests have failed"

@@ -41,7 +41,8 @@ std::span<const Section> sections();
 std::span<const Section> deepspeed_sections();
 // Throws an Internal error when there is none.
 const Section& section(std::string_view path);
-// Exact names before prefixes, the longest prefix first; nullptr when unknown. `key` must already be free of strip_prefix.
+// Exact names before prefixes, the longest prefix first; nullptr when unknown. `key` must already be free of
+// strip_prefix.
 const ForeignKey* find_foreign(const Section& section, std::string_view key);
 
 }  // namespace tessera::config

@@ -15,8 +15,8 @@
 namespace tessera::ops {
 
 // Key of tensors whose values may not be read now: any operation on one throws an Error that says why, except
-// for code that reads memory itself. One of LibTorch's dispatcher, above autograd, that LibTorch has no kernels
-// for.
+// for code that reads memory itself. One of LibTorch's dispatcher, above autograd, that LibTorch has no
+// kernels for.
 inline constexpr c10::DispatchKey kUnreadableKey = c10::DispatchKey::DeferredInit;
 
 // True if an op on these inputs must leave a node in the autograd graph.

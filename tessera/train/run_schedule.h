@@ -12,8 +12,8 @@ namespace tessera::train {
 int64_t count_steps(double steps_or_share, int64_t total_steps);
 
 // Warm-up by warmup_steps or warmup_ratio (rounded down), else 3 % of the steps, at most 100; one step of it
-// becomes two, as in Axolotl: the first has learning rate 0. One that the run does not end is not cut, so that
-// a short run sees the first learning rates of a long one; a note tells that the peak is never reached.
+// becomes two, as in Axolotl: the first has learning rate 0. One that the run does not end is not cut, so
+// that a short run sees the first learning rates of a long one; a note tells that the peak is never reached.
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps);
 
 // Whether the evaluation data are looked at after `step` (1-based); `ends_epoch`: it is the last of an epoch.
