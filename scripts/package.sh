@@ -131,9 +131,9 @@ rm -rf "$staging/wheels" "$staging/wheel-licenses"
   install -D -m 644 "/usr/share/doc/$owner/copyright" "$staging/licenses/$owner/copyright"
 done
 
-cp -r recipes docs README.md "$staging/share/"
+install -D -m 644 LICENSE "$staging/licenses/tessera/LICENSE"
 mkdir "$staging/share/tessera"
-mv "$staging"/share/{recipes,docs,README.md} "$staging/share/tessera/"
+cp -r recipes docs README.md CONTRIBUTING.md LICENSE "$staging/share/tessera/"
 chmod -R u=rwX,go=rX "$staging"
 
 say "checking"
