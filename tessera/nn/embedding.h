@@ -3,15 +3,17 @@
 
 #include <optional>
 
+#include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {
 
 // Rows of a table. The weight is made on the meta device, trainable.
-class Embedding : public Layer {
+class Embedding : public Layer, public HasInitialValues {
  public:
   Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType dtype);
 
+  InitialValue initial_value(std::string_view) const override { return InitialValue::normal(); }
   // input_ids: [tokens] int64, each below num_embeddings -> [tokens, hidden_size]
   at::Tensor forward(const at::Tensor& input_ids) const;
 

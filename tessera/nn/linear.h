@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
 
 namespace tessera::nn {
@@ -22,10 +23,13 @@ class LinearAdapter : public torch::nn::Module {
 
 // x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to what
 // LayerParallel::output() gives, so it is cut as that is: whole where outputs are summed over ranks.
-class Linear : public Layer {
+class Linear : public Layer, public HasInitialValues {
  public:
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
 
+  InitialValue initial_value(std::string_view name) const override {
+    return name == "bias" ? InitialValue::zeros() : InitialValue::normal();
+  }
   // x: [..., in_features] -> [..., out_features]
   at::Tensor forward(const ops::Activation& x);
 

@@ -1,14 +1,17 @@
 // RMSNorm with a learned scale.
 #pragma once
 
+#include "tessera/nn/initial_value.h"
 #include "tessera/nn/norm.h"
 
 namespace tessera::nn {
 
 // ops::rms_norm(). The weight is made on the meta device, trainable.
-class RMSNorm : public Norm {
+class RMSNorm : public Norm, public HasInitialValues {
  public:
   RMSNorm(int64_t size, double eps, at::ScalarType dtype);
+
+  InitialValue initial_value(std::string_view) const override { return InitialValue::ones(); }
 
   at::Tensor weight;  // [size]
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
@@ -11,8 +11,6 @@
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
-#include "tessera/nn/materialize.h"
-#include "tessera/nn/read_rows.h"
 #include "tessera/peft/targets.h"
 
 namespace tessera::peft {
@@ -27,6 +25,25 @@ std::string capped_list(const std::vector<std::string>& names) {
   const size_t count = std::min(names.size(), kMaxListed);
   return join({names.begin(), names.begin() + static_cast<ptrdiff_t>(count)}, ", ") +
          (count < names.size() ? ", ..." : "");
+}
+
+// What is wrong with the tensors of an adapter's file; empty where all is right.
+std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_wanted) {
+  if (mismatches.missing.size() == num_wanted) {
+    return "no tensor of the adapter belongs to this model; it holds " +
+           (mismatches.unknown.empty() ? "nothing" : capped_list(mismatches.unknown));
+  }
+  if (!mismatches.wrong_shape.empty()) {
+    return "tensors of another shape: " + capped_list(mismatches.wrong_shape);
+  }
+  if (!mismatches.missing.empty()) return "missing tensors: " + capped_list(mismatches.missing);
+  if (!mismatches.unknown.empty()) {
+    return "tensors that no target of its configuration has: " + capped_list(mismatches.unknown);
+  }
+  if (!mismatches.wrong_type.empty()) {
+    return "tensors of a type other than F64, F32, F16, BF16: " + capped_list(mismatches.wrong_type);
+  }
+  return "";
 }
 
 // Names in the order of `names` that `wanted` also needs, without duplicates.
@@ -108,38 +125,27 @@ std::vector<std::string> adapter_parameters(const torch::nn::Module& model, cons
   return names;
 }
 
-void check_adapter(const torch::nn::Module& model, const LoraTargets& targets, const io::ModelFiles& files) {
+checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets) {
   const auto parameters = model.named_parameters();
-  std::set<std::string> known;
-  std::vector<std::string> missing, mismatched, unknown;
+  std::vector<checkpoint::StoredParameter> table;
   for (const std::string& name : adapter_parameters(model, targets)) {
-    const std::string stored = to_peft_name(name);
-    known.insert(stored);
-    const auto found = files.find(stored);
-    if (!found) {
-      missing.push_back(stored);
-    } else if (at::IntArrayRef(found.tensor->shape) != parameters[name].sizes()) {
-      mismatched.push_back(stored + " (got " + format_shape(found.tensor->shape) + ", need " +
-                           format_shape(parameters[name].sizes().vec()) + ")");
-    }
+    const std::vector<int64_t> shape = parameters[name].sizes().vec();
+    table.push_back({name, shape, {checkpoint::stored_as_is(to_peft_name(name), shape)}});
   }
-  for (const io::TensorInfo* tensor : files.tensors()) {
-    if (known.count(tensor->name) == 0) unknown.push_back(tensor->name);
-  }
-  std::string problem;
-  if (missing.size() == known.size()) {
-    problem = "no tensor of the adapter belongs to this model; it holds " +
-              (unknown.empty() ? "nothing" : capped_list(unknown));
-  } else if (!mismatched.empty()) {
-    problem = "tensors of another shape: " + capped_list(mismatched);
-  } else if (!missing.empty()) {
-    problem = "missing tensors: " + capped_list(missing);
-  } else if (!unknown.empty()) {
-    problem = "tensors that no target of its configuration has: " + capped_list(unknown);
-  }
-  if (problem.empty()) return;
+  return checkpoint::StateDictAdapter(std::move(table));
+}
+
+std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
+    const torch::nn::Module& model, const LoraTargets& targets,
+    const std::shared_ptr<const io::ModelFiles>& files) {
+  checkpoint::StateDictAdapter table = adapter_table(model, targets);
+  auto stored = checkpoint::stored_tensors(files);
+  const auto mismatches =
+      checkpoint::compare_tensors(table, *stored, [](const std::string&) { return false; });
+  const std::string problem = describe(mismatches, table.stored_tensors().size());
+  if (problem.empty()) return checkpoint::stored_source(std::move(stored), std::move(table));
   throw Error(ErrorKind::Model, "ADAPTER", problem)
-      .at(io::join_path(files.folder(), kWeightsName))
+      .at(io::join_path(files->folder(), kWeightsName))
       .hint("rank, targets and base model must be those that the adapter was trained with");
 }
 
@@ -158,16 +164,9 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
 AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
                            const std::vector<std::string>& untouchable) {
   const AdapterConfig config = read_adapter_config(folder);
-  const io::ModelFiles files = open_adapter(folder);
-  const LoraTargets targets = apply_adapter(model, config, untouchable);
-  check_adapter(model, targets, files);
-  auto parameters = model.named_parameters();
-  for (const std::string& name : adapter_parameters(model, targets)) {
-    at::Tensor& parameter = parameters[name];
-    const at::Tensor value = at::empty(parameter.sizes(), at::TensorOptions().dtype(parameter.scalar_type()));
-    nn::read_rows(files, to_peft_name(name), 0, value.size(0), value);
-    nn::materialize(parameter, value);
-  }
+  const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder));
+  const auto source = adapter_source(model, apply_adapter(model, config, untouchable), files);
+  checkpoint::materialize(model, *source);
   return config;
 }
 

@@ -1,6 +1,7 @@
 // LoRA adapters on disk, in PEFT's format: adapter_config.json and adapter_model.safetensors.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +9,8 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/io/model_files.h"
 #include "tessera/peft/lora.h"
 
@@ -33,12 +36,18 @@ AdapterConfig read_adapter_config(const std::string& folder);
 // `folder`/adapter_model.safetensors. A pickle file alone is refused.
 io::ModelFiles open_adapter(const std::string& folder);
 
-// Compares the adapter's tensors with the model's parameters after apply_lora(), global shapes: every LoRA
-// factor and every parameter of targets.saved, nothing more. Throws Error(Model, "ADAPTER") listing at most
-// 20 names; an adapter of which nothing matches is named as such.
-void check_adapter(const torch::nn::Module& model, const LoraTargets& targets, const io::ModelFiles& files);
+// The parameters that belong into an adapter's file, LoRA factors and modules_to_save, under PEFT's names.
+// `model` is one after apply_lora(), with global shapes.
+checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets);
 
-// Single process: apply_lora() with the folder's options, check_adapter(), and the values read into the
+// The values of those parameters. The files are first held against the table: every tensor of it, and nothing
+// more. Throws Error(Model, "ADAPTER") listing at most 20 names; an adapter of which nothing matches is named
+// as such.
+std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
+    const torch::nn::Module& model, const LoraTargets& targets,
+    const std::shared_ptr<const io::ModelFiles>& files);
+
+// Single process: apply_lora() with the folder's options, and the values of adapter_source() read into the
 // parameters. Layers that the options name and the model lacks are an Error(Model, "ADAPTER").
 AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
                            const std::vector<std::string>& untouchable = {});

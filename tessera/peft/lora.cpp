@@ -115,7 +115,8 @@ void check_options(const LoraOptions& o) {
   }
 }
 
-LoraAdapter::Factor::Factor(int64_t rows, int64_t columns, at::ScalarType dtype) {
+LoraAdapter::Factor::Factor(int64_t rows, int64_t columns, at::ScalarType dtype, nn::InitialValue initial)
+    : initial(initial) {
   const auto options = at::TensorOptions().dtype(dtype).device(at::kMeta);
   weight = register_parameter("weight", at::empty({rows, columns}, options));
 }
@@ -125,8 +126,11 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
       dropout_(options.dropout),
       stream_(stream_of((site + ".lora_dropout").c_str())) {
   const at::ScalarType dtype = layer.weight.scalar_type();
-  a_ = register_module("lora_A", std::make_shared<Factor>(options.rank, layer.in_features(), dtype));
-  b_ = register_module("lora_B", std::make_shared<Factor>(layer.out_features(), options.rank, dtype));
+  const int64_t in = layer.in_features(), out = layer.out_features();
+  const auto uniform = nn::InitialValue::uniform(1.0 / std::sqrt(static_cast<double>(in)));
+  a_ = register_module("lora_A", std::make_shared<Factor>(options.rank, in, dtype, uniform));
+  b_ = register_module("lora_B",
+                       std::make_shared<Factor>(out, options.rank, dtype, nn::InitialValue::zeros()));
 }
 
 at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,
@@ -181,25 +185,6 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
 
 bool is_lora_parameter(const std::string& name) {
   return name.ends_with(kSuffixA) || name.ends_with(kSuffixB);
-}
-
-void fill_initial_lora(at::Tensor tile, const std::string& name, int64_t first_row, uint64_t seed) {
-  TESSERA_ASSERT(is_lora_parameter(name) && tile.dim() == 2 && tile.is_contiguous(), "tile of a LoRA factor");
-  at::NoGradGuard no_grad;
-  if (name.ends_with(kSuffixB)) {
-    tile.zero_();
-    return;
-  }
-  const int64_t columns = tile.size(1);
-  const double bound = 1.0 / std::sqrt(static_cast<double>(columns));
-  const CounterRng rng(seed, stream_of(name.c_str()));
-  const at::Tensor values = at::empty(tile.sizes(), at::TensorOptions().dtype(at::kDouble));
-  double* out = values.mutable_data_ptr<double>();
-  const uint64_t first = static_cast<uint64_t>(first_row * columns);
-  for (int64_t i = 0; i < tile.numel(); ++i) {
-    out[i] = bound * (2.0 * rng.uniform(first + static_cast<uint64_t>(i)) - 1.0);
-  }
-  tile.copy_(values);
 }
 
 }  // namespace tessera::peft

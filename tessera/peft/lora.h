@@ -8,6 +8,7 @@
 
 #include <torch/nn/module.h>
 
+#include "tessera/nn/initial_value.h"
 #include "tessera/nn/linear.h"
 
 namespace tessera::peft {
@@ -35,7 +36,7 @@ double lora_scaling(const LoraOptions& options);
 void check_options(const LoraOptions& options);
 
 // The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the
-// meta device in the layer's type.
+// meta device in the layer's type. They start as PEFT's: A uniform in +-1/sqrt(in), B zero.
 class LoraAdapter : public nn::LinearAdapter {
  public:
   // `site`: the layer's name, which its dropout masks and initial values derive from.
@@ -48,9 +49,11 @@ class LoraAdapter : public nn::LinearAdapter {
   double scaling() const { return scaling_; }
 
  private:
-  struct Factor : torch::nn::Module {
-    Factor(int64_t rows, int64_t columns, at::ScalarType dtype);
+  struct Factor : torch::nn::Module, nn::HasInitialValues {
+    Factor(int64_t rows, int64_t columns, at::ScalarType dtype, nn::InitialValue initial);
+    nn::InitialValue initial_value(std::string_view) const override { return initial; }
     at::Tensor weight;
+    nn::InitialValue initial;
   };
 
   std::shared_ptr<Factor> a_, b_;
@@ -74,9 +77,5 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
 // Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight",
 // "<layer>.lora_B.weight".
 bool is_lora_parameter(const std::string& name);
-
-// Initial values as PEFT's: A uniform in +-1/sqrt(in), B zero. `tile` holds rows [first_row, ...) of the
-// parameter, contiguous on the CPU; every element is a function of (seed, name, global index).
-void fill_initial_lora(at::Tensor tile, const std::string& name, int64_t first_row, uint64_t seed);
 
 }  // namespace tessera::peft

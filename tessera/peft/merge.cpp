@@ -9,13 +9,13 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/model_files.h"
 #include "tessera/io/result_folder.h"
-#include "tessera/nn/read_rows.h"
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::peft {
@@ -83,7 +83,7 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int
                   const std::map<std::string, Change>& changes) {
   for (const auto& [name, change] : changes) {
     const io::TensorInfo& weight = *base.require(name).tensor;
-    if (!nn::is_weight_dtype(weight.dtype)) {
+    if (!checkpoint::is_weight_dtype(weight.dtype)) {
       throw Error(ErrorKind::Model, "DTYPE", "an adapter cannot be merged into a weight of this type")
           .in(base.folder() + ": tensor '" + name + "'")
           .got(dtype_name(weight.dtype))
@@ -131,10 +131,9 @@ void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tens
 
 at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int64_t first, int64_t count,
                       const std::vector<int64_t>& shape) {
-  std::vector<int64_t> sizes = shape.empty() ? std::vector<int64_t>{1} : shape;
-  sizes.front() = count;
-  const at::Tensor piece = at::empty(sizes, at::TensorOptions().dtype(at::kDouble));
-  nn::read_rows(files, name, first, count, piece);
+  const auto box = checkpoint::row_box(shape, first, count);
+  const at::Tensor piece = at::empty(box.size, at::TensorOptions().dtype(at::kDouble));
+  checkpoint::read_box(files, name, box, piece);
   return piece;
 }
 

@@ -103,9 +103,7 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
   if (world.size() == 1) return;
   ContentHash hash;
   hash.add(config);
-  for (const auto* files : {&planned.files, &planned.adapter_files}) {
-    if (*files) add_files(**files, hash);
-  }
+  for (const auto& files : planned.files) add_files(*files, hash);
   const auto hashes = world.all_gather_string(hex(hash.value()));
   const auto rank = first_other(hashes);
   if (!rank) return;

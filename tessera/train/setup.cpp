@@ -1,16 +1,15 @@
 #include "tessera/train/setup.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 
 #include "tessera/config/parallelism.h"
 #include "tessera/io/model_files.h"
-#include "tessera/models/common/initialise.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/registry.h"
-#include "tessera/nn/read_rows.h"
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::train {
@@ -102,29 +101,46 @@ peft::LoraTargets apply_recipe_lora(models::CausalLM& model, const config::Recip
   }
 }
 
+AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe) {
+  AdapterSetup adapter;
+  if (recipe.lora_model_dir.empty()) {
+    adapter.options = lora_options(recipe);
+    adapter.targets = apply_recipe_lora(model, recipe, adapter.options);
+    return adapter;
+  }
+  peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+  continued.options.dropout = recipe.lora_dropout;
+  adapter.options = continued.options;
+  adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
+  return adapter;
+}
+
 }  // namespace
 
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config) {
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
+  planned.state_dict = models::state_dict_adapter(model);
+  // What an adapter holds comes before the base's, and what neither holds is random.
+  std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {
-    planned.files.emplace(io::ModelFiles::open(recipe.base_model));
-    models::check_tensors(model, *planned.files);
+    planned.files.push_back(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model)));
+    const auto stored = checkpoint::stored_tensors(planned.files.back());
+    models::check_tensors(model, *stored);
+    sources.push_back(checkpoint::stored_source(stored, planned.state_dict));
   }
-  if (recipe.adapter != config::AdapterKind::Lora) return planned;
-  AdapterSetup& adapter = planned.adapter.emplace();
-  if (recipe.lora_model_dir.empty()) {
-    adapter.options = lora_options(recipe);
-    adapter.targets = apply_recipe_lora(model, recipe, adapter.options);
-    return planned;
+  if (recipe.adapter == config::AdapterKind::Lora) {
+    planned.adapter = put_adapter(model, recipe);
+    if (!recipe.lora_model_dir.empty()) {
+      planned.files.push_back(
+          std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir)));
+      const peft::LoraTargets& targets = planned.adapter->targets;
+      sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
+    }
   }
-  peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
-  continued.options.dropout = recipe.lora_dropout;
-  adapter.options = continued.options;
-  adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
-  planned.adapter_files.emplace(peft::open_adapter(recipe.lora_model_dir));
-  peft::check_adapter(model, adapter.targets, *planned.adapter_files);
+  sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
+  planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
   return planned;
 }
 
@@ -137,28 +153,15 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   TrainedModel trained;
   trained.model = std::move(planned.model);
   trained.adapter = std::move(planned.adapter);
-  models::CausalLM& model = *trained.model;
-  const std::optional<io::ModelFiles>& files = planned.files;
-  const std::optional<io::ModelFiles>& adapter_files = planned.adapter_files;
 
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   options.shard = shard_options(recipe);
-  trained.sharded = models::parallelize(model, mesh, options);
+  trained.sharded = models::parallelize(*trained.model, mesh, options);
 
-  const models::InitialOptions initial{static_cast<uint64_t>(recipe.seed), model.config().initializer_range};
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
-    const int64_t first_row = parameter.box.offset.empty() ? 0 : parameter.box.offset[0];
-    const int64_t num_rows = parameter.box.size.empty() ? 1 : parameter.box.size[0];
-    const at::Tensor tile = parameter.tile.detach();
-    if (adapter_files && adapter_files->find(peft::to_peft_name(parameter.name))) {
-      nn::read_rows(*adapter_files, peft::to_peft_name(parameter.name), first_row, num_rows, tile);
-    } else if (files && !peft::is_lora_parameter(parameter.name)) {
-      nn::read_rows(*files, models::stored_name(model, *files, parameter.name), first_row, num_rows, tile);
-    } else {
-      models::fill_initial(tile, parameter.name, first_row, initial);
-    }
+    planned.source->read(parameter.name, parameter.box, parameter.tile.detach());
   });
   return trained;
 }

@@ -8,6 +8,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/config/recipe.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
@@ -46,7 +48,9 @@ peft::LoraOptions lora_options(const config::Recipe& recipe);
 struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
-  std::optional<io::ModelFiles> files, adapter_files;  // none for random weights and for a new adapter
+  checkpoint::StateDictAdapter state_dict;  // of the base model's files
+  std::shared_ptr<const checkpoint::ParameterSource> source;
+  std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads
 };
 
 // Builds the model on the meta device, puts adapters on it, and holds both against the headers of their
@@ -54,9 +58,9 @@ struct PlannedModel {
 // of the recipe's base_model. Not collective. Throws Error(Model) and Error(Config).
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config);
 
-// Parallelises a planned model, and only then allocates this rank's tiles and fills them: by ranged reads of
-// the model's files, by the adapter's files where the recipe continues one, or by random initial values that
-// do not depend on the layout. Collective. Throws what plan_model() throws.
+// Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's
+// source: the adapter's files where the recipe continues one, then the model's, then random values.
+// Collective. Throws what plan_model() throws.
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/strings.h"
-#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 
 #include "tests/io/expect_error.h"
@@ -194,7 +194,7 @@ std::shared_ptr<models::CausalLM> llama_with_biases() {
   config.rope.head_dim = 6;
   config.initializer_range = 0.3;
   const auto model = models::build_model(config, at::kFloat);
-  models::initialise_weights(*model, 3);
+  models::load_weights(*model, *models::random_source(*model, 3));
   for (const auto& entry : model->named_parameters()) {
     if (entry.key().find(".bias") != std::string::npos) {
       entry.value().detach().copy_(at::arange(entry.value().numel(), at::kFloat).mul_(0.01).add_(0.1));

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
-#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/nn/call_hook.h"
 
@@ -121,26 +121,9 @@ TEST(CausalLM, TheRootHookSurroundsTheBlocksAndTheLoss) {
   EXPECT_EQ(names_of(*model).size(), 21U) << "hooks add no parameters";
 }
 
-TEST(Initialise, ASliceHoldsWhatTheWholeHolds) {
-  const InitialOptions options{7, 0.1};
-  const at::Tensor whole = at::empty({10, 6}, at::kDouble);
-  fill_initial(whole, "model.layers.0.mlp.up_proj.weight", 0, options);
-  const at::Tensor slice = at::empty({3, 6}, at::kDouble);
-  fill_initial(slice, "model.layers.0.mlp.up_proj.weight", 4, options);
-  EXPECT_TRUE(at::equal(slice, whole.narrow(0, 4, 3)));
-  const at::Tensor other = at::empty({10, 6}, at::kDouble);
-  fill_initial(other, "model.layers.1.mlp.up_proj.weight", 0, options);
-  EXPECT_FALSE(at::equal(other, whole));
-
-  const at::Tensor large = at::empty({200, 100}, at::kDouble);
-  fill_initial(large, "x.weight", 0, options);
-  EXPECT_NEAR(large.mean().item<double>(), 0.0, 0.003);
-  EXPECT_NEAR(large.std().item<double>(), 0.1, 0.003);
-}
-
 TEST(Initialise, NormsAreOneAndBiasesZero) {
   const auto model = build_model(reference_folder("qwen2"), at::kFloat);
-  initialise_weights(*model, 1);
+  load_weights(*model, *random_source(*model, 1));
   const auto parameters = model->named_parameters();
   EXPECT_TRUE(parameters["model.norm.weight"].eq(1).all().item<bool>());
   EXPECT_TRUE(parameters["model.layers.0.self_attn.q_proj.bias"].eq(0).all().item<bool>());

@@ -123,29 +123,5 @@ TEST(Load, ConvertsToTheTypeOfTheParameter) {
   }
 }
 
-TEST(ReadRows, ReadsAnyRowsConverted) {
-  TempFolder folder;
-  const at::Tensor matrix = at::arange(28, at::kFloat).view({7, 4});
-  save(folder / "model.safetensors", {{"matrix", matrix},
-                                      {"half", matrix.to(at::kHalf)},
-                                      {"scalar", at::full({}, 3.5)},
-                                      {"ids", at::zeros({3}, at::kLong)}});
-  const io::ModelFiles files = io::ModelFiles::open(folder.path());
-  for (const char* name : {"matrix", "half"}) {
-    for (const auto& [first, count] : {std::pair{0, 7}, {2, 3}, {6, 1}, {7, 0}, {3, 0}}) {
-      for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
-        const at::Tensor got = at::full({count, 4}, -1.0, type);
-        read_rows(files, name, first, count, got);
-        EXPECT_TRUE(at::equal(got, matrix.narrow(0, first, count).to(type))) << name << " " << first;
-      }
-    }
-  }
-  const at::Tensor scalar = at::zeros({}, at::kDouble);
-  read_rows(files, "scalar", 0, 1, scalar);
-  EXPECT_EQ(scalar.item<double>(), 3.5);
-  EXPECT_THROW(read_rows(files, "ids", 0, 3, at::zeros({3})), Error);
-  EXPECT_THROW(read_rows(files, "absent", 0, 1, at::zeros({1})), Error);
-}
-
 }  // namespace
 }  // namespace tessera::models

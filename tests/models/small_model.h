@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
 
@@ -23,7 +23,7 @@ inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType d
   config.rope.head_dim = 4;
   config.initializer_range = 0.5;
   const auto model = build_model(config, dtype);
-  initialise_weights(*model, 3);
+  load_weights(*model, *random_source(*model, 3));
   return model;
 }
 

@@ -10,7 +10,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
-#include "tessera/models/common/initialise.h"
+#include "tessera/nn/materialize.h"
 #include "tessera/peft/merge.h"
 
 #include "tests/models/reference_models.h"
@@ -31,6 +31,17 @@ using ::testing::HasSubstr;
 
 std::string training(const std::string& name) {
   return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/training/" + name;
+}
+
+// The factors as they start, of a model whose other parameters have values.
+void initialise_adapters(models::CausalLM& model, uint64_t seed) {
+  const auto source = models::random_source(model, seed);
+  for (auto& item : model.named_parameters()) {
+    if (!is_lora_parameter(item.key())) continue;
+    const at::Tensor value = at::empty(item.value().sizes(), item.value().scalar_type());
+    source->read(item.key(), checkpoint::whole_box(value.sizes().vec()), value);
+    nn::materialize(item.value(), value);
+  }
 }
 
 template <class Run>
@@ -75,7 +86,7 @@ TEST(AdapterFiles, SavedAdaptersLoadAgain) {
   options.target_modules = {"q_proj", "down_proj"};
   options.modules_to_save = {"lm_head", "model.norm"};
   const LoraTargets targets = apply_lora(*first, options);
-  models::initialise_adapters(*first, 3);
+  initialise_adapters(*first, 3);
   std::vector<std::pair<std::string, at::Tensor>> values;
   at::manual_seed(8);
   auto parameters = first->named_parameters();
@@ -106,7 +117,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   LoraOptions options;
   options.all_linear = true;
   const LoraTargets targets = apply_lora(*model, options);
-  models::initialise_adapters(*model, 3);
+  initialise_adapters(*model, 3);
   std::vector<std::pair<std::string, at::Tensor>> values;
   for (const auto& item : model->named_parameters()) {
     if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
@@ -215,7 +226,7 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
   options.target_modules = {"v_proj"};
   options.modules_to_save = {"lm_head"};
   const LoraTargets targets = apply_lora(*model, options);
-  models::initialise_adapters(*model, 3);
+  initialise_adapters(*model, 3);
   at::manual_seed(2);
   std::vector<std::pair<std::string, at::Tensor>> values;
   auto parameters = model->named_parameters();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
@@ -45,11 +46,12 @@ struct Model : torch::nn::Module {
 // Base parameters random, LoRA ones by their initialiser; `b_scale` replaces the zeros of B.
 void fill(Model& model, double b_scale = 0.0) {
   at::manual_seed(4);
+  const checkpoint::RandomSource source(model, 1.0, 9);
   for (auto& item : model.named_parameters()) {
     const at::Tensor value = at::randn(item.value().sizes(), item.value().scalar_type());
     if (is_lora_parameter(item.key())) {
       const at::Tensor noise = value.clone();
-      fill_initial_lora(value, item.key(), 0, 9);
+      source.read(item.key(), checkpoint::whole_box(value.sizes().vec()), value);
       if (item.key().ends_with("lora_B.weight")) value.add_(noise, b_scale);
     }
     nn::materialize(item.value(), value);
@@ -268,15 +270,23 @@ TEST(Lora, HostileExpressionsEnd) {
   EXPECT_THROW(pattern.matches(std::string(64, 'a')), Error);
 }
 
-TEST(Lora, InitialValuesDoNotDependOnTheSplit) {
-  const std::string name = "block0.q_proj.lora_A.weight";
-  const at::Tensor whole = at::empty({16, 100}, at::kDouble);
-  fill_initial_lora(whole, name, 0, 5);
-  const at::Tensor tile = at::empty({3, 100}, at::kDouble);
-  fill_initial_lora(tile, name, 11, 5);
-  EXPECT_TRUE(at::equal(tile, whole.narrow(0, 11, 3)));
-  EXPECT_LE(whole.abs().max().item<double>(), 0.1);
-  EXPECT_NEAR(whole.std().item<double>(), 0.1 / std::sqrt(3.0), 0.003);
+TEST(Lora, FactorsStartAsPefts) {
+  Model model;
+  apply_lora(model, all_linear());
+  const checkpoint::RandomSource source(model, 0.02, 5);
+  for (const auto& item : model.named_parameters()) {
+    if (!is_lora_parameter(item.key())) continue;
+    const at::Tensor value = at::empty(item.value().sizes(), at::kDouble);
+    source.read(item.key(), checkpoint::whole_box(value.sizes().vec()), value);
+    const double bound = 1.0 / std::sqrt(static_cast<double>(value.size(1)));
+    const double largest = value.abs().max().item<double>();
+    if (item.key().ends_with("lora_B.weight")) {
+      EXPECT_EQ(largest, 0.0) << item.key();
+    } else {
+      EXPECT_LE(largest, bound) << item.key();
+      EXPECT_GT(largest, bound / 2) << item.key();
+    }
+  }
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
 #include "tessera/peft/adapter_files.h"
 
 #include "tests/models/reference_models.h"

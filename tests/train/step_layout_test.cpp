@@ -1,8 +1,8 @@
 // A training step on any layout of ranks equals the step of one process that sees all micro-batches.
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/random_source.h"
 #include "tessera/core/rng.h"
-#include "tessera/models/common/initialise.h"
 #include "tessera/models/common/parallelize.h"
 #include "tessera/train/step.h"
 
@@ -63,8 +63,7 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   trained.sharded = models::parallelize(*trained.model, mesh, options);
   const auto files = io::ModelFiles::open(recipe.base_model);
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
-    nn::read_rows(files, parameter.name, parameter.box.offset[0], parameter.box.size[0],
-                  parameter.tile.detach());
+    checkpoint::read_box(files, parameter.name, parameter.box, parameter.tile.detach());
   });
   return trained;
 }
@@ -77,8 +76,8 @@ TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh& mesh) 
   for (const auto& parameter : trained.sharded->parameters()) {
     // Adapters that do something from the start.
     if (parameter.name.find("lora_B") == std::string::npos || parameter.tile.numel() == 0) continue;
-    models::fill_initial(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
-                         parameter.box.offset[0], {9, 0.1});
+    checkpoint::fill_box(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
+                         parameter.layout.shape(), parameter.box, nn::InitialValue::normal(0.1), 9);
   }
   return trained;
 }

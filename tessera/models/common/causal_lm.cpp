@@ -116,6 +116,15 @@ nn::KvCacheOptions CausalLM::cache_options() const {
   return {static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim, hidden_type()};
 }
 
+std::vector<checkpoint::StoredPart> CausalLM::stored_parts(const std::string& parameter,
+                                                           const std::vector<int64_t>& shape) const {
+  std::vector<std::string> aliases;
+  for (const TiedParameter& tied : tied_parameters()) {
+    if (tied.owner == parameter) aliases.push_back(tied.alias);
+  }
+  return {checkpoint::stored_as_is(parameter, shape, aliases)};
+}
+
 bool CausalLM::ignores_tensor(const std::string& name) const {
   return name.ends_with(".rotary_emb.inv_freq");
 }

@@ -1,17 +1,14 @@
 #include "tessera/models/common/load.h"
 
-#include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
 #include "tessera/core/huge_pages.h"
-#include "tessera/core/mismatch_list.h"
-#include "tessera/core/strings.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/peft/lora.h"
 
@@ -20,8 +17,8 @@ namespace {
 
 // Where a parameter's values go in the memory of all.
 struct Place {
+  std::string name;
   at::Tensor parameter;
-  std::string name;  // in the files
   at::ScalarType type;
   int64_t offset;
 
@@ -35,57 +32,35 @@ struct Place {
 
 }  // namespace
 
-std::string stored_name(const CausalLM& model, const io::ModelFiles& files, const std::string& parameter) {
-  if (files.find(parameter)) return parameter;
-  for (const TiedParameter& tied : model.tied_parameters()) {
-    if (tied.owner == parameter && files.find(tied.alias)) return tied.alias;
-  }
-  return parameter;
-}
-
-void check_tensors(const CausalLM& model, const io::ModelFiles& files) {
-  const std::string missing = "missing", wrong_shape = "of another shape",
-                    wrong_type = "of a type other than F64, F32, F16, BF16",
-                    unknown = "that the model does not have";
-  MismatchList mismatches({missing, wrong_shape, wrong_type, unknown});
-  std::set<std::string> known;
+checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model) {
+  std::vector<checkpoint::StoredParameter> parameters;
   for (const auto& item : model.named_parameters()) {
     if (peft::is_lora_parameter(item.key())) continue;
-    const std::string name = stored_name(model, files, item.key());
-    known.insert(name);
-    const auto found = files.find(name);
-    if (!found) {
-      mismatches.add(missing, name);
-    } else if (at::IntArrayRef(found.tensor->shape) != item.value().sizes()) {
-      mismatches.add(wrong_shape, name + " (got " + format_shape(found.tensor->shape) + ", need " +
-                                      format_shape(item.value().sizes().vec()) + ")");
-    } else if (!nn::is_weight_dtype(found.tensor->dtype)) {
-      mismatches.add(wrong_type, name + " (" + std::string(dtype_name(found.tensor->dtype)) + ")");
-    }
+    const std::vector<int64_t> shape = item.value().sizes().vec();
+    parameters.push_back({item.key(), shape, model.stored_parts(item.key(), shape)});
   }
-  for (const TiedParameter& tied : model.tied_parameters()) known.insert(tied.alias);
-  for (const io::TensorInfo* tensor : files.tensors()) {
-    if (known.count(tensor->name) == 0 && !model.ignores_tensor(tensor->name))
-      mismatches.add(unknown, tensor->name);
-  }
+  return checkpoint::StateDictAdapter(std::move(parameters));
+}
 
+void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files) {
+  const auto mismatches = checkpoint::compare_tensors(
+      state_dict_adapter(model), files, [&](const std::string& name) { return model.ignores_tensor(name); });
   if (mismatches.empty()) return;
   throw Error(ErrorKind::Model, "TENSORS",
               "the tensors do not fit the model of config.json: " + mismatches.text())
-      .at(files.folder())
+      .at(files.place())
       .hint("config.json and the weights must come from one model");
 }
 
-void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {
-  check_tensors(model, files);
+void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16) {
   const at::ScalarType hidden_type = model.hidden_type();
   std::vector<Place> places;
   int64_t bytes = 0;
   bool is_narrower = false;
   for (const auto& item : model.named_parameters()) {
-    if (peft::is_lora_parameter(item.key())) continue;
-    Place place{item.value(), stored_name(model, files, item.key()), item.value().scalar_type(), bytes};
-    const bool is_bf16 = files.require(place.name).tensor->dtype == DType::BF16;
+    if (!source.holds(item.key())) continue;
+    Place place{item.key(), item.value(), item.value().scalar_type(), bytes};
+    const bool is_bf16 = source.stored_dtype(item.key()) == DType::BF16;
     if (keeps_bf16 && is_bf16 && place.type == at::kFloat && place.parameter.dim() == 2) {
       place.type = at::kBFloat16;
       is_narrower = true;
@@ -99,11 +74,22 @@ void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16)
   for (Place& place : places) {
     const at::Tensor value =
         all.narrow(0, place.offset, place.bytes()).view(place.type).view(place.parameter.sizes());
-    read_rows(files, place.name, 0, value.dim() == 0 ? 1 : value.size(0), value);
+    source.read(place.name, checkpoint::whole_box(value.sizes().vec()), value);
     nn::materialize(place.parameter, value);
     if (is_narrower) place.parameter.set_requires_grad(false);
   }
   if (is_narrower) model.set_hidden_type(hidden_type);
+}
+
+void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {
+  // For as long as this call, which `files` outlives.
+  const auto stored = checkpoint::stored_tensors({std::shared_ptr<void>(), &files});
+  check_tensors(model, *stored);
+  load_weights(model, *checkpoint::stored_source(stored, state_dict_adapter(model)), keeps_bf16);
+}
+
+std::shared_ptr<const checkpoint::ParameterSource> random_source(const CausalLM& model, uint64_t seed) {
+  return std::make_shared<checkpoint::RandomSource>(model, model.config().initializer_range, seed);
 }
 
 }  // namespace tessera::models

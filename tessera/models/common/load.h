@@ -1,30 +1,35 @@
-// Model files into parameters, by ranged reads.
+// The values of a model's parameters: where its files keep them, and how one process loads them.
 #pragma once
 
-#include <string>
+#include <cstdint>
+#include <memory>
 
+#include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/state_dict_adapter.h"
+#include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
-#include "tessera/nn/read_rows.h"
 
 namespace tessera::models {
 
-// Compares the tensors of the files with the parameters of the model, whose shapes must still be the global
-// ones (before any sharding). Parameters of adapters are not looked for. Throws Error(Model, "TENSORS") that
-// lists what is missing, unknown, of another shape or not of a floating type, at most 20 names.
-void check_tensors(const CausalLM& model, const io::ModelFiles& files);
+// Where files of the model's family keep its parameters, but for those of adapters. Shapes must be the global
+// ones: make it before any sharding.
+checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model);
 
-// The name under which the files hold a parameter: its own, or an alias of tied_parameters() where only
-// that is there.
-std::string stored_name(const CausalLM& model, const io::ModelFiles& files, const std::string& parameter);
+// Holds the tensors of the files against that table. Throws Error(Model, "TENSORS") that lists what is
+// missing, unknown, of another shape or not of a floating type, under the files' names, at most 20.
+void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files);
 
-// The per-tensor piece, which sharded loading calls for each rank's rows.
-using nn::read_rows;
-
-// Single process: checks, then gives every parameter of the model but those of adapters its values. Keeps
-// each parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the files hold
-// in bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model goes on
+// Single process: gives every parameter that `source` holds its values; others stay as they are. Keeps each
+// parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the source keeps in
+// bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model goes on
 // computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
+void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false);
+// The same of a folder's files, which are checked first.
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);
+
+// Random initial values for all parameters, with the standard deviation of the model's configuration. As any
+// source, the same for any cut; make it before any sharding.
+std::shared_ptr<const checkpoint::ParameterSource> random_source(const CausalLM& model, uint64_t seed);
 
 }  // namespace tessera::models

@@ -1,0 +1,150 @@
+#include "tessera/checkpoint/stored_tensors.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/torch_dtype.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using parallel::Box;
+
+constexpr int64_t kStagingBytes = int64_t{16} << 20;
+// Reading so much more takes no longer than another call.
+constexpr int64_t kLargestGapBytes = int64_t{16} << 10;
+
+bool is_converted(DType stored, at::ScalarType wanted) {
+  if (at::isFloatingType(wanted)) return is_weight_dtype(stored);
+  return !is_floating(stored) && at::isIntegralType(wanted, /*includeBool=*/true);
+}
+
+// Reads boxes of one tensor, cutting them until a piece fits the staging buffer.
+class BoxReader {
+ public:
+  BoxReader(const io::SafetensorsFile& file, const io::TensorInfo& tensor)
+      : file_(file),
+        tensor_(tensor),
+        type_(to_scalar_type(tensor.dtype)),
+        element_(dtype_size(tensor.dtype)),
+        strides_(tensor.shape.size(), 1) {
+    for (size_t d = strides_.size(); d-- > 1;) strides_[d - 1] = strides_[d] * tensor.shape[d];
+  }
+
+  void read(const Box& box, const at::Tensor& destination) {
+    if (destination.numel() == 0) return;
+    int64_t first = 0, span = 1;  // elements from the first of the box to its last
+    for (size_t d = 0; d < strides_.size(); ++d) {
+      first += box.offset[d] * strides_[d];
+      span += (box.size[d] - 1) * strides_[d];
+    }
+    if (span == box.numel() && destination.scalar_type() == type_ && destination.is_contiguous() &&
+        destination.is_cpu()) {
+      file_.read(tensor_, first * element_, span * element_, destination.mutable_data_ptr());
+      return;
+    }
+    // The first dim of more than one slice; `one` is what each of these spans.
+    size_t cut = 0;
+    while (cut < box.size.size() && box.size[cut] == 1) ++cut;
+    const int64_t stride = span == 1 ? 1 : strides_[cut];
+    const int64_t one = span == 1 ? 1 : span - (box.size[cut] - 1) * stride;
+    const int64_t most = kStagingBytes / element_;
+    // The gaps between slices are the widest of the box.
+    const bool reads_gaps = (stride - one) * element_ <= kLargestGapBytes;
+    if (reads_gaps && span <= most) {
+      if (!staging_.defined() || staging_.numel() < span) staging_ = at::empty({span}, type_);
+      file_.read(tensor_, first * element_, span * element_, staging_.mutable_data_ptr());
+      destination.copy_(staging_.as_strided(box.size, strides_, 0));
+      return;
+    }
+    const int64_t step = reads_gaps && one <= most ? 1 + (most - one) / stride : 1;
+    for (int64_t done = 0; done < box.size[cut]; done += step) {
+      Box piece = box;
+      piece.offset[cut] += done;
+      piece.size[cut] = std::min(step, box.size[cut] - done);
+      read(piece, destination.narrow(static_cast<int64_t>(cut), done, piece.size[cut]));
+    }
+  }
+
+ private:
+  const io::SafetensorsFile& file_;
+  const io::TensorInfo& tensor_;
+  const at::ScalarType type_;
+  const int64_t element_;
+  std::vector<int64_t> strides_;
+  at::Tensor staging_;
+};
+
+std::vector<io::TensorSpec> specs_of(const io::ModelFiles& files) {
+  std::vector<io::TensorSpec> specs;
+  for (const io::TensorInfo* tensor : files.tensors()) {
+    specs.push_back({tensor->name, tensor->dtype, tensor->shape});
+  }
+  return specs;
+}
+
+class FolderTensors : public StoredTensors {
+ public:
+  explicit FolderTensors(std::shared_ptr<const io::ModelFiles> files)
+      : StoredTensors(files->folder(), specs_of(*files)), files_(std::move(files)) {}
+
+  void read(const std::string& name, const Box& box, const at::Tensor& destination) const override {
+    read_box(*files_, name, box, destination);
+  }
+
+ private:
+  std::shared_ptr<const io::ModelFiles> files_;
+};
+
+}  // namespace
+
+bool is_weight_dtype(DType dtype) {
+  return dtype == DType::F64 || dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16;
+}
+
+Box whole_box(const std::vector<int64_t>& shape) { return {std::vector<int64_t>(shape.size(), 0), shape}; }
+
+Box row_box(const std::vector<int64_t>& shape, int64_t first, int64_t count) {
+  Box box = whole_box(shape);
+  if (shape.empty()) return box;
+  box.offset.front() = first;
+  box.size.front() = count;
+  return box;
+}
+
+void read_box(const io::ModelFiles& files, const std::string& name, const Box& box,
+              const at::Tensor& destination) {
+  const io::ModelFiles::Location found = files.require(name);
+  const io::TensorInfo& tensor = *found.tensor;
+  if (to_scalar_type(tensor.dtype) != destination.scalar_type() &&
+      !is_converted(tensor.dtype, destination.scalar_type())) {
+    throw Error(ErrorKind::Model, "DTYPE", "weights of this type cannot be read")
+        .in(files.folder() + ": tensor '" + name + "'")
+        .got(dtype_name(tensor.dtype))
+        .need(destination.is_floating_point() ? "F64, F32, F16 or BF16" : "an integer type");
+  }
+  TESSERA_ASSERT(box.size.size() == tensor.shape.size() && destination.sizes() == at::IntArrayRef(box.size),
+                 "a destination of the box's size");
+  TESSERA_ASSERT(parallel::intersect(box, whole_box(tensor.shape)) == box, "a box inside the tensor");
+  const at::NoGradGuard no_grad;
+  BoxReader(*found.file, tensor).read(box, destination);
+}
+
+StoredTensors::StoredTensors(std::string place, std::vector<io::TensorSpec> tensors)
+    : place_(std::move(place)), tensors_(std::move(tensors)) {
+  for (size_t i = 0; i < tensors_.size(); ++i) index_[tensors_[i].name] = i;
+}
+
+const io::TensorSpec* StoredTensors::find(std::string_view name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::shared_ptr<const StoredTensors> stored_tensors(std::shared_ptr<const io::ModelFiles> files) {
+  return std::make_shared<FolderTensors>(std::move(files));
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,29 @@
+// What parameters start from before any training, which the modules that own them say.
+#pragma once
+
+#include <string_view>
+
+namespace tessera::nn {
+
+struct InitialValue {
+  enum class Kind { Zeros, Ones, Normal, Uniform };
+  Kind kind = Kind::Zeros;
+  // Normal: the standard deviation, as a multiple of the one that the model's configuration gives. Uniform:
+  // values lie in [-scale, scale).
+  double scale = 1.0;
+
+  static InitialValue zeros() { return {Kind::Zeros}; }
+  static InitialValue ones() { return {Kind::Ones}; }
+  static InitialValue normal(double multiple = 1.0) { return {Kind::Normal, multiple}; }
+  static InitialValue uniform(double bound) { return {Kind::Uniform, bound}; }
+};
+
+// A module with parameters of its own derives from this beside torch::nn::Module.
+class HasInitialValues {
+ public:
+  virtual ~HasInitialValues() = default;
+  // Of the module's own parameter `name` ("weight"), not of those of its children.
+  virtual InitialValue initial_value(std::string_view name) const = 0;
+};
+
+}  // namespace tessera::nn

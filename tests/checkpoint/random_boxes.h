@@ -1,0 +1,94 @@
+// Random shapes and boxes, and stored tensors that are held in memory.
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/core/torch_dtype.h"
+#include "tessera/io/safetensors.h"
+
+namespace tessera::testing {
+
+// Prints its seed; TESSERA_TEST_SEED gives the same numbers again.
+class Random {
+ public:
+  Random() {
+    const char* given = std::getenv("TESSERA_TEST_SEED");
+    const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+    std::cout << "TESSERA_TEST_SEED=" << seed << "\n";
+    engine_.seed(seed);
+  }
+  // In [low, high].
+  int64_t draw(int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
+  }
+  bool flip() { return draw(0, 1) == 1; }
+  std::vector<int64_t> shape(int64_t most_dims, int64_t most) {
+    std::vector<int64_t> dims(static_cast<size_t>(draw(0, most_dims)));
+    for (int64_t& dim : dims) dim = draw(1, most);
+    return dims;
+  }
+  // Often whole in a dim, sometimes empty.
+  parallel::Box box(const std::vector<int64_t>& shape) {
+    parallel::Box box = checkpoint::whole_box(shape);
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (flip()) continue;
+      box.offset[d] = draw(0, shape[d]);
+      box.size[d] = draw(0, shape[d] - box.offset[d]);
+    }
+    return box;
+  }
+  std::mt19937_64& engine() { return engine_; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+inline at::Tensor slice(at::Tensor tensor, const parallel::Box& box) {
+  for (size_t d = 0; d < box.size.size(); ++d) {
+    tensor = tensor.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
+  }
+  return tensor;
+}
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+inline std::vector<io::TensorSpec> specs_of(const Tensors& tensors) {
+  std::vector<io::TensorSpec> specs;
+  for (const auto& [name, value] : tensors) {
+    specs.push_back({name, to_dtype(value.scalar_type()), value.sizes().vec()});
+  }
+  return specs;
+}
+
+inline void save_tensors(const std::string& path, const Tensors& tensors) {
+  io::SafetensorsWriter writer(path, specs_of(tensors));
+  for (const auto& [name, value] : tensors) {
+    writer.write(name, 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+  }
+  writer.commit();
+}
+
+class TensorsInMemory : public checkpoint::StoredTensors {
+ public:
+  explicit TensorsInMemory(Tensors tensors)
+      : StoredTensors("memory", specs_of(tensors)), held_(std::move(tensors)) {}
+  void read(const std::string& name, const parallel::Box& box, const at::Tensor& destination) const override {
+    destination.copy_(slice(held_.at(name), box));
+  }
+
+ private:
+  Tensors held_;
+};
+
+}  // namespace tessera::testing
