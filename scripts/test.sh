@@ -17,9 +17,12 @@ run_tests() {
   : >"$TESSERA_TEST_SKIPS"
   ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@" || status=$?
   sort -u "$TESSERA_TEST_SKIPS" | awk -F '\t' '
-    { count[$1]++; names[$1] = names[$1] (count[$1] > 4 ? "" : (count[$1] > 1 ? ", " : "") $2) }
+    { count[$1]++; if (count[$1] <= 4) names[$1] = names[$1] (count[$1] > 1 ? ", " : "") $2 }
     END {
-      for (reason in count) printf "skipped %3d: %s (%s%s)\n", count[reason], reason, names[reason], count[reason] > 4 ? ", ..." : ""
+      for (reason in count) {
+        more = count[reason] > 4 ? ", ..." : ""
+        printf "skipped %3d: %s (%s%s)\n", count[reason], reason, names[reason], more
+      }
       if (NR == 0) print "no test was skipped"
     }'
   return $status
