@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera::data {
+#include "tessera/core/ignore_label.h"
 
-// Label of a position that is not trained.
-constexpr int64_t kIgnoreLabel = -100;
+namespace tessera::data {
 
 // One tokenised document. labels[i] is input_ids[i] or kIgnoreLabel (not shifted). Sizes are equal.
 struct Row {

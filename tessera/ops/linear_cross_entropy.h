@@ -6,10 +6,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace tessera::ops {
+#include "tessera/core/ignore_label.h"
 
-// Label of a position that is not trained.
-inline constexpr int64_t kIgnoreLabel = -100;
+namespace tessera::ops {
 
 // Rows of an output projection that is spread over several holders.
 struct VocabularyPart {

@@ -35,9 +35,9 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
     batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
   }
   batch.labels.assign(batch.input_ids.begin() + 1, batch.input_ids.end());
-  batch.labels.push_back(data::kIgnoreLabel);
+  batch.labels.push_back(kIgnoreLabel);
   for (size_t d = 1; d < batch.document_starts.size(); ++d) {
-    batch.labels[batch.document_starts[d] - 1] = data::kIgnoreLabel;
+    batch.labels[batch.document_starts[d] - 1] = kIgnoreLabel;
   }
   batch.label_tokens = recipe.micro_batch_size * (recipe.sequence_len - 1);
   return batch;

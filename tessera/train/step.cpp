@@ -32,7 +32,7 @@ decltype(auto) in_phase(const char* name, MemoryCategory category, Body&& body) 
 data::MicroBatch filler() {
   data::MicroBatch batch;
   batch.input_ids = {0};
-  batch.labels = {data::kIgnoreLabel};
+  batch.labels = {kIgnoreLabel};
   batch.position_ids = {0};
   batch.document_starts = {0, 1};
   return batch;

@@ -98,7 +98,7 @@ data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
       batch.input_ids.push_back(draw(kVocabulary));
       batch.position_ids.push_back(i);
       const bool has_label = index != 1 && i + 1 < size && draw(3) != 0;
-      batch.labels.push_back(has_label ? draw(kVocabulary) : data::kIgnoreLabel);
+      batch.labels.push_back(has_label ? draw(kVocabulary) : kIgnoreLabel);
       batch.label_tokens += has_label ? 1 : 0;
     }
     batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));

@@ -30,7 +30,7 @@ data::MicroBatch to_micro_batch(const nn::TokenBatch& batch) {
   result.labels = values(batch.labels);
   result.position_ids = values(batch.position_ids);
   result.document_starts = batch.document_starts;
-  for (const int64_t label : result.labels) result.label_tokens += label == data::kIgnoreLabel ? 0 : 1;
+  for (const int64_t label : result.labels) result.label_tokens += label == kIgnoreLabel ? 0 : 1;
   return result;
 }
 
@@ -67,7 +67,7 @@ class StepTest : public ::testing::Test {
     for (const models::Document& document : models::reference_documents(file)) {
       const data::MicroBatch batch = to_micro_batch(models::pack({document}));
       std::vector<int32_t> ids(batch.input_ids.begin(), batch.input_ids.end());
-      std::vector<int32_t> labels = {static_cast<int32_t>(data::kIgnoreLabel)};
+      std::vector<int32_t> labels = {static_cast<int32_t>(kIgnoreLabel)};
       labels.insert(labels.end(), batch.labels.begin(), batch.labels.end() - 1);
       rows.rows.push_back(store->size());
       store->append(ids, labels);
