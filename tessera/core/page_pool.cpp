@@ -97,7 +97,7 @@ void PagePool::deallocate(void* data) noexcept {
 
 void PagePool::trim() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  release(std::numeric_limits<size_t>::max());
+  return_pages(std::numeric_limits<size_t>::max());
   retract();
   stats_.peak_live_bytes = stats_.live_bytes;
 }
@@ -196,11 +196,11 @@ void PagePool::occupy(const Block& block) noexcept {
   stats_.resident_bytes += static_cast<int64_t>(fresh);
   stats_.fresh_bytes += static_cast<int64_t>(fresh);
   const int64_t excess = stats_.resident_bytes - stats_.peak_live_bytes - static_cast<int64_t>(slack_bytes_);
-  if (fresh > 0 && excess > 0) release(static_cast<size_t>(excess));
+  if (fresh > 0 && excess > 0) return_pages(static_cast<size_t>(excess));
   stats_.peak_resident_bytes = std::max(stats_.peak_resident_bytes, stats_.resident_bytes);
 }
 
-// Takes the free end out of what is committed, once its pages were given back.
+// Takes the free end out of what is committed, once its pages were returned.
 void PagePool::retract() noexcept {
   if (last_ == nullptr || !last_->is_free) return;
   const size_t kept = round_up(static_cast<size_t>(last_->begin - begin_), kCommitStep);
@@ -230,7 +230,7 @@ void PagePool::retract() noexcept {
 }
 
 // Gives about `bytes` of unused pages back, those first that were unused for longest.
-void PagePool::release(size_t bytes) noexcept {
+void PagePool::return_pages(size_t bytes) noexcept {
   uint64_t after = 0;
   while (bytes > 0) {
     const Block* oldest = nullptr;
@@ -239,13 +239,13 @@ void PagePool::release(size_t bytes) noexcept {
         oldest = block;
     }
     if (oldest == nullptr) return;
-    bytes -= std::min(bytes, release_from(*oldest, bytes));
+    bytes -= std::min(bytes, return_pages_of(*oldest, bytes));
     after = oldest->freed_at + 1;
   }
 }
 
 // From the end of the block, since new blocks are cut from its beginning.
-size_t PagePool::release_from(const Block& block, size_t bytes) noexcept {
+size_t PagePool::return_pages_of(const Block& block, size_t bytes) noexcept {
   size_t released = 0;
   const size_t first = granule_of(block.begin);
   size_t stop = granule_of(block.begin + block.bytes - 1) + 1;  // one after the run's last granule

@@ -16,7 +16,7 @@ struct PagePoolOptions {
   // The unit in which unused memory goes back to the system: a power of two, at least a page.
   size_t granule_bytes = size_t{64} << 10;
   // Asks the system for huge pages, 2 MiB each. With smaller granules the system splits those of which a part
-  // is given back, and the pool may hold up to one that was touched in part alone.
+  // is returned, and the pool may hold up to one that was touched in part alone.
   bool wants_huge_pages = false;
   // What the pool may hold beyond the most that was ever in use.
   size_t slack_bytes = size_t{16} << 20;
@@ -28,7 +28,7 @@ struct PagePoolStats {
   int64_t peak_live_bytes = 0, peak_resident_bytes = 0;
   int64_t committed_bytes = 0;  // accessible: what a system counts that promises no more than it has
   int64_t fresh_bytes = 0;      // taken from the system so far
-  int64_t returned_bytes = 0;   // given back so far
+  int64_t returned_bytes = 0;   // to it so far
   int64_t num_allocations = 0;
 };
 
@@ -36,7 +36,7 @@ struct PagePoolStats {
 // Blocks lie in one reserved range of addresses. A block is cut from the free space that needs the fewest
 // pages from the system, of those from the smallest; free neighbours merge. Pages of freed blocks are kept,
 // but when new ones are needed and the pool holds as much as was ever in use at once (and a small slack), it
-// first gives back as many of the pages that were unused for longest. So its memory never exceeds what the
+// first returns as many of the pages that were unused for longest. So its memory never exceeds what the
 // blocks alone needed at their peak, however badly the holes fit. Addresses may be wasted; they cost nothing.
 //
 // Thread-safe.
@@ -61,7 +61,7 @@ class PagePool {
   bool owns(const void* address) const noexcept {
     return address >= begin_ && address < begin_ + reserved_bytes_;
   }
-  // Gives every unused page back to the system, and the addresses after the last block; what was in use at
+  // Returns every unused page to the system, and the addresses after the last block; what was in use at
   // most counts from here anew.
   void trim() noexcept;
   PagePoolStats stats() const;
@@ -86,9 +86,9 @@ class PagePool {
   bool extend(size_t bytes);
   void cut(Block* block, size_t bytes, Block* rest) noexcept;
   void occupy(const Block& block) noexcept;
-  void release(size_t bytes) noexcept;
+  void return_pages(size_t bytes) noexcept;
   void retract() noexcept;
-  size_t release_from(const Block& block, size_t bytes) noexcept;
+  size_t return_pages_of(const Block& block, size_t bytes) noexcept;
   void merge_with_next(Block* block) noexcept;
   void link_free(Block* block) noexcept;
   void unlink_free(Block* block) noexcept;

@@ -149,7 +149,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
     put_back();
     check_target();
   } catch (...) {
-    release();
+    unlock();
     throw;
   }
 }
@@ -162,7 +162,7 @@ ResultFolder::~ResultFolder() {
       log::warn(std::string("an unfinished result stays: ") + error.what());
     }
   }
-  release();
+  unlock();
 }
 
 void ResultFolder::lock() {
@@ -207,7 +207,7 @@ void ResultFolder::lock() {
   (void)!::pwrite(lock_, name.data(), name.size(), 0);
 }
 
-void ResultFolder::release() noexcept {
+void ResultFolder::unlock() noexcept {
   if (lock_ < 0) return;
   ::unlink(lock_path_.c_str());
   ::close(std::exchange(lock_, -1));

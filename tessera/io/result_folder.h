@@ -67,7 +67,7 @@ class ResultFolder {
   void check_target() const;
   void place();
   bool keep_complete();
-  void release() noexcept;
+  void unlock() noexcept;
 
   std::string given_, path_, staging_, aside_, lock_path_;
   ResultOptions options_;

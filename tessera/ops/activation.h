@@ -1,4 +1,4 @@
-// Inputs of products that are made again in the backward pass instead of being kept for it.
+// Inputs of products that are recomputed in the backward pass instead of being kept for it.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace tessera::ops {
 
-// How to make a value again, and the gradient that its readers have for it. Shared by the op that made the
+// How to recompute a value, and the gradient that its readers have for it. Shared by the op that made the
 // value, which must hold what make() needs anyway, and by the products that read it. Used by one thread.
 class ActivationSource : public torch::CustomClassHolder {
  public:

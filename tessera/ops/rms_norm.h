@@ -20,7 +20,7 @@ struct NormedResidual {
   Activation normed;
 };
 
-// residual = x + delta (x itself without a delta), and its rms_norm for products to read, which make it again
+// residual = x + delta (x itself without a delta), and its rms_norm for products to read, which recompute it
 // from what is saved here and leave their gradients to this op. delta: x's shape and type.
 NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta,
                             const at::Tensor& weight, double eps);

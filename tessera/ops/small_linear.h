@@ -13,7 +13,7 @@ namespace tessera::ops {
 inline constexpr int64_t kSmallLinearRows = 16;
 
 // Whether a layer should go through small_linear: at most kSmallLinearRows rows, dense weights, and under
-// c10::InferenceMode, that is in generation. What is made again in a backward must round as it did in the
+// c10::InferenceMode, that is in generation. What a backward recomputes must round as it did in the
 // forward, with gradient or without.
 bool is_small_linear(const at::Tensor& x, const at::Tensor& weight);
 

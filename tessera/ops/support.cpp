@@ -62,8 +62,7 @@ void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr
 c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx) {
   if (!ctx.saved_data["has_source"].toBool()) return {};
   const auto found = ctx.saved_data.find("source");
-  TESSERA_ASSERT(found != ctx.saved_data.end(),
-                 "a product of an input that is made again runs backward once");
+  TESSERA_ASSERT(found != ctx.saved_data.end(), "a product of a recomputed input runs backward once");
   auto source = c10::static_intrusive_pointer_cast<ActivationSource>(found->second.toCapsule());
   ctx.saved_data.erase(found);
   return source;

@@ -39,7 +39,7 @@ at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored);
 at::Tensor flatten_rows(const at::Tensor& tensor);
 
 // The source of a product's input, kept in the product's context and taken out by its backward, so that it is
-// let go as soon as the backward is done; null where there is none.
+// freed as soon as the backward is done; null where there is none.
 void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source);
 c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx);
 

@@ -18,10 +18,11 @@ struct OptimizedTile {
   double weight_decay = 0.0;
 };
 
-// A state tensor of a tile, of the tile's shape: what a checkpoint stores.
+// A state tensor of a tile, which a checkpoint stores: of the tile's shape ("exp_avg", "exp_avg_sq"), or a
+// scalar of the whole parameter ("step").
 struct OptimizerState {
-  std::string tile;   // the tile's name
-  std::string state;  // "exp_avg", ...
+  std::string tile;  // the tile's name
+  std::string state;
   at::Tensor value;
 };
 
