@@ -105,7 +105,7 @@ void bench_attention(const char* name, const std::vector<int64_t>& starts) {
 
 void bench_loss(const char* name, bool train_weight, int64_t every) {
   at::Tensor labels = at::randint(kVocabulary, {kTokens}, at::kLong);
-  labels.masked_fill_(at::arange(kTokens).remainder(every).ne(0), tessera::ops::kIgnoreLabel);
+  labels.masked_fill_(at::arange(kTokens).remainder(every).ne(0), tessera::kIgnoreLabel);
   compare(
       name, [&](const Inputs& in) { return tessera::ops::linear_cross_entropy(in[0], in[1], labels); },
       [&](const Inputs& in) {

@@ -14,7 +14,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/select_chat_template.h"
+#include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
 namespace {
@@ -44,7 +44,7 @@ class Conversation {
   Conversation(const AnsweringOptions& options, const ModelSource& source)
       : options_(options),
         tokenizer_(source.tokenizer()),
-        chat_template_(data::select_chat_template(options.chat_template, "", "", tokenizer_)),
+        chat_template_(text::select_chat_template(options.chat_template, "", "", tokenizer_)),
         model_(source.load(inference_dtype(options.dtype))),
         stop_ids_(source.stop_ids(*model_)) {
     reset();

@@ -9,6 +9,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
+#include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
 #include "tessera/models/registry.h"
 #include "tessera/train/recipe_data.h"
@@ -50,7 +51,9 @@ void add_data(CLI::App& app, Action& action) {
       }
       data::ShowOptions show = options->show;
       show.color = !options->no_color && isatty(STDOUT_FILENO) != 0;
-      data::show_data(std::cout, read.rows, recipe, *read.tokenizer, show);
+      show.train = data::train_loader_options(recipe, 0, 1);
+      show.eval = data::eval_loader_options(recipe, 0, 1);
+      data::show_data(std::cout, read.rows, *read.tokenizer, show);
       return 0;
     };
   });

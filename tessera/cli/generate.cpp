@@ -16,7 +16,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/select_chat_template.h"
+#include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
 namespace {
@@ -132,7 +132,7 @@ int run_generate(Options options) {
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
   std::shared_ptr<const text::ChatTemplate> chat_template;
-  if (any_chat) chat_template = data::select_chat_template(options.chat_template, "", "", tokenizer);
+  if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
   const auto model = source.load(inference_dtype(options.dtype));
 
   models::Generator generator(

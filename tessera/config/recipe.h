@@ -8,42 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "tessera/config/data_config.h"
+
 namespace tessera::config {
 
 // Where a key stands in a recipe; line 0 when it came from the command line.
 struct KeyPlace {
   std::string file;
   int64_t line = 0, column = 0;
-};
-
-// One entry of `datasets:` or `test_datasets:`.
-struct DatasetConfig {
-  std::string path;     // a .json or .jsonl or .txt file, or a folder of them; resolved by load_recipe()
-  std::string type;     // alpaca, chat_template, sharegpt, completion; "" = pre-tokenised
-  std::string ds_type;  // json or text; "" = from the file's name
-  std::vector<std::string> data_files;      // files below `path`; empty = all
-  std::string split;                        // "", "train", "train[:10%]", "train[100:200]"
-  std::string field = "text";               // column of `completion`
-  std::string field_messages = "messages";  // load_recipe() sets "conversations" for sharegpt
-  std::string field_system = "system";
-  std::string field_instruction = "instruction";
-  std::string field_input = "input";
-  std::string field_output = "output";
-  std::string chat_template;  // overrides the recipe's
-  std::string chat_template_jinja;
-  std::map<std::string, std::string>
-      message_property_mappings;                          // {role: from, content: value}, set so for sharegpt
-  std::map<std::string, std::vector<std::string>> roles;  // {assistant: [gpt, ...]}
-  std::optional<std::vector<std::string>> roles_to_train;  // default [assistant]
-  std::string message_field_training;  // name of the per-message boolean that overrides roles_to_train
-  std::string train_on_eos = "turn";   // all, turn, last, none
-  std::string train_on_eot;            // "" = as train_on_eos
-  bool drop_system_message = false;
-  int64_t shards = 1, shards_idx = 0;
-
-  // Where the entry stands in the recipe, for errors.
-  std::string source_file;
-  int64_t source_line = 0;
 };
 
 enum class OptimizerKind { AdamW, Sgd };
@@ -56,34 +28,18 @@ enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
 enum class EvalStrategy { Epoch, Steps, No };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
-enum class ExcessLength { Drop, Truncate, Raise };
 
-struct Recipe {
+// Its keys about data are the DataConfig.
+struct Recipe : DataConfig {
   // Model
-  std::string base_model;        // a Hugging Face folder; resolved by load_recipe()
-  std::string tokenizer_config;  // "" = base_model
-  std::string
-      chat_template;  // tokenizer_default, chatml, llama3, mistral, alpaca, jinja; "" = tokenizer_default
-  std::string chat_template_jinja;                    // inline template or a file
+  std::string base_model;                             // a Hugging Face folder; resolved by load_recipe()
+  std::string tokenizer_config;                       // "" = base_model
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
-  // Data
-  std::vector<DatasetConfig> datasets;
-  std::vector<DatasetConfig> test_datasets;
-  double val_set_size = 0.0;  // below 1: share of the rows; else rows
-  int64_t sequence_len = 512;
-  ExcessLength excess_length_strategy = ExcessLength::Drop;
-  int64_t min_sample_len = 2;
+  // Training
   bool sample_packing = false;
   std::optional<bool> eval_sample_packing;
-  bool train_on_inputs = false;
-  bool shuffle_merged_datasets = true;
-  std::string dataset_prepared_path;
-  std::string on_bad_line = "raise";  // ours: raise or skip
-  int64_t max_bad_lines = 100;        // ours: with `skip`, more than these end the run
-
-  // Training
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
@@ -140,8 +96,6 @@ struct Recipe {
   std::map<std::string, KeyPlace> key_places;
 
   std::string source_file;  // the recipe's path, for errors
-  // The folder that relative dataset paths start from.
-  std::string source_folder;
 };
 
 }  // namespace tessera::config

@@ -3,14 +3,15 @@
 namespace tessera::config {
 namespace {
 
+// Of a key of the recipe, its data among them.
 template <auto Member>
-struct EnumAccess;
-
-template <class T, class E, E T::*Member>
-struct EnumAccess<Member> {
-  static int get(const T& object) { return static_cast<int>(object.*Member); }
-  static void set(T& object, int value) { object.*Member = static_cast<E>(value); }
-  static constexpr EnumField<T> field{&get, &set};
+struct EnumAccess {
+  static int get(const Recipe& recipe) { return static_cast<int>(recipe.*Member); }
+  static void set(Recipe& recipe, int value) {
+    auto& field = recipe.*Member;
+    field = static_cast<std::remove_reference_t<decltype(field)>>(value);
+  }
+  static constexpr EnumField<Recipe> field{&get, &set};
 };
 
 template <auto Member>

@@ -9,27 +9,6 @@
 
 namespace tessera::data {
 
-LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size) {
-  LoaderOptions options;
-  options.dp_rank = dp_rank;
-  options.dp_size = dp_size;
-  options.micro_batch_size = recipe.micro_batch_size;
-  options.accumulation = recipe.gradient_accumulation_steps;
-  options.sequence_len = recipe.sequence_len;
-  options.packing = recipe.sample_packing;
-  options.shuffle = recipe.shuffle_merged_datasets;
-  options.seed = static_cast<uint64_t>(recipe.seed);
-  return options;
-}
-
-LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size) {
-  LoaderOptions options = train_loader_options(recipe, dp_rank, dp_size);
-  options.accumulation = 1;
-  options.packing = recipe.eval_sample_packing.value_or(recipe.sample_packing);
-  options.shuffle = false;
-  return options;
-}
-
 Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows)), options_(options) {
   TESSERA_ASSERT(options.dp_size > 0 && options.dp_rank >= 0 && options.dp_rank < options.dp_size,
                  "rank of no group");

@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "tessera/config/recipe.h"
 #include "tessera/data/batch.h"
 #include "tessera/data/packing.h"
 #include "tessera/data/row_store.h"
@@ -22,11 +21,6 @@ struct LoaderOptions {
   bool shuffle = true;           // a new order every epoch; else the order of the rows
   uint64_t seed = 42;
 };
-
-// The options of training by a recipe. `shuffle_merged_datasets: false` keeps the rows' order.
-LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
-// The options of evaluation: no shuffling, one micro-batch a step.
-LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
 
 // Where the loader stands. Says nothing of ranks: any number of them can go on from it.
 struct Cursor {

@@ -19,15 +19,14 @@ namespace {
 
 class DatasetReader {
  public:
-  DatasetReader(const config::Recipe& recipe, const PromptContext& context, int64_t num_threads,
-                RowStore& store)
-      : recipe_(recipe), context_(context), num_threads_(num_threads), store_(store) {}
+  DatasetReader(const PromptContext& context, int64_t num_threads, RowStore& store)
+      : config_(context.config), context_(context), num_threads_(num_threads), store_(store) {}
 
   // Also keeps what was read, and takes from there what was kept.
   DatasetStats read_kept(const config::DatasetConfig& dataset, const std::string& tokenizer_fingerprint) {
-    const PreparedRows kept(recipe_.dataset_prepared_path);
+    const PreparedRows kept(config_.dataset_prepared_path);
     const auto key = [&] {
-      return prepared_key(dataset, find_dataset_files(dataset, recipe_.source_folder), context_,
+      return prepared_key(dataset, find_dataset_files(dataset, config_.source_folder), context_,
                           tokenizer_fingerprint);
     };
     const std::string before = key();
@@ -49,7 +48,7 @@ class DatasetReader {
   }
 
   DatasetStats read(const config::DatasetConfig& dataset) {
-    const std::vector<DatasetFile> files = find_dataset_files(dataset, recipe_.source_folder);
+    const std::vector<DatasetFile> files = find_dataset_files(dataset, config_.source_folder);
     const SplitSlice slice = parse_split(dataset);
     const bool needs_count = slice.needs_count() || dataset.shards > 1;
     const int64_t num_records = needs_count ? count_records(files) : std::numeric_limits<int64_t>::max();
@@ -64,7 +63,7 @@ class DatasetReader {
       if (index >= range.end) break;
       const config::DatasetConfig entry = entry_for(dataset, file);
       const auto prompt = make_prompt_type(entry, context_);
-      RecordTokenizer tokenizer(*prompt, entry, file, recipe_, context_.vocab_size, num_threads_);
+      RecordTokenizer tokenizer(*prompt, entry, file, config_, context_.vocab_size, num_threads_);
       const auto reader = open_records(file.path, file.format);
       std::vector<RawRecord> batch;
       int64_t batch_bytes = 0;
@@ -105,7 +104,7 @@ class DatasetReader {
     return entry;
   }
 
-  bool skips() const { return recipe_.on_bad_line == "skip"; }
+  bool skips() const { return config_.on_bad_line == "skip"; }
 
   // The next record; one with line 0 stands for a bad one that was skipped.
   bool next_record(RecordReader& reader, RawRecord& record, bool counts) {
@@ -145,11 +144,11 @@ class DatasetReader {
     ++stats_.records;
     ++stats_.bad_records;
     if (first_bad_.empty()) first_bad_ = error.what();
-    if (++bad_records_ > recipe_.max_bad_lines) {
+    if (++bad_records_ > config_.max_bad_lines) {
       throw Error(ErrorKind::Data, "TOO-MANY-BAD-LINES",
                   "too many bad records; the first of this dataset: " + first_bad_)
           .got(std::to_string(bad_records_))
-          .need("at most " + std::to_string(recipe_.max_bad_lines) + " (max_bad_lines)");
+          .need("at most " + std::to_string(config_.max_bad_lines) + " (max_bad_lines)");
     }
   }
 
@@ -170,13 +169,13 @@ class DatasetReader {
              std::to_string(stats_.dropped_unlabelled) + " without labels");
     error.need("at least 1 row");
     if (stats_.dropped_long > 0) {
-      error.hint("raise sequence_len (" + std::to_string(recipe_.sequence_len) + "; the longest row has " +
+      error.hint("raise sequence_len (" + std::to_string(config_.sequence_len) + "; the longest row has " +
                  std::to_string(stats_.longest) + " tokens) or set excess_length_strategy: truncate");
     }
     throw error;
   }
 
-  const config::Recipe& recipe_;
+  const config::DataConfig& config_;
   const PromptContext& context_;
   int64_t num_threads_;
   RowStore& store_;
@@ -202,34 +201,34 @@ void split_off_eval(double val_set_size, PreparedData& data) {
 }
 
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
-  const config::Recipe& recipe = context.recipe;
+  const config::DataConfig& config = context.config;
   const auto store = std::make_shared<RowStore>();
   const int64_t num_threads =
       options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
-  DatasetReader reader(recipe, context, num_threads, *store);
+  DatasetReader reader(context, num_threads, *store);
 
   PreparedData data;
-  const bool is_kept = !recipe.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
+  const bool is_kept = !config.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
   const auto read = [&](const config::DatasetConfig& dataset) {
     return is_kept ? reader.read_kept(dataset, options.tokenizer_fingerprint) : reader.read(dataset);
   };
-  for (const config::DatasetConfig& dataset : recipe.datasets) data.train_stats.push_back(read(dataset));
+  for (const config::DatasetConfig& dataset : config.datasets) data.train_stats.push_back(read(dataset));
   const int64_t num_train = store->size();
-  for (const config::DatasetConfig& dataset : recipe.test_datasets) data.eval_stats.push_back(read(dataset));
+  for (const config::DatasetConfig& dataset : config.test_datasets) data.eval_stats.push_back(read(dataset));
   if (num_train == 0) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
   }
 
   data.train.store = store;
   data.eval.store = store;
-  if (recipe.shuffle_merged_datasets) {
-    data.train.rows = random_order(num_train, static_cast<uint64_t>(recipe.seed), "data.merge");
+  if (config.shuffle_merged_datasets) {
+    data.train.rows = random_order(num_train, options.seed, "data.merge");
   } else {
     data.train.rows.resize(static_cast<size_t>(num_train));
     std::iota(data.train.rows.begin(), data.train.rows.end(), 0);
   }
-  if (recipe.test_datasets.empty()) {
-    split_off_eval(recipe.val_set_size, data);
+  if (config.test_datasets.empty()) {
+    split_off_eval(config.val_set_size, data);
   } else {
     data.eval.rows.resize(static_cast<size_t>(store->size() - num_train));
     std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
@@ -261,16 +260,16 @@ std::string end_token_warning(const DatasetStats& stats) {
   return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
 }
 
-PreparedData prepare_data(const config::Recipe& recipe, const text::Tokenizer& tokenizer,
+PreparedData prepare_data(const config::DataConfig& config, const text::Tokenizer& tokenizer,
                           const text::ChatTemplate* chat_template, const PrepareOptions& options) {
   return prepare(
-      {recipe, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock())},
+      {config, &tokenizer, chat_template, options.vocab_size, options.now.value_or(text::local_clock())},
       options);
 }
 
-PreparedData prepare_token_ids(const config::Recipe& recipe, const PrepareOptions& options) {
+PreparedData prepare_token_ids(const config::DataConfig& config, const PrepareOptions& options) {
   TESSERA_ASSERT(options.vocab_size > 0, "without a tokenizer the vocabulary's size must be given");
-  return prepare({recipe, nullptr, nullptr, options.vocab_size}, options);
+  return prepare({config, nullptr, nullptr, options.vocab_size}, options);
 }
 
 }  // namespace tessera::data

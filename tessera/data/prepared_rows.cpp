@@ -8,8 +8,8 @@
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/data/select_chat_template.h"
 #include "tessera/io/file.h"
+#include "tessera/text/select_chat_template.h"
 
 namespace tessera::data {
 namespace {
@@ -123,8 +123,8 @@ std::string template_of(const config::DatasetConfig& dataset, const PromptContex
   if (dataset.type != "chat_template" && dataset.type != "sharegpt") return "";
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty())
     return context.chat_template != nullptr ? context.chat_template->source() : "";
-  return select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
-                              context.recipe.source_folder, *context.tokenizer)
+  return text::select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
+                                    context.config.source_folder, *context.tokenizer)
       ->source();
 }
 
@@ -132,16 +132,16 @@ std::string template_of(const config::DatasetConfig& dataset, const PromptContex
 
 std::string prepared_key(const config::DatasetConfig& dataset, const std::vector<DatasetFile>& files,
                          const PromptContext& context, const std::string& tokenizer_fingerprint) {
-  const config::Recipe& recipe = context.recipe;
+  const config::DataConfig& config = context.config;
   config::Recipe shaping;
   shaping.datasets = {dataset};
   shaping.datasets[0].path = "files";
   shaping.datasets[0].data_files.clear();
-  shaping.sequence_len = recipe.sequence_len;
-  shaping.excess_length_strategy = recipe.excess_length_strategy;
-  shaping.min_sample_len = recipe.min_sample_len;
-  shaping.train_on_inputs = recipe.train_on_inputs;
-  shaping.on_bad_line = recipe.on_bad_line;
+  shaping.sequence_len = config.sequence_len;
+  shaping.excess_length_strategy = config.excess_length_strategy;
+  shaping.min_sample_len = config.min_sample_len;
+  shaping.train_on_inputs = config.train_on_inputs;
+  shaping.on_bad_line = config.on_bad_line;
   // Two streams: what differs has to agree in both to be taken for the same.
   ContentHash made_of, contents;
   made_of.add(TESSERA_VERSION);

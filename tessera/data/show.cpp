@@ -107,8 +107,8 @@ void write_rows(std::ostream& out, const char* name, const RowSet& rows, const L
 
 }  // namespace
 
-void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
-               const text::Tokenizer& tokenizer, const ShowOptions& options) {
+void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
+               const ShowOptions& options) {
   const int64_t num_rows = std::min(options.num_rows, data.train.size());
   for (int64_t i = 0; i < num_rows; ++i) {
     const int64_t labels = data.train.label_count(i);
@@ -123,8 +123,8 @@ void show_data(std::ostream& out, const PreparedData& data, const config::Recipe
   }
   for (const DatasetStats& stats : data.train_stats) write_stats(out, stats);
   for (const DatasetStats& stats : data.eval_stats) write_stats(out, stats);
-  write_rows(out, "training", data.train, train_loader_options(recipe, 0, 1));
-  if (data.eval.size() > 0) write_rows(out, "evaluation", data.eval, eval_loader_options(recipe, 0, 1));
+  write_rows(out, "training", data.train, options.train);
+  if (data.eval.size() > 0) write_rows(out, "evaluation", data.eval, options.eval);
 }
 
 std::string show_row(const Row& row, const text::Tokenizer& tokenizer, const ShowOptions& options) {

@@ -5,7 +5,7 @@
 #include <iosfwd>
 #include <string>
 
-#include "tessera/config/recipe.h"
+#include "tessera/data/loader.h"
 #include "tessera/data/prepare.h"
 
 namespace tessera::data {
@@ -14,12 +14,13 @@ struct ShowOptions {
   int64_t num_rows = 3;
   bool color = false;   // trained tokens in colour; else in brackets
   bool tokens = false;  // '|' between tokens
+  LoaderOptions train, eval;
 };
 
 // Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what
 // was left out and why, packing efficiency. Warns where a dataset trains no end-of-turn token.
-void show_data(std::ostream& out, const PreparedData& data, const config::Recipe& recipe,
-               const text::Tokenizer& tokenizer, const ShowOptions& options);
+void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
+               const ShowOptions& options);
 
 // One row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
 std::string show_row(const Row& row, const text::Tokenizer& tokenizer, const ShowOptions& options);

@@ -12,12 +12,12 @@
 namespace tessera::data {
 
 RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset,
-                                 const DatasetFile& file, const config::Recipe& recipe, int64_t vocab_size,
-                                 int64_t num_threads)
+                                 const DatasetFile& file, const config::DataConfig& config,
+                                 int64_t vocab_size, int64_t num_threads)
     : prompt_(prompt),
       dataset_(dataset),
       file_(file),
-      recipe_(recipe),
+      config_(config),
       end_tokens_(prompt.end_tokens()),
       vocab_size_(vocab_size),
       num_threads_(num_threads) {}
@@ -79,24 +79,24 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
   DatasetStats& stats = out.stats;
   stats.longest = std::max(stats.longest, length);
   int64_t cut = 0;
-  if (length > recipe_.sequence_len) {
-    switch (recipe_.excess_length_strategy) {
+  if (length > config_.sequence_len) {
+    switch (config_.excess_length_strategy) {
       case config::ExcessLength::Drop: ++stats.dropped_long; return;
       case config::ExcessLength::Raise:
         out.must_raise = true;
         throw Error(ErrorKind::Data, "ROW-TOO-LONG", "the row is longer than sequence_len")
             .got(std::to_string(length) + " tokens")
-            .need("at most " + std::to_string(recipe_.sequence_len))
+            .need("at most " + std::to_string(config_.sequence_len))
             .hint("excess_length_strategy: drop or truncate");
       case config::ExcessLength::Truncate:
-        cut = length - recipe_.sequence_len;
-        length = recipe_.sequence_len;
+        cut = length - config_.sequence_len;
+        length = config_.sequence_len;
         row.input_ids.resize(static_cast<size_t>(length));
         row.labels.resize(static_cast<size_t>(length));
         break;
     }
   }
-  if (length < recipe_.min_sample_len || length == 0) {
+  if (length < config_.min_sample_len || length == 0) {
     ++stats.dropped_short;
     return;
   }

@@ -23,7 +23,7 @@ class RecordTokenizer {
  public:
   // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0.
   RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
-                  const config::Recipe& recipe, int64_t vocab_size, int64_t num_threads);
+                  const config::DataConfig& config, int64_t vocab_size, int64_t num_threads);
 
   // One result a record, in the records' order.
   std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
@@ -36,7 +36,7 @@ class RecordTokenizer {
   const PromptType& prompt_;
   const config::DatasetConfig& dataset_;
   const DatasetFile& file_;
-  const config::Recipe& recipe_;
+  const config::DataConfig& config_;
   std::vector<int32_t> end_tokens_;
   int64_t vocab_size_, num_threads_;
 };

@@ -4,7 +4,7 @@
 
 #include "tessera/core/content_hash.h"
 #include "tessera/core/log.h"
-#include "tessera/data/select_chat_template.h"
+#include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
 
 namespace tessera::train {
@@ -64,7 +64,7 @@ void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig
 data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<text::Tokenizer>& tokenizer,
                              const data::PrepareOptions& options) {
   if (!tokenizer) return data::prepare_token_ids(recipe, options);
-  const auto chat_template = data::recipe_chat_template(recipe, *tokenizer);
+  const auto chat_template = data::default_chat_template(recipe, *tokenizer);
   return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
 }
 
@@ -78,6 +78,7 @@ RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelCon
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
   options.now = now;
+  options.seed = static_cast<uint64_t>(recipe.seed);
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
   result.rows = read_rows(recipe, result.tokenizer, options);
   warn_of_long_rows(result.rows, model);

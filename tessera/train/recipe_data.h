@@ -20,7 +20,7 @@ struct RecipeData {
 
 // Loads the tokenizer with the recipe's special tokens, chooses the chat template, and tokenises every
 // dataset on `num_threads` threads (0 = one a core). `model`: the config of the recipe's base_model. `now`:
-// PrepareOptions::now. Not collective. Throws what Tokenizer::from_folder(), recipe_chat_template() and
+// PrepareOptions::now. Not collective. Throws what Tokenizer::from_folder(), default_chat_template() and
 // prepare_data() throw.
 RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
                             int64_t num_threads = 0, std::optional<int64_t> now = std::nullopt);

@@ -13,7 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/loader.h"
+#include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/registry.h"

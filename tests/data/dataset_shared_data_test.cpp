@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/data/loader.h"
+#include "tessera/data/loader_options.h"
 #include "tessera/data/prepare.h"
 
 #include "tests/data/prompt_fixture.h"

@@ -23,20 +23,20 @@ using ::testing::HasSubstr;
 class Prepare : public ::testing::Test {
  protected:
   Prepare() {
-    recipe_.source_folder = folder_.path();
-    recipe_.sequence_len = 64;
-    recipe_.min_sample_len = 2;
+    config_.source_folder = folder_.path();
+    config_.sequence_len = 64;
+    config_.min_sample_len = 2;
   }
 
   void add(const std::string& name, const std::string& text, Json keys = Json::object()) {
     folder_.write(name, text);
     keys["path"] = name;
     if (!keys.contains("type")) keys["type"] = "completion";
-    recipe_.datasets.push_back(dataset_of(keys));
+    config_.datasets.push_back(dataset_of(keys));
   }
 
-  PreparedData prepare(int64_t num_threads = 0) const {
-    return prepare_data(recipe_, small_tokenizer(), nullptr, {.num_threads = num_threads});
+  PreparedData prepare(int64_t num_threads = 0, uint64_t seed = 42) const {
+    return prepare_data(config_, small_tokenizer(), nullptr, {.num_threads = num_threads, .seed = seed});
   }
 
   std::string error(const std::string& code) const {
@@ -44,7 +44,7 @@ class Prepare : public ::testing::Test {
   }
 
   TempFolder folder_;
-  config::Recipe recipe_;
+  config::DataConfig config_;
 };
 
 std::string lines(int64_t count, const std::string& word = "tile ") {
@@ -81,7 +81,7 @@ TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {
   add("a.jsonl", "{\"text\": \"one\"}\n\n{\"text\": \"two\"}");
   add("b.json", "[{\"body\": \"three\"}]", {{"field", "body"}});
   add("c.txt", "four\n", {{"type", ""}});
-  recipe_.shuffle_merged_datasets = false;
+  config_.shuffle_merged_datasets = false;
   const PreparedData data = prepare();
   EXPECT_THAT(texts(data.train), ElementsAre("<|bos|>one<|endoftext|>", "<|bos|>two<|endoftext|>",
                                              "<|bos|>three<|endoftext|>", "<|bos|>four\n<|endoftext|>"));
@@ -95,19 +95,19 @@ TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {
 TEST_F(Prepare, TokenIdsNeedNoTokenizer) {
   add("ids.jsonl", token_rows({3, 5}), {{"type", ""}});
   const PrepareOptions options{.vocab_size = 15};
-  const PreparedData data = prepare_token_ids(recipe_, options);
+  const PreparedData data = prepare_token_ids(config_, options);
   ASSERT_EQ(data.train.size(), 2);
   EXPECT_EQ(data.train_stats[0].label_tokens, prepare().train_stats[0].label_tokens);
-  EXPECT_THAT(error_text("E-DATA-TOKEN-ID", [&] { prepare_token_ids(recipe_, {.vocab_size = 14}); }),
+  EXPECT_THAT(error_text("E-DATA-TOKEN-ID", [&] { prepare_token_ids(config_, {.vocab_size = 14}); }),
               HasSubstr("ids.jsonl"));
   add("text.jsonl", lines(2));
-  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(recipe_, options); }),
+  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(config_, options); }),
               HasSubstr("text.jsonl"));
 }
 
 TEST_F(Prepare, TextFilesNeedATokenizer) {
   add("text.txt", "one two three", {{"type", ""}});
-  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(recipe_, {.vocab_size = 15}); }),
+  EXPECT_THAT(error_text("E-MODEL-TOKENIZER", [&] { prepare_token_ids(config_, {.vocab_size = 15}); }),
               HasSubstr("text.txt"));
 }
 
@@ -122,14 +122,14 @@ TEST_F(Prepare, OutcomeDoesNotDependOnThreads) {
 TEST_F(Prepare, SeedDecidesTheShuffle) {
   add("a.jsonl", lines(50));
   const auto first = texts(prepare().train);
-  recipe_.seed = 43;
-  EXPECT_NE(texts(prepare().train), first);
+  EXPECT_EQ(texts(prepare(0, 42).train), first);
+  EXPECT_NE(texts(prepare(0, 43).train), first);
 }
 
 TEST_F(Prepare, ValSetIsDisjointAndOfTheAskedSize) {
   add("a.jsonl", lines(25));
   for (const auto& [size, expected] : std::vector<std::pair<double, int64_t>>{{0.1, 3}, {5.0, 5}}) {
-    recipe_.val_set_size = size;
+    config_.val_set_size = size;
     const PreparedData data = prepare();
     EXPECT_EQ(data.eval.size(), expected);
     std::set<int64_t> all(data.train.rows.begin(), data.train.rows.end());
@@ -137,14 +137,14 @@ TEST_F(Prepare, ValSetIsDisjointAndOfTheAskedSize) {
     EXPECT_EQ(all.size(), 25U);
     EXPECT_EQ(data.train.size() + data.eval.size(), 25);
   }
-  recipe_.val_set_size = 25.0;
+  config_.val_set_size = 25.0;
   EXPECT_THAT(error("E-DATA-VAL-SET-SIZE"), HasSubstr("got 25 of 25 rows"));
 }
 
 TEST_F(Prepare, TestDatasets) {
   add("a.jsonl", lines(4));
   folder_.write("b.jsonl", lines(3, "other "));
-  recipe_.test_datasets.push_back(dataset_of({{"path", "b.jsonl"}, {"type", "completion"}}));
+  config_.test_datasets.push_back(dataset_of({{"path", "b.jsonl"}, {"type", "completion"}}));
   const PreparedData data = prepare();
   EXPECT_EQ(data.train.size(), 4);
   EXPECT_EQ(texts(data.eval)[2], "<|bos|>other 2<|endoftext|>");
@@ -152,14 +152,14 @@ TEST_F(Prepare, TestDatasets) {
 }
 
 TEST_F(Prepare, Splits) {
-  recipe_.shuffle_merged_datasets = false;
+  config_.shuffle_merged_datasets = false;
   add("a.jsonl", lines(20), {{"split", "train[-10%:]"}});
   EXPECT_THAT(texts(prepare().train),
               ElementsAre("<|bos|>tile 18<|endoftext|>", "<|bos|>tile 19<|endoftext|>"));
-  recipe_.datasets[0].split = "train[3:5]";
+  config_.datasets[0].split = "train[3:5]";
   EXPECT_THAT(texts(prepare().train),
               ElementsAre("<|bos|>tile 3<|endoftext|>", "<|bos|>tile 4<|endoftext|>"));
-  recipe_.datasets[0].split = "train[40:]";
+  config_.datasets[0].split = "train[40:]";
   EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("got 0 records"));
 }
 
@@ -167,8 +167,8 @@ TEST_F(Prepare, ShardsTogetherAreTheWhole) {
   add("a.jsonl", lines(7));
   std::set<std::string> all;
   for (int64_t shard = 0; shard < 3; ++shard) {
-    recipe_.datasets[0].shards = 3;
-    recipe_.datasets[0].shards_idx = shard;
+    config_.datasets[0].shards = 3;
+    config_.datasets[0].shards_idx = shard;
     for (const std::string& text : texts(prepare().train)) EXPECT_TRUE(all.insert(text).second);
   }
   EXPECT_EQ(all.size(), 7U);
@@ -176,7 +176,7 @@ TEST_F(Prepare, ShardsTogetherAreTheWhole) {
 
 TEST_F(Prepare, LongRowsAreDroppedTruncatedOrRefused) {
   add("a.jsonl", token_rows({3, 10, 5, 11, 1}), {{"type", ""}});
-  recipe_.sequence_len = 8;
+  config_.sequence_len = 8;
   const DatasetStats dropped = prepare().train_stats[0];
   EXPECT_EQ(dropped.rows, 2);
   EXPECT_EQ(dropped.dropped_long, 2);
@@ -185,23 +185,23 @@ TEST_F(Prepare, LongRowsAreDroppedTruncatedOrRefused) {
   EXPECT_EQ(dropped.tokens, 8);
   EXPECT_EQ(dropped.label_tokens, 6);
 
-  recipe_.excess_length_strategy = config::ExcessLength::Truncate;
+  config_.excess_length_strategy = config::ExcessLength::Truncate;
   const DatasetStats cut = prepare().train_stats[0];
   EXPECT_EQ(cut.rows, 4);
   EXPECT_EQ(cut.truncated, 2);
   EXPECT_EQ(cut.cut_tokens, 2 + 3);
   EXPECT_EQ(cut.tokens + cut.cut_tokens, 3 + 10 + 5 + 11);
 
-  recipe_.excess_length_strategy = config::ExcessLength::Raise;
-  recipe_.on_bad_line = "skip";
+  config_.excess_length_strategy = config::ExcessLength::Raise;
+  config_.on_bad_line = "skip";
   EXPECT_THAT(error("E-DATA-ROW-TOO-LONG"),
               HasSubstr("a.jsonl:2:1: the row is longer than sequence_len; got 10 tokens, need at most 8"));
 }
 
 TEST_F(Prepare, TruncationThatLeavesNoLabelIsCountedAndRefusedForAll) {
   add("a.jsonl", token_rows({10, 12}, 8) + token_rows({4}), {{"type", ""}});
-  recipe_.sequence_len = 8;
-  recipe_.excess_length_strategy = config::ExcessLength::Truncate;
+  config_.sequence_len = 8;
+  config_.excess_length_strategy = config::ExcessLength::Truncate;
   const DatasetStats stats = prepare().train_stats[0];
   EXPECT_EQ(stats.rows, 1);
   EXPECT_EQ(stats.dropped_unlabelled, 2);
@@ -224,9 +224,9 @@ TEST_F(Prepare, NoRowsAtAll) {
   EXPECT_THAT(error("E-DATA-NO-ROWS"),
               HasSubstr("a.jsonl: the dataset leaves no row to train on; got 0 records"));
   folder_.write("a.jsonl", lines(3, "a very long line of words that cannot fit "));
-  recipe_.sequence_len = 4;
-  recipe_.datasets[0].type = "alpaca";
-  recipe_.datasets[0].field_instruction = recipe_.datasets[0].field_output = "text";
+  config_.sequence_len = 4;
+  config_.datasets[0].type = "alpaca";
+  config_.datasets[0].field_instruction = config_.datasets[0].field_output = "text";
   const std::string text = error("E-DATA-NO-ROWS");
   EXPECT_THAT(text, HasSubstr("3 records (0 bad), of their rows 3 too long"));
   EXPECT_THAT(text, HasSubstr("raise sequence_len (4; the longest row has "));
@@ -237,7 +237,7 @@ TEST_F(Prepare, BadRecordsNameFileAndLine) {
   EXPECT_THAT(error("E-DATA-MISSING-FIELD"), HasSubstr("a.jsonl:4:1: no field 'text'; got fields txt"));
   folder_.write("a.jsonl", lines(2) + "{\"text\": \"x}\n");
   EXPECT_THAT(error("E-DATA-JSON"), HasSubstr("a.jsonl:3:13: "));
-  recipe_.datasets[0].path = "b.json";
+  config_.datasets[0].path = "b.json";
   folder_.write("b.json", "[\n{\"text\": \"x\"},\n {\"text\": 1}]");
   EXPECT_THAT(error("E-DATA-FIELD-TYPE"), HasSubstr("b.json:3:2: element 1: field 'text' is not a text"));
 }
@@ -252,19 +252,19 @@ TEST_F(Prepare, TheFirstBadRecordIsReportedWhateverTheThreads) {
 
 TEST_F(Prepare, BadLinesMayBeSkippedUpToACap) {
   add("a.jsonl", "{bad\n" + lines(2) + "{\"text\": null}\n{\"text\": \"\xFF\"}\n");
-  recipe_.on_bad_line = "skip";
-  recipe_.max_bad_lines = 3;
+  config_.on_bad_line = "skip";
+  config_.max_bad_lines = 3;
   const DatasetStats stats = prepare().train_stats[0];
   EXPECT_EQ(stats.records, 5);
   EXPECT_EQ(stats.bad_records, 3);
   EXPECT_EQ(stats.rows, 2);
-  recipe_.max_bad_lines = 2;
+  config_.max_bad_lines = 2;
   EXPECT_THAT(error("E-DATA-TOO-MANY-BAD-LINES"), HasSubstr("a.jsonl:1:2: "));
 }
 
 TEST_F(Prepare, ABrokenArrayCannotBeSkipped) {
   add("a.json", "[{\"text\": \"x\"} {\"text\": \"y\"}]");
-  recipe_.on_bad_line = "skip";
+  config_.on_bad_line = "skip";
   EXPECT_THAT(error("E-DATA-JSON"), HasSubstr("no comma between elements"));
 }
 
@@ -277,7 +277,7 @@ TEST_F(Prepare, ALongTextIsOneDocument) {
   std::string text;
   while (text.size() < (size_t{8} << 20) + 1000) text += "the tiles of a mosaic are many\n";
   add("a.txt", text);
-  recipe_.shuffle_merged_datasets = false;
+  config_.shuffle_merged_datasets = false;
   const PreparedData data = prepare();
   std::string joined;
   for (const std::string& row : texts(data.train)) joined += row;
@@ -289,17 +289,19 @@ TEST_F(Prepare, ALongTextIsOneDocument) {
 TEST_F(Prepare, PackingConservesTokensAndLabels) {
   add("a.jsonl", lines(40) + lines(30, "a somewhat longer line of words, with number "));
   for (const bool packing : {false, true}) {
-    recipe_.sample_packing = packing;
-    recipe_.micro_batch_size = 3;
-    recipe_.gradient_accumulation_steps = 2;
+    LoaderOptions options;
+    options.sequence_len = config_.sequence_len;
+    options.packing = packing;
+    options.micro_batch_size = 3;
+    options.accumulation = 2;
     const PreparedData data = prepare();
-    Loader loader(data.train, train_loader_options(recipe_, 0, 1));
+    Loader loader(data.train, options);
     int64_t tokens = 0, labels = 0;
     for (int64_t i = 0; i < loader.steps_per_epoch(); ++i) {
       for (const MicroBatch& batch : loader.next_step().micro_batches) {
         tokens += static_cast<int64_t>(batch.input_ids.size());
         labels += batch.label_tokens;
-        EXPECT_LE(static_cast<int64_t>(batch.input_ids.size()), 3 * recipe_.sequence_len);
+        EXPECT_LE(static_cast<int64_t>(batch.input_ids.size()), 3 * config_.sequence_len);
       }
     }
     EXPECT_EQ(loader.cursor(), (Cursor{1, 0}));

@@ -21,11 +21,11 @@ using ::testing::HasSubstr;
 class PreparedRowsTest : public ::testing::Test {
  protected:
   PreparedRowsTest() {
-    recipe_.source_folder = folder_.path();
-    recipe_.sequence_len = 64;
-    recipe_.dataset_prepared_path = folder_ / "prepared";
+    config_.source_folder = folder_.path();
+    config_.sequence_len = 64;
+    config_.dataset_prepared_path = folder_ / "prepared";
     write_rows("tile ");
-    recipe_.datasets.push_back(dataset_of({{"path", "a.jsonl"}, {"type", "completion"}}));
+    config_.datasets.push_back(dataset_of({{"path", "a.jsonl"}, {"type", "completion"}}));
   }
 
   void write_rows(const std::string& word) const {
@@ -39,7 +39,7 @@ class PreparedRowsTest : public ::testing::Test {
                        std::optional<int64_t> now = std::nullopt) {
     ::testing::internal::CaptureStderr();
     PreparedData data =
-        prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = fingerprint, .now = now});
+        prepare_data(config_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = fingerprint, .now = now});
     told_ = ::testing::internal::GetCapturedStderr();
     if (is_kept != nullptr) *is_kept = told_.find("prepared rows taken from") != std::string::npos;
     return data;
@@ -47,14 +47,14 @@ class PreparedRowsTest : public ::testing::Test {
 
   std::vector<std::string> kept() const {
     std::vector<std::string> paths;
-    if (!std::filesystem::exists(recipe_.dataset_prepared_path)) return paths;
-    for (const auto& entry : std::filesystem::directory_iterator(recipe_.dataset_prepared_path))
+    if (!std::filesystem::exists(config_.dataset_prepared_path)) return paths;
+    for (const auto& entry : std::filesystem::directory_iterator(config_.dataset_prepared_path))
       paths.push_back(entry.path().string());
     return paths;
   }
 
   testing::TempFolder folder_;
-  config::Recipe recipe_;
+  config::DataConfig config_;
   std::string told_;
 };
 
@@ -86,7 +86,7 @@ TEST_F(PreparedRowsTest, TheNextRunTakesThem) {
   EXPECT_TRUE(is_kept) << told_;
   expect_same(first, second);
   // Nothing is kept where the recipe names no folder.
-  recipe_.dataset_prepared_path.clear();
+  config_.dataset_prepared_path.clear();
   expect_same(first, prepare(&is_kept));
   EXPECT_FALSE(is_kept);
 }
@@ -100,17 +100,17 @@ TEST_F(PreparedRowsTest, WhateverShapesRowsMakesThemAnew) {
   write_rows("tile ");
   prepare(&is_kept, "another tokenizer");
   EXPECT_FALSE(is_kept);
-  const std::vector<std::function<void(config::Recipe&)>> changes = {
-      [](config::Recipe& r) { r.sequence_len = 32; },
-      [](config::Recipe& r) { r.min_sample_len = 3; },
-      [](config::Recipe& r) { r.train_on_inputs = true; },
-      [](config::Recipe& r) { r.excess_length_strategy = config::ExcessLength::Truncate; },
-      [](config::Recipe& r) { r.datasets[0].split = "train[:5]"; },
-      [](config::Recipe& r) { r.datasets[0].field = "text2"; }};
-  const config::Recipe original = recipe_;
+  const std::vector<std::function<void(config::DataConfig&)>> changes = {
+      [](config::DataConfig& r) { r.sequence_len = 32; },
+      [](config::DataConfig& r) { r.min_sample_len = 3; },
+      [](config::DataConfig& r) { r.train_on_inputs = true; },
+      [](config::DataConfig& r) { r.excess_length_strategy = config::ExcessLength::Truncate; },
+      [](config::DataConfig& r) { r.datasets[0].split = "train[:5]"; },
+      [](config::DataConfig& r) { r.datasets[0].field = "text2"; }};
+  const config::DataConfig original = config_;
   for (size_t i = 0; i < changes.size(); ++i) {
-    recipe_ = original;
-    changes[i](recipe_);
+    config_ = original;
+    changes[i](config_);
     try {
       prepare(&is_kept);
       EXPECT_FALSE(is_kept) << i;
@@ -119,9 +119,9 @@ TEST_F(PreparedRowsTest, WhateverShapesRowsMakesThemAnew) {
     }
   }
   // What shapes no row does not.
-  recipe_ = original;
-  recipe_.learning_rate = 5.0;
-  recipe_.seed = 3;
+  config_ = original;
+  config_.shuffle_merged_datasets = false;
+  config_.max_bad_lines = 5;
   prepare(&is_kept);
   EXPECT_TRUE(is_kept);
 }
@@ -131,7 +131,7 @@ TEST_F(PreparedRowsTest, ATemplateWithTheDateIsOfItsDay) {
   folder_.write("chats.jsonl",
                 R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]})");
   const auto use_template = [&](const std::string& start) {
-    recipe_.datasets = {dataset_of(
+    config_.datasets = {dataset_of(
         {{"path", "chats.jsonl"},
          {"type", "chat_template"},
          {"chat_template", "jinja"},
@@ -187,7 +187,7 @@ TEST_F(PreparedRowsTest, DamagedFilesAreMadeAgain) {
 
 TEST_F(PreparedRowsTest, SeveralProcessesAtATime) {
   const PreparedData first = prepare();
-  std::filesystem::remove_all(recipe_.dataset_prepared_path);
+  std::filesystem::remove_all(config_.dataset_prepared_path);
   ::testing::internal::CaptureStderr();
   std::vector<PreparedData> results(6);
   {
@@ -195,7 +195,7 @@ TEST_F(PreparedRowsTest, SeveralProcessesAtATime) {
     for (PreparedData& result : results) {
       threads.emplace_back([&] {
         for (int i = 0; i < 5; ++i)
-          result = prepare_data(recipe_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = "tokenizer"});
+          result = prepare_data(config_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = "tokenizer"});
       });
     }
   }
@@ -208,8 +208,8 @@ TEST_F(PreparedRowsTest, AFolderThatCannotBeIsNoReasonToStop) {
   folder_.write("prepared", "a file");
   EXPECT_EQ(prepare().train.size(), 20);
   EXPECT_THAT(told_, HasSubstr("prepared rows cannot be kept, training goes on"));
-  recipe_.on_bad_line = "skip";
-  recipe_.dataset_prepared_path = folder_ / "other";
+  config_.on_bad_line = "skip";
+  config_.dataset_prepared_path = folder_ / "other";
   folder_.write("a.jsonl", "{\"text\": \"good\"}\nbad\n");
   EXPECT_EQ(prepare().train.size(), 1);
   EXPECT_TRUE(kept().empty()) << "bad records are told of in every run";

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/config/recipe.h"
+#include "tessera/config/data_config.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -65,9 +65,9 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
 }
 
 inline std::vector<Row> tokenize_record(const Json& dataset_keys, const Json& record,
-                                        const config::Recipe& recipe = {}) {
+                                        const config::DataConfig& config = {}) {
   const config::DatasetConfig dataset = dataset_of(dataset_keys);
-  const PromptContext context{recipe, &small_tokenizer(), nullptr, 0};
+  const PromptContext context{config, &small_tokenizer(), nullptr, 0};
   std::vector<Row> rows;
   make_prompt_type(dataset, context)->tokenize({record}, rows);
   return rows;

@@ -31,7 +31,7 @@ TEST(Prompts, RowsEqualTheReference) {
   ASSERT_GT(cases.size(), 30U);
   for (const Json& test : cases) {
     SCOPED_TRACE(test["name"].get<std::string>());
-    config::Recipe recipe;
+    config::DataConfig recipe;
     recipe.train_on_inputs = test["recipe"].value("train_on_inputs", false);
     recipe.sequence_len = test["recipe"].value("sequence_len", int64_t{512});
     const std::vector<Row> rows = tokenize_record(test["dataset"], test["record"], recipe);
@@ -107,7 +107,7 @@ TEST(Chat, ContentCannotCompleteAControlTokenOfTheScaffold) {
 TEST(Chat, LastMessageModeTrainsEverythingWithTrainOnInputs) {
   const Json dataset = chat_dataset({{"roles_to_train", Json::array()}, {"train_on_eos", ""}});
   const Json record = {{"messages", {message("user", "a"), message("assistant", "b")}}};
-  config::Recipe recipe;
+  config::DataConfig recipe;
   EXPECT_NE(tokenize_record(dataset, record, recipe)[0].labels,
             tokenize_record(dataset, record, recipe)[0].input_ids);
   recipe.train_on_inputs = true;

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/data/loader_options.h"
+
 #include "tests/data/prompt_fixture.h"
 #include "tests/testing/temp_folder.h"
 
@@ -60,7 +62,7 @@ TEST(Show, ReportsRowsAndCounts) {
   const PreparedData data = prepare_data(recipe, small_tokenizer(), nullptr);
 
   std::ostringstream out;
-  show_data(out, data, recipe, small_tokenizer(), {.num_rows = 1});
+  show_data(out, data, small_tokenizer(), {.num_rows = 1, .train = train_loader_options(recipe, 0, 1)});
   const std::string text = out.str();
   EXPECT_THAT(text, HasSubstr("row 0: "));
   EXPECT_THAT(text, HasSubstr("<|bos|>⟦one tile<|endoftext|>⟧"));
@@ -89,8 +91,8 @@ TEST(Show, WarnsWhenNoEndTokenIsTrained) {
                                          "m['content'] + '<|im_end|>\\n' }}{% endfor %}"}}));
   const auto text_of = [&] {
     std::ostringstream out;
-    show_data(out, prepare_data(recipe, small_tokenizer(), nullptr), recipe, small_tokenizer(),
-              {.num_rows = 0});
+    show_data(out, prepare_data(recipe, small_tokenizer(), nullptr), small_tokenizer(),
+              {.num_rows = 0, .train = train_loader_options(recipe, 0, 1)});
     return out.str();
   };
   EXPECT_THAT(text_of(), HasSubstr("warning: no end-of-turn or EOS token is ever trained"));

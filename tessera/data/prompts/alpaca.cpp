@@ -18,7 +18,7 @@ constexpr const char* kSystemWithoutInput =
 }  // namespace
 
 AlpacaPrompt::AlpacaPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
-    : dataset_(dataset), tokenizer_(*context.tokenizer), train_on_inputs_(context.recipe.train_on_inputs) {}
+    : dataset_(dataset), tokenizer_(*context.tokenizer), train_on_inputs_(context.config.train_on_inputs) {}
 
 std::string AlpacaPrompt::prompt_text(const nlohmann::ordered_json& record) const {
   const std::string& instruction = required_text(record, dataset_.field_instruction);

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
-#include "tessera/data/select_chat_template.h"
 #include "tessera/text/chat_encoding.h"
+#include "tessera/text/select_chat_template.h"
 
 namespace tessera::data {
 namespace {
@@ -17,10 +17,10 @@ std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetC
     // The caller owns it for longer than the prompt type.
     if (context.chat_template != nullptr)
       return {std::shared_ptr<const text::ChatTemplate>(), context.chat_template};
-    return select_chat_template("", "", context.recipe.source_folder, *context.tokenizer);
+    return text::select_chat_template("", "", context.config.source_folder, *context.tokenizer);
   }
-  return select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
-                              context.recipe.source_folder, *context.tokenizer);
+  return text::select_chat_template(dataset.chat_template, dataset.chat_template_jinja,
+                                    context.config.source_folder, *context.tokenizer);
 }
 
 EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, const std::string& value) {
@@ -47,7 +47,7 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
     : tokenizer_(*context.tokenizer),
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
-      train_on_inputs_(context.recipe.train_on_inputs),
+      train_on_inputs_(context.config.train_on_inputs),
       now_(context.now) {
   const std::vector<std::string> roles =
       dataset.roles_to_train.value_or(std::vector<std::string>{"assistant"});

@@ -10,7 +10,7 @@
 namespace tessera::data {
 
 CompletionPrompt::CompletionPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
-    : tokenizer_(*context.tokenizer), field_(dataset.field), sequence_len_(context.recipe.sequence_len) {}
+    : tokenizer_(*context.tokenizer), field_(dataset.field), sequence_len_(context.config.sequence_len) {}
 
 void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const std::vector<int32_t> ids =

@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tessera/config/recipe.h"
+#include "tessera/config/data_config.h"
 
 namespace tessera::data {
 

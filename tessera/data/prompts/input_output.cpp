@@ -9,7 +9,7 @@
 namespace tessera::data {
 
 InputOutputPrompt::InputOutputPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
-    : tokenizer_(*context.tokenizer), train_on_inputs_(context.recipe.train_on_inputs) {}
+    : tokenizer_(*context.tokenizer), train_on_inputs_(context.config.train_on_inputs) {}
 
 void InputOutputPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   Row row;

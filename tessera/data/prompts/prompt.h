@@ -9,7 +9,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "tessera/config/recipe.h"
+#include "tessera/config/data_config.h"
 #include "tessera/data/batch.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/tokenizer/tokenizer.h"
@@ -37,7 +37,7 @@ class PromptType {
 };
 
 struct PromptContext {
-  const config::Recipe& recipe;
+  const config::DataConfig& config;
   const text::Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
   const text::ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
   int64_t vocab_size = 0;                             // ids of pre-tokenised rows must be below

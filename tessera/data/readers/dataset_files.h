@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/config/recipe.h"
+#include "tessera/config/data_config.h"
 #include "tessera/data/readers/record_reader.h"
 
 namespace tessera::data {

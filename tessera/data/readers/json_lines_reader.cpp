@@ -2,8 +2,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/readers/file_bytes.h"
 #include "tessera/data/readers/record_reader.h"
+#include "tessera/io/file_bytes.h"
 
 namespace tessera::data {
 namespace {
@@ -63,7 +63,7 @@ class JsonLinesReader : public RecordReader {
     return true;
   }
 
-  FileBytes bytes_;
+  io::FileBytes bytes_;
   int64_t line_ = 0;
   bool is_endless_ = false;
 };

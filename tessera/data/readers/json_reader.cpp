@@ -2,8 +2,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/readers/file_bytes.h"
 #include "tessera/data/readers/record_reader.h"
+#include "tessera/io/file_bytes.h"
 
 namespace tessera::data {
 namespace {
@@ -138,7 +138,7 @@ class JsonReader : public RecordReader {
     return error;
   }
 
-  FileBytes bytes_;
+  io::FileBytes bytes_;
   int byte_ = 0;  // the byte to look at, -1 at the end
   int64_t line_ = 1, column_ = 0, elements_ = 0;
   bool in_array_ = false, done_ = false;

@@ -2,8 +2,8 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/readers/file_bytes.h"
 #include "tessera/data/readers/record_reader.h"
+#include "tessera/io/file_bytes.h"
 
 namespace tessera::data {
 namespace {
@@ -86,7 +86,7 @@ class TextReader : public RecordReader {
         .need("UTF-8 text");
   }
 
-  FileBytes bytes_;
+  io::FileBytes bytes_;
   std::string pending_;
   int64_t line_ = 1, offset_ = -1;
   bool started_ = false, at_end_ = false;

@@ -1,10 +1,10 @@
-#include "tessera/data/readers/file_bytes.h"
+#include "tessera/io/file_bytes.h"
 
 #include <algorithm>
 
 #include "tessera/core/error.h"
 
-namespace tessera::data {
+namespace tessera::io {
 namespace {
 
 constexpr size_t kBlockBytes = size_t{1} << 20;
@@ -12,8 +12,8 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 }  // namespace
 
 FileBytes::FileBytes(const std::string& path) : buffer_(kBlockBytes) {
-  if (!io::exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
-  file_ = io::File::open(path);
+  if (!exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
+  file_ = File::open(path);
 
   const std::string_view head = peek();
   if (head.substr(0, 3) == "\xEF\xBB\xBF") {
@@ -44,4 +44,4 @@ int FileBytes::get() {
   return static_cast<unsigned char>(buffer_[begin_++]);
 }
 
-}  // namespace tessera::data
+}  // namespace tessera::io

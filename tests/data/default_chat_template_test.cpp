@@ -1,4 +1,4 @@
-#include "tessera/data/select_chat_template.h"
+#include "tessera/data/default_chat_template.h"
 
 #include <fstream>
 
@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/text/select_chat_template.h"
 
 #include "tests/testing/temp_folder.h"
 #include "tests/testing/tiny_model.h"
@@ -33,7 +34,7 @@ class TrainedTemplateTest : public ::testing::Test {
 
   std::string trained(const std::string& recipe_template,
                       const std::vector<config::DatasetConfig>& datasets) const {
-    config::Recipe recipe;
+    config::DataConfig recipe;
     recipe.chat_template = recipe_template;
     recipe.datasets = datasets;
     return trained_chat_template(recipe, text::Tokenizer::from_folder(folder_.path()));
@@ -82,7 +83,7 @@ TEST_F(TrainedTemplateTest, WhereThereIsNoneRecipesAndVerbsAreToldWhatToName) {
   text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder_.path());
   tokenizer.set_chat_template("");
   try {
-    select_chat_template("", "", "", tokenizer);
+    text::select_chat_template("", "", "", tokenizer);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), "E-MODEL-NO-CHAT-TEMPLATE");

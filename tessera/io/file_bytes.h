@@ -8,7 +8,7 @@
 
 #include "tessera/io/file.h"
 
-namespace tessera::data {
+namespace tessera::io {
 
 // Forward-only view of a file in blocks; a UTF-8 byte order mark at the start is skipped.
 class FileBytes {
@@ -31,11 +31,11 @@ class FileBytes {
   bool had_byte_order_mark() const { return had_byte_order_mark_; }
 
  private:
-  io::File file_;
+  File file_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t offset_ = 0;
   bool had_byte_order_mark_ = false;
 };
 
-}  // namespace tessera::data
+}  // namespace tessera::io

@@ -1,0 +1,69 @@
+#include "tessera/text/select_chat_template.h"
+
+#include <string_view>
+
+#include "tessera/config/resolve_paths.h"
+#include "tessera/core/error.h"
+#include "tessera/io/file_bytes.h"
+
+namespace tessera::text {
+namespace {
+
+constexpr std::string_view kDefault = "tokenizer_default";
+constexpr std::string_view kFallback = "tokenizer_default_fallback_";
+constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
+
+std::shared_ptr<const ChatTemplate> shared(ChatTemplate parsed) {
+  return std::make_shared<const ChatTemplate>(std::move(parsed));
+}
+
+std::string read_template(const std::string& path) {
+  io::FileBytes bytes(path);
+  std::string text;
+  for (std::string_view block = bytes.peek(); !block.empty(); block = bytes.peek()) {
+    text += block;
+    bytes.consume(block.size());
+    if (text.size() > kMaxTemplateBytes) {
+      throw Error(ErrorKind::Model, "TEMPLATE-SIZE", "the chat template is too long")
+          .in(path)
+          .need("at most 1 MiB");
+    }
+  }
+  return text;
+}
+
+std::shared_ptr<const ChatTemplate> from_jinja(const std::string& jinja, const std::string& folder) {
+  const bool inline_text = jinja.find("{{") != std::string::npos || jinja.find("{%") != std::string::npos ||
+                           jinja.find('\n') != std::string::npos;
+  if (inline_text) return shared(ChatTemplate::parse(jinja, "chat_template_jinja"));
+  const std::string path = config::resolve_path(jinja, folder);
+  return shared(ChatTemplate::parse(read_template(path), path));
+}
+
+}  // namespace
+
+std::shared_ptr<const ChatTemplate> select_chat_template(const std::string& name, const std::string& jinja,
+                                                         const std::string& folder,
+                                                         const Tokenizer& tokenizer) {
+  if (name == "jinja" || (name.empty() && !jinja.empty())) {
+    if (jinja.empty()) {
+      throw Error(ErrorKind::Config, "CHAT-TEMPLATE", "chat_template: jinja needs chat_template_jinja")
+          .need("a template or the name of a file with one");
+    }
+    return from_jinja(jinja, folder);
+  }
+  const bool has_fallback = name.starts_with(kFallback);
+  if (name.empty() || name == kDefault || has_fallback) {
+    if (!tokenizer.chat_template().empty()) {
+      return shared(ChatTemplate::parse(tokenizer.chat_template(), "the model's chat template"));
+    }
+    if (has_fallback) return shared(ChatTemplate::builtin(name.substr(kFallback.size())));
+    throw Error(ErrorKind::Model, "NO-CHAT-TEMPLATE", "the model has no chat template")
+        .hint(
+            "name a built-in one, such as chatml: by chat_template in a recipe (or chat_template_jinja), by "
+            "--chat-template of chat and generate");
+  }
+  return shared(ChatTemplate::builtin(name));
+}
+
+}  // namespace tessera::text
