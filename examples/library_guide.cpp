@@ -13,6 +13,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 
+#include "tessera/checkpoint/state_dict.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
@@ -22,8 +23,8 @@
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
-#include "tessera/parallel/state_dict.h"
 
+namespace checkpoint = tessera::checkpoint;
 namespace comm = tessera::comm;
 namespace optim = tessera::optim;
 namespace parallel = tessera::parallel;
@@ -171,16 +172,16 @@ void saving_and_loading(const std::shared_ptr<comm::Communicator>& world, const 
   const std::string path = folder + "/net.safetensors";
   Net net;
   const auto sharded = parallel::fully_shard(net, {world}, net.units());
-  parallel::save_state_dict(*sharded, path);  // one file, whatever the number of ranks
+  checkpoint::save_state_dict(*sharded, path);  // one file, whatever the number of ranks
 
   Net other(at::TensorOptions(at::kMeta));  // shapes alone, no memory
   const auto loaded = parallel::fully_shard(other, {world}, other.units());
-  parallel::load_state_dict(*loaded, path);  // each rank reads its rows
+  checkpoint::load_state_dict(*loaded, path);  // each rank reads what it holds
 
-  const parallel::StateDict state = parallel::full_state_dict(*sharded);  // rank 0 gets all
+  const checkpoint::StateDict state = checkpoint::full_state_dict(*sharded);  // rank 0 gets all
   for (const auto& [name, tensor] : state)
     std::printf("%s of %lld elements\n", name.c_str(), static_cast<long long>(tensor.numel()));
-  parallel::load_full_state_dict(*loaded, state);  // and gives to all
+  checkpoint::load_full_state_dict(*loaded, state);  // and gives to all
 
   const Batch batch = batch_of(world, 0);
   require(at::equal(tessera::nn::call(net, batch.inputs), tessera::nn::call(other, batch.inputs)),

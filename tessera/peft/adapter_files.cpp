@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,7 +10,6 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/peft/targets.h"
 
@@ -18,6 +18,7 @@ namespace {
 
 constexpr const char* kPrefix = "base_model.model.";
 constexpr const char* kConfigName = "adapter_config.json";
+constexpr const char* kWeightsStem = "adapter_model";
 constexpr const char* kWeightsName = "adapter_model.safetensors";
 constexpr size_t kMaxListed = 20;
 
@@ -170,23 +171,15 @@ AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
   return config;
 }
 
-void save_adapter(const std::string& folder, const LoraOptions& options, const LoraTargets& targets,
-                  const std::string& base_model,
-                  const std::vector<std::pair<std::string, at::Tensor>>& values) {
-  std::vector<io::TensorSpec> specs;
-  for (const auto& [name, value] : values) {
-    TESSERA_ASSERT(value.device().is_cpu(), "adapter tensors are saved from the CPU");
-    specs.push_back({to_peft_name(name), to_dtype(value.scalar_type()), value.sizes().vec()});
-  }
-  io::make_directories(folder);
-  io::write_file_atomic(io::join_path(folder, kConfigName),
-                        config_json(options, targets, base_model).dump(2) + "\n");
-  io::SafetensorsWriter writer(io::join_path(folder, kWeightsName), specs, {{"format", "pt"}});
-  for (const auto& [name, value] : values) {
-    const at::Tensor dense = value.detach().contiguous();
-    writer.write(to_peft_name(name), 0, dense.const_data_ptr(), static_cast<int64_t>(dense.nbytes()));
-  }
-  writer.commit();
+checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const LoraOptions& options,
+                                      const LoraTargets& targets, const std::string& base_model) {
+  checkpoint::FolderPlan plan;
+  plan.table = std::move(table);
+  // PEFT reads no shards.
+  plan.weights.name = kWeightsStem;
+  plan.weights.max_shard_bytes = std::numeric_limits<int64_t>::max();
+  plan.files.emplace_back(kConfigName, config_json(options, targets, base_model).dump(2) + "\n");
+  return plan;
 }
 
 }  // namespace tessera::peft

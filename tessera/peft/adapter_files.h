@@ -4,12 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
 
 #include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/io/model_files.h"
 #include "tessera/peft/lora.h"
@@ -59,10 +59,9 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
 // The parameters that belong into an adapter's file: LoRA factors and modules_to_save, by name.
 std::vector<std::string> adapter_parameters(const torch::nn::Module& model, const LoraTargets& targets);
 
-// Writes both files, each at once or not at all. `values`: names of adapter_parameters() with whole CPU
-// tensors, stored in their own types. `base_model` is what base_model_name_or_path shall say.
-void save_adapter(const std::string& folder, const LoraOptions& options, const LoraTargets& targets,
-                  const std::string& base_model,
-                  const std::vector<std::pair<std::string, at::Tensor>>& values);
+// The folder of an adapter: `table` is adapter_table() from before any sharding. `base_model` is what
+// base_model_name_or_path shall say.
+checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const LoraOptions& options,
+                                      const LoraTargets& targets, const std::string& base_model);
 
 }  // namespace tessera::peft

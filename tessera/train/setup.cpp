@@ -1,11 +1,13 @@
 #include "tessera/train/setup.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "tessera/config/parallelism.h"
+#include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
@@ -121,17 +123,18 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
-  planned.state_dict = models::state_dict_adapter(model);
+  planned.saved = models::state_dict_adapter(model);
   // What an adapter holds comes before the base's, and what neither holds is random.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {
     planned.files.push_back(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model)));
     const auto stored = checkpoint::stored_tensors(planned.files.back());
     models::check_tensors(model, *stored);
-    sources.push_back(checkpoint::stored_source(stored, planned.state_dict));
+    sources.push_back(checkpoint::stored_source(stored, planned.saved));
   }
   if (recipe.adapter == config::AdapterKind::Lora) {
     planned.adapter = put_adapter(model, recipe);
+    planned.saved = peft::adapter_table(model, planned.adapter->targets);
     if (!recipe.lora_model_dir.empty()) {
       planned.files.push_back(
           std::make_shared<const io::ModelFiles>(peft::open_adapter(recipe.lora_model_dir)));
@@ -153,6 +156,7 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   TrainedModel trained;
   trained.model = std::move(planned.model);
   trained.adapter = std::move(planned.adapter);
+  trained.saved = std::move(planned.saved);
 
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
@@ -164,6 +168,15 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
     planned.source->read(parameter.name, parameter.box, parameter.tile.detach());
   });
   return trained;
+}
+
+checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
+                                     const checkpoint::BaseFiles& base) {
+  if (!trained.adapter) {
+    return checkpoint::model_folder(trained.saved, base, to_dtype(run_types(recipe.dtype).stored));
+  }
+  const std::string base_model = std::filesystem::absolute(recipe.base_model).lexically_normal().string();
+  return peft::adapter_folder(trained.saved, trained.adapter->options, trained.adapter->targets, base_model);
 }
 
 }  // namespace tessera::train

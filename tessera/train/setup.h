@@ -9,6 +9,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "tessera/checkpoint/parameter_source.h"
+#include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/config/recipe.h"
 #include "tessera/io/model_files.h"
@@ -28,6 +29,7 @@ struct AdapterSetup {
 struct TrainedModel {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
+  checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
   std::unique_ptr<parallel::ShardedModel> sharded;
 };
 
@@ -48,7 +50,7 @@ peft::LoraOptions lora_options(const config::Recipe& recipe);
 struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
-  checkpoint::StateDictAdapter state_dict;  // of the base model's files
+  checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
   std::shared_ptr<const checkpoint::ParameterSource> source;
   std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads
 };
@@ -64,5 +66,10 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
+
+// The folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
+// `base` are the base model's files as they were when the run began.
+checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
+                                     const checkpoint::BaseFiles& base);
 
 }  // namespace tessera::train

@@ -8,6 +8,8 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/save_folder.h"
+#include "tessera/comm/agreed_work.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -19,14 +21,12 @@
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/compute_type.h"
-#include "tessera/train/first_rank.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
 #include "tessera/train/recipe_data.h"
 #include "tessera/train/run_schedule.h"
 #include "tessera/train/same_inputs.h"
 #include "tessera/train/same_recipe.h"
-#include "tessera/train/save.h"
 #include "tessera/train/setup.h"
 #include "tessera/train/speed_of_light.h"
 #include "tessera/train/step.h"
@@ -93,7 +93,7 @@ class Run {
 
   // What can be wrong with model and adapter shows before data are read.
   void plan() {
-    base_ = read_base_files(recipe_.base_model);
+    base_ = checkpoint::read_base_files(recipe_.base_model);
     model_config_ =
         models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
     planned_ = plan_model(recipe_, *model_config_);
@@ -102,19 +102,19 @@ class Run {
   // Before anything that takes time; nothing of an older result is touched.
   void check_output() {
     summary_.output_dir = recipe_.output_dir;
-    FirstRank first(*mesh_.world(), "use output_dir");
-    first.run([&] {
+    comm::AgreedWork work({mesh_.world().get()}, "use output_dir");
+    work.run_on_first([&] {
       result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                             .how_to_overwrite = "overwrite_output_dir: true",
                                                             .inputs = recipe_inputs(recipe_)});
     });
-    first.finish();
+    work.finish();
   }
 
   // Once the first step is sure to come.
   void begin_output() {
-    FirstRank first(*mesh_.world(), "write the output");
-    first.run([&] {
+    comm::AgreedWork work({mesh_.world().get()}, "write the output");
+    work.run_on_first([&] {
       result_->begin();
       require_space();
       result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
@@ -123,13 +123,16 @@ class Run {
       log::info("metrics, until the result is in place: " +
                 io::join_path(result_->staging(), "metrics.jsonl"));
     });
-    first.finish();
+    work.finish();
   }
 
-  const text::Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
-
   void require_space() const {
-    result_->require_space(recipe_.save_final ? result_bytes(trained_, tokenizer()) : 0);
+    int64_t num_bytes = 0;
+    if (recipe_.save_final) {
+      num_bytes = checkpoint::weight_bytes(*trained_.sharded, trained_.saved);
+      if (tokenizer_) num_bytes += tokenizer_->saved_bytes();
+    }
+    result_->require_space(num_bytes);
   }
 
   void prepare_data() {
@@ -286,14 +289,19 @@ class Run {
   }
 
   void save() {
-    FirstRank first(*mesh_.world(), "put the result in place");
+    comm::AgreedWork work({mesh_.world().get()}, "save the result");
     if (recipe_.save_final) {
-      first.run([&] { require_space(); });
-      first.finish();
-      save_result(trained_, recipe_, base_, tokenizer(), *mesh_.world(), result_ ? result_->staging() : "");
+      work.run_on_first([&] { require_space(); });
+      work.finish();
+      checkpoint::save_folder(*trained_.sharded, result_folder(trained_, recipe_, base_),
+                              result_ ? result_->staging() : "", work);
+      work.run_on_first([&] {
+        if (tokenizer_) tokenizer_->save(result_->staging());
+      });
+      work.finish();
     }
-    first.run([&] { result_->commit(); });
-    first.finish();
+    work.run_on_first([&] { result_->commit(); });
+    work.finish();
     const std::string saved = !recipe_.save_final ? "metrics" : trained_.adapter ? "adapter" : "model";
     log::info(saved + " saved to " + recipe_.output_dir);
   }
@@ -303,7 +311,7 @@ class Run {
   // Of the first rank. The logs close before the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
   std::unique_ptr<MetricsWriter> metrics_;
-  BaseFiles base_;
+  checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<data::Loader> loader_, eval_loader_;

@@ -44,6 +44,24 @@ void initialise_adapters(models::CausalLM& model, uint64_t seed) {
   }
 }
 
+using Values = std::vector<std::pair<std::string, at::Tensor>>;
+
+// What one process writes of an adapter.
+void save_adapter(const std::string& folder, const models::CausalLM& model, const LoraOptions& options,
+                  const LoraTargets& targets, const std::string& base, const Values& values) {
+  const auto plan = adapter_folder(adapter_table(model, targets), options, targets, base);
+  std::vector<io::TensorSpec> specs;
+  for (const auto& tensor : plan.table.stored_tensors()) {
+    specs.push_back({tensor.name, to_dtype(values.front().second.scalar_type()), tensor.shape});
+  }
+  io::ShardedSafetensorsWriter writer(folder, specs, plan.weights);
+  for (const auto& [name, value] : values) {
+    writer.write(to_peft_name(name), 0, value.const_data_ptr(), static_cast<int64_t>(value.nbytes()));
+  }
+  writer.commit();
+  for (const auto& [name, text] : plan.files) io::write_file_atomic(io::join_path(folder, name), text);
+}
+
 template <class Run>
 std::string code_of(const Run& run, std::string* text = nullptr) {
   try {
@@ -96,7 +114,7 @@ TEST(AdapterFiles, SavedAdaptersLoadAgain) {
     values.emplace_back(name, parameters[name]);
   }
   EXPECT_EQ(values.size(), 2U * 2U * 2U + 2U);
-  save_adapter(folder.path(), options, targets, "the/base", values);
+  save_adapter(folder.path(), *first, options, targets, "the/base", values);
 
   const auto second = load_reference_model("llama2", at::kDouble);
   const AdapterConfig config = load_adapter(*second, folder.path());
@@ -122,7 +140,7 @@ TEST(AdapterFiles, ConfigHoldsWhatPeftReads) {
   for (const auto& item : model->named_parameters()) {
     if (is_lora_parameter(item.key())) values.emplace_back(item.key(), item.value());
   }
-  save_adapter(folder.path(), options, targets, "base", values);
+  save_adapter(folder.path(), *model, options, targets, "base", values);
   const json config = json::parse(io::read_file(folder / "adapter_config.json", 1 << 20));
   const json reference = json::parse(io::read_file(training("lora_initial/adapter_config.json"), 1 << 20));
   for (const char* key :
@@ -235,7 +253,7 @@ TEST(Merge, KeepsTheTypesOfTheBaseAndReplacesWholeModules) {
     parameters[name].add_(at::randn_like(parameters[name]), 0.3);
     values.emplace_back(name, parameters[name]);
   }
-  save_adapter(folder / "adapter", options, targets, "base", values);
+  save_adapter(folder / "adapter", *model, options, targets, "base", values);
   io::write_file_atomic(folder / "adapter/tokenizer.json", "{\"from\": \"adapter\"}");
   const MergeReport report = merge_adapter(base_folder, folder / "adapter", folder / "merged");
   EXPECT_EQ(report.num_merged, 3);

@@ -102,7 +102,7 @@ class ShardHook : public nn::CallHook {
   void save(torch::serialize::OutputArchive&) const override {
     throw Error(ErrorKind::Config, "SHARDED-SAVE",
                 "torch::save() of a sharded module would write empty weights")
-        .hint("parallel::full_state_dict() or parallel::save_state_dict() gather them");
+        .hint("checkpoint::full_state_dict() or checkpoint::save_state_dict() gather them");
   }
   // Of the module, which calls its children's.
   void zero_grad(bool) override {
@@ -167,7 +167,7 @@ class ShardHook : public nn::CallHook {
 Error no_values(const std::string& kind, const std::string& name) {
   return Error(ErrorKind::Config, "NO-VALUES", kind + " '" + name + "' has no values yet")
       .hint(
-          "load them: parallel::load_state_dict() fills all, ShardedModel::materialize() the parameters; "
+          "load them: checkpoint::load_state_dict() fills all, ShardedModel::materialize() the parameters; "
           "after "
           "a load that failed, load again");
 }

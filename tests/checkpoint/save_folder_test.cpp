@@ -1,21 +1,26 @@
 // The folder of a run, from any number of ranks.
-#include "tessera/train/save.h"
+#include "tessera/checkpoint/save_folder.h"
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/parameter_source.h"
 #include "tessera/models/common/load.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/train/setup.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 #include "tests/train/train_testing.h"
 
-namespace tessera::train {
+namespace tessera::checkpoint {
 namespace {
+
+using train::TrainedModel;
 
 class SaveTest : public ::testing::Test {
  protected:
@@ -31,14 +36,17 @@ class SaveTest : public ::testing::Test {
   }
   // A model whose every value differs from the base's.
   void set_up(const config::Recipe& recipe) {
-    mesh_ = std::make_unique<parallel::DeviceMesh>(world_, parallel_dims(recipe, world_->size()));
-    trained_ = set_up_model(recipe, *mesh_);
+    mesh_ = std::make_unique<parallel::DeviceMesh>(world_, train::parallel_dims(recipe, world_->size()));
+    trained_ = train::set_up_model(recipe, *mesh_);
     for (const auto& parameter : trained_.sharded->parameters()) {
       if (parameter.requires_grad) parameter.tile.detach().mul_(1.5).add_(0.01);
     }
   }
-  void save(const config::Recipe& recipe, const text::Tokenizer* tokenizer = nullptr) {
-    save_result(trained_, recipe, read_base_files(recipe.base_model), tokenizer, *world_, folder_ / "out");
+  void save(const config::Recipe& recipe) {
+    comm::AgreedWork work({world_.get()}, "save the result");
+    const FolderPlan plan = train::result_folder(trained_, recipe, read_base_files(recipe.base_model));
+    save_folder(*trained_.sharded, plan, folder_ / "out", work);
+    work.finish();
   }
   static at::Tensor logits_of(models::CausalLM& model) {
     const at::NoGradGuard no_grad;
@@ -109,13 +117,56 @@ TEST_F(SaveTest, AnAdapterReloads) {
   world_->barrier();
 }
 
-TEST_F(SaveTest, TheTokenizerIsSavedWithTheModel) {
-  const config::Recipe recipe = recipe_of("llama3");
-  set_up(recipe);
-  const auto tokenizer = text::Tokenizer::from_folder(testing::reference_data("tokenizer/llama3"));
-  save(recipe, &tokenizer);
-  EXPECT_EQ(text::Tokenizer::from_folder(folder_ / "out").encode("Hello there"),
-            tokenizer.encode("Hello there"));
+// Every matrix transposed, and the three of an attention as one.
+StateDictAdapter other_table(const parallel::ShardedModel& model) {
+  std::vector<StoredParameter> table;
+  std::map<std::string, int64_t> rows;  // of the fused tensors
+  const auto fused_name = [](const std::string& name) {
+    for (const char* part : {"q_proj.weight", "k_proj.weight", "v_proj.weight"}) {
+      const size_t at = name.find(part);
+      if (at != std::string::npos) return name.substr(0, at) + "qkv";
+    }
+    return std::string();
+  };
+  for (const auto& parameter : model.parameters()) {
+    const std::string fused = fused_name(parameter.name);
+    if (!fused.empty()) rows[fused] += parameter.layout.shape()[0];
+  }
+  std::map<std::string, int64_t> done;
+  for (const auto& parameter : model.parameters()) {
+    const std::vector<int64_t>& shape = parameter.layout.shape();
+    const std::string fused = fused_name(parameter.name);
+    StoredPart part = stored_as_is("files." + parameter.name, shape);
+    if (!fused.empty()) {
+      part = {fused, {shape[1], rows[fused]}, {{0, done[fused]}, {shape[1], shape[0]}}, {0, 0}, true, {}};
+      done[fused] += shape[0];
+    } else if (shape.size() == 2) {
+      part = stored_transposed("files." + parameter.name, shape);
+    }
+    table.push_back({parameter.name, shape, {part}});
+  }
+  return StateDictAdapter(std::move(table));
+}
+
+TEST_F(SaveTest, AnyTableIsWrittenAndReadBack) {
+  set_up(recipe_of("llama2"));
+  const StateDictAdapter table = other_table(*trained_.sharded);
+  comm::AgreedWork work({world_.get()}, "save the result");
+  save_folder(*trained_.sharded, {table, {}, {{"note", "text"}}}, folder_ / "out", work);
+  work.finish();
+  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder_ / "out"));
+  EXPECT_TRUE(files->find("files.model.layers.0.mlp.up_proj.weight"));
+  EXPECT_TRUE(files->find("model.layers.1.self_attn.qkv"));
+  const auto source = stored_source(stored_tensors(files), table);
+  for (const auto& parameter : trained_.sharded->parameters()) {
+    const at::Tensor whole = trained_.sharded->full_tensor(parameter), got = at::empty_like(whole);
+    source->read(parameter.name, whole_box(parameter.layout.shape()), got);
+    EXPECT_TRUE(at::equal(got, whole)) << parameter.name;
+    const at::Tensor tile = at::empty(parameter.box.size);
+    source->read(parameter.name, parameter.box, tile);
+    EXPECT_TRUE(at::equal(tile, parameter.tile)) << parameter.name;
+  }
+  EXPECT_EQ(files->total_bytes(), weight_bytes(*trained_.sharded, table));
 }
 
 TEST_F(SaveTest, AWeightThatIsNotFiniteIsNotSaved) {
@@ -149,7 +200,8 @@ TEST_F(SaveTest, TheSizeIsKnownBefore) {
     set_up(recipe);
     save(recipe);
     const std::string file = recipe.lora_target_linear ? "adapter_model.safetensors" : "model.safetensors";
-    EXPECT_EQ(io::ModelFiles::open(folder_ / "out", file).total_bytes(), result_bytes(trained_, nullptr));
+    EXPECT_EQ(io::ModelFiles::open(folder_ / "out", file).total_bytes(),
+              weight_bytes(*trained_.sharded, trained_.saved));
     world_->barrier();
   }
 }
@@ -168,4 +220,4 @@ TEST_F(SaveTest, AFolderThatCannotBeWrittenIsAStorageError) {
 }
 
 }  // namespace
-}  // namespace tessera::train
+}  // namespace tessera::checkpoint

@@ -1,6 +1,5 @@
-#include "tessera/parallel/state_dict.h"
+#include "tessera/checkpoint/state_dict.h"
 
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -8,45 +7,25 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/comm/agreed_work.h"
 #include "tessera/core/error.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/nn/materialize.h"
-#include "tessera/nn/read_rows.h"
 
-namespace tessera::parallel {
+namespace tessera::checkpoint {
 namespace {
 
-bool is_first(const ShardGroups& groups) {
-  return groups.shard->rank() == 0 && groups.replicate->rank() == 0;
-}
+using parallel::ShardedModel;
+using parallel::ShardedParameter;
 
-// Runs what may fail on some ranks and not on others; then throws on all, if it threw on any.
-void run_agreed(const ShardGroups& groups, const std::function<void()>& work) {
-  std::exception_ptr own;
-  std::string told;
-  auto kind = ErrorKind::Checkpoint;
-  try {
-    work();
-  } catch (const Error& error) {
-    own = std::current_exception();
-    kind = error.kind();
-    told = error.what();
-  } catch (const std::exception& error) {
-    own = std::current_exception();
-    told = error.what();
-  }
-  std::string message = own == nullptr ? "" : static_cast<char>('a' + static_cast<int>(kind)) + told;
-  for (comm::Communicator* group : {groups.shard.get(), groups.replicate.get()}) {
-    for (const std::string& other : group->all_gather_string(message)) {
-      if (message.empty()) message = other;
-    }
-  }
-  if (own != nullptr) std::rethrow_exception(own);
-  if (message.empty()) return;
-  throw Error(static_cast<ErrorKind>(message[0] - 'a'), "STATE-DICT", "another rank: " + message.substr(1));
+std::vector<comm::Communicator*> groups_of(const ShardedModel& model) {
+  std::vector<comm::Communicator*> groups;
+  for (const parallel::RankAxis& axis : model.axes()) groups.push_back(axis.group.get());
+  return groups;
 }
 
 struct Described {
@@ -121,45 +100,15 @@ at::Tensor readable(const std::string& name, const at::Tensor& tensor) {
   return tensor.detach();  // a hollow one names itself
 }
 
-// Rows of a stored tensor from `first_row` on, as many as the contiguous `destination` has.
-void read_into(const io::ModelFiles& files, const std::string& name, int64_t first_row,
-               const at::Tensor& destination) {
-  if (destination.numel() == 0) return;
-  const io::TensorInfo& stored = *files.require(name).tensor;
-  const at::ScalarType type = to_scalar_type(stored.dtype);
-  const int64_t num_rows = destination.dim() == 0 ? 1 : destination.size(0);
-  if (type != destination.scalar_type() && destination.is_floating_point()) {
-    return nn::read_rows(files, name, first_row, num_rows, destination);
-  }
-  const at::Tensor value =
-      type == destination.scalar_type() ? destination : at::empty(destination.sizes(), type);
-  const auto num_bytes = static_cast<int64_t>(value.nbytes());
-  files.read(name, first_row * (num_bytes / num_rows), num_bytes, value.mutable_data_ptr());
-  if (!value.is_same(destination)) destination.copy_(value);
-}
-
-// The tile, or the rows of `whole` that lie in it.
-void take_rows(const ShardedParameter& parameter, const at::Tensor& whole) {
-  const at::Tensor tile = parameter.tile.detach();
-  if (tile.dim() == 0) {
-    tile.copy_(whole);
-  } else if (tile.numel() > 0) {
-    tile.copy_(whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]));
-  }
-}
-
-// Calls `take` with every whole tensor on the first rank, in order.
+// Calls `take` with every whole tensor on the ranks that hold the first copy of it, in order.
 void gather(const ShardedModel& model,
             const std::function<void(const std::string& name, const at::Tensor& whole)>& take) {
   model.check_has_values();
-  const ShardGroups& groups = model.groups();
   // The other replicas hold the same.
-  if (groups.replicate->rank() != 0) return;
+  if (model.groups().replicate->rank() != 0) return;
   for (const ShardedParameter& parameter : model.parameters()) {
-    const at::Tensor whole = model.full_tensor(parameter);
-    if (is_first(groups)) take(parameter.name, whole);
+    take(parameter.name, model.full_tensor(parameter));
   }
-  if (!is_first(groups)) return;
   for (const auto& [name, buffer] : model.buffers()) take(name, buffer.detach().clone().contiguous());
 }
 
@@ -173,18 +122,20 @@ io::ModelFiles open_files(const std::string& path) {
 }  // namespace
 
 StateDict full_state_dict(const ShardedModel& model) {
+  const comm::AgreedWork work(groups_of(model), "gather the module");
   StateDict state;
-  gather(model, [&](const std::string& name, const at::Tensor& whole) { state.emplace_back(name, whole); });
+  gather(model, [&](const std::string& name, const at::Tensor& whole) {
+    if (work.is_first()) state.emplace_back(name, whole);
+  });
   return state;
 }
 
 void load_full_state_dict(ShardedModel& model, const StateDict& state) {
   const at::NoGradGuard no_grad;
-  const ShardGroups& groups = model.groups();
   std::map<std::string, at::Tensor> tensors;
   std::vector<std::string> names;
-  run_agreed(groups, [&] {
-    if (!is_first(groups)) return;
+  comm::AgreedWork work(groups_of(model), "load the module");
+  work.run_on_first([&] {
     std::map<std::string, Described> given;
     for (const auto& [name, tensor] : state) {
       tensors[name] = readable(name, tensor);
@@ -192,17 +143,21 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
     }
     names = match(model, given);
   });
+  work.finish();
   size_t next = 0;
   const auto receive = [&](const at::Tensor& like, at::IntArrayRef shape) {
-    at::Tensor whole = is_first(groups) ? tensors.at(names[next++]).to(like.scalar_type()).contiguous()
-                                        : at::empty(shape, like.options().requires_grad(false));
-    groups.replicate->broadcast(whole, 0);
-    groups.shard->broadcast(whole, 0);
+    at::Tensor whole = work.is_first() ? tensors.at(names[next++]).to(like.scalar_type()).contiguous()
+                                       : at::empty(shape, like.options().requires_grad(false));
+    for (comm::Communicator* group : groups_of(model)) group->broadcast(whole, 0);
     return whole;
   };
   load(model, [&] {
     for (const ShardedParameter& parameter : model.parameters()) {
-      take_rows(parameter, receive(parameter.tile, parameter.layout.shape()));
+      at::Tensor part = receive(parameter.tile, parameter.layout.shape());
+      for (size_t d = 0; d < parameter.box.size.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), parameter.box.offset[d], parameter.box.size[d]);
+      }
+      parameter.tile.detach().copy_(part);
     }
     for (const auto& [name, buffer] : model.buffers()) buffer.detach().copy_(receive(buffer, buffer.sizes()));
   });
@@ -216,19 +171,9 @@ void save_state_dict(const ShardedModel& model, const std::string& path) {
         .got(c10::toString(buffer.scalar_type()))
         .need("floating, integer or bool");
   }
-  const ShardGroups& groups = model.groups();
+  comm::AgreedWork work(groups_of(model), "save the module");
   std::optional<io::SafetensorsWriter> writer;
-  std::exception_ptr failed;
-  // An error ends the writing but not the gathering, in which all ranks take part.
-  const auto write = [&](const std::function<void()>& work) {
-    if (failed != nullptr || !is_first(groups)) return;
-    try {
-      work();
-    } catch (...) {
-      failed = std::current_exception();
-    }
-  };
-  write([&] {
+  work.run_on_first([&] {
     std::vector<io::TensorSpec> specs;
     for (const ShardedParameter& parameter : model.parameters()) {
       specs.push_back({parameter.name, parameter.layout.dtype(), parameter.layout.shape()});
@@ -239,19 +184,19 @@ void save_state_dict(const ShardedModel& model, const std::string& path) {
     writer.emplace(path, specs, std::map<std::string, std::string>{{"format", "pt"}});
   });
   gather(model, [&](const std::string& name, const at::Tensor& whole) {
-    write([&] { writer->write(name, 0, whole.const_data_ptr(), static_cast<int64_t>(whole.nbytes())); });
+    work.run_on_first(
+        [&] { writer->write(name, 0, whole.const_data_ptr(), static_cast<int64_t>(whole.nbytes())); });
   });
-  write([&] { writer->commit(); });
-  run_agreed(groups, [&] {
-    if (failed != nullptr) std::rethrow_exception(failed);
-  });
+  work.run_on_first([&] { writer->commit(); });
+  work.finish();
 }
 
 void load_state_dict(ShardedModel& model, const std::string& path) {
   const at::NoGradGuard no_grad;
   std::optional<io::ModelFiles> files;
   std::vector<std::string> names;
-  run_agreed(model.groups(), [&] {
+  comm::AgreedWork work(groups_of(model), "load the module");
+  work.run([&] {
     files.emplace(open_files(path));
     std::map<std::string, Described> given;
     for (const io::TensorInfo* tensor : files->tensors()) {
@@ -263,19 +208,19 @@ void load_state_dict(ShardedModel& model, const std::string& path) {
       throw error.at(path);
     }
   });
-  const auto read = [&] {
-    size_t next = 0;
-    for (const ShardedParameter& parameter : model.parameters()) {
-      const int64_t first_row = parameter.box.offset.empty() ? 0 : parameter.box.offset[0];
-      read_into(*files, names[next++], first_row, parameter.tile.detach());
-    }
-    for (const auto& [name, buffer] : model.buffers()) {
-      const at::Tensor value = at::empty(buffer.sizes(), at::TensorOptions().dtype(buffer.scalar_type()));
-      read_into(*files, names[next++], 0, value);
-      buffer.detach().copy_(value);
-    }
-  };
-  load(model, [&] { run_agreed(model.groups(), read); });
+  work.finish();
+  load(model, [&] {
+    work.run([&] {
+      size_t next = 0;
+      for (const ShardedParameter& parameter : model.parameters()) {
+        read_box(*files, names[next++], parameter.box, parameter.tile.detach());
+      }
+      for (const auto& [name, buffer] : model.buffers()) {
+        read_box(*files, names[next++], whole_box(buffer.sizes().vec()), buffer.detach());
+      }
+    });
+    work.finish();
+  });
 }
 
-}  // namespace tessera::parallel
+}  // namespace tessera::checkpoint

@@ -1,0 +1,121 @@
+#include "tessera/checkpoint/save_folder.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/io/json_file.h"
+#include "tessera/io/json_reader.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using parallel::Box;
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+using Parameters = std::unordered_map<std::string, const parallel::ShardedParameter*>;
+
+Parameters parameters_of(const parallel::ShardedModel& model) {
+  Parameters parameters;
+  for (const parallel::ShardedParameter& parameter : model.parameters()) {
+    parameters[parameter.name] = &parameter;
+  }
+  return parameters;
+}
+
+std::vector<io::TensorSpec> specs_of(const parallel::ShardedModel& model, const StateDictAdapter& table) {
+  const Parameters parameters = parameters_of(model);
+  std::vector<io::TensorSpec> specs;
+  for (const StateDictAdapter::StoredTensor& stored : table.stored_tensors()) {
+    const DType dtype = parameters.at(stored.parameters.front())->layout.dtype();
+    for (const std::string& name : stored.parameters) {
+      TESSERA_ASSERT(parameters.at(name)->layout.dtype() == dtype, stored.name + " is made of several types");
+    }
+    specs.push_back({stored.name, dtype, stored.shape});
+  }
+  return specs;
+}
+
+// What the last update has spoilt must not pass for a model.
+void check_finite(const std::string& name, const at::Tensor& value) {
+  if (at::isfinite(value).all().item<bool>()) return;
+  throw Error(ErrorKind::Numerics, "WEIGHT", "the trained weight '" + name + "' is not finite")
+      .hint("nothing is saved; lower learning_rate, check the data, or set max_grad_norm");
+}
+
+// Elements of a stored tensor, in its order, in pieces of whole rows.
+void write_box(io::ShardedSafetensorsWriter& writer, const StoredPart& part, const Box& box,
+               const at::Tensor& elements) {
+  const auto element = static_cast<int64_t>(elements.element_size());
+  const int64_t rows = box.size.empty() ? 1 : box.size.front();
+  const int64_t row_bytes = elements.numel() / rows * element;
+  const int64_t step = elements.is_contiguous() ? rows : std::max<int64_t>(1, kPieceBytes / row_bytes);
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row);
+    Box piece = row_box(box.size, row, count);
+    const at::Tensor values = (count == rows ? elements : elements.narrow(0, row, count)).contiguous();
+    for (size_t d = 0; d < piece.offset.size(); ++d) piece.offset[d] += box.offset[d];
+    const char* bytes = static_cast<const char*>(values.const_data_ptr());
+    for (const parallel::ElementRun& run : contiguous_runs(part.shape, piece)) {
+      writer.write(part.name, run.global_begin * element, bytes + run.local_begin * element,
+                   run.count * element);
+    }
+  }
+}
+
+}  // namespace
+
+BaseFiles read_base_files(const std::string& folder) {
+  BaseFiles files;
+  files.config = io::JsonReader::read_text(io::join_path(folder, "config.json"));
+  const std::string generation = io::join_path(folder, "generation_config.json");
+  if (io::exists(generation)) files.generation = io::JsonReader::read_text(generation);
+  return files;
+}
+
+FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype) {
+  auto config = nlohmann::ordered_json::parse(base.config);
+  const char* name = dtype == DType::F64 ? "float64" : "float32";
+  // Both spellings: Transformers 5 reads `dtype`, older ones `torch_dtype`.
+  config["torch_dtype"] = name;
+  config["dtype"] = name;
+  FolderPlan plan;
+  plan.table = std::move(table);
+  plan.files.emplace_back("config.json", config.dump(2) + "\n");
+  if (!base.generation.empty()) plan.files.emplace_back("generation_config.json", base.generation);
+  return plan;
+}
+
+int64_t weight_bytes(const parallel::ShardedModel& model, const StateDictAdapter& table) {
+  int64_t bytes = 0;
+  for (const io::TensorSpec& spec : specs_of(model, table)) bytes += spec.num_bytes();
+  return bytes;
+}
+
+void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, const std::string& folder,
+                 comm::AgreedWork& work) {
+  const Parameters parameters = parameters_of(model);
+  std::optional<io::ShardedSafetensorsWriter> writer;
+  work.run_on_first([&] { writer.emplace(folder, specs_of(model, plan.table), plan.weights); });
+  for (const StoredParameter& entry : plan.table.parameters()) {
+    const at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
+    work.run_on_first([&] {
+      check_finite(entry.name, whole);
+      for (const auto& overlap : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
+        write_box(*writer, *overlap.part, overlap.stored, overlap.view(whole));
+      }
+    });
+  }
+  work.run_on_first([&] {
+    writer->commit();
+    for (const auto& [name, text] : plan.files) io::write_file_atomic(io::join_path(folder, name), text);
+  });
+}
+
+}  // namespace tessera::checkpoint

@@ -1,0 +1,54 @@
+#include "tessera/comm/agreed_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tessera/core/error.h"
+
+namespace tessera::comm {
+
+AgreedWork::AgreedWork(std::vector<Communicator*> groups, std::string what)
+    : groups_(std::move(groups)), what_(std::move(what)) {}
+
+void AgreedWork::run(const std::function<void()>& work) {
+  if (error_ != nullptr) return;
+  try {
+    work();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
+void AgreedWork::run_on_first(const std::function<void()>& work) {
+  if (is_first()) run(work);
+}
+
+bool AgreedWork::is_first() const {
+  return std::all_of(groups_.begin(), groups_.end(), [](Communicator* group) { return group->rank() == 0; });
+}
+
+void AgreedWork::finish() {
+  // The kind as one character before the message; empty where all went well.
+  std::string told;
+  const auto tell = [&](ErrorKind kind, const char* text) {
+    told = static_cast<char>('a' + static_cast<int>(kind)) + std::string(text);
+  };
+  try {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+  } catch (const Error& error) {
+    tell(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    tell(ErrorKind::Internal, error.what());
+  }
+  for (Communicator* group : groups_) {
+    for (const std::string& other : group->all_gather_string(told)) {
+      if (told.empty()) told = other;
+    }
+  }
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (told.empty()) return;
+  throw Error(static_cast<ErrorKind>(told[0] - 'a'), "OTHER-RANK",
+              "another rank could not " + what_ + ": " + told.substr(1));
+}
+
+}  // namespace tessera::comm
