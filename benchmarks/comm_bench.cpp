@@ -1,5 +1,5 @@
 // Speed of the collectives of ranks on one machine, through the transport and through shared memory, one
-// after the other in one run: mpirun -n 2 --bind-to none build/release/benchmarks/comm_bench
+// after the other in one run: mpirun -n 2 --bind-to none build/release/comm_bench
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -82,15 +82,35 @@ void run(Communicator& world) {
     report("reduce_scatter", [&](Communicator& group) { group.reduce_scatter_single(piece, whole); });
     report("all_reduce", [&](Communicator& group) { group.all_reduce(whole); });
     report("broadcast", [&](Communicator& group) { group.broadcast(whole, 0); });
+    const at::Tensor other = at::ones({numel});
+    report("all_to_all", [&](Communicator& group) { group.all_to_all_single(other, whole); });
+    // Everyone sends all of it to the next rank, over the transport in either case.
+    const int64_t next = (world.rank() + 1) % world.size(),
+                  before = (world.rank() + world.size() - 1) % world.size();
+    report("ring of messages", [&](Communicator& group) {
+      group.batch_p2p({tessera::comm::isend(whole, next), tessera::comm::irecv(other, before)});
+    });
     whole.fill_(1.0);
   }
-  const at::Tensor small = at::ones({16});
-  const Spread a = seconds(*transport, 200, [&] { transport->all_reduce(small); });
-  const Spread b = seconds(*node, 200, [&] { node->all_reduce(small); });
-  if (is_first) {
-    std::printf("%-16s %6s  %8.1f us (%6.1f)  %8.1f us (%6.1f)  %6.2fx\n", "all_reduce", "64 B", a.best * 1e6,
-                a.median * 1e6, b.best * 1e6, b.median * 1e6, a.best / b.best);
-  }
+  const at::Tensor small = at::ones({16}), arrived = at::ones({16});
+  const auto report_latency = [&](const char* name, const std::function<void(Communicator&)>& operation) {
+    const Spread a = seconds(*transport, 200, [&] { operation(*transport); });
+    const Spread b = seconds(*node, 200, [&] { operation(*node); });
+    if (is_first) {
+      std::printf("%-16s %6s  %8.1f us (%6.1f)  %8.1f us (%6.1f)  %6.2fx\n", name, "64 B", a.best * 1e6,
+                  a.median * 1e6, b.best * 1e6, b.median * 1e6, a.best / b.best);
+    }
+  };
+  report_latency("all_reduce", [&](Communicator& group) { group.all_reduce(small); });
+  report_latency("there and back", [&](Communicator& group) {
+    if (world.rank() == 0) {
+      group.send(small, 1);
+      group.recv(arrived, 1);
+    } else if (world.rank() == 1) {
+      group.recv(arrived, 0);
+      group.send(small, 0);
+    }
+  });
 }
 
 }  // namespace

@@ -11,35 +11,37 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/comm/options.h"
+#include "tessera/comm/p2p_op.h"
 #include "tessera/comm/scatter_part.h"
 #include "tessera/comm/work.h"
 
 namespace tessera::comm {
 namespace detail {
-class Backend;
-class Executor;
-class Group;
+struct Call;
+class TensorBackend;
 }  // namespace detail
 
-// Thread safety: operations may be submitted by one thread at a time. All ranks of a group must submit the
-// same operations in the same order; an operation is collective unless it says otherwise. Tensors are
-// contiguous CPU tensors. With async_op the call returns at once and the tensors belong to the operation
-// until Work::wait(); without, the returned work is done. Errors: Error(Peer) from the transport,
-// Error(Hang) after the timeout. A group of one rank copies and never touches a transport; ranks that all run
-// on one machine exchange data through memory that all of them map (see node_group.h), others through the
-// transport. The numbers are the same bits either way.
+// Thread safety: operations may be submitted by one thread at a time. An operation is collective unless it
+// says otherwise: all ranks of a group must submit the same ones in the same order. Groups run independently
+// of each other, so the order across groups is free. Tensors are contiguous and lie on device(). With
+// async_op the call returns at once and the tensors belong to the operation until Work::wait(); without, the
+// returned work is done. Errors: Error(Config) for arguments that do not fit, Error(Peer) from the
+// implementation, Error(Hang) after the timeout. A group of one rank copies. What carries the data is below
+// detail::TensorBackend.
 class Communicator {
  public:
-  // A group of this process alone.
+  // A group of this process alone; takes tensors on any device.
   static std::shared_ptr<Communicator> single();
-  // For backends and tests.
-  explicit Communicator(std::unique_ptr<detail::Backend> backend, std::string name = "world");
+  // For implementations and tests.
+  explicit Communicator(std::unique_ptr<detail::TensorBackend> backend, std::string name = "world");
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   int64_t rank() const;
   int64_t size() const;
+  // Where the tensors lie that it takes.
+  at::Device device() const;
   // "world", "dp_shard", ...: for messages.
   const std::string& name() const { return name_; }
   // "mpi", "fake" or "single".
@@ -55,7 +57,7 @@ class Communicator {
   // The same with pieces of any lengths, also empty: `counts` are the elements of every rank's input, the
   // same on all ranks; output: numel = their sum.
   std::shared_ptr<Work> all_gather_v(const at::Tensor& output, const at::Tensor& input,
-                                     std::vector<int64_t> counts, bool async_op = false,
+                                     const std::vector<int64_t>& counts, bool async_op = false,
                                      const AllGatherOptions& options = {});
   // input: numel = size() * output's; output gets the reduction of every rank's piece number rank(). The
   // pieces are combined in the order of the ranks, in at least float32, so the result does not depend on
@@ -69,28 +71,42 @@ class Communicator {
   // In place; the same bits on every rank.
   std::shared_ptr<Work> all_reduce(const at::Tensor& tensor, bool async_op = false,
                                    const ReduceOptions& options = {});
-  // output and input: numel divisible by size(); piece i of input goes to rank i.
+  // output and input: same dtype, numel divisible by size(); piece i of input goes to rank i.
   std::shared_ptr<Work> all_to_all_single(const at::Tensor& output, const at::Tensor& input,
                                           bool async_op = false, const AllToAllOptions& options = {});
+  // The same with pieces of any lengths, also empty: input holds input_counts[i] elements for rank i, output
+  // gets output_counts[i] from it. Error(Peer) on every rank where a rank does not take what another one
+  // sends.
+  std::shared_ptr<Work> all_to_all_v(const at::Tensor& output, const at::Tensor& input,
+                                     const std::vector<int64_t>& output_counts,
+                                     const std::vector<int64_t>& input_counts, bool async_op = false,
+                                     const AllToAllOptions& options = {});
   std::shared_ptr<Work> broadcast(const at::Tensor& tensor, int64_t root, bool async_op = false,
                                   const BroadcastOptions& options = {});
-  // Point to point, not collective.
-  std::shared_ptr<Work> send(const at::Tensor& tensor, int64_t destination, int tag = 0,
-                             bool async_op = false, const SendOptions& options = {});
-  std::shared_ptr<Work> recv(const at::Tensor& tensor, int64_t source, int tag = 0, bool async_op = false,
-                             const SendOptions& options = {});
   void barrier(const BarrierOptions& options = {});
+
+  // Issues messages together; not collective. Their other ends may come in any batches and in any order: no
+  // message waits for another one, nor for collectives, so ranks that all send to each other cannot block
+  // each other, whatever the size. A rank may send to itself: like any message, it ends when its other end
+  // was issued. Error(Peer) where the two ends differ in size, on the receiving rank at least.
+  std::shared_ptr<Work> batch_p2p(std::vector<P2pOp> ops, bool async_op = false,
+                                  const P2pOptions& options = {});
+  // One message.
+  std::shared_ptr<Work> send(const at::Tensor& tensor, int64_t destination, int tag = 0,
+                             bool async_op = false, const P2pOptions& options = {});
+  std::shared_ptr<Work> recv(const at::Tensor& tensor, int64_t source, int tag = 0, bool async_op = false,
+                             const P2pOptions& options = {});
 
   // Every rank's string, by rank. For small control data: hashes, error texts, host names.
   std::vector<std::string> all_gather_string(const std::string& text);
 
   // Memory of the whole group, as bytes: every rank's tensor is the same memory, zeros at first, so that what
-  // one rank writes need not be sent to the others. Undefined, on every rank alike, where the ranks do not
-  // share a machine, and in a group of one. Collective, and waits. Each rank frees it by itself.
+  // one rank writes need not be sent to the others. Undefined, on every rank alike, where the ranks share no
+  // memory, and in a group of one. Collective, and waits. Each rank frees it by itself.
   at::Tensor shared_bytes(int64_t num_bytes);
-  // Runs `write` on the communication thread after all ranks have come to this operation; it is done when all
-  // ranks' writes are. Orders writes to shared_bytes(): when one rank submits it, it has finished reading
-  // what `write` of any rank overwrites. `num_bytes`, of all ranks together, and the hint must be the same on
+  // Runs `write`, on another thread, after all ranks have come to this operation; it is done when all ranks'
+  // writes are. Orders writes to shared_bytes(): when one rank submits it, it has finished reading what
+  // `write` of any rank overwrites. `num_bytes`, of all ranks together, and the hint must be the same on
   // every rank.
   std::shared_ptr<Work> write_shared(int64_t num_bytes, std::function<void()> write, bool async_op = false,
                                      const WriteOptions& options = {});
@@ -99,17 +115,17 @@ class Communicator {
   std::shared_ptr<Communicator> split(int64_t color, int64_t key, std::string name);
 
  private:
-  Communicator(std::shared_ptr<detail::Group> group, std::shared_ptr<detail::Executor> executor,
-               std::string name);
-  std::shared_ptr<Work> launch(const char* operation, const OpOptions& options, bool async_op,
-                               std::function<void()> body);
+  void check_tensors(const char* operation, const at::Tensor& output, const at::Tensor& input) const;
+  detail::Call call(const char* operation, const OpOptions& options);
+  detail::Call describe(const char* operation, int64_t number, const OpOptions& options) const;
+  std::shared_ptr<Work> submit_p2p(const char* operation, std::vector<P2pOp> ops, bool async_op,
+                                   const P2pOptions& options);
 
-  // Shared with the operations in flight, which may outlive this object.
-  std::shared_ptr<detail::Group> group_;
-  std::shared_ptr<detail::Executor> executor_;  // null for a group of one
+  std::unique_ptr<detail::TensorBackend> backend_;
   std::string name_;
   std::chrono::milliseconds default_timeout_{600'000};
-  int64_t sequence_ = 0;  // number of operations so far, for messages
+  // So far, for messages: apart, since only collectives are as many on every rank.
+  int64_t num_collectives_ = 0, num_batches_ = 0;
 };
 
 }  // namespace tessera::comm

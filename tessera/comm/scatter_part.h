@@ -15,6 +15,15 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
+// One piece for each rank, of equal lengths; num_ranks divides numel.
+inline std::vector<ElementRange> even_pieces(int64_t numel, int64_t num_ranks) {
+  std::vector<ElementRange> pieces;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    pieces.push_back({numel / num_ranks * rank, numel / num_ranks});
+  }
+  return pieces;
+}
+
 // `output` gets the reduction of the elements `pieces[rank]` of every rank's `input`. Contiguous tensors.
 struct ScatterPart {
   at::Tensor input;   // any floating type; undefined = zeros

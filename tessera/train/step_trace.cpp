@@ -57,24 +57,23 @@ int64_t common_begin(const trace::Recording& recording, comm::Communicator& worl
   return recording.begin_ns;
 }
 
-// Rows of the timeline, by the number that Perfetto sorts them by.
-constexpr int kComputeRow = 1, kCommunicationRow = 2, kWaitRow = 3, kFirstWorkerRow = 10;
+// Rows of the timeline, by the number that Perfetto sorts them by. Threads have rows of their own, since only
+// the events of one thread nest.
+constexpr int kComputeRow = 0, kFirstCommunicationRow = 1000, kFirstWaitRow = 2000, kFirstWorkerRow = 3000;
 
 int row_of(const trace::Event& event) {
   switch (event.row) {
-    case trace::Row::Communication: return kCommunicationRow;
-    case trace::Row::Wait: return kWaitRow;
+    case trace::Row::Communication: return kFirstCommunicationRow + event.thread;
+    case trace::Row::Wait: return kFirstWaitRow + event.thread;
     default: return event.thread == 0 ? kComputeRow : kFirstWorkerRow + event.thread;
   }
 }
 
 std::string row_name(int row) {
-  switch (row) {
-    case kComputeRow: return "compute";
-    case kCommunicationRow: return "communication";
-    case kWaitRow: return "wait";
-    default: return "worker " + std::to_string(row - kFirstWorkerRow);
-  }
+  if (row == kComputeRow) return "compute";
+  if (row < kFirstWaitRow) return "communication";
+  if (row < kFirstWorkerRow) return "wait";
+  return "worker " + std::to_string(row - kFirstWorkerRow);
 }
 
 std::string metadata(const char* what, int64_t rank, int row, const char* key, const nlohmann::json& value) {
@@ -85,7 +84,7 @@ std::string metadata(const char* what, int64_t rank, int row, const char* key, c
 
 // This rank's events, each followed by a comma and a newline.
 std::string events_text(const trace::Recording& recording, int64_t origin_ns, int64_t rank) {
-  std::set<int> rows = {kComputeRow, kCommunicationRow, kWaitRow};
+  std::set<int> rows = {kComputeRow};
   for (const trace::Event& event : recording.events) rows.insert(row_of(event));
   std::string text = metadata("process_name", rank, 0, "name", "rank " + std::to_string(rank)) + ",\n" +
                      metadata("process_sort_index", rank, 0, "sort_index", rank) + ",\n";

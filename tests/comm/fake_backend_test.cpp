@@ -7,7 +7,9 @@
 #include "tessera/core/error.h"
 
 #include "tests/comm/collectives.h"
+#include "tests/comm/message_checks.h"
 #include "tests/comm/node_checks.h"
+#include "tests/comm/order_checks.h"
 
 namespace tessera::comm {
 namespace {
@@ -25,6 +27,20 @@ TEST(FakeBackendTest, RanksOfOneMachineUseItsMemory) {
   }
 }
 
+TEST(FakeBackendTest, MessagesArriveWhateverTheirSizeAndOrder) {
+  for (const int64_t size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(size) + " ranks");
+    run_fake_ranks(size, [](const auto& group) { testing::check_messages(*group); });
+  }
+}
+
+TEST(FakeBackendTest, OrdersAcrossGroupsAreFree) {
+  for (const int64_t size : {1, 2, 3, 4}) {
+    SCOPED_TRACE(std::to_string(size) + " ranks");
+    run_fake_ranks(size, [](const auto& group) { testing::check_orders(*group); });
+  }
+}
+
 TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
   run_fake_ranks(
       4,
@@ -33,6 +49,7 @@ TEST(FakeBackendTest, RanksOfTwoMachinesUseTheTransport) {
         testing::check_all_collectives(*group);
         testing::check_parts_agree(*group);
         testing::check_uneven_gathers(*group);
+        testing::check_uneven_exchanges(*group);
         // Of one machine each.
         const auto node = group->split(group->rank() / 2, group->rank(), "node");
         EXPECT_TRUE(node->shared_bytes(100).defined());

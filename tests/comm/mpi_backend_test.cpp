@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/comm/collectives.h"
+#include "tests/comm/message_checks.h"
 #include "tests/comm/node_checks.h"
+#include "tests/comm/order_checks.h"
 #include "tests/testing/mpi_world.h"
 
 namespace tessera::comm {
@@ -13,6 +15,10 @@ TEST(MpiBackendTest, CollectivesAreRight) {
 }
 
 TEST(MpiBackendTest, RanksOfOneMachineUseItsMemory) { testing::check_node_collectives(*testing::world()); }
+
+TEST(MpiBackendTest, MessagesArriveWhateverTheirSizeAndOrder) { testing::check_messages(*testing::world()); }
+
+TEST(MpiBackendTest, OrdersAcrossGroupsAreFree) { testing::check_orders(*testing::world()); }
 
 TEST(MpiBackendTest, TheTransportIsRightToo) {
   const auto group = testing::world()->split(0, testing::world()->rank(), "by transport");

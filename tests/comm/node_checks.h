@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/communicator.h"
-#include "tessera/comm/node_group.h"
+#include "tessera/comm/host/node_group.h"
 #include "tessera/core/error.h"
 
 namespace tessera::testing {
@@ -190,6 +190,66 @@ inline void check_uneven_gathers(comm::Communicator& world) {
   }
 }
 
+// Exchanges of pieces whose lengths have nothing to do with each other.
+inline void check_uneven_exchanges(comm::Communicator& world) {
+  const TwoPaths paths(world);
+  const int64_t n = world.size(), rank = world.rank();
+  const int64_t chunk = comm::detail::NodeGroup::chunk_bytes(n) / 4;
+  for (const int64_t longest : {int64_t{0}, int64_t{1}, int64_t{100}, 2 * chunk + 17}) {
+    SCOPED_TRACE("up to " + std::to_string(longest) + " elements");
+    // What rank a sends to rank b.
+    const auto count = [&](int64_t a, int64_t b) { return (a + 2 * b) % 3 == 1 ? 0 : longest / (1 + a + b); };
+    const auto value = [&](int64_t a, int64_t b) { return static_cast<double>(1 + 10 * a + b); };
+    std::vector<int64_t> sent(n), taken(n);
+    std::vector<at::Tensor> pieces, want;
+    for (int64_t r = 0; r < n; ++r) {
+      sent[r] = count(rank, r);
+      taken[r] = count(r, rank);
+      pieces.push_back(at::arange(sent[r], at::kFloat) + value(rank, r));
+      want.push_back(at::arange(taken[r], at::kFloat) + value(r, rank));
+    }
+    for (comm::Communicator* group : {paths.node.get(), paths.transport.get()}) {
+      const at::Tensor output = at::full({at::cat(want).numel()}, -7.0, at::kFloat);
+      group->all_to_all_v(output, at::cat(pieces), taken, sent);
+      EXPECT_TRUE(at::equal(output, at::cat(want)));
+      // The even exchange is one of them.
+      const at::Tensor even = awkward_values(rank, n * longest, at::kFloat);
+      const at::Tensor a = at::empty_like(even), b = at::empty_like(even);
+      group->all_to_all_single(a, even);
+      const std::vector<int64_t> counts(n, longest);
+      group->all_to_all_v(b, even, counts, counts, true)->wait();
+      EXPECT_TRUE(at::equal(a, b));
+      EXPECT_TRUE(
+          at::equal(a.narrow(0, (n - 1) * longest, longest),
+                    awkward_values(n - 1, n * longest, at::kFloat).narrow(0, rank * longest, longest)));
+    }
+    taken[0] += 1;
+    EXPECT_THROW(world.all_to_all_v(at::cat(want), at::cat(pieces), taken, sent), Error);
+  }
+}
+
+// Ranks that do not take what another one sends are told so, all of them, with the two ends.
+inline void check_exchange_mismatch(comm::Communicator& world) {
+  const int64_t n = world.size(), rank = world.rank();
+  if (n == 1) return;
+  const TwoPaths paths(world);
+  for (comm::Communicator* group : {paths.node.get(), paths.transport.get()}) {
+    std::vector<int64_t> sent(n, 2), taken(n, 2);
+    if (rank == 0) sent[n - 1] = 5;
+    try {
+      group->all_to_all_v(at::empty({2 * n}), at::ones({rank == 0 ? 2 * n + 3 : 2 * n}), taken, sent);
+      ADD_FAILURE() << "the ranks' counts differ";
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(error.kind(), ErrorKind::Peer);
+      const std::string last = std::to_string(n - 1);
+      EXPECT_NE(text.find("from rank 0 to rank " + last), std::string::npos) << text;
+      EXPECT_NE(text.find("5 elements sent by rank 0, need 2, which rank " + last), std::string::npos)
+          << text;
+    }
+  }
+}
+
 // Many operations in flight on several groups, waited for in another order.
 inline void check_operations_in_flight(comm::Communicator& world) {
   const auto a = world.split(0, world.rank(), "a"), b = world.split(0, -world.rank(), "b");
@@ -304,6 +364,8 @@ inline void check_node_collectives(comm::Communicator& world) {
   check_parts_agree(world);
   check_cuts(world);
   check_uneven_gathers(world);
+  check_uneven_exchanges(world);
+  check_exchange_mismatch(world);
   check_operations_in_flight(world);
   check_shared_bytes(world);
   check_mismatches(world);

@@ -4,12 +4,12 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "tessera/comm/backend.h"
+#include "tessera/comm/host/host_backend.h"
+#include "tessera/comm/mailbox.h"
 #include "tessera/core/error.h"
 
 namespace tessera::comm {
@@ -47,19 +47,7 @@ class FakeGroup {
     }
   }
 
-  void post(int64_t source, int64_t destination, int tag, std::vector<char> data) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    mail_[{source, destination, tag}].push_back(std::move(data));
-    changed_.notify_all();
-  }
-  std::vector<char> take(int64_t source, int64_t destination, int tag) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    auto& box = mail_[{source, destination, tag}];
-    changed_.wait(lock, [&] { return !box.empty(); });
-    std::vector<char> data = std::move(box.front());
-    box.pop_front();
-    return data;
-  }
+  detail::Mailbox& mailbox() { return mailbox_; }
 
   // The group and rank of the caller among those of its color.
   std::pair<std::shared_ptr<FakeGroup>, int64_t> split(int64_t rank, int64_t color, int64_t key) {
@@ -121,12 +109,12 @@ class FakeGroup {
   std::vector<const void*> pointers_;
   std::vector<Split> splits_;
   std::map<int64_t, std::shared_ptr<FakeGroup>> groups_;
-  std::map<std::tuple<int64_t, int64_t, int>, std::deque<std::vector<char>>> mail_;
+  detail::Mailbox mailbox_;
 };
 
-class FakeBackend : public detail::Backend {
+class FakeTransport : public detail::Transport {
  public:
-  FakeBackend(std::shared_ptr<FakeGroup> group, int64_t rank) : group_(std::move(group)), rank_(rank) {}
+  FakeTransport(std::shared_ptr<FakeGroup> group, int64_t rank) : group_(std::move(group)), rank_(rank) {}
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return group_->size(); }
   std::string name() const override { return "fake"; }
@@ -142,9 +130,31 @@ class FakeBackend : public detail::Backend {
   }
   void all_to_all(void* output, const void* input, int64_t num_bytes) override {
     group_->exchange(rank_, input, [&](const auto& inputs) {
-      for (int64_t r = 0; r < size(); ++r) {
+      for (int64_t r = 0; r < size() && num_bytes > 0; ++r) {
         std::memcpy(static_cast<char*>(output) + r * num_bytes,
                     static_cast<const char*>(inputs[r]) + rank_ * num_bytes, num_bytes);
+      }
+    });
+  }
+  void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
+                    const std::vector<int64_t>& input_bytes) override {
+    // Where the piece for each rank begins in the input of this one.
+    struct Source {
+      const char* data;
+      std::vector<int64_t> begins;
+    };
+    Source own{static_cast<const char*>(input), {}};
+    int64_t begin = 0;
+    for (const int64_t bytes : input_bytes) {
+      own.begins.push_back(begin);
+      begin += bytes;
+    }
+    group_->exchange(rank_, &own, [&](const auto& sources) {
+      char* target = static_cast<char*>(output);
+      for (int64_t r = 0; r < size(); ++r) {
+        const auto& source = *static_cast<const Source*>(sources[r]);
+        if (output_bytes[r] > 0) std::memcpy(target, source.data + source.begins[rank_], output_bytes[r]);
+        target += output_bytes[r];
       }
     });
   }
@@ -154,21 +164,13 @@ class FakeBackend : public detail::Backend {
     });
   }
   void barrier() override { group_->meet(); }
-  void send(const void* data, int64_t num_bytes, int64_t destination, int tag) override {
-    const char* bytes = static_cast<const char*>(data);
-    group_->post(rank_, destination, tag, std::vector<char>(bytes, bytes + num_bytes));
-  }
-  void recv(void* data, int64_t num_bytes, int64_t source, int tag) override {
-    const std::vector<char> message = group_->take(source, rank_, tag);
-    TESSERA_ASSERT(static_cast<int64_t>(message.size()) == num_bytes, "a message of another size was sent");
-    std::memcpy(data, message.data(), num_bytes);
-  }
+  void post(std::shared_ptr<detail::P2pBatch> batch) override { group_->mailbox().post(rank_, batch); }
   std::shared_ptr<char> map_shared(int64_t num_bytes) override {
     return group_->map_shared(rank_, num_bytes);
   }
-  std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
+  std::unique_ptr<detail::Transport> split(int64_t color, int64_t key) override {
     auto [group, rank] = group_->split(rank_, color, key);
-    return std::make_unique<FakeBackend>(std::move(group), rank);
+    return std::make_unique<FakeTransport>(std::move(group), rank);
   }
 
  private:
@@ -179,12 +181,14 @@ class FakeBackend : public detail::Backend {
 }  // namespace
 
 std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size, int64_t ranks_per_node) {
+  if (size == 1) return {Communicator::single()};
   std::vector<int64_t> nodes(size, 0);
   for (int64_t rank = 0; rank < size && ranks_per_node > 0; ++rank) nodes[rank] = rank / ranks_per_node;
   auto group = std::make_shared<FakeGroup>(std::move(nodes));
   std::vector<std::shared_ptr<Communicator>> world;
   for (int64_t rank = 0; rank < size; ++rank) {
-    world.push_back(std::make_shared<Communicator>(std::make_unique<FakeBackend>(group, rank)));
+    world.push_back(std::make_shared<Communicator>(
+        std::make_unique<detail::HostBackend>(std::make_unique<FakeTransport>(group, rank))));
   }
   return world;
 }

@@ -5,9 +5,9 @@
 
 #include <unistd.h>
 
-#include "tessera/comm/backend.h"
-#include "tessera/comm/mpi/mpi_backend.h"
+#include "tessera/comm/host/host_backend.h"
 #include "tessera/comm/mpi/mpi_check.h"
+#include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/core/environment.h"
 
 namespace tessera::comm {
@@ -78,20 +78,24 @@ Bootstrap::Bootstrap() {
     return;
   }
   int provided = 0;
-  // From now on all communication is done by the executor's thread, one operation at a time.
-  detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+  // Every group has a thread of its own, and the messages have one.
+  detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   has_mpi_ = true;
-  if (provided < MPI_THREAD_SERIALIZED) {
-    throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not serve more than one thread")
-        .need("MPI_THREAD_SERIALIZED");
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not serve several threads at once")
+        .need("MPI_THREAD_MULTIPLE")
+        .hint("use an MPI that was built with support for threads");
   }
-  world_ = std::make_shared<Communicator>(detail::make_mpi_world_backend());
-  if (world_->size() != info.size) {
+  int num_ranks = 0;
+  detail::mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &num_ranks), "MPI_Comm_size");
+  if (num_ranks != info.size) {
     throw Error(ErrorKind::Peer, "WORLD-SIZE", "MPI and its launcher disagree on the number of ranks")
-        .got(std::to_string(world_->size()))
+        .got(std::to_string(num_ranks))
         .need(std::to_string(info.size))
         .hint("was the program started by another MPI's mpirun?");
   }
+  world_ = std::make_shared<Communicator>(
+      std::make_unique<detail::HostBackend>(detail::make_mpi_world_transport()));
 }
 
 Bootstrap::~Bootstrap() {

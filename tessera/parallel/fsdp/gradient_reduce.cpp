@@ -99,9 +99,8 @@ void GradientReduce::start(bool is_last_micro_batch) {
     }
     works_.push_back(
         axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true, {{{}, hint_}}));
-    // The groups share one executor unless the first has no transport, so each starts after the one before.
     for (const size_t axis : bucket.summed_over) {
-      works_.push_back(axes_[axis].group->all_reduce(bucket.buffer, true, {{{}, hint_}}));
+      works_.push_back(axes_[axis].group->all_reduce(bucket.buffer, true, {{{}, hint_, works_.back()}}));
     }
   }
 }

@@ -1,5 +1,4 @@
-// What a transport must offer: six blocking operations on bytes, and shared memory where it has some.
-// Everything else is built on them.
+// What carries bytes between the ranks of host memory: everything else is built on it.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "tessera/comm/p2p_batch.h"
+
 namespace tessera::comm::detail {
 
-// Called from one thread at a time. Every operation is collective over the group, except send and recv.
-// Failures are thrown as Error(Peer).
-class Backend {
+// Operations block and are collective, except post(). They are called from one thread at a time, which is
+// another one for each transport, also for those that were split off each other; post() may be called
+// meanwhile. Failures are thrown as Error(Peer).
+class Transport {
  public:
-  virtual ~Backend() = default;
+  virtual ~Transport() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
   virtual std::string name() const = 0;
@@ -23,10 +25,15 @@ class Backend {
   virtual void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) = 0;
   // input and output: size() * num_bytes each; piece i goes to rank i, and comes from rank i.
   virtual void all_to_all(void* output, const void* input, int64_t num_bytes) = 0;
+  // The same with pieces of other lengths: output_bytes from each rank, input_bytes to each. What a rank
+  // sends is what its peer takes.
+  virtual void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
+                            const std::vector<int64_t>& input_bytes) = 0;
   virtual void broadcast(void* data, int64_t num_bytes, int64_t root) = 0;
   virtual void barrier() = 0;
-  virtual void send(const void* data, int64_t num_bytes, int64_t destination, int tag) = 0;
-  virtual void recv(void* data, int64_t num_bytes, int64_t source, int tag) = 0;
+  // Issues the messages of a batch and returns; the batch is told when each has ended. No message waits for
+  // another one.
+  virtual void post(std::shared_ptr<P2pBatch> batch) = 0;
 
   // `num_bytes` of memory that every rank of the group maps: page-aligned, zeros at first. Null, on every
   // rank alike, where the ranks do not run on one machine or the machine refuses. Collective; but each rank
@@ -34,7 +41,7 @@ class Backend {
   virtual std::shared_ptr<char> map_shared(int64_t num_bytes) = 0;
 
   // The group of the ranks that gave the same color, ordered by key, then by rank.
-  virtual std::unique_ptr<Backend> split(int64_t color, int64_t key) = 0;
+  virtual std::unique_ptr<Transport> split(int64_t color, int64_t key) = 0;
 };
 
 }  // namespace tessera::comm::detail

@@ -9,7 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "tessera/comm/backend.h"
+#include "tessera/comm/host/transport.h"
 #include "tessera/comm/options.h"
 #include "tessera/comm/scatter_part.h"
 
@@ -30,12 +30,16 @@ class NodeGroup {
   // stays within 32 MB as long as chunks are not so small that ranks mostly wait for each other.
   static int64_t chunk_bytes(int64_t num_ranks);
 
-  // Collective; null on every rank where the backend's ranks share no memory. `backend` must outlive it.
-  static std::unique_ptr<NodeGroup> create(Backend& backend);
+  // Collective; null on every rank where the transport's ranks share no memory. `transport` must outlive it.
+  static std::unique_ptr<NodeGroup> create(Transport& transport);
 
   void barrier();
-  // As in Backend.
+  // As in Transport.
   void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes);
+  // Counts in elements of `element_bytes`, from each rank and to each. Throws Error(Peer) on every rank where
+  // two do not agree.
+  void all_to_all(void* output, const void* input, const std::vector<int64_t>& output_counts,
+                  const std::vector<int64_t>& input_counts, int64_t element_bytes);
   void broadcast(void* data, int64_t num_bytes, int64_t root);
   // As in Communicator; the input of a part is read in place and cast on its way.
   void reduce_scatter(const std::vector<ScatterPart>& parts, at::ScalarType type, ReduceOp op);
@@ -43,10 +47,19 @@ class NodeGroup {
   // Meets, writes, meets. `what` and `num_bytes` must be equal on all ranks.
   void write(const std::string& what, int64_t num_bytes, const std::function<void()>& write);
   // More memory of the same kind.
-  std::shared_ptr<char> map_shared(int64_t num_bytes) { return backend_.map_shared(num_bytes); }
+  std::shared_ptr<char> map_shared(int64_t num_bytes) { return transport_.map_shared(num_bytes); }
 
  private:
-  enum class Kind : int64_t { None, Barrier, AllGather, Broadcast, ReduceScatter, AllReduce, Write };
+  enum class Kind : int64_t {
+    None,
+    Barrier,
+    AllGather,
+    AllToAll,
+    Broadcast,
+    ReduceScatter,
+    AllReduce,
+    Write
+  };
   // What a rank says it does.
   struct Call {
     Kind kind;
@@ -57,17 +70,20 @@ class NodeGroup {
   static constexpr size_t kCallBytes = 64;
   static const char* name(Kind kind);
 
-  NodeGroup(Backend& backend, std::shared_ptr<char> memory);
+  NodeGroup(Transport& transport, std::shared_ptr<char> memory);
   static int64_t header_bytes(int64_t num_ranks);
   Call& published_call(int64_t rank) const;
   // Rank `rank`'s half of the current chunk.
   char* segment(int64_t rank) const;
+  // Where rank `source` puts what goes to rank `target`: a part of its half, of place_bytes().
+  char* place(int64_t source, int64_t target) const { return segment(source) + target * place_bytes(); }
+  int64_t place_bytes() const;
   void next_chunk() { half_ = 1 - half_; }
   void meet();
   // Runs an operation: publishes it, and tells the others when it fails here.
   void run(const Call& call, const std::function<void()>& body);
 
-  Backend& backend_;
+  Transport& transport_;
   const int64_t rank_, size_, chunk_bytes_;
   std::shared_ptr<char> memory_;
   NodeBarrier* barrier_;

@@ -1,4 +1,4 @@
-#include "tessera/comm/executor.h"
+#include "tessera/comm/host/executor.h"
 
 #include <chrono>
 
@@ -12,7 +12,7 @@ namespace tessera::comm::detail {
 
 struct Executor::State {
   struct Task {
-    std::shared_ptr<Work> work;
+    std::shared_ptr<PendingWork> work;
     std::function<void()> operation;
   };
   std::mutex mutex;
@@ -22,9 +22,10 @@ struct Executor::State {
   bool is_idle = true;
 };
 
-Executor::Executor() : state_(std::make_shared<State>()), thread_(&Executor::run, state_) {}
+Executor::Executor() : state_(std::make_shared<State>()) {}
 
 Executor::~Executor() {
+  if (!thread_.joinable()) return;
   std::unique_lock<std::mutex> lock(state_->mutex);
   state_->is_stopping = true;
   state_->changed.notify_all();
@@ -39,7 +40,8 @@ Executor::~Executor() {
   }
 }
 
-void Executor::submit(std::shared_ptr<Work> work, std::function<void()> operation) {
+void Executor::submit(std::shared_ptr<PendingWork> work, std::function<void()> operation) {
+  if (!thread_.joinable()) thread_ = std::thread(&Executor::run, state_);
   const std::lock_guard<std::mutex> lock(state_->mutex);
   state_->tasks.push_back({std::move(work), std::move(operation)});
   state_->changed.notify_all();

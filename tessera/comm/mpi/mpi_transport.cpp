@@ -1,10 +1,12 @@
-#include "tessera/comm/mpi/mpi_backend.h"
+#include "tessera/comm/mpi/mpi_transport.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
+#include "tessera/comm/mpi/byte_block.h"
+#include "tessera/comm/mpi/message_thread.h"
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/shared_file.h"
 #include "tessera/core/environment.h"
@@ -12,49 +14,18 @@
 namespace tessera::comm::detail {
 namespace {
 
-// `num_bytes` bytes as one element, so that messages above 2 GiB need no counts above INT_MAX.
-class ByteBlock {
+class MpiTransport : public Transport {
  public:
-  explicit ByteBlock(int64_t num_bytes) {
-    constexpr int64_t kChunk = int64_t{1} << 20;
-    const int64_t num_chunks = num_bytes / kChunk;
-    TESSERA_MPI_CHECK(MPI_Type_contiguous(static_cast<int>(kChunk), MPI_BYTE, &chunk_));
-    int lengths[2] = {static_cast<int>(num_chunks), static_cast<int>(num_bytes % kChunk)};
-    MPI_Aint offsets[2] = {0, static_cast<MPI_Aint>(num_chunks * kChunk)};
-    MPI_Datatype types[2] = {chunk_, MPI_BYTE};
-    TESSERA_MPI_CHECK(MPI_Type_create_struct(2, lengths, offsets, types, &type_));
-    TESSERA_MPI_CHECK(MPI_Type_commit(&type_));
-  }
-  ~ByteBlock() {
-    MPI_Type_free(&type_);
-    MPI_Type_free(&chunk_);
-  }
-  ByteBlock(const ByteBlock&) = delete;
-  ByteBlock& operator=(const ByteBlock&) = delete;
-  MPI_Datatype type() const { return type_; }
-
- private:
-  MPI_Datatype chunk_ = MPI_DATATYPE_NULL, type_ = MPI_DATATYPE_NULL;
-};
-
-// Calls f(count, type) with plain bytes where an int holds their number, else with one block.
-template <class F>
-void with_bytes(int64_t num_bytes, F f) {
-  constexpr int64_t kPlainLimit = int64_t{1} << 28;
-  if (num_bytes <= kPlainLimit) {
-    f(static_cast<int>(num_bytes), MPI_BYTE);
-  } else {
-    const ByteBlock block(num_bytes);
-    f(1, block.type());
-  }
-}
-
-class MpiBackend : public Backend {
- public:
-  explicit MpiBackend(MPI_Comm comm) : comm_(comm) {
+  // machine: the same number on all ranks of a machine, and on them alone.
+  MpiTransport(MPI_Comm comm, int machine, std::shared_ptr<MessageThread> messages)
+      : comm_(comm), machine_(machine), messages_(std::move(messages)) {
     TESSERA_MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     TESSERA_MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
     TESSERA_MPI_CHECK(MPI_Comm_size(comm_, &size_));
+    const int own[2] = {machine, -machine};
+    int least[2] = {};
+    TESSERA_MPI_CHECK(MPI_Allreduce(own, least, 2, MPI_INT, MPI_MIN, comm_));
+    is_on_one_machine_ = least[0] == -least[1];
   }
   // The communicator is not freed: MPI_Comm_free is collective, and a rank that ends on an error must not
   // wait for its peers. MPI_Finalize releases it.
@@ -94,25 +65,40 @@ class MpiBackend : public Backend {
       TESSERA_MPI_CHECK(MPI_Alltoall(input, count, type, output, count, type, comm_));
     });
   }
+  void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
+                    const std::vector<int64_t>& input_bytes) override {
+    std::vector<MPI_Request> requests;
+    const auto add = [&](int64_t num_bytes, const auto& start) {
+      if (num_bytes == 0) return;
+      requests.push_back(MPI_REQUEST_NULL);
+      with_bytes(num_bytes, start);
+    };
+    char* target = static_cast<char*>(output);
+    for (int peer = 0; peer < size_; ++peer) {
+      add(output_bytes[peer], [&](int count, MPI_Datatype type) {
+        TESSERA_MPI_CHECK(MPI_Irecv(target, count, type, peer, P2pOp::kTagLimit, comm_, &requests.back()));
+      });
+      target += output_bytes[peer];
+    }
+    const char* source = static_cast<const char*>(input);
+    for (int peer = 0; peer < size_; ++peer) {
+      add(input_bytes[peer], [&](int count, MPI_Datatype type) {
+        TESSERA_MPI_CHECK(MPI_Isend(source, count, type, peer, P2pOp::kTagLimit, comm_, &requests.back()));
+      });
+      source += input_bytes[peer];
+    }
+    TESSERA_MPI_CHECK(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+  }
   void broadcast(void* data, int64_t num_bytes, int64_t root) override {
     with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
       TESSERA_MPI_CHECK(MPI_Bcast(data, count, type, static_cast<int>(root), comm_));
     });
   }
   void barrier() override { TESSERA_MPI_CHECK(MPI_Barrier(comm_)); }
-  void send(const void* data, int64_t num_bytes, int64_t destination, int tag) override {
-    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
-      TESSERA_MPI_CHECK(MPI_Send(data, count, type, static_cast<int>(destination), tag, comm_));
-    });
-  }
-  void recv(void* data, int64_t num_bytes, int64_t source, int tag) override {
-    with_bytes(num_bytes, [&](int count, MPI_Datatype type) {
-      TESSERA_MPI_CHECK(MPI_Recv(data, count, type, static_cast<int>(source), tag, comm_, MPI_STATUS_IGNORE));
-    });
-  }
+  void post(std::shared_ptr<P2pBatch> batch) override { messages_->post(comm_, std::move(batch)); }
   std::shared_ptr<char> map_shared(int64_t num_bytes) override {
     const bool is_wanted = environment::get_flag("TESSERA_SHARED_MEMORY").value_or(true);
-    if (!is_on_one_node()) return nullptr;
+    if (!is_on_one_machine_) return nullptr;
     SharedFile file;
     SharedFileOffer offer;
     if (rank_ == 0) offer = file.create(num_bytes);
@@ -123,33 +109,32 @@ class MpiBackend : public Backend {
     TESSERA_MPI_CHECK(MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, comm_));
     return all == 1 ? file.memory() : nullptr;
   }
-  std::unique_ptr<Backend> split(int64_t color, int64_t key) override {
+  std::unique_ptr<Transport> split(int64_t color, int64_t key) override {
     MPI_Comm part = MPI_COMM_NULL;
     TESSERA_MPI_CHECK(MPI_Comm_split(comm_, static_cast<int>(color), static_cast<int>(key), &part));
-    return std::make_unique<MpiBackend>(part);
+    return std::make_unique<MpiTransport>(part, machine_, messages_);
   }
 
  private:
-  // The same on every rank: a group lies on one machine when one rank finds all others on its own.
-  bool is_on_one_node() const {
-    MPI_Comm node = MPI_COMM_NULL;
-    TESSERA_MPI_CHECK(MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node));
-    int node_size = 0;
-    TESSERA_MPI_CHECK(MPI_Comm_size(node, &node_size));
-    TESSERA_MPI_CHECK(MPI_Comm_free(&node));
-    return node_size == size_;
-  }
-
   MPI_Comm comm_;
-  int rank_ = 0, size_ = 1;
+  int machine_, rank_ = 0, size_ = 1;
+  bool is_on_one_machine_ = false;
+  std::shared_ptr<MessageThread> messages_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_mpi_world_backend() {
+std::unique_ptr<Transport> make_mpi_world_transport() {
   MPI_Comm world = MPI_COMM_NULL;
   TESSERA_MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
-  return std::make_unique<MpiBackend>(world);
+  MPI_Comm machine = MPI_COMM_NULL;
+  TESSERA_MPI_CHECK(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
+  // Named by the first of its ranks.
+  int name = 0;
+  TESSERA_MPI_CHECK(MPI_Comm_rank(world, &name));
+  TESSERA_MPI_CHECK(MPI_Bcast(&name, 1, MPI_INT, 0, machine));
+  TESSERA_MPI_CHECK(MPI_Comm_free(&machine));
+  return std::make_unique<MpiTransport>(world, name, std::make_shared<MessageThread>());
 }
 
 }  // namespace tessera::comm::detail

@@ -1,4 +1,4 @@
-#include "tessera/comm/node_group.h"
+#include "tessera/comm/host/node_group.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,9 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/comm/combine.h"
-#include "tessera/comm/node_barrier.h"
+#include "tessera/comm/host/all_to_all.h"
+#include "tessera/comm/host/combine.h"
+#include "tessera/comm/host/node_barrier.h"
 #include "tessera/core/error.h"
 #include "tessera/core/round_up.h"
 
@@ -58,6 +59,7 @@ const char* NodeGroup::name(Kind kind) {
     case Kind::None: return "nothing";
     case Kind::Barrier: return "a barrier";
     case Kind::AllGather: return "an all-gather";
+    case Kind::AllToAll: return "an all-to-all";
     case Kind::Broadcast: return "a broadcast";
     case Kind::ReduceScatter: return "a reduce-scatter";
     case Kind::AllReduce: return "an all-reduce";
@@ -77,18 +79,18 @@ int64_t NodeGroup::chunk_bytes(int64_t num_ranks) {
   return std::clamp<int64_t>(16 / num_ranks, 1, 4) * kMegabyte;
 }
 
-std::unique_ptr<NodeGroup> NodeGroup::create(Backend& backend) {
-  auto memory =
-      backend.map_shared(header_bytes(backend.size()) + backend.size() * 2 * chunk_bytes(backend.size()));
+std::unique_ptr<NodeGroup> NodeGroup::create(Transport& transport) {
+  auto memory = transport.map_shared(header_bytes(transport.size()) +
+                                     transport.size() * 2 * chunk_bytes(transport.size()));
   if (memory == nullptr) return nullptr;
-  return std::unique_ptr<NodeGroup>(new NodeGroup(backend, std::move(memory)));
+  return std::unique_ptr<NodeGroup>(new NodeGroup(transport, std::move(memory)));
 }
 
-NodeGroup::NodeGroup(Backend& backend, std::shared_ptr<char> memory)
-    : backend_(backend),
-      rank_(backend.rank()),
-      size_(backend.size()),
-      chunk_bytes_(chunk_bytes(backend.size())),
+NodeGroup::NodeGroup(Transport& transport, std::shared_ptr<char> memory)
+    : transport_(transport),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      chunk_bytes_(chunk_bytes(transport.size())),
       memory_(std::move(memory)),
       // All zeros is its first state, and no rank may put it back there.
       barrier_(reinterpret_cast<NodeBarrier*>(memory_.get())),
@@ -101,6 +103,8 @@ NodeGroup::Call& NodeGroup::published_call(int64_t rank) const {
   return *reinterpret_cast<Call*>(calls + (call_side_ * size_ + rank) * static_cast<int64_t>(kCallBytes));
 }
 
+int64_t NodeGroup::place_bytes() const { return chunk_bytes_ / size_ / kLine * kLine; }
+
 char* NodeGroup::segment(int64_t rank) const { return segments_ + (2 * rank + half_) * chunk_bytes_; }
 
 void NodeGroup::meet() {
@@ -112,7 +116,8 @@ void NodeGroup::meet() {
     const Call& other = published_call(r);
     if (other == own) continue;
     const auto text = [](const Call& call) {
-      return std::string(name(call.kind)) + " of " + std::to_string(call.num_bytes) + " bytes";
+      return name(call.kind) +
+             (call.num_bytes > 0 ? " of " + std::to_string(call.num_bytes) + " bytes" : std::string());
     };
     // Every rank sees it, so nobody need be told.
     is_broken_ = true;
@@ -173,6 +178,55 @@ void NodeGroup::all_gather(void* output, const void* input, const std::vector<in
   });
 }
 
+void NodeGroup::all_to_all(void* output, const void* input, const std::vector<int64_t>& output_counts,
+                           const std::vector<int64_t>& input_counts, int64_t element_bytes) {
+  std::vector<char*> targets;
+  std::vector<const char*> sources;
+  char* target = static_cast<char*>(output);
+  const char* source = static_cast<const char*>(input);
+  for (int64_t r = 0; r < size_; ++r) {
+    targets.push_back(target);
+    target += output_counts[r] * element_bytes;
+    sources.push_back(source);
+    source += input_counts[r] * element_bytes;
+  }
+  run({Kind::AllToAll, 0, element_bytes}, [&] {
+    const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
+    const auto row_bytes = static_cast<int64_t>(row.size() * sizeof(int64_t));
+    TESSERA_ASSERT(row_bytes <= chunk_bytes_ && place_bytes() > 0, "too many ranks share one machine");
+    next_chunk();
+    std::memcpy(segment(rank_), row.data(), row_bytes);
+    meet();
+    std::vector<int64_t> rows(row.size() * size_);
+    for (int64_t r = 0; r < size_; ++r) std::memcpy(rows.data() + r * row.size(), segment(r), row_bytes);
+    int64_t longest = 0;
+    try {
+      longest = ExchangeTable(std::move(rows), size_).longest() * element_bytes;
+    } catch (const Error&) {
+      is_broken_ = true;  // every rank sees it, so nobody need be told
+      throw;
+    }
+    for (int64_t begin = 0; begin < longest; begin += place_bytes()) {
+      const auto size_of = [&](int64_t count) {
+        return static_cast<size_t>(std::clamp<int64_t>(count * element_bytes - begin, 0, place_bytes()));
+      };
+      next_chunk();
+      for (int64_t i = 1; i < size_; ++i) {
+        const int64_t peer = (rank_ + i) % size_;
+        const size_t size = size_of(input_counts[peer]);
+        if (size > 0) std::memcpy(place(rank_, peer), sources[peer] + begin, size);
+      }
+      meet();
+      for (int64_t i = 0; i < size_; ++i) {
+        const int64_t peer = (rank_ + i) % size_;
+        const size_t size = size_of(output_counts[peer]);
+        const char* const from = peer == rank_ ? sources[rank_] + begin : place(peer, rank_);
+        if (size > 0) std::memcpy(targets[peer] + begin, from, size);
+      }
+    }
+  });
+}
+
 void NodeGroup::broadcast(void* data, int64_t num_bytes, int64_t root) {
   run({Kind::Broadcast, num_bytes, root}, [&] {
     char* const bytes = static_cast<char*>(data);
@@ -193,10 +247,7 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
   const auto element = static_cast<int64_t>(c10::elementSize(type));
   int64_t row = 0;
   for (const ScatterPart& part : parts) row += part.longest_piece();
-  // A half holds a chunk for every rank.
-  const int64_t place_bytes = chunk_bytes_ / size_ / kLine * kLine;
-  const int64_t chunk = place_bytes / element;
-  const auto place = [&](int64_t source, int64_t target) { return segment(source) + target * place_bytes; };
+  const int64_t chunk = place_bytes() / element;
   // This rank's share of an overlap with the piece of `target`; false when there is none.
   const auto source_of = [&](const Overlap& overlap, int64_t target, at::Tensor& source) {
     const ScatterPart& part = parts[overlap.part];

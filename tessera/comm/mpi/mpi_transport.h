@@ -1,13 +1,13 @@
-// The MPI transport. The only code besides bootstrap that sees mpi.h.
+// The MPI transport.
 #pragma once
 
 #include <memory>
 
-#include "tessera/comm/backend.h"
+#include "tessera/comm/host/transport.h"
 
 namespace tessera::comm::detail {
 
 // Wraps a duplicate of MPI_COMM_WORLD. MPI must be initialised.
-std::unique_ptr<Backend> make_mpi_world_backend();
+std::unique_ptr<Transport> make_mpi_world_transport();
 
 }  // namespace tessera::comm::detail

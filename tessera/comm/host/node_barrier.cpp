@@ -1,4 +1,4 @@
-#include "tessera/comm/node_barrier.h"
+#include "tessera/comm/host/node_barrier.h"
 
 #include <climits>
 #include <string>

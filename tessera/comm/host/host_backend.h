@@ -1,0 +1,51 @@
+// Groups of ranks that exchange host memory.
+#pragma once
+
+#include <memory>
+
+#include "tessera/comm/host/executor.h"
+#include "tessera/comm/host/transport.h"
+#include "tessera/comm/tensor_backend.h"
+
+namespace tessera::comm::detail {
+
+class Group;
+
+// Ranks that all run on one machine exchange data through memory that all of them map (see node_group.h),
+// others, and messages between two ranks, through the transport. The numbers are the same bits either way.
+class HostBackend : public TensorBackend {
+ public:
+  // Of several ranks.
+  explicit HostBackend(std::unique_ptr<Transport> transport, bool may_share_memory = true);
+  ~HostBackend() override;
+
+  int64_t rank() const override;
+  int64_t size() const override;
+  std::string name() const override;
+  at::Device device() const override { return at::kCPU; }
+
+  std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output, const at::Tensor& input,
+                                   const std::vector<int64_t>& counts) override;
+  std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts, at::ScalarType type,
+                                       ReduceOp op) override;
+  std::shared_ptr<Work> all_reduce(const Call& call, const at::Tensor& tensor, ReduceOp op) override;
+  std::shared_ptr<Work> all_to_all(const Call& call, const at::Tensor& output, const at::Tensor& input,
+                                   const std::vector<int64_t>& output_counts,
+                                   const std::vector<int64_t>& input_counts) override;
+  std::shared_ptr<Work> broadcast(const Call& call, const at::Tensor& tensor, int64_t root) override;
+  std::shared_ptr<Work> batch_p2p(const Call& call, std::vector<P2pOp> ops) override;
+  std::shared_ptr<Work> barrier(const Call& call) override;
+  void set_shared_memory(bool is_allowed) override;
+  at::Tensor shared_bytes(const Call& call, int64_t num_bytes) override;
+  std::shared_ptr<Work> write_shared(const Call& call, int64_t num_bytes,
+                                     std::function<void()> write) override;
+  std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
+
+ private:
+  std::shared_ptr<Work> submit(const Call& call, std::function<void()> body);
+
+  std::shared_ptr<Group> group_;  // shared with the operations in flight, which may outlive this object
+  Executor executor_;
+};
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,32 @@
+// Messages between ranks that are threads of one process, or one rank and itself.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "tessera/comm/p2p_batch.h"
+
+namespace tessera::comm::detail {
+
+// The end of a message that comes second copies it, straight from tensor to tensor. Thread-safe.
+class Mailbox {
+ public:
+  // Issues the messages of a batch of rank `rank`.
+  void post(int64_t rank, const std::shared_ptr<P2pBatch>& batch);
+
+ private:
+  struct End {
+    std::shared_ptr<P2pBatch> batch;
+    size_t index = 0;
+  };
+  // Ends that wait for their other one: either sends or recvs.
+  using Key = std::tuple<int64_t, int64_t, int>;  // source, destination, tag
+  std::mutex mutex_;
+  std::map<Key, std::deque<End>> waiting_;
+};
+
+}  // namespace tessera::comm::detail

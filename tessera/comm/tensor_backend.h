@@ -1,0 +1,72 @@
+// What lies below a communicator: the operations of a group of ranks, on tensors.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/comm/options.h"
+#include "tessera/comm/p2p_op.h"
+#include "tessera/comm/scatter_part.h"
+#include "tessera/comm/work.h"
+
+namespace tessera::comm::detail {
+
+// What an implementation is told of an operation besides its tensors.
+struct Call {
+  std::string description;  // for errors: the operation, its number, the group, the rank and the hint
+  std::string hint;
+  std::chrono::milliseconds timeout{0};  // after which Work::wait() throws Error(Hang)
+  std::shared_ptr<Work> after;           // see OpOptions; may be null
+};
+
+// [Note: implementations] HostBackend moves host memory, by MPI, threads or memory that ranks share;
+// SingleBackend is a group of one. Another one, for a device, brings its own reductions, streams, order of
+// execution and Work. Communicator has checked all arguments; an operation starts, and returns its Work.
+// Operations that are collective run in the order of submission, one group's independently of another's:
+// where each group's own order is the same on its ranks, no order across groups may deadlock. Messages are
+// not ordered with the collectives, and a batch never waits for another.
+class TensorBackend {
+ public:
+  virtual ~TensorBackend() = default;
+  virtual int64_t rank() const = 0;
+  virtual int64_t size() const = 0;
+  virtual std::string name() const = 0;
+  // Where the tensors lie that it takes.
+  virtual at::Device device() const = 0;
+  // Throws Error(Config) where an operation cannot take the tensor; here: unless it is contiguous and lies on
+  // device().
+  virtual void check_tensor(const at::Tensor& tensor, std::string_view operation) const;
+
+  // As in Communicator. counts: the elements of every rank's input.
+  virtual std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output,
+                                           const at::Tensor& input, const std::vector<int64_t>& counts) = 0;
+  virtual std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts,
+                                               at::ScalarType type, ReduceOp op) = 0;
+  virtual std::shared_ptr<Work> all_reduce(const Call& call, const at::Tensor& tensor, ReduceOp op) = 0;
+  // Both counts empty: equal pieces.
+  virtual std::shared_ptr<Work> all_to_all(const Call& call, const at::Tensor& output,
+                                           const at::Tensor& input, const std::vector<int64_t>& output_counts,
+                                           const std::vector<int64_t>& input_counts) = 0;
+  virtual std::shared_ptr<Work> broadcast(const Call& call, const at::Tensor& tensor, int64_t root) = 0;
+  virtual std::shared_ptr<Work> batch_p2p(const Call& call, std::vector<P2pOp> ops) = 0;
+  virtual std::shared_ptr<Work> barrier(const Call& call) = 0;
+
+  // Whether it may share memory between ranks, where it can; true at first.
+  virtual void set_shared_memory(bool is_allowed) {}
+  // Waits. Undefined, on every rank alike, where it shares no memory: then write_shared() is never called.
+  virtual at::Tensor shared_bytes(const Call& call, int64_t num_bytes) { return at::Tensor(); }
+  virtual std::shared_ptr<Work> write_shared(const Call& call, int64_t num_bytes,
+                                             std::function<void()> write);
+
+  // Waits.
+  virtual std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) = 0;
+};
+
+}  // namespace tessera::comm::detail
