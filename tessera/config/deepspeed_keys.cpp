@@ -178,7 +178,7 @@ constexpr ForeignKey kDeepSpeedBf16Keys[] = {
 };
 
 constexpr ForeignKey kDeepSpeedTensorParallelKeys[] = {
-    {"autotp_size", Rule::Refuse, "tensor parallelism is not built yet", "0 1"},
+    {"autotp_size", Rule::Rename, "tensor_parallel_size"},
 };
 
 constexpr Section kSections[] = {

@@ -73,7 +73,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"diffusion", Rule::Refuse, "diffusion language models are not built yet"},
     {"tokenizer_use_mistral_common", Rule::Refuse,
      "mistral-common's tokenizer files are not read; leave it out and use a folder with tokenizer.json"},
-    {"tensor_parallel_size", Rule::Refuse, "tensor parallelism is not built yet", "1 auto"},
     {"context_parallel_size", Rule::Refuse, "context parallelism is not built yet", "1"},
     {"sequence_parallel_degree", Rule::Refuse, "context parallelism is not built yet", "1"},
     {"expert_parallel_size", Rule::Refuse, "expert parallelism is not built yet", "1"},
@@ -450,7 +449,7 @@ constexpr ForeignKey kFsdpKeys[] = {
 constexpr ForeignKey kParallelismKeys[] = {
     {"dp_replicate_size", Rule::Rename, "dp_replicate_size"},
     {"dp_shard_size", Rule::Rename, "dp_shard_size"},
-    {"tp_size", Rule::Refuse, "tensor parallelism is not built yet", "1"},
+    {"tp_size", Rule::Rename, "tensor_parallel_size"},
     {"cp_size", Rule::Refuse, "context parallelism is not built yet", "1"},
     {"sp_size", Rule::Refuse, "sequence parallelism is not built yet", "1"},
     {"cp_backend", Rule::Quiet},

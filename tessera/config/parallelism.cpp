@@ -1,6 +1,7 @@
 #include "tessera/config/parallelism.h"
 
 #include <string>
+#include <utility>
 
 #include "tessera/core/error.h"
 #include "tessera/core/remaining_ranks.h"
@@ -20,32 +21,36 @@ Error parallelism_error(const Recipe& recipe, const char* key, std::string what)
 ParallelSizes validate_parallelism(const Recipe& recipe, int64_t world_size) {
   TESSERA_ASSERT(world_size >= 1, "a world of no ranks");
   const std::string world = std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks");
-  const int64_t replicate = recipe.dp_replicate_size;
-  const auto rest = remaining_ranks(world_size, {replicate});
-  if (replicate > world_size || (recipe.dp_shard_size == -1 && !rest)) {
-    throw parallelism_error(recipe, "dp_replicate_size",
-                            "dp_replicate_size does not divide the number of ranks")
-        .got("dp_replicate_size " + std::to_string(replicate) + " and " + world)
-        .need("dp_replicate_size x dp_shard_size = number of ranks");
+  const std::string need = "dp_replicate_size x dp_shard_size x tensor_parallel_size = number of ranks";
+  const int64_t replicate = recipe.dp_replicate_size, tp = recipe.tensor_parallel_size;
+  for (const auto& [key, size] :
+       {std::pair("tensor_parallel_size", tp), std::pair("dp_replicate_size", replicate)}) {
+    if (size <= world_size && world_size % size == 0) continue;
+    throw parallelism_error(recipe, key, std::string(key) + " does not divide the number of ranks")
+        .got(std::string(key) + " " + std::to_string(size) + " and " + world)
+        .need(need);
   }
-  const int64_t shard = recipe.dp_shard_size == -1 ? *rest : recipe.dp_shard_size;
+  const auto rest = remaining_ranks(world_size, {tp, replicate});
+  const int64_t shard = recipe.dp_shard_size == -1 ? rest.value_or(0) : recipe.dp_shard_size;
   if (shard != rest) {
     throw parallelism_error(recipe, "dp_shard_size",
                             "the parallel sizes do not multiply to the number of ranks")
-        .got("dp_replicate_size " + std::to_string(replicate) + " x dp_shard_size " + std::to_string(shard) +
-             " = " + std::to_string(replicate * shard) + " and " + world)
-        .need("dp_replicate_size x dp_shard_size = number of ranks")
+        .got("dp_replicate_size " + std::to_string(replicate) +
+             (recipe.dp_shard_size == -1 ? "" : " x dp_shard_size " + std::to_string(shard)) +
+             (tp == 1 ? "" : " x tensor_parallel_size " + std::to_string(tp)) + " and " + world)
+        .need(need)
         .hint("dp_shard_size: -1 takes the ranks that remain");
   }
-  const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * world_size;
+  const int64_t readers = replicate * shard;
+  const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;
   if (recipe.train_batch_size > 0 && recipe.train_batch_size != batch) {
     throw parallelism_error(recipe, "train_batch_size", "train_batch_size does not fit the other sizes")
         .got("micro_batch_size " + std::to_string(recipe.micro_batch_size) +
              " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) + " x " +
-             world + " = " + std::to_string(batch))
+             std::to_string(readers) + (readers == 1 ? " rank = " : " ranks = ") + std::to_string(batch))
         .need(std::to_string(recipe.train_batch_size));
   }
-  return {replicate, shard};
+  return {replicate, shard, tp};
 }
 
 }  // namespace tessera::config

@@ -84,11 +84,12 @@ struct Recipe : DataConfig {
   // Parallelism
   int64_t dp_replicate_size = 1;
   int64_t dp_shard_size = -1;  // -1 = the ranks that remain
+  int64_t tensor_parallel_size = 1;
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
 
   // DeepSpeed's train_batch_size, 0 = not given: validate_parallelism() holds it against
-  // micro_batch_size x gradient_accumulation_steps x ranks.
+  // micro_batch_size x gradient_accumulation_steps x the ranks that read different data.
   int64_t train_batch_size = 0;
 
   // Where each given native key stands ("learning_rate", "datasets.0.path"); keys left at their

@@ -311,6 +311,7 @@ const Key<Recipe> kRecipeKeys[] = {
     // Parallelism
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
     {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
+    {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

@@ -12,6 +12,12 @@
 
 namespace tessera::nn {
 
+// A parameter of an adapter, and which of its dims follow the layer's in_features and out_features.
+struct AdapterParameter {
+  at::Tensor tensor;
+  std::optional<int64_t> in_dim, out_dim;
+};
+
 // Replaces the product of a Linear (LoRA and its kin). Its child modules become children of the Linear, so
 // that their parameters are named <linear>.<child>.<parameter>, as in PEFT.
 class LinearAdapter : public torch::nn::Module {
@@ -19,6 +25,10 @@ class LinearAdapter : public torch::nn::Module {
   // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out].
   virtual at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias) = 0;
+
+  virtual std::vector<AdapterParameter> adapter_parameters() const = 0;
+  // From now on x holds the columns from `first` on of an input that has `in_features`.
+  virtual void set_input_part(int64_t first, int64_t in_features) = 0;
 };
 
 // x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to what

@@ -17,12 +17,13 @@ RandomScope::~RandomScope() { innermost = outer_; }
 
 const RandomPlace* current_random_place() { return innermost; }
 
-at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream) {
+at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part) {
   const RandomPlace* place = innermost;
   TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
   // Micro-batches of a step get streams of their own: 64 random bits, so that none meets another's.
   const uint64_t own_stream = CounterRng(stream, place->micro_batch).bits(0);
-  return ops::dropout_mask(x.sizes(), p, place->seed, own_stream, place->step, 0, x.scalar_type());
+  return ops::dropout_mask(x.sizes(), p, place->seed, own_stream, place->step, part.first, x.scalar_type(),
+                           part.width);
 }
 
 }  // namespace tessera::nn

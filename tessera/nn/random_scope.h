@@ -31,8 +31,14 @@ class RandomScope {
 // The innermost place of this thread, or null.
 const RandomPlace* current_random_place();
 
+// The columns from `first` on of rows of `width` elements; width 0 = whole rows.
+struct RowPart {
+  int64_t first = 0, width = 0;
+};
+
 // A mask of 0 and 1/(1-p) with x's shape and type for the site `stream` at the current place: element i is a
-// function of (seed, step, micro_batch, stream, i). Error(Internal) outside any RandomScope.
-at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream);
+// function of (seed, step, micro_batch, stream, i). Where x holds a part of each row of a wider tensor, i is
+// the element's place in that. Error(Internal) outside any RandomScope.
+at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part = {});
 
 }  // namespace tessera::nn

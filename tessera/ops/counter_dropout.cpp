@@ -36,13 +36,15 @@ void fill(const CounterRng& rng, uint64_t step, uint64_t index, uint32_t thresho
 }  // namespace
 
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
-                        int64_t first_index, at::ScalarType type) {
+                        int64_t first_index, at::ScalarType type, int64_t row_width) {
   if (!(p >= 0 && p < 1)) {
     throw Error(ErrorKind::Config, "DROPOUT-RANGE", "dropout probability out of range")
         .got(std::to_string(p))
         .need("0 <= p < 1");
   }
   TESSERA_CHECK_ARGUMENT(first_index >= 0, "dropout_mask: first_index");
+  TESSERA_CHECK_ARGUMENT(row_width == 0 || (!sizes.empty() && sizes.back() <= row_width),
+                         "dropout_mask: row_width");
   if (p == 0) return at::ones(sizes, type);
   at::Tensor mask = at::empty(sizes, type);
   check_operand(mask, "dropout_mask");
@@ -52,9 +54,14 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
   dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     T* out = write<T>(mask);
+    const int64_t run = row_width > 0 ? sizes.back() : mask.numel();  // elements with successive indices
     at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      fill(rng, step, static_cast<uint64_t>(first_index + begin), threshold, 1 / (1 - p), out + begin,
-           end - begin);
+      for (int64_t i = begin; i < end;) {
+        const int64_t row = i / run, next = std::min(end, (row + 1) * run);
+        const auto index = static_cast<uint64_t>(first_index + row * row_width + (i - row * run));
+        fill(rng, step, index, threshold, 1 / (1 - p), out + i, next - i);
+        i = next;
+      }
     });
   });
   return mask;

@@ -137,8 +137,12 @@ at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weig
                                 const std::optional<at::Tensor>& bias) {
   std::optional<at::Tensor> mask;
   // The factors are children of the layer, so they know its mode; this adapter itself is not.
-  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_);
+  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
   return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask);
+}
+
+std::vector<nn::AdapterParameter> LoraAdapter::adapter_parameters() const {
+  return {{a_->weight, /*in_dim=*/1, std::nullopt}, {b_->weight, std::nullopt, /*out_dim=*/0}};
 }
 
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,

@@ -10,6 +10,7 @@
 
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/linear.h"
+#include "tessera/nn/random_scope.h"
 
 namespace tessera::peft {
 
@@ -46,6 +47,9 @@ class LoraAdapter : public nn::LinearAdapter {
   at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                      const std::optional<at::Tensor>& bias) override;
 
+  std::vector<nn::AdapterParameter> adapter_parameters() const override;
+  void set_input_part(int64_t first, int64_t in_features) override { input_ = {first, in_features}; }
+
   double scaling() const { return scaling_; }
 
  private:
@@ -59,6 +63,7 @@ class LoraAdapter : public nn::LinearAdapter {
   std::shared_ptr<Factor> a_, b_;
   double scaling_, dropout_;
   uint64_t stream_;
+  nn::RowPart input_;
 };
 
 // What apply_lora() did.

@@ -11,7 +11,9 @@
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::train {
@@ -55,6 +57,7 @@ parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world
   parallel::ParallelDims dims;
   dims.dp_replicate = sizes.dp_replicate;
   dims.dp_shard = sizes.dp_shard;
+  dims.tp = sizes.tp;
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;
@@ -117,6 +120,18 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe) 
   return adapter;
 }
 
+// An error names the recipe's line.
+void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
+  if (recipe.tensor_parallel_size == 1) return;
+  try {
+    parallel::check_tensor_parallel(model, models::tensor_parallel_plan(model), recipe.tensor_parallel_size);
+  } catch (Error& error) {
+    const auto place = recipe.key_places.find("tensor_parallel_size");
+    if (place == recipe.key_places.end()) throw;
+    throw error.at(place->second.file, place->second.line, place->second.column);
+  }
+}
+
 }  // namespace
 
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config) {
@@ -124,6 +139,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
   planned.saved = models::state_dict_adapter(model);
+  check_tensor_parallel(model, recipe);
   // What an adapter holds comes before the base's, and what neither holds is random.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {

@@ -41,6 +41,15 @@ TEST(CounterDropoutTest, DoesNotDependOnTheNumberOfThreads) {
   EXPECT_TRUE(at::equal(one, three));
 }
 
+// What a rank with some columns of an input draws, on any number of threads.
+TEST(CounterDropoutTest, PartOfARowIsCutOutOfTheWhole) {
+  const at::Tensor whole = dropout_mask({700, 53}, 0.4, 1, 2, 3, 0, at::kFloat);
+  for (const auto& [first, size] : {std::pair<int64_t, int64_t>{0, 53}, {0, 20}, {20, 33}, {52, 1}}) {
+    const at::Tensor part = dropout_mask({700, size}, 0.4, 1, 2, 3, first, at::kFloat, 53);
+    EXPECT_TRUE(at::equal(part, whole.narrow(1, first, size))) << first;
+  }
+}
+
 TEST(CounterDropoutTest, RateAndValuesAreRight) {
   for (const double p : {0.05, 0.5, 0.9}) {
     const at::Tensor mask = dropout_mask({1000, 200}, p, 5, 6, 7, 0, at::kDouble);

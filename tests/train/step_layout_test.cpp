@@ -4,6 +4,7 @@
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/rng.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/parallel/gather_tensor.h"
 #include "tessera/train/step.h"
 
 #include "tests/models/reference_models.h"
@@ -19,7 +20,7 @@ enum class Trained { All, LoraWithDropout, SomeFrozen };
 struct LayoutCase {
   std::string family;
   config::ZeroStage stage = config::ZeroStage::Zero3;
-  int64_t dp_replicate = 1;
+  int64_t dp_replicate = 1, tp = 1;
   Trained trained = Trained::All;
   config::Checkpointing checkpointing = config::Checkpointing::Off;
 };
@@ -30,6 +31,7 @@ config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.dtype = config::ComputeType::Float64;
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
+  recipe.tensor_parallel_size = layout.tp;
   recipe.gradient_checkpointing = layout.checkpointing;
   recipe.seed = 5;
   if (layout.trained == Trained::LoraWithDropout) {
@@ -121,14 +123,11 @@ struct Outcome {
   std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
 };
 
-// The gradient of this rank's rows as a part of the whole: tiles are put together by a sum over the shards.
 at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
                           const parallel::ShardedParameter& parameter) {
-  const at::Tensor whole = at::zeros(parameter.layout.shape(), at::kDouble);
   const at::Tensor grad = parameter.tile.grad();
-  if (grad.defined()) whole.narrow(0, parameter.box.offset[0], parameter.box.size[0]).copy_(grad);
-  sharded.groups().shard->all_reduce(whole);
-  return whole;
+  return parallel::gather_tensor(grad.defined() ? grad : at::zeros_like(parameter.tile.detach()),
+                                 parameter.layout, sharded.axes(), parameter.name);
 }
 
 Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>& world, int64_t count) {
@@ -178,12 +177,12 @@ void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
 void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
   SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
-               ", dp_replicate " + std::to_string(layout.dp_replicate) + ", trained " +
-               std::to_string(static_cast<int>(layout.trained)) + ", checkpointing " +
+               ", dp_replicate " + std::to_string(layout.dp_replicate) + ", tp " + std::to_string(layout.tp) +
+               ", trained " + std::to_string(static_cast<int>(layout.trained)) + ", checkpointing " +
                std::to_string(static_cast<int>(layout.checkpointing)));
   const int64_t count = 3 * world->size();
   LayoutCase alone = layout;
-  alone.dp_replicate = 1;
+  alone.dp_replicate = alone.tp = 1;
   alone.checkpointing = config::Checkpointing::Off;
   const Outcome want = run(alone, comm::Communicator::single(), count);
   // Nothing is equal because it is zero.
@@ -201,11 +200,25 @@ void expect_same_as_one_process(const LayoutCase& layout) {
 
 enum class Extent { Whole, EveryThird };
 
-// Every stage, and replication of shards where the ranks allow it.
-void check_layouts(const std::string& family, Extent extent) {
+// Tensor parallel ranks up to the number of key/value heads, also uneven.
+void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_kv_heads) {
+  const int64_t world = testing::world()->size();
+  for (int64_t tp = 2; tp <= std::min(world, num_kv_heads); ++tp) {
+    if (world % tp != 0) continue;
+    for (const auto stage : {config::ZeroStage::Zero1, config::ZeroStage::Zero2, config::ZeroStage::Zero3}) {
+      layouts.push_back({.family = family, .stage = stage, .tp = tp});
+    }
+    if (world / tp % 2 == 0) layouts.push_back({.family = family, .dp_replicate = 2, .tp = tp});
+  }
+}
+
+// Every stage, and replication of shards and tensor parallelism where the ranks allow it.
+void check_layouts(const std::string& family, int64_t num_kv_heads, Extent extent) {
   std::vector<LayoutCase> layouts;
+  add_tensor_parallel(layouts, family, num_kv_heads);
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
                            config::ZeroStage::Zero3}) {
+    if (testing::world()->size() > 4) break;  // of these, less do
     layouts.push_back({.family = family, .stage = stage});
     if (testing::world()->size() % 2 == 0 && stage != config::ZeroStage::Ddp) {
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
@@ -228,10 +241,11 @@ void check_layouts(const std::string& family, Extent extent) {
   }
 }
 
-TEST(StepLayoutTest, Llama3) { check_layouts("llama3", Extent::Whole); }
-TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", Extent::EveryThird); }
-TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", Extent::EveryThird); }
-TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", Extent::EveryThird); }
+TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 2, Extent::Whole); }
+TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 2, Extent::EveryThird); }
+TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 2, Extent::EveryThird); }
+// Three heads, which two ranks share unevenly, and an output projection of its own.
+TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, Extent::EveryThird); }
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

@@ -16,7 +16,8 @@ struct ParallelizeOptions {
   parallel::ShardOptions shard;
 };
 
-// Applies, in this order, recomputation of activations and full sharding to the model's blocks. `model` is on
+// Applies, in this order, tensor parallelism along the mesh's axis, recomputation of activations and full
+// sharding to the model's blocks. `model` is on
 // the meta device, adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options);

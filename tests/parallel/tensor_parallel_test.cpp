@@ -1,0 +1,101 @@
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/error.h"
+#include "tessera/nn/embedding.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/nn/rms_norm.h"
+
+namespace tessera::parallel {
+namespace {
+
+struct Net : torch::nn::Module {
+  Net() {
+    table = register_module("table", std::make_shared<nn::Embedding>(7, 4, at::kDouble));
+    in = register_module("in", std::make_shared<nn::Linear>(4, 6, true, at::kDouble));
+    out = register_module("out", std::make_shared<nn::Linear>(6, 4, true, at::kDouble));
+    norm = register_module("norm", std::make_shared<nn::RMSNorm>(4, 1e-6, at::kDouble));
+  }
+  std::shared_ptr<nn::Embedding> table;
+  std::shared_ptr<nn::Linear> in, out;
+  std::shared_ptr<nn::RMSNorm> norm;
+};
+
+const TensorParallelPlan kPlan = {
+    {"table", LayerStyle::vocabulary()}, {"in", LayerStyle::colwise(2)}, {"out", LayerStyle::rowwise(2)}};
+
+TEST(TensorParallelTest, EveryCutParameterHasOneLayoutWhateverCutsIt) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    Net net;
+    const ParameterLayouts layouts = tensor_parallel(net, kPlan, {"tp", world});
+    const bool is_first = world->rank() == 0;
+    EXPECT_EQ(net.table->weight.sizes(), (std::vector<int64_t>{is_first ? 4 : 3, 4}));
+    EXPECT_EQ(net.in->weight.sizes(), (std::vector<int64_t>{is_first ? 4 : 2, 4}));
+    EXPECT_EQ(net.in->bias.sizes(), (std::vector<int64_t>{is_first ? 4 : 2}));
+    EXPECT_EQ(net.out->weight.sizes(), (std::vector<int64_t>{4, is_first ? 4 : 2}));
+    EXPECT_EQ(net.out->bias.sizes(), (std::vector<int64_t>{4}));
+    EXPECT_EQ(layouts.of(net.out->weight).shape(), (std::vector<int64_t>{4, 6}));
+    EXPECT_EQ(layouts.of(net.out->weight).local_box({1}), (Box{{0, 4}, {4, 2}}));
+    EXPECT_EQ(layouts.of(net.out->bias).axes()[0].placement, Placement::replicate());
+    EXPECT_FALSE(layouts.of(net.norm->weight).axes()[0].sums_gradient);
+  });
+}
+
+TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
+  const Net net;
+  const auto message_of = [&](const TensorParallelPlan& plan, int64_t ranks) {
+    try {
+      check_tensor_parallel(net, plan, ranks);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message_of(kPlan, 3), "");
+  EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
+  EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
+  EXPECT_THAT(message_of({{"inn", LayerStyle::colwise()}}, 2), testing::HasSubstr("E-CONFIG-LAYER"));
+}
+
+// Logits come whole to every rank, and their gradient goes back to the parts.
+void check_logits(int64_t ranks) {
+  comm::run_fake_ranks(ranks, [&](const auto& world) {
+    const at::Tensor whole = at::arange(28, at::kDouble).view({7, 4}) * 0.1;
+    const at::Tensor x = at::tensor({0.5, -1.0, 2.0, 0.25, 1.0, 0.5, -0.5, 1.5}, at::kDouble).view({2, 4});
+    auto norm = std::make_shared<nn::RMSNorm>(4, 1e-6, at::kDouble);
+    nn::materialize(norm->weight, at::ones({4}, at::kDouble));
+    struct Head : torch::nn::Module {
+      std::shared_ptr<nn::Linear> linear =
+          register_module("linear", std::make_shared<nn::Linear>(4, 7, false, at::kDouble));
+    };
+    const auto run = [&](const std::shared_ptr<comm::Communicator>& group) {
+      Head model;
+      nn::OutputHead head(norm, model.linear->weight);
+      const ParameterLayouts layouts =
+          tensor_parallel(model, {{"linear", LayerStyle::vocabulary()}}, {"tp", group});
+      const Box box = layouts.of(model.linear->weight).local_box({group->rank()});
+      nn::materialize(model.linear->weight, whole.narrow(0, box.offset[0], box.size[0]).clone());
+      if (group->size() > 1) tensor_parallel_head(head, layouts);
+      const at::Tensor in = x.clone().set_requires_grad(true);
+      const at::Tensor logits = head.logits(in);
+      (logits * at::arange(14, at::kDouble).view({2, 7})).sum().backward();
+      const at::Tensor loss = head.loss(x, at::tensor({6, 2}, at::kLong));
+      return std::vector<at::Tensor>{logits, in.grad(), loss};
+    };
+    const auto want = run(comm::Communicator::single()), got = run(world);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_TRUE(at::allclose(got[i], want[i], 1e-12, 1e-12)) << i << "\n" << got[i] << "\n" << want[i];
+    }
+  });
+}
+
+TEST(TensorParallelTest, TwoRanksGatherLogits) { check_logits(2); }
+TEST(TensorParallelTest, ThreeRanksGatherLogits) { check_logits(3); }
+
+}  // namespace
+}  // namespace tessera::parallel
