@@ -219,10 +219,7 @@ TEST(ChatTemplateBuiltin, formats) {
             "<s>S\n\n### Instruction:\nU1\n\n### Response:\nA1</s>\n\n### Instruction:\nU2\n\n### "
             "Response:\nA2</s>");
   const Json one = Json::parse(R"([{"role": "user", "content": "U"}])");
-  EXPECT_EQ(
-      builtin_text("alpaca", one, true),
-      "<s>Below is an instruction that describes a task. Write a response that appropriately completes the "
-      "request.\n\n### Instruction:\nU\n\n### Response:\n");
+  EXPECT_EQ(builtin_text("alpaca", one, true), "<s>### Instruction:\nU\n\n### Response:\n");
   EXPECT_EQ(builtin_text("llama3", one, true),
             "<s><|start_header_id|>user<|end_header_id|>\n\nU<|eot_id|><|start_header_id|>assistant<|end_"
             "header_id|>\n\n");
@@ -261,6 +258,9 @@ TEST(ChatTemplateBuiltin, unknown_name_is_an_error_of_the_recipe) {
 TEST(ChatTemplateBuiltin, refuses_conversations_out_of_its_format) {
   EXPECT_THROW(builtin_text("mistral", Json::parse(R"([{"role": "assistant", "content": "A"}])")), Error);
   EXPECT_THROW(builtin_text("alpaca", Json::parse(R"([{"role": "tool", "content": "A"}])")), Error);
+  EXPECT_THROW(builtin_text("alpaca", Json::parse(R"([{"role": "user", "content": "U"},
+                                                      {"role": "system", "content": "S"}])")),
+               Error);
   EXPECT_THROW(builtin_text("chatml", Json::parse(R"([{"role": "user"}])")), Error);
 }
 

@@ -60,26 +60,22 @@ constexpr std::string_view kMistral = R"({{- bos_token -}}
 {%- endfor -%}
 )";
 
+// Without a preamble, and with blank lines between the parts alone.
 constexpr std::string_view kAlpaca = R"({{- bos_token -}}
-{%- if messages and messages[0]['role'] == 'system' -%}
-{{- messages[0]['content'] + '\n\n' -}}
-{%- set turns = messages[1:] -%}
-{%- else -%}
-{{- 'Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n' -}}
-{%- set turns = messages -%}
-{%- endif -%}
-{%- for message in turns -%}
-{%- if message['role'] == 'user' -%}
-{{- '### Instruction:\n' + message['content'] + '\n\n' -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'system' and loop.first -%}
+{{- message['content'] -}}
+{%- elif message['role'] == 'user' -%}
+{{- '### Instruction:\n' + message['content'] -}}
 {%- elif message['role'] == 'assistant' -%}
 {{- '### Response:\n' -}}{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
-{%- if not loop.last -%}{{- '\n\n' -}}{%- endif -%}
 {%- else -%}
-{{- raise_exception('the alpaca template knows the roles system, user and assistant, not ' + message['role']) -}}
+{{- raise_exception('the alpaca template knows a first system message, user and assistant, not ' + message['role']) -}}
 {%- endif -%}
+{%- if not loop.last -%}{{- '\n\n' -}}{%- endif -%}
 {%- endfor -%}
 {%- if add_generation_prompt -%}
-{{- '### Response:\n' -}}
+{{- '\n\n### Response:\n' -}}
 {%- endif -%}
 )";
 
