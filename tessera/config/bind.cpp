@@ -240,6 +240,9 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
     const std::string path = entry.origin.empty() ? prefix + entry.key : entry.origin;
     const Source source{entry.value, path, key->low, key->high, key->choices, problems};
     places[prefix + entry.key] = to_key_place(entry.key_place);
+    for (const Entry& inner : entry.value.entries) {
+      places[prefix + entry.key + '.' + inner.key] = to_key_place(inner.key_place);
+    }
     const auto bind_field = [&](auto field) {
       if constexpr (std::is_same_v<decltype(field), EnumField<T>>) {
         if (!entry.value.is_scalar()) throw type_error(source, join(choice_names(source), ", "));

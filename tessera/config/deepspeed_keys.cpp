@@ -123,7 +123,10 @@ constexpr ForeignKey kOffloadKeys[] = {
 };
 
 constexpr ForeignKey kDeepSpeedOptimizerKeys[] = {
-    {"type", Rule::Map, "optimizer", "adamw=adamw adam=adamw sgd=sgd"},
+    {"type", Rule::Map, "optimizer",
+     "adamw=adamw adam=adamw sgd=sgd lamb=! onebitadam=! onebitlamb=! zerooneadam=! lion=! adagrad=! "
+     "muadam=! "
+     "muadamw=! musgd=! muon=!"},
     {"params", Rule::Enter, "deepspeed.optimizer.params"},
     {"legacy_fusion", Rule::Quiet},
 };
@@ -142,7 +145,7 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
 
 constexpr ForeignKey kDeepSpeedSchedulerKeys[] = {
     {"type", Rule::Map, "lr_scheduler",
-     "warmuplr=constant_with_warmup warmupdecaylr=linear warmupcosinelr=cosine"},
+     "warmuplr=constant_with_warmup warmupdecaylr=linear warmupcosinelr=cosine lrrangetest=! onecycle=!"},
     {"params", Rule::Enter, "deepspeed.scheduler.params"},
 };
 

@@ -6,7 +6,8 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kStages =
-    "full_shard=3 shard_grad_op=2 no_shard=0 true=3 false=2 1=3 2=2 3=0 auto_wrap= offload=";
+    "full_shard=3 shard_grad_op=2 no_shard=0 true=3 false=2 1=3 2=2 3=0 auto_wrap= offload= "
+    "hybrid_shard=! hybrid_shard_zero2=! _hybrid_shard_zero2=!";
 constexpr std::string_view kNotYet = "not built yet";
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives are not built yet; only supervised training is";
@@ -31,14 +32,17 @@ constexpr ForeignKey kTopKeys[] = {
     {"fsdp_*", Rule::Ignore},
     {"batch_size", Rule::Special, "batch_size"},
     {"bf16", Rule::Map, "dtype", "true=bfloat16 auto=auto full=bfloat16 false="},
-    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no="},
+    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=! fp8=!"},
     {"evaluation_strategy", Rule::Rename, "eval_strategy"},
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
     {"model_type", Rule::Special, "model_type"},
     {"plugins", Rule::Special, "plugins"},
     {"gradient_clipping", Rule::Rename, "max_grad_norm"},
-    {"distributed_type", Rule::Map, "zero_stage", "no= fsdp= deepspeed= multi_gpu=0 multi_cpu=0"},
+    {"distributed_type", Rule::Map, "zero_stage",
+     "no= fsdp= deepspeed= multi_gpu=0 multi_cpu=0 megatron_lm=! multi_xpu=! multi_npu=! multi_mlu=! tpu=! "
+     "xla=! "
+     "tp=!"},
     // Would change results.
     {"fp16", Rule::Refuse, "16-bit floats with loss scaling are not built yet; write bf16: true"},
     {"float16", Rule::Refuse, "16-bit floats with loss scaling are not built yet; write bf16: true"},
@@ -384,7 +388,8 @@ constexpr ForeignKey kTopKeys[] = {
 constexpr ForeignKey kDatasetForeignKeys[] = {
     {"message_field_role", Rule::Special, "message_property_mappings.role"},
     {"message_field_content", Rule::Special, "message_property_mappings.content"},
-    {"conversation", Rule::Map, "chat_template", "chatml=chatml llama3=llama3 mistral=mistral alpaca=alpaca"},
+    {"conversation", Rule::Map, "chat_template",
+     "chatml=chatml llama3=llama3 mistral=mistral alpaca=alpaca *=!"},
     {"field_human", Rule::Refuse, kNotYet},
     {"field_model", Rule::Refuse, kNotYet},
     {"message_field_training_detail", Rule::Refuse, "masks inside a message are not built yet"},
@@ -429,7 +434,8 @@ constexpr ForeignKey kFsdpKeys[] = {
     {"reshard_after_forward", Rule::Map, "zero_stage", kStages},
     {"sharding_strategy", Rule::Map, "zero_stage", kStages},
     {"activation_checkpointing", Rule::Rename, "gradient_checkpointing"},
-    {"mixed_precision_policy", Rule::Map, "dtype", "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no="},
+    {"mixed_precision_policy", Rule::Map, "dtype",
+     "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no= fp16=! float16=!"},
     {"offload_params", Rule::Quiet},
     {"cpu_offload_pin_memory", Rule::Quiet},
     {"state_dict_type", Rule::Quiet},

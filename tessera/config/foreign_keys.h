@@ -10,8 +10,8 @@ namespace tessera::config {
 
 enum class Rule {
   Rename,   // `target` is the native key; the value passes through
-  Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, others are
-            // refused
+  Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, "theirs=!" is
+            // known and not built, "*=!" says so of every other; without it others are unknown
   Ignore,   // no effect here: one warning, unless blank, false or none
   Quiet,    // no effect needed, no word about it
   Refuse,   // would change results and is not built: `target` is the reason, `values` those that mean "off"

@@ -29,7 +29,7 @@ Recipe read(std::string_view text, std::string_view file_name, const std::vector
         .need("key: value lines");
   }
   root.place.file = file.file;
-  apply_overrides(overrides, root);
+  apply_overrides(overrides, root, problems);
   Node native = translate(root, recipe.source_folder, problems);
   settle_keys(native, problems);
   bind_recipe(native, recipe, problems);

@@ -1,5 +1,6 @@
 #include "tessera/config/overrides.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -63,30 +64,34 @@ Node& descend(Node& node, const std::string& part, bool is_last, const std::stri
   return node.entries.back().value;
 }
 
+void apply_override(const std::string& argument, const Place& place, Node& root) {
+  check_text(argument, place);
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw override_error(argument, "not an override", place).need("key=value");
+  }
+  const std::vector<std::string> parts = split_path(std::string_view(argument).substr(0, equals));
+  if (parts.size() > static_cast<size_t>(kMaxDepth)) throw override_error(argument, "too many levels", place);
+  if (std::find(parts.begin(), parts.end(), "") != parts.end())
+    throw override_error(argument, "an empty name in the key", place).need("key=value");
+  Node value = parse_yaml(std::string_view(argument).substr(equals + 1), place);
+  value.place = place;
+  Node* node = &root;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    node = &descend(*node, parts[i], i + 1 == parts.size(), argument, place);
+  }
+  *node = std::move(value);
+}
+
 }  // namespace
 
-void apply_overrides(const std::vector<std::string>& overrides, Node& root) {
+void apply_overrides(const std::vector<std::string>& overrides, Node& root, Problems& problems) {
   Place place;
   place.file = std::make_shared<const std::string>("command line");
   place.is_override = true;
   if (root.is_null() && !overrides.empty()) root.kind = Node::Kind::Map;
   for (const std::string& argument : overrides) {
-    check_text(argument, place);
-    const size_t equals = argument.find('=');
-    if (equals == std::string::npos || equals == 0) {
-      throw override_error(argument, "not an override", place).need("key=value");
-    }
-    const std::vector<std::string> parts = split_path(std::string_view(argument).substr(0, equals));
-    if (parts.size() > static_cast<size_t>(kMaxDepth))
-      throw override_error(argument, "too many levels", place);
-    Node* node = &root;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i].empty())
-        throw override_error(argument, "an empty name in the key", place).need("key=value");
-      node = &descend(*node, parts[i], i + 1 == parts.size(), argument, place);
-    }
-    *node = parse_yaml(std::string_view(argument).substr(equals + 1), place);
-    node->place = place;
+    problems.attempt("", to_key_place(place), [&] { apply_override(argument, place, root); });
   }
 }
 

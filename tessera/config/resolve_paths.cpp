@@ -33,12 +33,55 @@ Error path_error(const Recipe& recipe, std::string_view name, const std::string&
   return error.got(path);
 }
 
+Error table_error(const Recipe& recipe, const std::string& key, const std::string& given,
+                  const std::string& file) {
+  return path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key, given)
+      .need("a .json, .jsonl or .txt file, or a folder of them")
+      .hint(conversion_hint(file));
+}
+
+// Without "." and "..", where that leaves the same place.
+std::string absolute_path(const std::string& path) {
+  if (path.empty()) return path;
+  const fs::path whole = fs::absolute(path), plain = whole.lexically_normal();
+  std::error_code ignored;
+  const bool is_same = path.find("..") == std::string::npos || fs::equivalent(whole, plain, ignored);
+  std::string text = (is_same ? plain : whole).string();
+  while (text.size() > 1 && text.ends_with('/')) text.pop_back();
+  return text;
+}
+
+bool is_inline_template(const std::string& text) {
+  return text.empty() || text.find('\n') != std::string::npos || text.find("{{") != std::string::npos ||
+         text.find("{%") != std::string::npos;
+}
+
 bool is_remote(const std::string& path) { return path.find("://") != std::string::npos; }
+
+// A model and an adapter are both folders, and easily taken for one another.
+void check_kind(const Recipe& recipe, const std::string& key, const std::string& path) {
+  const auto has = [&](const char* name) { return path_exists(fs::path(path) / name); };
+  const bool is_adapter = has("adapter_config.json"), is_model = has("config.json");
+  if (key == "base_model" && is_adapter && !is_model) {
+    throw path_error(recipe, "NOT-A-MODEL", "the folder holds an adapter, no model", key, path)
+        .need("a folder with config.json")
+        .hint("to go on with the adapter write lora_model_dir: " + path +
+              " and its base model here; tessera merge makes a model of it");
+  }
+  if (key == "lora_model_dir" && is_model && !is_adapter) {
+    throw path_error(recipe, "NOT-AN-ADAPTER", "the folder holds a model, no adapter", key, path)
+        .need("a folder with adapter_config.json")
+        .hint("a model to start from is base_model");
+  }
+}
 
 void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
   if (path.empty()) return;
   path = resolve_path(path, recipe.source_folder);
-  if (is_folder(path)) return;
+  if (is_folder(path)) {
+    check_kind(recipe, key, path);
+    return;
+  }
   if (path_exists(path)) {
     throw path_error(recipe, "NOT-A-FOLDER", "not a folder", key, path)
         .need("a folder with config.json")
@@ -50,9 +93,7 @@ void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
 }
 
 void resolve_template(Recipe& recipe, std::string& text) {
-  const bool is_inline = text.empty() || text.find('\n') != std::string::npos ||
-                         text.find("{{") != std::string::npos || text.find("{%") != std::string::npos;
-  if (!is_inline) text = resolve_path(text, recipe.source_folder);
+  if (!is_inline_template(text)) text = resolve_path(text, recipe.source_folder);
 }
 
 bool is_builder_name(const std::string& path) {
@@ -62,9 +103,7 @@ bool is_builder_name(const std::string& path) {
 // path: json, data_files: [a/x.jsonl, b/y.jsonl]  ->  path: <common folder>, data_files below it.
 void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   if (dataset.path != "json" && dataset.path != "text") {
-    throw path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key + "path",
-                     dataset.path)
-        .hint("convert the file to JSON Lines");
+    throw table_error(recipe, key + "path", dataset.path, dataset.data_files.front());
   }
   if (dataset.ds_type.empty()) dataset.ds_type = dataset.path;
   fs::path common;
@@ -92,6 +131,12 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   resolve_template(recipe, dataset.chat_template_jinja);
   const std::string found = resolve_path(dataset.path, recipe.source_folder);
   if (path_exists(found)) {
+    if (dataset.ds_type != "text" && !is_folder(found) && !table_format(found).empty())
+      throw table_error(recipe, key + "path", dataset.path, found);
+    for (const std::string& file : dataset.data_files) {
+      if (dataset.ds_type != "text" && !table_format(file).empty())
+        throw table_error(recipe, key + "data_files", file, file);
+    }
     dataset.path = found;
     return;
   }
@@ -112,6 +157,44 @@ std::string resolve_path(const std::string& path, const std::string& folder) {
   if (fs::path(path).is_absolute() || path_exists(path)) return path;
   const fs::path beside = fs::path(folder) / path;
   return path_exists(beside) ? beside.lexically_normal().string() : path;
+}
+
+std::string table_format(const std::string& path) {
+  const std::string extension = fs::path(path).extension().string();
+  if (extension == ".csv" || extension == ".tsv") return "csv";
+  if (extension == ".parquet") return "parquet";
+  if (extension == ".arrow" || extension == ".feather") return "arrow";
+  return "";
+}
+
+std::string conversion_hint(const std::string& path) {
+  const std::string format = table_format(path);
+  std::string reader = "read_" +
+                       (format == "arrow" ? "feather"
+                        : format.empty()  ? "csv"
+                                          : format) +
+                       "('" + path + "'" + (path.ends_with(".tsv") ? ", sep='\\t'" : "") + ")";
+  return "convert it to JSON Lines, for example with pandas: python3 -c \"import pandas; pandas." + reader +
+         ".to_json('" + fs::path(path).replace_extension(".jsonl").string() +
+         "', orient='records', lines=True)\"";
+}
+
+Recipe with_absolute_paths(Recipe recipe) {
+  for (std::string* path : {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir,
+                            &recipe.output_dir, &recipe.dataset_prepared_path}) {
+    *path = absolute_path(*path);
+  }
+  const auto settle_template = [](std::string& text) {
+    if (!is_inline_template(text)) text = absolute_path(text);
+  };
+  settle_template(recipe.chat_template_jinja);
+  for (auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
+    for (DatasetConfig& dataset : *datasets) {
+      dataset.path = absolute_path(dataset.path);
+      settle_template(dataset.chat_template_jinja);
+    }
+  }
+  return recipe;
 }
 
 void resolve_paths(Recipe& recipe, Problems& problems) {

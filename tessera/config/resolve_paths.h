@@ -18,4 +18,12 @@ std::string resolve_path(const std::string& path, const std::string& folder);
 // line.
 void resolve_paths(Recipe& recipe, Problems& problems);
 
+// The recipe with every path absolute: it means the same from any folder.
+Recipe with_absolute_paths(Recipe recipe);
+
+// "parquet" for a file of tables of that name, csv and arrow likewise; empty for others. Such files are not
+// read: conversion_hint() says how to make JSON Lines of one.
+std::string table_format(const std::string& path);
+std::string conversion_hint(const std::string& path);
+
 }  // namespace tessera::config

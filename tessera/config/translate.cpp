@@ -16,6 +16,8 @@
 namespace tessera::config {
 namespace {
 
+constexpr std::string_view kUnbuiltValue = "!";
+
 template <class T>
 bool has_key(std::span<const Key<T>> keys, std::string_view name) {
   return std::any_of(keys.begin(), keys.end(), [&](const Key<T>& key) { return key.name == name; });
@@ -225,17 +227,27 @@ class Translator {
     }
     for (const Node& word : words) {
       if (!word.is_scalar()) throw type_error(origin, "text");
-      const auto ours = look_up(key.values, canonical(word));
-      if (!ours) {
-        std::vector<std::string> names;
-        for (const std::string& pair : split_words(key.values, " "))
-          names.push_back(pair.substr(0, pair.find('=')));
-        throw config_error("UNSUPPORTED", "key '" + origin.path + "': this value is not built", word.place)
-            .got(describe(word))
-            .need(join(names, ", "));
-      }
+      auto ours = look_up(key.values, canonical(word));
+      if (!ours) ours = look_up(key.values, "*");
+      if (!ours || *ours == kUnbuiltValue) throw refused_value(key, origin, word, ours.has_value());
       if (!ours->empty()) set_native(key.target, make_scalar(*ours, word.place), origin);
     }
+  }
+
+  // A value that a Map does not take: one that is known and not built, or a mistake.
+  static Error refused_value(const ForeignKey& key, const Origin& origin, const Node& word, bool is_known) {
+    std::vector<std::string> names;
+    for (const std::string& pair : split_words(key.values, " ")) {
+      const size_t equals = pair.find('=');
+      if (pair.substr(equals + 1) != kUnbuiltValue) names.push_back(pair.substr(0, equals));
+    }
+    Error error = config_error(
+        is_known ? "UNSUPPORTED" : "VALUE",
+        "key '" + origin.path + "': " + (is_known ? "this value is not built" : "unknown value"), word.place);
+    error.got(describe(word)).need(join(names, ", "));
+    const std::string near = is_known ? "" : nearest_name(canonical(word), names);
+    if (!near.empty()) error.hint("did you mean '" + near + "'?");
+    return error;
   }
 
   void apply_special(const ForeignKey& key, const Origin& origin) {

@@ -10,15 +10,18 @@
 
 #include <unistd.h>
 
+#include "tessera/config/resolve_paths.h"
 #include "tessera/config/schema.h"
 
 #include "tests/config/config_testing.h"
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::config {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string load_message(const std::string& path, const std::vector<std::string>& overrides = {}) {
   try {
@@ -69,16 +72,16 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
 }
 
 TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   load_recipe(recipes_folder() + "/lora.yaml");
-  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(
       text, HasSubstr("lora.yaml: accepted without effect: "
                       "loss_watchdog_threshold (line 70), loss_watchdog_patience (line 71), saves_per_epoch "
                       "(line 75)\n"));
   EXPECT_THAT(text, HasSubstr("key 'optimizer': 'adamw_8bit': 8-bit optimizer states are not built yet"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("wandb")));
-  EXPECT_THAT(text, testing::Not(HasSubstr("flash_attention")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("wandb")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("flash_attention")));
 }
 
 TEST(LoadRecipeTest, ReadsAnFsdp2Recipe) {
@@ -128,9 +131,9 @@ TEST(LoadRecipeTest, TheDumpOfARecipeIsTheSameRecipe) {
   for (const char* name : {"lora", "fsdp2", "deepspeed", "accelerate"}) {
     const Recipe recipe = load_recipe(recipes_folder() + '/' + name + ".yaml");
     const std::string dump = dump_recipe(recipe);
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const Recipe again = parse_recipe(dump, "dump.yaml");
-    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
     EXPECT_EQ(dump_recipe(again), dump);
     EXPECT_EQ(again.datasets.size(), recipe.datasets.size());
     EXPECT_EQ(again.learning_rate, recipe.learning_rate);
@@ -205,7 +208,7 @@ TEST(LoadRecipeTest, EndsInARecipeOrAConfigErrorForAnyText) {
       "-1",   "1e400", "[a]",        "{a: b}",      "~",    "'x'", "yes",    ".nan",
       "auto", "none",  "full_shard", "[{path: x}]", "[[]]", "2",   "[1, 2]", "{enabled: true}"};
   std::mt19937 random(20240612);
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   int num_recipes = 0;
   for (int round = 0; round < 2000; ++round) {
     std::string text = round % 4 == 0 ? kMinimal : "";
@@ -225,7 +228,7 @@ TEST(LoadRecipeTest, EndsInARecipeOrAConfigErrorForAnyText) {
       EXPECT_EQ(error.kind(), ErrorKind::Config) << error.what() << '\n' << text;
     }
   }
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStderr();
   EXPECT_GT(num_recipes, 20);
 }
 
@@ -245,6 +248,39 @@ TEST(LoadRecipeTest, RefusesMalformedOverrides) {
       HasSubstr("E-CONFIG-UNKNOWN-KEY]: command line: unknown key 'sead'. hint: did you mean 'seed'?"));
   EXPECT_THAT(message_of(kMinimal, {"seed=x\xff"}), HasSubstr("E-CONFIG-ENCODING"));
   EXPECT_THAT(message_of(kMinimal, {"warmup_steps=3", "warmup_ratio=0.1"}), HasSubstr("E-CONFIG-CONFLICT"));
+}
+
+TEST(LoadRecipeTest, AllOverridesThatAreWrongAreToldAtOnce) {
+  const std::string message =
+      message_of(kMinimal + "sead: 1\n",
+                 {"datasets.3.path=x", "lerning_rate=1", "lora_r=0", "foo", "seed=[1", "base_model.x=1"});
+  for (const char* part :
+       {"override 'datasets.3.path=x': no such list item", "unknown key 'lerning_rate'",
+        "key 'lora_r': out of range", "override 'foo': not an override", "E-CONFIG-SYNTAX]: command line",
+        "would stand inside a plain value", "r.yaml:4:1: unknown key 'sead'"}) {
+    EXPECT_THAT(message, HasSubstr(part));
+  }
+}
+
+TEST(LoadRecipeTest, WithAbsolutePathsARecipeMeansTheSameFromAnywhere) {
+  namespace fs = std::filesystem;
+  const fs::path here = fs::current_path();
+  Recipe recipe = parse_recipe(
+      "base_model: models/./m\nlearning_rate: 1\ntokenizer_config: t/\nlora_model_dir: /a\noutput_dir: out\n"
+      "dataset_prepared_path: rows\nchat_template_jinja: c.jinja\n"
+      "datasets: [{path: d.jsonl, chat_template_jinja: '{{ x }}'}]\ntest_datasets: [{path: e.jsonl}]\n",
+      "r.yaml");
+  recipe = with_absolute_paths(std::move(recipe));
+  EXPECT_EQ(recipe.base_model, here / "models/m");
+  EXPECT_EQ(recipe.tokenizer_config, here / "t");
+  EXPECT_EQ(recipe.lora_model_dir, "/a");
+  EXPECT_EQ(recipe.output_dir, here / "out");
+  EXPECT_EQ(recipe.dataset_prepared_path, here / "rows");
+  EXPECT_EQ(recipe.chat_template_jinja, here / "c.jinja");
+  EXPECT_EQ(recipe.datasets[0].path, here / "d.jsonl");
+  EXPECT_EQ(recipe.datasets[0].chat_template_jinja, "{{ x }}");
+  EXPECT_EQ(recipe.test_datasets[0].path, here / "e.jsonl");
+  EXPECT_EQ(with_absolute_paths(Recipe()).base_model, "");
 }
 
 TEST(LoadRecipeTest, PathsComeFromTheCurrentFolderFirst) {
@@ -289,6 +325,22 @@ TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {  // C10
               HasSubstr("remote data is not supported"));
   EXPECT_THAT(load_message(file, {"datasets.0={path: parquet, data_files: a.parquet}"}),
               HasSubstr("E-CONFIG-UNSUPPORTED"));
+  const tessera::testing::TempFolder folder;
+  for (const char* name : {"x.parquet", "x.csv", "x.arrow"}) {
+    std::ofstream(folder / name) << "?";
+    EXPECT_THAT(
+        load_message(file, {"datasets.0.path=" + (folder / name)}),
+        AllOf(HasSubstr("error[E-CONFIG-UNSUPPORTED]: command line: key 'datasets.0.path': csv, parquet and "
+                        "arrow files are not built yet"),
+              HasSubstr("pandas.read_"), HasSubstr("x.jsonl")));
+  }
+  std::ofstream(folder / "config.json") << "{}";
+  EXPECT_THAT(load_message(file, {"lora_model_dir=" + folder.path()}),
+              AllOf(HasSubstr("E-CONFIG-NOT-AN-ADAPTER"), HasSubstr("key 'lora_model_dir'"),
+                    HasSubstr("base_model")));
+  std::filesystem::rename(folder / "config.json", folder / "adapter_config.json");
+  EXPECT_THAT(load_message(file, {"base_model=" + folder.path()}),
+              AllOf(HasSubstr("E-CONFIG-NOT-A-MODEL"), HasSubstr("lora_model_dir: " + folder.path())));
   EXPECT_THAT(
       load_message(file, {"deepspeed=nowhere/zero3.json"}),
       HasSubstr(

@@ -332,7 +332,9 @@ TEST(DatasetFiles, MissingPathsNameTheEntry) {
     return error_text(code, [&] { find_dataset_files(dataset, folder.path()); });
   };
   EXPECT_THAT(text_of("E-CONFIG-NO-FILE", entry("nowhere.json")), HasSubstr("r.yaml:5: "));
-  EXPECT_THAT(text_of("E-CONFIG-NO-FILE", entry("set")), HasSubstr("holds no dataset file"));
+  EXPECT_THAT(text_of("E-CONFIG-UNSUPPORTED", entry("set")), HasSubstr("pandas.read_parquet("));
+  folder.write("empty/x.bin", "");
+  EXPECT_THAT(text_of("E-CONFIG-NO-FILE", entry("empty")), HasSubstr("holds no dataset file"));
   EXPECT_THAT(text_of("E-CONFIG-FILE-FORMAT", entry("set/x.parquet")), HasSubstr("unknown format"));
   config::DatasetConfig dataset = entry("set");
   dataset.data_files = {"y.json"};

@@ -125,6 +125,16 @@ std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset
     }
   }
   if (files.empty()) {
+    const auto table = std::find_if(all.begin(), all.end(), [](const fs::path& path) {
+      return !config::table_format(path.string()).empty();
+    });
+    if (table != all.end()) {
+      throw entry_error(dataset, "UNSUPPORTED",
+                        "datasets: folder '" + root.string() +
+                            "' holds csv, parquet or arrow files, which are not built yet")
+          .need(known)
+          .hint(config::conversion_hint(table->string()));
+    }
     throw entry_error(dataset, "NO-FILE", "datasets: folder '" + root.string() + "' holds no dataset file")
         .need(known);
   }
