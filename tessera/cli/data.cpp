@@ -42,9 +42,12 @@ void add_data(CLI::App& app, Action& action) {
       // The same checks as before a training, in the same order.
       if (options->nproc > 0) config::validate_parallelism(recipe, options->nproc);
       const auto model_config = models::read_model_config(recipe.base_model);
-      train::plan_model(recipe, *model_config);
-      const train::RecipeData read = train::read_recipe_data(recipe, *model_config);
-      if (!read.tokenizer) {
+      config::Problems problems;
+      train::plan_model(recipe, *model_config, problems);
+      auto tokenizer = train::load_recipe_tokenizer(recipe, problems);
+      problems.settle();
+      const data::PreparedData rows = train::read_recipe_data(recipe, *model_config, tokenizer);
+      if (!tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)
             .need("tokenizer.json, or tokenizer_config in the recipe");
@@ -53,7 +56,7 @@ void add_data(CLI::App& app, Action& action) {
       show.color = !options->no_color && isatty(STDOUT_FILENO) != 0;
       show.train = data::train_loader_options(recipe, 0, 1);
       show.eval = data::eval_loader_options(recipe, 0, 1);
-      data::show_data(std::cout, read.rows, *read.tokenizer, show);
+      data::show_data(std::cout, rows, *tokenizer, show);
       return 0;
     };
   });

@@ -1,8 +1,11 @@
 #include "tessera/data/default_chat_template.h"
 
+#include <algorithm>
 #include <set>
+#include <vector>
 
 #include "tessera/core/log.h"
+#include "tessera/core/strings.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::data {
@@ -36,6 +39,26 @@ std::string trained_chat_template(const config::DataConfig& config, const text::
                                                                                   : "the recipe's"));
   }
   return kept;
+}
+
+void warn_of_missing_tokens(const config::DataConfig& config, const text::Tokenizer& tokenizer) {
+  const std::vector<std::string> builtin = text::ChatTemplate::builtin_names();
+  std::set<std::string> names = {config.chat_template};
+  for (const config::DatasetConfig& dataset : config.datasets) names.insert(dataset.chat_template);
+  for (const std::string& name : names) {
+    if (std::find(builtin.begin(), builtin.end(), name) == builtin.end()) continue;
+    const std::string source = text::ChatTemplate::builtin(name).source();
+    std::vector<std::string> missing;
+    for (size_t begin = source.find("<|"); begin != std::string::npos; begin = source.find("<|", begin + 2)) {
+      const std::string token = source.substr(begin, source.find("|>", begin) + 2 - begin);
+      if (!tokenizer.token_to_id(token) && std::find(missing.begin(), missing.end(), token) == missing.end())
+        missing.push_back(token);
+    }
+    if (missing.empty()) continue;
+    log::warn(
+        "chat_template: " + name + " writes " + join(missing, ", ") +
+        ", which the model's vocabulary lacks: each is cut into ordinary tokens, and none ends an answer");
+  }
 }
 
 }  // namespace tessera::data

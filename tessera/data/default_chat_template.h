@@ -19,4 +19,8 @@ std::shared_ptr<const text::ChatTemplate> default_chat_template(const config::Da
 // model's own, which may be empty. Throws what select_chat_template() throws.
 std::string trained_chat_template(const config::DataConfig& config, const text::Tokenizer& tokenizer);
 
+// One warning for each built-in template that the recipe names and whose control tokens ("<|eot_id|>") the
+// vocabulary lacks: they would be cut into several ordinary tokens.
+void warn_of_missing_tokens(const config::DataConfig& config, const text::Tokenizer& tokenizer);
+
 }  // namespace tessera::data

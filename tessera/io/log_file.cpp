@@ -1,6 +1,9 @@
 #include "tessera/io/log_file.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <string>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fcntl.h>
@@ -33,6 +36,21 @@ bool LogFile::append(std::string_view record) noexcept {
   }
   size_ += size;
   return true;
+}
+
+bool LogFile::is_in_place() const {
+  struct stat mine {
+  }, named{};
+  return ::fstat(descriptor_, &mine) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+}
+
+void LogFile::put_back() const {
+  if (is_in_place()) return;
+  // The open file lives on without a name.
+  std::string text = read_file("/proc/self/fd/" + std::to_string(descriptor_), INT64_MAX);
+  text.resize(std::min(text.size(), static_cast<size_t>(size_)));
+  write_file_atomic(path_, text);
 }
 
 }  // namespace tessera::io

@@ -19,6 +19,11 @@ class LogFile {
   // of it stays, and a later record can follow when there is space again.
   bool append(std::string_view record) noexcept;
   const std::string& path() const { return path_; }
+  // Whether path() still names this file.
+  bool is_in_place() const;
+  // Writes the file again under its path, with all of its records, where somebody has removed it. For the
+  // end: later records do not reach it. Throws Storage.
+  void put_back() const;
 
  private:
   std::string path_;

@@ -54,6 +54,8 @@ class ResultFolder {
   // begin(), when what earlier runs left takes none any more.
   void require_space(int64_t num_bytes) const;
   const std::string& staging() const { return staging_; }
+  // For whoever has to remove the lock of a process that is ended by a signal.
+  const std::string& lock_path() const { return lock_path_; }
   // Top-level names that stay in staging() when the run ends without commit(): its logs.
   void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }
   // Everything to disk, and into place. An older result is replaced, and then removed. After an exception the

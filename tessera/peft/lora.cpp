@@ -51,16 +51,6 @@ class TargetMatcher {
   std::set<std::string> met_;
 };
 
-// Kinds of names, for errors: "q_proj, k_proj" rather than every layer's.
-std::string kinds_of(const std::vector<std::string>& names) {
-  std::vector<std::string> kinds;
-  for (const std::string& name : names) {
-    const std::string kind = last_component(name);
-    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
-  }
-  return join(kinds, ", ");
-}
-
 bool is_saved(const std::string& module_name, const LoraOptions& options) {
   return std::any_of(options.modules_to_save.begin(), options.modules_to_save.end(),
                      [&](const std::string& wanted) { return is_module_named(module_name, wanted); });
@@ -91,7 +81,62 @@ std::vector<std::string> find_saved(const torch::nn::Module& model, const LoraOp
   return saved;
 }
 
+// The layers to adapt, by name.
+using Layers = std::vector<std::pair<std::string, std::shared_ptr<nn::Linear>>>;
+
+Error no_such_layer(const LoraOptions& options, const std::vector<std::string>& unmet,
+                    const std::vector<std::string>& linear_names) {
+  const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
+                             : !options.target_regex.empty() ? "'" + options.target_regex + "'"
+                                                             : "lora_target_linear";
+  Error error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted);
+  error.need(linear_names.empty() ? "a model with linear layers" : kinds_of(linear_names));
+  std::vector<std::string> kinds, near;
+  for (const std::string& name : linear_names) kinds.push_back(last_component(name));
+  for (const std::string& name : unmet) {
+    const std::string nearest = nearest_name(last_component(name), kinds);
+    if (!nearest.empty()) near.push_back("'" + nearest + "'");
+  }
+  if (!near.empty()) error.hint("did you mean " + join(near, ", ") + "?");
+  return error;
+}
+
+Layers find_adapted(const torch::nn::Module& model, const LoraOptions& options) {
+  TargetMatcher matcher(options);
+  std::vector<std::string> linear_names;
+  Layers chosen;
+  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
+    const auto layer = std::dynamic_pointer_cast<nn::Linear>(item.value());
+    if (layer == nullptr) continue;
+    const bool takes_adapter = layer->refusal().empty();
+    if (takes_adapter) linear_names.push_back(item.key());
+    if (is_saved(item.key(), options)) continue;
+    if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
+  }
+  const std::vector<std::string> unmet = matcher.unmet();
+  if (chosen.empty() || !unmet.empty()) throw no_such_layer(options, unmet, linear_names);
+  return chosen;
+}
+
 }  // namespace
+
+std::string kinds_of(const std::vector<std::string>& names) {
+  std::vector<std::string> kinds;
+  for (const std::string& name : names) {
+    const std::string kind = last_component(name);
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  }
+  return join(kinds, ", ");
+}
+
+LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
+                              const std::vector<std::string>& untouchable) {
+  check_options(options);
+  LoraTargets targets;
+  targets.saved = find_saved(model, options, untouchable);
+  for (const auto& [name, layer] : find_adapted(model, options)) targets.adapted.push_back(name);
+  return targets;
+}
 
 double lora_scaling(const LoraOptions& options) {
   const double rank = static_cast<double>(options.rank);
@@ -150,27 +195,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
   check_options(options);
   LoraTargets targets;
   targets.saved = find_saved(model, options, untouchable);
-
-  TargetMatcher matcher(options);
-  std::vector<std::string> linear_names;
-  std::vector<std::pair<std::string, std::shared_ptr<nn::Linear>>> chosen;
-  for (const auto& item : model.named_modules("", /*include_self=*/false)) {
-    const auto layer = std::dynamic_pointer_cast<nn::Linear>(item.value());
-    if (layer == nullptr) continue;
-    const bool takes_adapter = layer->refusal().empty();
-    if (takes_adapter) linear_names.push_back(item.key());
-    if (is_saved(item.key(), options)) continue;
-    if (matcher.matches(item.key(), takes_adapter)) chosen.emplace_back(item.key(), layer);
-  }
-  const std::vector<std::string> unmet = matcher.unmet();
-  if (chosen.empty() || !unmet.empty()) {
-    const std::string wanted = !unmet.empty()                  ? "'" + join(unmet, "', '") + "'"
-                               : !options.target_regex.empty() ? "'" + options.target_regex + "'"
-                                                               : "lora_target_linear";
-    throw Error(ErrorKind::Config, "LORA-TARGET", "no linear layer of the model is named " + wanted)
-        .need(linear_names.empty() ? "a model with linear layers" : kinds_of(linear_names));
-  }
-
+  const Layers chosen = find_adapted(model, options);
   for (auto& parameter : model.named_parameters()) {
     const std::string& name = parameter.key();
     const size_t dot = name.rfind('.');

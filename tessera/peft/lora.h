@@ -79,6 +79,13 @@ struct LoraTargets {
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 
+// What apply_lora() would do, without doing it; throws the same.
+LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
+                              const std::vector<std::string>& untouchable = {});
+
+// The kinds of these names, for people: "q_proj, k_proj" rather than every layer's.
+std::string kinds_of(const std::vector<std::string>& names);
+
 // Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight",
 // "<layer>.lora_B.weight".
 bool is_lora_parameter(const std::string& name);

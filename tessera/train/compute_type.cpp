@@ -10,7 +10,14 @@
 namespace tessera::train {
 
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
-  if (recipe.dtype != config::ComputeType::Auto) return recipe;
+  if (recipe.dtype != config::ComputeType::Auto) {
+    const bool is_half = recipe.dtype == config::ComputeType::BFloat16;
+    log::info(std::string("dtype: computing in ") + (is_half ? "bfloat16, weights and sums in float32"
+                                                     : recipe.dtype == config::ComputeType::Float64
+                                                         ? "float64"
+                                                         : "float32"));
+    return recipe;
+  }
   constexpr double kWorthwhile = 1.5;
   const at::Tensor rates = at::zeros({2}, at::kDouble);
   if (world.rank() == 0) {

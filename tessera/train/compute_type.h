@@ -7,8 +7,8 @@
 namespace tessera::train {
 
 // The recipe with `dtype: auto` replaced: by bfloat16 if rank 0 multiplies matrices at least half as fast
-// again in it, else by float32; one line of log says which and why. Other recipes come back as they are.
-// Collective, all ranks choose alike.
+// again in it, else by float32. Other recipes come back as they are. One line of log says which type it is,
+// and why where that was chosen here. Collective, all ranks choose alike.
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world);
 
 }  // namespace tessera::train

@@ -91,6 +91,15 @@ void MetricsWriter::write(const StepMetrics& m) {
                                  {"train/peak_rss_gib", static_cast<float>(m.peak_rss / 1073741824.0)}}));
 }
 
+bool MetricsWriter::put_back() {
+  if (files_->lines.is_in_place() && files_->events.is_in_place()) return false;
+  for (const io::LogFile* file : {&files_->lines, &files_->events}) {
+    io::make_directories(io::parent_path(file->path()));
+    file->put_back();
+  }
+  return true;
+}
+
 void MetricsWriter::write_eval(int64_t step, double eval_loss) {
   append_line(nlohmann::ordered_json({{"step", step}, {"eval_loss", eval_loss}}).dump());
   files_->put(files_->events,

@@ -47,6 +47,9 @@ class MetricsWriter {
   void write(const StepMetrics& metrics);
   // {"step": s, "eval_loss": x} as a line of its own.
   void write_eval(int64_t step, double eval_loss);
+  // Writes both files again where somebody has removed them, and says whether. For the end of a run: what is
+  // written afterwards does not reach them. Throws Error(Storage).
+  bool put_back();
 
  private:
   void append_line(const std::string& line);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/content_hash.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
@@ -14,19 +15,6 @@ bool is_token_ids(const config::DatasetConfig& dataset) { return dataset.type.em
 
 const std::string& tokenizer_folder(const config::Recipe& recipe) {
   return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
-}
-
-std::optional<text::Tokenizer> load_tokenizer(const config::Recipe& recipe) {
-  const std::string& folder = tokenizer_folder(recipe);
-  if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
-      std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
-      recipe.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
-    log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
-    return std::nullopt;
-  }
-  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
-  for (const auto& [role, token] : recipe.special_tokens) tokenizer.set_special_token(role, token);
-  return tokenizer;
 }
 
 // Of the files that decide how text becomes ids.
@@ -68,23 +56,55 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
   return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
 }
 
+void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
+                       const std::string& token) {
+  const auto id = tokenizer.token_to_id(token);
+  if (id) return tokenizer.set_special_token(role, token);
+  const auto place = recipe.key_places.find("special_tokens." + role);
+  Error error(ErrorKind::Config, "SPECIAL-TOKEN",
+              "key 'special_tokens." + role + "': no token of the model's vocabulary");
+  if (place != recipe.key_places.end())
+    error.at(place->second.file, place->second.line, place->second.column);
+  throw error.got("'" + token + "'")
+      .need("a token that " + tokenizer_folder(recipe) + "/tokenizer.json has")
+      .hint("adding tokens to the vocabulary is not built yet");
+}
+
 }  // namespace
 
-RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
-                            int64_t num_threads, std::optional<int64_t> now) {
-  RecipeData result;
-  result.tokenizer = load_tokenizer(recipe);
+std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recipe,
+                                                     config::Problems& problems) {
+  const std::string& folder = tokenizer_folder(recipe);
+  if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
+      std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
+      recipe.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
+    log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
+    return std::nullopt;
+  }
+  text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
+  for (const auto& [role, token] : recipe.special_tokens) {
+    const auto place = recipe.key_places.find("special_tokens." + role);
+    problems.attempt("special_tokens",
+                     place == recipe.key_places.end() ? config::KeyPlace{recipe.source_file} : place->second,
+                     [&] { set_special_token(recipe, tokenizer, role, token); });
+  }
+  return tokenizer;
+}
+
+data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                                    std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,
+                                    std::optional<int64_t> now) {
   data::PrepareOptions options;
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
   options.now = now;
   options.seed = static_cast<uint64_t>(recipe.seed);
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
-  result.rows = read_rows(recipe, result.tokenizer, options);
-  warn_of_long_rows(result.rows, model);
-  if (result.tokenizer)
-    result.tokenizer->set_chat_template(data::trained_chat_template(recipe, *result.tokenizer));
-  return result;
+  if (tokenizer) data::warn_of_missing_tokens(recipe, *tokenizer);
+  data::PreparedData rows = read_rows(recipe, tokenizer, options);
+  warn_of_long_rows(rows, model);
+  if (tokenizer) tokenizer->set_chat_template(data::trained_chat_template(recipe, *tokenizer));
+  return rows;
 }
 
 }  // namespace tessera::train

@@ -1,9 +1,10 @@
-// The tokenised rows of a recipe, and the tokenizer that made them.
+// The tokenised rows of a recipe, and the tokenizer that makes them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
+#include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
 #include "tessera/models/common/model_config.h"
@@ -11,18 +12,18 @@
 
 namespace tessera::train {
 
-struct RecipeData {
-  // With the chat template that was trained with. None where the model has none and every dataset is token
-  // ids.
-  std::optional<text::Tokenizer> tokenizer;
-  data::PreparedData rows;
-};
+// The tokenizer with the recipe's special tokens. None where the model has none and every dataset is token
+// ids. Not collective. Throws what Tokenizer::from_folder() throws; what is wrong with the recipe itself is
+// added to `problems`.
+std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recipe,
+                                                     config::Problems& problems);
 
-// Loads the tokenizer with the recipe's special tokens, chooses the chat template, and tokenises every
-// dataset on `num_threads` threads (0 = one a core). `model`: the config of the recipe's base_model. `now`:
-// PrepareOptions::now. Not collective. Throws what Tokenizer::from_folder(), default_chat_template() and
+// Tokenises every dataset on `num_threads` threads (0 = one a core), then gives the tokenizer, which comes
+// from load_recipe_tokenizer(), the chat template that is trained with. `model`: the config of the recipe's
+// base_model. `now`: PrepareOptions::now. Not collective. Throws what default_chat_template() and
 // prepare_data() throw.
-RecipeData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
-                            int64_t num_threads = 0, std::optional<int64_t> now = std::nullopt);
+data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                                    std::optional<text::Tokenizer>& tokenizer, int64_t num_threads = 0,
+                                    std::optional<int64_t> now = std::nullopt);
 
 }  // namespace tessera::train

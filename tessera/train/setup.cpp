@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <initializer_list>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/config/parallelism.h"
+#include "tessera/core/error.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
@@ -86,34 +90,114 @@ peft::LoraOptions lora_options(const config::Recipe& recipe) {
   return options;
 }
 
+config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options) {
+  recipe.lora_r = options.rank;
+  recipe.lora_alpha = options.alpha;
+  recipe.lora_dropout = options.dropout;
+  recipe.peft_use_rslora = options.use_rslora;
+  recipe.lora_target_linear = options.all_linear;
+  recipe.lora_target_regex = options.target_regex;
+  recipe.lora_target_modules = options.target_modules;
+  recipe.lora_modules_to_save = options.modules_to_save;
+  return recipe;
+}
+
 namespace {
 
-// An error about targets names the recipe's line.
-peft::LoraTargets apply_recipe_lora(models::CausalLM& model, const config::Recipe& recipe,
-                                    const peft::LoraOptions& options) {
+// Where the first of these keys that is given stands.
+config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto place = recipe.key_places.find(key);
+    if (place != recipe.key_places.end()) return place->second;
+  }
+  return {recipe.source_file};
+}
+
+config::KeyPlace place_of_targets(const config::Recipe& recipe) {
+  return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
+}
+
+// Runs what resolves the recipe's targets; errors name their line.
+void attempt_targets(const config::Recipe& recipe, config::Problems& problems,
+                     const std::function<void()>& work) {
   try {
-    return peft::apply_lora(model, options, shared_modules(model));
+    work();
   } catch (Error& error) {
+    if (error.kind() != ErrorKind::Config) throw;
     const bool is_saved =
         std::string_view(error.what()).find("lora_modules_to_save") != std::string_view::npos;
-    for (const char* key : {is_saved ? "lora_modules_to_save" : "lora_target_modules", "lora_target_regex",
-                            "lora_target_linear", "adapter"}) {
-      const auto place = recipe.key_places.find(key);
-      if (place == recipe.key_places.end()) continue;
-      throw error.at(place->second.file, place->second.line, place->second.column);
-    }
-    throw;
+    const config::KeyPlace place =
+        is_saved ? place_of(recipe, {"lora_modules_to_save"}) : place_of_targets(recipe);
+    problems.add("adapter", place, error.at(place.file, place.line, place.column));
   }
 }
 
-AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe) {
+bool same_names(std::vector<std::string> a, std::vector<std::string> b) {
+  std::sort(a.begin(), a.end());
+  std::sort(b.begin(), b.end());
+  return a == b;
+}
+
+std::string describe_layers(const std::vector<std::string>& names) {
+  return names.empty() ? "nothing" : peft::kinds_of(names) + " (" + std::to_string(names.size()) + ")";
+}
+
+// Holds the keys that the recipe gives against the adapter that it goes on with.
+void check_continued(const config::Recipe& recipe, const models::CausalLM& model,
+                     const peft::AdapterConfig& adapter, config::Problems& problems) {
+  const auto refuse = [&](const std::string& key, const config::KeyPlace& place, const std::string& got,
+                          const std::string& need) {
+    Error error(ErrorKind::Config, "LORA-CONTINUED",
+                "key '" + key + "': the adapter of lora_model_dir was made with another");
+    problems.add(key, place,
+                 error.at(place.file, place.line, place.column)
+                     .got(got)
+                     .need(need + ", as in " + adapter.source_file)
+                     .hint("leave the key out: the adapter's own holds"));
+  };
+  const auto hold = [&](const char* key, auto given, auto wanted) {
+    const auto place = recipe.key_places.find(key);
+    if (place == recipe.key_places.end() || given == wanted) return;
+    refuse(key, place->second, nlohmann::json(given).dump(), nlohmann::json(wanted).dump());
+  };
+  const peft::LoraOptions given = lora_options(recipe);
+  hold("lora_r", given.rank, adapter.options.rank);
+  hold("lora_alpha", given.alpha, adapter.options.alpha);
+  hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
+  // By what they mean: PEFT writes names where a recipe says lora_target_linear.
+  const bool has_targets = given.all_linear || !given.target_regex.empty() || !given.target_modules.empty();
+  const bool has_saved = recipe.key_places.contains("lora_modules_to_save");
+  if (!has_targets && !has_saved) return;
+  peft::LoraOptions asked = has_targets ? given : adapter.options;
+  asked.modules_to_save = has_saved ? given.modules_to_save : adapter.options.modules_to_save;
+  attempt_targets(recipe, problems, [&] {
+    const auto found = peft::find_lora_targets(model, asked, shared_modules(model));
+    const auto wanted = peft::find_lora_targets(model, adapter.options, shared_modules(model));
+    if (!same_names(found.saved, wanted.saved)) {
+      refuse("lora_modules_to_save", place_of(recipe, {"lora_modules_to_save"}), describe_layers(found.saved),
+             describe_layers(wanted.saved));
+    } else if (!same_names(found.adapted, wanted.adapted)) {
+      const bool is_list = recipe.key_places.contains("lora_target_modules");
+      const bool is_text = recipe.key_places.contains("lora_target_regex");
+      refuse(is_list   ? "lora_target_modules"
+             : is_text ? "lora_target_regex"
+                       : "lora_target_linear",
+             place_of_targets(recipe), describe_layers(found.adapted), describe_layers(wanted.adapted));
+    }
+  });
+}
+
+AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, config::Problems& problems) {
   AdapterSetup adapter;
   if (recipe.lora_model_dir.empty()) {
     adapter.options = lora_options(recipe);
-    adapter.targets = apply_recipe_lora(model, recipe, adapter.options);
+    attempt_targets(recipe, problems, [&] {
+      adapter.targets = peft::apply_lora(model, adapter.options, shared_modules(model));
+    });
     return adapter;
   }
   peft::AdapterConfig continued = peft::read_adapter_config(recipe.lora_model_dir);
+  check_continued(recipe, model, continued, problems);
   continued.options.dropout = recipe.lora_dropout;
   adapter.options = continued.options;
   adapter.targets = peft::apply_adapter(model, continued, shared_modules(model));
@@ -134,7 +218,8 @@ void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& 
 
 }  // namespace
 
-PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config) {
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                        config::Problems& problems) {
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
@@ -149,7 +234,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
     sources.push_back(checkpoint::stored_source(stored, planned.saved));
   }
   if (recipe.adapter == config::AdapterKind::Lora) {
-    planned.adapter = put_adapter(model, recipe);
+    planned.adapter = put_adapter(model, recipe, problems);
     planned.saved = peft::adapter_table(model, planned.adapter->targets);
     if (!recipe.lora_model_dir.empty()) {
       planned.files.push_back(
@@ -164,7 +249,10 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
 }
 
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
-  return set_up_model(recipe, plan_model(recipe, *models::read_model_config(recipe.base_model)), mesh);
+  config::Problems problems;
+  PlannedModel planned = plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+  problems.settle();
+  return set_up_model(recipe, std::move(planned), mesh);
 }
 
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
+#include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
@@ -45,6 +46,8 @@ struct RunTypes {
 RunTypes run_types(config::ComputeType type);
 
 peft::LoraOptions lora_options(const config::Recipe& recipe);
+// The recipe with the adapter's keys as these options have them.
+config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
 
 // A model that is known to fit its files and adapter, without memory for its parameters.
 struct PlannedModel {
@@ -56,9 +59,12 @@ struct PlannedModel {
 };
 
 // Builds the model on the meta device, puts adapters on it, and holds both against the headers of their
-// files: all that can be wrong with model and adapter shows here, before any data are read. `config` is that
-// of the recipe's base_model. Not collective. Throws Error(Model) and Error(Config).
-PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config);
+// files: all that can be wrong with model and adapter shows here, before any data are read. A recipe that
+// goes on with an adapter takes its rank, scale and targets; keys that say otherwise are refused. `config` is
+// that of the recipe's base_model. Not collective. Throws Error(Model); what Error(Config) says is added to
+// `problems`, and the planned model is not whole then.
+PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
+                        config::Problems& problems);
 
 // Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's
 // source: the adapter's files where the recipe continues one, then the model's, then random values.

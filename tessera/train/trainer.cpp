@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -11,6 +12,8 @@
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/problems.h"
+#include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -21,6 +24,7 @@
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/compute_type.h"
+#include "tessera/train/end_notice.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/progress.h"
 #include "tessera/train/recipe_data.h"
@@ -91,12 +95,15 @@ class Run {
  private:
   bool is_first_rank() const { return mesh_.world()->rank() == 0; }
 
-  // What can be wrong with model and adapter shows before data are read.
+  // What can be wrong with model, adapter and tokenizer shows before data are read, and at once.
   void plan() {
     base_ = checkpoint::read_base_files(recipe_.base_model);
     model_config_ =
         models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));
-    planned_ = plan_model(recipe_, *model_config_);
+    config::Problems problems;
+    planned_ = plan_model(recipe_, *model_config_, problems);
+    tokenizer_ = load_recipe_tokenizer(recipe_, problems);
+    problems.settle();
   }
 
   // Before anything that takes time; nothing of an older result is touched.
@@ -107,6 +114,10 @@ class Run {
       result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                             .how_to_overwrite = "overwrite_output_dir: true",
                                                             .inputs = recipe_inputs(recipe_)});
+      std::error_code ignored;
+      has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
+      end_notice_.emplace(result_->lock_path());
+      end_notice_->set("interrupted before the first step" + untouched());
     });
     work.finish();
   }
@@ -119,11 +130,33 @@ class Run {
       require_space();
       result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
       metrics_ = std::make_unique<MetricsWriter>(result_->staging());
-      io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"), config::dump_recipe(recipe_));
+      write_recipe();
       log::info("metrics, until the result is in place: " +
                 io::join_path(result_->staging(), "metrics.jsonl"));
     });
     work.finish();
+  }
+
+  std::string untouched() const {
+    return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
+  }
+
+  // What was trained, readable from any folder: an adapter that is continued decides some of its keys.
+  void write_recipe() const {
+    const config::Recipe trained =
+        trained_.adapter ? with_lora_options(recipe_, trained_.adapter->options) : recipe_;
+    io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"),
+                          config::dump_recipe(config::with_absolute_paths(trained)));
+  }
+
+  // Somebody may have cleared the folder away while the run went on.
+  void put_logs_back() {
+    io::make_directories(result_->staging());
+    const bool has_recipe = io::exists(io::join_path(result_->staging(), "recipe.yaml"));
+    if (!has_recipe) write_recipe();
+    if (!metrics_->put_back() && has_recipe) return;
+    log::warn("files of this run were removed from " + result_->staging() +
+              " meanwhile; they are written again");
   }
 
   void require_space() const {
@@ -140,10 +173,8 @@ class Run {
     const int64_t now =
         std::stoll(mesh_.world()->all_gather_string(std::to_string(text::local_clock())).front());
     // The ranks of a machine share its cores.
-    RecipeData read =
-        read_recipe_data(recipe_, *model_config_, std::max<int64_t>(1, at::get_num_threads()), now);
-    tokenizer_ = std::move(read.tokenizer);
-    const data::PreparedData& prepared = read.rows;
+    const data::PreparedData prepared = read_recipe_data(recipe_, *model_config_, tokenizer_,
+                                                         std::max<int64_t>(1, at::get_num_threads()), now);
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
     loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
@@ -226,6 +257,10 @@ class Run {
       input.max_grad_norm = recipe_.max_grad_norm;
       input.seed = static_cast<uint64_t>(recipe_.seed);
       const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+      if (end_notice_) {
+        end_notice_->set("interrupted after step " + std::to_string(step + 1) + untouched() +
+                         ", the logs stay in " + result_->staging());
+      }
       report(data_step, step, input.lr, result, step_timer.seconds(), progress);
       maybe_evaluate(step, data_step, progress);
     }
@@ -291,6 +326,13 @@ class Run {
 
   void save() {
     comm::AgreedWork work({mesh_.world().get()}, "save the result");
+    work.run_on_first([&] {
+      end_notice_->set(
+          "interrupted after the last step, as the result was saved: " + recipe_.output_dir +
+          (has_older_ ? " holds all of it or all of the older one" : " holds all of it or nothing"));
+      put_logs_back();
+    });
+    work.finish();
     if (recipe_.save_final) {
       work.run_on_first([&] { require_space(); });
       work.finish();
@@ -301,7 +343,10 @@ class Run {
       });
       work.finish();
     }
-    work.run_on_first([&] { result_->commit(); });
+    work.run_on_first([&] {
+      result_->commit();
+      end_notice_.reset();
+    });
     work.finish();
     const std::string saved = !recipe_.save_final ? "metrics" : trained_.adapter ? "adapter" : "model";
     log::info(saved + " saved to " + recipe_.output_dir);
@@ -311,6 +356,8 @@ class Run {
   parallel::DeviceMesh mesh_;
   // Of the first rank. The logs close before the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
+  bool has_older_ = false;
+  std::optional<EndNotice> end_notice_;
   std::unique_ptr<MetricsWriter> metrics_;
   checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;

@@ -205,13 +205,75 @@ TEST_F(RecipeTest, ModelAndAdapterAreCheckedBeforeData) {
                  {"'q_prj'", "q_proj"});
     expect_error(run_with({"adapter=lora", "lora_target_linear=true", "lora_modules_to_save=[nonesuch]"}), 2,
                  "E-CONFIG-LORA-TARGET", {"'nonesuch'"});
-    expect_error(run_with({"adapter=lora", "lora_model_dir=model"}), 4, "E-MODEL", {"adapter_config.json"});
+    expect_error(run_with({"adapter=lora", "lora_model_dir=model"}), 2, "E-CONFIG-NOT-AN-ADAPTER",
+                 {"key 'lora_model_dir'", "adapter_config.json"});
+    const ProgramResult all =
+        run_with({"adapter=lora", "lora_target_modules=[q_prj]", "special_tokens.pad_token='<no>'",
+                  "special_tokens.bos_token='<none>'"});
+    EXPECT_EQ(all.exit_code, 2) << all.told();
+    EXPECT_EQ(all.error_lines().size(), 3u) << all.told();
+    for (const char* part :
+         {"did you mean 'q_proj'", "key 'special_tokens.pad_token': no token of", "got '<none>'"}) {
+      EXPECT_EQ(ProgramResult::lines_with(all.err, part).size(), 1u) << part << all.told();
+    }
     expect_error(run_with({"dp_shard_size=2", "--nproc", "3"}), 2, "E-CONFIG-PARALLELISM", {"3 ranks"});
     std::filesystem::remove_all(out());
   }
   write_text(here / "named.yaml",
              read_text(here / "recipe.yaml") + "adapter: lora\nlora_target_modules: [q_prj]\n");
   expect_error(run({"data", "show", "named.yaml"}), 2, "E-CONFIG-LORA-TARGET", {"named.yaml:11:1"});
+  write_text(here / "named.yaml", read_text(here / "recipe.yaml") + "special_tokens:\n  eos_token: <none>\n");
+  expect_error(run({"train", "named.yaml"}), 2, "E-CONFIG-SPECIAL-TOKEN", {"named.yaml:11:3", "'<none>'"});
+}
+
+TEST_F(RecipeTest, AContinuedAdapterDecidesWhatItIs) {
+  train_well({"adapter=lora", "lora_target_modules=[q_proj, v_proj]", "lora_r=3", "lora_alpha=5",
+              "peft_use_rslora=true", "output_dir=first"});
+  const Words more = {"adapter=lora", "lora_model_dir=first", "max_steps=1", "lora_dropout=0.25"};
+  train_well(more);
+  const std::string trained = read_text(out("recipe.yaml"));
+  for (const char* line : {"lora_r: 3\n", "lora_alpha: 5\n", "lora_dropout: 0.25\n",
+                           "lora_target_modules: [\"q_proj\",\"v_proj\"]\n", "lora_target_linear: false\n",
+                           "peft_use_rslora: true\n"}) {
+    EXPECT_TRUE(has(trained, line)) << line << trained;
+  }
+  // What agrees with the adapter may be said again, in other words too.
+  const auto with = [&](const Words& words) {
+    Words all = more;
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  };
+  train_well(with({"lora_r=3", "lora_alpha=5.0", "lora_target_modules='.*[qv]_proj'"}));
+  const ProgramResult refused =
+      train(with({"lora_r=8", "lora_alpha=16", "peft_use_rslora=false", "lora_target_linear=true"}));
+  EXPECT_EQ(refused.exit_code, 2) << refused.told();
+  EXPECT_EQ(refused.error_lines().size(), 4u) << refused.told();
+  for (const char* part : {"key 'lora_r': the adapter of lora_model_dir was made with another; got 8, need 3",
+                           "key 'lora_alpha'", "key 'peft_use_rslora'",
+                           "key 'lora_target_linear': the adapter of lora_model_dir was made with another; "
+                           "got q_proj, k_proj, v_proj"}) {
+    EXPECT_EQ(ProgramResult::lines_with(refused.err, part).size(), 1u) << part << refused.told();
+  }
+  expect_error(train(with({"lora_modules_to_save=[norm]"})), 2, "E-CONFIG-LORA-CONTINUED",
+               {"key 'lora_modules_to_save'", "need nothing"});
+  write_text(here / "more.yaml",
+             read_text(here / "recipe.yaml") + "adapter: lora\nlora_model_dir: first\nlora_r: 8\n");
+  expect_error(run({"train", "more.yaml"}), 2, "E-CONFIG-LORA-CONTINUED", {"more.yaml:12:1"});
+}
+
+TEST_F(RecipeTest, TheComputeTypeIsAlwaysSaid) {
+  EXPECT_TRUE(has(train_well({"max_steps=1"}).err, "dtype: computing in float32\n"));
+  EXPECT_TRUE(has(train_well({"max_steps=1", "bf16=true"}).err, "dtype: computing in bfloat16, "));
+}
+
+TEST_F(RecipeTest, ControlTokensThatTheVocabularyLacksAreTold) {
+  const Words chats = {"datasets.0.path=chats.jsonl", "datasets.0.type=chat_template", "max_steps=1"};
+  Words llama = chats;
+  llama.push_back("chat_template=llama3");
+  EXPECT_TRUE(has(train_well(llama).err,
+                  "chat_template: llama3 writes <|start_header_id|>, <|end_header_id|>, "
+                  "<|eot_id|>, which the model's vocabulary lacks"));
+  EXPECT_FALSE(has(train_well(chats).err, "vocabulary lacks"));
 }
 
 TEST_F(RecipeTest, HelpAndVersionAreVerbsToo) {

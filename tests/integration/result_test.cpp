@@ -158,6 +158,53 @@ TEST_F(ResultTest, ASecondRunIntoTheFolderIsRefused) {
   expect_clean();
 }
 
+TEST_F(ResultTest, InterruptedRunsSayWhatIsLeftOn1And3Ranks) {
+  for (const char* ranks : {"1", "3"}) {
+    for (const bool has_older : {false, true}) {
+      fs::remove_all(out());
+      fs::remove_all(partial());
+      if (has_older) train_well();
+      const Tree first = has_older ? tree_of(out()) : Tree();
+      bool is_sent = false;
+      RunOptions options;
+      options.while_running = [&](pid_t id) {
+        if (is_sent || !has_steps()) return;
+        is_sent = true;
+        kill(id, SIGINT);
+      };
+      const ProgramResult result = train({"max_steps=10000000", "--nproc", ranks}, options);
+      EXPECT_TRUE(ranks[0] == '1' ? result.signal == SIGINT : result.exit_code == 130) << result.told();
+      const Words told = ProgramResult::lines_with(result.err, "tessera: interrupted after step ");
+      ASSERT_EQ(told.size(), 1u) << result.told();
+      EXPECT_NE(told[0].find("; nothing is saved"), std::string::npos) << told[0];
+      EXPECT_EQ(told[0].find("older result is untouched") != std::string::npos, has_older) << told[0];
+      EXPECT_NE(told[0].find("logs stay in " + partial()), std::string::npos) << told[0];
+      EXPECT_FALSE(fs::exists(here / "out.tessera-lock"));
+      EXPECT_EQ(has_older ? tree_of(out()) : Tree(), first);
+      EXPECT_TRUE(fs::exists(partial("metrics.jsonl")));
+    }
+  }
+}
+
+TEST_F(ResultTest, LogsThatWereRemovedAreWrittenAgain) {
+  bool is_removed = false;
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    if (is_removed || !has_steps()) return;
+    is_removed = true;
+    fs::remove_all(partial());
+  };
+  const ProgramResult result = train({"max_steps=1000"}, options);
+  ASSERT_TRUE(is_removed);
+  EXPECT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_EQ(ProgramResult::lines_with(result.err, "were removed from").size(), 1u) << result.told();
+  EXPECT_EQ(read_metrics(out()).size(), 1000u);
+  EXPECT_FALSE(read_text(out("recipe.yaml")).empty());
+  EXPECT_EQ(std::distance(fs::directory_iterator(out("runs")), fs::directory_iterator()), 1);
+  run_well({"train", "out/recipe.yaml", "output_dir=again", "max_steps=1"});
+  expect_clean();
+}
+
 TEST_F(ResultTest, TheBasesFilesAreReadOnce) {
   const auto config = nlohmann::json::parse(read_text(model() + "/config.json"));
   const std::string tokenizer = read_text(model() + "/tokenizer.json");

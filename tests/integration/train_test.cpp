@@ -68,6 +68,13 @@ TEST_F(TrainTest, WrittenRecipeRepeatsTheRun) {
   run_well({"train", "out/recipe.yaml", "output_dir=again"});
   EXPECT_EQ(read_column(out(), "loss"), read_column(here / "again", "loss"));
   EXPECT_EQ(read_text(out("model.safetensors")), read_text(here / "again/model.safetensors"));
+  // From another folder too.
+  std::filesystem::create_directory(here / "deep");
+  RunOptions options;
+  options.folder = here / "deep";
+  const ProgramResult elsewhere = tessera_program({"train", out("recipe.yaml"), "output_dir=there"}, options);
+  EXPECT_EQ(elsewhere.exit_code, 0) << elsewhere.told();
+  EXPECT_EQ(read_column(out(), "loss"), read_column(here / "deep/there", "loss"));
 }
 
 TEST_F(TrainTest, OverridesWin) {
