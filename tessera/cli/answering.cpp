@@ -29,7 +29,9 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
       ->check(CLI::Range(1, 1 << 20));
   verb.add_option("--stop", options.stop_strings,
                   "Text that ends an answer and is not part of it; repeatable")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(CLI::Validator([](const std::string& text) { return text.empty() ? "the text is empty" : ""; },
+                             ""));
   verb.add_option("--temperature", sampling.temperature, "0 = greedy");
   verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
   verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
@@ -37,14 +39,15 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
                   "Tokens at least this fraction as likely as the likeliest; 0 = all");
   verb.add_option("--repetition-penalty", sampling.repetition_penalty,
                   "Makes tokens that have occurred less likely; 1 = off");
-  verb.add_option("--seed", options.seed, "Seed of the sampling; default: another in every run");
+  verb.add_option("--seed", options.seed, "Seed of the sampling; default: another in every run")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }
 
 void settle_sampling(AnsweringOptions& options) {
   models::SamplingOptions& sampling = options.generate.sampling;
   sampling.check();
   if (options.seed) {
-    sampling.seed = *options.seed;
+    sampling.seed = static_cast<uint64_t>(*options.seed);
   } else if (!sampling.is_greedy()) {
     sampling.seed = std::random_device()();
     log::info("sampling with --seed " + std::to_string(sampling.seed));

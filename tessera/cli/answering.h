@@ -22,7 +22,7 @@ namespace tessera::cli {
 struct AnsweringOptions {
   std::string model, adapter, system, chat_template, dtype = "fp32";
   std::vector<std::string> stop_strings;
-  std::optional<uint64_t> seed;
+  std::optional<int64_t> seed;
   models::GenerateOptions generate;
 };
 

@@ -96,6 +96,18 @@ class Conversation {
   uint64_t num_answers_ = 0;
 };
 
+// "/exti" is a slip, no message; "/usr/bin is ..." is one.
+void refuse_unknown_command(const std::string& line) {
+  if (line[0] != '/') return;
+  const std::string word = line.substr(0, line.find_first_of(" \t"));
+  if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyz", 1) != std::string::npos) return;
+  Error error(ErrorKind::Config, "COMMAND", "unknown command '" + word + "'");
+  const std::string near = nearest_name(word, {"/reset", "/exit"});
+  throw error.need("/reset or /exit, alone on the line")
+      .hint((near.empty() ? "" : "did you mean '" + near + "'? ") +
+            std::string("a space before the slash makes it a message"));
+}
+
 int run_chat(AnsweringOptions options) {
   settle_sampling(options);
   const ModelSource source(options.model, options.adapter);
@@ -111,6 +123,7 @@ int run_chat(AnsweringOptions options) {
       conversation.reset();
     } else if (line.find_first_not_of(" \t") != std::string::npos) {
       try {
+        refuse_unknown_command(line);
         const int64_t bad = find_invalid_utf8(line);
         if (bad >= 0)
           throw Error(ErrorKind::Config, "PROMPT", "the message is not UTF-8")

@@ -1,4 +1,5 @@
 // tessera convert
+#include <filesystem>
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -52,6 +53,13 @@ void add_convert(CLI::App& app, Action& action) {
   verb->footer("Writes config.json, the weights, tokenizer.json and the chat template.");
   verb->callback([options, &action] {
     action = [options] {
+      std::error_code ignored;
+      if (std::filesystem::is_directory(options->input, ignored)) {
+        throw Error(ErrorKind::Config, "CONVERT-INPUT", "the input is a folder")
+            .in(options->input)
+            .need("a GGUF file")
+            .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
+      }
       const io::GgufFile file = io::GgufFile::open(options->input);
       const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
       const DType dtype = options->dtype == "bf16"   ? DType::BF16

@@ -4,8 +4,11 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
+#include <sys/stat.h>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
 #include "tessera/cli/load_for_inference.h"
@@ -16,16 +19,56 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/log_file.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options : AnsweringOptions {
-  std::string prompts_file;
+  std::string prompts_file, output_file;
   std::vector<std::string> prompts, more_prompts;
   int64_t batch_size = 8, prefill_tokens = 1024;
   bool is_chat = false, shows_stats = false;
+};
+
+// The answers as JSON lines, each written as a whole when it is finished.
+class AnswerFile {
+ public:
+  // Throws Error(Storage) for a path that cannot be written, Error(Config) for one that is taken.
+  explicit AnswerFile(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_size > 0)) {
+      throw Error(
+          ErrorKind::Config, "OUTPUT-USED",
+          S_ISREG(status.st_mode) ? "the file of --output is there already" : "--output is no regular file")
+          .in(path)
+          .hint("name another file, or remove it");
+    }
+    file_.emplace(path);
+  }
+
+  void write(size_t index, const Prompt& prompt, const std::string& text, const char* finish_reason,
+             int64_t prompt_tokens, int64_t new_tokens) {
+    nlohmann::ordered_json line = {{"index", index}};
+    if (prompt.messages.is_null()) {
+      line["prompt"] = prompt.text;
+    } else {
+      line["messages"] = prompt.messages;
+    }
+    line["text"] = text;
+    line["finish_reason"] = finish_reason;
+    line["prompt_tokens"] = prompt_tokens;
+    line["completion_tokens"] = new_tokens;
+    if (file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"))
+      return;
+    throw Error(ErrorKind::Storage, "WRITE", "an answer cannot be written")
+        .in(file_->path())
+        .hint("the answers before it are in the file");
+  }
+
+ private:
+  std::optional<io::LogFile> file_;
 };
 
 // Prints the answers one after the other in the order of their prompts: the first that is not finished as it
@@ -126,18 +169,33 @@ void log_stats(const models::GenerationTimes& times, int64_t new_tokens, double 
 int run_generate(Options options) {
   const std::vector<Prompt> prompts = gather_prompts(options);
   settle_sampling(options);
-  const ModelSource source(options.model, options.adapter);
-  const text::Tokenizer& tokenizer = source.tokenizer();
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
+  if (!any_chat && (!options.system.empty() || !options.chat_template.empty())) {
+    throw Error(ErrorKind::Config, "USAGE",
+                std::string(options.system.empty() ? "--chat-template" : "--system") +
+                    " says how to write a chat, and no prompt is one")
+        .hint("add --chat, or give prompts with \"messages\"");
+  }
+  std::optional<AnswerFile> file;
+  if (!options.output_file.empty()) file.emplace(options.output_file);
+  const ModelSource source(options.model, options.adapter);
+  const text::Tokenizer& tokenizer = source.tokenizer();
   std::shared_ptr<const text::ChatTemplate> chat_template;
   if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
   const auto model = source.load(inference_dtype(options.dtype));
 
   models::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
-  OrderedAnswers answers(prompts);
+  std::optional<OrderedAnswers> answers;
+  if (!file) answers.emplace(prompts);
+  std::vector<std::string> whole(prompts.size());  // for the file
+  std::vector<int64_t> prompt_tokens(prompts.size());
+  const auto show = [&](size_t index, const std::string& more) {
+    if (answers) answers->add(index, more);
+    if (file) whole[index] += more;
+  };
   std::vector<AnswerText> texts;
   std::map<int64_t, size_t> open;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -146,11 +204,13 @@ int run_generate(Options options) {
     generate.stop_ids = source.stop_ids(*model);
     generate.sampling.sequence = i;
     generate.on_token = [&, i](int64_t id) {
-      answers.add(i, texts[i].add(id));
+      show(i, texts[i].add(id));
       return !texts[i].has_stopped();
     };
     try {
-      open[generator.add({encode_prompt(options, tokenizer, chat_template.get(), prompts[i]), generate})] = i;
+      auto ids = encode_prompt(options, tokenizer, chat_template.get(), prompts[i]);
+      prompt_tokens[i] = static_cast<int64_t>(ids.size());
+      open[generator.add({std::move(ids), generate})] = i;
     } catch (Error& error) {
       if (!prompts[i].place.empty()) error.within(prompts[i].place);
       throw;
@@ -162,9 +222,18 @@ int run_generate(Options options) {
     std::erase_if(open, [&](const auto& entry) {
       const auto result = generator.take(entry.first);
       if (!result) return false;
-      new_tokens += static_cast<int64_t>(result->token_ids.size());
-      answers.add(entry.second, texts[entry.second].finish());
-      answers.finish(entry.second);
+      const size_t index = entry.second;
+      const auto num_tokens = static_cast<int64_t>(result->token_ids.size());
+      new_tokens += num_tokens;
+      show(index, texts[index].finish());
+      if (answers) answers->finish(index);
+      if (file) {
+        // A callback ends an answer at a stop string.
+        const bool is_cut = result->reason == models::FinishReason::Length;
+        file->write(index, prompts[index], whole[index], is_cut ? "length" : "stop", prompt_tokens[index],
+                    num_tokens);
+        whole[index] = {};
+      }
       return true;
     });
   }
@@ -188,6 +257,8 @@ void add_generate(CLI::App& app, Action& action) {
           "--prompts", options->prompts_file,
           "A file of JSON lines, each an object with \"prompt\" or \"messages\"; - is standard input")
       ->check(CLI::ExistingPath | CLI::IsMember({"-"}));
+  verb->add_option("--output", options->output_file,
+                   "Write the answers into this new file of JSON lines instead of printing them");
   verb->add_option("--batch-size", options->batch_size, "Prompts that are answered at once")
       ->check(CLI::Range(1, 4096));
   verb->add_option(

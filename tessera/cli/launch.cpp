@@ -14,6 +14,7 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/process_stats.h"
 
 namespace tessera::cli {
 namespace {
@@ -157,6 +158,10 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
         .hint("mount /proc, or start tessera by its full path");
   }
   check_launch(nproc);
+  if (nproc > usable_cores()) {
+    log::warn("--nproc " + std::to_string(nproc) + " starts more ranks than this process has cores (" +
+              std::to_string(usable_cores()) + "): they take turns, and the run is slower");
+  }
   const SessionFolder session("the temporary files of several ranks", session_bytes(nproc),
                               SessionFolder::Preference::InMemory);
   configure_mpi(session);

@@ -19,6 +19,7 @@
 #include "tessera/cli/start_checks.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/cpu_allocator.h"
 #include "tessera/core/cpu_features.h"
 #include "tessera/core/error.h"
@@ -81,8 +82,48 @@ int run(const tessera::cli::Action& action) {
   }
 }
 
+// For "--learning_rate 1e-4": a recipe's key is written learning_rate=1e-4. Empty where `flag` is no key.
+std::string key_as_override(const std::string& flag, const std::vector<std::string>& arguments) {
+  const size_t equals = flag.find('=');
+  std::string key = flag.substr(0, equals);
+  key.erase(0, key.find_first_not_of('-'));
+  std::replace(key.begin(), key.end(), '-', '_');
+  const std::vector<std::string> known = tessera::config::known_keys();
+  if (std::find(known.begin(), known.end(), key) == known.end()) return "";
+  const auto given = std::find(arguments.begin(), arguments.end(), flag);
+  std::string value = equals != std::string::npos ? flag.substr(equals + 1) : "VALUE";
+  if (equals == std::string::npos && given != arguments.end() && given + 1 != arguments.end() &&
+      (given + 1)->find('=') == std::string::npos && (given + 1)->rfind("--", 0) != 0) {
+    value = *(given + 1);
+  }
+  return "keys of the recipe are written without dashes: " + key + "=" + value;
+}
+
+// The verbs that `tessera help VERB...` names must be there.
+int fail_unknown_help(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* at = &app;
+  for (const std::string& word : words) {
+    const CLI::App* next = nullptr;
+    std::vector<std::string> names;
+    for (const CLI::App* verb : at->get_subcommands({})) {
+      names.push_back(verb->get_name());
+      if (names.back() == word) next = verb;
+    }
+    if (next == nullptr) {
+      tessera::Error error(ErrorKind::Config, "USAGE", "unknown verb '" + word + "'");
+      const std::string nearest = tessera::nearest_name(word, names);
+      if (!names.empty()) error.need(tessera::join(names, ", "));
+      error.hint(nearest.empty() ? "tessera help" : "did you mean '" + nearest + "'?");
+      tessera::log::error(error.what());
+      return tessera::exit_code(ErrorKind::Config);
+    }
+    at = next;
+  }
+  return 0;
+}
+
 // A wrong command line: one line, with the nearest flag or verb.
-int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
+int fail_usage(const CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& arguments) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   std::string path = at->get_name();
@@ -109,6 +150,9 @@ int fail_usage(const CLI::App& app, const CLI::ParseError& error) {
     }
     const std::string nearest = tessera::nearest_name(extra.front(), names);
     if (!nearest.empty()) hint = "did you mean '" + nearest + "'? " + hint;
+    const std::string override_hint = nearest.empty() ? key_as_override(extra.front(), arguments) : "";
+    const bool takes_keys = at->get_option_no_throw("overrides") != nullptr;
+    if (takes_keys && !override_hint.empty()) hint = override_hint;
   }
   usage.hint(hint);
   tessera::log::error(usage.what());
@@ -147,9 +191,11 @@ int main(int argc, char** argv) {
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
   app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
   app.footer(
-      "Start with: tessera doctor; then: tessera train recipes/quickstart.yaml --nproc 2\n"
+      "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
+      "tessera train RECIPE.yaml --nproc 2.\n"
       "tessera help VERB tells what a verb takes, tessera help environment which variables are read.");
   tessera::cli::CommandLine line;
   line.arguments.assign(argv + 1, argv + argc);
@@ -164,6 +210,13 @@ int main(int argc, char** argv) {
   tessera::cli::add_debug(app, action);
   tessera::cli::add_doctor(app, action);
   tessera::cli::add_environment(app, action);
+  // Words that are turned into flags before parsing; listed here.
+  app.add_subcommand("help", "What a verb takes: tessera help VERB");
+  app.add_subcommand("version", "The version");
+  if (!line.arguments.empty() && line.arguments[0] == "help") {
+    const int code = fail_unknown_help(app, {line.arguments.begin() + 1, line.arguments.end()});
+    if (code != 0) return code;
+  }
   try {
     std::vector<std::string> arguments = without_word_verbs(line.arguments);
     // The parser takes them from the back.
@@ -176,7 +229,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    return fail_usage(app, error);
+    return fail_usage(app, error, line.arguments);
   }
   // A reader that leaves ends the verbs that only print, as usual: `tessera data show R | head`.
   if (!app.got_subcommand("train") && !app.got_subcommand("bench")) std::signal(SIGPIPE, SIG_DFL);

@@ -5,11 +5,11 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/cli/model_source.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
-#include "tessera/peft/adapter_files.h"
 
 namespace tessera::cli {
 
@@ -27,12 +27,9 @@ void add_merge(CLI::App& app, Action& action) {
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->callback([options, &action] {
     action = [options] {
-      std::string base = options->base;
-      if (base.empty()) base = peft::read_adapter_config(options->adapter).base_model;
-      if (base.empty()) {
-        throw Error(ErrorKind::Config, "MERGE-BASE", "the adapter does not name its base model")
-            .hint("give the folder with --base");
-      }
+      const std::string base =
+          !options->base.empty() ? options->base
+                                 : adapter_base(options->adapter, "give the base model's folder with --base");
       const auto report = peft::merge_adapter(base, options->adapter, options->output, options->overwrite);
       log::info(std::to_string(report.num_merged) + " weights merged, " +
                 std::to_string(report.num_replaced) + " replaced (" + format_bytes(report.total_bytes) +

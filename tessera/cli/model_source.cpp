@@ -10,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
+#include "tessera/io/json_reader.h"
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::cli {
@@ -37,7 +38,9 @@ bool is_adapter(const std::string& folder) {
   return true;
 }
 
-std::string base_of(const std::string& adapter) {
+}  // namespace
+
+std::string adapter_base(const std::string& adapter, const std::string& how_to_name) {
   const peft::AdapterConfig config = peft::read_adapter_config(adapter);
   const std::string& name = config.base_model;
   if (!name.empty() && is_folder(name)) return name;
@@ -48,18 +51,18 @@ std::string base_of(const std::string& adapter) {
       name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");
   error.in(config.source_file + ": base_model_name_or_path");
   if (!name.empty()) error.got("'" + name + "'");
-  throw error.need("a model folder").hint("--model BASE --adapter " + adapter);
+  throw error.need("a model folder").hint(how_to_name);
 }
-
-}  // namespace
 
 ModelSource::ModelSource(std::string path, std::string adapter)
     : base_(std::move(path)), adapter_(std::move(adapter)) {
   if (adapter_.empty() && is_adapter(base_)) {
     adapter_ = base_;
-    base_ = base_of(adapter_);
+    base_ = adapter_base(adapter_, "--model BASE --adapter " + adapter_);
   }
   is_gguf_ = !is_folder(base_);
+  if (const std::string config = io::join_path(base_, "config.json"); !is_gguf_ && !io::exists(config))
+    throw io::missing_file(config);
   if (!adapter_.empty() && io::exists(io::join_path(adapter_, "tokenizer.json"))) {
     tokenizer_ = text::Tokenizer::from_folder(adapter_);
   } else {

@@ -13,6 +13,10 @@
 
 namespace tessera::cli {
 
+// The folder of an adapter's base model, where its configuration says: as it is, or beside the adapter.
+// Throws Error(Model, "ADAPTER-BASE") with `how_to_name` as the hint.
+std::string adapter_base(const std::string& adapter, const std::string& how_to_name);
+
 class ModelSource {
  public:
   // Of an adapter's folder, the base is looked for where its configuration says; `adapter` may be empty. The

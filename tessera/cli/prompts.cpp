@@ -1,8 +1,10 @@
 #include "tessera/cli/prompts.h"
 
 #include <iostream>
+#include <map>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_reader.h"
@@ -46,8 +48,14 @@ Prompt read_prompt(const ordered_json& object, const data::RawRecord& record, co
 std::vector<Prompt> read_prompt_file(const std::string& path) {
   std::vector<Prompt> prompts;
   data::RawRecord record;
+  std::map<std::string, int64_t> unknown;  // keys without effect, and their first line
   const auto add = [&](const std::string& name) {
-    prompts.push_back(read_prompt(data::parse_record(record, name), record, name));
+    const ordered_json object = data::parse_record(record, name);
+    prompts.push_back(read_prompt(object, record, name));
+    for (const auto& item : object.items()) {
+      const std::string& key = item.key();
+      if (key != "prompt" && key != "messages" && key != "tools") unknown.try_emplace(key, record.line);
+    }
   };
   if (path == "-") {
     record.line = 0;
@@ -58,6 +66,12 @@ std::vector<Prompt> read_prompt_file(const std::string& path) {
   } else {
     const auto reader = data::open_json_lines(path);
     while (reader->next(record)) add(path);
+  }
+  if (!unknown.empty()) {
+    std::vector<std::string> names;
+    for (const auto& [key, line] : unknown) names.push_back(key + " (line " + std::to_string(line) + ")");
+    log::warn((path == "-" ? kStandardInput : path) +
+              ": keys of the prompts without effect: " + join(names, ", "));
   }
   return prompts;
 }

@@ -28,11 +28,29 @@ std::string shown(double value) {
 
 }  // namespace
 
+Error missing_file(const std::string& file) {
+  const std::string folder = parent_path(file);
+  const auto has = [&](const char* name) { return exists(join_path(folder, name)); };
+  Error error(ErrorKind::Model, "NO-FILE", "no such file");
+  error.in(file);
+  if (!exists(folder)) return error.got("no such folder");
+  const bool wants_adapter = file.ends_with("adapter_config.json");
+  if (wants_adapter && has("config.json")) {
+    return error.got("the folder of a model").need("an adapter's folder").hint("a model is no adapter");
+  }
+  if (!wants_adapter && has("adapter_config.json")) {
+    return error.got("the folder of an adapter")
+        .need("a model's folder")
+        .hint("name the adapter's base model; tessera merge makes a model of both");
+  }
+  return error.got("a folder without it").need(wants_adapter ? "an adapter's folder" : "a model's folder");
+}
+
 JsonReader::JsonReader(std::string file, std::string prefix, std::shared_ptr<const nlohmann::json> object)
     : file_(std::move(file)), prefix_(std::move(prefix)), object_(std::move(object)) {}
 
 std::string JsonReader::read_text(const std::string& file) {
-  if (!exists(file)) throw Error(ErrorKind::Model, "NO-FILE", "no such file").in(file);
+  if (!exists(file)) throw missing_file(file);
   JsonLimits limits;
   limits.max_bytes = kMaxBytes;
   return read_json_text(file, ErrorKind::Model, limits);

@@ -14,6 +14,10 @@
 
 namespace tessera::io {
 
+// That `file`, which makes a folder a model or an adapter, is not there: Error(Model, "NO-FILE"), which says
+// what the folder is instead.
+Error missing_file(const std::string& file);
+
 // Reads one JSON object; keys that are null count as absent. Every problem is an Error(Model,
 // "CONFIG") at "<file>: key '<path>'".
 class JsonReader {

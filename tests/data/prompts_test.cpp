@@ -150,6 +150,37 @@ TEST(Chat, BadRecords) {
               HasSubstr("messages[0]: a message's content holds a part that is no text"));
 }
 
+TEST(Fields, AMissingOneSaysWhichTypeFits) {
+  const auto text_of = [](const Json& record) {
+    return error_text("E-DATA-MISSING-FIELD", [&] {
+      tokenize_record(chat_dataset({{"field_messages", "talk"}}), record);
+    });
+  };
+  const Json usual = Json::array({message("user", "x")});
+  const Json older = Json::array({{{"from", "human"}, {"value", "x"}}});
+  EXPECT_THAT(text_of({{"id", 1}, {"conversations", older}}),
+              HasSubstr("got fields id, conversations. hint: these rows are type: sharegpt"));
+  EXPECT_THAT(text_of({{"conversations", usual}}),
+              HasSubstr("these rows are type: chat_template, field_messages: conversations"));
+  EXPECT_THAT(text_of({{"messages", usual}}), HasSubstr("these rows are type: chat_template"));
+  EXPECT_THAT(text_of({{"messages", older}}),
+              HasSubstr("type: chat_template, message_property_mappings: {role: from, content: value}"));
+  EXPECT_THAT(text_of({{"instruction", "a"}, {"output", "b"}}), HasSubstr("type: alpaca"));
+  EXPECT_THAT(text_of({{"question", "a"}, {"answer", "b"}}),
+              HasSubstr("type: alpaca, field_instruction: question, field_output: answer"));
+  EXPECT_THAT(text_of({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
+              HasSubstr("preferences are not built"));
+  EXPECT_THAT(text_of({{"text", "a"}}), HasSubstr("type: completion"));
+  EXPECT_THAT(text_of({{"input_ids", {1}}}), HasSubstr("leave type blank"));
+  EXPECT_THAT(text_of({{"segments", {1}}}), HasSubstr("type: input_output"));
+  EXPECT_THAT(text_of({{"other", 1}}), ::testing::Not(HasSubstr("hint")));
+  EXPECT_THAT(error_text("E-DATA-MISSING-FIELD",
+                         [&] {
+                           tokenize_record(chat_dataset(Json::object()), {{"messages", older}});
+                         }),
+              HasSubstr("message_property_mappings: {role: from, content: value}"));
+}
+
 TEST(Chat, ATemplateThatRefusesIsADataError) {
   const Json dataset = {{"type", "chat_template"},
                         {"chat_template_jinja", "{{ raise_exception('turns must alternate') }}"}};

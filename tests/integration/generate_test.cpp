@@ -150,6 +150,80 @@ TEST_F(GenerateTest, OutputThatNobodyTakesEndsTheWork) {
   }
 }
 
+TEST_F(GenerateTest, ChatRefusesCommandsThatItDoesNotHave) {
+  const auto chat = [&](const std::string& line) {
+    write_text(here / "input", line + "\n");
+    return run_command(
+        {"bash", "-c", std::string("'") + TESSERA_BINARY + "' chat --model model --max-new-tokens 4 < input"},
+        {.folder = here.path()});
+  };
+  expect_error(chat("/exti"), 2, "E-CONFIG-COMMAND",
+               {"'/exti'", "need /reset or /exit", "did you mean '/exit'"});
+  expect_error(chat("/help me"), 2, "E-CONFIG-COMMAND", {"'/help'"});
+  EXPECT_EQ(chat("/usr/bin is a folder").exit_code, 0);
+  EXPECT_EQ(chat(" /help").exit_code, 0);
+}
+
+TEST_F(GenerateTest, AnswersAsJsonLines) {
+  write_text(here / "prompts.jsonl",
+             "{\"prompt\": \"Hi\", \"id\": 7}\n{\"messages\": [{\"role\": \"user\", \"content\": \"Ho\"}]}\n"
+             "{\"prompt\": \"Ha\", \"topic\": 1}\n");
+  const Words asked = {"generate", "--model", "model", "--max-new-tokens", "5", "--prompts", "prompts.jsonl"};
+  Words more = asked;
+  more.insert(more.end(), {"--output", "answers.jsonl"});
+  const ProgramResult result = run_well(more);
+  EXPECT_EQ(result.out, "");
+  const Words warned = ProgramResult::lines_with(result.err, "without effect");
+  ASSERT_EQ(warned.size(), 1u) << result.told();
+  EXPECT_NE(warned[0].find("prompts.jsonl: keys of the prompts without effect: id (line 1), topic (line 3)"),
+            std::string::npos)
+      << warned[0];
+  std::map<int64_t, nlohmann::json> lines;
+  for (const std::string& line : ProgramResult::lines(read_text(here / "answers.jsonl"))) {
+    const auto answer = nlohmann::json::parse(line);
+    lines[answer.at("index").get<int64_t>()] = answer;
+  }
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0].at("prompt"), "Hi");
+  EXPECT_EQ(lines[1].at("messages").at(0).at("content"), "Ho");
+  std::string printed;
+  for (const auto& [index, answer] : lines) {
+    EXPECT_EQ(answer.size(), 6u) << answer;
+    const std::string reason = answer.at("finish_reason");
+    EXPECT_TRUE(reason == "stop" || (reason == "length" && answer.at("completion_tokens") == 5)) << answer;
+    EXPECT_GT(answer.at("prompt_tokens").get<int64_t>(), 0);
+    printed += "> " +
+               std::string(index == 0   ? "Hi"
+                           : index == 1 ? "Ho"
+                                        : "Ha") +
+               "\n" + answer.at("text").get<std::string>() + "\n";
+  }
+  EXPECT_EQ(run_well(asked).out, printed);
+}
+
+TEST_F(GenerateTest, WhatIsFinishedIsInTheFileAsWholeLines) {
+  std::string prompts;
+  for (int i = 0; i < 2000; ++i) prompts += "{\"prompt\": \"p" + std::to_string(i) + "\"}\n";
+  write_text(here / "prompts.jsonl", prompts);
+  RunOptions options;
+  options.folder = here.path();
+  bool is_killed = false;
+  options.while_running = [&](pid_t id) {
+    if (is_killed || !std::filesystem::exists(here / "answers.jsonl") ||
+        read_text(here / "answers.jsonl").empty())
+      return;
+    is_killed = kill(id, SIGKILL) == 0;
+  };
+  const ProgramResult result = tessera_program({"generate", "--model", "model", "--max-new-tokens", "64",
+                                                "--prompts", "prompts.jsonl", "--output", "answers.jsonl"},
+                                               options);
+  EXPECT_EQ(result.signal, SIGKILL) << result.told();
+  const std::string text = read_text(here / "answers.jsonl");
+  ASSERT_TRUE(text.ends_with('\n'));
+  for (const std::string& line : ProgramResult::lines(text))
+    EXPECT_TRUE(nlohmann::json::accept(line)) << line;
+}
+
 TEST_F(GenerateTest, MessagesAsPrompts) {
   write_text(here / "chats.jsonl",
              "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}\n"

@@ -33,6 +33,13 @@ TEST_F(UserErrorsTest, CommandLine) {
   expect_error(run({"train", "recipe.yaml", "--nproc", "0"}), 2, "E-CONFIG-USAGE", {"--nproc"});
   expect_error(run({"train", "recipe.yaml", "--nproc", "two"}), 2, "E-CONFIG-USAGE", {"--nproc", "two"});
   expect_error(run({"train", "recipe.yaml", "--nproc"}), 2, "E-CONFIG-USAGE", {"--nproc"});
+  for (const Words& words : {Words{"--learning_rate", "1e-4"}, Words{"--learning-rate=1e-4"}}) {
+    Words arguments = {"train", "recipe.yaml"};
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    expect_error(run(arguments), 2, "E-CONFIG-USAGE", {"without dashes: learning_rate=1e-4"});
+  }
+  expect_error(run({"help", "trian"}), 2, "E-CONFIG-USAGE", {"unknown verb 'trian'", "did you mean 'train'"});
+  expect_error(run({"help", "data", "foo"}), 2, "E-CONFIG-USAGE", {"unknown verb 'foo'", "need show"});
 }
 
 TEST_F(UserErrorsTest, Recipe) {
@@ -178,6 +185,14 @@ TEST_F(UserErrorsTest, DebugAndGenerate) {
   expect_error(generate({""}), 2, "E-CONFIG-PROMPT", {"no token"});
   expect_error(generate({"\xff"}), 2, "E-CONFIG-PROMPT", {"UTF-8"});
   expect_error(generate({"--chat", "Hi", "--chat-template", "nonsense"}), 2, "E-CONFIG", {"nonsense"});
+  expect_error(generate({"Hi", "--seed", "-1"}), 2, "E-CONFIG-USAGE", {"--seed", "-1"});
+  expect_error(generate({"Hi", "--stop", ""}), 2, "E-CONFIG-USAGE", {"--stop", "empty"});
+  expect_error(generate({"Hi", "--system", "Be brief."}), 2, "E-CONFIG-USAGE", {"--system", "--chat"});
+  expect_error(generate({"Hi", "--chat-template", "chatml"}), 2, "E-CONFIG-USAGE",
+               {"--chat-template", "--chat"});
+  expect_error(generate({"Hi", "--output", "rows.jsonl"}), 2, "E-CONFIG-OUTPUT-USED",
+               {"rows.jsonl", "already"});
+  expect_error(generate({"Hi", "--output", "/dev/full"}), 2, "E-CONFIG-OUTPUT-USED", {"no regular file"});
 }
 
 TEST_F(UserErrorsTest, BenchConvertAndMerge) {
@@ -194,10 +209,24 @@ TEST_F(UserErrorsTest, BenchConvertAndMerge) {
   expect_error(run({"convert", "rows.jsonl", "converted"}), 4, "E-MODEL-GGUF-MAGIC", {"rows.jsonl"});
   expect_error(run({"convert", "nowhere.gguf", "converted"}), 6, "E-STORAGE-NOT-FOUND", {"nowhere.gguf"});
   EXPECT_FALSE(std::filesystem::exists(here / "converted"));
-  expect_error(run({"merge", "model", "merged"}), 4, "E-MODEL-NO-FILE", {"model/adapter_config.json"});
+  expect_error(run({"merge", "model", "merged"}), 4, "E-MODEL-NO-FILE",
+               {"model/adapter_config.json", "the folder of a model", "need an adapter's folder"});
+  expect_error(run({"convert", "model", "converted"}), 2, "E-CONFIG-CONVERT-INPUT",
+               {"GGUF", "not built yet"});
+  expect_error(run({"chat", "--model", "empty"}), 4, "E-MODEL-NO-FILE", {"empty/config.json"});
+  expect_error(run({"generate", "--model", "empty", "Hi"}), 4, "E-MODEL-NO-FILE",
+               {"empty/config.json", "need a model's folder"});
+  expect_error(run({"generate", "--model", "model", "--adapter", "model", "Hi"}), 4, "E-MODEL-NO-FILE",
+               {"model/adapter_config.json", "the folder of a model"});
   train_well({"adapter=lora", "lora_target_linear=true", "max_steps=1"});
   expect_error(run({"merge", "out", "merged", "--base", "empty"}), 4, "E-MODEL", {"empty"});
+  expect_error(run({"generate", "--model", "out", "--adapter", "out", "Hi"}), 4, "E-MODEL-NO-FILE",
+               {"out/config.json", "the folder of an adapter"});
   expect_error(run({"merge", "out", "rows.jsonl/merged"}), 6, "E-STORAGE", {"rows.jsonl"});
+  auto hub = nlohmann::json::parse(read_text(out("adapter_config.json")));
+  hub["base_model_name_or_path"] = "org/name";
+  write_text(out("adapter_config.json"), hub.dump());
+  expect_error(run({"merge", "out", "merged"}), 4, "E-MODEL-ADAPTER-BASE", {"'org/name'", "--base"});
   TinyModel wide;
   wide.hidden = 48;
   write_tiny_model(here / "wide", wide);

@@ -1,5 +1,9 @@
 #include "tessera/data/prompts/fields.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -18,10 +22,54 @@ std::string names_of(const Json& object) {
   return names.empty() ? "an empty object" : "fields " + join(names, ", ");
 }
 
+bool has(const Json& object, std::initializer_list<const char*> fields) {
+  return std::all_of(fields.begin(), fields.end(), [&](const char* field) { return object.contains(field); });
+}
+
+// What to write in the dataset's entry for a record, or a message of one, with these fields; "" where nobody
+// can tell.
+std::string what_fits(const Json& object) {
+  for (const char* list : {"messages", "conversations", "conversation"}) {
+    const auto found = object.find(list);
+    if (found == object.end() || !found->is_array() || found->empty() || !found->front().is_object())
+      continue;
+    const Json& first = found->front();
+    const bool is_usual = std::string_view(list) == "messages";
+    const std::string field = is_usual ? "" : std::string(", field_messages: ") + list;
+    if (has(first, {"from", "value"})) {
+      return std::string_view(list) == "conversations"
+                 ? "these rows are type: sharegpt"
+                 : "these rows are type: chat_template" + field +
+                       ", message_property_mappings: {role: from, content: value}";
+    }
+    if (has(first, {"role", "content"})) return "these rows are type: chat_template" + field;
+  }
+  if (has(object, {"from", "value"}))
+    return "these messages want message_property_mappings: {role: from, content: value}";
+  if (has(object, {"role", "content"}))
+    return "these messages want message_property_mappings: {role: role, content: content}";
+  if (has(object, {"chosen", "rejected"})) return "rows of preferences are not built yet";
+  if (has(object, {"instruction", "output"})) return "these rows are type: alpaca";
+  if (has(object, {"segments"})) return "these rows are type: input_output";
+  if (has(object, {"input_ids"})) return "these rows are token ids: leave type blank";
+  const std::pair<const char*, const char*> pairs[] = {
+      {"prompt", "completion"}, {"prompt", "response"},      {"question", "answer"}, {"question", "response"},
+      {"input", "output"},      {"instruction", "response"}, {"query", "response"}};
+  for (const auto& [asked, answered] : pairs) {
+    if (!has(object, {asked, answered})) continue;
+    return std::string("these rows may be type: alpaca, field_instruction: ") + asked +
+           ", field_output: " + answered;
+  }
+  if (has(object, {"text"})) return "these rows are type: completion";
+  return "";
+}
+
 const Json& required(const Json& object, const std::string& field) {
   const auto found = object.find(field);
   if (found == object.end()) {
-    throw Error(ErrorKind::Data, "MISSING-FIELD", "no field '" + field + "'").got(names_of(object));
+    throw Error(ErrorKind::Data, "MISSING-FIELD", "no field '" + field + "'")
+        .got(names_of(object))
+        .hint(what_fits(object));
   }
   return *found;
 }
