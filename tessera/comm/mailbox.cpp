@@ -26,16 +26,18 @@ void Mailbox::post(int64_t rank, const std::shared_ptr<P2pBatch>& batch) {
       waiting.pop_front();
       if (waiting.empty()) waiting_.erase(key);
     }
-    std::exception_ptr error;
-    try {
-      const int64_t num_bytes = send.batch->num_bytes(send.index);
-      if (num_bytes != recv.batch->num_bytes(recv.index)) throw recv.batch->size_error(recv.index, num_bytes);
+    // Each end has an error of its own: they are thrown on two threads.
+    std::exception_ptr send_error, recv_error;
+    const int64_t num_bytes = send.batch->num_bytes(send.index);
+    if (num_bytes == recv.batch->num_bytes(recv.index)) {
       as_bytes(recv.batch->op(recv.index).tensor).copy_(as_bytes(send.batch->op(send.index).tensor));
-    } catch (...) {
-      error = std::current_exception();
+    } else {
+      const Error error = recv.batch->size_error(recv.index, num_bytes);
+      send_error = std::make_exception_ptr(error);
+      recv_error = std::make_exception_ptr(error);
     }
-    send.batch->end(send.index, error);
-    recv.batch->end(recv.index, error);
+    send.batch->end(send.index, send_error);
+    recv.batch->end(recv.index, recv_error);
   }
 }
 

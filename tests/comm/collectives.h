@@ -1,6 +1,7 @@
 // What every transport must do, checked over the fake ranks and over MPI.
 #pragma once
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/comm/communicator.h"
