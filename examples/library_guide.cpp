@@ -198,7 +198,7 @@ void saving_and_loading(const std::shared_ptr<comm::Communicator>& world, const 
 void hybrid(const std::shared_ptr<comm::Communicator>& world) {
   if (world->size() % 2 != 0) return;
   Net net;
-  parallel::ParallelDims dims;
+  tessera::ParallelDims dims;
   dims.dp_replicate = 2;  // dp_shard: the ranks that remain
   const parallel::DeviceMesh mesh(world, dims);
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisDpShard),

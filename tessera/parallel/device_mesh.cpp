@@ -5,37 +5,8 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
-#include "tessera/core/remaining_ranks.h"
 
 namespace tessera::parallel {
-namespace {
-
-std::string factors(const ParallelDims& dims) {
-  return "pp " + std::to_string(dims.pp) + " x dp_replicate " + std::to_string(dims.dp_replicate) +
-         " x dp_shard " + std::to_string(dims.dp_shard) + " x cp " + std::to_string(dims.cp) + " x tp " +
-         std::to_string(dims.tp);
-}
-
-}  // namespace
-
-ParallelDims ParallelDims::resolved(int64_t world_size) const {
-  ParallelDims result = *this;
-  const auto fail = [&](const std::string& what) {
-    return Error(ErrorKind::Config, "WORLD-SIZE", what)
-        .got(factors(*this))
-        .need("a product of " + std::to_string(world_size) + " ranks")
-        .hint("change --nproc or the sizes of the axes; dp_shard_size: -1 takes the ranks that remain");
-  };
-  if (dp_replicate < 1 || cp < 1 || tp < 1 || pp < 1 || (dp_shard < 1 && dp_shard != -1)) {
-    throw fail("an axis of the mesh needs at least one rank");
-  }
-  const auto rest = remaining_ranks(world_size, {pp, dp_replicate, cp, tp});
-  if (!rest || (dp_shard != -1 && dp_shard != *rest)) {
-    throw fail("the axes of the mesh do not fit the number of ranks");
-  }
-  result.dp_shard = *rest;
-  return result;
-}
 
 DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const ParallelDims& dims)
     : world_(std::move(world)), dims_(dims.resolved(world_->size())) {

@@ -8,21 +8,9 @@
 #include <vector>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/core/parallel_dims.h"
 
 namespace tessera::parallel {
-
-// Sizes of the axes. dp_shard -1 = the ranks that remain.
-struct ParallelDims {
-  int64_t dp_replicate = 1;
-  int64_t dp_shard = -1;
-  int64_t cp = 1;
-  int64_t tp = 1;
-  int64_t pp = 1;
-
-  // With dp_shard resolved. Throws Error(Config) that prints the factors when the product is not
-  // `world_size` or a size is below 1.
-  ParallelDims resolved(int64_t world_size) const;
-};
 
 inline constexpr const char* kAxisPp = "pp";
 inline constexpr const char* kAxisDpReplicate = "dp_replicate";

@@ -56,12 +56,8 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
 
 }  // namespace
 
-parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
-  const config::ParallelSizes sizes = config::validate_parallelism(recipe, world_size);
-  parallel::ParallelDims dims;
-  dims.dp_replicate = sizes.dp_replicate;
-  dims.dp_shard = sizes.dp_shard;
-  dims.tp = sizes.tp;
+ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
+  ParallelDims dims = config::validate_parallelism(recipe, world_size);
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;

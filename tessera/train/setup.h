@@ -36,7 +36,7 @@ struct TrainedModel {
 
 // The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate. Throws
 // what config::validate_parallelism() throws.
-parallel::ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
+ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
 // The types of trained parameters: as the optimizer updates them, and as the forward and backward use them.
 // Auto, which a training run replaces first (compute_type.h), stands for Float32.

@@ -223,8 +223,8 @@ class Run {
     log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
               std::to_string(mesh_.world()->size()) + " rank(s): dp_replicate " +
               std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
-              (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
-              "; loaded in " + format_duration(timer.seconds()));
+              (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") + "; loaded in " +
+              format_duration(timer.seconds()));
     measure_light();
   }
 

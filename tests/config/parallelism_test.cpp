@@ -25,39 +25,39 @@ std::string message_of_world(const Recipe& recipe, int64_t world_size) {
 
 TEST(ParallelismTest, TakesTheRemainingRanks) {
   for (int64_t world : {1, 2, 3, 4, 6, 8}) {
-    const ParallelSizes sizes = validate_parallelism(recipe_with(""), world);
+    const ParallelDims sizes = validate_parallelism(recipe_with(""), world);
     EXPECT_EQ(sizes.dp_replicate, 1);
     EXPECT_EQ(sizes.dp_shard, world);
   }
-  const ParallelSizes sizes = validate_parallelism(recipe_with("dp_replicate_size: 3\n"), 6);
+  const ParallelDims sizes = validate_parallelism(recipe_with("dp_replicate_size: 3\n"), 6);
   EXPECT_EQ(sizes.dp_replicate, 3);
   EXPECT_EQ(sizes.dp_shard, 2);
 }
 
 TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
-  EXPECT_EQ(message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
-            "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: the parallel sizes do not multiply to the number of "
-            "ranks; got "
-            "dp_replicate_size 2 x dp_shard_size 3 and 4 ranks, need dp_replicate_size x dp_shard_size x "
-            "tensor_parallel_size = number of ranks. hint: dp_shard_size: -1 takes the ranks that remain");
+  EXPECT_EQ(
+      message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
+      "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: dp_shard_size does not fit the number of ranks; got "
+      "dp_shard_size 3 x dp_replicate_size 2 and 4 ranks, need sizes from 1 that multiply to the number of "
+      "ranks. hint: dp_shard_size: -1 takes the ranks that remain");
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 2\n"), 3),
-              testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not divide the number of ranks; got "
-                                 "dp_replicate_size 2 and 3 ranks"));
+              testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not fit the number of ranks; got "
+                                 "dp_shard_size -1 x dp_replicate_size 2 and 3 ranks"));
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 1000000\ndp_shard_size: 1000000\n"), 1),
               testing::HasSubstr("dp_replicate_size 1000000 and 1 rank"));
 }
 
 TEST(ParallelismTest, TensorParallelRanksAreTakenOutFirst) {
-  const ParallelSizes sizes = validate_parallelism(recipe_with("tensor_parallel_size: 3\n"), 6);
+  const ParallelDims sizes = validate_parallelism(recipe_with("tensor_parallel_size: 3\n"), 6);
   EXPECT_EQ(sizes.tp, 3);
   EXPECT_EQ(sizes.dp_shard, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("deepspeed: {tensor_parallel: {autotp_size: 2}}\n"), 4).tp, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {tp_size: 2}\n"), 2).dp_shard, 1);
   EXPECT_THAT(message_of_world(recipe_with("tensor_parallel_size: 2\n"), 3),
-              testing::HasSubstr("r.yaml:4:1: tensor_parallel_size does not divide the number of ranks; got "
-                                 "tensor_parallel_size 2 and 3 ranks"));
+              testing::HasSubstr("r.yaml:4:1: tensor_parallel_size does not fit the number of ranks; got "
+                                 "dp_shard_size -1 x tensor_parallel_size 2 and 3 ranks"));
   EXPECT_THAT(message_of_world(recipe_with("tensor_parallel_size: 2\ndp_replicate_size: 4\n"), 4),
-              testing::HasSubstr("got dp_replicate_size 4 x tensor_parallel_size 2 and 4 ranks"));
+              testing::HasSubstr("dp_replicate_size 4 x tensor_parallel_size 2 and 4 ranks"));
   // Ranks of one tensor parallel group read the same data.
   const Recipe total = recipe_with(
       "tensor_parallel_size: 2\ndeepspeed: {train_batch_size: 6, train_micro_batch_size_per_gpu: 1, "

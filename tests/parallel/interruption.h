@@ -91,7 +91,7 @@ inline void check_interruption(const std::shared_ptr<comm::Communicator>& world,
                                size_t failing, ToyLoss kind = ToyLoss::Plain) {
   SCOPED_TRACE(parity.name + ", block " + std::to_string(failing) + ", " + std::to_string(world->size()) +
                " ranks");
-  parallel::ParallelDims dims;
+  ParallelDims dims;
   dims.dp_replicate = parity.dp_replicate;
   const parallel::DeviceMesh mesh(world, dims);
   FailingModel failed(mesh, parity.options, failing, kind), other(mesh, parity.options, failing, kind);

@@ -71,7 +71,7 @@ inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const
   const int64_t num_batches = world->size() * parity.accumulation;
   const Reference reference = one_process(parity, num_batches);
 
-  parallel::ParallelDims dims;
+  ParallelDims dims;
   dims.dp_replicate = parity.dp_replicate;
   const parallel::DeviceMesh mesh(world, dims);
   ToyModel model;

@@ -1,0 +1,28 @@
+// How the ranks of a job are spread over the axes of a mesh.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tessera/core/error.h"
+
+namespace tessera {
+
+// Sizes of the axes. dp_shard -1 = the ranks that the others leave.
+struct ParallelDims {
+  int64_t dp_replicate = 1;
+  int64_t dp_shard = -1;
+  int64_t cp = 1;
+  int64_t tp = 1;
+  int64_t pp = 1;
+
+  // Puts the place of a size into an error about it; `key` is its name in recipes, such as dp_shard_size.
+  using Locate = std::function<void(Error& error, const std::string& key)>;
+
+  // With dp_shard resolved. Throws E-CONFIG-PARALLELISM with the factors where their product is not
+  // `world_size`, or a size is below 1.
+  ParallelDims resolved(int64_t world_size, const Locate& locate = {}) const;
+};
+
+}  // namespace tessera
