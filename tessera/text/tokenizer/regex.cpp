@@ -145,6 +145,7 @@ void Regex::for_each_match(std::string_view text, RangeSink sink) const {
   UErrorCode status = U_ZERO_ERROR;
   UText utext = UTEXT_INITIALIZER;
   utext_openUTF8(&utext, text.data(), static_cast<int64_t>(text.size()), &status);
+  const icu::LocalUTextPointer closes(&utext);  // also where `sink` throws
   std::unique_ptr<icu::RegexMatcher> matcher(impl_->pattern->matcher(status));
   Deadline deadline{thread_seconds() + 1.0 + static_cast<double>(text.size()) / (1 << 20)};
   if (U_SUCCESS(status)) {
@@ -160,7 +161,6 @@ void Regex::for_each_match(std::string_view text, RangeSink sink) const {
       last_end = end;
     }
   }
-  utext_close(&utext);
   if (deadline.passed || U_FAILURE(status)) {
     throw Error(ErrorKind::Model, "TOKENIZER-REGEX-LIMIT",
                 deadline.passed
