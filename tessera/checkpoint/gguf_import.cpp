@@ -1,320 +1,60 @@
 #include "tessera/checkpoint/gguf_import.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
-#include <optional>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "tessera/core/error.h"
 #include "tessera/core/float_cast.h"
-#include "tessera/core/strings.h"
+#include "tessera/io/file.h"
 #include "tessera/io/model_files.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-struct Architecture {
-  const char* gguf;
-  const char* model_type;
-  const char* class_name;
-  bool interleaves_rope;  // q and k rows lie as (pair, half) instead of (half, pair)
-};
-constexpr std::array<Architecture, 3> kArchitectures = {{
-    {"llama", "llama", "LlamaForCausalLM", true},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", false},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", false},
-}};
-
-struct NamePair {
-  const char* gguf;
-  const char* hugging_face;
-};
-constexpr std::array<NamePair, 3> kOuterNames = {{
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-}};
-// Below "blk.<n>." and "model.layers.<n>.".
-constexpr std::array<NamePair, 15> kLayerNames = {{
-    {"attn_norm.weight", "input_layernorm.weight"},
-    {"attn_q.weight", "self_attn.q_proj.weight"},
-    {"attn_k.weight", "self_attn.k_proj.weight"},
-    {"attn_v.weight", "self_attn.v_proj.weight"},
-    {"attn_q.bias", "self_attn.q_proj.bias"},
-    {"attn_k.bias", "self_attn.k_proj.bias"},
-    {"attn_v.bias", "self_attn.v_proj.bias"},
-    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
-    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
-    {"attn_output.weight", "self_attn.o_proj.weight"},
-    {"attn_output.bias", "self_attn.o_proj.bias"},
-    {"ffn_norm.weight", "post_attention_layernorm.weight"},
-    {"ffn_gate.weight", "mlp.gate_proj.weight"},
-    {"ffn_up.weight", "mlp.up_proj.weight"},
-    {"ffn_down.weight", "mlp.down_proj.weight"},
-}};
-
-// What every layer has, whatever the architecture.
-constexpr std::array<const char*, 9> kLayerWeights = {
-    "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",  "attn_output.weight",
-    "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
-
-std::optional<std::string> hugging_face_name(const std::string& gguf, int64_t num_layers) {
-  for (const NamePair& pair : kOuterNames) {
-    if (gguf == pair.gguf) return pair.hugging_face;
-  }
-  if (gguf.rfind("blk.", 0) != 0) return std::nullopt;
-  const size_t dot = gguf.find('.', 4);
-  if (dot == std::string::npos) return std::nullopt;
-  const std::string layer = gguf.substr(4, dot - 4), rest = gguf.substr(dot + 1);
-  int64_t index = -1;
-  const auto parsed = std::from_chars(layer.data(), layer.data() + layer.size(), index);
-  if (parsed.ec != std::errc() || std::to_string(index) != layer || index < 0 || index >= num_layers) {
-    return std::nullopt;
-  }
-  for (const NamePair& pair : kLayerNames) {
-    if (rest == pair.gguf) return "model.layers." + layer + "." + pair.hugging_face;
-  }
-  return std::nullopt;
-}
-
-void require_tensor(const io::GgufFile& file, const std::string& name) {
-  if (file.find(name) != nullptr) return;
-  throw Error(ErrorKind::Model, "TENSORS", "a tensor is missing").in(file.path() + ": tensor '" + name + "'");
-}
-
-void check_layers(const io::GgufFile& file, int64_t num_layers) {
-  require_tensor(file, "output_norm.weight");
-  for (int64_t layer = 0; layer < num_layers; ++layer) {
-    for (const char* name : kLayerWeights) require_tensor(file, "blk." + std::to_string(layer) + "." + name);
-  }
-}
-
-const Architecture& architecture_of(const io::GgufFile& file) {
-  const std::string& name = file.get_string("general.architecture");
-  std::vector<std::string> known;
-  for (const Architecture& architecture : kArchitectures) {
-    if (name == architecture.gguf) return architecture;
-    known.emplace_back(architecture.gguf);
-  }
-  throw Error(ErrorKind::Model, "ARCHITECTURE", "no model of this architecture")
-      .in(file.path() + ": key 'general.architecture'")
-      .got(name)
-      .need(join(known, ", "));
-}
-
-struct Shape {
-  int64_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
-};
-
-int64_t positive(const io::GgufFile& file, const std::string& key) {
-  const int64_t value = file.get_int(key);
-  if (value <= 0) {
-    throw Error(ErrorKind::Model, "CONFIG", "bad size")
-        .in(file.path() + ": key '" + key + "'")
-        .got(std::to_string(value))
-        .need("at least 1");
-  }
-  return value;
-}
-
-// A number above zero. The decimal that a float32 of the file was made from: 1e-05,
-// not 9.999999747378752e-06.
-double positive_number(const io::GgufFile& file, const std::string& key, double fallback = NAN) {
-  const double stored = std::isnan(fallback) ? file.get_float(key) : file.get_float(key, fallback);
-  if (!std::isfinite(stored) || stored <= 0.0) {
-    throw Error(ErrorKind::Model, "CONFIG", "bad number")
-        .in(file.path() + ": key '" + key + "'")
-        .got(std::to_string(stored))
-        .need("a finite number above 0");
-  }
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(stored)).ptr;
-  double value = stored;
-  std::from_chars(text, end, value);
-  return value;
-}
-
-nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture& architecture, DType dtype,
-                                   Shape& shape) {
-  const std::string prefix = std::string(architecture.gguf) + ".";
-  const io::GgufTensor* embedding = file.find("token_embd.weight");
-  if (embedding == nullptr || embedding->shape.size() != 2) {
-    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
-        .in(file.path() + ": tensor 'token_embd.weight'");
-  }
-  const int64_t hidden = positive(file, prefix + "embedding_length");
-  shape.heads = positive(file, prefix + "attention.head_count");
-  shape.kv_heads = file.contains(prefix + "attention.head_count_kv")
-                       ? positive(file, prefix + "attention.head_count_kv")
-                       : shape.heads;
-  const bool names_head_dim = file.contains(prefix + "attention.key_length");
-  if (!names_head_dim && hidden % shape.heads != 0) {
-    throw Error(ErrorKind::Model, "CONFIG", "the hidden size does not divide into heads")
-        .in(file.path() + ": key '" + prefix + "attention.head_count'")
-        .got(std::to_string(shape.heads) + " heads, " + prefix + "embedding_length " + std::to_string(hidden))
-        .need("a divisor, or " + prefix + "attention.key_length");
-  }
-  shape.head_dim = names_head_dim ? positive(file, prefix + "attention.key_length") : hidden / shape.heads;
-  for (const char* key : {"rope.dimension_count", "attention.value_length"}) {
-    if (!file.contains(prefix + key) || file.get_int(prefix + key) == shape.head_dim) continue;
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "heads that are not rotated whole, or of two sizes")
-        .in(file.path() + ": key '" + prefix + key + "'")
-        .got(std::to_string(file.get_int(prefix + key)))
-        .need(std::to_string(shape.head_dim));
-  }
-  shape.layers = positive(file, prefix + "block_count");
-  nlohmann::ordered_json config;
-  config["architectures"] = {architecture.class_name};
-  config["model_type"] = architecture.model_type;
-  config["vocab_size"] = embedding->shape[0];
-  config["hidden_size"] = hidden;
-  config["intermediate_size"] = positive(file, prefix + "feed_forward_length");
-  config["num_hidden_layers"] = shape.layers;
-  config["num_attention_heads"] = shape.heads;
-  config["num_key_value_heads"] = shape.kv_heads;
-  config["head_dim"] = shape.head_dim;
-  config["hidden_act"] = "silu";
-  config["max_position_embeddings"] = positive(file, prefix + "context_length");
-  config["rms_norm_eps"] = positive_number(file, prefix + "attention.layer_norm_rms_epsilon");
-  config["rope_theta"] = positive_number(file, prefix + "rope.freq_base", 10000.0);
-  config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
-  if (std::string(architecture.model_type) == "llama") {
-    config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
-    config["mlp_bias"] = false;
-  }
-  for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
-                                  std::pair("tokenizer.ggml.eos_token_id", "eos_token_id"),
-                                  std::pair("tokenizer.ggml.padding_token_id", "pad_token_id")}) {
-    if (file.contains(key)) config[name] = file.get_int(key);
-  }
-  const char* type = dtype == DType::F32 ? "float32" : dtype == DType::BF16 ? "bfloat16" : "float16";
-  config["torch_dtype"] = type;
-  config["dtype"] = type;
-
-  const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
-  if (scaling == "linear") {
-    config["rope_scaling"] = {{"rope_type", "linear"},
-                              {"factor", positive_number(file, prefix + "rope.scaling.factor")}};
-  } else if (scaling != "none") {
-    throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
-        .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
-        .got(scaling)
-        .need("none or linear");
-  }
-  return config;
-}
-
-// Row of the GGUF tensor that holds row `row` of Hugging Face's.
-int64_t interleaved_row(int64_t row, int64_t head_dim) {
-  const int64_t half = head_dim / 2, head = row / head_dim, in_head = row % head_dim;
-  return head * head_dim + in_head % half * 2 + in_head / half;
-}
-
-bool is_rotated(const std::string& name) {
-  return name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
-}
-
 // Copies one tensor in blocks of rows.
-void copy_tensor(const io::GgufFile& file, const io::GgufTensor& tensor, const std::string& name, DType dtype,
-                 bool is_interleaved, int64_t head_dim, io::ShardedSafetensorsWriter& writer) {
+void copy_weight(const GgufModel& model, const GgufWeight& weight, DType dtype,
+                 io::ShardedSafetensorsWriter& writer) {
   constexpr int64_t kBlockElements = int64_t{1} << 20;
-  // A vector is permuted by element, a matrix by row.
-  const bool is_vector = tensor.shape.size() == 1;
-  const int64_t row_elements = tensor.row_elements();
-  const int64_t num_rows = is_vector ? 1 : tensor.num_rows();
-  const int64_t block_rows = std::clamp<int64_t>(kBlockElements / std::max<int64_t>(1, row_elements), 1,
-                                                 std::max<int64_t>(1, num_rows));
-  std::vector<float> values, ordered;
+  const int64_t columns = weight.spec.shape.back();
+  const int64_t rows = weight.spec.shape.size() == 1 ? 1 : weight.spec.shape.front();
+  const int64_t step = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, columns));
+  std::vector<float> values;
   std::vector<char> bytes;
-  // Whole heads, so that the permuted rows of a block come from the block itself.
-  const int64_t step =
-      is_interleaved && !is_vector ? std::max<int64_t>(1, block_rows / head_dim) * head_dim : block_rows;
-  for (int64_t row = 0; row < num_rows; row += step) {
-    const int64_t count = std::min(step, num_rows - row);
-    values.resize(static_cast<size_t>(count * row_elements));
-    file.read_f32(tensor, row, count, values.data());
-    if (is_interleaved) {
-      ordered.resize(values.size());
-      const int64_t unit = is_vector ? 1 : row_elements;
-      for (int64_t i = 0; i < static_cast<int64_t>(values.size()) / unit; ++i) {
-        std::copy_n(values.data() + interleaved_row(i, head_dim) * unit, unit, ordered.data() + i * unit);
-      }
-      values.swap(ordered);
-    }
-    bytes.resize(values.size() * static_cast<size_t>(dtype_size(dtype)));
-    cast_from_float(values.data(), static_cast<int64_t>(values.size()), dtype, bytes.data());
-    writer.write(name, row * row_elements * dtype_size(dtype), bytes.data(),
+  for (int64_t row = 0; row < rows; row += step) {
+    const int64_t count = std::min(step, rows - row) * columns;
+    values.resize(static_cast<size_t>(count));
+    model.read_rows(weight, row, std::min(step, rows - row), values.data());
+    bytes.resize(static_cast<size_t>(count * dtype_size(dtype)));
+    cast_from_float(values.data(), count, dtype, bytes.data());
+    writer.write(weight.spec.name, row * columns * dtype_size(dtype), bytes.data(),
                  static_cast<int64_t>(bytes.size()));
   }
 }
 
 }  // namespace
 
-int64_t gguf_import_bytes(const io::GgufFile& file, DType dtype) {
+int64_t gguf_import_bytes(const GgufModel& model, DType dtype) {
   int64_t bytes = 0;
-  for (const io::GgufTensor& tensor : file.tensors()) {
-    const int64_t size = io::TensorSpec{tensor.name, dtype, tensor.shape}.num_bytes();
+  for (const GgufWeight& weight : model.weights()) {
+    const int64_t size = io::TensorSpec{weight.spec.name, dtype, weight.spec.shape}.num_bytes();
     if (__builtin_add_overflow(bytes, size, &bytes)) return INT64_MAX;
   }
   return bytes;
 }
 
-GgufImportReport import_gguf(const io::GgufFile& file, const std::string& folder, DType dtype) {
-  const Architecture& architecture = architecture_of(file);
-  Shape shape;
-  const nlohmann::ordered_json config = make_config(file, architecture, dtype, shape);
-
-  check_layers(file, shape.layers);
-  GgufImportReport report;
-  report.model_type = architecture.model_type;
+void import_gguf(const GgufModel& model, const std::string& folder, DType dtype) {
   std::vector<io::TensorSpec> specs;
-  for (const io::GgufTensor& tensor : file.tensors()) {
-    const auto name = hugging_face_name(tensor.name, shape.layers);
-    if (!name) {
-      throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
-          .in(file.path() + ": tensor '" + tensor.name + "'")
-          .hint(tensor.name == "rope_freqs.weight"
-                    ? "scaled rotary embeddings cannot be read back from their factors"
-                    : "");
-    }
-    if (tensor.shape.empty() || tensor.shape.size() > 2) {
-      throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")
-          .in(file.path() + ": tensor '" + tensor.name + "'")
-          .got(std::to_string(tensor.shape.size()) + " dims");
-    }
-    if (architecture.interleaves_rope && is_rotated(tensor.name) &&
-        (tensor.shape[0] % shape.head_dim != 0 || shape.head_dim % 2 != 0)) {
-      throw Error(ErrorKind::Model, "TENSORS", "rows do not divide into heads")
-          .in(file.path() + ": tensor '" + tensor.name + "'")
-          .got(std::to_string(tensor.shape[0]) + " rows")
-          .need("a multiple of head_dim " + std::to_string(shape.head_dim) + ", which must be even");
-    }
-    specs.push_back({*name, dtype, tensor.shape});
-    report.total_bytes += specs.back().num_bytes();
+  for (const GgufWeight& weight : model.weights()) {
+    specs.push_back({weight.spec.name, dtype, weight.spec.shape});
   }
-  report.num_tensors = static_cast<int64_t>(specs.size());
-
   io::make_directories(folder);
   io::ShardedSafetensorsWriter writer(folder, specs);
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const io::GgufTensor& tensor = file.tensors()[i];
-    copy_tensor(file, tensor, specs[i].name, dtype, architecture.interleaves_rope && is_rotated(tensor.name),
-                shape.head_dim, writer);
-  }
-  io::write_file_atomic(io::join_path(folder, "config.json"), config.dump(2) + "\n");
-  nlohmann::ordered_json generation;
-  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
-    if (config.contains(key)) generation[key] = config[key];
-  }
+  for (const GgufWeight& weight : model.weights()) copy_weight(model, weight, dtype, writer);
+  io::write_file_atomic(io::join_path(folder, "config.json"), model.config(dtype));
+  const std::string generation = model.generation_config();
   if (!generation.empty()) {
-    io::write_file_atomic(io::join_path(folder, "generation_config.json"), generation.dump(2) + "\n");
+    io::write_file_atomic(io::join_path(folder, "generation_config.json"), generation);
   }
   writer.commit();
-  return report;
 }
 
 }  // namespace tessera::checkpoint

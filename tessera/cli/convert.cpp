@@ -1,6 +1,7 @@
 // tessera convert
 #include <filesystem>
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -60,8 +61,9 @@ void add_convert(CLI::App& app, Action& action) {
             .need("a GGUF file")
             .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
       }
-      const io::GgufFile file = io::GgufFile::open(options->input);
+      io::GgufFile file = io::GgufFile::open(options->input);
       const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
+      const checkpoint::GgufModel model(std::move(file));
       const DType dtype = options->dtype == "bf16"   ? DType::BF16
                           : options->dtype == "fp16" ? DType::F16
                                                      : DType::F32;
@@ -69,15 +71,16 @@ void add_convert(CLI::App& app, Action& action) {
                                                 .how_to_overwrite = "--overwrite",
                                                 .inputs = {{"the GGUF file", options->input}}});
       result.begin();
-      int64_t num_bytes = checkpoint::gguf_import_bytes(file, dtype);
+      const int64_t weight_bytes = checkpoint::gguf_import_bytes(model, dtype);
+      int64_t num_bytes = weight_bytes;
       if (__builtin_add_overflow(num_bytes, tokenizer.saved_bytes(), &num_bytes)) num_bytes = INT64_MAX;
       result.require_space(num_bytes);
-      const auto report = checkpoint::import_gguf(file, result.staging(), dtype);
+      checkpoint::import_gguf(model, result.staging(), dtype);
       tokenizer.save(result.staging());
       check_loads(result.staging(), options->input);
       result.commit();
-      log::info(report.model_type + " model with " + std::to_string(report.num_tensors) + " tensors (" +
-                format_bytes(report.total_bytes) + ") written to " + options->output);
+      log::info(model.model_type() + " model with " + std::to_string(model.weights().size()) + " tensors (" +
+                format_bytes(weight_bytes) + ") written to " + options->output);
       return 0;
     };
   });

@@ -162,8 +162,7 @@ std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& argum
     log::warn("--nproc " + std::to_string(nproc) + " starts more ranks than this process has cores (" +
               std::to_string(usable_cores()) + "): they take turns, and the run is slower");
   }
-  const SessionFolder session("the temporary files of several ranks", session_bytes(nproc),
-                              SessionFolder::Preference::InMemory);
+  const SessionFolder session("the temporary files of several ranks", session_bytes(nproc));
   configure_mpi(session);
   RankLinks links;
 

@@ -18,6 +18,10 @@ namespace tessera::cli {
 // adapter of `adapter_folder` unless that is empty. Throws Error(Model).
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
                                                      const std::string& adapter_folder, at::ScalarType dtype);
+// The same of a GGUF file, which is expanded as it is read.
+std::shared_ptr<models::CausalLM> load_gguf_for_inference(const std::string& file,
+                                                          const std::string& adapter_folder,
+                                                          at::ScalarType dtype);
 
 // The option --dtype of verbs that run a model: fp32 (the default), bf16 or fp64 in `value`.
 void add_inference_dtype(CLI::App& verb, std::string& value);

@@ -4,9 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "tessera/checkpoint/gguf_import.h"
 #include "tessera/cli/load_for_inference.h"
-#include "tessera/cli/session_folder.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
@@ -72,13 +70,8 @@ ModelSource::ModelSource(std::string path, std::string adapter)
 }
 
 std::shared_ptr<models::CausalLM> ModelSource::load(at::ScalarType dtype) const {
-  if (!is_gguf_) return load_for_inference(base_, adapter_, dtype);
-  const io::GgufFile file = io::GgufFile::open(base_);
-  const DType stored = dtype == at::kBFloat16 ? DType::BF16 : DType::F32;
-  const SessionFolder folder("the expanded GGUF file (--dtype bf16 takes the least room)",
-                             checkpoint::gguf_import_bytes(file, stored), SessionFolder::Preference::OnDisk);
-  checkpoint::import_gguf(file, folder.path(), stored);
-  return load_for_inference(folder.path(), adapter_, dtype);
+  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, dtype)
+                  : load_for_inference(base_, adapter_, dtype);
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {

@@ -24,7 +24,7 @@ class ModelSource {
   ModelSource(std::string path, std::string adapter);
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The model in eval mode, computing in `dtype`. A GGUF file is expanded into a temporary folder first.
+  // The model in eval mode, computing in `dtype`.
   // Throws Error(Model).
   std::shared_ptr<models::CausalLM> load(at::ScalarType dtype) const;
   // The ids that end an answer: those of the model's configuration and those of the tokenizer.

@@ -53,9 +53,8 @@ void remove_left_behind(const std::string& place) {
   }
 }
 
-std::vector<std::string> places(SessionFolder::Preference preference) {
-  std::vector<std::string> found;
-  if (preference == SessionFolder::Preference::InMemory) found.emplace_back("/dev/shm");
+std::vector<std::string> places() {
+  std::vector<std::string> found = {"/dev/shm"};
   if (const auto named = environment::get("TMPDIR")) found.push_back(*named);
   found.insert(found.end(), {"/tmp", "/var/tmp"});
   return found;
@@ -63,9 +62,9 @@ std::vector<std::string> places(SessionFolder::Preference preference) {
 
 }  // namespace
 
-SessionFolder::SessionFolder(std::string_view content, int64_t num_bytes, Preference preference) {
+SessionFolder::SessionFolder(std::string_view content, int64_t num_bytes) {
   std::vector<std::string> refused;
-  for (const std::string& place : places(preference)) {
+  for (const std::string& place : places()) {
     remove_left_behind(place);
     std::error_code no_space;
     const auto space = std::filesystem::space(place, no_space);

@@ -20,7 +20,7 @@ TEST(SessionFolder, StartsAtTheSameTimeKeepTheirFolders) {
   for (int start = 0; start < kStarts; ++start) {
     starts.emplace_back([&kept, start] {
       for (int i = 0; i < kTimes; ++i) {
-        const SessionFolder folder("a test", 0, SessionFolder::Preference::InMemory);
+        const SessionFolder folder("a test", 0);
         std::ofstream file(folder.path() + "/file");
         file << "text" << std::flush;
         std::this_thread::yield();
@@ -35,15 +35,15 @@ TEST(SessionFolder, StartsAtTheSameTimeKeepTheirFolders) {
 TEST(SessionFolder, RemovesWhatWasKilledBeforeItsLock) {
   std::string place;
   {
-    const SessionFolder folder("a test", 0, SessionFolder::Preference::InMemory);
+    const SessionFolder folder("a test", 0);
     place = std::filesystem::path(folder.path()).parent_path();
   }
   std::string left = place + "/tessera-job-XXXXXX", foreign = place + "/tessera-other-XXXXXX";
   ASSERT_NE(mkdtemp(left.data()), nullptr);
   ASSERT_NE(mkdtemp(foreign.data()), nullptr);
-  const SessionFolder held("a test", 0, SessionFolder::Preference::InMemory);
+  const SessionFolder held("a test", 0);
   {
-    const SessionFolder next("a test", 0, SessionFolder::Preference::InMemory);
+    const SessionFolder next("a test", 0);
     EXPECT_FALSE(std::filesystem::exists(left));
     EXPECT_TRUE(std::filesystem::exists(foreign));
     EXPECT_TRUE(std::filesystem::exists(held.path()));

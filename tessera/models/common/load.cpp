@@ -81,11 +81,16 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
   if (is_narrower) model.set_hidden_type(hidden_type);
 }
 
+void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
+                  bool keeps_bf16) {
+  check_tensors(model, *files);
+  load_weights(model, *checkpoint::stored_source(files, state_dict_adapter(model)), keeps_bf16);
+}
+
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {
   // For as long as this call, which `files` outlives.
-  const auto stored = checkpoint::stored_tensors({std::shared_ptr<void>(), &files});
-  check_tensors(model, *stored);
-  load_weights(model, *checkpoint::stored_source(stored, state_dict_adapter(model)), keeps_bf16);
+  const std::shared_ptr<const io::ModelFiles> borrowed(std::shared_ptr<void>(), &files);
+  load_weights(model, checkpoint::stored_tensors(borrowed), keeps_bf16);
 }
 
 std::shared_ptr<const checkpoint::ParameterSource> random_source(const CausalLM& model, uint64_t seed) {

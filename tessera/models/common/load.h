@@ -25,7 +25,9 @@ void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files
 // bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model goes on
 // computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
 void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false);
-// The same of a folder's files, which are checked first.
+// The same of the model's files, or a folder's, which are checked first.
+void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
+                  bool keeps_bf16 = false);
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);
 
 // Random initial values for all parameters, with the standard deviation of the model's configuration. As any

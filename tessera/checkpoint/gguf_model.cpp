@@ -1,0 +1,291 @@
+#include "tessera/checkpoint/gguf_model.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+struct Architecture {
+  const char* gguf;
+  const char* model_type;
+  const char* class_name;
+  bool interleaves_rope;  // q and k rows lie as (pair, half) instead of (half, pair)
+};
+constexpr std::array<Architecture, 3> kArchitectures = {{
+    {"llama", "llama", "LlamaForCausalLM", true},
+    {"qwen2", "qwen2", "Qwen2ForCausalLM", false},
+    {"qwen3", "qwen3", "Qwen3ForCausalLM", false},
+}};
+
+struct NamePair {
+  const char* gguf;
+  const char* hugging_face;
+};
+constexpr std::array<NamePair, 3> kOuterNames = {{
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+}};
+// Below "blk.<n>." and "model.layers.<n>.".
+constexpr std::array<NamePair, 15> kLayerNames = {{
+    {"attn_norm.weight", "input_layernorm.weight"},
+    {"attn_q.weight", "self_attn.q_proj.weight"},
+    {"attn_k.weight", "self_attn.k_proj.weight"},
+    {"attn_v.weight", "self_attn.v_proj.weight"},
+    {"attn_q.bias", "self_attn.q_proj.bias"},
+    {"attn_k.bias", "self_attn.k_proj.bias"},
+    {"attn_v.bias", "self_attn.v_proj.bias"},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight"},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight"},
+    {"attn_output.weight", "self_attn.o_proj.weight"},
+    {"attn_output.bias", "self_attn.o_proj.bias"},
+    {"ffn_norm.weight", "post_attention_layernorm.weight"},
+    {"ffn_gate.weight", "mlp.gate_proj.weight"},
+    {"ffn_up.weight", "mlp.up_proj.weight"},
+    {"ffn_down.weight", "mlp.down_proj.weight"},
+}};
+
+// What every layer has, whatever the architecture.
+constexpr std::array<const char*, 9> kLayerWeights = {
+    "attn_norm.weight", "attn_q.weight",   "attn_k.weight", "attn_v.weight",  "attn_output.weight",
+    "ffn_norm.weight",  "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
+
+std::optional<std::string> hugging_face_name(const std::string& gguf, int64_t num_layers) {
+  for (const NamePair& pair : kOuterNames) {
+    if (gguf == pair.gguf) return pair.hugging_face;
+  }
+  if (gguf.rfind("blk.", 0) != 0) return std::nullopt;
+  const size_t dot = gguf.find('.', 4);
+  if (dot == std::string::npos) return std::nullopt;
+  const std::string layer = gguf.substr(4, dot - 4), rest = gguf.substr(dot + 1);
+  int64_t index = -1;
+  const auto parsed = std::from_chars(layer.data(), layer.data() + layer.size(), index);
+  if (parsed.ec != std::errc() || std::to_string(index) != layer || index < 0 || index >= num_layers) {
+    return std::nullopt;
+  }
+  for (const NamePair& pair : kLayerNames) {
+    if (rest == pair.gguf) return "model.layers." + layer + "." + pair.hugging_face;
+  }
+  return std::nullopt;
+}
+
+void require_tensor(const io::GgufFile& file, const std::string& name) {
+  if (file.find(name) != nullptr) return;
+  throw Error(ErrorKind::Model, "TENSORS", "a tensor is missing").in(file.path() + ": tensor '" + name + "'");
+}
+
+void check_layers(const io::GgufFile& file, int64_t num_layers) {
+  require_tensor(file, "output_norm.weight");
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
+    for (const char* name : kLayerWeights) require_tensor(file, "blk." + std::to_string(layer) + "." + name);
+  }
+}
+
+const Architecture& architecture_of(const io::GgufFile& file) {
+  const std::string& name = file.get_string("general.architecture");
+  std::vector<std::string> known;
+  for (const Architecture& architecture : kArchitectures) {
+    if (name == architecture.gguf) return architecture;
+    known.emplace_back(architecture.gguf);
+  }
+  throw Error(ErrorKind::Model, "ARCHITECTURE", "no model of this architecture")
+      .in(file.path() + ": key 'general.architecture'")
+      .got(name)
+      .need(join(known, ", "));
+}
+
+struct Shape {
+  int64_t layers = 0, heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+int64_t positive(const io::GgufFile& file, const std::string& key) {
+  const int64_t value = file.get_int(key);
+  if (value <= 0) {
+    throw Error(ErrorKind::Model, "CONFIG", "bad size")
+        .in(file.path() + ": key '" + key + "'")
+        .got(std::to_string(value))
+        .need("at least 1");
+  }
+  return value;
+}
+
+// A number above zero. The decimal that a float32 of the file was made from: 1e-05,
+// not 9.999999747378752e-06.
+double positive_number(const io::GgufFile& file, const std::string& key, double fallback = NAN) {
+  const double stored = std::isnan(fallback) ? file.get_float(key) : file.get_float(key, fallback);
+  if (!std::isfinite(stored) || stored <= 0.0) {
+    throw Error(ErrorKind::Model, "CONFIG", "bad number")
+        .in(file.path() + ": key '" + key + "'")
+        .got(std::to_string(stored))
+        .need("a finite number above 0");
+  }
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(stored)).ptr;
+  double value = stored;
+  std::from_chars(text, end, value);
+  return value;
+}
+
+nlohmann::ordered_json make_config(const io::GgufFile& file, const Architecture& architecture, Shape& shape) {
+  const std::string prefix = std::string(architecture.gguf) + ".";
+  const io::GgufTensor* embedding = file.find("token_embd.weight");
+  if (embedding == nullptr || embedding->shape.size() != 2) {
+    throw Error(ErrorKind::Model, "TENSORS", "no matrix of token embeddings")
+        .in(file.path() + ": tensor 'token_embd.weight'");
+  }
+  const int64_t hidden = positive(file, prefix + "embedding_length");
+  shape.heads = positive(file, prefix + "attention.head_count");
+  shape.kv_heads = file.contains(prefix + "attention.head_count_kv")
+                       ? positive(file, prefix + "attention.head_count_kv")
+                       : shape.heads;
+  const bool names_head_dim = file.contains(prefix + "attention.key_length");
+  if (!names_head_dim && hidden % shape.heads != 0) {
+    throw Error(ErrorKind::Model, "CONFIG", "the hidden size does not divide into heads")
+        .in(file.path() + ": key '" + prefix + "attention.head_count'")
+        .got(std::to_string(shape.heads) + " heads, " + prefix + "embedding_length " + std::to_string(hidden))
+        .need("a divisor, or " + prefix + "attention.key_length");
+  }
+  shape.head_dim = names_head_dim ? positive(file, prefix + "attention.key_length") : hidden / shape.heads;
+  for (const char* key : {"rope.dimension_count", "attention.value_length"}) {
+    if (!file.contains(prefix + key) || file.get_int(prefix + key) == shape.head_dim) continue;
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "heads that are not rotated whole, or of two sizes")
+        .in(file.path() + ": key '" + prefix + key + "'")
+        .got(std::to_string(file.get_int(prefix + key)))
+        .need(std::to_string(shape.head_dim));
+  }
+  shape.layers = positive(file, prefix + "block_count");
+  nlohmann::ordered_json config;
+  config["architectures"] = {architecture.class_name};
+  config["model_type"] = architecture.model_type;
+  config["vocab_size"] = embedding->shape[0];
+  config["hidden_size"] = hidden;
+  config["intermediate_size"] = positive(file, prefix + "feed_forward_length");
+  config["num_hidden_layers"] = shape.layers;
+  config["num_attention_heads"] = shape.heads;
+  config["num_key_value_heads"] = shape.kv_heads;
+  config["head_dim"] = shape.head_dim;
+  config["hidden_act"] = "silu";
+  config["max_position_embeddings"] = positive(file, prefix + "context_length");
+  config["rms_norm_eps"] = positive_number(file, prefix + "attention.layer_norm_rms_epsilon");
+  config["rope_theta"] = positive_number(file, prefix + "rope.freq_base", 10000.0);
+  config["tie_word_embeddings"] = file.find("output.weight") == nullptr;
+  if (std::string(architecture.model_type) == "llama") {
+    config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
+    config["mlp_bias"] = false;
+  }
+  for (const auto& [key, name] : {std::pair("tokenizer.ggml.bos_token_id", "bos_token_id"),
+                                  std::pair("tokenizer.ggml.eos_token_id", "eos_token_id"),
+                                  std::pair("tokenizer.ggml.padding_token_id", "pad_token_id")}) {
+    if (file.contains(key)) config[name] = file.get_int(key);
+  }
+  config["torch_dtype"] = config["dtype"] = "float32";
+
+  const std::string scaling = file.get_string(prefix + "rope.scaling.type", "none");
+  if (scaling == "linear") {
+    config["rope_scaling"] = {{"rope_type", "linear"},
+                              {"factor", positive_number(file, prefix + "rope.scaling.factor")}};
+  } else if (scaling != "none") {
+    throw Error(ErrorKind::Model, "UNSUPPORTED", "rope scaling that cannot be expressed in config.json")
+        .in(file.path() + ": key '" + prefix + "rope.scaling.type'")
+        .got(scaling)
+        .need("none or linear");
+  }
+  return config;
+}
+
+// Row of the GGUF tensor that holds row `row` of Hugging Face's.
+int64_t interleaved_row(int64_t row, int64_t head_dim) {
+  const int64_t half = head_dim / 2, head = row / head_dim, in_head = row % head_dim;
+  return head * head_dim + in_head % half * 2 + in_head / half;
+}
+
+bool is_rotated(const std::string& name) {
+  return name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
+}
+
+void check_tensor(const io::GgufFile& file, const io::GgufTensor& tensor) {
+  if (!tensor.shape.empty() && tensor.shape.size() <= 2) return;
+  throw Error(ErrorKind::Model, "TENSORS", "neither a vector nor a matrix")
+      .in(file.path() + ": tensor '" + tensor.name + "'")
+      .got(std::to_string(tensor.shape.size()) + " dims");
+}
+
+void check_heads(const io::GgufFile& file, const io::GgufTensor& tensor, int64_t head_dim) {
+  if (tensor.shape[0] % head_dim == 0 && head_dim % 2 == 0) return;
+  throw Error(ErrorKind::Model, "TENSORS", "rows do not divide into heads")
+      .in(file.path() + ": tensor '" + tensor.name + "'")
+      .got(std::to_string(tensor.shape[0]) + " rows")
+      .need("a multiple of head_dim " + std::to_string(head_dim) + ", which must be even");
+}
+
+}  // namespace
+
+GgufModel::GgufModel(io::GgufFile file) : file_(std::move(file)) {
+  const Architecture& architecture = architecture_of(file_);
+  model_type_ = architecture.model_type;
+  Shape shape;
+  config_ = make_config(file_, architecture, shape);
+  check_layers(file_, shape.layers);
+  for (const io::GgufTensor& tensor : file_.tensors()) {
+    const auto name = hugging_face_name(tensor.name, shape.layers);
+    if (!name) {
+      throw Error(ErrorKind::Model, "TENSORS", "a tensor that no model of this architecture has")
+          .in(file_.path() + ": tensor '" + tensor.name + "'")
+          .hint(tensor.name == "rope_freqs.weight"
+                    ? "scaled rotary embeddings cannot be read back from their factors"
+                    : "");
+    }
+    check_tensor(file_, tensor);
+    const bool is_interleaved = architecture.interleaves_rope && is_rotated(tensor.name);
+    if (is_interleaved) check_heads(file_, tensor, shape.head_dim);
+    weights_.push_back({{*name, DType::F32, tensor.shape}, &tensor, is_interleaved ? shape.head_dim : 0});
+    (void)weights_.back().spec.num_bytes();  // throws for one that is too large
+  }
+}
+
+std::string GgufModel::config(DType dtype) const {
+  nlohmann::ordered_json config = config_;
+  const char* type = dtype == DType::F32 ? "float32" : dtype == DType::BF16 ? "bfloat16" : "float16";
+  config["torch_dtype"] = config["dtype"] = type;
+  return config.dump(2) + "\n";
+}
+
+std::string GgufModel::generation_config() const {
+  nlohmann::ordered_json generation;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (config_.contains(key)) generation[key] = config_[key];
+  }
+  return generation.empty() ? "" : generation.dump(2) + "\n";
+}
+
+void GgufModel::read_rows(const GgufWeight& weight, int64_t first_row, int64_t num_rows,
+                          float* destination) const {
+  const io::GgufTensor& tensor = *weight.tensor;
+  if (weight.head_dim == 0) return file_.read_f32(tensor, first_row, num_rows, destination);
+  const int64_t row_elements = tensor.row_elements();
+  if (tensor.shape.size() == 1) {  // permuted by element
+    std::vector<float> stored(static_cast<size_t>(num_rows * row_elements));
+    file_.read_f32(tensor, first_row, num_rows, stored.data());
+    for (size_t i = 0; i < stored.size(); ++i) {
+      destination[i] = stored[static_cast<size_t>(interleaved_row(static_cast<int64_t>(i), weight.head_dim))];
+    }
+    return;
+  }
+  for (int64_t row = 0; row < num_rows; ++row) {
+    file_.read_f32(tensor, interleaved_row(first_row + row, weight.head_dim), 1,
+                   destination + row * row_elements);
+  }
+}
+
+}  // namespace tessera::checkpoint
