@@ -105,8 +105,7 @@ TEST(LayerParallel, OfAttentionAndMlpSeesTheirInputOnce) {
       {0, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
   const at::Tensor x = at::randn({5, 8}, at::kDouble);
   const at::Tensor before = block.forward(x, context);
-  for (const char* name :
-       {"self_attn", "mlp", "self_attn.q_proj", "mlp.down_proj", "input_layernorm"}) {
+  for (const char* name : {"self_attn", "mlp", "self_attn.q_proj", "mlp.down_proj", "input_layernorm"}) {
     const auto counting = std::make_shared<Counting>();
     const auto layer = find_layer(block, name);
     layer->set_parallel(counting);

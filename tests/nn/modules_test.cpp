@@ -87,7 +87,8 @@ TEST(CallHook, TheForwardCanRunAgainAfterTheCall) {
   at::Tensor first;
   {
     // Everything that the call was given is gone when the kept forward runs.
-    SequenceContext context{{0, 2, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
+    SequenceContext context{
+        {0, 2, 5}, nullptr, at::randn({5, 2}, at::kDouble), at::randn({5, 2}, at::kDouble)};
     first = call(block, at::randn({5, 8}, at::kDouble), context);
   }
   EXPECT_TRUE(at::equal(hook->kept(hook->seen), first));
