@@ -20,10 +20,10 @@
 #include "tessera/ops/linear.h"
 #include "tessera/ops/linear_cross_entropy.h"
 #include "tessera/ops/lora.h"
+#include "tessera/ops/mlp_activation.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/rms_norm.h"
 #include "tessera/ops/rope.h"
-#include "tessera/ops/swiglu.h"
 
 namespace {
 
@@ -136,8 +136,11 @@ int main(int argc, char** argv) {
       [](const Inputs& in) { return plain::apply_rope(in[0], in[1], in[2]); },
       {random({kTokens, kHeads, kHeadDim}), angles.cos(), angles.sin()});
   compare(
-      "swiglu", [](const Inputs& in) { return tessera::ops::swiglu(in[0], in[1]); },
-      [](const Inputs& in) { return plain::swiglu(in[0], in[1]); },
+      "swiglu",
+      [](const Inputs& in) {
+        return tessera::ops::activate_mlp(tessera::ops::Nonlinearity::Silu, {in[0], in[1]});
+      },
+      [](const Inputs& in) { return plain::activate_mlp(tessera::ops::Nonlinearity::Silu, in[0], in[1]); },
       {random({kTokens, kFfn}), random({kTokens, kFfn})});
   bench_attention("attention, 2 documents of 512", {0, 512, 1024});
   bench_attention("attention, 1 document of 1024", {0, 1024});

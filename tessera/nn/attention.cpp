@@ -2,43 +2,75 @@
 
 #include <cmath>
 
+#include <ATen/ATen.h>
+
 #include "tessera/ops/rope.h"
 
 namespace tessera::nn {
 
 Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dtype)
-    : head_dim_(o.head_dim), layer_(layer), core_(causal_attention()) {
+    : head_dim_(o.head_dim),
+      group_(o.num_heads / o.num_kv_heads),
+      layer_(layer),
+      formula_{o.scale.value_or(1.0 / std::sqrt(static_cast<double>(o.head_dim))), o.is_causal, o.soft_cap},
+      core_(document_attention()) {
   const int64_t q_size = o.num_heads * o.head_dim, kv_size = o.num_kv_heads * o.head_dim;
-  q_proj = register_module("q_proj", std::make_shared<Linear>(o.hidden_size, q_size, o.qkv_bias, dtype));
-  k_proj = register_module("k_proj", std::make_shared<Linear>(o.hidden_size, kv_size, o.qkv_bias, dtype));
-  v_proj = register_module("v_proj", std::make_shared<Linear>(o.hidden_size, kv_size, o.qkv_bias, dtype));
-  o_proj = register_module("o_proj", std::make_shared<Linear>(q_size, o.hidden_size, o.output_bias, dtype));
+  const auto add = [&](const std::string& name, int64_t in, int64_t out, bool bias) {
+    return register_module(name, std::make_shared<Linear>(in, out, bias, dtype));
+  };
+  if (o.qkv.empty()) {
+    q_proj = add(o.q, o.hidden_size, q_size, o.qkv_bias);
+    k_proj = add(o.k, o.hidden_size, kv_size, o.qkv_bias);
+    v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
+  } else {
+    qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
+  }
+  o_proj = add(o.o, q_size, o.hidden_size, o.output_bias);
   if (o.qk_norm) {
     q_norm = register_module("q_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
     k_norm = register_module("k_norm", std::make_shared<RMSNorm>(o.head_dim, o.norm_eps, dtype));
   }
 }
 
-CachedHeads Attention::cached_heads() const { return {k_proj->out_features() / head_dim_, head_dim_}; }
+int64_t Attention::kv_size() const {
+  return qkv_proj == nullptr ? k_proj->out_features() : qkv_proj->out_features() / (group_ + 2);
+}
+
+CachedHeads Attention::cached_heads() const { return {kv_size() / head_dim_, head_dim_}; }
 
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
   return run(x, [&](const ops::Activation& in) { return run_heads(in, context); });
 }
 
+std::array<at::Tensor, 3> Attention::project(const ops::Activation& x) const {
+  if (qkv_proj == nullptr) {
+    const auto made = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
+    return {made[0], made[1], made[2]};
+  }
+  const at::Tensor made = qkv_proj->forward(x);
+  const int64_t size = kv_size();
+  return {made.narrow(1, 0, group_ * size), made.narrow(1, group_ * size, size),
+          made.narrow(1, (group_ + 1) * size, size)};
+}
+
 at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext& context) const {
-  const auto projected = forward_all(x, {q_proj.get(), k_proj.get(), v_proj.get()});
+  auto [q, k, v] = project(x);
   const auto in_heads = [this](const at::Tensor& y) {
     return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
   };
-  at::Tensor q = projected[0], k = projected[1];
   if (q_norm != nullptr) {
     q = q_norm->forward(in_heads(q));
     k = k_norm->forward(in_heads(k));
   }
-  q = in_heads(ops::apply_rope_(q, context.cos, context.sin));
-  k = in_heads(ops::apply_rope_(k, context.cos, context.sin));
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  const at::Tensor out = core_->attend(q, k, in_heads(projected[2]), context, layer_, scale);
+  if (context.cos.defined()) {
+    // Turned in place, which views of one product cannot be.
+    const auto own = [this](const at::Tensor& y) {
+      return qkv_proj == nullptr ? y : y.clone(at::MemoryFormat::Contiguous);
+    };
+    q = ops::apply_rope_(own(q), context.cos, context.sin);
+    k = ops::apply_rope_(own(k), context.cos, context.sin);
+  }
+  const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula_);
   return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
 }
 

@@ -1,7 +1,10 @@
-// Grouped-query self-attention with rotary positions.
+// Grouped-query self-attention.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "tessera/nn/attention_core.h"
 #include "tessera/nn/linear.h"
@@ -19,10 +22,16 @@ struct AttentionOptions {
   bool output_bias = false;
   bool qk_norm = false;  // RMSNorm over each head's query and key, before the rotation
   double norm_eps = 1e-6;
+  std::optional<double> scale;  // of the scores; 1 / sqrt(head_dim) unless set
+  double soft_cap = 0.0;        // ops::AttentionFormula
+  bool is_causal = true;
+  // Of the projections, as the family's files name them. One layer gives q, k and v, in this order, where
+  // `qkv` has a name.
+  std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
 };
 
-// Children: q_proj, k_proj, v_proj, o_proj and, by option, q_norm, k_norm. The heads are those of the
-// projections' weights, which may hold a part of them.
+// Children: the projections and, by option, q_norm and k_norm. The heads are those of the projections'
+// weights, which may hold a part of them. Queries and keys are rotated where the context has tables for it.
 class Attention : public Layer {
  public:
   // `layer` is the block's number, which chooses its part of the cache.
@@ -31,19 +40,24 @@ class Attention : public Layer {
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
-  // causal_attention() unless set.
+  // document_attention() unless set.
   void set_core(std::shared_ptr<const AttentionCore> core) { core_ = std::move(core); }
 
   // Of the keys and values that it adds to a cache.
   CachedHeads cached_heads() const;
 
-  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj;
-  std::shared_ptr<RMSNorm> q_norm, k_norm;  // null without qk_norm
+  // Null where it has others in place of them.
+  std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
+  std::shared_ptr<RMSNorm> q_norm, k_norm;
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
+  // q, k and v, [tokens, heads * head_dim] each; those of one layer are views.
+  std::array<at::Tensor, 3> project(const ops::Activation& x) const;
+  int64_t kv_size() const;
 
-  int64_t head_dim_, layer_;
+  int64_t head_dim_, group_, layer_;
+  ops::AttentionFormula formula_;
   std::shared_ptr<const AttentionCore> core_;
 };
 

@@ -2,26 +2,36 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/nn/kv_cache.h"
 #include "tessera/ops/attention.h"
 
 namespace tessera::nn {
 namespace {
 
-struct CausalAttention : AttentionCore {
+struct DocumentAttention : AttentionCore {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const SequenceContext& context, int64_t layer, double scale) const override {
+                    const SequenceContext& context, int64_t layer,
+                    const ops::AttentionFormula& formula) const override {
     // A rank without heads has nothing to add, and all three in its graph.
     if (q.size(1) == 0) return q + k + v;
-    if (context.cache != nullptr) return context.cache->attend(layer, q, k, v, scale);
-    return ops::document_attention(q, k, v, context.document_starts, scale);
+    if (formula.is_causal && formula.soft_cap == 0.0) {
+      if (context.cache != nullptr) return context.cache->attend(layer, q, k, v, formula.scale);
+      return ops::document_attention(q, k, v, context.document_starts, formula.scale);
+    }
+    if (context.cache != nullptr) {
+      throw Error(ErrorKind::Config, "ATTENTION",
+                  "attention that is bidirectional or has a soft cap does not run over a cache")
+          .hint("compute whole documents");
+    }
+    return ops::general_attention(q, k, v, context.document_starts, formula);
   }
 };
 
 }  // namespace
 
-std::shared_ptr<const AttentionCore> causal_attention() {
-  static const auto core = std::make_shared<const CausalAttention>();
+std::shared_ptr<const AttentionCore> document_attention() {
+  static const auto core = std::make_shared<const DocumentAttention>();
   return core;
 }
 

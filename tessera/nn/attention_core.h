@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tessera/nn/sequence.h"
+#include "tessera/ops/general_attention.h"
 
 namespace tessera::nn {
 
@@ -13,12 +14,15 @@ class AttentionCore {
   virtual ~AttentionCore() = default;
 
   // q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], heads a multiple of kv_heads; the
-  // result is contiguous, like q. `layer` is the block's number, `scale` multiplies q k^T.
+  // result is contiguous, like q. `layer` is the block's number.
   virtual at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const SequenceContext& context, int64_t layer, double scale) const = 0;
+                            const SequenceContext& context, int64_t layer,
+                            const ops::AttentionFormula& formula) const = 0;
 };
 
-// Causal inside every document (ops::document_attention), or over the context's cache.
-std::shared_ptr<const AttentionCore> causal_attention();
+// Attention inside every document of the context, or over its cache. Causal attention without a soft cap runs
+// on kernels (ops::document_attention), all else by ops::general_attention(), which has no cache: that is an
+// Error(Config, "ATTENTION").
+std::shared_ptr<const AttentionCore> document_attention();
 
 }  // namespace tessera::nn

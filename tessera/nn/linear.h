@@ -38,8 +38,15 @@ class Linear : public Layer, public HasInitialValues {
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view name) const override {
-    return name == "bias" ? InitialValue::zeros() : InitialValue::normal();
+    return name == "bias" ? InitialValue::zeros() : InitialValue::normal(initial_multiple_);
   }
+  // Of the standard deviation of the weight's initial values.
+  void set_initial_multiple(double multiple) { initial_multiple_ = multiple; }
+
+  // Says that the family's files hold the weight as its transpose, [in, out], as GPT-2's do.
+  void set_stored_transposed() { is_stored_transposed_ = true; }
+  bool is_stored_transposed() const { return is_stored_transposed_; }
+
   // x: [..., in_features] -> [..., out_features]
   at::Tensor forward(const ops::Activation& x);
 
@@ -62,6 +69,8 @@ class Linear : public Layer, public HasInitialValues {
 
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;
+  double initial_multiple_ = 1.0;
+  bool is_stored_transposed_ = false;
 };
 
 // What each of the layers gives for x, together faster than one by one where they see few rows.

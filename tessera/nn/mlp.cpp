@@ -1,31 +1,39 @@
 #include "tessera/nn/mlp.h"
 
-#include "tessera/ops/swiglu.h"
-
 namespace tessera::nn {
+namespace {
 
-MLP::MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarType dtype) {
-  gate_proj =
-      register_module("gate_proj", std::make_shared<Linear>(hidden_size, intermediate_size, bias, dtype));
-  up_proj = register_module("up_proj", std::make_shared<Linear>(hidden_size, intermediate_size, bias, dtype));
-  down_proj =
-      register_module("down_proj", std::make_shared<Linear>(intermediate_size, hidden_size, bias, dtype));
+// gate: null where there is none.
+ops::MlpInputs project(const ops::Activation& x, Linear* gate, Linear& up) {
+  if (gate == nullptr) return {up.forward(x), {}};
+  const auto made = forward_all(x, {gate, &up});
+  return {made[0], made[1]};
+}
+
+}  // namespace
+
+MLP::MLP(const MLPOptions& o, at::ScalarType dtype) : activation_(o.activation) {
+  const auto add = [&](const std::string& name, int64_t in, int64_t out) {
+    return register_module(name, std::make_shared<Linear>(in, out, o.bias, dtype));
+  };
+  if (!o.gate.empty()) gate_proj = add(o.gate, o.hidden_size, o.intermediate_size);
+  up_proj = add(o.up, o.hidden_size, o.intermediate_size);
+  down_proj = add(o.down, o.intermediate_size, o.hidden_size);
 }
 
 at::Tensor MLP::forward(const ops::Activation& x) {
-  return run(x, [this](const ops::Activation& in) { return run_gated(in); });
+  return run(x, [this](const ops::Activation& in) { return run_hidden(in); });
 }
 
-at::Tensor MLP::run_gated(const ops::Activation& x) const {
-  const auto projected = forward_all(x, {gate_proj.get(), up_proj.get()});
-  if (!recomputes_hidden_) return down_proj->forward(ops::swiglu_activation(projected[0], projected[1]));
+at::Tensor MLP::run_hidden(const ops::Activation& x) const {
+  const ops::MlpInputs inputs = project(x, gate_proj.get(), *up_proj);
+  if (!recomputes_hidden_) return down_proj->forward(ops::mlp_activation(activation_, inputs));
   // Of x, its source if it has one, which is kept for the gradients of the weights.
   const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
                       value = x.source() == nullptr ? x.value() : at::Tensor()] {
-    const auto made = forward_all(source == nullptr ? value : source->value(), {gate.get(), up.get()});
-    return ops::SwigluInputs{made[0], made[1]};
+    return project(source == nullptr ? value : source->value(), gate.get(), *up);
   };
-  return down_proj->forward(ops::swiglu_activation(projected[0], projected[1], again));
+  return down_proj->forward(ops::mlp_activation(activation_, inputs, again));
 }
 
 }  // namespace tessera::nn

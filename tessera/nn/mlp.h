@@ -1,30 +1,41 @@
-// The gated MLP of Llama and its kin.
+// The MLP of a transformer block.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "tessera/nn/linear.h"
+#include "tessera/ops/mlp_activation.h"
 
 namespace tessera::nn {
 
-// down_proj(silu(gate_proj(x)) * up_proj(x)).
+struct MLPOptions {
+  int64_t hidden_size = 0, intermediate_size = 0;
+  bool bias = false;
+  ops::Nonlinearity activation = ops::Nonlinearity::Silu;
+  // Of the projections, as the family's files name them; an MLP without a gate has no name for it.
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+// down(f(gate(x)) * up(x)), or down(f(up(x))) without a gate. Children: the projections.
 class MLP : public Layer {
  public:
-  MLP(int64_t hidden_size, int64_t intermediate_size, bool bias, at::ScalarType dtype);
+  MLP(const MLPOptions& options, at::ScalarType dtype);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
   at::Tensor forward(const ops::Activation& x);
 
-  // From now on the outputs of gate_proj and up_proj, the largest tensors of a block, are not kept for the
-  // backward pass but computed again there, from what is kept of x anyway. The same to the last bit, if the
-  // backward runs in the mode (train or eval) and the nn::RandomScope of the forward.
+  // From now on the outputs of the projections into the MLP, the largest tensors of a block, are not kept for
+  // the backward pass but computed again there, from what is kept of x anyway. The same to the last bit, if
+  // the backward runs in the mode (train or eval) and the nn::RandomScope of the forward.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
-  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;
+  std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  // gate_proj: null without a gate
 
  private:
-  at::Tensor run_gated(const ops::Activation& x) const;
+  at::Tensor run_hidden(const ops::Activation& x) const;
 
+  ops::Nonlinearity activation_;
   bool recomputes_hidden_ = false;
 };
 

@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/nn/layer_norm.h"
+#include "tessera/nn/rms_norm.h"
+
 namespace tessera::nn {
 
 at::Tensor Norm::forward(const at::Tensor& x) const {
@@ -12,6 +15,11 @@ ops::NormedResidual Norm::add_and_norm(const at::Tensor& x, const std::optional<
   if (parallel() == nullptr) return add_and_normalise(x, delta);
   const at::Tensor residual = delta ? x + *delta : x;
   return {residual, forward(residual)};
+}
+
+std::shared_ptr<Norm> make_norm(int64_t size, const NormOptions& options, at::ScalarType dtype) {
+  if (options.kind == NormOptions::Kind::Layer) return std::make_shared<LayerNorm>(size, options.eps, dtype);
+  return std::make_shared<RMSNorm>(size, options.eps, dtype);
 }
 
 }  // namespace tessera::nn

@@ -1,6 +1,7 @@
 // The face of the normalisations.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "tessera/nn/layer.h"
@@ -23,5 +24,14 @@ class Norm : public Layer {
   virtual ops::NormedResidual add_and_normalise(const at::Tensor& x,
                                                 const std::optional<at::Tensor>& delta) const = 0;
 };
+
+struct NormOptions {
+  enum class Kind { Rms, Layer };  // RMSNorm, LayerNorm
+  Kind kind = Kind::Rms;
+  double eps = 1e-6;
+};
+
+// For activations of `size` elements.
+std::shared_ptr<Norm> make_norm(int64_t size, const NormOptions& options, at::ScalarType dtype);
 
 }  // namespace tessera::nn

@@ -2,32 +2,35 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "tessera/nn/attention.h"
 #include "tessera/nn/block.h"
 #include "tessera/nn/mlp.h"
-#include "tessera/nn/rms_norm.h"
+#include "tessera/nn/norm.h"
 
 namespace tessera::nn {
 
 struct TransformerBlockOptions {
   AttentionOptions attention;
-  int64_t intermediate_size = 0;
-  bool mlp_bias = false;
-  double norm_eps = 1e-6;
+  MLPOptions mlp;
+  NormOptions norm;
+  // Of the children, as the family's files name them.
+  std::string attention_name = "self_attn", mlp_name = "mlp", attention_norm_name = "input_layernorm",
+              mlp_norm_name = "post_attention_layernorm";
 };
 
-// h = x + self_attn(input_layernorm(x)); h + mlp(post_attention_layernorm(h)).
+// h = x + attention(attention_norm(x)); h + mlp(mlp_norm(h)).
 class TransformerBlock : public Block {
  public:
   TransformerBlock(const TransformerBlockOptions& options, int64_t layer, at::ScalarType dtype);
 
   at::Tensor forward(const at::Tensor& x, const SequenceContext& context) override;
-  CachedHeads cached_heads() const override { return self_attn->cached_heads(); }
+  CachedHeads cached_heads() const override { return attention->cached_heads(); }
   void recompute_hidden() override { mlp->recompute_hidden(); }
 
-  std::shared_ptr<RMSNorm> input_layernorm, post_attention_layernorm;
-  std::shared_ptr<Attention> self_attn;
+  std::shared_ptr<Norm> attention_norm, mlp_norm;
+  std::shared_ptr<Attention> attention;
   std::shared_ptr<MLP> mlp;
 };
 

@@ -41,7 +41,11 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos_in, const at::T
   return x * both_halves(cos_in) + turned * both_halves(sin_in);
 }
 
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) { return at::silu(gate) * up; }
+at::Tensor activate_mlp(Nonlinearity f, const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor y = f == Nonlinearity::Silu ? at::silu(gate)
+                                               : at::gelu(gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  return up.defined() ? y * up : y;
+}
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, double scale) {

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/mlp_activation.h"
+
 namespace tessera::ops {
 
 // While one lives, ops of this thread that need no gradient are computed by the formulas below.
@@ -31,7 +33,7 @@ at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std:
                        const at::Tensor& a, const at::Tensor& b, double scaling);
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+at::Tensor activate_mlp(Nonlinearity f, const at::Tensor& gate, const at::Tensor& up);
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, double scale);
 

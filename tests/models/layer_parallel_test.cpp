@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
-#include "tessera/models/common/initialise.h"
+#include "tessera/models/common/load.h"
 #include "tessera/models/llama/model.h"
 #include "tessera/models/registry.h"
 #include "tessera/nn/materialize.h"
@@ -182,7 +182,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected, const st
 
 void expect_equal_to_whole(const Plan& plan, const Case& c) {
   const auto whole = make_model(c);
-  initialise_weights(*whole, 3);
+  load_weights(*whole, *random_source(*whole, 3));
   Tensors values;
   {
     const at::NoGradGuard no_grad;

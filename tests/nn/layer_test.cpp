@@ -98,7 +98,7 @@ TEST(LayerParallel, OfAttentionAndMlpSeesTheirInputOnce) {
   };
   TransformerBlockOptions options;
   options.attention = {.hidden_size = 8, .num_heads = 2, .num_kv_heads = 1, .head_dim = 4};
-  options.intermediate_size = 6;
+  options.mlp = {.hidden_size = 8, .intermediate_size = 6};
   TransformerBlock block(options, 0, at::kDouble);
   fill(block);
   const SequenceContext context{
@@ -121,9 +121,9 @@ TEST(LayerParallel, OfAttentionAndMlpSeesTheirInputOnce) {
 TEST(LayerParallel, ACoreReplacesAttention) {
   struct Values : AttentionCore {
     at::Tensor attend(const at::Tensor& q, const at::Tensor&, const at::Tensor& v, const SequenceContext&,
-                      int64_t layer, double scale) const override {
+                      int64_t layer, const ops::AttentionFormula& formula) const override {
       EXPECT_EQ(layer, 3);
-      EXPECT_EQ(scale, 0.5);
+      EXPECT_EQ(formula.scale, 0.5);
       return v.repeat_interleave(q.size(1) / v.size(1), 1).contiguous();
     }
   };
@@ -140,7 +140,7 @@ TEST(LayerParallel, ACoreReplacesAttention) {
 TEST(FindLayer, NamesTheLayersThatThereAre) {
   TransformerBlockOptions options;
   options.attention = {.hidden_size = 8, .num_heads = 2, .num_kv_heads = 1, .head_dim = 4};
-  options.intermediate_size = 6;
+  options.mlp = {.hidden_size = 8, .intermediate_size = 6};
   const TransformerBlock block(options, 0, at::kDouble);
   EXPECT_EQ(find_layer(block, "mlp.up_proj"), block.mlp->up_proj);
   try {

@@ -4,8 +4,8 @@
 
 #include "tessera/ops/linear.h"
 #include "tessera/ops/lora.h"
+#include "tessera/ops/mlp_activation.h"
 #include "tessera/ops/rms_norm.h"
-#include "tessera/ops/swiglu.h"
 
 #include "tests/testing/gradcheck.h"
 
@@ -91,9 +91,9 @@ TEST(ActivationTest, GateAndUpMayBeMadeAgain) {
   const Op fused = [](const Inputs& in) {
     const at::Tensor gate = at::linear(in[0], in[1]), up = at::linear(in[0], in[2]);
     const auto again = [x = in[0], a = in[1], b = in[2]] {
-      return SwigluInputs{at::linear(x, a), at::linear(x, b)};
+      return MlpInputs{at::linear(x, a), at::linear(x, b)};
     };
-    return linear(swiglu_activation(gate, up, again), in[3]);
+    return linear(mlp_activation(Nonlinearity::Silu, {gate, up}, again), in[3]);
   };
   const Op formula = [](const Inputs& in) {
     return at::linear(at::silu(at::linear(in[0], in[1])) * at::linear(in[0], in[2]), in[3]);
@@ -107,7 +107,9 @@ TEST(ActivationTest, GateAndUpMayBeMadeAgain) {
 }
 
 TEST(ActivationTest, SwigluReadByAProductEqualsTheFormula) {
-  const Op fused = [](const Inputs& in) { return linear(swiglu_activation(in[0], in[1]), in[2]); };
+  const Op fused = [](const Inputs& in) {
+    return linear(mlp_activation(Nonlinearity::Silu, {in[0], in[1]}), in[2]);
+  };
   const Op formula = [](const Inputs& in) { return at::linear(at::silu(in[0]) * in[1], in[2]); };
   expect_same_for_subsets(fused, formula,
                           {random_tensor({6, 37}, 1), random_tensor({6, 37}, 2), random_tensor({4, 37}, 3)},
@@ -122,7 +124,7 @@ TEST(ActivationTest, KeepsNeitherTheValueNorItsSourceLonger) {
   c10::weak_intrusive_ptr<ActivationSource> source(c10::intrusive_ptr<ActivationSource>{});
   at::Tensor loss;
   {
-    const Activation activation = swiglu_activation(gate, up);
+    const Activation activation = mlp_activation(Nonlinearity::Silu, {gate, up});
     value = c10::weak_intrusive_ptr<at::TensorImpl>(activation.value().getIntrusivePtr());
     source = c10::weak_intrusive_ptr<ActivationSource>(activation.source());
     loss = linear(activation, weight).sum();

@@ -6,10 +6,10 @@
 #include "tessera/ops/attention.h"
 #include "tessera/ops/linear.h"
 #include "tessera/ops/lora.h"
+#include "tessera/ops/mlp_activation.h"
 #include "tessera/ops/rms_norm.h"
 #include "tessera/ops/rope.h"
 #include "tessera/ops/small_linear.h"
-#include "tessera/ops/swiglu.h"
 
 #include "tests/testing/gradcheck.h"
 
@@ -42,7 +42,7 @@ TEST(PlainOpsTest, AreTheFormulasOfTheOps) {
   expect_same_when_plain([&] { return add_rms_norm(x, up, scale, 1e-5).residual; });
   expect_same_when_plain([&] { return add_rms_norm(x, up, scale, 1e-5).normed.value(); });
   expect_same_when_plain([&] { return add_rms_norm(x, std::nullopt, scale, 1e-5).normed.value(); });
-  expect_same_when_plain([&] { return swiglu(x, up); });
+  expect_same_when_plain([&] { return activate_mlp(Nonlinearity::Silu, {x, up}); });
   const at::Tensor q = random_tensor({9, 4, 6}, 8), k = random_tensor({9, 2, 6}, 9),
                    v = random_tensor({9, 2, 6}, 10);
   const at::Tensor angles = random_tensor({9, 3}, 11);

@@ -7,11 +7,16 @@ namespace {
 
 nn::TransformerBlockOptions block_options(const LlamaConfig& c) {
   nn::TransformerBlockOptions o;
-  o.attention = {c.hidden_size, c.num_heads,   c.num_kv_heads, c.head_dim,
-                 c.qkv_bias,    c.output_bias, c.qk_norm,      c.rms_norm_eps};
-  o.intermediate_size = c.intermediate_size;
-  o.mlp_bias = c.mlp_bias;
-  o.norm_eps = c.rms_norm_eps;
+  o.attention = {.hidden_size = c.hidden_size,
+                 .num_heads = c.num_heads,
+                 .num_kv_heads = c.num_kv_heads,
+                 .head_dim = c.head_dim,
+                 .qkv_bias = c.qkv_bias,
+                 .output_bias = c.output_bias,
+                 .qk_norm = c.qk_norm,
+                 .norm_eps = c.rms_norm_eps};
+  o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
+  o.norm = {nn::NormOptions::Kind::Rms, c.rms_norm_eps};
   return o;
 }
 

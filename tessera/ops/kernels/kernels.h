@@ -56,6 +56,15 @@ void swiglu_backward(const double* grad_y, const double* gate, const double* up,
 void swiglu_backward(const Bf16* grad_y, const Bf16* gate, const Bf16* up, Bf16* grad_gate, Bf16* grad_up,
                      int64_t n);
 
+// y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 over n elements.
+void gelu_tanh_forward(const float* x, float* y, int64_t n);
+void gelu_tanh_forward(const double* x, double* y, int64_t n);
+void gelu_tanh_forward(const Bf16* x, Bf16* y, int64_t n);
+
+void gelu_tanh_backward(const float* grad_y, const float* x, float* grad_x, int64_t n);
+void gelu_tanh_backward(const double* grad_y, const double* x, double* grad_x, int64_t n);
+void gelu_tanh_backward(const Bf16* grad_y, const Bf16* x, Bf16* grad_x, int64_t n);
+
 // Rotates the heads of one token: x, y: [heads, 2 half], which may be the same; cos, sin: [half]; direction:
 // 1, or -1 to rotate back.
 void rope_token(const float* x, const float* cos, const float* sin, int direction, float* y, int64_t heads,
