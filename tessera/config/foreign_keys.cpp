@@ -93,7 +93,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"lora_target_parameters", Rule::Refuse, kNotYet},
     {"lora_rank_pattern", Rule::Refuse, kNotYet},
     {"lora_alpha_pattern", Rule::Refuse, kNotYet},
-    {"lora_fan_in_fan_out", Rule::Refuse, kNotYet},
+    {"lora_fan_in_fan_out", Rule::Quiet},  // the model says so
     {"loraplus_*", Rule::Refuse, "LoRA+ is not built yet", "0 0.0"},
     {"relora", Rule::Refuse, kNotYet},
     {"relora_*", Rule::Refuse, kNotYet},

@@ -6,6 +6,8 @@
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_reader.h"
+#include "tessera/models/gpt2/config.h"
+#include "tessera/models/gpt2/model.h"
 #include "tessera/models/llama/config.h"
 #include "tessera/models/llama/model.h"
 
@@ -36,6 +38,7 @@ const std::vector<Family>& families() {
       {{"llama", "mistral", "qwen2", "qwen3"},
        read_as<LlamaConfig, read_llama_config>,
        build_as<LlamaConfig, LlamaForCausalLM>},
+      {{"gpt2"}, read_as<Gpt2Config, read_gpt2_config>, build_as<Gpt2Config, Gpt2ForCausalLM>},
   };
   return table;
 }

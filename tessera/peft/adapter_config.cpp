@@ -15,7 +15,7 @@ Error unsupported(const io::JsonReader& reader, const std::string& key) {
 
 // Features that change what the adapter computes, by the key that switches each on.
 void refuse_unsupported(const io::JsonReader& reader) {
-  for (const char* key : {"use_dora", "fan_in_fan_out", "lora_bias", "use_qalora"}) {
+  for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
     if (reader.boolean(key, false)) throw unsupported(reader, key);
   }
   for (const char* key :
@@ -45,6 +45,7 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   if (type != "LORA") throw unsupported(reader, "peft_type").got(type).need("LORA");
   refuse_unsupported(reader);
   config.base_model = reader.text("base_model_name_or_path", "");
+  config.fan_in_fan_out = reader.boolean("fan_in_fan_out", false);
   LoraOptions& options = config.options;
   options.rank = reader.integer("r", 1, 1 << 20);
   options.alpha = reader.number("lora_alpha", 1e-9, 1e9, 8.0);

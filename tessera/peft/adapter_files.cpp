@@ -68,7 +68,7 @@ nlohmann::json config_json(const LoraOptions& options, const LoraTargets& target
       {"lora_dropout", options.dropout},
       {"use_rslora", options.use_rslora},
       {"bias", "none"},
-      {"fan_in_fan_out", false},
+      {"fan_in_fan_out", targets.fan_in_fan_out},
       {"init_lora_weights", true},
       {"inference_mode", true},
       {"use_dora", false},

@@ -208,6 +208,7 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);
     targets.adapted.push_back(name);
+    targets.fan_in_fan_out = targets.fan_in_fan_out || layer->is_stored_transposed();
   }
   return targets;
 }

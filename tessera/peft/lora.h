@@ -70,12 +70,14 @@ class LoraAdapter : public nn::LinearAdapter {
 struct LoraTargets {
   std::vector<std::string> adapted;  // names of the layers with an adapter
   std::vector<std::string> saved;    // names of the modules that are trained whole
+  // Whether the family's files hold the weights of the adapted layers transposed, which PEFT is told.
+  bool fan_in_fan_out = false;
 };
 
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or
-// a name matches nothing.
+// a name matches nothing; and for modules_to_save whose weights the files hold transposed.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 

@@ -45,20 +45,28 @@ void expect_shape(const io::ModelFiles& adapter, const std::string& name, const 
     throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
 }
 
+// The name of the base's tensor for a parameter that the adapter names. Files of a model without its head
+// lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
+std::string base_name(const io::ModelFiles& base, const std::string& parameter) {
+  const std::string rest = parameter.substr(parameter.find('.') + 1);
+  return !base.find(parameter) && base.find(rest) ? rest : parameter;
+}
+
 // Changes by the name of the base's tensor; every tensor of the adapter is accounted for.
 std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter) {
   std::map<std::string, Change> changes;
   for (const io::TensorInfo* tensor : adapter.tensors()) {
     const auto name = from_peft_name(tensor->name);
     if (!name.has_value()) throw adapter_error(adapter, tensor->name, "not a name that PEFT gives");
+    const auto weight_of = [&](const std::string& factor) {
+      return base_name(base, name->substr(0, name->size() - factor.size()) + ".weight");
+    };
     if (name->ends_with(kFactorA)) {
-      changes[name->substr(0, name->size() - std::string(kFactorA).size()) + ".weight"].factor_a =
-          tensor->name;
+      changes[weight_of(kFactorA)].factor_a = tensor->name;
     } else if (name->ends_with(kFactorB)) {
-      changes[name->substr(0, name->size() - std::string(kFactorB).size()) + ".weight"].factor_b =
-          tensor->name;
+      changes[weight_of(kFactorB)].factor_b = tensor->name;
     } else {
-      changes[*name].replacement = tensor->name;
+      changes[base_name(base, *name)].replacement = tensor->name;
     }
   }
   if (changes.empty()) {
@@ -79,7 +87,8 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
   return changes;
 }
 
-void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int64_t rank,
+// `is_transposed`: the base holds W^T.
+void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int64_t rank, bool is_transposed,
                   const std::map<std::string, Change>& changes) {
   for (const auto& [name, change] : changes) {
     const io::TensorInfo& weight = *base.require(name).tensor;
@@ -94,8 +103,8 @@ void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int
     } else if (weight.shape.size() != 2) {
       throw adapter_error(adapter, change.factor_a, "the base's '" + name + "' is not a matrix");
     } else {
-      expect_shape(adapter, change.factor_a, {rank, weight.shape[1]});
-      expect_shape(adapter, change.factor_b, {weight.shape[0], rank});
+      expect_shape(adapter, change.factor_a, {rank, weight.shape[is_transposed ? 0 : 1]});
+      expect_shape(adapter, change.factor_b, {weight.shape[is_transposed ? 1 : 0], rank});
     }
   }
 }
@@ -155,19 +164,24 @@ void copy_bytes(const io::ModelFiles& base, const io::TensorInfo& tensor,
 }
 
 void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, const io::TensorInfo& tensor,
-                   const Change& change, double scaling, io::ShardedSafetensorsWriter& writer) {
+                   const Change& change, double scaling, bool is_transposed,
+                   io::ShardedSafetensorsWriter& writer) {
   if (!change.replacement.empty()) {
     write_rows(writer, tensor, [&](int64_t first, int64_t count) {
       return read_adapter(adapter, change.replacement, first, count, tensor.shape);
     });
     return;
   }
-  const std::vector<int64_t> a_shape = adapter.require(change.factor_a).tensor->shape;
-  const at::Tensor a = read_adapter(adapter, change.factor_a, 0, a_shape[0], a_shape);
+  const auto read_whole = [&](const std::string& name) {
+    const std::vector<int64_t>& shape = adapter.require(name).tensor->shape;
+    return read_adapter(adapter, name, 0, shape[0], shape);
+  };
+  // The rows of the stored tensor are those of B, or of A^T.
+  const at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
+  const at::Tensor rows = is_transposed ? a.t() : b, columns = is_transposed ? b.t() : a;
   write_rows(writer, tensor, [&](int64_t first, int64_t count) {
     const at::Tensor weight = read_piece(base, tensor.name, first, count, tensor.shape);
-    const at::Tensor b = read_adapter(adapter, change.factor_b, first, count, {count, a_shape[0]});
-    return weight.addmm_(b, a, 1, scaling);
+    return weight.addmm_(rows.narrow(0, first, count), columns, 1, scaling);
   });
 }
 
@@ -229,7 +243,7 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
   const io::ModelFiles base = io::ModelFiles::open(base_folder);
   const io::ModelFiles adapter = open_adapter(adapter_folder);
   const auto changes = plan_changes(base, adapter);
-  check_shapes(base, adapter, config.options.rank, changes);
+  check_shapes(base, adapter, config.options.rank, config.fan_in_fan_out, changes);
   const auto side_files = read_side_files(base_folder, adapter_folder);
 
   MergeReport report;
@@ -255,7 +269,7 @@ MergeReport merge_adapter(const std::string& base_folder, const std::string& ada
       copy_bytes(base, *tensor, writer);
       continue;
     }
-    write_changed(base, adapter, *tensor, change->second, scaling, writer);
+    write_changed(base, adapter, *tensor, change->second, scaling, config.fan_in_fan_out, writer);
     ++(change->second.replacement.empty() ? report.num_merged : report.num_replaced);
   }
   writer.commit();

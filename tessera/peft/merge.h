@@ -13,10 +13,10 @@ struct MergeReport {
 };
 
 // Leaves a plain Hugging Face folder, put in place as a whole (io/result_folder.h): the tensors of
-// `base_folder` with W + scaling B A for every adapted weight, computed in float64 and rounded once to the
-// base's type, beside the base's config.json and generation_config.json and the tokenizer's files (the
-// adapter's own where it has a tokenizer). Holds pieces of one tensor at a time, whatever the size of the
-// model. `overwrites`: takes the place of an older result.
+// `base_folder` with W + scaling B A for every adapted weight (transposed where the base holds W^T), computed
+// in float64 and rounded once to the base's type, beside the base's config.json and generation_config.json
+// and the tokenizer's files (the adapter's own where it has a tokenizer). Holds pieces of one tensor at a
+// time, whatever the size of the model. `overwrites`: takes the place of an older result.
 //
 // Throws Error(Model, "ADAPTER") when a tensor of the adapter has no counterpart of its shape in the base,
 // when a factor of a pair is missing or holds a value that is not finite, or when nothing would be merged;

@@ -11,6 +11,7 @@
 
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
@@ -219,6 +220,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   PlannedModel planned;
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
+  if (!config.training_note.empty()) log::warn(config.training_note);
   planned.saved = models::state_dict_adapter(model);
   check_tensor_parallel(model, recipe);
   // What an adapter holds comes before the base's, and what neither holds is random.

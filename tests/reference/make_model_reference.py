@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes tests/reference/data/models/<family>/: a tiny random model of each family and Transformers' numbers for it.
 
-Each folder is a Hugging Face model folder plus reference.safetensors, whose tensors README.md lists.
+Each folder is a Hugging Face model folder plus reference.safetensors, whose tensors README.md lists. "lora" names
+the layers of an adapter that PEFT makes for the model, in the folder adapter/.
 usage: make_model_reference.py [FAMILY...]
 """
 import json
@@ -9,9 +10,11 @@ import os
 import shutil
 import sys
 
+from make_training_reference import save_adapter
 from reference_common import DATA, IGNORE, everything_in_float64, label_loss_sum, num_label_tokens, save
 
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 DOCUMENT_LENGTHS = (17, 6)
@@ -20,6 +23,9 @@ NUM_GREEDY_TOKENS = 8
 COMMON = dict(attention_dropout=0.0, bos_token_id=1, eos_token_id=2, hidden_act="silu", initializer_range=0.02,
               use_cache=True)
 LLAMA = dict(COMMON, architectures=["LlamaForCausalLM"], model_type="llama")
+GPT2 = dict(architectures=["GPT2LMHeadModel"], model_type="gpt2", attn_pdrop=0.1, embd_pdrop=0.1, resid_pdrop=0.1,
+            bos_token_id=1, eos_token_id=2, initializer_range=0.02, layer_norm_epsilon=1e-5, n_ctx=64, n_positions=64,
+            summary_type="cls_index", use_cache=True)
 QWEN2 = dict(COMMON, architectures=["Qwen2ForCausalLM"], model_type="qwen2", use_sliding_window=False)
 
 # "config" is config.json as it is written: most published folders have `rope_theta` and `rope_scaling`, those
@@ -90,6 +96,13 @@ FAMILIES = {
         num_key_value_heads=3, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=100000,
         rope_scaling=None, rope_interleaved=False, pad_token_id=2, attention_bias=False, mlp_bias=False,
         tie_word_embeddings=True, torch_dtype="float32")),
+    # As GPT-2 was published: no n_inner.
+    "gpt2": dict(seed=13, float64=True, lora=["c_attn", "c_fc", "c_proj"], config=dict(
+        GPT2, activation_function="gelu_new", n_embd=15, n_head=3, n_layer=3, vocab_size=97)),
+    "gpt2_options": dict(seed=14, config=dict(
+        GPT2, activation_function="gelu", n_embd=24, n_head=4, n_layer=2, n_inner=28, vocab_size=61,
+        scale_attn_by_inverse_layer_idx=True, reorder_and_upcast_attn=False, tie_word_embeddings=False,
+        dtype="float32")),
 }
 
 
@@ -98,14 +111,15 @@ def randomize(model, generator):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
-            if name.endswith("norm.weight"):
+            if name.endswith("norm.weight") or ".ln_" in name and name.endswith("weight"):
                 parameter.copy_(1.0 + 0.2 * noise)
             elif parameter.dim() == 1:
                 parameter.copy_(0.3 * noise)
-            elif "embed_tokens" in name:
+            elif "embed_tokens" in name or name.endswith(("wte.weight", "wpe.weight")):
                 parameter.copy_(0.8 * noise)
             else:
-                parameter.copy_(noise * (1.3 / parameter.shape[1] ** 0.5))
+                is_transposed = ".c_" in name
+                parameter.copy_(noise * (1.3 / parameter.shape[0 if is_transposed else 1] ** 0.5))
 
 
 def make_documents(vocab_size, generator):
@@ -160,6 +174,21 @@ def run_float64(folder, model, documents):
     return logits, loss, gradients
 
 
+def make_adapter(folder, layers, base_name, documents, generator):
+    """Saves a random adapter beside the model; returns the logits with it."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    config = LoraConfig(r=3, lora_alpha=6, lora_dropout=0.0, bias="none", target_modules=list(layers),
+                        fan_in_fan_out=True, task_type="CAUSAL_LM")
+    adapted = get_peft_model(model, config).eval()
+    with torch.no_grad():
+        for name, parameter in adapted.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
+    save_adapter(adapted, os.path.join(folder, "adapter"), base_name)
+    with torch.no_grad():
+        return [adapted(input_ids=ids[None], use_cache=False).logits[0] for ids, _ in documents]
+
+
 def make(name, family):
     folder = os.path.join(DATA, "models", name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -192,6 +221,9 @@ def make(name, family):
         for index, (ids, _) in enumerate(documents):
             tensors[f"greedy.{index}"] = greedy(model, ids)
     tensors.update({f"grad.{key}": value for key, value in gradients.items()})
+    if family.get("lora"):
+        with_adapter = make_adapter(folder, family["lora"], name, documents, generator)
+        tensors.update({f"logits_lora.{index}": value for index, value in enumerate(with_adapter)})
 
     difference = ""
     if family.get("float64"):
@@ -205,7 +237,8 @@ def make(name, family):
     save(tensors, os.path.join(folder, "reference.safetensors"), format="pt")
 
     for file in os.listdir(folder):
-        os.chmod(os.path.join(folder, file), 0o644)
+        if os.path.isfile(os.path.join(folder, file)):
+            os.chmod(os.path.join(folder, file), 0o644)
     size = sum(os.path.getsize(os.path.join(folder, file)) for file in os.listdir(folder))
     assert size < 300_000, f"{name} takes {size} bytes"
     print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes, "

@@ -16,7 +16,7 @@
 namespace tessera::testing {
 
 struct TinyModel {
-  std::string family = "llama";  // or qwen2
+  std::string family = "llama";  // or qwen2, gpt2
   int64_t vocab = 264, hidden = 24, layers = 2, heads = 4, kv_heads = 2, intermediate = 40;
   int64_t head_dim() const { return hidden / heads; }
 };
@@ -31,10 +31,37 @@ inline void write_text(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-// Every tensor of the model under its Hugging Face name, with values that depend on the name alone.
-inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
-  std::vector<std::pair<std::string, std::vector<int64_t>>> shapes = {
-      {"model.embed_tokens.weight", {model.vocab, model.hidden}}, {"model.norm.weight", {model.hidden}}};
+using TinyShapes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+
+inline TinyShapes tiny_gpt2_shapes(const TinyModel& model) {
+  const int64_t hidden = model.hidden, inner = model.intermediate;
+  TinyShapes shapes = {{"transformer.wte.weight", {model.vocab, hidden}},
+                       {"transformer.wpe.weight", {256, hidden}},
+                       {"transformer.ln_f.weight", {hidden}},
+                       {"transformer.ln_f.bias", {hidden}}};
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const std::string prefix = "transformer.h." + std::to_string(layer) + ".";
+    for (const char* norm : {"ln_1", "ln_2"}) {
+      shapes.push_back({prefix + norm + ".weight", {hidden}});
+      shapes.push_back({prefix + norm + ".bias", {hidden}});
+    }
+    // [in, out]
+    const std::pair<const char*, std::vector<int64_t>> matrices[] = {{"attn.c_attn", {hidden, 3 * hidden}},
+                                                                     {"attn.c_proj", {hidden, hidden}},
+                                                                     {"mlp.c_fc", {hidden, inner}},
+                                                                     {"mlp.c_proj", {inner, hidden}}};
+    for (const auto& [name, shape] : matrices) {
+      shapes.push_back({prefix + name + ".weight", shape});
+      shapes.push_back({prefix + name + ".bias", {shape[1]}});
+    }
+  }
+  return shapes;
+}
+
+inline TinyShapes tiny_shapes(const TinyModel& model) {
+  if (model.family == "gpt2") return tiny_gpt2_shapes(model);
+  TinyShapes shapes = {{"model.embed_tokens.weight", {model.vocab, model.hidden}},
+                       {"model.norm.weight", {model.hidden}}};
   const int64_t q = model.heads * model.head_dim(), kv = model.kv_heads * model.head_dim();
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
@@ -52,10 +79,15 @@ inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
     shapes.push_back({prefix + "self_attn.k_proj.bias", {kv}});
     shapes.push_back({prefix + "self_attn.v_proj.bias", {kv}});
   }
+  return shapes;
+}
+
+// Every tensor of the model under its Hugging Face name, with values that depend on the name alone.
+inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
   std::vector<TinyTensor> tensors;
-  for (auto& [name, shape] : shapes) {
+  for (auto& [name, shape] : tiny_shapes(model)) {
     const CounterRng rng(7, stream_of(name.c_str()));
-    const bool is_norm = name.find("norm") != std::string::npos;
+    const bool is_norm = name.find("norm") != std::string::npos || name.find("ln_") != std::string::npos;
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;
     std::vector<float> values(static_cast<size_t>(count));
@@ -68,6 +100,20 @@ inline std::vector<TinyTensor> tiny_tensors(const TinyModel& model) {
 }
 
 inline nlohmann::ordered_json tiny_config(const TinyModel& model) {
+  if (model.family == "gpt2") {
+    return {{"architectures", {"GPT2LMHeadModel"}},
+            {"model_type", "gpt2"},
+            {"vocab_size", model.vocab},
+            {"n_embd", model.hidden},
+            {"n_inner", model.intermediate},
+            {"n_layer", model.layers},
+            {"n_head", model.heads},
+            {"n_positions", 256},
+            {"activation_function", "gelu_new"},
+            {"layer_norm_epsilon", 1e-5},
+            {"initializer_range", 0.05},
+            {"torch_dtype", "float32"}};
+  }
   const bool is_qwen = model.family == "qwen2";
   return {{"architectures", {is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
           {"model_type", model.family},

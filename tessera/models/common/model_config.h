@@ -42,6 +42,9 @@ struct ModelConfig {
   // The same for a sequence that is generated with a cache.
   std::optional<LengthBound> generation_bound;
 
+  // What the user of a training run should know beforehand; may be empty.
+  std::string training_note;
+
   // The config.json, for errors.
   std::string source_file;
 };

@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/models/common/read_config.h"
+
 namespace tessera::models {
 namespace {
 
-constexpr int64_t kMaxSize = int64_t{1} << 31;  // of one dimension
 constexpr double kHuge = 1e18;
-constexpr int64_t kMaxElements = int64_t{1} << 44;  // of one weight
-
-Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
-  return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
-}
 
 nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
   const std::string key = rope.has("rope_type") ? "rope_type" : "type";
@@ -119,10 +115,6 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
 }
 
 void refuse_unsupported(const io::JsonReader& reader) {
-  if (reader.has("quantization_config")) {
-    throw unsupported(reader, "quantization_config", "quantised weights are not supported")
-        .hint("use the unquantised model");
-  }
   const std::string activation = reader.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
     throw unsupported(reader, "hidden_act", "activation '" + activation + "' is not implemented")
@@ -130,11 +122,6 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
   if (reader.number("attention_dropout", 0.0, 1.0, 0.0) != 0.0) {
     throw unsupported(reader, "attention_dropout", "dropout in attention is not implemented").need("0");
-  }
-  for (const std::string& architecture : reader.texts("architectures")) {
-    if (!architecture.ends_with("ForCausalLM") && !architecture.ends_with("Model")) {
-      throw unsupported(reader, "architectures", "not a causal language model").got(architecture);
-    }
   }
   const auto layer_types = reader.texts("layer_types");
   for (const std::string& type : layer_types) {
@@ -144,45 +131,19 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
 }
 
-// Each size is sane alone; their products must be, too, before anything is built of them.
-void check_products(const io::JsonReader& reader, const LlamaConfig& config) {
-  const std::pair<const char*, int64_t> rows[] = {{"vocab_size", config.vocab_size},
-                                                  {"intermediate_size", config.intermediate_size},
-                                                  {"head_dim", config.num_heads * config.head_dim}};
-  for (const auto& [key, size] : rows) {
-    if (size > kMaxElements / config.hidden_size) {
-      throw reader.problem(key, "makes a weight of more than 2^44 elements with hidden_size")
-          .got(std::to_string(size) + " rows of " + std::to_string(config.hidden_size));
-    }
-  }
-}
-
-void read_tokens(const io::JsonReader& reader, LlamaConfig& config) {
-  // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
-  const auto token = [&](const char* key) {
-    auto id = reader.optional_integer(key, -1, kMaxSize);
-    return id.has_value() && *id < 0 ? std::nullopt : id;
-  };
-  config.bos_token_id = token("bos_token_id");
-  config.pad_token_id = token("pad_token_id");
-  config.eos_token_ids = reader.integers("eos_token_id", -1, kMaxSize);
-  std::erase_if(config.eos_token_ids, [](int64_t id) { return id < 0; });
-}
-
 }  // namespace
 
 LlamaConfig read_llama_config(const io::JsonReader& reader) {
   LlamaConfig c;
-  c.source_file = reader.file();
-  c.model_type = reader.text("model_type");
+  read_common(reader, c);
   refuse_unsupported(reader);
 
   c.vocab_size = reader.integer("vocab_size", 1, kMaxSize);
   c.hidden_size = reader.integer("hidden_size", 1, kMaxSize);
   c.intermediate_size = reader.integer("intermediate_size", 1, kMaxSize);
-  c.num_layers = reader.integer("num_hidden_layers", 1, 10000);
-  c.num_heads = reader.integer("num_attention_heads", 1, 1 << 20);
-  c.num_kv_heads = reader.integer("num_key_value_heads", 1, 1 << 20, c.num_heads);
+  c.num_layers = reader.integer("num_hidden_layers", 1, kMaxLayers);
+  c.num_heads = reader.integer("num_attention_heads", 1, kMaxHeads);
+  c.num_kv_heads = reader.integer("num_key_value_heads", 1, kMaxHeads, c.num_heads);
   if (c.num_heads % c.num_kv_heads != 0) {
     throw reader.problem("num_key_value_heads", "must divide num_attention_heads")
         .got(std::to_string(c.num_kv_heads))
@@ -190,9 +151,9 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
   }
   // Qwen3's default does not follow from the other sizes.
   if (c.model_type == "qwen3") {
-    c.head_dim = reader.integer("head_dim", 1, 1 << 20, 128);
+    c.head_dim = reader.integer("head_dim", 1, kMaxHeads, 128);
   } else if (reader.has("head_dim")) {
-    c.head_dim = reader.integer("head_dim", 1, 1 << 20);
+    c.head_dim = reader.integer("head_dim", 1, kMaxHeads);
   } else {
     if (c.hidden_size % c.num_heads != 0) {
       throw reader.problem("hidden_size", "not a multiple of num_attention_heads, and no head_dim is given")
@@ -205,7 +166,10 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
     throw reader.problem("head_dim", "rotary positions need an even head size")
         .got(std::to_string(c.head_dim));
   }
-  check_products(reader, c);
+  check_products(reader, c,
+                 {{"vocab_size", c.vocab_size},
+                  {"intermediate_size", c.intermediate_size},
+                  {"head_dim", c.num_heads * c.head_dim}});
   c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
   c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, 1e-6);
@@ -219,12 +183,6 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
 
   c.rope = read_rope(reader, c);
   read_lengths(reader, c);
-  read_tokens(reader, c);
-  const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
-  if (dtype == "float32") c.stored_dtype = DType::F32;
-  if (dtype == "float64") c.stored_dtype = DType::F64;
-  if (dtype == "bfloat16") c.stored_dtype = DType::BF16;
-  if (dtype == "float16") c.stored_dtype = DType::F16;
   return c;
 }
 

@@ -1,0 +1,60 @@
+#include "tessera/models/common/read_config.h"
+
+namespace tessera::models {
+namespace {
+
+constexpr int64_t kMaxElements = int64_t{1} << 44;  // of one weight
+
+void refuse_unsupported(const io::JsonReader& reader) {
+  if (reader.has("quantization_config")) {
+    throw unsupported(reader, "quantization_config", "quantised weights are not supported")
+        .hint("use the unquantised model");
+  }
+  for (const std::string& architecture : reader.texts("architectures")) {
+    if (!architecture.ends_with("ForCausalLM") && !architecture.ends_with("Model")) {
+      throw unsupported(reader, "architectures", "not a causal language model").got(architecture);
+    }
+  }
+}
+
+void read_tokens(const io::JsonReader& reader, ModelConfig& config) {
+  // Some configs give -1 for "none"; ids beyond the vocabulary are the tokenizer's affair (added tokens).
+  const auto token = [&](const char* key) {
+    auto id = reader.optional_integer(key, -1, kMaxSize);
+    return id.has_value() && *id < 0 ? std::nullopt : id;
+  };
+  config.bos_token_id = token("bos_token_id");
+  config.pad_token_id = token("pad_token_id");
+  config.eos_token_ids = reader.integers("eos_token_id", -1, kMaxSize);
+  std::erase_if(config.eos_token_ids, [](int64_t id) { return id < 0; });
+}
+
+}  // namespace
+
+Error unsupported(const io::JsonReader& reader, const std::string& key, const std::string& what) {
+  return Error(ErrorKind::Model, "UNSUPPORTED", what).in(reader.file() + ": key '" + key + "'");
+}
+
+void read_common(const io::JsonReader& reader, ModelConfig& config) {
+  config.source_file = reader.file();
+  config.model_type = reader.text("model_type");
+  refuse_unsupported(reader);
+  read_tokens(reader, config);
+  const std::string dtype = reader.text(reader.has("dtype") ? "dtype" : "torch_dtype", "");
+  if (dtype == "float32") config.stored_dtype = DType::F32;
+  if (dtype == "float64") config.stored_dtype = DType::F64;
+  if (dtype == "bfloat16") config.stored_dtype = DType::BF16;
+  if (dtype == "float16") config.stored_dtype = DType::F16;
+}
+
+void check_products(const io::JsonReader& reader, const ModelConfig& config,
+                    const std::vector<std::pair<std::string, int64_t>>& keys) {
+  for (const auto& [key, size] : keys) {
+    if (size > kMaxElements / config.hidden_size) {
+      throw reader.problem(key, "makes a weight of more than 2^44 elements with hidden_size")
+          .got(std::to_string(size) + " rows of " + std::to_string(config.hidden_size));
+    }
+  }
+}
+
+}  // namespace tessera::models

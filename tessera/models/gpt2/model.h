@@ -1,0 +1,49 @@
+// GPT-2: LayerNorm, learned positions, one projection for queries, keys and values, an MLP without a gate.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/models/common/causal_lm.h"
+#include "tessera/models/gpt2/config.h"
+#include "tessera/nn/embedding.h"
+#include "tessera/nn/linear.h"
+#include "tessera/nn/norm.h"
+
+namespace tessera::models {
+
+// What Hugging Face files call `transformer`.
+class Gpt2Model : public torch::nn::Module {
+ public:
+  Gpt2Model(const Gpt2Config& config, at::ScalarType dtype);
+
+  std::shared_ptr<nn::Embedding> wte, wpe;  // of tokens, of positions
+  std::vector<std::shared_ptr<nn::Block>> h;
+  std::shared_ptr<nn::Norm> ln_f;
+};
+
+// Without an lm_head where the output projection is tied to the embedding, as it is in all published models.
+class Gpt2ForCausalLM : public CausalLM {
+ public:
+  Gpt2ForCausalLM(const Gpt2Config& config, at::ScalarType dtype);
+
+  const Gpt2Config& config() const override { return config_; }
+  std::vector<TiedParameter> tied_parameters() const override;
+  // Matrices of blocks are stored transposed; files of the model without its head lack "transformer.".
+  std::vector<checkpoint::StoredPart> stored_parts(const std::string& parameter,
+                                                   const std::vector<int64_t>& shape) const override;
+  bool ignores_tensor(const std::string& name) const override;
+  at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
+  const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }
+  nn::OutputHead& head() const override { return *head_; }
+
+  std::shared_ptr<Gpt2Model> transformer;
+  std::shared_ptr<nn::Linear> lm_head;  // null where tied
+
+ private:
+  Gpt2Config config_;
+  std::shared_ptr<nn::OutputHead> head_;
+};
+
+}  // namespace tessera::models

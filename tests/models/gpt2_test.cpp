@@ -1,0 +1,198 @@
+// What GPT-2 adds to the tests of all families (reference_test.cpp): its files, its adapters, its config.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/models/common/generate.h"
+#include "tessera/models/gpt2/model.h"
+#include "tessera/peft/adapter_files.h"
+#include "tessera/peft/merge.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::models {
+namespace {
+
+using nlohmann::json;
+using tessera::testing::TempFolder;
+using ::testing::HasSubstr;
+
+json config_json() {
+  return {{"model_type", "gpt2"}, {"n_embd", 12}, {"n_head", 3}, {"n_layer", 2}, {"vocab_size", 31}};
+}
+
+Gpt2Config read(const json& value) {
+  return read_gpt2_config(io::JsonReader::parse(value.dump(), "config.json"));
+}
+
+struct BadCase {
+  const char* name;
+  json patch;
+  const char* code;
+  const char* in_message;
+};
+
+class BadGpt2Config : public ::testing::TestWithParam<BadCase> {};
+
+TEST_P(BadGpt2Config, EndsInAnErrorThatNamesFileAndKey) {
+  json value = config_json();
+  value.merge_patch(GetParam().patch);
+  try {
+    read(value);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::Model);
+    EXPECT_EQ(error.code(), GetParam().code) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("config.json"));
+    EXPECT_THAT(error.what(), HasSubstr(GetParam().in_message));
+  }
+}
+
+constexpr const char* kConfig = "E-MODEL-CONFIG";
+constexpr const char* kUnsupported = "E-MODEL-UNSUPPORTED";
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, BadGpt2Config,
+    ::testing::Values(
+        BadCase{"heads", {{"n_head", 5}}, kConfig, "a multiple of 5"},
+        BadCase{"zero", {{"n_layer", 0}}, kConfig, "got 0"},
+        BadCase{"inner", {{"n_inner", -1}}, kConfig, "key 'n_inner'"},
+        BadCase{
+            "huge", {{"n_embd", 1 << 30}, {"n_head", 1}, {"vocab_size", 1 << 30}}, kConfig, "2^44 elements"},
+        BadCase{"activation", {{"activation_function", "relu"}}, kUnsupported, "'relu'"},
+        BadCase{"cross", {{"add_cross_attention", true}}, kUnsupported, "add_cross_attention"},
+        BadCase{"quantised", {{"quantization_config", {{"bits", 4}}}}, kUnsupported, "quantization_config"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Gpt2Config, DefaultsAreThoseOfTransformers) {
+  const Gpt2Config config = read({{"model_type", "gpt2"}});
+  EXPECT_EQ(config.vocab_size, 50257);
+  EXPECT_EQ(config.hidden_size, 768);
+  EXPECT_EQ(config.num_layers, 12);
+  EXPECT_EQ(config.head_dim, 64);
+  EXPECT_EQ(config.intermediate_size, 3072);
+  EXPECT_EQ(config.max_position_embeddings, 1024);
+  EXPECT_TRUE(config.tie_word_embeddings);
+  EXPECT_EQ(config.document_bound->tokens, 1024);
+  EXPECT_THAT(config.training_note, HasSubstr("dropout"));
+  EXPECT_EQ(
+      read({{"model_type", "gpt2"}, {"embd_pdrop", 0}, {"resid_pdrop", 0}, {"attn_pdrop", 0}}).training_note,
+      "");
+}
+
+TEST(Gpt2, DocumentsEndWherePositionsEnd) {
+  const auto model = load_reference_model("gpt2", at::kFloat);
+  const auto ids = [](int64_t length) { return at::arange(length).remainder(90) + 3; };
+  EXPECT_EQ(model->logits(pack_ids(ids(64))).size(0), 64);
+  try {
+    model->logits(pack_ids(ids(65)));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-MODEL-LENGTH");
+    EXPECT_THAT(error.what(), HasSubstr("n_positions"));
+  }
+}
+
+// Files of the model without its head, as it was first published, and with the masks of old versions.
+TEST(Gpt2, LoadsFilesWithoutAPrefix) {
+  TempFolder folder;
+  io::write_file_atomic(folder / "config.json",
+                        io::read_file(reference_folder("gpt2") + "/config.json", 1 << 20));
+  const auto from = io::SafetensorsFile::open(reference_folder("gpt2") + "/model.safetensors");
+  std::vector<io::TensorSpec> specs = {{"h.0.attn.bias", DType::F32, {1, 1, 2, 2}}};
+  for (const io::TensorInfo& tensor : from.tensors()) {
+    specs.push_back({tensor.name.substr(std::string("transformer.").size()), tensor.dtype, tensor.shape});
+  }
+  io::SafetensorsWriter writer(folder / "model.safetensors", specs);
+  const std::vector<float> mask(4);
+  writer.write("h.0.attn.bias", 0, mask.data(), 16);
+  for (const io::TensorInfo& tensor : from.tensors()) {
+    std::vector<char> bytes(static_cast<size_t>(tensor.num_bytes()));
+    from.read(tensor, 0, tensor.num_bytes(), bytes.data());
+    writer.write(tensor.name.substr(std::string("transformer.").size()), 0, bytes.data(), tensor.num_bytes());
+  }
+  writer.commit();
+  const auto model = build_model(folder.path(), at::kFloat);
+  load_weights(*model, io::ModelFiles::open(folder.path()));
+  const auto batch = pack_ids(at::arange(3, 20));
+  EXPECT_TRUE(at::equal(model->logits(batch), load_reference_model("gpt2", at::kFloat)->logits(batch)));
+
+  // An adapter of the model with its prefix is merged into them all the same.
+  peft::merge_adapter(folder.path(), reference_folder("gpt2") + "/adapter", folder / "merged");
+  peft::merge_adapter(reference_folder("gpt2"), reference_folder("gpt2") + "/adapter", folder / "prefixed");
+  const auto logits_of = [&](const std::string& path) {
+    const auto merged = build_model(path, at::kFloat);
+    load_weights(*merged, io::ModelFiles::open(path));
+    return merged->logits(batch);
+  };
+  EXPECT_TRUE(at::equal(logits_of(folder / "merged"), logits_of(folder / "prefixed")));
+}
+
+TEST(Gpt2, AnAdapterOfPeftGivesItsLogitsBesideAndMerged) {
+  const std::string base = reference_folder("gpt2"), adapter = base + "/adapter";
+  const TensorFile file(base + "/reference.safetensors");
+  const auto model = load_reference_model("gpt2", at::kFloat);
+  peft::load_adapter(*model, adapter);
+  TempFolder folder;
+  const peft::MergeReport report = peft::merge_adapter(base, adapter, folder / "merged");
+  EXPECT_EQ(report.num_merged, 12);
+  const auto merged = build_model(folder / "merged", at::kFloat);
+  load_weights(*merged, io::ModelFiles::open(folder / "merged"));
+  const auto documents = reference_documents(file);
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const at::Tensor want = file.get("logits_lora." + std::to_string(i));
+    EXPECT_GT(max_difference(file.get("logits." + std::to_string(i)), want), 0.1);
+    EXPECT_LT(max_difference(model->logits(pack({documents[i]})), want), 1e-4);
+    EXPECT_LT(max_difference(merged->logits(pack({documents[i]})), want), 1e-4);
+  }
+}
+
+// The files that we write for an adapter hold what PEFT's do.
+TEST(Gpt2, AnAdapterIsWrittenAsPeftDoes) {
+  const std::string base = reference_folder("gpt2"), original = base + "/adapter";
+  const auto model = build_model(base, at::kFloat);
+  const peft::AdapterConfig config = peft::read_adapter_config(original);
+  const peft::LoraTargets targets = peft::apply_adapter(*model, config);
+  std::vector<std::pair<std::string, at::Tensor>> values;
+  const auto parameters = model->named_parameters();
+  for (const std::string& name : peft::adapter_parameters(*model, targets)) {
+    values.emplace_back(name, at::ones(parameters[name].sizes()));
+  }
+  TempFolder folder;
+  peft::save_adapter(folder.path(), config.options, targets, "gpt2", values);
+  const auto written = io::SafetensorsFile::open(folder / "adapter_model.safetensors");
+  const auto wanted = io::SafetensorsFile::open(original + "/adapter_model.safetensors");
+  ASSERT_EQ(written.tensors().size(), wanted.tensors().size());
+  for (const io::TensorInfo& tensor : wanted.tensors()) {
+    ASSERT_NE(written.find(tensor.name), nullptr) << tensor.name;
+    EXPECT_EQ(written.find(tensor.name)->shape, tensor.shape) << tensor.name;
+  }
+  const auto said = [](const std::string& path) {
+    return json::parse(io::read_file(path + "/adapter_config.json", 1 << 20));
+  };
+  for (const char* key : {"fan_in_fan_out", "target_modules", "r", "lora_alpha", "bias", "peft_type"}) {
+    EXPECT_EQ(said(folder.path()).at(key), said(original).at(key)) << key;
+  }
+}
+
+TEST(Gpt2, ASequencesLogitsAreTheSameBitsInAnyBatch) {
+  const auto model = load_reference_model("gpt2", at::kFloat);
+  const auto next = [&](int64_t count) {
+    nn::KvCache cache(model->cache_options());
+    std::vector<NewTokens> prompts, tokens;
+    for (int64_t i = 0; i < count; ++i) {
+      prompts.push_back({cache.add(), {5, 9 + i, 40}});
+      tokens.push_back({prompts.back().sequence, {17 + i}});
+    }
+    for (const NewTokens& prompt : prompts) model->next_logits(cache, {prompt});
+    return model->next_logits(cache, tokens)[0].clone();
+  };
+  const at::Tensor alone = next(1);
+  for (const int64_t count : {2, 3, 7}) EXPECT_TRUE(at::equal(next(count), alone)) << count;
+}
+
+}  // namespace
+}  // namespace tessera::models
