@@ -77,7 +77,7 @@ struct LoraTargets {
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
 // modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or
-// a name matches nothing; and for modules_to_save whose weights the files hold transposed.
+// a name matches nothing.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 

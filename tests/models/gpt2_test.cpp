@@ -156,26 +156,37 @@ TEST(Gpt2, AnAdapterIsWrittenAsPeftDoes) {
   const auto model = build_model(base, at::kFloat);
   const peft::AdapterConfig config = peft::read_adapter_config(original);
   const peft::LoraTargets targets = peft::apply_adapter(*model, config);
-  std::vector<std::pair<std::string, at::Tensor>> values;
-  const auto parameters = model->named_parameters();
-  for (const std::string& name : peft::adapter_parameters(*model, targets)) {
-    values.emplace_back(name, at::ones(parameters[name].sizes()));
-  }
-  TempFolder folder;
-  peft::save_adapter(folder.path(), config.options, targets, "gpt2", values);
-  const auto written = io::SafetensorsFile::open(folder / "adapter_model.safetensors");
+  const auto plan =
+      peft::adapter_folder(peft::adapter_table(*model, targets), config.options, targets, "gpt2");
   const auto wanted = io::SafetensorsFile::open(original + "/adapter_model.safetensors");
-  ASSERT_EQ(written.tensors().size(), wanted.tensors().size());
-  for (const io::TensorInfo& tensor : wanted.tensors()) {
-    ASSERT_NE(written.find(tensor.name), nullptr) << tensor.name;
-    EXPECT_EQ(written.find(tensor.name)->shape, tensor.shape) << tensor.name;
+  ASSERT_EQ(plan.table.stored_tensors().size(), wanted.tensors().size());
+  for (const auto& tensor : plan.table.stored_tensors()) {
+    ASSERT_NE(wanted.find(tensor.name), nullptr) << tensor.name;
+    EXPECT_EQ(wanted.find(tensor.name)->shape, tensor.shape) << tensor.name;
   }
-  const auto said = [](const std::string& path) {
-    return json::parse(io::read_file(path + "/adapter_config.json", 1 << 20));
-  };
+  ASSERT_EQ(plan.files.size(), 1U);
+  const json written = json::parse(plan.files[0].second);
+  const json original_config = json::parse(io::read_file(original + "/adapter_config.json", 1 << 20));
   for (const char* key : {"fan_in_fan_out", "target_modules", "r", "lora_alpha", "bias", "peft_type"}) {
-    EXPECT_EQ(said(folder.path()).at(key), said(original).at(key)) << key;
+    EXPECT_EQ(written.at(key), original_config.at(key)) << key;
   }
+}
+
+TEST(Gpt2, AnAdapterKeepsWholeModulesAsTheBaseDoes) {
+  const auto model = build_model(reference_folder("gpt2"), at::kFloat);
+  peft::LoraOptions options;
+  options.target_modules = {"c_attn"};
+  options.modules_to_save = {"c_fc"};
+  const auto table = peft::adapter_table(*model, peft::apply_lora(*model, options));
+  const auto base = io::SafetensorsFile::open(reference_folder("gpt2") + "/model.safetensors");
+  int64_t saved = 0;
+  for (const auto& tensor : table.stored_tensors()) {
+    const auto name = peft::from_peft_name(tensor.name);
+    if (base.find(*name) == nullptr) continue;
+    EXPECT_EQ(base.find(*name)->shape, tensor.shape) << *name;
+    ++saved;
+  }
+  EXPECT_EQ(saved, 6);
 }
 
 TEST(Gpt2, ASequencesLogitsAreTheSameBitsInAnyBatch) {
