@@ -42,8 +42,8 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos_in, const at::T
 }
 
 at::Tensor activate_mlp(Nonlinearity f, const at::Tensor& gate, const at::Tensor& up) {
-  const at::Tensor y = f == Nonlinearity::Silu ? at::silu(gate)
-                                               : at::gelu(gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  const at::Tensor y =
+      f == Nonlinearity::Silu ? at::silu(gate) : at::gelu(gate, f == Nonlinearity::Gelu ? "none" : "tanh");
   return up.defined() ? y * up : y;
 }
 
