@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test, then the address sanitizer
-# over the tests that need no LibTorch. With arguments, which go to ctest, only the tests that they choose. TESSERA_PRESET picks
+# over the tests that need no LibTorch; ctest's closing lines come once more at the end. With arguments, which go to ctest, only the tests that they choose. TESSERA_PRESET picks
 # another build, which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,7 +15,7 @@ run_tests() {
   shift
   export TESSERA_TEST_SKIPS=$PWD/$build/skipped_tests
   : >"$TESSERA_TEST_SKIPS"
-  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@" || status=$?
+  ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@" | tee "$build/ctest.log" || status=$?
   sort -u "$TESSERA_TEST_SKIPS" | awk -F '\t' '
     { count[$1]++; if (count[$1] <= 4) names[$1] = names[$1] (count[$1] > 1 ? ", " : "") $2 }
     END {
@@ -40,4 +40,6 @@ fi
 # Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
 say "this run's processor"
 "build/$preset/tessera" doctor | sed -n -E '/^(processor|instruction sets|used of them|float32 products|bfloat16 products) /p'
+say "tests of build/$preset"
+sed -n '/% tests passed/,$p' "build/$preset/ctest.log"
 [ $failed = 0 ] || die "tests have failed"
