@@ -179,14 +179,14 @@ TEST(LlamaConfigTest, TokensAndTypes) {
 TEST(Registry, UnknownModelTypesAreRefusedWithTheKnownOnes) {
   TempFolder folder;
   json value = llama_json();
-  value["model_type"] = "gpt2";
+  value["model_type"] = "gptj";
   io::write_file_atomic(folder / "config.json", value.dump());
   try {
     build_model(folder.path(), at::kFloat);
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), kUnsupported);
-    EXPECT_THAT(error.what(), HasSubstr("'gpt2'"));
+    EXPECT_THAT(error.what(), HasSubstr("'gptj'"));
     EXPECT_THAT(error.what(), HasSubstr("qwen3"));
   }
 }
