@@ -15,6 +15,7 @@
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -153,11 +154,8 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
   };
   load(model, [&] {
     for (const ShardedParameter& parameter : model.parameters()) {
-      at::Tensor part = receive(parameter.tile, parameter.layout.shape());
-      for (size_t d = 0; d < parameter.box.size.size(); ++d) {
-        part = part.narrow(static_cast<int64_t>(d), parameter.box.offset[d], parameter.box.size[d]);
-      }
-      parameter.tile.detach().copy_(part);
+      const at::Tensor whole = receive(parameter.tile, parameter.layout.shape());
+      parameter.tile.detach().copy_(parallel::box_part(whole, parameter.box));
     }
     for (const auto& [name, buffer] : model.buffers()) buffer.detach().copy_(receive(buffer, buffer.sizes()));
   });

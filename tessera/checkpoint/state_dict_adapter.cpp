@@ -10,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/core/strings.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -90,10 +91,7 @@ const StoredParameter* StateDictAdapter::find(std::string_view parameter) const 
 }
 
 at::Tensor StateDictAdapter::Overlap::view(const at::Tensor& tile) const {
-  at::Tensor elements = tile;
-  for (size_t d = 0; d < local.size.size(); ++d) {
-    elements = elements.narrow(static_cast<int64_t>(d), local.offset[d], local.size[d]);
-  }
+  const at::Tensor elements = parallel::box_part(tile, local);
   return part->is_transposed ? elements.transpose(0, 1) : elements;
 }
 

@@ -2,18 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/comm/done_work.h"
 #include "tessera/comm/mailbox.h"
 #include "tessera/core/check_argument.h"
 
 namespace tessera::comm::detail {
 namespace {
-
-class DoneWork : public Work {
- public:
-  explicit DoneWork(std::string description) : Work(std::move(description)) {}
-  void wait() override {}
-  bool is_done() const override { return true; }
-};
 
 class SingleBackend : public TensorBackend {
  public:

@@ -5,17 +5,26 @@
 
 namespace tessera::nn {
 
-std::shared_ptr<Layer> find_layer(const torch::nn::Module& module, const std::string& name) {
-  std::vector<std::string> names;
+NamedLayers named_layers(const torch::nn::Module& module) {
+  NamedLayers layers;
   for (const auto& item : module.named_modules("", /*include_self=*/false)) {
-    const auto layer = std::dynamic_pointer_cast<Layer>(item.value());
-    if (layer == nullptr) continue;
-    if (item.key() == name) return layer;
-    names.push_back(item.key());
+    if (auto layer = std::dynamic_pointer_cast<Layer>(item.value())) layers[item.key()] = std::move(layer);
   }
+  return layers;
+}
+
+std::shared_ptr<Layer> find_layer(const NamedLayers& layers, const std::string& name) {
+  const auto found = layers.find(name);
+  if (found != layers.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, layer] : layers) names.push_back(known);
   throw Error(ErrorKind::Config, "LAYER", "the block has no layer of this name")
       .got("'" + name + "'")
       .need(join(names, ", "));
+}
+
+std::shared_ptr<Layer> find_layer(const torch::nn::Module& module, const std::string& name) {
+  return find_layer(named_layers(module), name);
 }
 
 }  // namespace tessera::nn

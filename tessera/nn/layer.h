@@ -1,6 +1,7 @@
 // The base of the layers that a parallel layout can cut.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -47,8 +48,12 @@ class Layer : public torch::nn::Module {
   std::shared_ptr<const LayerParallel> parallel_;
 };
 
-// The layer that named_modules() of `module` lists as `name`, for instance "self_attn.q_proj" of a block.
-// Throws Error(Config, "LAYER") with the names that there are.
+// The layers that named_modules() of `module` lists, for instance "self_attn.q_proj" of a block.
+using NamedLayers = std::map<std::string, std::shared_ptr<Layer>>;
+NamedLayers named_layers(const torch::nn::Module& module);
+
+// The layer of this name. Throws Error(Config, "LAYER") with the names that there are.
+std::shared_ptr<Layer> find_layer(const NamedLayers& layers, const std::string& name);
 std::shared_ptr<Layer> find_layer(const torch::nn::Module& module, const std::string& name);
 
 }  // namespace tessera::nn

@@ -7,6 +7,7 @@
 #include "tessera/core/torch_dtype.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/parallel/box_part.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fsdp/param_group.h"
 #include "tessera/parallel/fsdp/shard_state.h"
@@ -87,8 +88,9 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
       groups.replicate->broadcast(value, 0);
       groups.shard->broadcast(value, 0);
     }
-    const Piece rows = piece_of(value.size(0), groups.shard->size(), groups.shard->rank());
-    owned.tile = value.narrow(0, rows.begin, rows.size).to(stored, false, /*copy=*/true);
+    const Box before = owned.layout.first_axes(axes.size() - 1)
+                           .local_box({owned.coordinates.begin(), owned.coordinates.end() - 1});
+    owned.tile = box_part(value, relative_to(before, owned.box)).to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
   const at::Device device = parameter.is_meta() ? options.device : parameter.device();

@@ -3,19 +3,9 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::parallel {
-namespace {
-
-// The part of `whole` that lies in `box`.
-at::Tensor part_of(at::Tensor whole, const Box& box) {
-  for (size_t d = 0; d < box.size.size(); ++d) {
-    whole = whole.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-  }
-  return whole;
-}
-
-}  // namespace
 
 at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std::vector<RankAxis>& axes,
                          const std::string& hint) {
@@ -48,7 +38,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
     gathered = at::empty(before.size, pieces.options());
     const std::vector<at::Tensor> by_rank = pieces.split_with_sizes(counts);
     for (size_t rank = 0; rank < boxes.size(); ++rank) {
-      part_of(gathered, boxes[rank]).copy_(by_rank[rank].view(boxes[rank].size));
+      box_part(gathered, boxes[rank]).copy_(by_rank[rank].view(boxes[rank].size));
     }
   }
   return gathered.is_same(tile) ? tile.clone() : gathered;

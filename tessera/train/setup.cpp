@@ -74,28 +74,31 @@ RunTypes run_types(config::ComputeType type) {
   }
 }
 
+namespace {
+
+// Calls f with each key of a recipe and the option that it stands for.
+template <class Recipe, class Options, class F>
+void for_each_lora_key(Recipe& recipe, Options& options, const F& f) {
+  f(recipe.lora_r, options.rank);
+  f(recipe.lora_alpha, options.alpha);
+  f(recipe.lora_dropout, options.dropout);
+  f(recipe.peft_use_rslora, options.use_rslora);
+  f(recipe.lora_target_linear, options.all_linear);
+  f(recipe.lora_target_regex, options.target_regex);
+  f(recipe.lora_target_modules, options.target_modules);
+  f(recipe.lora_modules_to_save, options.modules_to_save);
+}
+
+}  // namespace
+
 peft::LoraOptions lora_options(const config::Recipe& recipe) {
   peft::LoraOptions options;
-  options.rank = recipe.lora_r;
-  options.alpha = recipe.lora_alpha;
-  options.dropout = recipe.lora_dropout;
-  options.use_rslora = recipe.peft_use_rslora;
-  options.all_linear = recipe.lora_target_linear;
-  options.target_regex = recipe.lora_target_regex;
-  options.target_modules = recipe.lora_target_modules;
-  options.modules_to_save = recipe.lora_modules_to_save;
+  for_each_lora_key(recipe, options, [](const auto& key, auto& option) { option = key; });
   return options;
 }
 
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options) {
-  recipe.lora_r = options.rank;
-  recipe.lora_alpha = options.alpha;
-  recipe.lora_dropout = options.dropout;
-  recipe.peft_use_rslora = options.use_rslora;
-  recipe.lora_target_linear = options.all_linear;
-  recipe.lora_target_regex = options.target_regex;
-  recipe.lora_target_modules = options.target_modules;
-  recipe.lora_modules_to_save = options.modules_to_save;
+  for_each_lora_key(recipe, options, [](auto& key, const auto& option) { key = option; });
   return recipe;
 }
 
@@ -207,9 +210,8 @@ void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& 
   try {
     parallel::check_tensor_parallel(model, models::tensor_parallel_plan(model), recipe.tensor_parallel_size);
   } catch (Error& error) {
-    const auto place = recipe.key_places.find("tensor_parallel_size");
-    if (place == recipe.key_places.end()) throw;
-    throw error.at(place->second.file, place->second.line, place->second.column);
+    const config::KeyPlace place = place_of(recipe, {"tensor_parallel_size"});
+    throw error.at(place.file, place.line, place.column);
   }
 }
 

@@ -130,7 +130,7 @@ void expect_boxes(models::CausalLM& model, const std::string& path) {
                        turned = at::full(box.size, 7, type).t().contiguous().t();
       files->read(entry.key(), box, got);
       files->read(entry.key(), box, turned);
-      const at::Tensor want = testing::slice(whole, box).to(type);
+      const at::Tensor want = parallel::box_part(whole, box).to(type);
       EXPECT_TRUE(at::equal(got, want) && at::equal(turned, want)) << entry.key();
     }
   }

@@ -16,6 +16,7 @@
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/safetensors.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::testing {
 
@@ -54,13 +55,6 @@ class Random {
   std::mt19937_64 engine_;
 };
 
-inline at::Tensor slice(at::Tensor tensor, const parallel::Box& box) {
-  for (size_t d = 0; d < box.size.size(); ++d) {
-    tensor = tensor.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-  }
-  return tensor;
-}
-
 using Tensors = std::map<std::string, at::Tensor>;
 
 inline std::vector<io::TensorSpec> specs_of(const Tensors& tensors) {
@@ -84,7 +78,7 @@ class TensorsInMemory : public checkpoint::StoredTensors {
   explicit TensorsInMemory(Tensors tensors)
       : StoredTensors("memory", specs_of(tensors)), held_(std::move(tensors)) {}
   void read(const std::string& name, const parallel::Box& box, const at::Tensor& destination) const override {
-    destination.copy_(slice(held_.at(name), box));
+    destination.copy_(parallel::box_part(held_.at(name), box));
   }
 
  private:

@@ -93,7 +93,7 @@ void add_permuted(Case& made, testing::Random& random, const std::string& id) {
   for (int64_t i = 0; i < blocks; ++i) {
     const Box from{{order[static_cast<size_t>(i)] * rows, 0}, {rows, columns}};
     parts.push_back({"blocks." + id, stored.sizes().vec(), from, {i * rows, 0}, false, {}});
-    pieces.push_back(testing::slice(stored, from));
+    pieces.push_back(parallel::box_part(stored, from));
   }
   made.stored["blocks." + id] = stored;
   made.add("permuted." + id, at::cat(pieces), parts);
@@ -145,7 +145,7 @@ TEST(StateDictAdapter, ReadsAnyBoxThroughAnyTable) {
         const Box box = i == 0 ? whole_box(whole.sizes().vec()) : random.box(whole.sizes().vec());
         const at::Tensor got = at::full(box.size, 7.0, at::kFloat);
         source->read(name, box, got);
-        ASSERT_TRUE(at::equal(got, testing::slice(whole, box).to(at::kFloat))) << name;
+        ASSERT_TRUE(at::equal(got, parallel::box_part(whole, box).to(at::kFloat))) << name;
       }
     }
   }
@@ -165,9 +165,9 @@ TEST(StateDictAdapter, WritesEveryStoredTensorFromAnyCut) {
       std::vector<Box> tiles;
       cut(whole_box(whole.sizes().vec()), random, tiles);
       for (const Box& box : tiles) {
-        const at::Tensor tile = testing::slice(whole, box).clone();
+        const at::Tensor tile = parallel::box_part(whole, box).clone();
         for (const auto& overlap : adapter.overlaps(name, box)) {
-          at::Tensor to = testing::slice(written.at(overlap.part->name), overlap.stored);
+          at::Tensor to = parallel::box_part(written.at(overlap.part->name), overlap.stored);
           ASSERT_TRUE(to.isnan().all().item<bool>()) << "written twice: " << overlap.part->name;
           to.copy_(overlap.view(tile));
         }

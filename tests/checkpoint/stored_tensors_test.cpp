@@ -35,7 +35,7 @@ at::Tensor destination_of(const Box& box, at::ScalarType type, testing::Random& 
   std::vector<int64_t> memory(padded.size());
   for (size_t d = 0; d < padded.size(); ++d) memory[static_cast<size_t>(order[d])] = padded[d];
   around = at::full(memory, 7, type).permute(order);
-  return testing::slice(around, {std::vector<int64_t>(padded.size(), 0), box.size});
+  return parallel::box_part(around, {std::vector<int64_t>(padded.size(), 0), box.size});
 }
 
 TEST(ReadBox, AnyBoxOfAnyTensorIntoAnyStrides) {
@@ -58,7 +58,7 @@ TEST(ReadBox, AnyBoxOfAnyTensorIntoAnyStrides) {
       at::Tensor around = at::full(box.size, 7, type), got = around;
       if (random.flip()) got = destination_of(box, type, random, around);
       at::Tensor want = around.clone();
-      testing::slice(want, whole_box(box.size)).copy_(testing::slice(stored, box).to(type));
+      parallel::box_part(want, whole_box(box.size)).copy_(parallel::box_part(stored, box).to(type));
       read_box(files, name, box, got);
       ASSERT_TRUE(at::equal(around, want))
           << stored.sizes() << " " << at::IntArrayRef(box.offset) << " " << at::IntArrayRef(box.size);
@@ -83,7 +83,7 @@ TEST(ReadBox, BoxesThatSpanMoreThanTheBufferNeedNoMore) {
       read_box(files, "x", box, turned.t());
       memory_ledger::stop();
       EXPECT_LE(memory_ledger::peak().total(), int64_t{17} << 20);  // known to a mebibyte
-      EXPECT_TRUE(at::equal(got, testing::slice(stored, box).to(type)));
+      EXPECT_TRUE(at::equal(got, parallel::box_part(stored, box).to(type)));
       EXPECT_TRUE(at::equal(turned.t(), got));
     }
   }
@@ -101,7 +101,7 @@ TEST(ReadBox, RunsOfTheSameTypeNeedNothingBeside) {
     read_box(files, "x", box, got);
     memory_ledger::stop();
     EXPECT_EQ(memory_ledger::most().total(), 0);
-    EXPECT_TRUE(at::equal(got, testing::slice(stored, box)));
+    EXPECT_TRUE(at::equal(got, parallel::box_part(stored, box)));
   }
 }
 

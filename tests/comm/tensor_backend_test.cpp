@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/done_work.h"
 #include "tessera/comm/mailbox.h"
 #include "tessera/core/error.h"
 
@@ -20,13 +21,6 @@
 
 namespace tessera::comm {
 namespace {
-
-class DoneWork : public Work {
- public:
-  explicit DoneWork(std::string description) : Work(std::move(description)) {}
-  void wait() override {}
-  bool is_done() const override { return true; }
-};
 
 // What a rank brings to an operation.
 struct Brought {

@@ -6,17 +6,11 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/parallel/box_part.h"
 #include "tessera/parallel/device_mesh.h"
 
 namespace tessera::parallel {
 namespace {
-
-at::Tensor tile_of(at::Tensor whole, const Box& box) {
-  for (size_t d = 0; d < box.size.size(); ++d) {
-    whole = whole.narrow(static_cast<int64_t>(d), box.offset[d], box.size[d]);
-  }
-  return whole.contiguous();
-}
 
 // Random shapes and cuts of both axes, also of the same dim, with empty tiles.
 void check_random_layouts(int64_t tp, int64_t fsdp) {
@@ -36,7 +30,7 @@ void check_random_layouts(int64_t tp, int64_t fsdp) {
       const Layout layout(shape, DType::F64, {{"tp", tp, placement()}, {"fsdp", fsdp, placement()}});
       const at::Tensor whole = at::arange(layout.numel(), at::kDouble).view(shape);
       const Box box = layout.local_box({axes[0].group->rank(), axes[1].group->rank()});
-      const at::Tensor gathered = gather_tensor(tile_of(whole, box), layout, axes, "test");
+      const at::Tensor gathered = gather_tensor(box_part(whole, box), layout, axes, "test");
       ASSERT_TRUE(gathered.is_contiguous());
       ASSERT_TRUE(at::equal(gathered, whole)) << "round " << round;
     }

@@ -152,8 +152,9 @@ class Cutter {
 }  // namespace
 
 void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPlan& plan, int64_t num_ranks) {
+  const nn::NamedLayers layers = nn::named_layers(root);
   for (const auto& [name, style] : plan) {
-    const auto layer = nn::find_layer(root, name);
+    const auto layer = nn::find_layer(layers, name);
     if (style.kind == LayerStyle::Kind::Region || style.kind == LayerStyle::Kind::PartialGradient) continue;
     const int64_t dim = style.kind == LayerStyle::Kind::Rowwise ? 1 : 0;
     const int64_t length = layer->named_parameters(/*recurse=*/false)["weight"].size(dim);
@@ -172,7 +173,8 @@ ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPl
                                  const RankAxis& axis) {
   check_tensor_parallel(root, plan, axis.group->size());
   Cutter cutter(axis);
-  for (const auto& [name, style] : plan) cutter.apply(name, *nn::find_layer(root, name), style);
+  const nn::NamedLayers layers = nn::named_layers(root);
+  for (const auto& [name, style] : plan) cutter.apply(name, *nn::find_layer(layers, name), style);
   return cutter.layouts();
 }
 

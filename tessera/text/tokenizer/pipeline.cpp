@@ -96,14 +96,9 @@ std::unique_ptr<Bpe> read_model(TokenizerDocument& document, const JsonField& fi
 
 AddedToken read_added_token(const JsonField& field) {
   field.allow_fields({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  AddedToken token;
-  token.id = static_cast<int32_t>(field.at("id").as_int(kMaxTokenId));
-  token.content = field.at("content").as_string();
-  token.special = field.at("special").as_bool(false);
-  token.normalized = field.at("normalized").as_bool(!token.special);
-  token.single_word = field.at("single_word").as_bool(false);
-  token.lstrip = field.at("lstrip").as_bool(false);
-  token.rstrip = field.at("rstrip").as_bool(false);
+  const auto id = static_cast<int32_t>(field.at("id").as_int(kMaxTokenId));
+  AddedToken token = read_token_flags(field);
+  token.id = id;
   if (token.content.empty()) throw field.at("content").error("TOKENIZER-ADDED", "an added token is empty");
   return token;
 }

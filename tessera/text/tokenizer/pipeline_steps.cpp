@@ -279,4 +279,15 @@ Decoder read_decoder(const JsonField& field) {
   return out;
 }
 
+AddedToken read_token_flags(const JsonField& field) {
+  AddedToken token;
+  token.content = field.at("content").as_string();
+  token.special = field.at("special").as_bool(false);
+  token.normalized = field.at("normalized").as_bool(!token.special);
+  token.single_word = field.at("single_word").as_bool(false);
+  token.lstrip = field.at("lstrip").as_bool(false);
+  token.rstrip = field.at("rstrip").as_bool(false);
+  return token;
+}
+
 }  // namespace tessera::text

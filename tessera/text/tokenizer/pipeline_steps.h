@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "tessera/text/tokenizer/added_tokens.h"
 #include "tessera/text/tokenizer/decoder.h"
 #include "tessera/text/tokenizer/json_field.h"
 #include "tessera/text/tokenizer/normalizer.h"
@@ -21,5 +22,7 @@ PostProcessor read_post_processor(
     const JsonField& field,
     FunctionRef<void(const JsonField& place, int32_t id, const std::string& token)> check);
 Decoder read_decoder(const JsonField& field);
+// An added token without its id, which some files give as the key of the field.
+AddedToken read_token_flags(const JsonField& field);
 
 }  // namespace tessera::text

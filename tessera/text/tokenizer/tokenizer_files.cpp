@@ -6,6 +6,7 @@
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/text/tokenizer/json_field.h"
+#include "tessera/text/tokenizer/pipeline_steps.h"
 #include "tessera/text/tokenizer/tokenizer_impl.h"
 
 namespace tessera::text {
@@ -34,23 +35,12 @@ std::optional<std::string> token_content(const JsonField& field) {
   return field.is_object() ? field.at("content").as_string() : field.as_string();
 }
 
-AddedToken read_flags(const JsonField& field) {
-  AddedToken token;
-  token.content = field.at("content").as_string();
-  token.special = field.at("special").as_bool(false);
-  token.normalized = field.at("normalized").as_bool(!token.special);
-  token.single_word = field.at("single_word").as_bool(false);
-  token.lstrip = field.at("lstrip").as_bool(false);
-  token.rstrip = field.at("rstrip").as_bool(false);
-  return token;
-}
-
 // "added_tokens_decoder" of tokenizer_config.json: {"0": {"content": ...}}
 std::vector<AddedToken> read_added_tokens_decoder(const JsonField& field) {
   std::vector<AddedToken> tokens;
   if (field.is_null()) return tokens;
   for (const auto& [key, value] : field.fields()) {
-    AddedToken token = read_flags(value);
+    AddedToken token = read_token_flags(value);
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
     if (error != std::errc() || end != key.data() + key.size() || token.id < 0 || token.id >= kMaxTokenId)
       throw value.error("TOKENIZER-ADDED", "an id is not a number in range").got("'" + key + "'");

@@ -1,0 +1,13 @@
+// A box of a tensor as a tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/parallel/layout.h"
+
+namespace tessera::parallel {
+
+// The elements of `whole` that lie in `box`: a view of them.
+at::Tensor box_part(at::Tensor whole, const Box& box);
+
+}  // namespace tessera::parallel
