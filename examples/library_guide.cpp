@@ -121,16 +121,16 @@ void with_our_optimizer(const std::shared_ptr<comm::Communicator>& world, const 
 
   const std::string file_of_this_rank = folder + "/states" + std::to_string(world->rank());
   std::vector<at::Tensor> states, read;
-  for (const auto& state : optimizer->states()) states.push_back(state.value);
+  for (const auto& state : optimizer->states()) states.push_back(state.get());
   torch::save(states, file_of_this_rank);
 
   const auto resumed = optim::make_adamw(tiles, {.beta2 = 0.95});
   torch::load(read, file_of_this_rank);
-  for (size_t i = 0; i < read.size(); ++i) resumed->states()[i].value.copy_(read[i]);
+  for (size_t i = 0; i < read.size(); ++i) resumed->states()[i].set(read[i]);
 
   require(read.size() == 3 * tiles.size(), "two moments and a step for each tile");
   for (size_t i = 0; i < read.size(); ++i)
-    require(at::equal(resumed->states()[i].value, optimizer->states()[i].value), "other states");
+    require(at::equal(resumed->states()[i].get(), optimizer->states()[i].get()), "other states");
 }
 
 void accumulation(const std::shared_ptr<comm::Communicator>& world) {

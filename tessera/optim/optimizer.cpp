@@ -1,27 +1,53 @@
 #include "tessera/optim/optimizer.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/error.h"
+#include "tessera/core/torch_dtype.h"
 #include "tessera/ops/adamw.h"
 
 namespace tessera::optim {
 namespace {
 
 // A tile that gets its memory later would never be updated.
-void check_tiles(const std::vector<OptimizedTile>& tiles) {
-  for (const OptimizedTile& tile : tiles) {
+std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
+  for (OptimizedTile& tile : tiles) {
     TESSERA_CHECK_ARGUMENT(
         tile.tile.defined() && !tile.tile.is_meta(),
         "the tile of '" + tile.name + "' has no values; make the optimizer after they are loaded");
+    const std::vector<int64_t> shape = tile.tile.sizes().vec();
+    if (tile.layout.axes().empty()) tile.layout = {shape, to_dtype(tile.tile.scalar_type()), {}};
+    TESSERA_ASSERT(tile.layout.local_box(tile.coordinates).size == shape, "a tile has the shape of its box");
   }
+  return tiles;
+}
+
+// A state of every element of the tile's parameter.
+checkpoint::StateTensor element_state(const OptimizedTile& tile, const std::string& state,
+                                      const at::Tensor& values) {
+  return checkpoint::state_tensor(
+      tile.name + "/" + state,
+      parallel::Layout(tile.layout.shape(), to_dtype(values.scalar_type()), tile.layout.axes()),
+      tile.coordinates, values);
+}
+
+// A scalar of the whole parameter.
+checkpoint::StateTensor scalar_state(const OptimizedTile& tile, const std::string& state,
+                                     const at::Tensor& value) {
+  std::vector<parallel::AxisPlacement> axes = tile.layout.axes();
+  for (parallel::AxisPlacement& axis : axes) axis.placement = parallel::Placement::replicate();
+  return checkpoint::state_tensor(tile.name + "/" + state,
+                                  parallel::Layout({}, to_dtype(value.scalar_type()), std::move(axes)),
+                                  tile.coordinates, value);
 }
 
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options)
-      : tiles_(std::move(tiles)), options_(options) {
-    check_tiles(tiles_);
+      : tiles_(checked(std::move(tiles))), options_(options) {
     const at::NoGradGuard no_grad;
     for (const OptimizedTile& tile : tiles_) {
       exp_avg_.push_back(at::zeros_like(tile.tile.detach()));
@@ -39,20 +65,21 @@ class AdamW : public Optimizer {
     update.gradient_scale = gradient_scale;
     for (size_t i = 0; i < tiles_.size(); ++i) {
       const at::Tensor& gradient = tiles_[i].tile.grad();
-      if (!gradient.defined() || tiles_[i].tile.numel() == 0) continue;
+      if (!gradient.defined()) continue;
       steps_[i].add_(1.0);
+      if (tiles_[i].tile.numel() == 0) continue;
       update.step = steps_[i].item<int64_t>();
       update.weight_decay = tiles_[i].weight_decay;
       ops::adamw(tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update);
     }
   }
 
-  std::vector<OptimizerState> states() override {
-    std::vector<OptimizerState> all;
+  std::vector<checkpoint::StateTensor> states() override {
+    std::vector<checkpoint::StateTensor> all;
     for (size_t i = 0; i < tiles_.size(); ++i) {
-      all.push_back({tiles_[i].name, "exp_avg", exp_avg_[i]});
-      all.push_back({tiles_[i].name, "exp_avg_sq", exp_avg_sq_[i]});
-      all.push_back({tiles_[i].name, "step", steps_[i]});
+      all.push_back(element_state(tiles_[i], "exp_avg", exp_avg_[i]));
+      all.push_back(element_state(tiles_[i], "exp_avg_sq", exp_avg_sq_[i]));
+      all.push_back(scalar_state(tiles_[i], "step", steps_[i]));
     }
     return all;
   }
@@ -65,7 +92,7 @@ class AdamW : public Optimizer {
 
 class Sgd : public Optimizer {
  public:
-  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(std::move(tiles)) { check_tiles(tiles_); }
+  explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(checked(std::move(tiles))) {}
 
   void step(double lr, double gradient_scale) override {
     const at::NoGradGuard no_grad;
@@ -77,7 +104,7 @@ class Sgd : public Optimizer {
       tile.add_(gradient.detach(), -lr * gradient_scale);
     }
   }
-  std::vector<OptimizerState> states() override { return {}; }
+  std::vector<checkpoint::StateTensor> states() override { return {}; }
 
  private:
   std::vector<OptimizedTile> tiles_;

@@ -1,4 +1,4 @@
-// Optimizers over tiles: each rank updates the rows that it owns.
+// Optimizers over tiles: each rank updates what it owns of every parameter.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/checkpoint/state_tensor.h"
+#include "tessera/parallel/layout.h"
+
 namespace tessera::optim {
 
 // A tile to update. `tile.grad()` holds its gradient at step(); a tile without one is left alone. One without
 // values is refused with Error(Config).
 struct OptimizedTile {
-  std::string name;
+  std::string name;  // of the parameter
   at::Tensor tile;
   double weight_decay = 0.0;
-};
-
-// A state tensor of a tile, which a checkpoint stores: of the tile's shape ("exp_avg", "exp_avg_sq"), or a
-// scalar of the whole parameter ("step").
-struct OptimizerState {
-  std::string tile;  // the tile's name
-  std::string state;
-  at::Tensor value;
+  // Of the parameter, and where this rank stands on its axes. Left out: the tile is all of it.
+  parallel::Layout layout = {};
+  std::vector<int64_t> coordinates = {};
 };
 
 class Optimizer {
@@ -32,8 +30,10 @@ class Optimizer {
   // One update with learning rate `lr`. Every gradient is multiplied by `gradient_scale` first (the clip
   // factor); the gradients themselves may be changed by it.
   virtual void step(double lr, double gradient_scale) = 0;
-  // The states, in a fixed order; they alias the optimizer's own.
-  virtual std::vector<OptimizerState> states() = 0;
+  // What it keeps of the tiles' parameters between steps, as "<parameter>/<state>": values of the parameter's
+  // shape and layout ("exp_avg", "exp_avg_sq"), or scalars that all its ranks have alike ("step"). In a fixed
+  // order, the same on all ranks.
+  virtual std::vector<checkpoint::StateTensor> states() = 0;
 };
 
 struct AdamWOptions {

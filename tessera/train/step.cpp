@@ -137,7 +137,8 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
   for (const auto& parameter : sharded.parameters()) {
     if (!parameter.requires_grad) continue;
     const bool is_matrix = parameter.layout.shape().size() >= 2;
-    tiles.push_back({parameter.name, parameter.tile, is_matrix || decay_all ? weight_decay : 0.0});
+    tiles.push_back({parameter.name, parameter.tile, is_matrix || decay_all ? weight_decay : 0.0,
+                     parameter.layout, parameter.coordinates});
   }
   return tiles;
 }

@@ -46,6 +46,40 @@ TEST(OptimizerTest, TilesWithoutAGradientStay) {
   EXPECT_TRUE(at::equal(tile, at::ones({2})));
 }
 
+TEST(OptimizerTest, StatesHaveTheLayoutsOfTheirParametersAndGoFromOneToAnother) {
+  using parallel::Placement;
+  const parallel::Layout layout(
+      {5, 2}, DType::F64, {{"dp_replicate", 2, Placement::replicate()}, {"fsdp", 2, Placement::shard(0)}});
+  const auto make = [&](at::Tensor& tile) {
+    tile = at::linspace(0.0, 1.0, 4, at::kDouble).view({2, 2}).set_requires_grad(true);
+    return make_adamw({{"w", tile, 0.1, layout, {1, 1}}}, {});
+  };
+  const auto step = [](const at::Tensor& tile, Optimizer& optimizer, double gradient) {
+    tile.mutable_grad() = at::full({2, 2}, gradient, at::kDouble);
+    optimizer.step(1e-2, 1.0);
+  };
+  at::Tensor first, second;
+  const auto one = make(first), other = make(second);
+  step(first, *one, 0.5);
+  step(first, *one, -0.1);
+
+  const auto states = one->states();
+  ASSERT_EQ(states.size(), 3U);
+  EXPECT_EQ(states[0].name, "w/exp_avg");
+  EXPECT_EQ(states[1].name, "w/exp_avg_sq");
+  EXPECT_EQ(states[2].name, "w/step");
+  EXPECT_EQ(states[0].layout, layout);
+  EXPECT_EQ(states[1].box(), (parallel::Box{{3, 0}, {2, 2}}));
+  EXPECT_EQ(states[2].layout.num_replicas(), 4);
+  EXPECT_EQ(states[2].get().item<double>(), 2.0);
+  for (size_t i = 0; i < states.size(); ++i) other->states()[i].set(states[i].get());
+  second.detach().copy_(first);
+  step(first, *one, 0.3);
+  step(second, *other, 0.3);
+  EXPECT_TRUE(at::equal(first, second));
+  EXPECT_TRUE(make_sgd({{"w", first}})->states().empty());
+}
+
 TEST(OptimizerTest, TilesWithoutValuesAreRefused) {
   const at::Tensor meta = at::empty({2}, at::TensorOptions(at::kMeta));
   for (const at::Tensor& tile : {at::Tensor(), meta}) {

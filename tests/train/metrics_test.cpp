@@ -13,7 +13,9 @@
 
 #include "tessera/core/error.h"
 #include "tessera/io/disk_calls.h"
-#include "tessera/train/progress.h"
+#include "tessera/train/reporters/metrics_file.h"
+#include "tessera/train/reporters/progress.h"
+#include "tessera/train/reporters/tensorboard.h"
 
 #include "tests/testing/temp_folder.h"
 
@@ -153,10 +155,26 @@ std::string file_text(const std::string& path) {
   return text.str();
 }
 
-TEST(MetricsWriter, WritesLinesAndEvents) {
+// The logs of a run in `folder`, as its first rank has them.
+struct Writers {
+  explicit Writers(const std::string& folder) : logs(folder) {}
+  void write(const StepMetrics& line) {
+    lines.on_line(line);
+    events.on_line(line);
+  }
+  void write_eval(int64_t step, double loss) {
+    lines.on_evaluation(step, loss);
+    events.on_evaluation(step, loss);
+  }
+  RunLogs logs;
+  MetricsFile lines{logs};
+  TensorBoardFile events{logs};
+};
+
+TEST(RunLogs, WritesLinesAndEvents) {
   const testing::TempFolder folder;
   {
-    MetricsWriter writer(folder.path());
+    Writers writer(folder.path());
     writer.write(example());
     writer.write_eval(12, 2.5);
     // Complete while the run goes on.
@@ -196,29 +214,29 @@ TEST(MetricsWriter, WritesLinesAndEvents) {
   EXPECT_EQ(eval.scalars, (std::map<std::string, float>{{"eval/loss", 2.5F}}));
 }
 
-TEST(MetricsWriter, StartsAnew) {
+TEST(RunLogs, StartsAnew) {
   const testing::TempFolder folder;
   for (int run = 0; run < 2; ++run) {
-    MetricsWriter writer(folder.path());
+    Writers writer(folder.path());
     writer.write_eval(run, 1.0);
   }
   EXPECT_EQ(file_text(folder / "metrics.jsonl"), "{\"step\":1,\"eval_loss\":1.0}\n");
 }
 
-TEST(MetricsWriter, ReportsAFolderThatCannotBe) {
+TEST(RunLogs, ReportsAFolderThatCannotBe) {
   const testing::TempFolder folder;
   std::ofstream(folder / "file") << "x";
   try {
-    MetricsWriter writer(folder / "file");
+    Writers writer(folder / "file");
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Storage) << error.what();
   }
 }
 
-TEST(MetricsWriter, AFullDiskDoesNotStopTheRunNorBreakALine) {
+TEST(RunLogs, AFullDiskDoesNotStopTheRunNorBreakALine) {
   const testing::TempFolder folder;
-  MetricsWriter writer(folder.path());
+  Writers writer(folder.path());
   writer.write(example());
   io::disk::set_hook([](std::string_view call, const std::string&) { return call == "write" ? ENOSPC : 0; });
   ::testing::internal::CaptureStderr();

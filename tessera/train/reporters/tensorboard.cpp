@@ -1,13 +1,24 @@
-// Event files by hand: five protobuf fields are not worth a second protobuf beside LibTorch's.
+#include "tessera/train/reporters/tensorboard.h"
+
 #include <array>
+#include <chrono>
 #include <cstring>
 
-#include "tessera/train/metrics.h"
+#include <unistd.h>
 
 namespace tessera::train {
 namespace {
 
-// Protobuf wire format.
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string events_name(double now) {
+  return "runs/events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) + "." +
+         std::to_string(getpid());
+}
+
+// Protobuf wire format, by hand: five fields are not worth a second protobuf beside LibTorch's.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   out += static_cast<char>(value);
@@ -89,6 +100,25 @@ std::string tensorboard_event(double wall_time, int64_t step,
   put_varint(event, static_cast<uint64_t>(step));
   put_bytes(event, 5, summary);
   return framed(event);
+}
+
+TensorBoardFile::TensorBoardFile(RunLogs& logs) : logs_(logs), file_(logs.open(events_name(wall_time()))) {
+  logs_.append(file_, tensorboard_header(wall_time()));
+}
+
+void TensorBoardFile::on_line(const StepMetrics& line) {
+  logs_.append(file_,
+               tensorboard_event(wall_time(), line.step,
+                                 {{"train/loss", static_cast<float>(line.loss)},
+                                  {"train/learning_rate", static_cast<float>(line.lr)},
+                                  {"train/grad_norm", static_cast<float>(line.grad_norm)},
+                                  {"train/tokens_per_s", static_cast<float>(line.tokens_per_s)},
+                                  {"train/epoch", static_cast<float>(line.epoch)},
+                                  {"train/peak_rss_gib", static_cast<float>(line.peak_rss / 1073741824.0)}}));
+}
+
+void TensorBoardFile::on_evaluation(int64_t step, double loss) {
+  logs_.append(file_, tensorboard_event(wall_time(), step, {{"eval/loss", static_cast<float>(loss)}}));
 }
 
 }  // namespace tessera::train

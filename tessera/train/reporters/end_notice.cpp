@@ -1,4 +1,4 @@
-#include "tessera/train/end_notice.h"
+#include "tessera/train/reporters/end_notice.h"
 
 #include <algorithm>
 #include <atomic>

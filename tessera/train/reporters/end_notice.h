@@ -2,6 +2,9 @@
 #pragma once
 
 #include <string>
+#include <utility>
+
+#include "tessera/train/reporters/reporter.h"
 
 namespace tessera::train {
 
@@ -16,6 +19,21 @@ class EndNotice {
 
   // The line from now on, without "tessera: "; cut at 1 KiB.
   void set(const std::string& text);
+};
+
+// Keeps the notice at the last step.
+class LastStep : public Reporter {
+ public:
+  // `rest`: what follows "interrupted after step 12". The notice outlives this.
+  LastStep(EndNotice& notice, std::string rest) : notice_(notice), rest_(std::move(rest)) {}
+
+  void on_step(const TrainState& state, StepMetrics&) override {
+    notice_.set("interrupted after step " + std::to_string(state.step) + rest_);
+  }
+
+ private:
+  EndNotice& notice_;
+  std::string rest_;
 };
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-#include "tessera/train/progress.h"
+#include "tessera/train/reporters/progress.h"
 
 #include <cstdio>
 
@@ -24,7 +24,7 @@ Progress::Progress(int64_t total_steps)
 
 Progress::~Progress() { finish(); }
 
-void Progress::update(const StepMetrics& metrics) {
+void Progress::on_line(const StepMetrics& metrics) {
   const bool is_first = first_step_ < 0;
   if (is_first) first_step_ = metrics.step;
   last_step_ = metrics.step;
@@ -37,7 +37,7 @@ void Progress::update(const StepMetrics& metrics) {
   show(line, is_first || metrics.step == total_steps_);
 }
 
-void Progress::update_evaluation(int64_t done, int64_t total) {
+void Progress::on_evaluating(int64_t done, int64_t total) {
   show("step " + std::to_string(last_step_) + "/" + std::to_string(total_steps_) + "  evaluating " +
            std::to_string(done) + "/" + std::to_string(total),
        false);
@@ -55,6 +55,14 @@ void Progress::show(const std::string& line, bool is_due) {
   }
 }
 
+void Progress::on_evaluation(int64_t step, double loss) {
+  finish();
+  char text[64];
+  std::snprintf(text, sizeof text, "eval loss %.4f after step %ld", loss, static_cast<long>(step));
+  log::info(text);
+}
+
+// Leaves the line, for other output.
 void Progress::finish() {
   if (has_open_line_) std::fputc('\n', log::stream());
   has_open_line_ = false;

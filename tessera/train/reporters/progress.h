@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/core/process_stats.h"
-#include "tessera/train/metrics.h"
+#include "tessera/train/reporters/reporter.h"
 
 namespace tessera::train {
 
@@ -13,20 +13,22 @@ namespace tessera::train {
 std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
 
 // On a terminal one line that is rewritten; otherwise a line every few seconds, and the last one always.
-class Progress {
+class Progress : public Reporter {
  public:
   explicit Progress(int64_t total_steps);
   // Leaves the line, so that an error starts on one of its own.
-  ~Progress();
+  ~Progress() override;
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  void update(const StepMetrics& metrics);
+
+  void on_line(const StepMetrics& line) override;
   // "step 12/40  evaluating 3/12": the evaluation's own steps.
-  void update_evaluation(int64_t done, int64_t total);
-  // Leaves the line; call before other output and at the end.
-  void finish();
+  void on_evaluating(int64_t done, int64_t total) override;
+  // "eval loss 1.2345 after step 12"
+  void on_evaluation(int64_t step, double loss) override;
 
  private:
+  void finish();
   void show(const std::string& line, bool is_due);
 
   int64_t total_steps_;

@@ -1,0 +1,30 @@
+#include "tessera/train/reporters/evaluation.h"
+
+#include <cmath>
+#include <string>
+
+#include "tessera/core/error.h"
+#include "tessera/train/run_schedule.h"
+#include "tessera/train/step.h"
+
+namespace tessera::train {
+
+void Evaluation::after_step(const TrainState& state) {
+  if (!is_evaluated(state.recipe, state.step, state.total_steps, training_.loader().steps_per_epoch(),
+                    state.ends_epoch())) {
+    return;
+  }
+  const int64_t total = loader_.steps_per_epoch();
+  const double loss = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
+    tell_([&](Reporter& reporter) { reporter.on_evaluating(done, total); });
+  });
+  if (!std::isfinite(loss)) {
+    throw Error(ErrorKind::Numerics, "EVAL-LOSS",
+                "the evaluation loss after step " + std::to_string(state.step) + " is not finite")
+        .got(std::to_string(loss))
+        .hint("nothing is saved; lower learning_rate, or check the data");
+  }
+  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss); });
+}
+
+}  // namespace tessera::train

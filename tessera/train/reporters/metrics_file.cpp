@@ -1,0 +1,27 @@
+#include "tessera/train/reporters/metrics_file.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tessera::train {
+
+void MetricsFile::on_line(const StepMetrics& line) {
+  const nlohmann::ordered_json json = {{"step", line.step},
+                                       {"epoch", line.epoch},
+                                       {"loss", line.loss},
+                                       {"lr", line.lr},
+                                       {"grad_norm", line.grad_norm},
+                                       {"tokens", line.tokens},
+                                       {"label_tokens", line.label_tokens},
+                                       {"tokens_per_s", line.tokens_per_s},
+                                       {"step_s", line.step_s},
+                                       {"sol", line.sol},
+                                       {"peak_rss", line.peak_rss}};
+  logs_.append(file_, json.dump() + "\n");
+}
+
+void MetricsFile::on_evaluation(int64_t step, double loss) {
+  const nlohmann::ordered_json json = {{"step", step}, {"eval_loss", loss}};
+  logs_.append(file_, json.dump() + "\n");
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,23 @@
+// metrics.jsonl: what a run measures, one JSON object a line.
+#pragma once
+
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/reporters/run_logs.h"
+
+namespace tessera::train {
+
+class MetricsFile : public Reporter {
+ public:
+  // Starts the file anew in `logs`, which outlives this. Throws Error(Storage).
+  explicit MetricsFile(RunLogs& logs) : logs_(logs), file_(logs.open("metrics.jsonl")) {}
+
+  void on_line(const StepMetrics& line) override;
+  // {"step": s, "eval_loss": x} as a line of its own.
+  void on_evaluation(int64_t step, double loss) override;
+
+ private:
+  RunLogs& logs_;
+  io::LogFile& file_;
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,37 @@
+// What a run measures, for TensorBoard.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/reporters/run_logs.h"
+
+namespace tessera::train {
+
+// runs/events.out.tfevents.<time>.<process>
+class TensorBoardFile : public Reporter {
+ public:
+  // Starts a file in `logs`, which outlives this. Throws Error(Storage).
+  explicit TensorBoardFile(RunLogs& logs);
+
+  void on_line(const StepMetrics& line) override;
+  void on_evaluation(int64_t step, double loss) override;
+
+ private:
+  RunLogs& logs_;
+  io::LogFile& file_;
+};
+
+// One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
+// CRC-32C).
+std::string tensorboard_event(double wall_time, int64_t step,
+                              const std::vector<std::pair<std::string, float>>& scalars);
+// The event that must open a file.
+std::string tensorboard_header(double wall_time);
+// CRC-32C (Castagnoli) of `bytes`.
+uint32_t crc32c(const std::string& bytes);
+
+}  // namespace tessera::train

@@ -1,0 +1,140 @@
+#include "tessera/train/run_output.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "tessera/comm/agreed_work.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/config/resolve_paths.h"
+#include "tessera/core/log.h"
+#include "tessera/io/file.h"
+#include "tessera/train/reporters/metrics_file.h"
+#include "tessera/train/reporters/progress.h"
+#include "tessera/train/reporters/tensorboard.h"
+
+namespace tessera::train {
+namespace {
+
+// Every file and folder that the recipe names for reading, and the recipe. Prepared rows inside the output
+// folder would keep the result from taking its place.
+std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
+  std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
+                                         {"the tokenizer", recipe.tokenizer_config},
+                                         {"the adapter to start from", recipe.lora_model_dir},
+                                         {"the recipe", recipe.source_file},
+                                         {"the chat template", recipe.chat_template_jinja},
+                                         {.what = "the folder of the prepared rows (dataset_prepared_path)",
+                                          .path = recipe.dataset_prepared_path,
+                                          .is_made = true}};
+  for (const auto* datasets : {&recipe.datasets, &recipe.test_datasets}) {
+    for (const config::DatasetConfig& dataset : *datasets)
+      inputs.push_back({"a dataset", dataset.path, dataset.data_files.empty()});
+  }
+  return inputs;
+}
+
+}  // namespace
+
+RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world)
+    : recipe_(recipe), world_(std::move(world)) {
+  comm::AgreedWork work({world_.get()}, "use output_dir");
+  work.run_on_first([&] {
+    result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
+                                                          .how_to_overwrite = "overwrite_output_dir: true",
+                                                          .inputs = recipe_inputs(recipe_)});
+    std::error_code ignored;
+    has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
+    end_notice_.emplace(result_->lock_path());
+    end_notice_->set("interrupted before the first step" + untouched());
+  });
+  work.finish();
+}
+
+std::string RunOutput::untouched() const {
+  return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
+}
+
+void RunOutput::begin(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer) {
+  saved_recipe_ = trained.adapter ? with_lora_options(recipe_, trained.adapter->options) : recipe_;
+  comm::AgreedWork work({world_.get()}, "write the output");
+  work.run_on_first([&] {
+    result_->begin();
+    require_space(trained, tokenizer);
+    result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
+    logs_ = std::make_unique<RunLogs>(result_->staging());
+    write_recipe();
+    log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
+  });
+  work.finish();
+}
+
+std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps) {
+  std::vector<std::unique_ptr<Reporter>> reporters;
+  comm::AgreedWork work({world_.get()}, "write the output");
+  work.run_on_first([&] {
+    reporters.push_back(
+        std::make_unique<LastStep>(*end_notice_, untouched() + ", the logs stay in " + result_->staging()));
+    reporters.push_back(std::make_unique<MetricsFile>(*logs_));
+    reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
+    reporters.push_back(std::make_unique<Progress>(total_steps));
+  });
+  work.finish();
+  return reporters;
+}
+
+// What was trained, readable from any folder.
+void RunOutput::write_recipe() const {
+  io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"),
+                        config::dump_recipe(config::with_absolute_paths(saved_recipe_)));
+}
+
+// Somebody may have cleared the folder away while the run went on.
+void RunOutput::put_logs_back() {
+  io::make_directories(result_->staging());
+  const bool has_recipe = io::exists(io::join_path(result_->staging(), "recipe.yaml"));
+  if (!has_recipe) write_recipe();
+  if (!logs_->put_back() && has_recipe) return;
+  log::warn("files of this run were removed from " + result_->staging() +
+            " meanwhile; they are written again");
+}
+
+void RunOutput::require_space(const TrainedModel& trained,
+                              const std::optional<text::Tokenizer>& tokenizer) const {
+  int64_t num_bytes = 0;
+  if (recipe_.save_final) {
+    num_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved);
+    if (tokenizer) num_bytes += tokenizer->saved_bytes();
+  }
+  result_->require_space(num_bytes);
+}
+
+void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& base,
+                     const std::optional<text::Tokenizer>& tokenizer) {
+  comm::AgreedWork work({world_.get()}, "save the result");
+  work.run_on_first([&] {
+    end_notice_->set(
+        "interrupted after the last step, as the result was saved: " + recipe_.output_dir +
+        (has_older_ ? " holds all of it or all of the older one" : " holds all of it or nothing"));
+    put_logs_back();
+  });
+  work.finish();
+  if (recipe_.save_final) {
+    work.run_on_first([&] { require_space(trained, tokenizer); });
+    work.finish();
+    checkpoint::save_folder(*trained.sharded, result_folder(trained, recipe_, base),
+                            result_ ? result_->staging() : "", work);
+    work.run_on_first([&] {
+      if (tokenizer) tokenizer->save(result_->staging());
+    });
+    work.finish();
+  }
+  work.run_on_first([&] {
+    result_->commit();
+    end_notice_.reset();
+  });
+  work.finish();
+  const std::string saved = !recipe_.save_final ? "metrics" : trained.adapter ? "adapter" : "model";
+  log::info(saved + " saved to " + recipe_.output_dir);
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,28 @@
+// Where a run stands between two steps.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/config/recipe.h"
+#include "tessera/data/loader.h"
+#include "tessera/train/metrics.h"
+
+namespace tessera::train {
+
+// Together with the values of Training::tensors(), all that the steps to come depend on. Random numbers are
+// functions of the seed and the step, and the learning rate is one of the step. Says nothing of ranks.
+struct TrainState {
+  config::Recipe recipe;    // as resolved: its dtype is a type
+  int64_t step = 0;         // updates made
+  int64_t total_steps = 0;  // of the run
+  data::Cursor cursor;      // the samples of the next step
+  int64_t tokens = 0;       // of all steps made, over all ranks
+  double first_loss = 0.0, last_loss = 0.0;
+  MetricsWindow window;  // the steps since the last line of metrics.jsonl
+
+  bool is_done() const { return step >= total_steps; }
+  // Whether the last step was the last one of an epoch.
+  bool ends_epoch() const { return step > 0 && cursor.sample == 0; }
+};
+
+}  // namespace tessera::train

@@ -1,0 +1,100 @@
+#include "tessera/train/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "tessera/core/process_stats.h"
+#include "tessera/train/run_schedule.h"
+#include "tessera/train/step.h"
+
+namespace tessera::train {
+namespace {
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
+                                                 const parallel::ShardedModel& sharded) {
+  auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
+  return optim::make_adamw(std::move(tiles), {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon});
+}
+
+int64_t total_steps_of(const config::Recipe& recipe, const data::Loader& loader) {
+  if (recipe.max_steps > 0) return recipe.max_steps;
+  const double steps = recipe.num_epochs * static_cast<double>(loader.steps_per_epoch());
+  return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
+}
+
+}  // namespace
+
+Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data::Loader loader,
+                   TrainedModel trained)
+    : mesh_(mesh), loader_(std::move(loader)), trained_(std::move(trained)) {
+  state_.recipe = std::move(recipe);
+  state_.total_steps = total_steps_of(state_.recipe, loader_);
+  state_.cursor = loader_.cursor();
+  trained_.model->train();
+  optimizer_ = make_optimizer(state_.recipe, *trained_.sharded);
+  schedule_ = make_schedule(state_.recipe, state_.total_steps);
+}
+
+StepMetrics Training::step() {
+  const Timer timer;
+  const data::Step data = loader_.next_step();
+  StepInput input;
+  input.micro_batches = &data.micro_batches;
+  input.label_tokens = data.label_tokens;
+  input.step = state_.step;
+  input.lr = schedule_.at(state_.step);
+  input.max_grad_norm = state_.recipe.max_grad_norm;
+  input.seed = static_cast<uint64_t>(state_.recipe.seed);
+  const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+
+  if (state_.step == 0) state_.first_loss = result.loss;
+  state_.last_loss = result.loss;
+  state_.step += 1;
+  state_.tokens += data.tokens;
+  state_.cursor = data.next;
+
+  StepMetrics metrics;
+  metrics.step = state_.step;
+  metrics.epoch =
+      static_cast<double>(data.epoch) +
+      (data.ends_epoch ? 1.0
+                       : static_cast<double>(data.next.sample) / static_cast<double>(loader_.num_samples()));
+  metrics.loss = result.loss;
+  metrics.lr = input.lr;
+  metrics.grad_norm = result.grad_norm;
+  metrics.tokens = data.tokens;
+  metrics.label_tokens = data.label_tokens;
+  metrics.step_s = timer.seconds();
+  metrics.tokens_per_s = static_cast<double>(data.tokens) / metrics.step_s;
+  return metrics;
+}
+
+std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
+  state_.window.add(step);
+  const int64_t every = std::max<int64_t>(1, count_steps(state_.recipe.logging_steps, state_.total_steps));
+  if (step.step % every != 0 && !state_.is_done()) return std::nullopt;
+  return state_.window.take();
+}
+
+std::vector<checkpoint::StateTensor> Training::tensors() {
+  std::vector<checkpoint::StateTensor> tensors;
+  for (const parallel::ShardedParameter& parameter : trained_.sharded->parameters()) {
+    if (!parameter.requires_grad) continue;
+    tensors.push_back(checkpoint::state_tensor("parameter/" + parameter.name, parameter.layout,
+                                               parameter.coordinates, parameter.tile));
+  }
+  for (checkpoint::StateTensor& state : optimizer_->states()) {
+    state.name = "optimizer/" + state.name;
+    tensors.push_back(std::move(state));
+  }
+  return tensors;
+}
+
+void Training::go_on(const TrainState& state) {
+  loader_.seek(state.cursor);
+  state_ = state;
+}
+
+}  // namespace tessera::train

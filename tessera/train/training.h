@@ -1,0 +1,52 @@
+// A run without its output: a model, its data and its optimizer, one step after the other.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/checkpoint/state_tensor.h"
+#include "tessera/data/loader.h"
+#include "tessera/optim/optimizer.h"
+#include "tessera/optim/schedule.h"
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/train/metrics.h"
+#include "tessera/train/setup.h"
+#include "tessera/train/train_state.h"
+
+namespace tessera::train {
+
+class Training {
+ public:
+  // At step 0. `recipe`: as resolved; `loader` deals the training rows to the ranks of `mesh`, which outlives
+  // this.
+  Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data::Loader loader,
+           TrainedModel trained);
+
+  const TrainState& state() const { return state_; }
+  TrainedModel& trained() { return trained_; }
+  const TrainedModel& trained() const { return trained_; }
+  const data::Loader& loader() const { return loader_; }
+
+  // The next step: what it measured itself. Collective. Throws what run_step() throws.
+  StepMetrics step();
+  // Takes the step into the line of metrics.jsonl to come; the line, where it is due.
+  std::optional<StepMetrics> add_to_line(const StepMetrics& step);
+
+  // The trained parameters ("parameter/<name>") and the optimizer's states ("optimizer/<name>/<state>"), in
+  // the same order on all ranks.
+  std::vector<checkpoint::StateTensor> tensors();
+  // Goes on from `state`, of a run of the same model, data and number of steps. The values of tensors() are
+  // the caller's to set. Throws Error(Checkpoint) for a position outside the data.
+  void go_on(const TrainState& state);
+
+ private:
+  const parallel::DeviceMesh& mesh_;
+  data::Loader loader_;
+  TrainedModel trained_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  optim::Schedule schedule_;
+  TrainState state_;
+};
+
+}  // namespace tessera::train

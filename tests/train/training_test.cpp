@@ -1,0 +1,137 @@
+// A run that goes on from another's state is that run.
+#include "tessera/train/training.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/mpi_world.h"
+#include "tests/train/training_testing.h"
+
+namespace tessera::train {
+namespace {
+
+using testing::TinyTraining;
+
+struct RunCase {
+  bool has_adapter = false;
+  config::OptimizerKind optimizer = config::OptimizerKind::AdamW;
+  config::ZeroStage stage = config::ZeroStage::Zero3;
+  config::ComputeType dtype = config::ComputeType::Float32;
+  int64_t accumulation = 1;
+  bool packing = false;
+};
+
+std::string describe(const RunCase& run) {
+  return std::string(run.has_adapter ? "adapter" : "full") +
+         (run.optimizer == config::OptimizerKind::Sgd ? ", SGD" : ", AdamW") + ", stage " +
+         std::to_string(static_cast<int>(run.stage)) + ", accumulation " + std::to_string(run.accumulation);
+}
+
+class TrainingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (folder_.is_owner()) testing::write_tiny_model(folder_ / "model", {});
+    world_->barrier();
+  }
+
+  config::Recipe recipe_of(const RunCase& run) const {
+    config::Recipe recipe;
+    recipe.base_model = folder_ / "model";
+    recipe.dtype = run.dtype;
+    recipe.zero_stage = run.stage;
+    recipe.optimizer = run.optimizer;
+    recipe.learning_rate = 0.03;
+    recipe.weight_decay = 0.1;
+    recipe.max_steps = 14;
+    recipe.micro_batch_size = 1;
+    recipe.gradient_accumulation_steps = run.accumulation;
+    recipe.sample_packing = run.packing;
+    recipe.sequence_len = 24;
+    if (run.has_adapter) {
+      recipe.adapter = config::AdapterKind::Lora;
+      recipe.lora_target_linear = true;
+      recipe.lora_dropout = 0.2;
+      recipe.lora_modules_to_save = {"norm"};
+    }
+    return recipe;
+  }
+
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+};
+
+TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
+  const uint64_t seed =
+      std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const std::vector<RunCase> cases = {
+      {},
+      {.accumulation = 2},
+      {.dtype = config::ComputeType::BFloat16},
+      {.optimizer = config::OptimizerKind::Sgd, .stage = config::ZeroStage::Zero2, .accumulation = 3},
+      {.has_adapter = true, .stage = config::ZeroStage::Zero1, .accumulation = 2},
+      {.has_adapter = true, .optimizer = config::OptimizerKind::Sgd, .stage = config::ZeroStage::Ddp},
+      {.dtype = config::ComputeType::Float64, .accumulation = 2, .packing = true},
+  };
+  for (const RunCase& run : cases) {
+    const config::Recipe recipe = recipe_of(run);
+    const auto stop = static_cast<int64_t>(1 + random() % 12);
+    SCOPED_TRACE(describe(run) + ", stopped after step " + std::to_string(stop));
+    TinyTraining whole(recipe, world_);
+    whole.run_to(stop);
+    const TrainState state = whole.training.state();
+    const std::vector<at::Tensor> values = whole.values();
+    const std::vector<double> want = whole.run_to(recipe.max_steps);
+
+    TinyTraining resumed(recipe, world_);
+    // What is not set would show: another place, and other values.
+    resumed.run_to(1 + stop % 2);
+    resumed.training.go_on(state);
+    const auto tensors = resumed.training.tensors();
+    ASSERT_EQ(tensors.size(), values.size());
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].set(values[i]);
+    EXPECT_EQ(resumed.run_to(recipe.max_steps), want);
+    EXPECT_EQ(resumed.training.state().tokens, whole.training.state().tokens);
+    EXPECT_EQ(resumed.training.state().cursor, whole.training.state().cursor);
+    EXPECT_EQ(resumed.training.state().first_loss, whole.training.state().first_loss);
+    EXPECT_EQ(resumed.training.state().last_loss, whole.training.state().last_loss);
+    const auto got_values = resumed.values(), want_values = whole.values();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      EXPECT_TRUE(at::equal(got_values[i], want_values[i])) << tensors[i].name;
+    }
+  }
+}
+
+// Every rank names the same tensors, once, and their boxes are what they hold.
+TEST_F(TrainingTest, TensorsAreNamedAlikeAndLieInTheirBoxes) {
+  TinyTraining run(recipe_of({}), world_);
+  run.run_to(2);
+  std::string names;
+  int64_t steps = 0;
+  std::set<std::string> seen;
+  for (const auto& tensor : run.training.tensors()) {
+    EXPECT_TRUE(seen.insert(tensor.name).second) << tensor.name;
+    names += tensor.name + '\n';
+    const at::Tensor values = tensor.get();
+    EXPECT_EQ(values.sizes().vec(), tensor.box().size) << tensor.name;
+    if (!tensor.name.ends_with("/step")) continue;
+    ++steps;
+    EXPECT_EQ(tensor.layout.num_replicas(), tensor.layout.num_ranks());
+    EXPECT_EQ(values.item<double>(), 2.0) << tensor.name;
+  }
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), 4 * steps);
+  EXPECT_GT(steps, 0);
+  for (const std::string& of_rank : world_->all_gather_string(names)) EXPECT_EQ(of_rank, names);
+}
+
+TEST_F(TrainingTest, APositionOutsideTheDataIsRefused) {
+  TinyTraining run(recipe_of({}), world_);
+  TrainState state = run.training.state();
+  state.cursor.sample = 11;
+  EXPECT_THROW(run.training.go_on(state), Error);
+}
+
+}  // namespace
+}  // namespace tessera::train
