@@ -1,4 +1,4 @@
-// tessera debug logits | tokenize
+// tessera debug logits | tokenize | schedule
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -102,10 +102,11 @@ void add_tokenize(CLI::App& debug, Action& action) {
 }  // namespace
 
 void add_debug(CLI::App& app, Action& action) {
-  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids");
+  CLI::App* debug = app.add_subcommand("debug", "Look inside: logits, token ids, pipeline schedules");
   debug->require_subcommand(1);
   add_logits(*debug, action);
   add_tokenize(*debug, action);
+  add_debug_schedule(*debug, action);
 }
 
 }  // namespace tessera::cli

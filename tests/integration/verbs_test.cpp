@@ -38,9 +38,11 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
       {{"bench", "tokenize"}, {"--model", "--file", "--passes", "--json"}},
       {{"bench", "generate"}, {"--batch", "--prompt-tokens", "--new-tokens", "--dtype", "--json"}},
       {{"bench", "train"}, {"--micro-batch", "--seq", "--steps", "--adapter", "--json"}},
-      {{"debug"}, {"logits", "tokenize"}},
+      {{"debug"}, {"logits", "tokenize", "schedule"}},
       {{"debug", "logits"}, {"--ids", "--out"}},
       {{"debug", "tokenize"}, {"--file"}},
+      {{"debug", "schedule"},
+       {"gpipe,1f1b,interleaved,zero_bubble", "--ranks", "--micro-batches", "--costs"}},
       {{"doctor"}, {"Usage"}}};
   for (auto [arguments, parts] : cases) {
     arguments.emplace_back("--help");
@@ -68,6 +70,26 @@ TEST_F(VerbsTest, EnvironmentIsToldEvenWithAWrongValue) {
   const ProgramResult doctor = run({"doctor"}, options);
   EXPECT_EQ(doctor.exit_code, 2) << doctor.told();
   EXPECT_NE(doctor.err.find("hint: tessera help environment"), std::string::npos) << doctor.told();
+}
+
+TEST_F(VerbsTest, DebugScheduleDrawsEveryKind) {
+  EXPECT_EQ(run_well({"debug", "schedule", "1f1b", "--ranks", "2", "--micro-batches", "3"}).out,
+            "rank 0 | F0 F1 .  .  B0 == F2 B1 == .  B2 ==\n"
+            "rank 1 | .  F0 B0 == F1 B1 == F2 B2 == .  .\n"
+            "bubble: 25.0 % of the ranks' time (12 units long)\n"
+            "in flight at most: 2, 1 micro-batches, by rank\n");
+  // Weights that do not train take no time.
+  EXPECT_EQ(run_well({"debug", "schedule", "zero_bubble", "--ranks", "2", "--micro-batches", "2", "--costs",
+                      "1,1,0"})
+                .out,
+            "rank 0 | F0 F1 .  B0 .  B1\n"
+            "rank 1 | .  F0 B0 F1 B1 .\n"
+            "bubble: 33.3 % of the ranks' time (6 units long)\n"
+            "in flight at most: 2, 2 micro-batches, by rank\n");
+  EXPECT_NE(run_well({"debug", "schedule", "interleaved"}).out.find("bubble: 15.8 %"), std::string::npos);
+  EXPECT_NE(run_well({"debug", "schedule", "gpipe"}).out.find("8, 8, 8, 8 micro-batches"), std::string::npos);
+  expect_error(run({"debug", "schedule", "1f1b", "--stages-per-rank", "2"}), 2, "E-CONFIG-SCHEDULE",
+               {"got 2", "interleaved"});
 }
 
 TEST_F(VerbsTest, DoctorTellsWhatThereIs) {
