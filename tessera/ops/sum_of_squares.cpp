@@ -11,7 +11,7 @@
 
 namespace tessera::ops {
 
-double sum_of_squares(const at::Tensor& tensor) {
+at::Tensor sum_of_squares(const at::Tensor& tensor) {
   constexpr int64_t kPiece = int64_t{1} << 16;
   const trace::Scope trace_scope("sum_of_squares");
   const at::NoGradGuard no_grad;
@@ -28,7 +28,7 @@ double sum_of_squares(const at::Tensor& tensor) {
   });
   double sum = 0.0;
   for (const double part : sums) sum += part;
-  return sum;
+  return at::scalar_tensor(sum, dense.options().dtype(at::kDouble));
 }
 
 }  // namespace tessera::ops

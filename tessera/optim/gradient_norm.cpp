@@ -11,33 +11,39 @@
 
 namespace tessera::optim {
 
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients) {
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, at::Device device) {
   const at::NoGradGuard no_grad;
-  GradientNorm result;
+  const auto options = at::TensorOptions(device).dtype(at::kDouble);
   // One sum for each way of being cut, in the order in which they come.
-  std::vector<std::pair<std::vector<comm::Communicator*>, double>> sums;
+  std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
+  std::vector<std::pair<const NamedGradient*, at::Tensor>> squares;
   for (const NamedGradient& named : gradients) {
     auto sum =
         std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == named.cut_over; });
-    if (sum == sums.end()) sum = sums.insert(sum, {named.cut_over, 0.0});
+    if (sum == sums.end()) sum = sums.insert(sum, {named.cut_over, at::zeros({1}, options)});
     if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
-    const double squares = ops::sum_of_squares(named.gradient);
-    if (!std::isfinite(squares) && !std::exchange(result.is_bad_here, true)) result.bad_name = named.name;
-    sum->second += squares;
+    squares.emplace_back(&named, ops::sum_of_squares(named.gradient));
+    sum->second.add_(squares.back().second);
   }
-  double squares = 0.0;
+  const at::Tensor total = at::zeros({1}, options);
   std::vector<comm::Communicator*> groups;
   for (const auto& [cut_over, sum] : sums) {
-    const at::Tensor total = at::full({1}, sum, at::kDouble);
     for (comm::Communicator* group : cut_over) {
-      group->all_reduce(total);
+      group->all_reduce(sum);
       if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
     }
-    squares += total.item<double>();
+    total.add_(sum);
   }
-  result.norm = std::sqrt(squares);
+  GradientNorm result;
+  result.norm = std::sqrt(total.item<double>());
   if (std::isfinite(result.norm)) return result;
   // Every rank takes this branch, since the total is the same on all.
+  for (const auto& [named, sum] : squares) {
+    if (std::isfinite(sum.item<double>())) continue;
+    result.is_bad_here = true;
+    result.bad_name = named->name;
+    break;
+  }
   for (comm::Communicator* group : groups) {
     for (const std::string& name : group->all_gather_string(result.bad_name)) {
       if (name.empty()) continue;
@@ -61,7 +67,7 @@ GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
       if (is_cut && group->size() > 1) named.cut_over.push_back(group);
     }
   }
-  return global_gradient_norm(gradients);
+  return global_gradient_norm(gradients, model.device());
 }
 
 double clip_factor(double norm, double max_norm) {

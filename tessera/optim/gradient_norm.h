@@ -26,8 +26,8 @@ struct GradientNorm {
 };
 
 // The same result on every rank but for is_bad_here. The gradients and what cuts them are the same on all
-// ranks. Collective over what cuts them.
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients);
+// ranks. The gradients lie on `device`, which is read once. Collective over what cuts them.
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, at::Device device);
 // Of all tiles that are trained, each counted once whatever cuts it or copies it.
 GradientNorm global_gradient_norm(const parallel::ShardedModel& model);
 

@@ -32,6 +32,8 @@ class DeviceMesh {
 
   const ParallelDims& dims() const { return dims_; }
   const std::shared_ptr<comm::Communicator>& world() const { return world_; }
+  // Where this rank computes: the device of its communicators.
+  at::Device device() const { return world_->device(); }
   // The group of the ranks that differ from this one along `axis` only (one of the names above). Axes that
   // span the same ranks share one.
   const std::shared_ptr<comm::Communicator>& group(const std::string& axis) const;

@@ -93,7 +93,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
     owned.tile = box_part(value, relative_to(before, owned.box)).to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
-  const at::Device device = parameter.is_meta() ? options.device : parameter.device();
+  const at::Device device = parameter.is_meta() ? groups.shard->device() : parameter.device();
   nn::materialize(parameter, without_memory(parameter.sizes(), compute, device));
   return owned;
 }
@@ -145,13 +145,14 @@ std::vector<at::Tensor> ShardedModel::trained_tiles() const {
   return tiles;
 }
 const ShardGroups& ShardedModel::groups() const { return state_->groups; }
+at::Device ShardedModel::device() const { return state_->groups.shard->device(); }
 const std::vector<RankAxis>& ShardedModel::axes() const { return state_->axes; }
 
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Parameters);
   for (const size_t i : state_->unfilled) {
-    allocate(state_->parameters[i], state_->options.device);
+    allocate(state_->parameters[i], device());
     fill(state_->parameters[i]);
   }
   detail::note_filled(state_);
@@ -162,7 +163,7 @@ void ShardedModel::overwrite(const std::function<void()>& write) {
   const MemoryScope memory(MemoryCategory::Parameters);
   state_->unfilled.clear();
   for (size_t i = 0; i < state_->parameters.size(); ++i) state_->unfilled.push_back(i);
-  for (ShardedParameter& owned : state_->parameters) allocate(owned, state_->options.device);
+  for (ShardedParameter& owned : state_->parameters) allocate(owned, device());
   write();
   detail::note_filled(state_);
 }

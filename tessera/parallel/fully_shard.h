@@ -49,8 +49,6 @@ struct ShardOptions {
   // Copy the values of the first rank to all, where parameters already have values.
   bool broadcast_initial_values = true;
   MixedPrecisionPolicy mixed_precision;
-  // Where the tiles of a model that was built on the meta device are allocated, and its parameters gathered.
-  at::Device device = at::kCPU;
   // How the parameters are cut already. fully_shard() adds its axes to theirs.
   ParameterLayouts layouts;
 };
@@ -102,12 +100,14 @@ class ShardedModel {
   // The module's buffers by name: whole on every rank, and each rank's own.
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
+  // Where the tiles lie: the device of the groups.
+  at::Device device() const;
   // The axes of every parameter's layout.
   const std::vector<RankAxis>& axes() const;
 
-  // Allocates the tiles of a model that was built on the meta device and has `fill` write each tile that has
-  // no values; nothing where all have. Where `fill` throws, none of them counts as filled: call again.
-  // Buffers are left as they are. Memory is never more than this rank's tiles. Not collective.
+  // Allocates, on device(), the tiles of a model that was built on the meta device and has `fill` write each
+  // tile that has no values; nothing where all have. Where `fill` throws, none of them counts as filled: call
+  // again. Buffers are left as they are. Memory is never more than this rank's tiles. Not collective.
   void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
   // Allocates likewise and has `write` write every tile, also those that have values. Until it has returned
   // the module counts as one without values. Not collective.

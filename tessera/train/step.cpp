@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/trace.h"
@@ -38,25 +39,43 @@ data::MicroBatch filler() {
   return batch;
 }
 
-// Sum of the losses of all label tokens; throws where one is not finite, naming the first rank whose own is
-// not, among the ranks that hold different labels.
-double total_loss(double own, const parallel::DeviceMesh& mesh, int64_t step) {
-  comm::Communicator& group = *mesh.group(parallel::kAxisLoss);
-  const at::Tensor losses = at::empty({group.size()}, at::kDouble);
-  group.all_gather_single(losses, at::full({1}, own, at::kDouble));
-  const double* values = losses.const_data_ptr<double>();
-  double total = 0.0;
-  for (int64_t rank = 0; rank < group.size(); ++rank) {
-    if (!std::isfinite(values[rank])) {
-      throw Error(
-          ErrorKind::Numerics, "LOSS",
-          "the loss of step " + std::to_string(step + 1) + " is not finite on rank " + std::to_string(rank))
-          .got(std::to_string(values[rank]))
-          .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
-    }
-    total += values[rank];
+// The losses of this rank's micro-batches, added up on their device in float64.
+class LossSum {
+ public:
+  explicit LossSum(at::Device device) : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {}
+
+  void add(const at::Tensor& loss) {
+    const at::NoGradGuard no_grad;
+    sum_.add_(loss);
   }
-  return total;
+  const at::Tensor& own() const { return sum_; }
+  // Over the ranks that hold different labels. Reads the device once. Collective.
+  double total(const parallel::DeviceMesh& mesh) const {
+    const at::Tensor sum = sum_.clone();
+    mesh.group(parallel::kAxisLoss)->all_reduce(sum);
+    return sum.item<double>();
+  }
+
+ private:
+  at::Tensor sum_;
+};
+
+// Names the first rank whose own loss is not finite. Collective over the world: where the sum over one group
+// of ranks is not finite, it is not over the others.
+[[noreturn]] void refuse_loss(const LossSum& loss, double total, const parallel::DeviceMesh& mesh,
+                              int64_t step) {
+  comm::Communicator& world = *mesh.world();
+  const at::Tensor losses = at::empty({world.size()}, loss.own().options());
+  world.all_gather_single(losses, loss.own());
+  const at::Tensor values = losses.to(kHost);
+  int64_t rank = 0;
+  while (rank < world.size() && std::isfinite(values.const_data_ptr<double>()[rank])) ++rank;
+  const bool is_found = rank < world.size();  // else finite losses overflow
+  throw Error(ErrorKind::Numerics, "LOSS",
+              "the loss of step " + std::to_string(step + 1) + " is not finite" +
+                  (is_found ? " on rank " + std::to_string(rank) : ""))
+      .got(std::to_string(is_found ? values.const_data_ptr<double>()[rank] : total))
+      .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
 }  // namespace
@@ -73,7 +92,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   const int64_t num_micro_batches = static_cast<int64_t>(input.micro_batches->size());
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
-  double own_loss = 0.0;
+  LossSum loss_sum(mesh.device());
   for (int64_t m = 0; m < num_micro_batches; ++m) {
     const data::MicroBatch& batch = (*input.micro_batches)[m];
     sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
@@ -82,12 +101,14 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     const at::Tensor loss = in_phase("forward", MemoryCategory::Activations, [&] {
       return trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
     });
-    own_loss += loss.item<double>();
+    loss_sum.add(loss);
     if (loss.requires_grad())
       in_phase("backward", MemoryCategory::Backward, [&] { (loss * scale).backward(); });
   }
   StepResult result;
-  result.loss = total_loss(own_loss, mesh, input.step) * scale;
+  const double total_loss = loss_sum.total(mesh);
+  if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, mesh, input.step);
+  result.loss = total_loss * scale;
 
   const optim::GradientNorm norm = optim::global_gradient_norm(sharded);
   if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
@@ -113,7 +134,7 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
                 const std::function<void(int64_t done)>& on_step) {
   const at::NoGradGuard no_grad;
   trained.model->eval();
-  double own_loss = 0.0;
+  LossSum loss_sum(mesh.device());
   int64_t label_tokens = 0;
   loader.seek({});
   const int64_t num_steps = loader.steps_per_epoch();
@@ -121,14 +142,12 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
     const data::Step step = loader.next_step();
     label_tokens += step.label_tokens;
     for (const data::MicroBatch& batch : step.micro_batches) {
-      own_loss += trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch)).item<double>();
+      loss_sum.add(trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch)));
     }
     on_step(++done);
   }
   trained.model->train();
-  const at::Tensor total = at::full({1}, own_loss, at::kDouble);
-  mesh.group(parallel::kAxisLoss)->all_reduce(total);
-  return total.item<double>() / static_cast<double>(std::max<int64_t>(1, label_tokens));
+  return loss_sum.total(mesh) / static_cast<double>(std::max<int64_t>(1, label_tokens));
 }
 
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,

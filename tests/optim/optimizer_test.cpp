@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/optim/gradient_norm.h"
 
@@ -104,7 +105,8 @@ TEST(OptimizerTest, NormCountsEveryTileOnce) {
   comm::run_fake_ranks(3, [](const auto& world) {
     const at::Tensor whole = at::arange(10, at::kDouble);
     const at::Tensor mine = whole.narrow(0, world->rank() * 4, world->rank() == 2 ? 2 : 4);
-    const GradientNorm norm = global_gradient_norm({{"w", mine, {world.get()}}, {"none", {}, {world.get()}}});
+    const GradientNorm norm =
+        global_gradient_norm({{"w", mine, {world.get()}}, {"none", {}, {world.get()}}}, kHost);
     EXPECT_NEAR(norm.norm, std::sqrt(285.0), 1e-12);
     EXPECT_EQ(norm.bad_name, "");
   });
@@ -121,7 +123,8 @@ TEST(OptimizerTest, NormFollowsTheAxesOfEachGradient) {
     const GradientNorm norm = global_gradient_norm({{"both", square(world->rank()), {tp.get(), fsdp.get()}},
                                                     {"fsdp", square(fsdp->rank()), {fsdp.get()}},
                                                     {"tp", square(tp->rank()), {tp.get()}},
-                                                    {"whole", square(7), {}}});
+                                                    {"whole", square(7), {}}},
+                                                   kHost);
     EXPECT_NEAR(norm.norm, std::sqrt(91.0 + 14.0 + 5.0 + 64.0), 1e-12);
   });
 }
@@ -134,10 +137,10 @@ TEST(OptimizerTest, NormKeepsFloat32Precision) {
   comm::run_fake_ranks(2, [&](const auto& world) {
     const int64_t half = size / 2 + 1;
     const at::Tensor mine = whole.narrow(0, world->rank() * half, world->rank() == 0 ? half : size - half);
-    EXPECT_NEAR(global_gradient_norm({{"w", mine, {world.get()}}}).norm, want, 5e-7 * want);
+    EXPECT_NEAR(global_gradient_norm({{"w", mine, {world.get()}}}, kHost).norm, want, 5e-7 * want);
   });
-  EXPECT_NEAR(global_gradient_norm({{"w", whole.reshape({-1, 1}).expand({size, 1}).t(), {}}}).norm, want,
-              5e-7 * want);
+  EXPECT_NEAR(global_gradient_norm({{"w", whole.reshape({-1, 1}).expand({size, 1}).t(), {}}}, kHost).norm,
+              want, 5e-7 * want);
 }
 
 TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {
@@ -146,7 +149,7 @@ TEST(OptimizerTest, ABadGradientIsNamedOnEveryRank) {
     at::Tensor maybe = at::ones({2});
     if (world->rank() == 1) maybe[1] = std::nan("");
     const GradientNorm norm =
-        global_gradient_norm({{"fine", fine, {world.get()}}, {"broken", maybe, {world.get()}}});
+        global_gradient_norm({{"fine", fine, {world.get()}}, {"broken", maybe, {world.get()}}}, kHost);
     EXPECT_FALSE(std::isfinite(norm.norm));
     EXPECT_EQ(norm.is_bad_here, world->rank() == 1);
     EXPECT_EQ(norm.bad_name, "broken");

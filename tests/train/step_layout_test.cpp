@@ -7,6 +7,7 @@
 #include "tessera/parallel/gather_tensor.h"
 #include "tessera/train/step.h"
 
+#include "tests/io/expect_error.h"
 #include "tests/models/reference_models.h"
 #include "tests/testing/mpi_world.h"
 
@@ -264,6 +265,26 @@ TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
   EXPECT_NE(loss_of({empty, batch}, 0, 1), first);
   EXPECT_NE(loss_of({batch, empty}, 1, 1), first);
   EXPECT_NE(loss_of({batch, empty}, 0, 2), first);
+}
+
+// Ranks that share their micro-batches share their loss: the first of them is named, on every rank.
+TEST(StepLayoutTest, ALossThatIsNotFiniteNamesARankOfTheWorld) {
+  const auto world = testing::world();
+  const LayoutCase layout{.family = "llama3", .tp = world->size() % 2 == 0 ? 2 : 1};
+  const config::Recipe recipe = recipe_of(layout);
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel trained = set_up(layout, mesh);
+  const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
+  for (const auto& parameter : trained.sharded->parameters()) {
+    if (parameter.name == "model.norm.weight") parameter.tile.detach().fill_(std::nan(""));
+  }
+  // The last ones along dp are the only ones that have labels.
+  const bool is_last = mesh.coordinate(parallel::kAxisDp) + 1 == mesh.size(parallel::kAxisDp);
+  const std::vector<data::MicroBatch> batches = {is_last ? micro_batch(0, 2, 9) : data::MicroBatch{}};
+  testing::expect_error(ErrorKind::Numerics,
+                        {"not finite on rank " + std::to_string(world->size() - layout.tp)}, [&] {
+                          run_step(trained, *still, mesh, {&batches, 1, 0, 0.0, 0.0, 1});
+                        });
 }
 
 }  // namespace

@@ -167,6 +167,41 @@ TEST_F(StepTest, Bfloat16FollowsFloat64HoweverMuchIsRecomputed) {
   }
 }
 
+// A backend that counts how often a value is read back.
+class ReadCounter {
+ public:
+  ReadCounter() {
+    count_ = 0;
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&count).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~ReadCounter() { at::removeCallback(handle_); }
+  static int64_t reads() { return count_; }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& function) {
+    if (std::string_view(function.name()) == "aten::_local_scalar_dense") ++count_;
+    return nullptr;
+  }
+  static inline std::atomic<int64_t> count_ = 0;
+  at::CallbackHandle handle_;
+};
+
+TEST_F(StepTest, ReadsLossAndNormOnceAStep) {
+  config::Recipe recipe = recipe_of("qwen2");
+  recipe.gradient_accumulation_steps = 2;
+  set_up(recipe);
+  const auto one = documents("qwen2", 0), several = one_by_one("qwen2", 0);
+  ASSERT_GT(several.size(), one.size());
+  for (const auto& batches : {one, several}) {
+    const ReadCounter counter;
+    step(batches, 10);
+    EXPECT_EQ(counter.reads(), 2) << batches.size() << " micro-batches";
+  }
+  const ReadCounter counter;
+  eval_loss("qwen2");
+  EXPECT_EQ(counter.reads(), 1);
+}
+
 // One NaN in the given parameter, in its last row.
 void spoil(const parallel::ShardedModel& sharded, const std::string& name) {
   for (const auto& parameter : sharded.parameters()) {
