@@ -5,6 +5,7 @@
 
 #include "tessera/core/environment.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 
 namespace tessera {
 namespace {
@@ -31,7 +32,8 @@ class CpuAllocator final : public c10::Allocator {
     void* data = g_pool != nullptr && bytes >= kSmallestPooled ? g_pool->allocate(bytes) : nullptr;
     if (data == nullptr) data = allocate_default(bytes);
     c10::profiledCPUMemoryReporter().New(data, bytes);
-    if (data != nullptr && memory_ledger::is_on()) memory_ledger::add(data, static_cast<int64_t>(bytes));
+    if (data != nullptr && memory_ledger::is_on())
+      memory_ledger::add(data, static_cast<int64_t>(bytes), current_memory_category());
     return {data, data, &free_memory, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_memory; }

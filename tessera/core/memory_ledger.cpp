@@ -8,8 +8,6 @@
 namespace tessera {
 namespace {
 
-thread_local MemoryCategory t_category = MemoryCategory::Other;
-
 struct Block {
   int64_t bytes;
   MemoryCategory category;
@@ -58,9 +56,6 @@ std::string_view memory_category_name(MemoryCategory category) {
   return "other tensors";
 }
 
-MemoryScope::MemoryScope(MemoryCategory category) : outer_(t_category) { t_category = category; }
-MemoryScope::~MemoryScope() { t_category = outer_; }
-
 namespace memory_ledger {
 namespace detail {
 std::atomic<bool> g_is_on{false};
@@ -79,15 +74,15 @@ void start() {
 
 void stop() { detail::g_is_on.store(false); }
 
-void add(const void* memory, int64_t bytes) noexcept {
+void add(const void* memory, int64_t bytes, MemoryCategory category) noexcept {
   Ledger& all = ledger();
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
-    if (!all.blocks.emplace(memory, Block{bytes, t_category}).second) return;
+    if (!all.blocks.emplace(memory, Block{bytes, category}).second) return;
   } catch (const std::bad_alloc&) {
     return;  // uncounted
   }
-  all.change(t_category, bytes);
+  all.change(category, bytes);
 }
 
 void remove(const void* memory) noexcept {

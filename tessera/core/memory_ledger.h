@@ -24,19 +24,6 @@ inline constexpr size_t kNumMemoryCategories = static_cast<size_t>(MemoryCategor
 // "gathered parameters"
 std::string_view memory_category_name(MemoryCategory category);
 
-// What this thread allocates belongs to `category` until the scope ends; the innermost scope counts. A thread
-// starts with Other.
-class MemoryScope {
- public:
-  explicit MemoryScope(MemoryCategory category);
-  ~MemoryScope();
-  MemoryScope(const MemoryScope&) = delete;
-  MemoryScope& operator=(const MemoryScope&) = delete;
-
- private:
-  MemoryCategory outer_;
-};
-
 namespace memory_ledger {
 
 struct Peak {
@@ -56,9 +43,9 @@ void start();
 void stop();
 inline bool is_on() { return detail::g_is_on.load(std::memory_order_relaxed); }
 
-// For allocators: memory that was handed out, in the thread's category, and memory that comes back. Memory
-// handed out before start() is ignored.
-void add(const void* memory, int64_t bytes) noexcept;
+// For allocators: memory that was handed out, and memory that comes back. Memory handed out before start() is
+// ignored.
+void add(const void* memory, int64_t bytes, MemoryCategory category) noexcept;
 void remove(const void* memory) noexcept;
 // Memory from elsewhere (mapped windows): bytes more, or fewer, of a category.
 void add_external(MemoryCategory category, int64_t bytes) noexcept;

@@ -40,6 +40,7 @@ Recorder& recorder() {
   return *instance;
 }
 
+// Spans are of the thread that ran them, whoever gave it the work.
 Buffer& own_buffer() {
   thread_local const std::shared_ptr<Buffer> buffer = [] {
     auto made = std::make_shared<Buffer>();

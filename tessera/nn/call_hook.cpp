@@ -11,8 +11,6 @@
 namespace tessera::nn {
 namespace {
 
-thread_local const ForwardOnlyScope* innermost = nullptr;
-
 at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& input,
                     const CallHook::Forward& forward) {
   if (hook == nullptr) return forward(input);
@@ -22,18 +20,10 @@ at::Tensor run_hook(const std::shared_ptr<CallHook>& hook, const at::Tensor& inp
 
 }  // namespace
 
-ForwardOnlyScope::ForwardOnlyScope(std::vector<at::Tensor> parameters)
-    : parameters_(std::move(parameters)), outer_(innermost) {
-  innermost = this;
-}
-
-ForwardOnlyScope::~ForwardOnlyScope() { innermost = outer_; }
-
 bool ForwardOnlyScope::names(const at::Tensor& parameter) {
-  if (innermost == nullptr) return false;
-  const auto& named = innermost->parameters_;
-  return std::any_of(named.begin(), named.end(),
-                     [&](const at::Tensor& one) { return one.is_same(parameter); });
+  const Named* named = CarriedScope<Named>::current();
+  return named != nullptr && std::any_of(named->parameters.begin(), named->parameters.end(),
+                                         [&](const at::Tensor& one) { return one.is_same(parameter); });
 }
 
 std::optional<at::ScalarType> CallHook::input_type() const {

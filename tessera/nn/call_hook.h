@@ -7,9 +7,12 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
+
+#include "tessera/core/carried_scope.h"
 
 namespace tessera::nn {
 
@@ -47,22 +50,21 @@ const T& as_input(const T& value, std::optional<at::ScalarType>) {
   return value;
 }
 
-// A promise about the forwards that begin in the scope, on this thread: that their backward does not read the
+// A promise about the forwards that begin in the scope: that their backward does not read the
 // values of these parameters, although it may give them gradients (the table of an embedding; the output
 // projection of a loss that makes its gradients in the forward). Hooks may free them meanwhile.
 class ForwardOnlyScope {
  public:
-  explicit ForwardOnlyScope(std::vector<at::Tensor> parameters);
-  ~ForwardOnlyScope();
-  ForwardOnlyScope(const ForwardOnlyScope&) = delete;
-  ForwardOnlyScope& operator=(const ForwardOnlyScope&) = delete;
+  explicit ForwardOnlyScope(std::vector<at::Tensor> parameters) : scope_({std::move(parameters)}) {}
 
   // Whether the innermost scope names the parameter.
   static bool names(const at::Tensor& parameter);
 
  private:
-  std::vector<at::Tensor> parameters_;
-  const ForwardOnlyScope* outer_;
+  struct Named {
+    std::vector<at::Tensor> parameters;
+  };
+  CarriedScope<Named> scope_;
 };
 
 // Puts `hook` around the module's forward and the hooks that it already has.

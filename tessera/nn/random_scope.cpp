@@ -5,20 +5,9 @@
 #include "tessera/ops/counter_dropout.h"
 
 namespace tessera::nn {
-namespace {
-
-thread_local const RandomPlace* innermost = nullptr;
-
-}  // namespace
-
-RandomScope::RandomScope(const RandomPlace& place) : outer_(innermost), place_(place) { innermost = &place_; }
-
-RandomScope::~RandomScope() { innermost = outer_; }
-
-const RandomPlace* current_random_place() { return innermost; }
 
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part) {
-  const RandomPlace* place = innermost;
+  const RandomPlace* place = RandomScope::current();
   TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
   // Micro-batches of a step get streams of their own: 64 random bits, so that none meets another's.
   const uint64_t own_stream = CounterRng(stream, place->micro_batch).bits(0);

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/carried_scope.h"
+
 namespace tessera::nn {
 
 struct RandomPlace {
@@ -14,22 +16,9 @@ struct RandomPlace {
   uint64_t micro_batch = 0;  // number of the micro-batch in the step, counted over all ranks
 };
 
-// While it lives, dropout sites of this thread draw their masks for `place`. It must span the forward and the
-// backward pass of the micro-batch: recomputed activations then draw the same masks. Scopes nest.
-class RandomScope {
- public:
-  explicit RandomScope(const RandomPlace& place);
-  ~RandomScope();
-  RandomScope(const RandomScope&) = delete;
-  RandomScope& operator=(const RandomScope&) = delete;
-
- private:
-  const RandomPlace* outer_;
-  RandomPlace place_;
-};
-
-// The innermost place of this thread, or null.
-const RandomPlace* current_random_place();
+// While it lives, dropout sites draw their masks for its place. It must span the forward and the backward
+// pass of the micro-batch: recomputed activations then draw the same masks.
+using RandomScope = CarriedScope<RandomPlace>;
 
 // The columns from `first` on of rows of `width` elements; width 0 = whole rows.
 struct RowPart {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/support.h"

@@ -7,7 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/product.h"

@@ -5,16 +5,6 @@
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
-namespace {
-
-thread_local bool g_are_on = false;
-
-}  // namespace
-
-PlainOps::PlainOps() : were_on_(g_are_on) { g_are_on = true; }
-PlainOps::~PlainOps() { g_are_on = were_on_; }
-bool PlainOps::are_on() { return g_are_on; }
-
 namespace plain {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {

@@ -7,22 +7,21 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/carried_scope.h"
 #include "tessera/ops/mlp_activation.h"
 
 namespace tessera::ops {
 
-// While one lives, ops of this thread that need no gradient are computed by the formulas below.
+// While one lives, ops that need no gradient are computed by the formulas below.
 class PlainOps {
  public:
-  PlainOps();
-  ~PlainOps();
-  PlainOps(const PlainOps&) = delete;
-  PlainOps& operator=(const PlainOps&) = delete;
+  PlainOps() : scope_(Mark{}) {}
 
-  static bool are_on();
+  static bool are_on() { return CarriedScope<Mark>::current() != nullptr; }
 
  private:
-  bool were_on_;
+  struct Mark {};
+  CarriedScope<Mark> scope_;
 };
 
 // Arguments and results as of the op of the same name.

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"

@@ -10,6 +10,7 @@
 #include "tessera/core/cpu_allocator.h"
 #include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/rng.h"
 #include "tessera/train/setup.h"

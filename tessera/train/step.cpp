@@ -7,7 +7,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/error.h"
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/optim/gradient_norm.h"

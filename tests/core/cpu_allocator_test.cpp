@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 
 #include "tests/testing/skip.h"
 

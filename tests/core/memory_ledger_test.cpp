@@ -1,7 +1,5 @@
 #include "tessera/core/memory_ledger.h"
 
-#include <thread>
-
 #include <gtest/gtest.h>
 
 namespace tessera {
@@ -12,37 +10,13 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // Any addresses will do.
 const char g_places[8] = {};
 
-TEST(MemoryLedgerTest, TheInnermostScopeOfTheThreadCounts) {
-  memory_ledger::start();
-  memory_ledger::add(&g_places[0], 1);
-  {
-    const MemoryScope outer(MemoryCategory::Activations);
-    memory_ledger::add(&g_places[1], 10);
-    {
-      const MemoryScope inner(MemoryCategory::Loss);
-      memory_ledger::add(&g_places[2], 100);
-      std::thread([] { memory_ledger::add(&g_places[3], 1000); }).join();
-    }
-    memory_ledger::add(&g_places[4], 10000);
-  }
-  memory_ledger::stop();
-  const memory_ledger::Peak live = memory_ledger::live();
-  EXPECT_EQ(live.of(MemoryCategory::Activations), 10010);
-  EXPECT_EQ(live.of(MemoryCategory::Loss), 100);
-  EXPECT_EQ(live.of(MemoryCategory::Other), 1001) << "a thread inherits no scope";
-  EXPECT_EQ(live.total(), 11111);
-}
-
 TEST(MemoryLedgerTest, ThePeakIsKept) {
   memory_ledger::start();
-  memory_ledger::add(&g_places[0], 3 * kMiB);
-  {
-    const MemoryScope scope(MemoryCategory::Backward);
-    memory_ledger::add(&g_places[1], 5 * kMiB);
-  }
-  memory_ledger::remove(&g_places[0]);  // from another scope than it was made in
+  memory_ledger::add(&g_places[0], 3 * kMiB, MemoryCategory::Other);
+  memory_ledger::add(&g_places[1], 5 * kMiB, MemoryCategory::Backward);
+  memory_ledger::remove(&g_places[0]);
   memory_ledger::remove(&g_places[7]);  // made before start()
-  memory_ledger::add(&g_places[0], 4 * kMiB - kMiB / 2);
+  memory_ledger::add(&g_places[0], 4 * kMiB - kMiB / 2, MemoryCategory::Other);
   memory_ledger::stop();
   const memory_ledger::Peak peak = memory_ledger::peak();
   EXPECT_EQ(peak.of(MemoryCategory::Other), 3 * kMiB) << "half a mebibyte more is not a new peak";
@@ -57,8 +31,8 @@ TEST(MemoryLedgerTest, ThePeakIsKept) {
 
 TEST(MemoryLedgerTest, SmallUseIsCountedToTheByte) {
   memory_ledger::start();
-  memory_ledger::add(&g_places[0], 100);
-  memory_ledger::add(&g_places[1], 1);
+  memory_ledger::add(&g_places[0], 100, MemoryCategory::Other);
+  memory_ledger::add(&g_places[1], 1, MemoryCategory::Other);
   memory_ledger::remove(&g_places[0]);
   memory_ledger::add_external(MemoryCategory::GatheredParameters, 50);
   memory_ledger::add_external(MemoryCategory::GatheredParameters, -20);

@@ -196,16 +196,16 @@ TEST(RandomScope, MasksAreAFunctionOfPlace) {
 }
 
 TEST(RandomScope, NestsAndIsNeeded) {
-  EXPECT_EQ(current_random_place(), nullptr);
+  EXPECT_EQ(RandomScope::current(), nullptr);
   {
     RandomScope outer({1, 0, 0});
     {
       RandomScope inner({2, 0, 0});
-      EXPECT_EQ(current_random_place()->seed, 2U);
+      EXPECT_EQ(RandomScope::current()->seed, 2U);
     }
-    EXPECT_EQ(current_random_place()->seed, 1U);
+    EXPECT_EQ(RandomScope::current()->seed, 1U);
   }
-  EXPECT_EQ(current_random_place(), nullptr);
+  EXPECT_EQ(RandomScope::current(), nullptr);
   EXPECT_THROW(dropout_mask_here(at::zeros({2}), 0.5, 1), Error);
 }
 

@@ -1,12 +1,17 @@
 #include "tessera/peft/lora.h"
 
+#include <thread>
+
+#include <ATen/ThreadLocalState.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
+#include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
+#include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/peft/targets.h"
 
 #include "tests/testing/gradcheck.h"
@@ -181,6 +186,32 @@ TEST(Lora, DropoutIsAFunctionOfPlaceAndEndsWithTraining) {
         parameters["block0.q_proj." + std::string(name)].detach().clone());
   }
   EXPECT_FALSE(at::equal(model.blocks[0]->q_proj->forward(x), model.blocks[1]->q_proj->forward(x)));
+}
+
+// As on the thread of a device: the activations that are recomputed there draw the masks of the forward.
+TEST(Lora, DropoutIsRecomputedByABackwardOnAnotherThread) {
+  Model model;
+  LoraOptions options = all_linear();
+  options.dropout = 0.5;
+  apply_lora(model, options);
+  fill(model, 0.5);
+  Block& block = *model.blocks[0];
+  parallel::checkpoint_activations(block);
+  const at::Tensor x = at::randn({7, 6}, at::kDouble);
+  const auto gradient = [&](bool on_another_thread) {
+    model.zero_grad();
+    const nn::RandomScope scope({1, 2, 3});
+    const at::Tensor loss = nn::call(block, x).pow(2).sum();
+    const auto backward = [&, state = at::ThreadLocalState()] {
+      const at::ThreadLocalStateGuard guard(state);
+      loss.backward();
+    };
+    on_another_thread ? std::thread(backward).join() : backward();
+    return block.named_parameters()["q_proj.lora_A.weight"].grad().clone();
+  };
+  const at::Tensor want = gradient(false);
+  EXPECT_GT(want.norm().item<double>(), 0.0);
+  EXPECT_TRUE(at::equal(gradient(true), want));
 }
 
 TEST(Lora, TargetsByNameSuffixAndExpression) {

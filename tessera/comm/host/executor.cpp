@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 
 namespace tessera::comm::detail {

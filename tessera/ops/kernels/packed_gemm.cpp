@@ -53,6 +53,7 @@ class Scratch {
 struct Scratches {
   Scratch common, own, sums;
 };
+// Memory of the thread that multiplies, not a scope of its caller's.
 Scratches& scratches() {
   static thread_local Scratches of_thread;
   return of_thread;

@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/core/round_up.h"
 #include "tessera/ops/cast.h"
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
-#include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 #include "tessera/parallel/fsdp/hollow.h"
 
 namespace tessera::parallel::detail {
