@@ -118,11 +118,15 @@ Box row_box(const std::vector<int64_t>& shape, int64_t first, int64_t count) {
 void read_box(const io::ModelFiles& files, const std::string& name, const Box& box,
               const at::Tensor& destination) {
   const io::ModelFiles::Location found = files.require(name);
-  const io::TensorInfo& tensor = *found.tensor;
+  read_box(*found.file, *found.tensor, box, destination);
+}
+
+void read_box(const io::SafetensorsFile& file, const io::TensorInfo& tensor, const Box& box,
+              const at::Tensor& destination) {
   if (to_scalar_type(tensor.dtype) != destination.scalar_type() &&
       !is_converted(tensor.dtype, destination.scalar_type())) {
     throw Error(ErrorKind::Model, "DTYPE", "weights of this type cannot be read")
-        .in(files.folder() + ": tensor '" + name + "'")
+        .in(file.path() + ": tensor '" + tensor.name + "'")
         .got(dtype_name(tensor.dtype))
         .need(destination.is_floating_point() ? "F64, F32, F16 or BF16" : "an integer type");
   }
@@ -130,7 +134,7 @@ void read_box(const io::ModelFiles& files, const std::string& name, const Box& b
                  "a destination of the box's size");
   TESSERA_ASSERT(parallel::intersect(box, whole_box(tensor.shape)) == box, "a box inside the tensor");
   const at::NoGradGuard no_grad;
-  BoxReader(*found.file, tensor).read(box, destination);
+  BoxReader(file, tensor).read(box, destination);
 }
 
 StoredTensors::StoredTensors(std::string place, std::vector<io::TensorSpec> tensors)

@@ -30,6 +30,9 @@ parallel::Box row_box(const std::vector<int64_t>& shape, int64_t first, int64_t 
 // that are not read: floating ones other than F64, F32, F16 and BF16 that would have to be converted.
 void read_box(const io::ModelFiles& files, const std::string& name, const parallel::Box& box,
               const at::Tensor& destination);
+// The same of a tensor of one file.
+void read_box(const io::SafetensorsFile& file, const io::TensorInfo& tensor, const parallel::Box& box,
+              const at::Tensor& destination);
 
 // What read_box() is of one folder, for files of any format. Safe to read from several threads.
 class StoredTensors {

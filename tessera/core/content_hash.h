@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -28,6 +30,12 @@ class ContentHash {
     add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
   }
   uint64_t value() const { return value_; }
+  // 16 hexadecimal digits.
+  std::string text() const {
+    char digits[17];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value_));
+    return digits;
+  }
 
  private:
   void mix(uint64_t word) {

@@ -32,35 +32,61 @@ bool matches(std::string_view name, std::string_view pattern) {
   return name.empty();
 }
 
-constexpr std::string_view kFiles[] = {
-    "config.json",
-    "generation_config.json",
-    "model.safetensors",
-    "model-#-of-#.safetensors",
-    "model.safetensors.index.json",
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "chat_template.json",
-    "metrics.jsonl",
-    "recipe.yaml",
+// What a folder of a result holds: files, and folders by their names.
+struct Contents {
+  struct Folder {
+    std::string_view name;
+    const Contents* contents;
+  };
+  std::vector<std::string_view> files;
+  std::vector<Folder> folders;
 };
-constexpr std::string_view kRuns = "runs";
-constexpr std::string_view kEvents = "events.out.tfevents.#.#";
 
-bool is_result_file(std::string_view name) {
+constexpr std::string_view kEvents = "events.out.tfevents.#.#";
+const Contents kRuns = {{kEvents}, {}};
+const Contents kCheckpoint = {{"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events"}, {}};
+const Contents kResult = {{
+                              "config.json",
+                              "generation_config.json",
+                              "model.safetensors",
+                              "model-#-of-#.safetensors",
+                              "model.safetensors.index.json",
+                              "adapter_config.json",
+                              "adapter_model.safetensors",
+                              "tokenizer.json",
+                              "tokenizer_config.json",
+                              "special_tokens_map.json",
+                              "added_tokens.json",
+                              "tokenizer.model",
+                              "vocab.json",
+                              "merges.txt",
+                              "chat_template.jinja",
+                              "chat_template.json",
+                              "metrics.jsonl",
+                              "recipe.yaml",
+                              "latest",
+                              "latest.tessera-stays",
+                          },
+                          {{"runs", &kRuns},
+                           {"checkpoint-#", &kCheckpoint},
+                           {"checkpoint-#.tessera-partial", &kCheckpoint},
+                           {"checkpoint-#.tessera-old", &kCheckpoint},
+                           {"checkpoint-#.tessera-stays", &kCheckpoint}}};
+
+bool is_known_file(const Contents& contents, std::string_view name) {
   // Also as AtomicFile's temporary, which a killed run has left.
   if (const size_t at = name.rfind(".tmp.");
       at != std::string_view::npos && matches(name.substr(at), ".tmp.#-#"))
     name = name.substr(0, at);
-  return std::ranges::any_of(kFiles, [&](std::string_view pattern) { return matches(name, pattern); });
+  return std::ranges::any_of(contents.files,
+                             [&](std::string_view pattern) { return matches(name, pattern); });
+}
+
+const Contents* find_folder(const Contents& contents, std::string_view name) {
+  for (const Contents::Folder& folder : contents.folders) {
+    if (matches(name, folder.name)) return folder.contents;
+  }
+  return nullptr;
 }
 
 // Entries of a folder by name, each with whether it is a folder and whether it is a regular file.
@@ -91,38 +117,30 @@ void sync_file(const std::string& path) {
   if (failed != 0) throw storage_error(failed, "cannot flush to disk", path);
 }
 
-}  // namespace
-
-std::vector<std::string> foreign_files(const std::string& folder) {
-  std::vector<std::string> foreign;
+void add_foreign(const std::string& folder, const Contents& contents, const std::string& prefix,
+                 std::vector<std::string>& foreign) {
   for (const Entry& entry : list(folder)) {
-    if (entry.is_folder && entry.name == kRuns) {
-      for (const Entry& run : list(join_path(folder, entry.name))) {
-        if (!run.is_file || !matches(run.name, kEvents)) foreign.push_back(join_path(entry.name, run.name));
-      }
-    } else if (!entry.is_file || !is_result_file(entry.name)) {
-      foreign.push_back(entry.name);
+    const Contents* inner = entry.is_folder ? find_folder(contents, entry.name) : nullptr;
+    if (inner != nullptr) {
+      add_foreign(join_path(folder, entry.name), *inner, prefix + entry.name + "/", foreign);
+    } else if (!entry.is_file || !is_known_file(contents, entry.name)) {
+      foreign.push_back(prefix + entry.name);
     }
   }
-  return foreign;
 }
 
-bool remove_result(const std::string& folder, const std::vector<std::string>& kept) {
+// Whether the folder is gone.
+bool remove_contents(const std::string& folder, const Contents& contents,
+                     const std::vector<std::string>& kept) {
   bool is_empty = true;
   for (const Entry& entry : list(folder)) {
     const std::string path = join_path(folder, entry.name);
+    const Contents* inner = entry.is_folder ? find_folder(contents, entry.name) : nullptr;
     if (std::ranges::find(kept, entry.name) != kept.end()) {
       is_empty = false;
-    } else if (entry.is_folder && entry.name == kRuns) {
-      bool runs_empty = true;
-      for (const Entry& run : list(path)) {
-        const bool is_ours = run.is_file && matches(run.name, kEvents);
-        if (is_ours) remove_file(join_path(path, run.name));
-        runs_empty = runs_empty && is_ours;
-      }
-      if (runs_empty && disk::remove_folder(path) != 0) throw storage_error(errno, "cannot remove", path);
-      is_empty = is_empty && runs_empty;
-    } else if (entry.is_file && is_result_file(entry.name)) {
+    } else if (inner != nullptr) {
+      is_empty = remove_contents(path, *inner, {}) && is_empty;
+    } else if (entry.is_file && is_known_file(contents, entry.name)) {
       remove_file(path);
     } else {
       is_empty = false;
@@ -131,6 +149,20 @@ bool remove_result(const std::string& folder, const std::vector<std::string>& ke
   if (is_empty && disk::remove_folder(folder) != 0) throw storage_error(errno, "cannot remove", folder);
   return is_empty;
 }
+
+}  // namespace
+
+std::vector<std::string> foreign_files(const std::string& folder) {
+  std::vector<std::string> foreign;
+  add_foreign(folder, kResult, "", foreign);
+  return foreign;
+}
+
+bool remove_result(const std::string& folder, const std::vector<std::string>& kept) {
+  return remove_contents(folder, kResult, kept);
+}
+
+bool remove_checkpoint_files(const std::string& folder) { return remove_contents(folder, kCheckpoint, {}); }
 
 void sync_tree(const std::string& folder) {
   for (const Entry& entry : list(folder)) {

@@ -13,8 +13,10 @@
 
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
+#include "tessera/io/place_folder.h"
 #include "tessera/io/result_files.h"
 
 namespace tessera::io {
@@ -24,6 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kSideFileBytes = int64_t{1} << 20;
 constexpr size_t kMaxListed = 5;
+// Ends the names of what goes on into the new result, while this takes its place.
+constexpr std::string_view kStays = ".tessera-stays";
 
 std::string listed(const std::vector<std::string>& names) {
   const size_t count = std::min(names.size(), kMaxListed);
@@ -147,6 +151,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   try {
     (void)is_left(staging_);
     put_back();
+    put_stays_back();
     check_target();
   } catch (...) {
     unlock();
@@ -221,6 +226,20 @@ void ResultFolder::put_back() {
   log::info("the result of an earlier run is put back: " + given_);
 }
 
+// Wherever the exchange of the folders has brought what stays.
+void ResultFolder::put_stays_back() {
+  for (const std::string& folder : {path_, staging_, aside_}) {
+    if (!exists(folder)) continue;
+    for (const std::string& name : names_in(folder)) {
+      if (!name.ends_with(kStays)) continue;
+      const std::string home = join_path(path_, name.substr(0, name.size() - kStays.size()));
+      if (exists(home)) continue;
+      if (disk::rename(join_path(folder, name), home) != 0)
+        throw storage_error(errno, "cannot move into the result", home);
+    }
+  }
+}
+
 void ResultFolder::check_target() const {
   require_folder(path_, given_);
   if (!exists(path_)) return;
@@ -232,14 +251,16 @@ void ResultFolder::check_target() const {
   }
   const std::vector<std::string> names = names_in(path_);
   if (names.empty()) return;
-  if (!options_.overwrites) {
+  const bool has_checkpoints = !list_checkpoints(path_).empty();
+  if (!options_.overwrites && !(options_.continues && has_checkpoints)) {
     const bool is_result = foreign_files(path_).empty();
     throw Error(ErrorKind::Config, "OUTPUT-USED",
                 is_result ? "the output folder holds a result already" : "the output folder is not empty")
         .in(given_)
         .got(listed(names))
         .hint("name another folder" +
-              (is_result ? ", or replace it by " + options_.how_to_overwrite : std::string()));
+              (is_result ? ", or replace it by " + options_.how_to_overwrite : std::string()) +
+              (is_result && has_checkpoints ? ", or go on from its checkpoints" : ""));
   }
   const std::vector<std::string> foreign = foreign_files(path_);
   if (foreign.empty()) return;
@@ -276,20 +297,33 @@ void ResultFolder::begin() {
   has_begun_ = true;
 }
 
-void ResultFolder::commit() {
+void ResultFolder::commit(const std::vector<std::string>& stays) {
   TESSERA_ASSERT(has_begun_ && !is_placed_, "a result is committed once, after begin()");
   keeps_all_ = true;
   try {
     sync_tree(staging_);
     check_target();
+    for (const std::string& name : stays) {
+      const std::string path = join_path(path_, name);
+      if (exists(path) && disk::rename(path, path + std::string(kStays)) != 0)
+        throw storage_error(errno, "cannot move into the result", path);
+    }
     place();
+    put_stays_back();
   } catch (Error& error) {
+    if (is_placed_) throw;
+    try {
+      put_stays_back();
+    } catch (const std::exception& other) {
+      log::warn(other.what());
+    }
     const bool is_safe = keep_complete();
     error.within("the result is complete, but cannot be put in place; it stays in " + staging_ +
                  (is_safe ? "" : ", which the next run clears away unless it is moved"));
     throw;
   }
   try {
+    sync_directory(path_);
     sync_directory(parent_path(path_));
     for (const std::string& older : {staging_, aside_}) {
       if (is_left(older)) remove_result(older);
@@ -306,24 +340,7 @@ void ResultFolder::place() {
     // The old folder's permissions are a courtesy.
     (void)::chmod(staging_.c_str(), older->st_mode & 07777);
   }
-  const bool replaces = older && !names_in(path_).empty();
-  if (replaces && disk::exchange(staging_, path_) == 0) {
-    is_placed_ = true;
-    return;
-  }
-  if (replaces) {
-    // EXDEV: an overlay whose older result lies in a lower layer.
-    if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EXDEV) {
-      throw storage_error(errno, "cannot replace the older result", path_);
-    }
-    if (disk::rename(path_, aside_) != 0)
-      throw storage_error(errno, "cannot move the older result aside", path_);
-  }
-  if (disk::rename(staging_, path_) != 0) {
-    const int cause = errno;
-    if (replaces) (void)disk::rename(aside_, path_);
-    throw storage_error(cause, "cannot put the result in place", path_);
-  }
+  place_folder(staging_, path_, aside_);
   is_placed_ = true;
 }
 

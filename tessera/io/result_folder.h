@@ -21,6 +21,8 @@ struct ResultOptions {
   bool overwrites = false;       // take the place of an older result
   std::string how_to_overwrite;  // what the user writes to have that, for the hint of the refusal
   std::vector<ResultInput> inputs;
+  // Take the place of what a run has left that had checkpoints there, which this one goes on from.
+  bool continues = false;
 };
 
 // A result is a commit. All of a run's files are written in a folder beside the final one,
@@ -61,11 +63,14 @@ class ResultFolder {
   // Everything to disk, and into place. An older result is replaced, and then removed. After an exception the
   // older one is in place, and the new one stays whole in staging(), by now a name that no run clears away
   // and that the error tells.
-  void commit();
+  // What the folder holds under the names `stays`, such as the run's checkpoints, is a part of the new
+  // result.
+  void commit(const std::vector<std::string>& stays = {});
 
  private:
   void lock();
   void put_back();
+  void put_stays_back();
   void check_target() const;
   void place();
   bool keep_complete();

@@ -1,7 +1,6 @@
 #include "tessera/train/same_inputs.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -14,12 +13,6 @@ namespace {
 
 constexpr int64_t kSampledBytes = 1024;  // of every kSampledEvery bytes of a tensor, and at its end
 constexpr int64_t kSampledEvery = int64_t{1} << 20;
-
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 uint64_t row_hash(const data::RowSet& rows, int64_t i) {
   ContentHash hash;
@@ -34,10 +27,10 @@ std::vector<uint64_t> row_hashes(const data::RowSet& rows) {
   return hashes;
 }
 
-uint64_t hash_of(const std::vector<uint64_t>& values) {
+std::string hash_of(const std::vector<uint64_t>& values) {
   ContentHash hash;
   hash.add(std::span<const uint64_t>(values));
-  return hash.value();
+  return hash.text();
 }
 
 // The first rank whose text is another than rank 0's.
@@ -51,7 +44,7 @@ std::string summary(const data::RowSet& rows, const std::vector<uint64_t>& hashe
   int64_t tokens = 0;
   for (int64_t i = 0; i < rows.size(); ++i) tokens += rows.length(i);
   return std::to_string(rows.size()) + " rows of " + std::to_string(tokens) + " tokens, hash " +
-         hex(hash_of(hashes));
+         hash_of(hashes);
 }
 
 void check_same_rows(const data::RowSet& rows, const std::string& which, comm::Communicator& world) {
@@ -104,7 +97,7 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
   ContentHash hash;
   hash.add(config);
   for (const auto& files : planned.files) add_files(*files, hash);
-  const auto hashes = world.all_gather_string(hex(hash.value()));
+  const auto hashes = world.all_gather_string(hash.text());
   const auto rank = first_other(hashes);
   if (!rank) return;
   throw Error(ErrorKind::Model, "RANKS-DIFFER",

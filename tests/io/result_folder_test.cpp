@@ -66,7 +66,8 @@ ResultOptions overwriting() { return {.overwrites = true, .how_to_overwrite = kK
 ResultOptions careful() { return {.overwrites = false, .how_to_overwrite = kKey, .inputs = {}}; }
 
 // What a run does, through the calls that a test can stop.
-void run_once(const std::string& path, const Tree& tree, const ResultOptions& options) {
+void run_once(const std::string& path, const Tree& tree, const ResultOptions& options,
+              const std::vector<std::string>& stays = {}) {
   ResultFolder result(path, options);
   result.begin();
   result.keep_unfinished({"metrics.jsonl", "runs"});
@@ -79,7 +80,7 @@ void run_once(const std::string& path, const Tree& tree, const ResultOptions& op
       write_file_atomic(file, text);
     }
   }
-  result.commit();
+  result.commit(stays);
 }
 
 std::string code_of(const std::function<void()>& work, std::string* text = nullptr) {
@@ -509,6 +510,59 @@ TEST(ResultFolder, KilledAtEveryCallWithoutAnExchange) {
     EXPECT_THAT(folder.entries(), ElementsAre("out"));
   }
   EXPECT_EQ(missing, 1);
+}
+
+// What a run's checkpoints are made of stays, whatever call it is killed at: the next run finds it in the
+// folder, where it may have been moved to and fro, and that is all that a run which goes on from it needs.
+TEST(ResultFolder, CheckpointsStayWhenKilledAtEveryCall) {
+  const Tree checkpoints = {{"checkpoint-3/manifest.json", "three"},
+                            {"checkpoint-3/rank-00000.safetensors", "weights"},
+                            {"checkpoint-6/manifest.json", "six"},
+                            {"latest", "checkpoint-6\n"}};
+  const ResultOptions continuing = {
+      .overwrites = false, .how_to_overwrite = kKey, .inputs = {}, .continues = true};
+  const std::vector<std::string> stays = {"checkpoint-3", "checkpoint-6", "latest"};
+  const auto with = [&](Tree tree) {
+    tree.insert(checkpoints.begin(), checkpoints.end());
+    return tree;
+  };
+  for (const bool can_exchange : {true, false}) {
+    if (can_exchange && !testing::can_exchange_folders()) continue;
+    bool has_ended = false, has_seen_new = false;
+    for (int stop = 1; !has_ended; ++stop) {
+      SCOPED_TRACE("killed at call " + std::to_string(stop));
+      const TempFolder folder;
+      write_tree(folder / "out", with(kOldResult));
+      const int code =
+          run_stopped(stop, can_exchange, [&] { run_once(folder / "out", kNewResult, continuing, stays); });
+      has_ended = code == 0;
+      ASSERT_TRUE(has_ended || code == 9);
+      { const ResultFolder next(folder / "out", continuing); }
+      const Tree found = tree_of(folder / "out");
+      EXPECT_TRUE(found == with(kOldResult) || found == with(kNewResult));
+      has_seen_new = has_seen_new || found == with(kNewResult);
+      run_once(folder / "out", kNewResult, continuing, stays);
+      EXPECT_EQ(tree_of(folder / "out"), with(kNewResult));
+      EXPECT_THAT(folder.entries(), ElementsAre("out"));
+    }
+    EXPECT_TRUE(has_seen_new);
+  }
+}
+
+// A folder that holds checkpoints is taken by a run that goes on from them, and by no other.
+TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
+  const TempFolder folder;
+  write_tree(folder / "out", {{"checkpoint-3/manifest.json", "three"}});
+  std::string text;
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", careful()); }, &text), "E-CONFIG-OUTPUT-USED");
+  EXPECT_THAT(text, HasSubstr("go on from its checkpoints"));
+  ResultOptions continuing = careful();
+  continuing.continues = true;
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "");
+  write_tree(folder / "out", {{"checkpoint-3/notes", "mine"}});
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "E-CONFIG-OUTPUT-FOREIGN");
+  write_tree(folder / "other", kOldResult);
+  EXPECT_EQ(code_of([&] { ResultFolder(folder / "other", continuing); }), "E-CONFIG-OUTPUT-USED");
 }
 
 // A disk that fails from its call number `first` on, for `count` calls.

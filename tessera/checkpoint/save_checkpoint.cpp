@@ -1,0 +1,175 @@
+#include "tessera/checkpoint/save_checkpoint.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include <ATen/ATen.h>
+
+#include "tessera/checkpoint/manifest.h"
+#include "tessera/checkpoint/tile_hash.h"
+#include "tessera/comm/agreed_work.h"
+#include "tessera/core/content_hash.h"
+#include "tessera/core/error.h"
+#include "tessera/core/strings.h"
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/file.h"
+#include "tessera/io/safetensors.h"
+
+namespace tessera::checkpoint {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using parallel::AxisPlacement;
+using parallel::Placement;
+
+constexpr int64_t kSideBytes = int64_t{1} << 20;  // of manifests and blocks
+
+std::string file_of_rank(int64_t rank) {
+  char name[48];
+  std::snprintf(name, sizeof name, "rank-%05lld.safetensors", static_cast<long long>(rank));
+  return name;
+}
+
+// Whether this rank writes its box. Copies take turns, so that all ranks write about as much; of a scalar it
+// is the first, whose tile of the parameter has elements.
+bool is_writer(const StateTensor& tensor, size_t number) {
+  int64_t copy = 0;  // of this rank, among those that hold the box
+  for (size_t a = 0; a < tensor.coordinates.size(); ++a) {
+    const AxisPlacement& axis = tensor.layout.axes()[a];
+    if (axis.placement.kind == Placement::Kind::Replicate) copy = copy * axis.size + tensor.coordinates[a];
+  }
+  const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
+  return copy == (tensor.layout.shape().empty() ? 0 : turn) && tensor.box().numel() > 0;
+}
+
+// What this rank has written of a tensor, and how large its file is.
+struct Written {
+  std::vector<CheckpointTensor> tensors;
+  std::string file;
+  int64_t num_bytes = 0;
+};
+
+Written write_tiles(const std::vector<StateTensor>& tensors, const std::string& folder, int64_t rank) {
+  Written written;
+  std::vector<const StateTensor*> own;
+  std::vector<io::TensorSpec> specs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_writer(tensors[i], i)) continue;
+    own.push_back(&tensors[i]);
+    specs.push_back({tensors[i].name, tensors[i].layout.dtype(), tensors[i].box().size});
+  }
+  if (own.empty()) return written;
+  written.file = file_of_rank(rank);
+  const std::string path = io::join_path(folder, written.file);
+  io::SafetensorsWriter writer(path, specs);
+  for (const StateTensor* tensor : own) {
+    const at::Tensor values = tensor->get().to(at::kCPU).contiguous();
+    const auto num_bytes = static_cast<int64_t>(values.nbytes());
+    TileHash hash;
+    for (int64_t begin = 0; begin < num_bytes; begin += kTilePieceBytes) {
+      const char* piece = static_cast<const char*>(values.const_data_ptr()) + begin;
+      const int64_t size = std::min(kTilePieceBytes, num_bytes - begin);
+      writer.write(tensor->name, begin, piece, size);
+      hash.add(piece, size);
+    }
+    written.tensors.push_back({tensor->name, tensor->layout, {{tensor->box(), written.file, hash.text()}}});
+  }
+  writer.commit();
+  written.num_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  return written;
+}
+
+std::string to_text(const Written& written) {
+  ordered_json tensors = ordered_json::array();
+  for (const CheckpointTensor& tensor : written.tensors) tensors.push_back(to_json(tensor));
+  return ordered_json({{"file", written.file}, {"bytes", written.num_bytes}, {"tensors", tensors}}).dump();
+}
+
+// All ranks' tiles as one manifest. A file that a rank has written and this one does not see, or sees in
+// another size, lies on another disk.
+void merge(const std::vector<std::string>& texts, const std::string& folder, Manifest& manifest) {
+  std::map<std::string, size_t> places;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const json written = json::parse(texts[rank]);
+    const std::string file = written.at("file");
+    if (file.empty()) continue;
+    const int64_t num_bytes = written.at("bytes");
+    std::error_code failed;
+    const auto seen = std::filesystem::file_size(io::join_path(folder, file), failed);
+    if (failed || static_cast<int64_t>(seen) != num_bytes) {
+      throw Error(ErrorKind::Storage, "NOT-SHARED",
+                  "the first rank does not see what rank " + std::to_string(rank) + " has written")
+          .in(io::join_path(folder, file))
+          .hint("output_dir must lie on a file system that all machines share");
+    }
+    manifest.files[file] = num_bytes;
+    for (const json& entry : written.at("tensors")) {
+      CheckpointTensor tensor = tensor_from_json(entry);
+      const auto [place, is_new] = places.try_emplace(tensor.name, manifest.tensors.size());
+      if (is_new) {
+        manifest.tensors.push_back(std::move(tensor));
+      } else {
+        manifest.tensors[place->second].tiles.push_back(std::move(tensor.tiles.front()));
+      }
+    }
+  }
+}
+
+void require_space(const std::string& folder, int64_t num_bytes) {
+  const int64_t needed = num_bytes + num_bytes / 100 + kSideBytes, free = io::free_space(folder);
+  if (free >= needed) return;
+  throw Error(ErrorKind::Storage, "NO-SPACE", "the checkpoint does not fit on the disk")
+      .in(folder)
+      .got(format_bytes(free) + " free")
+      .need(format_bytes(needed))
+      .hint("the older checkpoints are whole; free some space and go on from them");
+}
+
+}  // namespace
+
+int64_t checkpoint_bytes(const std::vector<StateTensor>& tensors) {
+  int64_t bytes = 0;
+  for (const StateTensor& tensor : tensors)
+    bytes += tensor.layout.numel() * dtype_size(tensor.layout.dtype());
+  return bytes;
+}
+
+void save_checkpoint(const std::vector<StateTensor>& tensors, const CheckpointNotes& notes,
+                     const std::string& output_dir, comm::Communicator& world) {
+  comm::AgreedWork work({&world}, "save the checkpoint");
+  std::optional<io::NewCheckpoint> folder;
+  std::string staging;
+  work.run_on_first([&] {
+    require_space(output_dir, checkpoint_bytes(tensors));
+    folder.emplace(output_dir, notes.step);
+    staging = folder->staging();
+  });
+  work.finish();
+  staging = world.all_gather_string(staging).front();
+  std::string own;
+  work.run([&] { own = to_text(write_tiles(tensors, staging, world.rank())); });
+  work.finish();
+  const std::vector<std::string> texts = world.all_gather_string(own);
+  work.run_on_first([&] {
+    Manifest manifest;
+    manifest.step = notes.step;
+    manifest.run = notes.run;
+    manifest.state = notes.state;
+    merge(texts, staging, manifest);
+    for (const auto& [name, bytes] : notes.files) {
+      io::write_file_atomic(io::join_path(staging, name), bytes);
+      ContentHash hash;
+      hash.add(bytes);
+      manifest.others[name] = {{"bytes", bytes.size()}, {"hash", hash.text()}};
+    }
+    io::write_file_atomic(io::join_path(staging, "manifest.json"), manifest_text(manifest));
+    folder->commit();
+  });
+  work.finish();
+}
+
+}  // namespace tessera::checkpoint

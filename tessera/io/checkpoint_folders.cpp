@@ -1,0 +1,104 @@
+#include "tessera/io/checkpoint_folders.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <filesystem>
+
+#include "tessera/core/log.h"
+#include "tessera/io/disk_calls.h"
+#include "tessera/io/file.h"
+#include "tessera/io/place_folder.h"
+#include "tessera/io/result_files.h"
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "checkpoint-";
+constexpr std::string_view kPartial = ".tessera-partial", kOld = ".tessera-old";
+
+// The step that the name tells; negative where it is no checkpoint's, or not as one is written.
+int64_t step_of(const std::string& name) {
+  constexpr size_t kMaxDigits = 18;
+  if (!name.starts_with(kPrefix)) return -1;
+  const std::string digits = name.substr(kPrefix.size());
+  if (digits.empty() || digits.size() > kMaxDigits ||
+      digits.find_first_not_of("0123456789") != std::string::npos)
+    return -1;
+  const int64_t step = std::stoll(digits);
+  return std::to_string(step) == digits ? step : -1;
+}
+
+std::vector<std::string> folders_in(const std::string& folder) {
+  std::vector<std::string> names;
+  if (!exists(folder)) return names;
+  std::error_code failed;
+  fs::directory_iterator entry(folder, failed);
+  for (const fs::directory_iterator end; !failed && entry != end; entry.increment(failed)) {
+    std::error_code ignored;
+    if (fs::is_directory(entry->symlink_status(ignored))) names.push_back(entry->path().filename());
+  }
+  if (failed) throw storage_error(failed.value(), "cannot list the folder", folder);
+  return names;
+}
+
+}  // namespace
+
+std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir) {
+  std::vector<CheckpointFolder> found;
+  for (const std::string& name : folders_in(output_dir)) {
+    if (const int64_t step = step_of(name); step >= 0) found.push_back({step, name});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointFolder& a, const CheckpointFolder& b) { return a.step > b.step; });
+  return found;
+}
+
+NewCheckpoint::NewCheckpoint(const std::string& output_dir, int64_t step)
+    : output_dir_(output_dir),
+      name_(std::string(kPrefix) + std::to_string(step)),
+      staging_(join_path(output_dir, name_ + std::string(kPartial))) {
+  make_directories(output_dir_);
+  clear_partial_checkpoints(output_dir_);
+  if (disk::make_folder(staging_) != 0) throw storage_error(errno, "cannot make the folder", staging_);
+}
+
+NewCheckpoint::~NewCheckpoint() {
+  if (is_placed_) return;
+  try {
+    remove_checkpoint_files(staging_);
+  } catch (const std::exception& error) {
+    log::warn(std::string("an unfinished checkpoint stays: ") + error.what());
+  }
+}
+
+void NewCheckpoint::commit() {
+  sync_tree(staging_);
+  const std::string path = join_path(output_dir_, name_);
+  place_folder(staging_, path, path + std::string(kOld));
+  is_placed_ = true;
+  sync_directory(output_dir_);
+  write_file_atomic(join_path(output_dir_, "latest"), name_ + "\n");
+  // One of the same step may have been replaced.
+  clear_partial_checkpoints(output_dir_);
+}
+
+void clear_partial_checkpoints(const std::string& output_dir) {
+  for (const std::string& name : folders_in(output_dir)) {
+    for (const std::string_view end : {kPartial, kOld}) {
+      if (name.ends_with(end) && step_of(name.substr(0, name.size() - end.size())) >= 0)
+        remove_checkpoint_files(join_path(output_dir, name));
+    }
+  }
+}
+
+void remove_checkpoint(const std::string& output_dir, const std::string& name) {
+  const std::string path = join_path(output_dir, name), old = path + std::string(kOld);
+  if (exists(old)) remove_checkpoint_files(old);
+  if (disk::rename(path, old) != 0) throw storage_error(errno, "cannot remove the checkpoint", path);
+  remove_checkpoint_files(old);
+}
+
+}  // namespace tessera::io
