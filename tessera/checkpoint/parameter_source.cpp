@@ -7,9 +7,14 @@
 
 #include "tessera/core/error.h"
 #include "tessera/nn/materialize.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::checkpoint {
 namespace {
+
+using parallel::Box;
+
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
 class StoredSource : public ParameterSource {
  public:
@@ -34,12 +39,41 @@ class StoredSource : public ParameterSource {
 
   void read(const std::string& parameter, const parallel::Box& box,
             const at::Tensor& destination) const override {
-    for (const StateDictAdapter::Overlap& overlap : adapter_.overlaps(parameter, box)) {
-      files_->read(stored(*overlap.part)->name, overlap.stored, overlap.view(destination));
+    for (const auto& overlaps : adapter_.overlaps(parameter, box)) {
+      const std::string& name = stored(*overlaps.front().part)->name;
+      if (overlaps.size() == 1) {
+        files_->read(name, overlaps[0].stored, overlaps[0].view(destination));
+      } else {
+        read_together(name, overlaps, destination);
+      }
     }
   }
 
  private:
+  // Small parts that lie close together: the rectangle around them, a few of its rows at a time.
+  void read_together(const std::string& name, const std::vector<StateDictAdapter::Overlap>& overlaps,
+                     const at::Tensor& destination) const {
+    std::vector<Box> parts;
+    for (const auto& overlap : overlaps) parts.push_back(overlap.stored);
+    const Box bounds = parallel::bounding_box(parts);
+    const int64_t row_bytes =
+        bounds.numel() / bounds.size[0] * static_cast<int64_t>(destination.element_size());
+    const int64_t step = std::max<int64_t>(1, kPieceBytes / row_bytes);
+    for (int64_t done = 0; done < bounds.size[0]; done += step) {
+      Box rows = bounds;
+      rows.offset[0] += done;
+      rows.size[0] = std::min(step, bounds.size[0] - done);
+      const at::Tensor read = at::empty(rows.size, at::TensorOptions().dtype(destination.scalar_type()));
+      files_->read(name, rows, read);
+      for (const auto& overlap : overlaps) {
+        const Box common = parallel::intersect(rows, overlap.stored);
+        if (common.numel() == 0) continue;
+        parallel::box_part(overlap.view(destination), parallel::relative_to(overlap.stored, common))
+            .copy_(parallel::box_part(read, parallel::relative_to(rows, common)));
+      }
+    }
+  }
+
   // The tensor that holds the part: its own name comes before the others.
   const io::TensorSpec* stored(const StoredPart& part) const {
     const io::TensorSpec* found = files_->find(part.name);

@@ -11,6 +11,7 @@
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 #include "tessera/io/json_reader.h"
+#include "tessera/parallel/box_part.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -69,6 +70,28 @@ void write_box(io::ShardedSafetensorsWriter& writer, const StoredPart& part, con
   }
 }
 
+// What `whole` holds of one stored tensor. Small parts that lie side by side are written as one.
+void write_parts(io::ShardedSafetensorsWriter& writer, const std::vector<StateDictAdapter::Overlap>& overlaps,
+                 const at::Tensor& whole) {
+  std::vector<Box> parts;
+  int64_t numel = 0;
+  for (const auto& overlap : overlaps) {
+    parts.push_back(overlap.stored);
+    numel += overlap.stored.numel();
+  }
+  const Box bounds = parallel::bounding_box(parts);
+  if (overlaps.size() == 1 || bounds.numel() != numel) {
+    for (const auto& overlap : overlaps)
+      write_box(writer, *overlap.part, overlap.stored, overlap.view(whole));
+    return;
+  }
+  const at::Tensor together = at::empty(bounds.size, whole.options());
+  for (const auto& overlap : overlaps) {
+    parallel::box_part(together, parallel::relative_to(bounds, overlap.stored)).copy_(overlap.view(whole));
+  }
+  write_box(writer, *overlaps.front().part, bounds, together);
+}
+
 }  // namespace
 
 BaseFiles read_base_files(const std::string& folder) {
@@ -107,8 +130,8 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
     const at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
     work.run_on_first([&] {
       check_finite(entry.name, whole);
-      for (const auto& overlap : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
-        write_box(*writer, *overlap.part, overlap.stored, overlap.view(whole));
+      for (const auto& overlaps : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
+        write_parts(*writer, overlaps, whole);
       }
     });
   }

@@ -95,11 +95,12 @@ at::Tensor StateDictAdapter::Overlap::view(const at::Tensor& tile) const {
   return part->is_transposed ? elements.transpose(0, 1) : elements;
 }
 
-std::vector<StateDictAdapter::Overlap> StateDictAdapter::overlaps(std::string_view parameter,
-                                                                  const Box& box) const {
+std::vector<std::vector<StateDictAdapter::Overlap>> StateDictAdapter::overlaps(std::string_view parameter,
+                                                                               const Box& box) const {
   const StoredParameter* entry = find(parameter);
   TESSERA_ASSERT(entry != nullptr, "the table has no parameter " + std::string(parameter));
-  std::vector<Overlap> found;
+  std::vector<std::vector<Overlap>> found;
+  std::map<std::string, size_t> index;  // by stored tensor
   for (const StoredPart& part : entry->parts) {
     const Box common = intersect(part.in_parameter(), box);
     if (common.numel() == 0) continue;
@@ -109,7 +110,9 @@ std::vector<StateDictAdapter::Overlap> StateDictAdapter::overlaps(std::string_vi
       overlap.stored.offset[stored_dim] += common.offset[d] - part.offset[d];
       overlap.local.offset[d] -= box.offset[d];
     }
-    found.push_back(std::move(overlap));
+    const auto [place, is_new] = index.emplace(part.name, found.size());
+    if (is_new) found.emplace_back();
+    found[place->second].push_back(std::move(overlap));
   }
   return found;
 }

@@ -71,8 +71,8 @@ class StateDictAdapter {
     // Those elements of `tile`, which holds the box, in the order of the stored tensor: a view.
     at::Tensor view(const at::Tensor& tile) const;
   };
-  // All of the box: every element is in one of the overlaps.
-  std::vector<Overlap> overlaps(std::string_view parameter, const parallel::Box& box) const;
+  // All of the box: every element is in one of the overlaps. Those with one stored tensor stand together.
+  std::vector<std::vector<Overlap>> overlaps(std::string_view parameter, const parallel::Box& box) const;
 
  private:
   std::vector<StoredParameter> parameters_;

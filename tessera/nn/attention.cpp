@@ -7,6 +7,23 @@
 #include "tessera/ops/rope.h"
 
 namespace tessera::nn {
+namespace {
+
+// From q | k | v to each key/value head's `group` queries, key and value.
+std::vector<StoredRows> rows_by_head(int64_t num_kv_heads, int64_t group, int64_t head_dim) {
+  const int64_t q_size = group * head_dim, k_begin = num_kv_heads * q_size;
+  const int64_t v_begin = k_begin + num_kv_heads * head_dim;
+  std::vector<StoredRows> rows;
+  for (int64_t head = 0; head < num_kv_heads; ++head) {
+    const int64_t begin = head * (group + 2) * head_dim;
+    rows.push_back({begin, head * q_size, q_size});
+    rows.push_back({begin + q_size, k_begin + head * head_dim, head_dim});
+    rows.push_back({begin + q_size + head_dim, v_begin + head * head_dim, head_dim});
+  }
+  return rows;
+}
+
+}  // namespace
 
 Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dtype)
     : head_dim_(o.head_dim),
@@ -24,6 +41,7 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     v_proj = add(o.v, o.hidden_size, kv_size, o.qkv_bias);
   } else {
     qkv_proj = add(o.qkv, o.hidden_size, q_size + 2 * kv_size, o.qkv_bias);
+    qkv_proj->set_stored_rows(rows_by_head(o.num_kv_heads, group_, head_dim_));
   }
   o_proj = add(o.o, q_size, o.hidden_size, o.output_bias);
   if (o.qk_norm) {
@@ -48,9 +66,10 @@ std::array<at::Tensor, 3> Attention::project(const ops::Activation& x) const {
     return {made[0], made[1], made[2]};
   }
   const at::Tensor made = qkv_proj->forward(x);
-  const int64_t size = kv_size();
-  return {made.narrow(1, 0, group_ * size), made.narrow(1, group_ * size, size),
-          made.narrow(1, (group_ + 1) * size, size)};
+  const int64_t heads = kv_size() / head_dim_;
+  const at::Tensor by_head = made.view({made.size(0), heads, group_ + 2, head_dim_});
+  return {by_head.narrow(2, 0, group_).reshape({made.size(0), heads * group_, head_dim_}),
+          by_head.select(2, group_), by_head.select(2, group_ + 1)};
 }
 
 at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext& context) const {

@@ -25,8 +25,9 @@ struct AttentionOptions {
   std::optional<double> scale;  // of the scores; 1 / sqrt(head_dim) unless set
   double soft_cap = 0.0;        // ops::AttentionFormula
   bool is_causal = true;
-  // Of the projections, as the family's files name them. One layer gives q, k and v, in this order, where
-  // `qkv` has a name.
+  // Of the projections, as the family's files name them. Where `qkv` has a name, one layer gives q, k and v.
+  // Files hold all of q, then k, then v; the layer each key/value head's queries, key and value side by side,
+  // so that a part of its outputs is a part of the heads.
   std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
 };
 
@@ -52,7 +53,7 @@ class Attention : public Layer {
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
-  // q, k and v, [tokens, heads * head_dim] each; those of one layer are views.
+  // q, k and v: [tokens, heads * head_dim], or [tokens, heads, head_dim].
   std::array<at::Tensor, 3> project(const ops::Activation& x) const;
   int64_t kv_size() const;
 

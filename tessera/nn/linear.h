@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/nn/initial_value.h"
@@ -31,6 +32,11 @@ class LinearAdapter : public torch::nn::Module {
   virtual void set_input_part(int64_t first, int64_t in_features) = 0;
 };
 
+// Consecutive outputs of a layer that the family's files hold elsewhere than the layer does.
+struct StoredRows {
+  int64_t begin = 0, stored_begin = 0, size = 0;
+};
+
 // x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to what
 // LayerParallel::output() gives, so it is cut as that is: whole where outputs are summed over ranks.
 class Linear : public Layer, public HasInitialValues {
@@ -46,6 +52,9 @@ class Linear : public Layer, public HasInitialValues {
   // Says that the family's files hold the weight as its transpose, [in, out], as GPT-2's do.
   void set_stored_transposed() { is_stored_transposed_ = true; }
   bool is_stored_transposed() const { return is_stored_transposed_; }
+  // Says in which order the family's files hold the outputs: all of them, in pieces. Empty for the layer's.
+  void set_stored_rows(std::vector<StoredRows> rows) { stored_rows_ = std::move(rows); }
+  const std::vector<StoredRows>& stored_rows() const { return stored_rows_; }
 
   // x: [..., in_features] -> [..., out_features]
   at::Tensor forward(const ops::Activation& x);
@@ -71,6 +80,7 @@ class Linear : public Layer, public HasInitialValues {
   std::string refusal_;
   double initial_multiple_ = 1.0;
   bool is_stored_transposed_ = false;
+  std::vector<StoredRows> stored_rows_;
 };
 
 // What each of the layers gives for x, together faster than one by one where they see few rows.

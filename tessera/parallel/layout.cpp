@@ -29,6 +29,18 @@ Box intersect(const Box& a, const Box& b) {
   return common;
 }
 
+Box bounding_box(const std::vector<Box>& boxes) {
+  Box bounds = boxes.front();
+  for (const Box& box : boxes) {
+    for (size_t d = 0; d < bounds.offset.size(); ++d) {
+      const int64_t end = std::max(bounds.offset[d] + bounds.size[d], box.offset[d] + box.size[d]);
+      bounds.offset[d] = std::min(bounds.offset[d], box.offset[d]);
+      bounds.size[d] = end - bounds.offset[d];
+    }
+  }
+  return bounds;
+}
+
 Box relative_to(const Box& outer, const Box& inner) {
   Box moved = inner;
   for (size_t d = 0; d < moved.offset.size(); ++d) moved.offset[d] -= outer.offset[d];

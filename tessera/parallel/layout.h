@@ -20,6 +20,8 @@ struct Box {
 
 // The common part; of size 0 in some dim when there is none.
 Box intersect(const Box& a, const Box& b);
+// The smallest that holds all of the boxes, of which there is one at least.
+Box bounding_box(const std::vector<Box>& boxes);
 // Where `inner`, which lies in `outer`, begins in it.
 Box relative_to(const Box& outer, const Box& inner);
 

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/checkpoint/layer_parts.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
@@ -126,31 +127,13 @@ std::vector<std::string> adapter_parameters(const torch::nn::Module& model, cons
   return names;
 }
 
-namespace {
-
-// Whether the files of the model's family hold the parameter as its transpose.
-bool is_transposed(const torch::OrderedDict<std::string, std::shared_ptr<torch::nn::Module>>& modules,
-                   const std::string& parameter) {
-  constexpr std::string_view kSuffix = ".weight";
-  if (!parameter.ends_with(kSuffix)) return false;
-  const auto* const module = modules.find(parameter.substr(0, parameter.size() - kSuffix.size()));
-  const auto linear = module == nullptr ? nullptr : std::dynamic_pointer_cast<nn::Linear>(*module);
-  return linear != nullptr && linear->is_stored_transposed();
-}
-
-}  // namespace
-
 checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets) {
   const auto parameters = model.named_parameters();
-  const auto modules = model.named_modules("", /*include_self=*/false);
+  const checkpoint::LayerParts parts(model);
   std::vector<checkpoint::StoredParameter> table;
   for (const std::string& name : adapter_parameters(model, targets)) {
-    const std::vector<int64_t> shape = parameters[name].sizes().vec();
-    const std::string stored = to_peft_name(name);
-    table.push_back({name,
-                     shape,
-                     {is_transposed(modules, name) ? checkpoint::stored_transposed(stored, shape)
-                                                   : checkpoint::stored_as_is(stored, shape)}});
+    const at::Tensor& parameter = parameters[name];
+    table.push_back({name, parameter.sizes().vec(), parts.of(parameter, to_peft_name(name))});
   }
   return checkpoint::StateDictAdapter(std::move(table));
 }

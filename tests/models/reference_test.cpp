@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/models/common/generate.h"
+#include "tessera/parallel/box_part.h"
 
 #include "tests/models/reference_models.h"
 
@@ -38,10 +39,16 @@ void expect_loss_and_gradients(CausalLM& model, const TensorFile& file, const st
   const double want = file.get("loss_sum" + suffix).item<double>();
   EXPECT_NEAR(loss.item<double>(), want, tolerance * want);
   int64_t checked = 0;
+  const auto table = state_dict_adapter(model);
   for (const auto& item : model.named_parameters()) {
     ASSERT_TRUE(item.value().grad().defined()) << item.key();
-    at::Tensor want = file.get("grad" + suffix + "." + item.key());
-    if (model.stored_parts(item.key(), item.value().sizes().vec()).at(0).is_transposed) want = want.t();
+    const at::Tensor stored = file.get("grad" + suffix + "." + item.key());
+    const at::Tensor want = at::empty(item.value().sizes(), stored.options());
+    for (const auto& overlaps : table.overlaps(item.key(), checkpoint::whole_box(want.sizes().vec()))) {
+      for (const auto& overlap : overlaps) {
+        overlap.view(want).copy_(parallel::box_part(stored, overlap.stored));
+      }
+    }
     EXPECT_LT(relative_difference(item.value().grad(), want), tolerance) << item.key();
     ++checked;
   }

@@ -44,7 +44,7 @@ void expect_close(const at::Tensor& actual, const at::Tensor& expected) {
   EXPECT_TRUE(at::allclose(actual, expected, 1e-12, 1e-12));
 }
 
-// One layer for queries, keys and values is three layers whose weights lie one after the other.
+// One layer for queries, keys and values is three layers whose weights lie one after the other in files.
 TEST(Attention, FromOneProjectionEqualsThatFromThree) {
   for (const bool is_rotary : {false, true}) {
     SCOPED_TRACE(is_rotary);
@@ -56,8 +56,12 @@ TEST(Attention, FromOneProjectionEqualsThatFromThree) {
     Attention one(fused, 0, at::kDouble);
     auto parameters = one.named_parameters();
     ASSERT_EQ(parameters.size(), 4U);
-    const auto whole = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
-      return at::cat({a, b, c}).detach();
+    const auto whole = [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+      const at::Tensor stored = at::cat({a, b, c}).detach(), value = at::full_like(stored, std::nan(""));
+      for (const StoredRows& rows : one.qkv_proj->stored_rows()) {
+        value.narrow(0, rows.begin, rows.size).copy_(stored.narrow(0, rows.stored_begin, rows.size));
+      }
+      return value;
     };
     materialize(parameters["c_attn.weight"],
                 whole(three.q_proj->weight, three.k_proj->weight, three.v_proj->weight));
@@ -73,7 +77,7 @@ TEST(Attention, FromOneProjectionEqualsThatFromThree) {
     got.sin().sum().backward();
     expect_close(
         parameters["c_attn.weight"].grad(),
-        at::cat({three.q_proj->weight.grad(), three.k_proj->weight.grad(), three.v_proj->weight.grad()}));
+        whole(three.q_proj->weight.grad(), three.k_proj->weight.grad(), three.v_proj->weight.grad()));
     // A single token, whose parts are dense views.
     const at::Tensor token = x.narrow(0, 0, 1);
     SequenceContext alone = context(is_rotary);

@@ -41,7 +41,7 @@ config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.lora_alpha = 6.0;
     recipe.lora_dropout = 0.3;
     recipe.lora_target_linear = true;
-    recipe.lora_modules_to_save = {"norm"};
+    recipe.lora_modules_to_save = {layout.family == "gpt2" ? "ln_f" : "norm"};
   }
   return recipe;
 }
@@ -52,9 +52,10 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   trained.model = models::build_model(recipe.base_model, at::kDouble);
   for (auto& entry : trained.model->named_parameters()) {
     const std::string& name = entry.key();
-    const bool trains = name.find("layers.1.") != std::string::npos ||
-                        name.find("v_proj") != std::string::npos || name == "model.norm.weight";
-    entry.value().set_requires_grad(trains && name.find("layers.2.") == std::string::npos);
+    const auto is_in = [&](const char* part) { return name.find(part) != std::string::npos; };
+    const bool trains = is_in("layers.1.") || is_in("h.1.") || is_in("v_proj") || is_in("c_attn") ||
+                        name == "model.norm.weight" || is_in("ln_f");
+    entry.value().set_requires_grad(trains && !is_in("layers.2.") && !is_in("h.2."));
   }
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
@@ -63,10 +64,12 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   options.shard.broadcast_initial_values = false;
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
   options.shard.reduce_every_backward = recipe.zero_stage >= config::ZeroStage::Zero2;
+  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model));
+  const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
+                                                models::state_dict_adapter(*trained.model));
   trained.sharded = models::parallelize(*trained.model, mesh, options);
-  const auto files = io::ModelFiles::open(recipe.base_model);
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
-    checkpoint::read_box(files, parameter.name, parameter.box, parameter.tile.detach());
+    source->read(parameter.name, parameter.box, parameter.tile.detach());
   });
   return trained;
 }
@@ -247,6 +250,8 @@ TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 2, Extent::EveryThird); }
 TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 2, Extent::EveryThird); }
 // Three heads, which two ranks share unevenly, and an output projection of its own.
 TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, Extent::EveryThird); }
+
+TEST(StepLayoutTest, Gpt2) { check_layouts("gpt2", 3, Extent::EveryThird); }
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

@@ -116,13 +116,14 @@ nn::KvCacheOptions CausalLM::cache_options() const {
   return {static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim, hidden_type()};
 }
 
-std::vector<checkpoint::StoredPart> CausalLM::stored_parts(const std::string& parameter,
-                                                           const std::vector<int64_t>& shape) const {
+std::vector<checkpoint::StoredPart> CausalLM::stored_parts(const std::string& name,
+                                                           const at::Tensor& parameter,
+                                                           const checkpoint::LayerParts& layers) const {
   std::vector<std::string> aliases;
   for (const TiedParameter& tied : tied_parameters()) {
-    if (tied.owner == parameter) aliases.push_back(tied.alias);
+    if (tied.owner == name) aliases.push_back(tied.alias);
   }
-  return {checkpoint::stored_as_is(parameter, shape, aliases)};
+  return layers.of(parameter, name, std::move(aliases));
 }
 
 bool CausalLM::ignores_tensor(const std::string& name) const {

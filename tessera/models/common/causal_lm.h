@@ -9,7 +9,7 @@
 
 #include <torch/nn/module.h>
 
-#include "tessera/checkpoint/state_dict_adapter.h"
+#include "tessera/checkpoint/layer_parts.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/block.h"
 #include "tessera/nn/kv_cache.h"
@@ -70,10 +70,11 @@ class CausalLM : public torch::nn::Module {
 
   // Names that files may use for a parameter that named_parameters() lists under its owner's name.
   virtual std::vector<TiedParameter> tied_parameters() const = 0;
-  // Where the family's files keep the parameter of this name and (global) shape: as it is, under its own name
-  // or one that tied_parameters() lists, unless the family says otherwise.
-  virtual std::vector<checkpoint::StoredPart> stored_parts(const std::string& parameter,
-                                                           const std::vector<int64_t>& shape) const;
+  // Where the family's files keep a parameter of the model: under its own name or one that tied_parameters()
+  // lists, in the form that `layers` knows, unless the family says otherwise.
+  virtual std::vector<checkpoint::StoredPart> stored_parts(const std::string& name,
+                                                           const at::Tensor& parameter,
+                                                           const checkpoint::LayerParts& layers) const;
   // Whether a file may hold the tensor `name` although the model has no use for it (buffers saved by old
   // versions).
   virtual bool ignores_tensor(const std::string& name) const;

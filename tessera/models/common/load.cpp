@@ -33,11 +33,12 @@ struct Place {
 }  // namespace
 
 checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model) {
+  const checkpoint::LayerParts layers(model);
   std::vector<checkpoint::StoredParameter> parameters;
   for (const auto& item : model.named_parameters()) {
     if (peft::is_lora_parameter(item.key())) continue;
-    const std::vector<int64_t> shape = item.value().sizes().vec();
-    parameters.push_back({item.key(), shape, model.stored_parts(item.key(), shape)});
+    parameters.push_back(
+        {item.key(), item.value().sizes().vec(), model.stored_parts(item.key(), item.value(), layers)});
   }
   return checkpoint::StateDictAdapter(std::move(parameters));
 }

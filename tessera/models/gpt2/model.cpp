@@ -81,14 +81,13 @@ std::vector<TiedParameter> Gpt2ForCausalLM::tied_parameters() const {
   return {{"lm_head.weight", "transformer.wte.weight"}};
 }
 
-std::vector<checkpoint::StoredPart> Gpt2ForCausalLM::stored_parts(const std::string& parameter,
-                                                                  const std::vector<int64_t>& shape) const {
+std::vector<checkpoint::StoredPart> Gpt2ForCausalLM::stored_parts(
+    const std::string& name, const at::Tensor& parameter, const checkpoint::LayerParts& layers) const {
   const std::string prefix = "transformer.";
-  auto parts = CausalLM::stored_parts(parameter, shape);
-  if (shape.size() == 2 && parameter.starts_with(prefix + "h.")) {
-    parts = {checkpoint::stored_transposed(parameter, shape)};
+  auto parts = CausalLM::stored_parts(name, parameter, layers);
+  for (checkpoint::StoredPart& part : parts) {
+    if (name.starts_with(prefix)) part.aliases.push_back(name.substr(prefix.size()));
   }
-  if (parameter.starts_with(prefix)) parts[0].aliases.push_back(parameter.substr(prefix.size()));
   return parts;
 }
 

@@ -30,9 +30,9 @@ class Gpt2ForCausalLM : public CausalLM {
 
   const Gpt2Config& config() const override { return config_; }
   std::vector<TiedParameter> tied_parameters() const override;
-  // Matrices of blocks are stored transposed; files of the model without its head lack "transformer.".
-  std::vector<checkpoint::StoredPart> stored_parts(const std::string& parameter,
-                                                   const std::vector<int64_t>& shape) const override;
+  // Files of the model without its head lack "transformer.".
+  std::vector<checkpoint::StoredPart> stored_parts(const std::string& name, const at::Tensor& parameter,
+                                                   const checkpoint::LayerParts& layers) const override;
   bool ignores_tensor(const std::string& name) const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return transformer->h; }
