@@ -15,37 +15,51 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Change : torch::CustomClassHolder {
-  explicit Change(ChangeInPlace how) : apply(std::move(how)) {}
-  ChangeInPlace apply;
+struct Exchange : torch::CustomClassHolder {
+  Exchange(Transform value, Transform gradient) : value(std::move(value)), gradient(std::move(gradient)) {}
+  const Transform value;  // empty: x itself
+  const Transform gradient;
 };
 
-// Collects the gradients of the readers of a passed value apart from those of other readers of the source.
+// Collects the gradients of the readers of a passed value apart from those of other readers of what is
+// behind.
 class PassedSource : public ActivationSource {
  public:
-  explicit PassedSource(c10::intrusive_ptr<ActivationSource> from) : behind(std::move(from)) {}
+  PassedSource(const Activation& x, c10::intrusive_ptr<Exchange> exchange)
+      : behind(x.source()),
+        kept_(x.source() == nullptr ? x.value().detach() : at::Tensor()),
+        exchange_(std::move(exchange)) {}
   bool collects_gradient() const override { return true; }
-  const c10::intrusive_ptr<ActivationSource> behind;
+  const c10::intrusive_ptr<ActivationSource> behind;  // null where x is kept
 
  protected:
-  at::Tensor make() const override { return behind->value(); }
+  at::Tensor make() const override {
+    const at::Tensor& x = behind == nullptr ? kept_ : behind->value();
+    return exchange_->value ? exchange_->value(x) : x;
+  }
+
+ private:
+  const at::Tensor kept_;
+  const c10::intrusive_ptr<Exchange> exchange_;
 };
 
-struct GradientFunction : torch::autograd::Function<GradientFunction> {
-  // source: of the result; null where x has none.
+struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
+  // source: of the result; null where it has none.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<PassedSource>& source,
-                            const c10::intrusive_ptr<Change>& change) {
+                            const c10::intrusive_ptr<Exchange>& exchange) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->set_materialize_grads(false);
     keep_source(*ctx, source);
-    ctx->saved_data["change"] = c10::IValue::make_capsule(change);
-    ctx->saved_data["sizes"] = x.sizes().vec();
-    return x.view_as(x);
+    ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+    at::Tensor result = exchange->value ? exchange->value(x) : x;
+    if (result.is_same(x)) result = x.view_as(x);
+    ctx->saved_data["sizes"] = result.sizes().vec();
+    return result;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    refuse_double_backward("change_gradient");
+    refuse_double_backward("exchange");
     const auto source = c10::static_intrusive_pointer_cast<PassedSource>(take_source(*ctx));
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     at::Tensor gradient;
@@ -58,7 +72,8 @@ struct GradientFunction : torch::autograd::Function<GradientFunction> {
     } else {
       return {{}, {}, {}};
     }
-    c10::static_intrusive_pointer_cast<Change>(ctx->saved_data["change"].toCapsule())->apply(gradient);
+    gradient = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data["exchange"].toCapsule())
+                   ->gradient(gradient);
     ActivationSource* behind = source == nullptr ? nullptr : source->behind.get();
     if (behind == nullptr || !behind->collects_gradient()) return {gradient, {}, {}};
     if (behind->gradient.defined()) {
@@ -82,13 +97,31 @@ struct ValueFunction : torch::autograd::Function<ValueFunction> {
 
 }  // namespace
 
-Activation change_gradient(const Activation& x, ChangeInPlace how) {
+Activation change_gradient(const Activation& x, ChangeInPlace change) {
   const trace::Scope trace_scope("change_gradient");
   if (!needs_graph({x.value()})) return x;
-  const auto source = x.source() == nullptr ? c10::intrusive_ptr<PassedSource>()
-                                            : c10::make_intrusive<PassedSource>(x.source());
-  const auto change = c10::make_intrusive<Change>(std::move(how));
-  return {GradientFunction::apply(x.value(), source, change), source};
+  const auto how =
+      c10::make_intrusive<Exchange>(Transform(), [change = std::move(change)](const at::Tensor& g) {
+        change(g);
+        return g;
+      });
+  const auto source =
+      x.source() == nullptr ? c10::intrusive_ptr<PassedSource>() : c10::make_intrusive<PassedSource>(x, how);
+  return {ExchangeFunction::apply(x.value(), source, how), source};
+}
+
+Activation exchange(const Activation& x, Transform value, Transform gradient) {
+  const trace::Scope trace_scope("exchange");
+  const auto how = c10::make_intrusive<Exchange>(std::move(value), std::move(gradient));
+  // Products keep the source also where only their weights train.
+  const auto source = c10::make_intrusive<PassedSource>(x, how);
+  return {ExchangeFunction::apply(x.value(), source, how), source};
+}
+
+at::Tensor exchange_value(const at::Tensor& x, Transform value, Transform gradient) {
+  const trace::Scope trace_scope("exchange");
+  const auto how = c10::make_intrusive<Exchange>(std::move(value), std::move(gradient));
+  return ExchangeFunction::apply(x, c10::intrusive_ptr<PassedSource>(), how);
 }
 
 at::Tensor change_value_(const at::Tensor& y, const ChangeInPlace& change) {

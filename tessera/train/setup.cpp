@@ -265,6 +265,7 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
+  options.sequence_parallel = recipe.tensor_parallel_size > 1;
   options.shard = shard_options(recipe);
   trained.sharded = models::parallelize(*trained.model, mesh, options);
 

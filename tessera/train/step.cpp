@@ -28,17 +28,6 @@ decltype(auto) in_phase(const char* name, MemoryCategory category, Body&& body) 
   return body();
 }
 
-// A micro-batch that came out empty still runs, on one token without a label, so that every rank takes part
-// in every collective.
-data::MicroBatch filler() {
-  data::MicroBatch batch;
-  batch.input_ids = {0};
-  batch.labels = {kIgnoreLabel};
-  batch.position_ids = {0};
-  batch.document_starts = {0, 1};
-  return batch;
-}
-
 // The losses of this rank's micro-batches, added up on their device in float64.
 class LossSum {
  public:
@@ -80,7 +69,16 @@ class LossSum {
 
 }  // namespace
 
-nn::TokenBatch to_tensors(const data::MicroBatch& batch) {
+nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
+  const auto tokens = static_cast<int64_t>(batch.input_ids.size());
+  if (tokens == 0) batch.document_starts = {0};
+  const int64_t added = tokens == 0 ? multiple : (multiple - tokens % multiple) % multiple;
+  for (int64_t i = 0; i < added; ++i) {
+    batch.input_ids.push_back(0);
+    batch.labels.push_back(kIgnoreLabel);
+    batch.position_ids.push_back(i);
+  }
+  if (added > 0) batch.document_starts.push_back(tokens + added);
   return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
           batch.document_starts};
 }
@@ -99,7 +97,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     const nn::RandomScope scope(
         {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)});
     const at::Tensor loss = in_phase("forward", MemoryCategory::Activations, [&] {
-      return trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch));
+      return trained.model->loss(to_tensors(batch, mesh.size(parallel::kAxisTp)));
     });
     loss_sum.add(loss);
     if (loss.requires_grad())
@@ -142,7 +140,7 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
     const data::Step step = loader.next_step();
     label_tokens += step.label_tokens;
     for (const data::MicroBatch& batch : step.micro_batches) {
-      loss_sum.add(trained.model->loss(to_tensors(batch.input_ids.empty() ? filler() : batch)));
+      loss_sum.add(trained.model->loss(to_tensors(batch, mesh.size(parallel::kAxisTp))));
     }
     on_step(++done);
   }

@@ -14,7 +14,9 @@
 
 namespace tessera::train {
 
-nn::TokenBatch to_tensors(const data::MicroBatch& batch);
+// The micro-batch as the ranks along tp run it: a last document of tokens without labels makes their number a
+// multiple of `multiple`, and at least that, so that every rank takes part in every collective.
+nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple = 1);
 
 struct StepInput {
   const std::vector<data::MicroBatch>* micro_batches = nullptr;  // this rank's

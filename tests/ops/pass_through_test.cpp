@@ -108,6 +108,79 @@ TEST(ChangeGradientTest, IsNotDifferentiableItself) {
   EXPECT_THROW(torch::autograd::grad({y}, {x}, {}, true, /*create_graph=*/true), Error);
 }
 
+// A tensor of another shape: x over 2 x.
+at::Tensor stacked(const at::Tensor& x) { return at::cat({x, 2 * x}); }
+at::Tensor unstacked(const at::Tensor& gradient) {
+  EXPECT_TRUE(gradient.is_contiguous());
+  const int64_t rows = gradient.size(0) / 2;
+  return gradient.narrow(0, 0, rows) + 2 * gradient.narrow(0, rows, rows);
+}
+
+// As fused_block(), with an exchange.
+at::Tensor fused_exchange(const Inputs& in) {
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+  const Activation passed = exchange(normed, stacked, unstacked);
+  return residual.sum() * 0.1 + linear(passed, in[3]).sin().sum() + linear(passed, in[4]).cos().sum() +
+         lora_linear(passed, in[4], std::nullopt, in[5], in[6], kScaling).pow(3).sum() +
+         passed.value().exp().sum() + linear(normed, in[3]).cos().sum() + normed.value().sin().sum();
+}
+at::Tensor plain_exchange(const Inputs& in) {
+  const at::Tensor residual = in[0] + in[1], normed = plain_norm(residual, in[2]), passed = stacked(normed);
+  const at::Tensor adapted =
+      at::linear(passed, in[4]) + kScaling * at::linear(at::linear(passed, in[5]), in[6]);
+  return residual.sum() * 0.1 + at::linear(passed, in[3]).sin().sum() +
+         at::linear(passed, in[4]).cos().sum() + adapted.pow(3).sum() + passed.exp().sum() +
+         at::linear(normed, in[3]).cos().sum() + normed.sin().sum();
+}
+
+TEST(ExchangeTest, OfANormThatManyReadForEverySubsetOfGradients) {
+  expect_same_for_subsets(
+      fused_exchange, plain_exchange,
+      {random_tensor({9, 5}, 1), random_tensor({9, 5}, 2), random_tensor({5}, 3), random_tensor({7, 5}, 4),
+       random_tensor({3, 5}, 5), random_tensor({2, 5}, 6), random_tensor({3, 2}, 7)},
+      7, 1e-11);
+}
+
+TEST(ExchangeTest, OfATensorWithoutASource) {
+  const Op fused = [](const Inputs& in) {
+    const Activation passed = exchange(in[0].sin(), stacked, unstacked);
+    return linear(passed, in[1]) + linear(passed, in[2]).cos();
+  };
+  const Op formula = [](const Inputs& in) {
+    const at::Tensor passed = stacked(in[0].sin());
+    return at::linear(passed, in[1]) + at::linear(passed, in[2]).cos();
+  };
+  expect_same_for_subsets(fused, formula,
+                          {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2), random_tensor({4, 5}, 3)}, 3,
+                          1e-12);
+}
+
+TEST(ExchangeTest, OfAValueThatNoProductReads) {
+  const Op fused = [](const Inputs& in) { return exchange_value(in[0].sin(), stacked, unstacked).cos(); };
+  const Op formula = [](const Inputs& in) { return stacked(in[0].sin()).cos(); };
+  expect_same_for_subsets(fused, formula, {random_tensor({6, 5}, 1)}, 1, 1e-12);
+}
+
+// Products keep the argument alone, and make the value again once.
+TEST(ExchangeTest, IsMadeAgainInTheBackward) {
+  int64_t made = 0;
+  const auto count = [&](const at::Tensor& x) {
+    ++made;
+    return stacked(x);
+  };
+  const at::Tensor x = random_tensor({6, 5}, 1);
+  const at::Tensor a = trained(random_tensor({4, 5}, 2)), b = trained(random_tensor({3, 5}, 3));
+  at::Tensor loss;
+  {
+    const Activation passed = exchange(x, count, unstacked);
+    loss = linear(passed, a).sum() + linear(passed, b).sum();
+  }
+  EXPECT_EQ(made, 1);
+  loss.backward();
+  EXPECT_EQ(made, 2);
+  expect_near(a.grad(), stacked(x).sum(0).expand({4, 5}), 1e-12, "gradient of a");
+}
+
 TEST(ChangeValueTest, ChangesTheValueAndPassesTheGradient) {
   const Op fused = [](const Inputs& in) {
     return change_value_(linear(in[0], in[1]), [](const at::Tensor& y) { y.add_(2.0); }).sin();

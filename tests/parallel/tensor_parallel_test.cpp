@@ -46,6 +46,35 @@ TEST(TensorParallelTest, EveryCutParameterHasOneLayoutWhateverCutsIt) {
   });
 }
 
+TEST(TensorParallelTest, SequenceParallelismSumsGradientsOfWhatSeesAPartOfTheTokens) {
+  comm::run_fake_ranks(3, [](const auto& world) {
+    Net net;
+    TensorParallelPlan plan = kPlan;
+    plan.emplace_back("norm", LayerStyle::per_token());
+    const ParameterLayouts layouts = tensor_parallel(net, plan, {"tp", world}, {.sequence_parallel = true});
+    for (const at::Tensor& parameter : {net.norm->weight, net.out->bias}) {
+      EXPECT_EQ(layouts.of(parameter).axes()[0].placement, Placement::replicate());
+      EXPECT_TRUE(layouts.of(parameter).axes()[0].sums_gradient);
+    }
+    EXPECT_FALSE(layouts.of(net.out->weight).axes()[0].sums_gradient);
+  });
+}
+
+TEST(TensorParallelTest, SequenceParallelismNeedsEqualPartsOfABatch) {
+  comm::run_fake_ranks(2, [](const auto& world) {
+    Net net;
+    tensor_parallel(net, kPlan, {"tp", world}, {.sequence_parallel = true});
+    nn::materialize(net.table->weight, at::ones(net.table->weight.sizes(), at::kDouble));
+    EXPECT_EQ(net.table->forward(at::zeros({4}, at::kLong)).sizes(), (std::vector<int64_t>{2, 4}));
+    try {
+      net.table->forward(at::zeros({5}, at::kLong));
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("got 5 tokens, need a multiple of 2"));
+    }
+  });
+}
+
 TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   const Net net;
   const auto message_of = [&](const TensorParallelPlan& plan, int64_t ranks) {

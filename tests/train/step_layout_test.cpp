@@ -60,6 +60,8 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   models::ParallelizeOptions options;
   options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
+  // Both kinds of tensor parallelism occur.
+  options.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;

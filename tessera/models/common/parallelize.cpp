@@ -10,9 +10,10 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
                                                     const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
   if (mesh.size(parallel::kAxisTp) > 1) {
+    const parallel::TensorParallelOptions tp{.sequence_parallel = options.sequence_parallel};
     shard.layouts = parallel::tensor_parallel(model, tensor_parallel_plan(model),
-                                              {parallel::kAxisTp, mesh.group(parallel::kAxisTp)});
-    parallel::tensor_parallel_head(model.head(), shard.layouts);
+                                              {parallel::kAxisTp, mesh.group(parallel::kAxisTp)}, tp);
+    parallel::tensor_parallel_head(model.head(), shard.layouts, tp);
   }
   const auto& blocks = model.blocks();
   for (const auto& block : blocks) {

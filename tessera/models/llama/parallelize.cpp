@@ -9,10 +9,12 @@ parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model)
   const LlamaConfig& config = model.config();
   const int64_t group = config.num_heads / config.num_kv_heads * config.head_dim;
   parallel::TensorParallelPlan plan = {{"model.embed_tokens", LayerStyle::vocabulary()}};
+  plan.emplace_back("model.norm", LayerStyle::per_token());
   if (model.lm_head != nullptr) plan.emplace_back("lm_head", LayerStyle::vocabulary());
   for (size_t i = 0; i < model.blocks().size(); ++i) {
     const std::string block = "model.layers." + std::to_string(i) + ".";
     const auto add = [&](const char* layer, LayerStyle style) { plan.emplace_back(block + layer, style); };
+    add("input_layernorm", LayerStyle::per_token());
     add("self_attn", LayerStyle::region());
     add("self_attn.q_proj", LayerStyle::colwise(group));
     add("self_attn.k_proj", LayerStyle::colwise(config.head_dim));
@@ -22,6 +24,7 @@ parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model)
       add("self_attn.q_norm", LayerStyle::partial_gradient());
       add("self_attn.k_norm", LayerStyle::partial_gradient());
     }
+    add("post_attention_layernorm", LayerStyle::per_token());
     add("mlp", LayerStyle::region());
     add("mlp.gate_proj", LayerStyle::colwise());
     add("mlp.up_proj", LayerStyle::colwise());

@@ -9,6 +9,13 @@
 
 namespace tessera::parallel {
 
+struct TensorParallelOptions {
+  // Between the regions of layers that are cut each rank holds its part of the tokens, as many as the others:
+  // norms, residuals and what is kept for the backward are spread over the ranks, and sums over ranks become
+  // reduce-scatters and all-gathers. The number of tokens of a batch must then be a multiple of the ranks'.
+  bool sequence_parallel = false;
+};
+
 // Throws Error(Config, "TENSOR-PARALLEL") for a layer of `root` (on the meta device, not cut yet) with fewer
 // units than there are ranks, and Error(Config, "LAYER") for a name that there is not.
 void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPlan& plan, int64_t num_ranks);
@@ -19,10 +26,11 @@ void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPl
 // model computes is the same to rounding. Returns the layouts for ShardOptions. Throws what
 // check_tensor_parallel() throws. Not collective.
 ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPlan& plan,
-                                 const RankAxis& axis);
+                                 const RankAxis& axis, const TensorParallelOptions& options = {});
 
 // The same for the output projection and the loss, whose weight must be cut already: the loss is over the
 // whole vocabulary, logits are gathered.
-void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts);
+void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts,
+                          const TensorParallelOptions& options = {});
 
 }  // namespace tessera::parallel
