@@ -17,15 +17,12 @@ int64_t sum(const std::vector<int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
 // Whether there is a count for each rank.
 bool are_counts(const std::vector<int64_t>& counts, int64_t num_ranks) {
   return static_cast<int64_t>(counts.size()) == num_ranks &&
          std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
-}
-
-std::shared_ptr<Work> waited(std::shared_ptr<Work> work, bool async_op) {
-  if (!async_op) work->wait();
-  return work;
 }
 
 }  // namespace
@@ -56,6 +53,21 @@ void Communicator::check_tensors(const char* operation, const at::Tensor& output
                          std::string(operation) + ": output and input must have the same dtype");
 }
 
+Traffic Communicator::traffic() const {
+  return {traffic_->bytes_sent, static_cast<double>(traffic_->wait_ns) * 1e-9};
+}
+
+double Communicator::others_part(int64_t num_bytes) const {
+  return static_cast<double>(num_bytes) * static_cast<double>(size() - 1) / static_cast<double>(size());
+}
+
+std::shared_ptr<Work> Communicator::submitted(std::shared_ptr<Work> work, double bytes_sent, bool async_op) {
+  traffic_->bytes_sent += static_cast<int64_t>(bytes_sent);
+  if (size() > 1) work = std::make_shared<detail::CountedWork>(std::move(work), traffic_);
+  if (!async_op) work->wait();
+  return work;
+}
+
 detail::Call Communicator::call(const char* operation, const OpOptions& options) {
   return describe(operation, ++num_collectives_, options);
 }
@@ -65,7 +77,8 @@ detail::Call Communicator::describe(const char* operation, int64_t number, const
                             name_ + "' on rank " + std::to_string(rank()) + " of " + std::to_string(size());
   if (!options.hint.empty()) description += " (" + options.hint + ")";
   return {std::move(description), options.hint,
-          options.timeout.count() > 0 ? options.timeout : default_timeout_, options.after};
+          options.timeout.count() > 0 ? options.timeout : default_timeout_,
+          detail::CountedWork::uncounted(options.after)};
 }
 
 std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, const at::Tensor& input,
@@ -73,9 +86,9 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   check_tensors("all_gather_single", output, input);
   TESSERA_CHECK_ARGUMENT(output.numel() == input.numel() * size(),
                          "all_gather_single: output must hold every rank's input");
-  return waited(backend_->all_gather(call("all_gather_single", options), output, input,
-                                     std::vector<int64_t>(size(), input.numel())),
-                async_op);
+  return submitted(backend_->all_gather(call("all_gather_single", options), output, input,
+                                        std::vector<int64_t>(size(), input.numel())),
+                   others_part(bytes_of(output)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_gather_v(const at::Tensor& output, const at::Tensor& input,
@@ -85,7 +98,8 @@ std::shared_ptr<Work> Communicator::all_gather_v(const at::Tensor& output, const
   TESSERA_CHECK_ARGUMENT(
       are_counts(counts, size()) && input.numel() == counts[rank()] && output.numel() == sum(counts),
       "all_gather_v: input must hold this rank's count of elements, output those of all ranks");
-  return waited(backend_->all_gather(call("all_gather_v", options), output, input, counts), async_op);
+  return submitted(backend_->all_gather(call("all_gather_v", options), output, input, counts),
+                   others_part(bytes_of(output)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
@@ -93,14 +107,15 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   check_tensors("reduce_scatter_single", output, input);
   TESSERA_CHECK_ARGUMENT(input.numel() == output.numel() * size(),
                          "reduce_scatter_single: input must hold a piece for every rank");
-  return waited(backend_->reduce_scatter(call("reduce_scatter_single", options),
-                                         {{input, output, even_pieces(input.numel(), size())}},
-                                         output.scalar_type(), options.op),
-                async_op);
+  return submitted(backend_->reduce_scatter(call("reduce_scatter_single", options),
+                                            {{input, output, even_pieces(input.numel(), size())}},
+                                            output.scalar_type(), options.op),
+                   others_part(bytes_of(input)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart> parts, at::ScalarType type,
                                                          bool async_op, const ReduceOptions& options) {
+  int64_t numel = 0;
   for (const ScatterPart& part : parts) {
     backend_->check_tensor(part.output, "reduce_scatter_parts");
     if (part.input.defined()) backend_->check_tensor(part.input, "reduce_scatter_parts");
@@ -109,20 +124,22 @@ std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart
                                part.output.numel() == part.pieces[rank()].count,
                            "reduce_scatter_parts: the output must hold this rank's piece");
     for (const ElementRange& piece : part.pieces) {
+      numel += piece.count;
       TESSERA_CHECK_ARGUMENT(piece.begin >= 0 && piece.count >= 0 &&
                                  (!part.input.defined() || piece.begin + piece.count <= part.input.numel()),
                              "reduce_scatter_parts: the pieces must lie in the input");
     }
   }
-  return waited(
+  return submitted(
       backend_->reduce_scatter(call("reduce_scatter_parts", options), std::move(parts), type, options.op),
-      async_op);
+      others_part(numel * static_cast<int64_t>(c10::elementSize(type))), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_reduce(const at::Tensor& tensor, bool async_op,
                                                const ReduceOptions& options) {
   backend_->check_tensor(tensor, "all_reduce");
-  return waited(backend_->all_reduce(call("all_reduce", options), tensor, options.op), async_op);
+  return submitted(backend_->all_reduce(call("all_reduce", options), tensor, options.op),
+                   2.0 * others_part(bytes_of(tensor)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
@@ -130,7 +147,8 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
   check_tensors("all_to_all_single", output, input);
   TESSERA_CHECK_ARGUMENT(output.numel() == input.numel() && input.numel() % size() == 0,
                          "all_to_all_single: sizes must be equal and divisible by the number of ranks");
-  return waited(backend_->all_to_all(call("all_to_all_single", options), output, input, {}, {}), async_op);
+  return submitted(backend_->all_to_all(call("all_to_all_single", options), output, input, {}, {}),
+                   others_part(bytes_of(input)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_to_all_v(const at::Tensor& output, const at::Tensor& input,
@@ -141,16 +159,18 @@ std::shared_ptr<Work> Communicator::all_to_all_v(const at::Tensor& output, const
   TESSERA_CHECK_ARGUMENT(are_counts(output_counts, size()) && are_counts(input_counts, size()) &&
                              output.numel() == sum(output_counts) && input.numel() == sum(input_counts),
                          "all_to_all_v: output and input must hold the counts of all ranks");
-  return waited(
+  const int64_t sent = (sum(input_counts) - input_counts[rank()]) * input.element_size();
+  return submitted(
       backend_->all_to_all(call("all_to_all_v", options), output, input, output_counts, input_counts),
-      async_op);
+      static_cast<double>(sent), async_op);
 }
 
 std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t root, bool async_op,
                                               const BroadcastOptions& options) {
   backend_->check_tensor(tensor, "broadcast");
   TESSERA_CHECK_ARGUMENT(root >= 0 && root < size(), "broadcast: the root must be a rank of the group");
-  return waited(backend_->broadcast(call("broadcast", options), tensor, root), async_op);
+  return submitted(backend_->broadcast(call("broadcast", options), tensor, root),
+                   others_part(bytes_of(tensor)), async_op);
 }
 
 void Communicator::barrier(const BarrierOptions& options) {
@@ -159,7 +179,9 @@ void Communicator::barrier(const BarrierOptions& options) {
 
 std::shared_ptr<Work> Communicator::submit_p2p(const char* operation, std::vector<P2pOp> ops, bool async_op,
                                                const P2pOptions& options) {
+  int64_t sent = 0;
   for (const P2pOp& op : ops) {
+    if (op.is_send && op.peer != rank()) sent += bytes_of(op.tensor);
     backend_->check_tensor(op.tensor, operation);
     TESSERA_CHECK_ARGUMENT(op.peer >= 0 && op.peer < size(),
                            std::string(operation) + ": the peer must be a rank of the group");
@@ -167,7 +189,8 @@ std::shared_ptr<Work> Communicator::submit_p2p(const char* operation, std::vecto
         op.tag >= 0 && op.tag < P2pOp::kTagLimit,
         std::string(operation) + ": tags are from 0 to " + std::to_string(P2pOp::kTagLimit - 1));
   }
-  return waited(backend_->batch_p2p(describe(operation, ++num_batches_, options), std::move(ops)), async_op);
+  return submitted(backend_->batch_p2p(describe(operation, ++num_batches_, options), std::move(ops)),
+                   static_cast<double>(sent), async_op);
 }
 
 std::shared_ptr<Work> Communicator::batch_p2p(std::vector<P2pOp> ops, bool async_op,
@@ -215,7 +238,8 @@ at::Tensor Communicator::shared_bytes(int64_t num_bytes) {
 
 std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::function<void()> write,
                                                  bool async_op, const WriteOptions& options) {
-  return waited(backend_->write_shared(call("write_shared", options), num_bytes, std::move(write)), async_op);
+  return submitted(backend_->write_shared(call("write_shared", options), num_bytes, std::move(write)),
+                   others_part(num_bytes), async_op);
 }
 
 std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {

@@ -13,6 +13,7 @@
 #include "tessera/comm/options.h"
 #include "tessera/comm/p2p_op.h"
 #include "tessera/comm/scatter_part.h"
+#include "tessera/comm/traffic.h"
 #include "tessera/comm/work.h"
 
 namespace tessera::comm {
@@ -44,6 +45,8 @@ class Communicator {
   at::Device device() const;
   // "world", "dp_shard", ...: for messages.
   const std::string& name() const { return name_; }
+  // Of this rank so far. Not of barriers, strings and the making of groups.
+  Traffic traffic() const;
   // "mpi", "fake" or "single".
   std::string backend_name() const;
   void set_default_timeout(std::chrono::milliseconds timeout) { default_timeout_ = timeout; }
@@ -116,6 +119,10 @@ class Communicator {
 
  private:
   void check_tensors(const char* operation, const at::Tensor& output, const at::Tensor& input) const;
+  // Counts the operation's bytes and waits; waits unless `async_op`.
+  std::shared_ptr<Work> submitted(std::shared_ptr<Work> work, double bytes_sent, bool async_op);
+  // The part of what all ranks hold together that one of them sends or receives, on average.
+  double others_part(int64_t num_bytes) const;
   detail::Call call(const char* operation, const OpOptions& options);
   detail::Call describe(const char* operation, int64_t number, const OpOptions& options) const;
   std::shared_ptr<Work> submit_p2p(const char* operation, std::vector<P2pOp> ops, bool async_op,
@@ -123,6 +130,7 @@ class Communicator {
 
   std::unique_ptr<detail::TensorBackend> backend_;
   std::string name_;
+  std::shared_ptr<detail::TrafficCount> traffic_ = std::make_shared<detail::TrafficCount>();
   std::chrono::milliseconds default_timeout_{600'000};
   // So far, for messages: apart, since only collectives are as many on every rank.
   int64_t num_collectives_ = 0, num_batches_ = 0;

@@ -1,0 +1,51 @@
+// What a group's operations send and how long their callers wait.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "tessera/comm/work.h"
+
+namespace tessera::comm {
+
+// Of one rank, since the group was made.
+struct Traffic {
+  // By the algorithms that send least (Thakur et al., "Optimization of Collective Communication Operations in
+  // MPICH", 2005): of n ranks each sends (n - 1) / n of what an all-gather gathers or a reduce-scatter
+  // reduces, twice that in an all-reduce, and in a message all of it. What ranks of one machine share in
+  // memory counts alike, although nothing is sent.
+  int64_t bytes_sent = 0;
+  // Of the threads that called, in wait() and in calls that wait.
+  double wait_s = 0.0;
+
+  Traffic operator-(const Traffic& before) const {
+    return {bytes_sent - before.bytes_sent, wait_s - before.wait_s};
+  }
+};
+
+namespace detail {
+
+// Outlives the group where its last operations do.
+struct TrafficCount {
+  std::atomic<int64_t> bytes_sent{0};
+  std::atomic<int64_t> wait_ns{0};
+};
+
+// An operation whose waits are counted.
+class CountedWork : public Work {
+ public:
+  CountedWork(std::shared_ptr<Work> work, std::shared_ptr<TrafficCount> count);
+  void wait() override;
+  bool is_done() const override { return work_->is_done(); }
+
+  // The operation itself, for waits that hold up no caller.
+  static std::shared_ptr<Work> uncounted(const std::shared_ptr<Work>& work);
+
+ private:
+  const std::shared_ptr<Work> work_;
+  const std::shared_ptr<TrafficCount> count_;
+};
+
+}  // namespace detail
+}  // namespace tessera::comm
