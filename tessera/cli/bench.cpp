@@ -60,6 +60,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
     std::string model, adapter = "none", dtype = "fp32", checkpointing = "false", trace;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
+    int64_t dp_replicate = 1, tp = 1;
     bool as_json = false;
   };
   auto options = std::make_shared<Options>();
@@ -82,6 +83,10 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("--dtype", options->dtype, "Type of the compute")
       ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
   verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
+  verb->add_option("--dp-replicate-size", options->dp_replicate, "Ranks that hold copies of the shards")
+      ->check(CLI::Range(1, 4096));
+  verb->add_option("--tensor-parallel-size", options->tp, "Ranks that share the work of each layer")
+      ->check(CLI::Range(1, 4096));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--gradient-checkpointing", options->checkpointing,
                    "What the backward computes again instead of keeping it: false (nothing), mlp (the two "
@@ -106,6 +111,8 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       recipe.gradient_checkpointing = options->checkpointing == "true"  ? config::Checkpointing::Block
                                       : options->checkpointing == "mlp" ? config::Checkpointing::Mlp
                                                                         : config::Checkpointing::Off;
+      recipe.dp_replicate_size = options->dp_replicate;
+      recipe.tensor_parallel_size = options->tp;
       recipe.zero_stage = static_cast<config::ZeroStage>(options->zero);
       recipe.dtype = options->dtype == "bf16"   ? config::ComputeType::BFloat16
                      : options->dtype == "fp64" ? config::ComputeType::Float64

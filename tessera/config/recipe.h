@@ -57,6 +57,7 @@ struct Recipe : DataConfig {
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16
   Checkpointing gradient_checkpointing = Checkpointing::Off;
+  int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
   int64_t seed = 42;
   double neftune_noise_alpha = 0.0;  // not built: load_recipe() refuses other values
 

@@ -288,6 +288,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
     {"dtype", enum_field<&Recipe::dtype>, 0, 0, kDtypes},
     {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
+    {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
     {"seed", &Recipe::seed, 0, kMaxSeed},
     // Output
     {"output_dir", &Recipe::output_dir},

@@ -258,6 +258,10 @@ void validate(const Recipe& recipe, Problems& problems) {
                                         .got("0")
                                         .need("-1 (the ranks that remain) or at least 1"));
   }
+  if (recipe.gradient_checkpointing_every > 1 && recipe.gradient_checkpointing != Checkpointing::Block) {
+    rules.warn("gradient_checkpointing_every",
+               "key 'gradient_checkpointing_every' has no effect without 'gradient_checkpointing: true'");
+  }
   if (recipe.cosine_min_lr_ratio > 0.0 && recipe.lr_scheduler != SchedulerKind::Cosine) {
     rules.warn("cosine_min_lr_ratio",
                "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");

@@ -57,4 +57,12 @@ const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& 
   return found->second;
 }
 
+std::map<std::string, comm::Traffic> DeviceMesh::traffic() const {
+  std::map<std::string, comm::Traffic> by_axis;
+  for (const auto& [axis, group] : groups_) {
+    if (group->size() > 1) by_axis[group->name()] = group->traffic();
+  }
+  return by_axis;
+}
+
 }  // namespace tessera::parallel

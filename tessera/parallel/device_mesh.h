@@ -40,6 +40,9 @@ class DeviceMesh {
   int64_t size(const std::string& axis) const { return group(axis)->size(); }
   // This rank's coordinate on `axis`.
   int64_t coordinate(const std::string& axis) const { return group(axis)->rank(); }
+  // What this rank has sent and waited for so far in each group of more than one rank, by its axis; of axes
+  // that share one, the first.
+  std::map<std::string, comm::Traffic> traffic() const;
 
  private:
   std::shared_ptr<comm::Communicator> world_;

@@ -74,6 +74,10 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
 std::string BenchResult::to_json() const {
   nlohmann::ordered_json parts = nlohmann::ordered_json::object();
   for (const MemoryPart& part : peak_parts) parts[part.name] = part.bytes;
+  nlohmann::ordered_json traffic = nlohmann::ordered_json::object();
+  for (const auto& [axis, of_step] : traffic_per_step) {
+    traffic[axis] = {{"bytes_sent", of_step.bytes_sent}, {"wait_s", of_step.wait_s}};
+  }
   return nlohmann::ordered_json(
              {{"tokens_per_s", tokens_per_s},
               {"step_s_median", step_s_median},
@@ -90,6 +94,7 @@ std::string BenchResult::to_json() const {
               {"ranks", ranks},
               {"threads", threads},
               {"tokens_per_step", tokens_per_step},
+              {"communication_per_step", traffic},
               {"losses", losses}})
       .dump();
 }
@@ -115,6 +120,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   result.tokens_per_step = dp_size * recipe.micro_batch_size * recipe.sequence_len;
 
   std::vector<double> seconds;
+  std::map<std::string, comm::Traffic> traffic_before;
   std::optional<trace::Recording> recording;
   for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
     StepInput input;
@@ -127,12 +133,18 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     const bool is_traced = !options.trace_path.empty() && step + 1 == options.warmup_steps + options.steps;
     std::optional<StepTrace> tracing;
     if (is_traced) tracing.emplace(*world);
+    if (step == options.warmup_steps) traffic_before = mesh.traffic();
     world->barrier();
     const Timer timer;
     result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
     world->barrier();
     if (is_traced) recording = tracing->stop();
     if (step >= options.warmup_steps) seconds.push_back(timer.seconds());
+  }
+  for (const auto& [axis, traffic] : mesh.traffic()) {
+    const comm::Traffic all = traffic - traffic_before[axis];
+    result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
+                                     all.wait_s / static_cast<double>(options.steps)};
   }
   const double layer_tokens =
       static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * trained.model->config().num_layers);

@@ -1,6 +1,7 @@
 // `tessera bench train`: the speed and memory of a training step on random tokens.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,11 +33,13 @@ struct BenchResult {
   // What that rank's memory was used for at its peak; the sum is peak_rss_bytes.
   std::vector<MemoryPart> peak_parts;
   double activation_bytes_per_token_per_layer = 0.0;  // on that rank, when they were most
-  double gemm_s = 0.0;           // the step's GEMMs alone, on one rank with all ranks measuring at once
-  double gemm_gflops = 0.0;      // their rate
-  double sol = 0.0;              // gemm_s / step_s_median
-  double library_gemm_s = 0.0;   // the same GEMMs by LibTorch
-  double library_sol = 0.0;      // library_gemm_s / step_s_median: above 1 where ours are faster
+  double gemm_s = 0.0;          // the step's GEMMs alone, on one rank with all ranks measuring at once
+  double gemm_gflops = 0.0;     // their rate
+  double sol = 0.0;             // gemm_s / step_s_median
+  double library_gemm_s = 0.0;  // the same GEMMs by LibTorch
+  double library_sol = 0.0;     // library_gemm_s / step_s_median: above 1 where ours are faster
+  // Of rank 0, by axis of the mesh.
+  std::map<std::string, comm::Traffic> traffic_per_step;
   std::vector<double> losses;    // warm-up steps first
   std::vector<TraceLine> trace;  // of rank 0's last step, where it was traced
   // One JSON object on one line.

@@ -263,7 +263,8 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   trained.saved = std::move(planned.saved);
 
   models::ParallelizeOptions options;
-  options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   options.sequence_parallel = recipe.tensor_parallel_size > 1;
   options.shard = shard_options(recipe);

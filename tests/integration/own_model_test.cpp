@@ -1,4 +1,4 @@
-// The library as a package: examples/own_model.cpp in the tree and built against an installed copy.
+// The examples, in the tree and built against an installed copy of the library.
 #include <cmath>
 
 #include "tests/integration/fixture.h"
@@ -16,12 +16,13 @@ std::vector<double> losses_of(const ProgramResult& result) {
   return losses;
 }
 
-// Runs it alone and on 2 and 3 ranks: the same losses, up to the rounding of the four digits that it prints.
-void expect_same_losses_on_any_ranks(const std::string& program) {
+// Runs it alone and on more ranks: the same losses, up to the rounding of the four digits that it prints.
+void expect_same_losses_on_any_ranks(const std::string& program,
+                                     const std::vector<const char*>& more = {"2", "3"}) {
   const auto alone = losses_of(run_command({program}));
   ASSERT_EQ(alone.size(), 30u);
   EXPECT_LT(alone.back(), 0.5 * alone.front());
-  for (const char* ranks : {"2", "3"}) {
+  for (const char* ranks : more) {
     const auto losses = losses_of(run_command(mpirun({"-n", ranks, program})));
     ASSERT_EQ(losses.size(), alone.size()) << ranks << " ranks";
     for (size_t step = 0; step < alone.size(); ++step)
@@ -31,6 +32,10 @@ void expect_same_losses_on_any_ranks(const std::string& program) {
 
 TEST(OwnModelTest, InTheTree) {
   expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/own_model");
+}
+
+TEST(OwnModelTest, WithItsLayersCut) {
+  expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/tensor_parallel", {"2", "3", "4"});
 }
 
 TEST(OwnModelTest, AgainstTheInstalledPackage) {

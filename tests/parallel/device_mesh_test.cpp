@@ -1,5 +1,6 @@
 #include "tessera/parallel/device_mesh.h"
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
@@ -17,6 +18,22 @@ TEST(DeviceMeshTest, TheLastAxisVariesFastest) {
     EXPECT_EQ(mesh.coordinate(kAxisDpReplicate), world->rank() / 3);
     EXPECT_EQ(mesh.size(kAxisFsdp), 1);
     EXPECT_EQ(mesh.size(kAxisDp), 2);
+  });
+}
+
+TEST(DeviceMeshTest, TrafficIsThatOfEachAxisOfMoreThanOneRank) {
+  comm::run_fake_ranks(6, [](const auto& world) {
+    ParallelDims dims;
+    dims.tp = 3;
+    const DeviceMesh mesh(world, dims);
+    const auto before = mesh.traffic();
+    ASSERT_EQ(before.size(), 2U);
+    // dp_shard and loss are the same ranks.
+    mesh.group(kAxisLoss)->all_reduce(at::ones({8}, at::kFloat));
+    mesh.group(kAxisTp)->all_gather_single(at::ones({6}, at::kFloat), at::ones({2}, at::kFloat));
+    const auto after = mesh.traffic();
+    EXPECT_EQ((after.at("dp_shard") - before.at("dp_shard")).bytes_sent, 32);
+    EXPECT_EQ((after.at("tp") - before.at("tp")).bytes_sent, 16);
   });
 }
 

@@ -26,8 +26,9 @@ struct Net : torch::nn::Module {
   std::shared_ptr<nn::RMSNorm> norm;
 };
 
-const TensorParallelPlan kPlan = {
-    {"table", LayerStyle::vocabulary()}, {"in", LayerStyle::colwise(2)}, {"out", LayerStyle::rowwise(2)}};
+const TensorParallelPlan kPlan = {.layers = {{"table", LayerStyle::vocabulary()},
+                                             {"in", LayerStyle::colwise(2)},
+                                             {"out", LayerStyle::rowwise(2)}}};
 
 TEST(TensorParallelTest, EveryCutParameterHasOneLayoutWhateverCutsIt) {
   comm::run_fake_ranks(2, [](const auto& world) {
@@ -50,7 +51,7 @@ TEST(TensorParallelTest, SequenceParallelismSumsGradientsOfWhatSeesAPartOfTheTok
   comm::run_fake_ranks(3, [](const auto& world) {
     Net net;
     TensorParallelPlan plan = kPlan;
-    plan.emplace_back("norm", LayerStyle::per_token());
+    plan.layers.emplace_back("norm", LayerStyle::per_token());
     const ParameterLayouts layouts = tensor_parallel(net, plan, {"tp", world}, {.sequence_parallel = true});
     for (const at::Tensor& parameter : {net.norm->weight, net.out->bias}) {
       EXPECT_EQ(layouts.of(parameter).axes()[0].placement, Placement::replicate());
@@ -75,6 +76,41 @@ TEST(TensorParallelTest, SequenceParallelismNeedsEqualPartsOfABatch) {
   });
 }
 
+// Two key/value heads over four ranks: the second axis cuts their queries and shares their keys.
+TEST(TensorParallelTest, MoreRanksThanSharedPartsAreTwoAxes) {
+  comm::run_fake_ranks(4, [](const auto& world) {
+    Net net;
+    TensorParallelPlan plan = kPlan;
+    plan.most_shared_parts = 2;
+    plan.layers = {{"in", LayerStyle::shared_colwise(3)}, {"out", LayerStyle::rowwise(3, 1)}};
+    const ParameterLayouts layouts = tensor_parallel(net, plan, {"tp", world});
+    ASSERT_EQ(layouts.axes().size(), 2U);
+    const int64_t part = world->rank() / 2, copy = world->rank() % 2;
+    EXPECT_EQ(layouts.coordinates(), (std::vector<int64_t>{part, copy}));
+    const Layout in = layouts.of(net.in->weight), out = layouts.of(net.out->weight);
+    EXPECT_EQ(in.local_box({part, copy}), (Box{{3 * part, 0}, {3, 4}}));
+    EXPECT_FALSE(in.axes()[0].sums_gradient);
+    EXPECT_TRUE(in.axes()[1].sums_gradient);
+    EXPECT_EQ(in.num_replicas(), 2);
+    EXPECT_EQ(out.local_box({part, copy}), (Box{{0, 3 * part + 2 * copy}, {4, copy == 0 ? 2 : 1}}));
+    EXPECT_FALSE(out.axes()[1].sums_gradient);
+  });
+}
+
+TEST(TensorParallelTest, AxesAreAsManyAsThePlanNeeds) {
+  const TensorParallelPlan any, three{.layers = {}, .most_shared_parts = 3};
+  EXPECT_EQ(tensor_parallel_axes(any, 8), (std::vector<int64_t>{8}));
+  EXPECT_EQ(tensor_parallel_axes(three, 2), (std::vector<int64_t>{2}));
+  EXPECT_EQ(tensor_parallel_axes(three, 6), (std::vector<int64_t>{3, 2}));
+  try {
+    tensor_parallel_axes(three, 4);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("nearest that work are 3 and 6"));
+  }
+}
+
 TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   const Net net;
   const auto message_of = [&](const TensorParallelPlan& plan, int64_t ranks) {
@@ -88,7 +124,7 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   EXPECT_EQ(message_of(kPlan, 3), "");
   EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
   EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
-  EXPECT_THAT(message_of({{"inn", LayerStyle::colwise()}}, 2), testing::HasSubstr("E-CONFIG-LAYER"));
+  EXPECT_THAT(message_of({{{"inn", LayerStyle::colwise()}}}, 2), testing::HasSubstr("E-CONFIG-LAYER"));
 }
 
 // Logits come whole to every rank, and their gradient goes back to the parts.
@@ -106,10 +142,10 @@ void check_logits(int64_t ranks) {
       Head model;
       nn::OutputHead head(norm, model.linear->weight);
       const ParameterLayouts layouts =
-          tensor_parallel(model, {{"linear", LayerStyle::vocabulary()}}, {"tp", group});
+          tensor_parallel(model, {{{"linear", LayerStyle::vocabulary()}}}, {"tp", group});
       const Box box = layouts.of(model.linear->weight).local_box({group->rank()});
       nn::materialize(model.linear->weight, whole.narrow(0, box.offset[0], box.size[0]).clone());
-      if (group->size() > 1) tensor_parallel_head(head, layouts);
+      if (group->size() > 1) tensor_parallel_head(head, layouts, {"tp", group});
       const at::Tensor in = x.clone().set_requires_grad(true);
       const at::Tensor logits = head.logits(in);
       (logits * at::arange(14, at::kDouble).view({2, 7})).sum().backward();

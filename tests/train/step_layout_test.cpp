@@ -34,6 +34,7 @@ config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.dp_replicate_size = layout.dp_replicate;
   recipe.tensor_parallel_size = layout.tp;
   recipe.gradient_checkpointing = layout.checkpointing;
+  recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
   recipe.seed = 5;
   if (layout.trained == Trained::LoraWithDropout) {
     recipe.adapter = config::AdapterKind::Lora;
@@ -58,7 +59,7 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
     entry.value().set_requires_grad(trains && !is_in("layers.2.") && !is_in("h.2."));
   }
   models::ParallelizeOptions options;
-  options.checkpoint_blocks = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   // Both kinds of tensor parallelism occur.
   options.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
@@ -206,11 +207,13 @@ void expect_same_as_one_process(const LayoutCase& layout) {
 
 enum class Extent { Whole, EveryThird };
 
-// Tensor parallel ranks up to the number of key/value heads, also uneven.
-void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_kv_heads) {
+// Tensor parallel ranks up to the number of heads, also uneven: between key/value heads, and beyond their
+// number between the query heads of each.
+void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_heads,
+                         int64_t num_kv_heads) {
   const int64_t world = testing::world()->size();
-  for (int64_t tp = 2; tp <= std::min(world, num_kv_heads); ++tp) {
-    if (world % tp != 0) continue;
+  for (int64_t tp = 2; tp <= std::min(world, num_heads); ++tp) {
+    if (world % tp != 0 || (tp > num_kv_heads && tp % num_kv_heads != 0)) continue;
     for (const auto stage : {config::ZeroStage::Zero1, config::ZeroStage::Zero2, config::ZeroStage::Zero3}) {
       layouts.push_back({.family = family, .stage = stage, .tp = tp});
     }
@@ -219,9 +222,9 @@ void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& fa
 }
 
 // Every stage, and replication of shards and tensor parallelism where the ranks allow it.
-void check_layouts(const std::string& family, int64_t num_kv_heads, Extent extent) {
+void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_heads, Extent extent) {
   std::vector<LayoutCase> layouts;
-  add_tensor_parallel(layouts, family, num_kv_heads);
+  add_tensor_parallel(layouts, family, num_heads, num_kv_heads);
   for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
                            config::ZeroStage::Zero3}) {
     if (testing::world()->size() > 4) break;  // of these, less do
@@ -247,13 +250,13 @@ void check_layouts(const std::string& family, int64_t num_kv_heads, Extent exten
   }
 }
 
-TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 2, Extent::Whole); }
-TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 2, Extent::EveryThird); }
-TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 2, Extent::EveryThird); }
+TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 4, 2, Extent::Whole); }
+TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 4, 2, Extent::EveryThird); }
+TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 4, 2, Extent::EveryThird); }
 // Three heads, which two ranks share unevenly, and an output projection of its own.
-TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, Extent::EveryThird); }
+TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, 3, Extent::EveryThird); }
 
-TEST(StepLayoutTest, Gpt2) { check_layouts("gpt2", 3, Extent::EveryThird); }
+TEST(StepLayoutTest, Gpt2) { check_layouts("gpt2", 3, 3, Extent::EveryThird); }
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

@@ -11,14 +11,15 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
   parallel::ShardOptions shard = options.shard;
   if (mesh.size(parallel::kAxisTp) > 1) {
     const parallel::TensorParallelOptions tp{.sequence_parallel = options.sequence_parallel};
-    shard.layouts = parallel::tensor_parallel(model, tensor_parallel_plan(model),
-                                              {parallel::kAxisTp, mesh.group(parallel::kAxisTp)}, tp);
-    parallel::tensor_parallel_head(model.head(), shard.layouts, tp);
+    const parallel::RankAxis axis{parallel::kAxisTp, mesh.group(parallel::kAxisTp)};
+    shard.layouts = parallel::tensor_parallel(model, tensor_parallel_plan(model), axis, tp);
+    parallel::tensor_parallel_head(model.head(), shard.layouts, axis, tp);
   }
   const auto& blocks = model.blocks();
-  for (const auto& block : blocks) {
-    if (options.checkpoint_blocks) parallel::checkpoint_activations(*block);
-    if (options.recompute_mlps) block->recompute_hidden();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto number = static_cast<int64_t>(i + 1), every = options.checkpoint_every;
+    if (every > 0 && number % every == 0) parallel::checkpoint_activations(*blocks[i]);
+    if (options.recompute_mlps) blocks[i]->recompute_hidden();
   }
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
   return parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);

@@ -1,6 +1,7 @@
 // Where single-device models meet the mesh.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -11,7 +12,8 @@
 namespace tessera::models {
 
 struct ParallelizeOptions {
-  bool checkpoint_blocks = false;  // keep the input of every block and recompute the rest in the backward
+  // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
+  int64_t checkpoint_every = 0;
   bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
   bool sequence_parallel = false;  // parallel::TensorParallelOptions
   parallel::ShardOptions shard;

@@ -8,18 +8,20 @@ parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model)
   using parallel::LayerStyle;
   const LlamaConfig& config = model.config();
   const int64_t group = config.num_heads / config.num_kv_heads * config.head_dim;
-  parallel::TensorParallelPlan plan = {{"model.embed_tokens", LayerStyle::vocabulary()}};
-  plan.emplace_back("model.norm", LayerStyle::per_token());
-  if (model.lm_head != nullptr) plan.emplace_back("lm_head", LayerStyle::vocabulary());
+  parallel::TensorParallelPlan plan;
+  plan.most_shared_parts = config.num_kv_heads;
+  auto& layers = plan.layers;
+  layers = {{"model.embed_tokens", LayerStyle::vocabulary()}, {"model.norm", LayerStyle::per_token()}};
+  if (model.lm_head != nullptr) layers.emplace_back("lm_head", LayerStyle::vocabulary());
   for (size_t i = 0; i < model.blocks().size(); ++i) {
     const std::string block = "model.layers." + std::to_string(i) + ".";
-    const auto add = [&](const char* layer, LayerStyle style) { plan.emplace_back(block + layer, style); };
+    const auto add = [&](const char* layer, LayerStyle style) { layers.emplace_back(block + layer, style); };
     add("input_layernorm", LayerStyle::per_token());
     add("self_attn", LayerStyle::region());
-    add("self_attn.q_proj", LayerStyle::colwise(group));
-    add("self_attn.k_proj", LayerStyle::colwise(config.head_dim));
-    add("self_attn.v_proj", LayerStyle::colwise(config.head_dim));
-    add("self_attn.o_proj", LayerStyle::rowwise(group));
+    add("self_attn.q_proj", LayerStyle::colwise(group, config.head_dim));
+    add("self_attn.k_proj", LayerStyle::shared_colwise(config.head_dim));
+    add("self_attn.v_proj", LayerStyle::shared_colwise(config.head_dim));
+    add("self_attn.o_proj", LayerStyle::rowwise(group, config.head_dim));
     if (config.qk_norm) {
       add("self_attn.q_norm", LayerStyle::partial_gradient());
       add("self_attn.k_norm", LayerStyle::partial_gradient());

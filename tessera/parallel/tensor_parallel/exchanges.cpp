@@ -101,7 +101,9 @@ class OwnTokens : public nn::LayerParallel {
 struct GatherColumns : torch::autograd::Function<GatherColumns> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& part,
                             const Layout& layout, const std::vector<RankAxis>& axes) {
-    const Box box = layout.local_box({axes.front().group->rank()});
+    std::vector<int64_t> coordinates;
+    for (const RankAxis& axis : axes) coordinates.push_back(axis.group->rank());
+    const Box box = layout.local_box(coordinates);
     ctx->saved_data["begin"] = box.offset[1];
     ctx->saved_data["size"] = box.size[1];
     return gather_tensor(part, layout, axes, "logits");
@@ -116,13 +118,13 @@ struct GatherColumns : torch::autograd::Function<GatherColumns> {
 
 class HeadExchange : public nn::LayerParallel {
  public:
-  HeadExchange(Exchange input, const RankAxis& axis, Layout weight)
-      : input_(std::move(input)), axes_({axis}), weight_(std::move(weight)) {}
+  HeadExchange(Exchange input, std::vector<RankAxis> axes, Layout weight)
+      : input_(std::move(input)), axes_(std::move(axes)), weight_(std::move(weight)) {}
   ops::Activation input(const ops::Activation& x) const override { return input_->input(x); }
   at::Tensor output(const at::Tensor& y) const override {
-    const Layout logits(
-        {y.size(0), weight_.shape()[0]}, weight_.dtype(),
-        {{axes_[0].name, axes_[0].group->size(), Placement::shard(1, weight_.axes()[0].placement.unit)}});
+    std::vector<AxisPlacement> placements = weight_.axes();
+    for (AxisPlacement& along : placements) along.placement.dim = 1;
+    const Layout logits({y.size(0), weight_.shape()[0]}, weight_.dtype(), std::move(placements));
     return GatherColumns::apply(y, logits, axes_);
   }
 
@@ -150,9 +152,9 @@ Exchange region_output(const Group& group, const std::string& name, const Tensor
 
 Exchange own_tokens(const Group& group) { return std::make_shared<OwnTokens>(group); }
 
-Exchange head_exchange(const RankAxis& axis, const Layout& weight, const TensorParallelOptions& options) {
-  return std::make_shared<HeadExchange>(region_input(axis.group, "the output projection", options), axis,
-                                        weight);
+Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
+                       const TensorParallelOptions& options) {
+  return std::make_shared<HeadExchange>(region_input(group, "the output projection", options), axes, weight);
 }
 
 }  // namespace tessera::parallel::detail

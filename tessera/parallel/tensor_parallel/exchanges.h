@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/nn/layer.h"
@@ -26,7 +27,9 @@ Exchange region_input(const Group& group, const std::string& name, const TensorP
 Exchange region_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Of a layer that gives all tokens on every rank: the rank's own.
 Exchange own_tokens(const Group& group);
-// The output projection: hidden states come into a region, and whole logits leave it. `weight`: its layout.
-Exchange head_exchange(const RankAxis& axis, const Layout& weight, const TensorParallelOptions& options);
+// The output projection: hidden states come into a region, and whole logits leave it. `weight`: its layout,
+// of which `axes` are those of the group's ranks.
+Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
+                       const TensorParallelOptions& options);
 
 }  // namespace tessera::parallel::detail

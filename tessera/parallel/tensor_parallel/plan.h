@@ -13,19 +13,28 @@ namespace tessera::parallel {
 // arXiv 2205.05198, section 4.2.2). Layers that a plan does not name are whole on every rank, with whole
 // gradients.
 struct LayerStyle {
-  enum class Kind { Region, Colwise, Rowwise, Vocabulary, PartialGradient, PerToken, Sliced };
+  enum class Kind { Region, Colwise, SharedColwise, Rowwise, Vocabulary, PartialGradient, PerToken, Sliced };
   Kind kind = Kind::Region;
-  int64_t unit = 1;  // cuts fall on multiples of it
+  int64_t unit = 1;        // cuts fall on multiples of it
+  int64_t inner_unit = 1;  // those of the second axis, where there are two
   bool cuts_weight() const {
-    return kind == Kind::Colwise || kind == Kind::Rowwise || kind == Kind::Vocabulary;
+    return kind == Kind::Colwise || kind == Kind::SharedColwise || kind == Kind::Rowwise ||
+           kind == Kind::Vocabulary;
   }
 
   // A module whose layers are cut: it reads whole activations, and the gradients of its ranks are summed.
   static LayerStyle region() { return {Kind::Region}; }
   // A Linear of which each rank makes a part of the outputs: cut along out_features.
-  static LayerStyle colwise(int64_t unit = 1) { return {Kind::Colwise, unit}; }
+  static LayerStyle colwise(int64_t unit = 1, int64_t inner_unit = 1) {
+    return {Kind::Colwise, unit, inner_unit};
+  }
+  // The same, but whole along the second axis: its ranks make the same outputs, and each uses them for a part
+  // of what follows (keys and values whose queries are cut).
+  static LayerStyle shared_colwise(int64_t unit) { return {Kind::SharedColwise, unit}; }
   // A Linear of which each rank reads a part of the inputs: cut along in_features; the outputs are summed.
-  static LayerStyle rowwise(int64_t unit = 1) { return {Kind::Rowwise, unit}; }
+  static LayerStyle rowwise(int64_t unit = 1, int64_t inner_unit = 1) {
+    return {Kind::Rowwise, unit, inner_unit};
+  }
   // A table of tokens cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear of the
   // output projection.
   static LayerStyle vocabulary() { return {Kind::Vocabulary}; }
@@ -39,7 +48,16 @@ struct LayerStyle {
   static LayerStyle sliced() { return {Kind::Sliced}; }
 };
 
-// By the names of named_modules().
-using TensorParallelPlan = std::vector<std::pair<std::string, LayerStyle>>;
+struct TensorParallelPlan {
+  // By the names of named_modules().
+  std::vector<std::pair<std::string, LayerStyle>> layers;
+  // Into how many parts shared_colwise() layers can be cut; more ranks, a multiple of it, are two axes: one
+  // over these parts, and one whose ranks share a part. 0: any number.
+  int64_t most_shared_parts = 0;
+};
+
+// The ranks along each axis that `num_ranks` make for the plan: one axis, or two. Throws
+// Error(Config, "TENSOR-PARALLEL") where they make none.
+std::vector<int64_t> tensor_parallel_axes(const TensorParallelPlan& plan, int64_t num_ranks);
 
 }  // namespace tessera::parallel

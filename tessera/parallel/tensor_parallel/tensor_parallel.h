@@ -17,20 +17,21 @@ struct TensorParallelOptions {
 };
 
 // Throws Error(Config, "TENSOR-PARALLEL") for a layer of `root` (on the meta device, not cut yet) with fewer
-// units than there are ranks, and Error(Config, "LAYER") for a name that there is not.
+// units than there are ranks, what tensor_parallel_axes() throws, and Error(Config, "LAYER") for a name that
+// there is not.
 void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPlan& plan, int64_t num_ranks);
 
 // Cuts the layers that `plan` names over the ranks of `axis`, adapters with them, and puts the sums over
 // ranks into their forwards. `root` is on the meta device; its parameters get the shapes of this rank's
 // parts. Every rank along the axis then runs the same forwards and backwards on the same tokens; what the
 // model computes is the same to rounding. Returns the layouts for ShardOptions. Throws what
-// check_tensor_parallel() throws. Not collective.
+// check_tensor_parallel() throws. Collective along the axis.
 ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPlan& plan,
                                  const RankAxis& axis, const TensorParallelOptions& options = {});
 
-// The same for the output projection and the loss, whose weight must be cut already: the loss is over the
-// whole vocabulary, logits are gathered.
-void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts,
+// The same for the output projection and the loss, with the layouts that tensor_parallel() gave, whose weight
+// must be cut already: the loss is over the whole vocabulary, logits are gathered.
+void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts, const RankAxis& axis,
                           const TensorParallelOptions& options = {});
 
 }  // namespace tessera::parallel
