@@ -149,7 +149,8 @@ std::shared_ptr<const ParameterSource> checkpoint_source(
   return stored_source(checkpoint, StateDictAdapter(std::move(parameters)));
 }
 
-void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<StateTensor>& tensors) {
+void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<StateTensor>& tensors,
+                     const std::string& prefix) {
   MismatchList wrong({"missing", "of another shape", "of no use to this run"});
   std::set<std::string> names;
   for (const StateTensor& tensor : tensors) {
@@ -170,6 +171,7 @@ void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<Stat
         .got(wrong.text());
   }
   for (const StateTensor& tensor : tensors) {
+    if (!tensor.name.starts_with(prefix)) continue;
     const at::Tensor values = tensor.get();
     checkpoint.read(tensor.name, tensor.box(), values);
     tensor.set(values);

@@ -40,8 +40,10 @@ class ShardedCheckpoint : public StoredTensors {
 std::shared_ptr<const ParameterSource> checkpoint_source(
     const std::shared_ptr<const ShardedCheckpoint>& checkpoint, const std::string& prefix);
 
-// Gives `tensors` their values, each rank its box. Throws Error(Checkpoint) "TENSORS", before anything is
-// read, where the checkpoint lacks one, has one more, or has one of another shape. Not collective.
-void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<StateTensor>& tensors);
+// Gives those of `tensors` their values whose names begin with `prefix`, each rank its box. Throws
+// Error(Checkpoint) "TENSORS", before anything is read, where the checkpoint lacks one, has one more, or has
+// one of another shape. Not collective.
+void load_checkpoint(const ShardedCheckpoint& checkpoint, const std::vector<StateTensor>& tensors,
+                     const std::string& prefix = "");
 
 }  // namespace tessera::checkpoint

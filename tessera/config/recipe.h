@@ -24,8 +24,9 @@ enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Auto };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
-// When the evaluation data are looked at: after each epoch, by eval_steps or evals_per_epoch, never.
-enum class EvalStrategy { Epoch, Steps, No };
+// When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
+// of times in an epoch), never.
+enum class Cadence { Epoch, Steps, No };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
 
@@ -64,10 +65,16 @@ struct Recipe : DataConfig {
   // Output
   std::string output_dir = "./model-out";
   double logging_steps = 1.0;  // below 1: share of the steps
-  EvalStrategy eval_strategy = EvalStrategy::Epoch;
+  Cadence eval_strategy = Cadence::Epoch;
   double eval_steps = 0.0;  // below 1: share of the steps; 0 with evals_per_epoch 0: logging_steps
   double evals_per_epoch = 0.0;
-  bool save_final = true;             // ours
+  bool save_final = true;  // ours
+  Cadence save_strategy = Cadence::No;
+  double save_steps = 0.0;  // below 1: share of the steps; 0 with saves_per_epoch 0: 500
+  double saves_per_epoch = 0.0;
+  int64_t save_total_limit = 4;        // checkpoints that stay
+  std::string resume_from_checkpoint;  // a checkpoint's folder
+  bool auto_resume_from_checkpoints = false;
   bool overwrite_output_dir = false;  // take the place of an older result
 
   // Adapter

@@ -180,8 +180,9 @@ std::string conversion_hint(const std::string& path) {
 }
 
 Recipe with_absolute_paths(Recipe recipe) {
-  for (std::string* path : {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir,
-                            &recipe.output_dir, &recipe.dataset_prepared_path}) {
+  for (std::string* path :
+       {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir, &recipe.output_dir,
+        &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint}) {
     *path = absolute_path(*path);
   }
   const auto settle_template = [](std::string& text) {
@@ -210,6 +211,8 @@ void resolve_paths(Recipe& recipe, Problems& problems) {
   attempt_folder("tokenizer_config", recipe.tokenizer_config);
   attempt_folder("lora_model_dir", recipe.lora_model_dir);
   resolve_template(recipe, recipe.chat_template_jinja);
+  if (!recipe.resume_from_checkpoint.empty())
+    recipe.resume_from_checkpoint = resolve_path(recipe.resume_from_checkpoint, recipe.source_folder);
   const auto attempt_datasets = [&](const std::string& list, std::vector<DatasetConfig>& datasets) {
     for (size_t i = 0; i < datasets.size(); ++i) {
       const std::string key = list + '.' + std::to_string(i) + '.';

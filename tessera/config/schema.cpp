@@ -117,11 +117,18 @@ constexpr Choice kCheckpointing[] = {
     {"unsloth", as_int(Checkpointing::Block), "activations are in host memory as it is; same as true"},
     {"offload_disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
 };
-constexpr Choice kEvalStrategies[] = {
-    {"epoch", as_int(EvalStrategy::Epoch)},
-    {"steps", as_int(EvalStrategy::Steps)},
-    {"no", as_int(EvalStrategy::No)},
-    {"false", as_int(EvalStrategy::No)},
+constexpr Choice kCadences[] = {
+    {"epoch", as_int(Cadence::Epoch)},
+    {"steps", as_int(Cadence::Steps)},
+    {"no", as_int(Cadence::No)},
+    {"false", as_int(Cadence::No)},
+};
+constexpr Choice kSaveCadences[] = {
+    {"epoch", as_int(Cadence::Epoch)},
+    {"steps", as_int(Cadence::Steps)},
+    {"no", as_int(Cadence::No)},
+    {"false", as_int(Cadence::No)},
+    {"best", kNotBuilt, "not built yet; write epoch or steps"},
 };
 constexpr Choice kZeroStages[] = {
     {"3", as_int(ZeroStage::Zero3)},
@@ -293,10 +300,16 @@ const Key<Recipe> kRecipeKeys[] = {
     // Output
     {"output_dir", &Recipe::output_dir},
     {"logging_steps", &Recipe::logging_steps, kTiny, kMaxSteps},
-    {"eval_strategy", enum_field<&Recipe::eval_strategy>, 0, 0, kEvalStrategies},
+    {"eval_strategy", enum_field<&Recipe::eval_strategy>, 0, 0, kCadences},
     {"eval_steps", &Recipe::eval_steps, 0, kMaxSteps},
     {"evals_per_epoch", &Recipe::evals_per_epoch, 0, 1e6},
     {"save_final", &Recipe::save_final},
+    {"save_strategy", enum_field<&Recipe::save_strategy>, 0, 0, kSaveCadences},
+    {"save_steps", &Recipe::save_steps, 0, kMaxSteps},
+    {"saves_per_epoch", &Recipe::saves_per_epoch, 0, 1e6},
+    {"save_total_limit", &Recipe::save_total_limit, 1, 1e6},
+    {"resume_from_checkpoint", &Recipe::resume_from_checkpoint},
+    {"auto_resume_from_checkpoints", &Recipe::auto_resume_from_checkpoints},
     {"overwrite_output_dir", &Recipe::overwrite_output_dir},
     // Adapter
     {"adapter", enum_field<&Recipe::adapter>, 0, 0, kAdapters},

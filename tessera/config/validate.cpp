@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@ constexpr std::pair<const char*, const char*> kExclusive[] = {
     {"warmup_ratio", "warmup_steps"},
     {"val_set_size", "test_datasets"},
     {"eval_steps", "evals_per_epoch"},
+    {"save_steps", "saves_per_epoch"},
     {"batch_size", "gradient_accumulation_steps"},
     {"lora_target_modules", "lora_target_regex"},
 };
@@ -185,33 +187,35 @@ void keep_one(Node& map, std::string_view first, std::string_view second, Proble
   }
 }
 
-// Which of eval_strategy, eval_steps and evals_per_epoch counts: a frequency means `steps`, one of zero `no`.
-void resolve_evaluation(Node& map, Problems& problems) {
+// Which of eval_strategy, eval_steps and evals_per_epoch counts, or of the keys for saving: a frequency means
+// `steps`, one of zero `no`.
+void resolve_cadence(Node& map, const char* strategy_key, std::initializer_list<const char*> frequencies,
+                     Problems& problems) {
   const auto place = [&](const Entry& entry) { return entry.value.place; };
   const auto set = [&](const char* key, std::string value, const Entry& source) {
     map.entries.push_back({key, source.key_place, make_scalar(std::move(value), place(source)), source.key});
   };
   const Entry* frequency = nullptr;
   const Entry* given = nullptr;
-  for (const char* key : {"eval_steps", "evals_per_epoch"}) {
+  for (const char* key : frequencies) {
     const Entry* entry = map.find(key);
     if (entry == nullptr || entry->value.is_null()) continue;
     given = entry;
     if (is_active(entry->value)) frequency = entry;
   }
-  const Entry* strategy = map.find("eval_strategy");
+  const Entry* strategy = map.find(strategy_key);
   if (strategy == nullptr || strategy->value.is_null()) {
-    if (given != nullptr) set("eval_strategy", frequency != nullptr ? "steps" : "no", Entry(*given));
+    if (given != nullptr) set(strategy_key, frequency != nullptr ? "steps" : "no", Entry(*given));
     return;
   }
   const bool is_steps = strategy->value.text == "steps";
   if (!is_steps && frequency != nullptr) {
     if (is_from_command_line(*strategy) == is_from_command_line(*frequency)) {
-      problems.add("eval_strategy", to_key_place(strategy->key_place), exclusion(*frequency, *strategy));
+      problems.add(strategy_key, to_key_place(strategy->key_place), exclusion(*frequency, *strategy));
     } else if (is_from_command_line(*strategy)) {
       map.erase(std::string(frequency->key));
     } else {
-      map.find("eval_strategy")->value.text = "steps";
+      map.find(strategy_key)->value.text = "steps";
     }
   }
 }
@@ -220,7 +224,8 @@ void resolve_evaluation(Node& map, Problems& problems) {
 
 void settle_keys(Node& map, Problems& problems) {
   for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
-  resolve_evaluation(map, problems);
+  resolve_cadence(map, "eval_strategy", {"eval_steps", "evals_per_epoch"}, problems);
+  resolve_cadence(map, "save_strategy", {"save_steps", "saves_per_epoch"}, problems);
   if (const Entry* total = map.find("batch_size")) {
     const KeyPlace place = to_key_place(total->key_place);
     problems.attempt("gradient_accumulation_steps", place, [&] { resolve_batch_size(map); });
@@ -253,6 +258,12 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_share(rules, "warmup_steps", recipe.warmup_steps.value_or(0.0), "steps");
   validate_share(rules, "logging_steps", recipe.logging_steps, "steps");
   validate_share(rules, "eval_steps", recipe.eval_steps, "steps");
+  validate_share(rules, "save_steps", recipe.save_steps, "steps");
+  if (recipe.auto_resume_from_checkpoints && recipe.save_strategy == Cadence::No) {
+    rules.warn("auto_resume_from_checkpoints",
+               "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
+               "save_steps, saves_per_epoch or save_strategy");
+  }
   if (recipe.dp_shard_size == 0) {
     rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
                                         .got("0")
@@ -267,7 +278,7 @@ void validate(const Recipe& recipe, Problems& problems) {
                "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");
   }
   const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
-  if (!has_eval_data && recipe.eval_strategy == EvalStrategy::Steps) {
+  if (!has_eval_data && recipe.eval_strategy == Cadence::Steps) {
     const std::string key = recipe.eval_steps > 0.0        ? "eval_steps"
                             : recipe.evals_per_epoch > 0.0 ? "evals_per_epoch"
                                                            : "eval_strategy";

@@ -85,12 +85,16 @@ void NewCheckpoint::commit() {
   clear_partial_checkpoints(output_dir_);
 }
 
+bool is_partial_checkpoint(const std::string& name) {
+  for (const std::string_view end : {kPartial, kOld}) {
+    if (name.ends_with(end) && step_of(name.substr(0, name.size() - end.size())) >= 0) return true;
+  }
+  return false;
+}
+
 void clear_partial_checkpoints(const std::string& output_dir) {
   for (const std::string& name : folders_in(output_dir)) {
-    for (const std::string_view end : {kPartial, kOld}) {
-      if (name.ends_with(end) && step_of(name.substr(0, name.size() - end.size())) >= 0)
-        remove_checkpoint_files(join_path(output_dir, name));
-    }
+    if (is_partial_checkpoint(name)) remove_checkpoint_files(join_path(output_dir, name));
   }
 }
 

@@ -38,6 +38,9 @@ class NewCheckpoint {
   bool is_placed_ = false;
 };
 
+// Whether a folder of this name is what a killed run has left of a checkpoint.
+bool is_partial_checkpoint(const std::string& name);
+
 // Removes what killed runs have left of checkpoints in `output_dir`: only what checkpoints consist of. Throws
 // Error(Storage).
 void clear_partial_checkpoints(const std::string& output_dir);

@@ -45,12 +45,15 @@ bool LogFile::is_in_place() const {
          mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
 }
 
-void LogFile::put_back() const {
-  if (is_in_place()) return;
+std::string LogFile::text() const {
   // The open file lives on without a name.
   std::string text = read_file("/proc/self/fd/" + std::to_string(descriptor_), INT64_MAX);
   text.resize(std::min(text.size(), static_cast<size_t>(size_)));
-  write_file_atomic(path_, text);
+  return text;
+}
+
+void LogFile::put_back() const {
+  if (!is_in_place()) write_file_atomic(path_, text());
 }
 
 }  // namespace tessera::io

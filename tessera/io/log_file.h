@@ -19,6 +19,9 @@ class LogFile {
   // of it stays, and a later record can follow when there is space again.
   bool append(std::string_view record) noexcept;
   const std::string& path() const { return path_; }
+  bool is_empty() const { return size_ == 0; }
+  // All records, also where somebody has removed the file. Throws Storage.
+  std::string text() const;
   // Whether path() still names this file.
   bool is_in_place() const;
   // Writes the file again under its path, with all of its records, where somebody has removed it. For the

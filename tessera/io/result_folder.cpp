@@ -249,7 +249,8 @@ void ResultFolder::check_target() const {
         .in(given_)
         .hint("name a folder inside it");
   }
-  const std::vector<std::string> names = names_in(path_);
+  std::vector<std::string> names = names_in(path_);
+  std::erase_if(names, is_partial_checkpoint);
   if (names.empty()) return;
   const bool has_checkpoints = !list_checkpoints(path_).empty();
   if (!options_.overwrites && !(options_.continues && has_checkpoints)) {
@@ -300,6 +301,7 @@ void ResultFolder::begin() {
 void ResultFolder::commit(const std::vector<std::string>& stays) {
   TESSERA_ASSERT(has_begun_ && !is_placed_, "a result is committed once, after begin()");
   keeps_all_ = true;
+  if (!stays.empty()) options_.continues = true;  // the run's own are there by now
   try {
     sync_tree(staging_);
     check_target();

@@ -9,13 +9,21 @@
 
 namespace tessera::train {
 
+std::string compute_name(config::ComputeType type) {
+  switch (type) {
+    case config::ComputeType::Float32: return "float32";
+    case config::ComputeType::Float64: return "float64";
+    case config::ComputeType::BFloat16: return "bfloat16";
+    case config::ComputeType::Auto: break;
+  }
+  return "auto";
+}
+
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
   if (recipe.dtype != config::ComputeType::Auto) {
     const bool is_half = recipe.dtype == config::ComputeType::BFloat16;
-    log::info(std::string("dtype: computing in ") + (is_half ? "bfloat16, weights and sums in float32"
-                                                     : recipe.dtype == config::ComputeType::Float64
-                                                         ? "float64"
-                                                         : "float32"));
+    log::info("dtype: computing in " + compute_name(recipe.dtype) +
+              (is_half ? ", weights and sums in float32" : ""));
     return recipe;
   }
   constexpr double kWorthwhile = 1.5;
@@ -31,7 +39,7 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
   char text[160];
   std::snprintf(text, sizeof text,
                 "dtype auto: %s (matrix products: %.0f GFLOP/s in bfloat16, %.0f in float32)",
-                takes_half ? "bfloat16" : "float32", half, single);
+                compute_name(recipe.dtype).c_str(), half, single);
   log::info(text);
   return recipe;
 }

@@ -11,4 +11,7 @@ namespace tessera::train {
 // and why where that was chosen here. Collective, all ranks choose alike.
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world);
 
+// "float32", "float64", "bfloat16", "auto"
+std::string compute_name(config::ComputeType type);
+
 }  // namespace tessera::train

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "tessera/core/error.h"
 
 namespace tessera::train {
@@ -25,6 +27,24 @@ StepMetrics MetricsWindow::take() {
   line.step_s = sum_.step_s / static_cast<double>(num_steps_);
   *this = MetricsWindow();
   return line;
+}
+
+nlohmann::ordered_json MetricsWindow::to_json() const {
+  // The rest of the sum is that of the last step, which the next one replaces.
+  return {{"steps", num_steps_},   {"loss", sum_.loss},
+          {"tokens", sum_.tokens}, {"label_tokens", sum_.label_tokens},
+          {"step_s", sum_.step_s}, {"products_s", products_s_}};
+}
+
+MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
+  MetricsWindow window;
+  window.num_steps_ = json.at("steps");
+  window.sum_.loss = json.at("loss");
+  window.sum_.tokens = json.at("tokens");
+  window.sum_.label_tokens = json.at("label_tokens");
+  window.sum_.step_s = json.at("step_s");
+  window.products_s_ = json.at("products_s");
+  return window;
 }
 
 }  // namespace tessera::train

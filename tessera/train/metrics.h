@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <nlohmann/json_fwd.hpp>
+
 namespace tessera::train {
 
 // One step, or the steps since the line before, as metrics.jsonl has them.
@@ -26,6 +28,10 @@ class MetricsWindow {
   void add(const StepMetrics& step);
   // Requires a step since the last take().
   StepMetrics take();
+
+  nlohmann::ordered_json to_json() const;
+  // Of what to_json() gave. Throws nlohmann::json::exception for anything else.
+  static MetricsWindow from_json(const nlohmann::ordered_json& json);
 
  private:
   StepMetrics sum_;  // loss and times as sums

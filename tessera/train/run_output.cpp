@@ -1,16 +1,22 @@
 #include "tessera/train/run_output.h"
 
+#include <exception>
 #include <filesystem>
+#include <map>
 #include <utility>
 
+#include "tessera/checkpoint/manifest.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/resolve_paths.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
 #include "tessera/train/reporters/metrics_file.h"
 #include "tessera/train/reporters/progress.h"
 #include "tessera/train/reporters/tensorboard.h"
+#include "tessera/train/resume.h"
 
 namespace tessera::train {
 namespace {
@@ -41,27 +47,39 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
   work.run_on_first([&] {
     result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                           .how_to_overwrite = "overwrite_output_dir: true",
-                                                          .inputs = recipe_inputs(recipe_)});
+                                                          .inputs = recipe_inputs(recipe_),
+                                                          .continues = continues_output(recipe_)});
     std::error_code ignored;
     has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
     end_notice_.emplace(result_->lock_path());
-    end_notice_->set("interrupted before the first step" + untouched());
+    end_notice_->set("interrupted before the first step" + what_stays());
   });
   work.finish();
 }
 
-std::string RunOutput::untouched() const {
+std::string RunOutput::what_stays() const {
+  if (!newest_.empty()) return "; " + newest_ + " stays in " + recipe_.output_dir;
   return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
 }
 
-void RunOutput::begin(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer) {
+void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
+                      const std::optional<text::Tokenizer>& tokenizer,
+                      const checkpoint::ShardedCheckpoint* checkpoint, int64_t checkpoint_bytes) {
+  recipe_ = recipe;
   saved_recipe_ = trained.adapter ? with_lora_options(recipe_, trained.adapter->options) : recipe_;
   comm::AgreedWork work({world_.get()}, "write the output");
   work.run_on_first([&] {
+    std::map<std::string, std::string> kept;
+    if (checkpoint != nullptr) {
+      for (const auto& [name, entry] : checkpoint->manifest().others)
+        kept[name] = checkpoint->other_file(name);
+      owns_checkpoints_ = continues_output(recipe_);
+      if (owns_checkpoints_) newest_ = "checkpoint-" + std::to_string(checkpoint->manifest().step);
+    }
     result_->begin();
-    require_space(trained, tokenizer);
+    require_space(trained, tokenizer, checkpoint_bytes);
     result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
-    logs_ = std::make_unique<RunLogs>(result_->staging());
+    logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
     write_recipe();
     log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
   });
@@ -72,14 +90,45 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
   std::vector<std::unique_ptr<Reporter>> reporters;
   comm::AgreedWork work({world_.get()}, "write the output");
   work.run_on_first([&] {
-    reporters.push_back(
-        std::make_unique<LastStep>(*end_notice_, untouched() + ", the logs stay in " + result_->staging()));
+    reporters.push_back(std::make_unique<LastStep>(
+        *end_notice_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
     reporters.push_back(std::make_unique<Progress>(total_steps));
   });
   work.finish();
   return reporters;
+}
+
+std::vector<std::pair<std::string, std::string>> RunOutput::logs() const {
+  if (!logs_) return {};
+  return logs_->contents();
+}
+
+void RunOutput::has_saved(int64_t step, const std::string& run) {
+  if (!result_) return;
+  const std::string& folder = recipe_.output_dir;
+  owns_checkpoints_ = true;
+  newest_ = "checkpoint-" + std::to_string(step);
+  end_notice_->set("interrupted after step " + std::to_string(step) + what_stays() + ", the logs stay in " +
+                   result_->staging());
+  // Later steps are of a run that this one has gone back behind, others of a result that it replaces.
+  const auto is_outdated = [&](const io::CheckpointFolder& found) {
+    if (found.step > step) return true;
+    try {
+      return checkpoint::read_manifest(io::join_path(folder, found.name)).run != run;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  try {
+    int64_t count = 0;
+    for (const io::CheckpointFolder& found : io::list_checkpoints(folder)) {
+      if (is_outdated(found) || ++count > recipe_.save_total_limit) io::remove_checkpoint(folder, found.name);
+    }
+  } catch (const std::exception& error) {
+    log::warn(std::string("an older checkpoint stays: ") + error.what());
+  }
 }
 
 // What was trained, readable from any folder.
@@ -98,11 +147,11 @@ void RunOutput::put_logs_back() {
             " meanwhile; they are written again");
 }
 
-void RunOutput::require_space(const TrainedModel& trained,
-                              const std::optional<text::Tokenizer>& tokenizer) const {
-  int64_t num_bytes = 0;
+void RunOutput::require_space(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer,
+                              int64_t more_bytes) const {
+  int64_t num_bytes = more_bytes;
   if (recipe_.save_final) {
-    num_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved);
+    num_bytes += checkpoint::weight_bytes(*trained.sharded, trained.saved);
     if (tokenizer) num_bytes += tokenizer->saved_bytes();
   }
   result_->require_space(num_bytes);
@@ -119,7 +168,7 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
   });
   work.finish();
   if (recipe_.save_final) {
-    work.run_on_first([&] { require_space(trained, tokenizer); });
+    work.run_on_first([&] { require_space(trained, tokenizer, 0); });
     work.finish();
     checkpoint::save_folder(*trained.sharded, result_folder(trained, recipe_, base),
                             result_ ? result_->staging() : "", work);
@@ -129,7 +178,12 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
     work.finish();
   }
   work.run_on_first([&] {
-    result_->commit();
+    std::vector<std::string> stays;
+    if (owns_checkpoints_) {
+      for (const auto& folder : io::list_checkpoints(recipe_.output_dir)) stays.push_back(folder.name);
+      stays.push_back("latest");
+    }
+    result_->commit(stays);
     end_notice_.reset();
   });
   work.finish();

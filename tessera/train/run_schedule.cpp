@@ -56,19 +56,44 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps)
   return schedule;
 }
 
-bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
-                  bool ends_epoch) {
-  if (recipe.eval_strategy == config::EvalStrategy::No) return false;
-  if (step == total_steps) return true;
-  if (recipe.eval_strategy == config::EvalStrategy::Epoch) return ends_epoch;
+namespace {
+
+// How often something is done; `steps` below 1 is a share of the run's.
+struct Frequency {
+  config::Cadence cadence;
+  double steps, per_epoch;
+};
+
+bool is_due(const Frequency& frequency, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+            bool ends_epoch) {
+  if (frequency.cadence == config::Cadence::No) return false;
+  if (step >= total_steps) return true;
+  if (frequency.cadence == config::Cadence::Epoch) return ends_epoch;
   int64_t every = 0;
-  if (recipe.eval_steps == 0.0 && recipe.evals_per_epoch > 0.0) {
-    const double steps = std::ceil(static_cast<double>(steps_per_epoch) / recipe.evals_per_epoch);
+  if (frequency.per_epoch > 0.0) {
+    const double steps = std::ceil(static_cast<double>(steps_per_epoch) / frequency.per_epoch);
     every = static_cast<int64_t>(std::min(steps, 1e15));
   } else {
-    every = count_steps(recipe.eval_steps > 0.0 ? recipe.eval_steps : recipe.logging_steps, total_steps);
+    every = count_steps(frequency.steps, total_steps);
   }
   return step % std::max<int64_t>(every, 1) == 0;
+}
+
+}  // namespace
+
+bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+                  bool ends_epoch) {
+  return is_due({recipe.eval_strategy, recipe.eval_steps > 0.0 ? recipe.eval_steps : recipe.logging_steps,
+                 recipe.eval_steps > 0.0 ? 0.0 : recipe.evals_per_epoch},
+                step, total_steps, steps_per_epoch, ends_epoch);
+}
+
+bool is_saved(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+              bool ends_epoch) {
+  constexpr double kDefaultSteps = 500.0;
+  return is_due({recipe.save_strategy, recipe.save_steps > 0.0 ? recipe.save_steps : kDefaultSteps,
+                 recipe.save_steps > 0.0 ? 0.0 : recipe.saves_per_epoch},
+                step, total_steps, steps_per_epoch, ends_epoch);
 }
 
 }  // namespace tessera::train

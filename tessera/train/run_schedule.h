@@ -16,6 +16,10 @@ int64_t count_steps(double steps_or_share, int64_t total_steps);
 // that a short run sees the first learning rates of a long one; a note tells that the peak is never reached.
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps);
 
+// Whether a checkpoint is saved after `step` (1-based); the last step's always is, where any is.
+bool is_saved(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
+              bool ends_epoch);
+
 // Whether the evaluation data are looked at after `step` (1-based); `ends_epoch`: it is the last of an epoch.
 bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
                   bool ends_epoch);

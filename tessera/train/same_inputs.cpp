@@ -107,4 +107,21 @@ void check_same_model(const PlannedModel& planned, const std::string& config, co
       .hint("the model's files differ between the machines");
 }
 
+std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& recipe) {
+  const auto hashes = row_hashes(rows);
+  ContentHash hash;
+  hash.add(std::span<const uint64_t>(hashes));
+  const std::vector<int64_t> order = {recipe.seed, recipe.shuffle_merged_datasets, recipe.sample_packing,
+                                      recipe.sample_packing ? recipe.sequence_len : 0};
+  hash.add(std::span<const int64_t>(order));
+  return hash.text();
+}
+
+std::string model_fingerprint(const PlannedModel& planned, const std::string& config) {
+  ContentHash hash;
+  hash.add(config);
+  if (planned.adapter && !planned.files.empty()) add_files(*planned.files.front(), hash);
+  return hash.text();
+}
+
 }  // namespace tessera::train

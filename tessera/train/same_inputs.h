@@ -18,4 +18,9 @@ void check_same_data(const data::PreparedData& data, comm::Communicator& world);
 // every tensor of the plan's files. Collective.
 void check_same_model(const PlannedModel& planned, const std::string& config, comm::Communicator& world);
 
+// Of the rows and of all that decides the order in which steps take them.
+std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& recipe);
+// Of the base model: its config, and a sample of its weights where an adapter is trained on them.
+std::string model_fingerprint(const PlannedModel& planned, const std::string& config);
+
 }  // namespace tessera::train

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "tessera/config/recipe.h"
 #include "tessera/data/loader.h"
 #include "tessera/train/metrics.h"
@@ -24,5 +26,10 @@ struct TrainState {
   // Whether the last step was the last one of an epoch.
   bool ends_epoch() const { return step > 0 && cursor.sample == 0; }
 };
+
+// As a checkpoint keeps it: all but the recipe and the number of steps, which are the run's that goes on.
+nlohmann::ordered_json to_json(const TrainState& state);
+// Throws nlohmann::json::exception for anything else.
+TrainState train_state_from(const nlohmann::ordered_json& json);
 
 }  // namespace tessera::train

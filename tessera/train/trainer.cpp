@@ -8,9 +8,16 @@
 #include <vector>
 
 #include <ATen/Parallel.h>
+#include <torch/version.h>
 
+#include "tessera/checkpoint/save_checkpoint.h"
 #include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/sharded_checkpoint.h"
+#include "tessera/comm/agreed_work.h"
+#include "tessera/comm/version.h"
+#include "tessera/config/load_recipe.h"
 #include "tessera/config/problems.h"
+#include "tessera/config/resolve_paths.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
@@ -20,9 +27,11 @@
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/recipe_data.h"
+#include "tessera/train/reporters/checkpoints.h"
 #include "tessera/train/reporters/evaluation.h"
 #include "tessera/train/reporters/light.h"
 #include "tessera/train/reporters/memory.h"
+#include "tessera/train/resume.h"
 #include "tessera/train/run_output.h"
 #include "tessera/train/same_inputs.h"
 #include "tessera/train/same_recipe.h"
@@ -71,15 +80,17 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
 class Run {
  public:
   Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
-      : recipe_(with_compute_type(recipe, *world)),
-        mesh_(world, parallel_dims(recipe, world->size())),
-        output_(recipe_, world) {}
+      : output_(recipe, world),
+        checkpoint_(find_checkpoint(recipe, *world)),
+        recipe_(with_compute_type(checkpoint_ ? with_dtype_of(recipe, *checkpoint_) : recipe, *world)),
+        mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
     plan();
     prepare_data();
     prepare_model();
-    output_.begin(training_->trained(), tokenizer_);
+    output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
+                  saves() ? checkpoint::checkpoint_bytes(training_->tensors()) : 0);
     const Timer timer;
     loop();
     const TrainState& state = training_->state();
@@ -90,6 +101,8 @@ class Run {
   }
 
  private:
+  bool saves() const { return recipe_.save_strategy != config::Cadence::No; }
+
   // What can be wrong with model, adapter and tokenizer shows before data are read, and at once.
   void plan() {
     base_ = checkpoint::read_base_files(recipe_.base_model);
@@ -115,6 +128,7 @@ class Run {
       eval_loader_.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
     }
     check_same_data(prepared, *mesh_.world());
+    inputs_.rows = rows_fingerprint(prepared.train, recipe_);
     log::info("data: " + describe(prepared.train) + "; " + std::to_string(loader_->steps_per_epoch()) +
               " steps an epoch" +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
@@ -124,7 +138,25 @@ class Run {
   void prepare_model() {
     const Timer timer;
     check_same_model(planned_, base_.config, *mesh_.world());
+    inputs_.model = model_fingerprint(planned_, base_.config);
+    inputs_.recipe = config::dump_recipe(config::with_absolute_paths(recipe_));
+    inputs_.dtype = compute_name(recipe_.dtype);
+    inputs_.libraries = "LibTorch " TORCH_VERSION ", " + comm::mpi_library_version();
+    if (checkpoint_) {
+      check_resumable(*checkpoint_, inputs_, *planned_.model);
+      planned_.source = std::make_shared<checkpoint::SourceList>(
+          std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
+              checkpoint::checkpoint_source(checkpoint_, kParameterPrefix), planned_.source});
+    }
     training_.emplace(recipe_, mesh_, std::move(*loader_), set_up_model(recipe_, std::move(planned_), mesh_));
+    if (checkpoint_) {
+      comm::AgreedWork work({mesh_.world().get()}, "read the checkpoint");
+      work.run([&] {
+        training_->go_on(state_of(*checkpoint_));
+        checkpoint::load_checkpoint(*checkpoint_, training_->tensors(), kOptimizerPrefix);
+      });
+      work.finish();
+    }
     describe_model(training_->trained(), mesh_, timer.seconds());
     measuring_.push_back(std::make_unique<Light>(recipe_, training_->trained(), mesh_));
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
@@ -141,6 +173,10 @@ class Run {
     if (eval_loader_) {
       reporters.push_back(std::make_unique<Evaluation>(*training_, mesh_, std::move(*eval_loader_), tell));
     }
+    if (saves()) {
+      reporters.push_back(std::make_unique<Checkpoints>(*training_, output_, *mesh_.world(), inputs_,
+                                                        checkpoint_ ? checkpoint_->manifest().run : ""));
+    }
     const TrainState& state = training_->state();
     while (!state.is_done()) {
       StepMetrics metrics = training_->step();
@@ -152,9 +188,11 @@ class Run {
     }
   }
 
-  const config::Recipe recipe_;
-  parallel::DeviceMesh mesh_;
   RunOutput output_;
+  const std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint_;  // that the run goes on from
+  const config::Recipe recipe_;
+  RunInputs inputs_;
+  parallel::DeviceMesh mesh_;
   checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<text::Tokenizer> tokenizer_;

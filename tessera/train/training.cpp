@@ -82,11 +82,11 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
   std::vector<checkpoint::StateTensor> tensors;
   for (const parallel::ShardedParameter& parameter : trained_.sharded->parameters()) {
     if (!parameter.requires_grad) continue;
-    tensors.push_back(checkpoint::state_tensor("parameter/" + parameter.name, parameter.layout,
+    tensors.push_back(checkpoint::state_tensor(kParameterPrefix + parameter.name, parameter.layout,
                                                parameter.coordinates, parameter.tile));
   }
   for (checkpoint::StateTensor& state : optimizer_->states()) {
-    state.name = "optimizer/" + state.name;
+    state.name = kOptimizerPrefix + state.name;
     tensors.push_back(std::move(state));
   }
   return tensors;
@@ -94,7 +94,11 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
 
 void Training::go_on(const TrainState& state) {
   loader_.seek(state.cursor);
+  const int64_t total_steps = state_.total_steps;
+  config::Recipe recipe = std::move(state_.recipe);
   state_ = state;
+  state_.total_steps = total_steps;
+  state_.recipe = std::move(recipe);
 }
 
 }  // namespace tessera::train

@@ -16,6 +16,10 @@
 
 namespace tessera::train {
 
+// What the names of Training::tensors() begin with.
+inline constexpr const char* kParameterPrefix = "parameter/";
+inline constexpr const char* kOptimizerPrefix = "optimizer/";
+
 class Training {
  public:
   // At step 0. `recipe`: as resolved; `loader` deals the training rows to the ranks of `mesh`, which outlives
@@ -36,8 +40,8 @@ class Training {
   // The trained parameters ("parameter/<name>") and the optimizer's states ("optimizer/<name>/<state>"), in
   // the same order on all ranks.
   std::vector<checkpoint::StateTensor> tensors();
-  // Goes on from `state`, of a run of the same model, data and number of steps. The values of tensors() are
-  // the caller's to set. Throws Error(Checkpoint) for a position outside the data.
+  // Goes on from `state`, of a run of the same model and data, with its own recipe and number of steps. The
+  // values of tensors() are the caller's to set. Throws Error(Checkpoint) for a position outside the data.
   void go_on(const TrainState& state);
 
  private:

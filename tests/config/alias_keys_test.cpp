@@ -108,8 +108,6 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "group_by_length: true",
                            "pretraining_dataset: [{path: x}]",
                            "streaming: true",
-                           "resume_from_checkpoint: x",
-                           "auto_resume_from_checkpoints: true",
                            "embedding_lr: 1e-5",
                            "lr_groups: [{name: a}]",
                            "relora: true",
@@ -355,9 +353,10 @@ TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {
 
 TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
   EXPECT_EQ(
-      warnings_of(kMinimal + "wandb_project: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_total_limit: 3\n"),
+      warnings_of(kMinimal +
+                  "wandb_project: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
       "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4), hub_model_id (line 5), "
-      "lm_eval_tasks (line 6), save_total_limit (line 7)\n");
+      "lm_eval_tasks (line 6), save_first_step (line 7)\n");
 }
 
 TEST(AliasKeysTest, OlderSpellings) {
@@ -366,7 +365,7 @@ TEST(AliasKeysTest, OlderSpellings) {
       "lora_target_modules: all-linear\n"
       "datasets: [{path: d, type: chat_template, message_field_role: from, message_field_content: value}]\n",
       "r.yaml");
-  EXPECT_EQ(recipe.eval_strategy, EvalStrategy::Epoch);
+  EXPECT_EQ(recipe.eval_strategy, Cadence::Epoch);
   EXPECT_TRUE(recipe.lora_target_linear);
   EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("role"), "from");
   EXPECT_EQ(recipe.datasets[0].message_property_mappings.at("content"), "value");

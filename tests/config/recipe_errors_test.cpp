@@ -189,6 +189,9 @@ TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
   EXPECT_THAT(message_of(kMinimal + "val_set_size: 0.1\ntest_datasets: [{path: t}]\n"),
               HasSubstr("keys 'val_set_size' (line 4) and 'test_datasets' (line 5)"));
   EXPECT_THAT(message_of(kMinimal + "eval_steps: 5\nevals_per_epoch: 1\n"), HasSubstr("'eval_steps'"));
+  EXPECT_THAT(message_of(kMinimal + "save_steps: 5\nsaves_per_epoch: 1\n"), HasSubstr("'save_steps'"));
+  EXPECT_THAT(message_of(kMinimal + "save_steps: 5\nsave_strategy: epoch\n"), HasSubstr("'save_strategy'"));
+  EXPECT_THAT(message_of(kMinimal + "save_strategy: best\n"), HasSubstr("not built yet"));
   EXPECT_THAT(message_of(kMinimal + "batch_size: 8\ngradient_accumulation_steps: 2\n"),
               HasSubstr("'batch_size'"));
   EXPECT_THAT(message_of(kMinimal + "batch_size: 8\nmicro_batch_size: 3\n"), HasSubstr("not a multiple"));
@@ -281,30 +284,36 @@ TEST(RecipeErrorsTest, WhenToEvaluate) {
   const auto read = [](const std::string& lines, const std::vector<std::string>& overrides = {}) {
     return parse_recipe(kMinimal + "val_set_size: 2\n" + lines, "r.yaml", overrides);
   };
-  EXPECT_EQ(read("").eval_strategy, EvalStrategy::Epoch);
-  EXPECT_EQ(read("eval_strategy: epoch\n").eval_strategy, EvalStrategy::Epoch);
-  EXPECT_EQ(read("eval_steps: 5\n").eval_strategy, EvalStrategy::Steps);
-  EXPECT_EQ(read("evals_per_epoch: 2\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(read("").save_strategy, Cadence::No);
+  EXPECT_EQ(read("save_steps: 5\n").save_strategy, Cadence::Steps);
+  EXPECT_EQ(read("saves_per_epoch: 2\n").save_strategy, Cadence::Steps);
+  EXPECT_EQ(read("save_strategy: epoch\n").save_strategy, Cadence::Epoch);
+  EXPECT_EQ(read("save_steps: 0\n").save_strategy, Cadence::No);
+  EXPECT_EQ(parse_recipe(dump_recipe(read("save_steps: 5\n")), "r.yaml").save_strategy, Cadence::Steps);
+  EXPECT_EQ(read("").eval_strategy, Cadence::Epoch);
+  EXPECT_EQ(read("eval_strategy: epoch\n").eval_strategy, Cadence::Epoch);
+  EXPECT_EQ(read("eval_steps: 5\n").eval_strategy, Cadence::Steps);
+  EXPECT_EQ(read("evals_per_epoch: 2\n").eval_strategy, Cadence::Steps);
   for (const char* off : {"eval_strategy: no\n", "eval_strategy: 'no'\n", "evaluation_strategy: false\n",
                           "eval_steps: 0\n", "evals_per_epoch: 0\n", "eval_steps: 0\nevals_per_epoch: 0\n",
                           "eval_strategy: no\neval_steps: 0\n"}) {
     const Recipe recipe = read(off);
-    EXPECT_EQ(recipe.eval_strategy, EvalStrategy::No) << off;
-    EXPECT_EQ(parse_recipe(dump_recipe(recipe), "r.yaml").eval_strategy, EvalStrategy::No) << off;
+    EXPECT_EQ(recipe.eval_strategy, Cadence::No) << off;
+    EXPECT_EQ(parse_recipe(dump_recipe(recipe), "r.yaml").eval_strategy, Cadence::No) << off;
   }
-  EXPECT_EQ(read("eval_steps: 0\nevals_per_epoch: 2\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(read("eval_steps: 0\nevals_per_epoch: 2\n").eval_strategy, Cadence::Steps);
   for (const char* steps : {"eval_strategy: steps\n", "eval_strategy: steps\neval_steps: 0\n"}) {
     const Recipe recipe = parse_recipe(dump_recipe(read(steps)), "r.yaml");
-    EXPECT_EQ(recipe.eval_strategy, EvalStrategy::Steps) << steps;
+    EXPECT_EQ(recipe.eval_strategy, Cadence::Steps) << steps;
     EXPECT_EQ(recipe.eval_steps, 0.0) << steps;
   }
-  EXPECT_EQ(read("eval_steps: 0.1\n").eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(read("eval_steps: 0.1\n").eval_strategy, Cadence::Steps);
   EXPECT_EQ(parse_recipe(dump_recipe(read("eval_steps: 0.1\nlogging_steps: 0.05\n")), "r.yaml").eval_steps,
             0.1);
   EXPECT_EQ(read("logging_steps: 0.05\n").logging_steps, 0.05);
-  EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").eval_strategy, EvalStrategy::Epoch);
-  EXPECT_EQ(read("eval_steps: 5\n", {"eval_strategy=no"}).eval_strategy, EvalStrategy::No);
-  EXPECT_EQ(read("eval_strategy: no\n", {"eval_steps=5"}).eval_strategy, EvalStrategy::Steps);
+  EXPECT_EQ(parse_recipe(dump_recipe(read("")), "r.yaml").eval_strategy, Cadence::Epoch);
+  EXPECT_EQ(read("eval_steps: 5\n", {"eval_strategy=no"}).eval_strategy, Cadence::No);
+  EXPECT_EQ(read("eval_strategy: no\n", {"eval_steps=5"}).eval_strategy, Cadence::Steps);
   EXPECT_THAT(message_of(kMinimal + "eval_steps: 5\neval_strategy: no\n"),
               HasSubstr("keys 'eval_steps' (line 4) and 'eval_strategy' (line 5) exclude each other"));
 }

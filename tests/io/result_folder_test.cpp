@@ -559,6 +559,10 @@ TEST(ResultFolder, OnlyWhoGoesOnTakesCheckpoints) {
   ResultOptions continuing = careful();
   continuing.continues = true;
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "");
+  // What a run was killed in the midst of is in nobody's way.
+  write_tree(folder / "first", {{"checkpoint-3.tessera-partial/rank-00000.safetensors", "half"}});
+  run_once(folder / "first", kNewResult, careful());
+  EXPECT_EQ(tree_of(folder / "first"), kNewResult);
   write_tree(folder / "out", {{"checkpoint-3/notes", "mine"}});
   EXPECT_EQ(code_of([&] { ResultFolder(folder / "out", continuing); }), "E-CONFIG-OUTPUT-FOREIGN");
   write_tree(folder / "other", kOldResult);

@@ -72,7 +72,7 @@ TEST(RunSchedule, Evaluations) {
   using Steps = std::vector<int64_t>;
   config::Recipe recipe;
   EXPECT_EQ(evaluated(recipe), (Steps{4, 8, 10}));
-  recipe.eval_strategy = config::EvalStrategy::Steps;
+  recipe.eval_strategy = config::Cadence::Steps;
   recipe.eval_steps = 3;
   EXPECT_EQ(evaluated(recipe), (Steps{3, 6, 9, 10}));
   // A share of the run, rounded up.
@@ -94,8 +94,31 @@ TEST(RunSchedule, Evaluations) {
   EXPECT_EQ(evaluated(recipe).size(), 10u);
   recipe.evals_per_epoch = 0.5;
   EXPECT_EQ(evaluated(recipe), (Steps{8, 10}));
-  recipe.eval_strategy = config::EvalStrategy::No;
+  recipe.eval_strategy = config::Cadence::No;
   EXPECT_EQ(evaluated(recipe), Steps{});
+}
+
+TEST(RunSchedule, SavesAsOftenAsAskedAndAfterTheLastStep) {
+  config::Recipe recipe;
+  const auto saved = [&](int64_t total, int64_t per_epoch) {
+    std::vector<int64_t> steps;
+    for (int64_t step = 1; step <= total; ++step) {
+      if (is_saved(recipe, step, total, per_epoch, step % per_epoch == 0)) steps.push_back(step);
+    }
+    return steps;
+  };
+  EXPECT_TRUE(saved(10, 4).empty());
+  recipe.save_strategy = config::Cadence::Epoch;
+  EXPECT_EQ(saved(10, 4), (std::vector<int64_t>{4, 8, 10}));
+  recipe.save_strategy = config::Cadence::Steps;
+  EXPECT_EQ(saved(1200, 4), (std::vector<int64_t>{500, 1000, 1200}));
+  recipe.save_steps = 3;
+  EXPECT_EQ(saved(10, 4), (std::vector<int64_t>{3, 6, 9, 10}));
+  recipe.save_steps = 0.25;
+  EXPECT_EQ(saved(10, 4), (std::vector<int64_t>{3, 6, 9, 10}));
+  recipe.save_steps = 0.0;
+  recipe.saves_per_epoch = 2.0;
+  EXPECT_EQ(saved(9, 4), (std::vector<int64_t>{2, 4, 6, 8, 9}));
 }
 
 }  // namespace

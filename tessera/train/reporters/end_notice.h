@@ -1,6 +1,7 @@
 // The last words of a run that a signal ends: Ctrl-C, or the launcher that ends its ranks.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -25,15 +26,15 @@ class EndNotice {
 class LastStep : public Reporter {
  public:
   // `rest`: what follows "interrupted after step 12". The notice outlives this.
-  LastStep(EndNotice& notice, std::string rest) : notice_(notice), rest_(std::move(rest)) {}
+  LastStep(EndNotice& notice, std::function<std::string()> rest) : notice_(notice), rest_(std::move(rest)) {}
 
   void on_step(const TrainState& state, StepMetrics&) override {
-    notice_.set("interrupted after step " + std::to_string(state.step) + rest_);
+    notice_.set("interrupted after step " + std::to_string(state.step) + rest_());
   }
 
  private:
   EndNotice& notice_;
-  std::string rest_;
+  std::function<std::string()> rest_;
 };
 
 }  // namespace tessera::train

@@ -9,7 +9,7 @@ namespace tessera::train {
 class MetricsFile : public Reporter {
  public:
   // Starts the file anew in `logs`, which outlives this. Throws Error(Storage).
-  explicit MetricsFile(RunLogs& logs) : logs_(logs), file_(logs.open("metrics.jsonl")) {}
+  explicit MetricsFile(RunLogs& logs) : logs_(logs), file_(logs.open("metrics.jsonl", "metrics.jsonl")) {}
 
   void on_line(const StepMetrics& line) override;
   // {"step": s, "eval_loss": x} as a line of its own.

@@ -7,10 +7,19 @@
 
 namespace tessera::train {
 
-io::LogFile& RunLogs::open(const std::string& name) {
+io::LogFile& RunLogs::open(const std::string& name, const std::string& kept_as) {
   const std::string path = io::join_path(folder_, name);
   io::make_directories(io::parent_path(path));
-  return *files_.emplace_back(std::make_unique<io::LogFile>(path));
+  io::LogFile& file = *files_.emplace_back(std::make_unique<io::LogFile>(path));
+  kept_as_.push_back(kept_as);
+  if (const auto kept = kept_.find(kept_as); kept != kept_.end()) append(file, kept->second);
+  return file;
+}
+
+std::vector<std::pair<std::string, std::string>> RunLogs::contents() const {
+  std::vector<std::pair<std::string, std::string>> contents;
+  for (size_t i = 0; i < files_.size(); ++i) contents.emplace_back(kept_as_[i], files_[i]->text());
+  return contents;
 }
 
 void RunLogs::append(io::LogFile& file, std::string_view record) {

@@ -1,9 +1,11 @@
 // The files to which a run adds as it goes.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/io/log_file.h"
@@ -14,19 +16,25 @@ namespace tessera::train {
 // training; it holds whole records alone.
 class RunLogs {
  public:
-  explicit RunLogs(std::string folder) : folder_(std::move(folder)) {}
+  // `kept`: what checkpoints keep of the files, by the names they have there; they begin with that.
+  explicit RunLogs(std::string folder, std::map<std::string, std::string> kept = {})
+      : folder_(std::move(folder)), kept_(std::move(kept)) {}
 
-  // Starts `folder`/`name` anew; the folder it lies in is made. The file is this object's. Throws
-  // Error(Storage).
-  io::LogFile& open(const std::string& name);
+  // Starts `folder`/`name` anew, which checkpoints keep as `kept_as`; the folder it lies in is made. The file
+  // is this object's. Throws Error(Storage).
+  io::LogFile& open(const std::string& name, const std::string& kept_as);
   void append(io::LogFile& file, std::string_view record);
   // Writes all files again where somebody has removed one, and says whether. For the end of a run: what is
   // written afterwards does not reach them. Throws Error(Storage).
   bool put_back();
+  // What a checkpoint keeps: names and bytes. Throws Error(Storage).
+  std::vector<std::pair<std::string, std::string>> contents() const;
 
  private:
   std::string folder_;
+  std::map<std::string, std::string> kept_;
   std::vector<std::unique_ptr<io::LogFile>> files_;
+  std::vector<std::string> kept_as_;  // of each file
   bool has_warned_ = false;
 };
 

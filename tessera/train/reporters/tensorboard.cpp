@@ -102,8 +102,9 @@ std::string tensorboard_event(double wall_time, int64_t step,
   return framed(event);
 }
 
-TensorBoardFile::TensorBoardFile(RunLogs& logs) : logs_(logs), file_(logs.open(events_name(wall_time()))) {
-  logs_.append(file_, tensorboard_header(wall_time()));
+TensorBoardFile::TensorBoardFile(RunLogs& logs)
+    : logs_(logs), file_(logs.open(events_name(wall_time()), "events")) {
+  if (file_.is_empty()) logs_.append(file_, tensorboard_header(wall_time()));
 }
 
 void TensorBoardFile::on_line(const StepMetrics& line) {

@@ -1,0 +1,28 @@
+#include "tessera/train/train_state.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tessera::train {
+
+nlohmann::ordered_json to_json(const TrainState& state) {
+  return {{"step", state.step},
+          {"epoch", state.cursor.epoch},
+          {"sample", state.cursor.sample},
+          {"tokens", state.tokens},
+          {"first_loss", state.first_loss},
+          {"last_loss", state.last_loss},
+          {"window", state.window.to_json()}};
+}
+
+TrainState train_state_from(const nlohmann::ordered_json& json) {
+  TrainState state;
+  state.step = json.at("step");
+  state.cursor = {json.at("epoch"), json.at("sample")};
+  state.tokens = json.at("tokens");
+  state.first_loss = json.at("first_loss");
+  state.last_loss = json.at("last_loss");
+  state.window = MetricsWindow::from_json(json.at("window"));
+  return state;
+}
+
+}  // namespace tessera::train

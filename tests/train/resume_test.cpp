@@ -1,0 +1,271 @@
+// A run that goes on from a checkpoint is the run that never stopped.
+#include "tessera/train/resume.h"
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/log.h"
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/train/trainer.h"
+
+#include "tests/io/expect_error.h"
+#include "tests/testing/mpi_world.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::expect_error;
+
+constexpr int64_t kSteps = 11;
+
+struct RunCase {
+  const char* what;
+  const char* keys;
+};
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (folder_.is_owner()) {
+      testing::write_tiny_model(folder_ / "model", {});
+      testing::write_text(folder_ / "rows.jsonl", testing::tiny_rows(7 * world_->size()));
+      testing::write_text(folder_ / "others.jsonl", testing::tiny_rows(7 * world_->size() - 1));
+    }
+    world_->barrier();
+  }
+
+  // Epochs of seven steps, checkpoints after steps 3, 6, 9 and 11, unless `more` says otherwise.
+  config::Recipe recipe_of(const std::string& out, const std::string& more) const {
+    std::string text = "base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
+                       "\nmax_steps: " + std::to_string(kSteps) + "\n" + more;
+    const std::pair<std::string, std::string> keys[] = {
+        {"learning_rate", "0.02"},
+        {"save_steps", "3"},
+        {"save_total_limit", "9"},
+        {"datasets", "[{path: " + folder_ / "rows.jsonl" + "}]"}};
+    for (const auto& [key, value] : keys) {
+      if (more.find(key + ":") == std::string::npos) text += key + ": " + value + "\n";
+    }
+    return config::parse_recipe(text, "recipe.yaml");
+  }
+  void run(const std::string& out, const std::string& more) const { train(recipe_of(out, more), world_); }
+
+  std::string text_of(const std::string& name) const { return io::read_file(folder_ / name, 1 << 26); }
+  std::string from(const std::string& checkpoint) const {
+    return "resume_from_checkpoint: " + folder_ / checkpoint + "\n";
+  }
+  // What does not differ from run to run.
+  std::vector<std::string> lines_of(const std::string& out) const {
+    std::vector<std::string> lines;
+    for (const auto& line : testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "step")) {
+      std::string text = line.at("step").dump();
+      for (const char* key : {"epoch", "loss", "lr", "grad_norm", "tokens", "label_tokens", "eval_loss"}) {
+        if (line.contains(key)) text += std::string(" ") + key + " " + line.at(key).dump();
+      }
+      lines.push_back(text);
+    }
+    return lines;
+  }
+  uint64_t shared_seed() const {
+    return std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
+  }
+
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+};
+
+TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
+  const uint64_t seed = shared_seed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const RunCase cases[] = {
+      {"full", ""},
+      {"accumulation, evaluation, lines of several steps",
+       "gradient_accumulation_steps: 2\nval_set_size: 2\neval_steps: 2\nlogging_steps: 4\n"},
+      {"bfloat16, packing", "dtype: bfloat16\nsample_packing: true\nsequence_len: 48\nzero_stage: 1\n"},
+      {"SGD", "optimizer: sgd\nzero_stage: 0\n"},
+      {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},
+  };
+  int number = 0;
+  for (const RunCase& c : cases) {
+    SCOPED_TRACE(c.what);
+    const std::string whole = "whole" + std::to_string(++number), first = "first" + std::to_string(number),
+                      second = "second" + std::to_string(number);
+    run(whole, c.keys);
+    // Twice in a row, the second time from what the first has saved.
+    const int64_t stop = 3 * static_cast<int64_t>(1 + random() % 2), again = stop + 3;
+    SCOPED_TRACE("stopped after steps " + std::to_string(stop) + " and " + std::to_string(again));
+    run(first, c.keys + from(whole + "/checkpoint-" + std::to_string(stop)));
+    run(second, c.keys + from(first + "/checkpoint-" + std::to_string(again)));
+    if (folder_.is_owner()) {
+      const std::string weights =
+          std::string(c.what) == "adapter" ? "/adapter_model.safetensors" : "/model.safetensors";
+      for (const std::string& resumed : {first, second}) {
+        EXPECT_EQ(lines_of(resumed), lines_of(whole));
+        EXPECT_TRUE(text_of(resumed + weights) == text_of(whole + weights)) << "other weights";
+        // Optimizer states too.
+        for (int64_t rank = 0; rank < world_->size(); ++rank) {
+          const std::string file = "/checkpoint-11/rank-0000" + std::to_string(rank) + ".safetensors";
+          EXPECT_TRUE(text_of(resumed + file) == text_of(whole + file)) << file;
+        }
+      }
+    }
+    world_->barrier();
+  }
+}
+
+// Saved by all ranks; gone on by one, and by all in another way of being cut. One process sees the rows of a
+// step as micro-batches of it.
+TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
+  const std::string all = "dtype: float64\n";
+  run("whole", all);
+  run("other", all + "zero_stage: 0\n" + from("whole/checkpoint-6"));
+  if (folder_.is_owner()) {
+    const std::string accumulation = "gradient_accumulation_steps: " + std::to_string(world_->size()) + "\n";
+    train(recipe_of("alone", all + accumulation + from("whole/checkpoint-3")), comm::Communicator::single());
+  }
+  world_->barrier();
+  if (folder_.is_owner()) {
+    const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
+    for (const char* out : {"other", "alone"}) {
+      const auto got = testing::metrics_with(folder_ / (std::string(out) + "/metrics.jsonl"), "loss");
+      ASSERT_EQ(got.size(), want.size()) << out;
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_EQ(got[i].at("step"), want[i].at("step"));
+        EXPECT_EQ(got[i].at("tokens"), want[i].at("tokens")) << "other rows";
+        EXPECT_NEAR(got[i].at("loss"), want[i].at("loss").get<double>(), 1e-9) << out << " step " << i + 1;
+      }
+    }
+  }
+  world_->barrier();
+  // And back: what one process has saved.
+  run("back", all + from("alone/checkpoint-9"));
+  if (folder_.is_owner()) {
+    const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
+    const auto got = testing::metrics_with(folder_ / "back/metrics.jsonl", "loss");
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_NEAR(got.back().at("loss"), want.back().at("loss").get<double>(), 1e-9);
+  }
+  world_->barrier();
+}
+
+// What a killed run has left: checkpoints, and no result.
+void forget_after(const std::string& out, int64_t step) {
+  for (const auto& entry : fs::directory_iterator(out)) {
+    const std::string name = entry.path().filename();
+    const bool stays = name.starts_with("checkpoint-") && std::stoll(name.substr(11)) <= step;
+    if (!stays && name != "latest") fs::remove_all(entry.path());
+  }
+}
+
+void damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-5, std::ios::end);
+  const char byte = static_cast<char>(file.get() ^ 1);
+  file.seekp(-5, std::ios::end);
+  file.put(byte);
+}
+
+TEST_F(ResumeTest, ADamagedCheckpointIsToldAndPassedOver) {
+  run("whole", "");
+  const std::string again = "auto_resume_from_checkpoints: true\n";
+  run("out", again);
+  if (folder_.is_owner()) {
+    forget_after(folder_ / "out", 9);
+    damage(folder_ / "out/checkpoint-9/rank-00000.safetensors");
+    ::testing::internal::CaptureStderr();
+  }
+  world_->barrier();
+  run("out", again);
+  if (folder_.is_owner()) {
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-9 is not whole and is passed over"));
+    EXPECT_THAT(told, ::testing::HasSubstr("are damaged"));
+    EXPECT_THAT(told, ::testing::HasSubstr("checkpoint-6, after step 6"));
+    EXPECT_EQ(lines_of("out"), lines_of("whole"));
+    EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
+    forget_after(folder_ / "out", 9);
+    for (const char* step : {"3", "6", "9"})
+      damage(folder_ / ("out/checkpoint-" + std::string(step) + "/rank-00000.safetensors"));
+  }
+  world_->barrier();
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-NONE-WHOLE"}, [&] { run("out", again); });
+}
+
+TEST_F(ResumeTest, CheckpointsStayWithTheResultAndNoMoreThanAskedFor) {
+  run("out", "save_total_limit: 2\n");
+  const auto names = [&] {
+    std::string names;
+    for (const auto& found : io::list_checkpoints(folder_ / "out")) names += found.name + " ";
+    return names;
+  };
+  EXPECT_EQ(names(), "checkpoint-11 checkpoint-9 ");
+  world_->barrier();
+  // A new run in the place of the old one has checkpoints of its own alone.
+  run("out", "overwrite_output_dir: true\nsave_steps: 7\n");
+  EXPECT_EQ(names(), "checkpoint-11 checkpoint-7 ");
+  world_->barrier();
+  run("out", "overwrite_output_dir: true\nsave_strategy: no\nsave_steps: 0\n");
+  EXPECT_EQ(names(), "");
+}
+
+TEST_F(ResumeTest, WhatIsNotThatRunIsRefused) {
+  run("whole", "");
+  const std::string resumed = from("whole/checkpoint-3");
+  expect_error(ErrorKind::Data, {"E-DATA-CHANGED", "checkpoint-3"},
+               [&] { run("other", resumed + "datasets:\n  - path: " + folder_ / "others.jsonl" + "\n"); });
+  expect_error(ErrorKind::Data, {"E-DATA-CHANGED"}, [&] { run("other", resumed + "seed: 7\n"); });
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-"},
+               [&] { run("other", resumed + "adapter: lora\nlora_target_linear: true\n"); });
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-TENSORS", "exp_avg"},
+               [&] { run("other", resumed + "optimizer: sgd\n"); });
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-"}, [&] { run("other", from("whole/checkpoint-4")); });
+  if (folder_.is_owner()) {
+    EXPECT_FALSE(fs::exists(folder_ / "other"));
+    ::testing::internal::CaptureStderr();
+  }
+  world_->barrier();
+  run("slower", resumed + "learning_rate: 0.01\n");
+  if (folder_.is_owner()) {
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::HasSubstr("the run goes on with another learning_rate"));
+  }
+  world_->barrier();
+}
+
+TEST(TrainStateTest, GoesThroughJson) {
+  TrainState state;
+  state.step = 7;
+  state.cursor = {2, 31};
+  state.tokens = int64_t{1} << 40;
+  state.first_loss = 1.0 / 3.0;
+  state.last_loss = 0.1;
+  StepMetrics step;
+  step.loss = 0.7;
+  step.tokens = 5;
+  step.label_tokens = 3;
+  step.step_s = 0.1;
+  step.sol = 1.0 / 7.0;
+  state.window.add(step);
+  TrainState read = train_state_from(nlohmann::ordered_json::parse(to_json(state).dump()));
+  EXPECT_EQ(to_json(read), to_json(state));
+  step.step = 8;
+  state.window.add(step);
+  read.window.add(step);
+  const StepMetrics want = state.window.take(), got = read.window.take();
+  EXPECT_EQ(got.loss, want.loss);
+  EXPECT_EQ(got.sol, want.sol);
+  EXPECT_EQ(got.step_s, want.step_s);
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_THROW(train_state_from(nlohmann::ordered_json::object()), nlohmann::json::exception);
+}
+
+}  // namespace
+}  // namespace tessera::train
