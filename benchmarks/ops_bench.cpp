@@ -97,8 +97,10 @@ void bench_attention(const char* name, const std::vector<int64_t>& starts) {
   const double scale = 0.125;
   compare(
       name,
-      [&](const Inputs& in) { return tessera::ops::document_attention(in[0], in[1], in[2], starts, scale); },
-      [&](const Inputs& in) { return plain::document_attention(in[0], in[1], in[2], starts, scale); },
+      [&](const Inputs& in) {
+        return tessera::ops::document_attention(in[0], in[1], in[2], starts, {scale});
+      },
+      [&](const Inputs& in) { return plain::document_attention(in[0], in[1], in[2], starts, {scale}); },
       {random({kTokens, kHeads, kHeadDim}), random({kTokens, kKvHeads, kHeadDim}),
        random({kTokens, kKvHeads, kHeadDim})});
 }

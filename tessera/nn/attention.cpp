@@ -29,7 +29,8 @@ Attention::Attention(const AttentionOptions& o, int64_t layer, at::ScalarType dt
     : head_dim_(o.head_dim),
       group_(o.num_heads / o.num_kv_heads),
       layer_(layer),
-      formula_{o.scale.value_or(1.0 / std::sqrt(static_cast<double>(o.head_dim))), o.is_causal, o.soft_cap},
+      formula_{o.scale.value_or(1.0 / std::sqrt(static_cast<double>(o.head_dim))), o.is_causal, o.window,
+               o.soft_cap},
       core_(document_attention()) {
   const int64_t q_size = o.num_heads * o.head_dim, kv_size = o.num_kv_heads * o.head_dim;
   const auto add = [&](const std::string& name, int64_t in, int64_t out, bool bias) {
@@ -54,7 +55,7 @@ int64_t Attention::kv_size() const {
   return qkv_proj == nullptr ? k_proj->out_features() : qkv_proj->out_features() / (group_ + 2);
 }
 
-CachedHeads Attention::cached_heads() const { return {kv_size() / head_dim_, head_dim_}; }
+CachedHeads Attention::cached_heads() const { return {kv_size() / head_dim_, head_dim_, formula_.window}; }
 
 at::Tensor Attention::forward(const ops::Activation& x, const SequenceContext& context) {
   return run(x, [&](const ops::Activation& in) { return run_heads(in, context); });

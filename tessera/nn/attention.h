@@ -23,8 +23,10 @@ struct AttentionOptions {
   bool qk_norm = false;  // RMSNorm over each head's query and key, before the rotation
   double norm_eps = 1e-6;
   std::optional<double> scale;  // of the scores; 1 / sqrt(head_dim) unless set
-  double soft_cap = 0.0;        // ops::AttentionFormula
+  // ops::AttentionFormula
   bool is_causal = true;
+  int64_t window = 0;
+  double soft_cap = 0.0;
   // Of the projections, as the family's files name them. Where `qkv` has a name, one layer gives q, k and v.
   // Files hold all of q, then k, then v; the layer each key/value head's queries, key and value side by side,
   // so that a part of its outputs is a part of the heads.

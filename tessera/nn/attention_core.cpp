@@ -15,16 +15,12 @@ struct DocumentAttention : AttentionCore {
                     const ops::AttentionFormula& formula) const override {
     // A rank without heads has nothing to add, and all three in its graph.
     if (q.size(1) == 0) return q + k + v;
-    if (formula.is_causal && formula.soft_cap == 0.0) {
-      if (context.cache != nullptr) return context.cache->attend(layer, q, k, v, formula.scale);
-      return ops::document_attention(q, k, v, context.document_starts, formula.scale);
-    }
-    if (context.cache != nullptr) {
-      throw Error(ErrorKind::Config, "ATTENTION",
-                  "attention that is bidirectional or has a soft cap does not run over a cache")
+    if (context.cache == nullptr) return ops::document_attention(q, k, v, context.document_starts, formula);
+    if (!formula.is_causal) {
+      throw Error(ErrorKind::Config, "ATTENTION", "bidirectional attention does not run over a cache")
           .hint("compute whole documents");
     }
-    return ops::general_attention(q, k, v, context.document_starts, formula);
+    return context.cache->attend(layer, q, k, v, formula);
   }
 };
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tessera/nn/sequence.h"
-#include "tessera/ops/general_attention.h"
+#include "tessera/ops/attention_formula.h"
 
 namespace tessera::nn {
 
@@ -20,9 +20,8 @@ class AttentionCore {
                             const ops::AttentionFormula& formula) const = 0;
 };
 
-// Attention inside every document of the context, or over its cache. Causal attention without a soft cap runs
-// on kernels (ops::document_attention), all else by ops::general_attention(), which has no cache: that is an
-// Error(Config, "ATTENTION").
+// Attention inside every document of the context, or over its cache. A cache holds no later tokens:
+// bidirectional attention over one is an Error(Config, "ATTENTION").
 std::shared_ptr<const AttentionCore> document_attention();
 
 }  // namespace tessera::nn

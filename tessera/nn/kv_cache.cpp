@@ -5,14 +5,15 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/check_argument.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/attention.h"
 
 namespace tessera::nn {
 KvCache::KvCache(const KvCacheOptions& options) : options_(options) {
-  TESSERA_ASSERT(
-      options.num_layers > 0 && options.num_kv_heads > 0 && options.head_dim > 0 && options.max_pages >= 0,
-      "shape of the cache");
+  TESSERA_ASSERT(options.num_layers > 0 && options.num_kv_heads > 0 && options.head_dim > 0 &&
+                     options.max_pages >= 0 && options.window >= 0,
+                 "shape of the cache");
 }
 
 int64_t KvCache::add() {
@@ -30,8 +31,11 @@ int64_t KvCache::length(int64_t sequence) const { return find(sequence).length; 
 void KvCache::truncate(int64_t sequence, int64_t length) {
   TESSERA_ASSERT(length >= 0, "length of a sequence");
   Sequence& found = find(sequence);
-  found.length = std::min(found.length, length);
-  shrink(found, static_cast<size_t>(pages_for(found.length)));
+  if (length >= found.length) return;
+  TESSERA_CHECK_ARGUMENT(first_seen_page(length) >= found.first_page,
+                         "KvCache: the tokens that the next one would see have left the window");
+  found.length = length;
+  shrink(found, length);
 }
 
 int64_t KvCache::page_bytes() const {
@@ -49,9 +53,31 @@ const KvCache::Sequence& KvCache::find(int64_t sequence) const {
   return const_cast<KvCache*>(this)->find(sequence);
 }
 
-// Leaves the sequence its first `pages` pages.
-void KvCache::shrink(Sequence& sequence, size_t pages) noexcept {
-  while (sequence.pages.size() > pages) {
+int64_t KvCache::most_pages(int64_t prompt, int64_t tokens) const {
+  const int64_t all = pages_for(tokens);
+  // A window begins anywhere in a page, and the next token may need a new one.
+  return options_.window == 0 ? all
+                              : std::min(all, std::max(pages_for(prompt), pages_for(options_.window) + 1));
+}
+
+size_t KvCache::first_seen_page(int64_t length) const {
+  if (options_.window == 0) return 0;
+  return static_cast<size_t>(std::max<int64_t>(0, length + 1 - options_.window) / kPageTokens);
+}
+
+void KvCache::release_unseen(Sequence& sequence) noexcept {
+  const size_t first = first_seen_page(sequence.length);
+  if (first <= sequence.first_page) return;
+  const auto end = sequence.pages.begin() + static_cast<std::ptrdiff_t>(first - sequence.first_page);
+  free_.insert(free_.end(), sequence.pages.begin(), end);  // it has room for all pages
+  sequence.pages.erase(sequence.pages.begin(), end);
+  sequence.first_page = first;
+}
+
+// Leaves the sequence the pages of its first `tokens` tokens.
+void KvCache::shrink(Sequence& sequence, int64_t tokens) noexcept {
+  while (sequence.first_page + sequence.pages.size() > static_cast<size_t>(pages_for(tokens)) &&
+         !sequence.pages.empty()) {
     free_.push_back(sequence.pages.back());  // it has room for all pages
     sequence.pages.pop_back();
   }
@@ -60,7 +86,7 @@ void KvCache::shrink(Sequence& sequence, size_t pages) noexcept {
 // Gives the sequence the pages that `tokens` tokens need. On an error it may have got some of them.
 void KvCache::grow(Sequence& sequence, int64_t tokens) {
   const size_t wanted = static_cast<size_t>(pages_for(tokens));
-  while (sequence.pages.size() < wanted) {
+  while (sequence.first_page + sequence.pages.size() < wanted) {
     if (free_.empty() && options_.max_pages > 0 && allocated_pages() >= options_.max_pages) {
       throw Error(ErrorKind::Memory, "KV-CACHE", "the cache of keys and values is full")
           .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
@@ -107,6 +133,7 @@ void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
   part.length = sequence.length + part.added;
   TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
   cache_.grow(sequence, part.length);
+  part.pages.resize(sequence.first_page);
   for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page].mutable_data_ptr());
   for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);
   is_fresh_ = is_fresh_ && sequence.length == 0;
@@ -119,22 +146,24 @@ void CacheStep::give_back() noexcept {
     const auto found = cache_.sequences_.find(number);
     if (found == cache_.sequences_.end()) continue;
     KvCache::Sequence& sequence = found->second;
-    cache_.shrink(sequence, static_cast<size_t>(KvCache::pages_for(sequence.length)));
+    cache_.shrink(sequence, sequence.length);
   }
 }
 
 at::Tensor CacheStep::attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             double scale) const {
+                             const ops::AttentionFormula& formula) const {
   TESSERA_ASSERT(layer >= 0 && layer < cache_.options_.num_layers, "layer of the cache");
   ops::write_cache(batch_, layer, k, v);
   // Prompts see nothing but themselves, which the kernel for whole documents does faster.
-  if (is_fresh_) return ops::document_attention(q, k, v, starts_, scale);
-  return ops::cached_attention(q, batch_, layer, scale);
+  if (is_fresh_) return ops::document_attention(q, k, v, starts_, formula);
+  return ops::cached_attention(q, batch_, layer, formula);
 }
 
 void CacheStep::finish() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
-    cache_.find(sequences_[i]).length = batch_.sequences[i].length;
+    KvCache::Sequence& sequence = cache_.find(sequences_[i]);
+    sequence.length = batch_.sequences[i].length;
+    cache_.release_unseen(sequence);
   }
   is_finished_ = true;
 }

@@ -15,10 +15,13 @@ struct KvCacheOptions {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0;
   at::ScalarType dtype = at::kFloat;
   int64_t max_pages = 0;  // of kPageTokens tokens; 0 = no bound but memory
+  // The most tokens that any layer's queries look back over, themselves included; 0 = all.
+  int64_t window = 0;
 };
 
 // Any number of sequences, all layers. A sequence owns pages of kPageTokens tokens, which go back to a common
-// stock when it is dropped, so sequences come and go without copies and waste less than a page each.
+// stock when it is dropped, so sequences come and go without copies and waste less than a page each. With a
+// window, pages go back as soon as no later token sees them.
 class KvCache {
  public:
   static constexpr int64_t kPageTokens = ops::kCachePageTokens;
@@ -31,8 +34,12 @@ class KvCache {
   void drop(int64_t sequence);
   // Tokens that went through every layer.
   int64_t length(int64_t sequence) const;
-  // Forgets the tokens after the first `length`.
+  // Forgets the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
+  // what the next token would see.
   void truncate(int64_t sequence, int64_t length);
+
+  // The most pages that a sequence owns at a time on its way to `tokens`, of which `prompt` come at once.
+  int64_t most_pages(int64_t prompt, int64_t tokens) const;
 
   int64_t num_sequences() const { return static_cast<int64_t>(sequences_.size()); }
   // Pages that belong to sequences now, and that exist.
@@ -45,13 +52,17 @@ class KvCache {
   friend class CacheStep;
   struct Sequence {
     int64_t length = 0;
-    std::vector<size_t> pages;
+    size_t first_page = 0;      // those before went back
+    std::vector<size_t> pages;  // from first_page on
   };
 
   Sequence& find(int64_t sequence);
   const Sequence& find(int64_t sequence) const;
-  void shrink(Sequence& sequence, size_t pages) noexcept;
+  void shrink(Sequence& sequence, int64_t tokens) noexcept;
   void grow(Sequence& sequence, int64_t tokens);
+  // The first page that the sequence's next token sees.
+  size_t first_seen_page(int64_t length) const;
+  void release_unseen(Sequence& sequence) noexcept;
 
   KvCacheOptions options_;
   int64_t next_ = 0;
@@ -74,7 +85,7 @@ class CacheStep {
   // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer and attends from q, [new
   // tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim], contiguous.
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    double scale) const;
+                    const ops::AttentionFormula& formula) const;
   // The positions of the new tokens in their sequences.
   const std::vector<int64_t>& positions() const { return positions_; }
   // The new tokens count from now on.

@@ -35,6 +35,7 @@ struct SequenceContext {
 // What a layer of a cache holds of every token.
 struct CachedHeads {
   int64_t num_kv_heads = 0, head_dim = 0;
+  int64_t window = 0;  // ops::AttentionFormula
 };
 
 }  // namespace tessera::nn

@@ -1,8 +1,8 @@
 #include "tessera/ops/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -30,9 +30,6 @@ constexpr const char* kName = "document_attention";
 
 // Queries of all heads of a task of the forward pass, which packs the keys for itself.
 constexpr int64_t kTaskRows = 768, kMaxTaskHeads = 8;
-// Tokens of a document from which on each query head is a task of the backward pass. In shorter ones the
-// heads that share their keys are one task, which needs no sum over them in memory.
-constexpr int64_t kLongDocument = kBlockKeys + 1;
 
 // The products want dense heads whose rows do not overlap.
 at::Tensor dense_heads(const at::Tensor& tensor) {
@@ -50,21 +47,41 @@ HeadRows<T> head_rows(const at::Tensor& tensor, int64_t first_token, int64_t hea
           std::max(tensor.stride(0), tensor.size(2))};
 }
 
-struct Document {
-  int64_t first, length;  // tokens
+// Queries, keys and what the first see of the second: without queries and keys that nobody needs.
+struct Span {
+  int64_t first_query, queries, first_key, keys;
+  kernels::KeyBand band;
 };
 
-std::vector<Document> documents_of(at::IntArrayRef starts) {
-  std::vector<Document> documents;
-  for (size_t i = 0; i + 1 < starts.size(); ++i) {
-    if (starts[i + 1] > starts[i]) documents.push_back({starts[i], starts[i + 1] - starts[i]});
+std::vector<Span> seen_spans(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  std::vector<Span> seen;
+  for (const AttentionSpan& span : spans) {
+    kernels::KeyBand band = key_band(span, formula);
+    const auto [query, end_query] = band.queries_that_see(span.queries);
+    if (query >= end_query) continue;
+    band = band.from(query, 0);
+    const auto [key, end_key] = band.keys_seen(end_query - query);
+    seen.push_back({span.first_query + query, end_query - query, span.first_key + key, end_key - key,
+                    band.from(0, key).of_first(end_key - key)});
   }
-  return documents;
+  return seen;
 }
 
-double mean_length(at::IntArrayRef starts) {
-  return static_cast<double>(starts.back()) /
-         static_cast<double>(std::max<size_t>(1, documents_of(starts).size()));
+bool is_all(const std::vector<Span>& spans, int64_t Span::*count, int64_t tokens) {
+  int64_t sum = 0;
+  for (const Span& span : spans) sum += span.*count;
+  return sum == tokens;
+}
+
+double mean_queries(const std::vector<Span>& spans) {
+  double sum = 0;
+  for (const Span& span : spans) sum += static_cast<double>(span.queries);
+  return sum / static_cast<double>(std::max<size_t>(1, spans.size()));
+}
+
+// Numbers for [tokens, ...]: not set where every token gets its own.
+at::Tensor results(at::IntArrayRef sizes, const at::TensorOptions& options, bool all_are_set) {
+  return all_are_set ? at::empty(sizes, options) : at::zeros(sizes, options);
 }
 
 // Runs run(worker, task) for every task; threads take the next one when they are done, in the order of the
@@ -82,26 +99,28 @@ void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
 }
 
 struct ForwardTask {
-  Document document;
-  int64_t first, rows;         // queries of the document
+  Span span;
+  int64_t first, rows;         // queries of the span
   int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-std::vector<ForwardTask> forward_tasks(at::IntArrayRef starts, int64_t kv_heads, int64_t group) {
+std::vector<ForwardTask> forward_tasks(const std::vector<Span>& spans, int64_t kv_heads, int64_t group) {
   const int64_t parts = (group + kMaxTaskHeads - 1) / kMaxTaskHeads, heads = (group + parts - 1) / parts;
   const int64_t rows = round_up<int64_t>(kTaskRows / heads, 64);
   std::vector<ForwardTask> tasks;
-  for (const Document& document : documents_of(starts)) {
-    for (int64_t first = 0; first < document.length; first += rows) {
+  for (const Span& span : spans) {
+    for (int64_t first = 0; first < span.queries; first += rows) {
       for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         for (int64_t head = 0; head < group; head += heads) {
-          tasks.push_back({document, first, std::min(rows, document.length - first), kv_head,
-                           kv_head * group + head, kv_head * group + std::min(head + heads, group)});
+          tasks.push_back({span, first, std::min(rows, span.queries - first), kv_head, kv_head * group + head,
+                           kv_head * group + std::min(head + heads, group)});
         }
       }
     }
   }
-  const auto work = [](const ForwardTask& task) { return task.rows * (2 * task.first + task.rows); };
+  const auto work = [](const ForwardTask& task) {
+    return task.rows * task.span.band.from(task.first, 0).keys_seen(task.rows).size();
+  };
   std::stable_sort(tasks.begin(), tasks.end(),
                    [&](const ForwardTask& a, const ForwardTask& b) { return work(a) > work(b); });
   return tasks;
@@ -121,72 +140,78 @@ template <class T>
 void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const ForwardTask& task) {
   using C = kernels::ComputeType<T>;
   ForwardBlocks<T>& blocks = *worker.blocks;
-  const int64_t start = task.document.first, end = task.first + task.rows, size = blocks.max_queries();
+  const Span& span = task.span;
+  const int64_t end = task.first + task.rows, size = blocks.max_queries();
   const int64_t per_head = (task.rows + size - 1) / size;
+  const kernels::IndexRange seen = span.band.from(task.first, 0).keys_seen(task.rows);
+  // So that diagonals of the band stay diagonals of panels.
+  const int64_t first_key = seen.begin / size * size;
   // Queries that meet a single block of keys need their state for a moment only.
-  const bool keeps_states = end > kBlockKeys;
+  const bool keeps_states = seen.end > first_key + kBlockKeys;
   C* states =
       worker.states.of_size(blocks.state_size() * (keeps_states ? per_head * (task.end - task.head) : 1));
-  const auto k = head_rows<const T>(tensors.k, start, task.kv_head),
-             v = head_rows<const T>(tensors.v, start, task.kv_head);
-  for (int64_t key = 0; key < end; key += kBlockKeys) {
-    blocks.set_keys(k.from(key), v.from(key), std::min(kBlockKeys, end - key));
+  const auto k = head_rows<const T>(tensors.k, span.first_key, task.kv_head),
+             v = head_rows<const T>(tensors.v, span.first_key, task.kv_head);
+  for (int64_t key = first_key; key < seen.end; key += kBlockKeys) {
+    blocks.set_keys(k.from(key), v.from(key), std::min(kBlockKeys, seen.end - key));
     for (int64_t head = task.head; head < task.end; ++head) {
-      const auto q = head_rows<const T>(tensors.q, start, head);
-      const auto out = head_rows<T>(tensors.out, start, head);
-      const auto log_sum = head_rows<C>(tensors.log_sum, start, head);
+      const auto q = head_rows<const T>(tensors.q, span.first_query, head);
+      const auto out = head_rows<T>(tensors.out, span.first_query, head);
+      const auto log_sum = head_rows<C>(tensors.log_sum, span.first_query, head);
       for (int64_t i = 0; i < per_head; ++i) {
         const int64_t first = task.first + i * size, rows = std::min(size, end - first);
-        if (first + rows <= key) continue;
+        const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
+        if (own_end <= key || own_first >= key + kBlockKeys) continue;
         C* state = states + (keeps_states ? (head - task.head) * per_head + i : 0) * blocks.state_size();
-        blocks.attend(q.from(first), rows, first - key, key == 0, state);
-        if (first + rows <= key + kBlockKeys) {
-          blocks.finish(state, rows, out.from(first), log_sum.from(first));
-        }
+        blocks.attend(q.from(first), rows, span.band.from(first, key), own_first >= key, state);
+        if (own_end <= key + kBlockKeys) blocks.finish(state, rows, out.from(first), log_sum.from(first));
       }
     }
   }
 }
 
-// Returns the result and the logarithm of the softmax's denominator, [tokens, heads, 1].
-std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& q_in, const at::Tensor& k_in,
-                                               const at::Tensor& v_in, at::IntArrayRef starts, double scale) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
+AttentionResult forward_pass(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                             const std::vector<Span>& spans, const AttentionFormula& formula) {
   const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
   const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1);
-  const at::Tensor out = at::empty(q.sizes(), q.options());
+  const bool all_see = is_all(spans, &Span::queries, q.size(0));
+  const at::Tensor out = results(q.sizes(), q.options(), all_see);
   const at::Tensor log_sum =
       at::empty({q.size(0), heads, 1}, q.options().dtype(compute_type(q.scalar_type())));
-  const double length = mean_length(starts);
-  const std::vector<ForwardTask> tasks = forward_tasks(starts, kv_heads, heads / kv_heads);
+  if (!all_see) log_sum.fill_(-std::numeric_limits<double>::infinity());
+  const double length = mean_queries(spans);
+  const std::vector<ForwardTask> tasks = forward_tasks(spans, kv_heads, heads / kv_heads);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    using C = kernels::ComputeType<T>;
     const ForwardTensors tensors{q, k, v, out, log_sum};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
-          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, static_cast<C>(scale), length), {}};
+          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, {formula.scale, formula.soft_cap}, length),
+                                  {}};
         },
         [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
   });
   return {out, log_sum};
 }
 
+// Where keys fill more than a block, each query head is a task of the backward pass. Elsewhere the heads that
+// share their keys are one task, which needs no sum over them in memory.
+bool is_long(const Span& span) { return span.keys > kBlockKeys; }
+
 struct BackwardTask {
-  Document document;
+  Span span;
   int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-std::vector<BackwardTask> backward_tasks(at::IntArrayRef starts, int64_t kv_heads, int64_t group) {
-  std::vector<Document> documents = documents_of(starts);
-  std::stable_sort(documents.begin(), documents.end(),
-                   [](const Document& a, const Document& b) { return a.length > b.length; });
+std::vector<BackwardTask> backward_tasks(std::vector<Span> spans, int64_t kv_heads, int64_t group) {
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.queries > b.queries; });
   std::vector<BackwardTask> tasks;
-  for (const Document& document : documents) {
-    const int64_t heads = document.length < kLongDocument ? group : 1;
+  for (const Span& span : spans) {
+    const int64_t heads = is_long(span) ? 1 : group;
     for (int64_t head = 0; head < kv_heads * group; head += heads) {
-      tasks.push_back({document, head / group, head, head + heads});
+      tasks.push_back({span, head / group, head, head + heads});
     }
   }
   return tasks;
@@ -194,7 +219,7 @@ std::vector<BackwardTask> backward_tasks(at::IntArrayRef starts, int64_t kv_head
 
 struct BackwardTensors {
   const at::Tensor &q, &k, &v, &out, &grad_out, &log_sum, &grad_q, &grad_k, &grad_v;
-  // What each query head adds to grad_k and grad_v in long documents: [tokens, heads, head_dim].
+  // What each query head adds to grad_k and grad_v of long spans: [tokens of k, heads, head_dim].
   const at::Tensor &k_shares, &v_shares;
 };
 
@@ -216,55 +241,59 @@ template <class T>
 void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, const BackwardTask& task) {
   using C = kernels::ComputeType<T>;
   BackwardBlocks<T>& blocks = *worker.blocks;
-  const auto [start, length] = task.document;
+  const Span& span = task.span;
   const int64_t size = blocks.max_queries(), head_dim = tensors.q.size(2),
                 group = tensors.q.size(1) / tensors.k.size(1);
-  const auto k = head_rows<const T>(tensors.k, start, task.kv_head),
-             v = head_rows<const T>(tensors.v, start, task.kv_head);
+  const auto k = head_rows<const T>(tensors.k, span.first_key, task.kv_head),
+             v = head_rows<const T>(tensors.v, span.first_key, task.kv_head);
   // As in attend().
-  const bool keeps_states = length > kBlockKeys;
+  const bool keeps_states = is_long(span);
   TESSERA_ASSERT(!keeps_states || task.end == task.head + 1, "attention: the states are those of one head");
-  C* states = worker.states.of_size(blocks.state_size() * (keeps_states ? (length + size - 1) / size : 1));
-  const int64_t grad_size = grad_rows(std::min(kBlockKeys, length)) * grad_stride(head_dim);
+  C* states =
+      worker.states.of_size(blocks.state_size() * (keeps_states ? (span.queries + size - 1) / size : 1));
+  const int64_t grad_size = grad_rows(std::min(kBlockKeys, span.keys)) * grad_stride(head_dim);
   C *grad_k = worker.grad_k.of_size(grad_size), *grad_v = worker.grad_v.of_size(grad_size);
-  for (int64_t key = 0; key < length; key += kBlockKeys) {
-    const int64_t count = std::min(kBlockKeys, length - key);
+  for (int64_t key = 0; key < span.keys; key += kBlockKeys) {
+    const int64_t count = std::min(kBlockKeys, span.keys - key);
+    const kernels::IndexRange seeing = span.band.from(0, key).of_first(count).queries_that_see(span.queries);
     blocks.set_keys(k.from(key), v.from(key), count);
     std::fill_n(grad_k, grad_size, C(0));
     std::fill_n(grad_v, grad_size, C(0));
     for (int64_t head = task.head; head < task.end; ++head) {
-      const auto q = head_rows<const T>(tensors.q, start, head),
-                 out = head_rows<const T>(tensors.out, start, head),
-                 grad_out = head_rows<const T>(tensors.grad_out, start, head);
-      const auto log_sum = head_rows<const C>(tensors.log_sum, start, head);
-      const auto grad_q = head_rows<T>(tensors.grad_q, start, head);
-      for (int64_t first = key; first < length; first += size) {
-        const int64_t rows = std::min(size, length - first);
+      const auto q = head_rows<const T>(tensors.q, span.first_query, head),
+                 out = head_rows<const T>(tensors.out, span.first_query, head),
+                 grad_out = head_rows<const T>(tensors.grad_out, span.first_query, head);
+      const auto log_sum = head_rows<const C>(tensors.log_sum, span.first_query, head);
+      const auto grad_q = head_rows<T>(tensors.grad_q, span.first_query, head);
+      for (int64_t first = seeing.begin / size * size; first < seeing.end; first += size) {
+        const int64_t rows = std::min(size, span.queries - first);
+        const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
         C* state = states + (keeps_states ? first / size : 0) * blocks.state_size();
         blocks.differentiate(
-            {q.from(first), out.from(first), grad_out.from(first), log_sum.from(first), rows}, first - key,
-            key == 0, grad_k, grad_v, state);
-        if (first + rows <= key + kBlockKeys) blocks.finish(state, rows, grad_q.from(first));
+            {q.from(first), out.from(first), grad_out.from(first), log_sum.from(first), rows},
+            span.band.from(first, key), own_first >= key, grad_k, grad_v, state);
+        if (own_end <= key + kBlockKeys) blocks.finish(state, rows, grad_q.from(first));
       }
     }
+    const int64_t to = span.first_key + key;
     if (task.end - task.head == group) {
-      write_rows<T>(grad_k, count, head_dim, head_rows<T>(tensors.grad_k, start + key, task.kv_head));
-      write_rows<T>(grad_v, count, head_dim, head_rows<T>(tensors.grad_v, start + key, task.kv_head));
+      write_rows<T>(grad_k, count, head_dim, head_rows<T>(tensors.grad_k, to, task.kv_head));
+      write_rows<T>(grad_v, count, head_dim, head_rows<T>(tensors.grad_v, to, task.kv_head));
     } else {
-      write_rows<T>(grad_k, count, head_dim, head_rows<C>(tensors.k_shares, start + key, task.head));
-      write_rows<T>(grad_v, count, head_dim, head_rows<C>(tensors.v_shares, start + key, task.head));
+      write_rows<T>(grad_k, count, head_dim, head_rows<C>(tensors.k_shares, to, task.head));
+      write_rows<T>(grad_v, count, head_dim, head_rows<C>(tensors.v_shares, to, task.head));
     }
   }
 }
 
 // Adds the query heads' shares up: in one order, whatever the threads.
 template <class T>
-void sum_shares(const at::Tensor& shares, const Document& document, const at::Tensor& to) {
+void sum_shares(const at::Tensor& shares, const Span& span, const at::Tensor& to) {
   using C = kernels::ComputeType<T>;
   const int64_t heads = shares.size(1), kv_heads = to.size(1), group = heads / kv_heads,
                 head_dim = to.size(2);
-  at::parallel_for(0, document.length, rows_per_task(heads * head_dim), [&](int64_t begin, int64_t end) {
-    for (int64_t token = document.first + begin; token < document.first + end; ++token) {
+  at::parallel_for(0, span.keys, rows_per_task(heads * head_dim), [&](int64_t begin, int64_t end) {
+    for (int64_t token = span.first_key + begin; token < span.first_key + end; ++token) {
       for (int64_t head = 0; head < kv_heads; ++head) {
         kernels::sum_parts(head_rows<const C>(shares, token, head * group).data, head_dim, group,
                            head_rows<T>(to, token, head).data, head_dim);
@@ -273,38 +302,38 @@ void sum_shares(const at::Tensor& shares, const Document& document, const at::Te
   });
 }
 
-// Gradients of q, k and v.
-std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Tensor& q_in,
-                                        const at::Tensor& k_in, const at::Tensor& v_in, const at::Tensor& out,
-                                        const at::Tensor& log_sum, at::IntArrayRef starts, double scale) {
+AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_in, const at::Tensor& k_in,
+                                 const at::Tensor& v_in, const at::Tensor& out, const at::Tensor& log_sum,
+                                 const std::vector<Span>& spans, const AttentionFormula& formula) {
   const at::Tensor grad = dense_heads(grad_in), q = dense_heads(q_in), k = dense_heads(k_in),
                    v = dense_heads(v_in);
   const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1), group = heads / kv_heads;
-  const at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options()),
-                   grad_v = at::empty(v.sizes(), v.options());
-  const double length = mean_length(starts);
-  const std::vector<BackwardTask> tasks = backward_tasks(starts, kv_heads, group);
-  const bool has_shares = group > 1 && !tasks.empty() && tasks[0].document.length >= kLongDocument;
+  const bool all_are_seen = is_all(spans, &Span::keys, k.size(0));
+  const at::Tensor grad_q = results(q.sizes(), q.options(), is_all(spans, &Span::queries, q.size(0))),
+                   grad_k = results(k.sizes(), k.options(), all_are_seen),
+                   grad_v = results(v.sizes(), v.options(), all_are_seen);
+  const double length = mean_queries(spans);
+  const std::vector<BackwardTask> tasks = backward_tasks(spans, kv_heads, group);
+  const bool has_shares = group > 1 && std::any_of(spans.begin(), spans.end(), is_long);
   const auto exact = q.options().dtype(compute_type(q.scalar_type()));
-  const at::Tensor k_shares = at::empty({has_shares ? q.size(0) : 0, heads, head_dim}, exact),
+  const at::Tensor k_shares = at::empty({has_shares ? k.size(0) : 0, heads, head_dim}, exact),
                    v_shares = at::empty(k_shares.sizes(), exact);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    using C = kernels::ComputeType<T>;
     const BackwardTensors tensors{q, k, v, out, grad, log_sum, grad_q, grad_k, grad_v, k_shares, v_shares};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
           BackwardWorker<T> worker;
-          worker.blocks = make_backward_blocks<T>(head_dim, static_cast<C>(scale), length);
+          worker.blocks = make_backward_blocks<T>(head_dim, {formula.scale, formula.soft_cap}, length);
           return worker;
         },
         [&](BackwardWorker<T>& worker, int64_t i) { differentiate<T>(worker, tensors, tasks[i]); });
     if (!has_shares) return;
-    for (const Document& document : documents_of(starts)) {
-      if (document.length < kLongDocument) continue;
-      sum_shares<T>(k_shares, document, grad_k);
-      sum_shares<T>(v_shares, document, grad_v);
+    for (const Span& span : spans) {
+      if (!is_long(span)) continue;
+      sum_shares<T>(k_shares, span, grad_k);
+      sum_shares<T>(v_shares, span, grad_v);
     }
   });
   return {grad_q, grad_k, grad_v};
@@ -312,24 +341,27 @@ std::array<at::Tensor, 3> backward_pass(const at::Tensor& grad_in, const at::Ten
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const std::vector<int64_t>& starts, double scale) {
-    auto [out, log_sum] = forward_pass(q, k, v, starts, scale);
-    ctx->save_for_backward({q, k, v, out, log_sum});
+                            const at::Tensor& v, const std::vector<int64_t>& starts,
+                            const AttentionFormula& formula) {
+    const AttentionResult made = attend_spans(q, k, v, spans_of_documents(starts), formula);
+    ctx->save_for_backward({q, k, v, made.out, made.log_sum});
     ctx->saved_data["starts"] = starts;
-    ctx->saved_data["scale"] = scale;
-    return out;
+    ctx->saved_data["formula"] = formula.to_value();
+    return made.out;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto result = backward_pass(grads[0], saved[0], saved[1], saved[2], saved[3], saved[4],
-                                ctx->saved_data["starts"].toIntVector(), ctx->saved_data["scale"].toDouble());
+    const auto made = attend_spans_backward(grads[0], saved[0], saved[1], saved[2], {saved[3], saved[4]},
+                                            spans_of_documents(ctx->saved_data["starts"].toIntVector()),
+                                            AttentionFormula::from_value(ctx->saved_data["formula"]));
+    variable_list result = {made.q, made.k, made.v};
     for (size_t i = 0; i < result.size(); ++i) {
       if (!ctx->needs_input_grad(i)) result[i].reset();
     }
-    return {result[0], result[1], result[2], {}, {}};
+    result.resize(5);
+    return result;
   }
 };
 
@@ -344,10 +376,52 @@ void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) 
                          "attention: heads must be a multiple of kv_heads");
 }
 
+// The ranges must be disjoint and lie within the tokens.
+void check_ranges(std::vector<kernels::IndexRange> ranges, int64_t tokens) {
+  std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  int64_t end = 0;
+  for (const kernels::IndexRange& range : ranges) {
+    if (range.size() == 0) continue;
+    TESSERA_CHECK_ARGUMENT(range.begin >= end && range.end <= tokens,
+                           "attention: spans must be disjoint and within the tokens");
+    end = range.end;
+  }
+}
+
+std::vector<Span> checked_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  check_heads(q, k, v);
+  formula.check();
+  std::vector<kernels::IndexRange> queries, keys;
+  for (const AttentionSpan& span : spans) {
+    TESSERA_CHECK_ARGUMENT(span.queries >= 0 && span.keys >= 0, "attention: a span of negative size");
+    queries.push_back({span.first_query, span.first_query + span.queries});
+    keys.push_back({span.first_key, span.first_key + span.keys});
+  }
+  check_ranges(std::move(queries), q.size(0));
+  check_ranges(std::move(keys), k.size(0));
+  return seen_spans(spans, formula);
+}
+
 }  // namespace
 
+AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return forward_pass(q, k, v, checked_spans(q, k, v, spans, formula), formula);
+}
+
+AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const AttentionResult& result,
+                                         const std::vector<AttentionSpan>& spans,
+                                         const AttentionFormula& formula) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return backward_pass(grad_out, q, k, v, result.out, result.log_sum, checked_spans(q, k, v, spans, formula),
+                       formula);
+}
+
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const std::vector<int64_t>& document_starts, double scale) {
+                              const std::vector<int64_t>& document_starts, const AttentionFormula& formula) {
   const trace::Scope trace_scope("document_attention");
   check_heads(q, k, v);
   TESSERA_CHECK_ARGUMENT(k.size(0) == q.size(0), "document_attention: q and k have the same tokens");
@@ -356,10 +430,10 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                              std::is_sorted(document_starts.begin(), document_starts.end()),
                          "document_attention: document_starts must run from 0 to tokens");
   if (!needs_graph({q, k, v})) {
-    return PlainOps::are_on() ? plain::document_attention(q, k, v, document_starts, scale)
-                              : forward_pass(q, k, v, document_starts, scale).first;
+    return PlainOps::are_on() ? plain::document_attention(q, k, v, document_starts, formula)
+                              : attend_spans(q, k, v, spans_of_documents(document_starts), formula).out;
   }
-  return AttentionFunction::apply(q, k, v, document_starts, scale);
+  return AttentionFunction::apply(q, k, v, document_starts, formula);
 }
 
 }  // namespace tessera::ops

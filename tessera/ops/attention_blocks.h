@@ -10,6 +10,7 @@
 
 #include "tessera/core/round_up.h"
 #include "tessera/ops/kernels/kernels.h"
+#include "tessera/ops/kernels/key_band.h"
 
 namespace tessera::ops {
 
@@ -45,6 +46,11 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// Scores are scale q k^T or, with a soft cap above 0, soft_cap tanh(scale q k^T / soft_cap).
+struct ScoreFormula {
+  double scale = 1.0, soft_cap = 0.0;
+};
+
 // Blocks of one thread. Every block of queries has a state, state_size() elements, between its blocks of
 // keys. T = float, double and Bf16.
 template <class T>
@@ -56,9 +62,10 @@ class ForwardBlocks {
   virtual int64_t state_size() const = 0;
   // The keys of the calls that follow, 1 .. kBlockKeys.
   virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
-  // Goes on with the attention of `rows` queries, of which r sees the keys up to first + r, over these keys.
-  // first >= 0 is a multiple of max_queries(). On the first block of keys the state need not be set.
-  virtual void attend(HeadRows<const T> q, int64_t rows, int64_t first, bool is_first, C* state) = 0;
+  // Goes on with the attention of `rows` queries, which see some of these keys as `band` says. Where
+  // is_first, the state need not be set.
+  virtual void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band, bool is_first,
+                      C* state) = 0;
   // Writes the result, and the logarithms of the softmax's denominators.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) = 0;
 };
@@ -81,8 +88,8 @@ class BackwardBlocks {
   // Adds the gradients that come of these queries and keys to grad_k and grad_v, [grad_rows(count), head_dim]
   // with grad_stride(head_dim) between rows, and to the queries' state. What is beyond count and head_dim is
   // scratch, but must be numbers.
-  virtual void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, C* grad_k,
-                             C* grad_v, C* state) = 0;
+  virtual void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band, bool is_first,
+                             C* grad_k, C* grad_v, C* state) = 0;
   // Writes the gradient of the queries.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
 };
@@ -91,16 +98,16 @@ class BackwardBlocks {
 // fill little of a panel of 32: of `mean_length` tokens. The calling thread's tile units are taken as long as
 // the object lives; it must be used and destroyed by this thread, and be its only one.
 template <class T>
-std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
+std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, const ScoreFormula& formula,
                                                       double mean_length);
 template <class T>
-std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, kernels::ComputeType<T> scale,
+std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, const ScoreFormula& formula,
                                                         double mean_length);
 
 // Of attention_panels.cpp: null where there are no units for T.
 template <class T>
-std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, const ScoreFormula& formula);
 template <class T>
-std::unique_ptr<BackwardBlocks<T>> make_backward_panels(int64_t head_dim, kernels::ComputeType<T> scale);
+std::unique_ptr<BackwardBlocks<T>> make_backward_panels(int64_t head_dim, const ScoreFormula& formula);
 
 }  // namespace tessera::ops

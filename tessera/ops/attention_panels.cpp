@@ -6,6 +6,7 @@
 
 #include "tessera/core/round_up.h"
 #include "tessera/ops/attention_blocks.h"
+#include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/units.h"
 
 // [Note: attention in panels]
@@ -57,36 +58,50 @@ Lines<T> depth_across(HeadRows<const T> rows) {
   return {rows.data, rows.stride, false};
 }
 
+// Begun panels of the keys that some queries see.
+IndexRange seen_panels(const KeyBand& band, int64_t queries) {
+  const auto [begin, end] = band.keys_seen(queries);
+  return begin < end ? IndexRange{begin / kPanelLines, panels_of(end)} : IndexRange{0, 0};
+}
+
 template <class T>
 class ForwardPanels final : public ForwardBlocks<T> {
  public:
-  ForwardPanels(const Units<T>& units, int64_t head_dim, float scale)
-      : units_(units), head_dim_(head_dim), scale_(scale) {}
+  ForwardPanels(const Units<T>& units, int64_t head_dim, const ScoreFormula& formula)
+      : units_(units),
+        head_dim_(head_dim),
+        scale_(static_cast<float>(formula.scale)),
+        cap_(static_cast<float>(formula.soft_cap)) {}
 
   int64_t max_queries() const override { return kPanelLines; }
   int64_t state_size() const override { return 2 * kPanelLines + panels_of(head_dim_) * kSquare; }
 
   void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) override {
+    num_keys_ = count;
     k_.pack(Side::Left, depth_along(k), count, head_dim_);
     v_turned_.pack(Side::Left, depth_across(v), head_dim_, count);
   }
 
-  void attend(HeadRows<const T> q, int64_t rows, int64_t first, bool is_first, float* state) override {
-    const int64_t own_panel = first / kPanelLines, panels = std::min(own_panel + 1, k_.panels());
+  void attend(HeadRows<const T> q, int64_t rows, const KeyBand& all, bool is_first, float* state) override {
+    const KeyBand band = all.of_first(num_keys_);
+    const auto [begin, end] = seen_panels(band, rows);
+    const int64_t panels = end - begin;
     q_.pack(Side::Right, depth_along(q), rows, head_dim_);
     float* scores = scores_.of_size(panels * kSquare);
     numerators_.of_size(kPanelLines, panels * kPanelLines);
     for (int64_t i = 0; i < panels; ++i) {
-      units_.multiply_panel(k_.at(i), q_.at(0), k_.blocks(), false, scores + i * kSquare, kPanelLines);
+      units_.multiply_panel(k_.at(begin + i), q_.at(0), k_.blocks(), false, scores + i * kSquare,
+                            kPanelLines);
     }
+    if (cap_ > 0) soft_cap(scores, panels * kPanelLines, kPanelLines, kPanelLines, scale_, cap_);
     auto& softmax = *reinterpret_cast<SoftmaxState*>(state);
     float* sum = state + 2 * kPanelLines;
     alignas(64) std::array<float, kPanelLines> rescale;
-    units_.softmax(scores, panels, own_panel < panels, scale_, is_first, softmax, rescale.data(),
-                   numerators_.at(0));
+    units_.softmax(scores, panels, band.from(0, begin * kPanelLines), cap_ > 0 ? 1.0f : scale_, is_first,
+                   softmax, rescale.data(), numerators_.at(0));
     if (!is_first) units_.scale_columns(sum, rescale.data(), head_dim_);
     for (int64_t i = 0; i < v_turned_.panels(); ++i) {
-      units_.multiply_panel(v_turned_.at(i), numerators_.at(0), panels, !is_first, sum + i * kSquare,
+      units_.multiply_panel(v_turned_.at(i, begin), numerators_.at(0), panels, !is_first, sum + i * kSquare,
                             kPanelLines);
     }
   }
@@ -101,8 +116,9 @@ class ForwardPanels final : public ForwardBlocks<T> {
  private:
   const Units<T>& units_;
   int64_t head_dim_;
-  float scale_;
+  float scale_, cap_;
   UnitSession session_{units_.isa};
+  int64_t num_keys_ = 0;
   Operand<T> k_{units_}, v_turned_{units_}, q_{units_}, numerators_{units_};
   Buffer<float> scores_;
 };
@@ -110,8 +126,11 @@ class ForwardPanels final : public ForwardBlocks<T> {
 template <class T>
 class BackwardPanels final : public BackwardBlocks<T> {
  public:
-  BackwardPanels(const Units<T>& units, int64_t head_dim, float scale)
-      : units_(units), head_dim_(head_dim), scale_(scale) {}
+  BackwardPanels(const Units<T>& units, int64_t head_dim, const ScoreFormula& formula)
+      : units_(units),
+        head_dim_(head_dim),
+        scale_(static_cast<float>(formula.scale)),
+        cap_(static_cast<float>(formula.soft_cap)) {}
 
   int64_t max_queries() const override { return units_.backward_queries; }
   int64_t state_size() const override { return max_queries() / kPanelLines * panels_of(head_dim_) * kSquare; }
@@ -123,37 +142,51 @@ class BackwardPanels final : public BackwardBlocks<T> {
     k_turned_.pack(Side::Left, depth_across(k), head_dim_, count);
   }
 
-  void differentiate(const BackwardQueries<T>& queries, int64_t first, bool is_first, float* grad_k,
+  void differentiate(const BackwardQueries<T>& queries, const KeyBand& all, bool is_first, float* grad_k,
                      float* grad_v, float* state) override {
     set_queries(queries);
-    const int64_t diagonal = first / kPanelLines, query_panels = q_.panels(), width = panels_of(head_dim_);
-    const int64_t panels = std::min(diagonal + query_panels, k_.panels());
+    const KeyBand band = all.of_first(num_keys_);
+    const int64_t width = panels_of(head_dim_), stride = grad_stride(head_dim_);
     p_.of_size(kPanelLines, queries.rows);
     g_.of_size(kPanelLines, queries.rows);
     g_turned_.of_size(queries.rows, num_keys_);
-    for (int64_t key = 0; key < panels; ++key) {
-      const int64_t begin = std::max<int64_t>(key - diagonal, 0), count = query_panels - begin;
+    const auto [first_key, last_key] = seen_panels(band, queries.rows);
+    for (int64_t key = first_key; key < last_key; ++key) {
+      const KeyBand of_key = band.from(0, key * kPanelLines);
+      const IndexRange seeing = of_key.of_first(kPanelLines).queries_that_see(queries.rows);
+      const int64_t begin = seeing.begin / kPanelLines, end = panels_of(seeing.end);
       // One panel ahead: the tile units work beside the vector units.
       multiply_scores(key, begin);
-      for (int64_t query = begin; query < query_panels; ++query) {
-        if (query + 1 < query_panels) multiply_scores(key, query + 1);
-        units_.softmax_backward(scores_[query % 2], grad_numerators_[query % 2], key == diagonal + query,
-                                scale_, log_sum_ + query * kPanelLines, delta_ + query * kPanelLines,
-                                p_.at(0, query), g_.at(0, query), g_turned_.at(query, key));
+      for (int64_t query = begin; query < end; ++query) {
+        if (query + 1 < end) multiply_scores(key, query + 1);
+        float *scores = scores_[query % 2], *grads = grad_numerators_[query % 2];
+        const float* delta = delta_ + query * kPanelLines;
+        if (cap_ > 0) {
+          soft_cap_backward(scores, grads, kPanelLines, kPanelLines, kPanelLines, scale_, cap_, delta, 0, 1);
+        }
+        units_.softmax_backward(scores, grads, of_key.from(query * kPanelLines, 0), cap_ > 0 ? 1.0f : scale_,
+                                log_sum_ + query * kPanelLines, delta, p_.at(0, query), g_.at(0, query),
+                                g_turned_.at(query, key));
       }
-      const int64_t stride = grad_stride(head_dim_), at = key * kPanelLines * stride;
+      const int64_t at = key * kPanelLines * stride;
       for (int64_t i = 0; i < width; ++i) {
-        units_.multiply_panel(p_.at(0, begin), grad_turned_.at(i, begin), count, true,
+        units_.multiply_panel(p_.at(0, begin), grad_turned_.at(i, begin), end - begin, true,
                               grad_v + at + i * kPanelLines, stride);
-        units_.multiply_panel(g_.at(0, begin), q_turned_.at(i, begin), count, true,
+        units_.multiply_panel(g_.at(0, begin), q_turned_.at(i, begin), end - begin, true,
                               grad_k + at + i * kPanelLines, stride);
       }
     }
-    for (int64_t query = 0; query < query_panels; ++query) {
-      const int64_t seen = std::min(diagonal + query + 1, panels);
+    for (int64_t query = 0; query < q_.panels(); ++query) {
+      const int64_t first = query * kPanelLines, rows = std::min(kPanelLines, queries.rows - first);
+      const auto [begin, end] = seen_panels(band.from(first, 0), rows);
       for (int64_t i = 0; i < width; ++i) {
-        units_.multiply_panel(k_turned_.at(i), g_turned_.at(query), seen, !is_first,
-                              state + (query * width + i) * kSquare, kPanelLines);
+        float* sum = state + (query * width + i) * kSquare;
+        if (begin < end) {
+          units_.multiply_panel(k_turned_.at(i, begin), g_turned_.at(query, begin), end - begin, !is_first,
+                                sum, kPanelLines);
+        } else if (is_first) {
+          std::fill_n(sum, kSquare, 0.0f);
+        }
       }
     }
   }
@@ -192,7 +225,7 @@ class BackwardPanels final : public BackwardBlocks<T> {
 
   const Units<T>& units_;
   int64_t head_dim_;
-  float scale_;
+  float scale_, cap_;
   UnitSession session_{units_.isa};
   int64_t num_keys_ = 0;
   Operand<T> k_{units_}, v_{units_}, k_turned_{units_}, q_{units_}, q_turned_{units_}, grad_{units_},
@@ -204,23 +237,25 @@ class BackwardPanels final : public BackwardBlocks<T> {
 }  // namespace
 
 template <class T>
-std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, ComputeType<T> scale) {
+std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, const ScoreFormula& formula) {
   if constexpr (!std::is_same_v<T, double>) {
-    if (const Units<T>* best = units<T>()) return std::make_unique<ForwardPanels<T>>(*best, head_dim, scale);
+    if (const Units<T>* best = units<T>())
+      return std::make_unique<ForwardPanels<T>>(*best, head_dim, formula);
   }
   return nullptr;
 }
 template <class T>
-std::unique_ptr<BackwardBlocks<T>> make_backward_panels(int64_t head_dim, ComputeType<T> scale) {
+std::unique_ptr<BackwardBlocks<T>> make_backward_panels(int64_t head_dim, const ScoreFormula& formula) {
   if constexpr (!std::is_same_v<T, double>) {
-    if (const Units<T>* best = units<T>()) return std::make_unique<BackwardPanels<T>>(*best, head_dim, scale);
+    if (const Units<T>* best = units<T>())
+      return std::make_unique<BackwardPanels<T>>(*best, head_dim, formula);
   }
   return nullptr;
 }
 
-#define TESSERA_INSTANTIATE(T)                                                                         \
-  template std::unique_ptr<ForwardBlocks<T>> make_forward_panels<T>(int64_t, kernels::ComputeType<T>); \
-  template std::unique_ptr<BackwardBlocks<T>> make_backward_panels<T>(int64_t, kernels::ComputeType<T>);
+#define TESSERA_INSTANTIATE(T)                                                                     \
+  template std::unique_ptr<ForwardBlocks<T>> make_forward_panels<T>(int64_t, const ScoreFormula&); \
+  template std::unique_ptr<BackwardBlocks<T>> make_backward_panels<T>(int64_t, const ScoreFormula&);
 TESSERA_INSTANTIATE(float)
 TESSERA_INSTANTIATE(double)
 TESSERA_INSTANTIATE(kernels::Bf16)

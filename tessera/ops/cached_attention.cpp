@@ -28,8 +28,8 @@ struct Part {
   const CachedSequence* sequence;
   int64_t query;  // row of q
   int64_t first_page, num_pages;
-  int64_t visible;  // keys that the query sees, of all pages
-  bool is_alone;    // the query has no other part
+  kernels::IndexRange visible;  // tokens that the query sees, of all pages
+  bool is_alone;                // the query has no other part
 };
 
 struct Shape {
@@ -57,8 +57,14 @@ class Attention {
  public:
   using C = ComputeType<T>;
 
-  Attention(const at::Tensor& q, const at::Tensor& y, const Shape& shape, int64_t layer, double scale)
-      : q_(read<T>(q)), y_(write<T>(y)), shape_(shape), layer_(layer), scale_(static_cast<C>(scale)) {}
+  Attention(const at::Tensor& q, const at::Tensor& y, const Shape& shape, int64_t layer,
+            const AttentionFormula& formula)
+      : q_(read<T>(q)),
+        y_(write<T>(y)),
+        shape_(shape),
+        layer_(layer),
+        scale_(static_cast<C>(formula.scale)),
+        cap_(static_cast<C>(formula.soft_cap)) {}
 
   // The parts of a query come one after the other, and none is left out.
   void run(const std::vector<Part>& parts) {
@@ -97,8 +103,11 @@ class Attention {
       const T* keys = static_cast<const T*>(part.sequence->pages[static_cast<size_t>(page)]) +
                       (2 * layer_ * shape_.kv_heads + kv_head) * shape_.block();
       const T* values = keys + shape_.kv_heads * shape_.block();
-      kernels::attend_page(q, keys, values, std::min(kPageTokens, part.visible - page * kPageTokens), group,
-                           head_dim, maximum, scratch.sum.data() + row, scratch.out.data() + row * head_dim);
+      const int64_t first = page * kPageTokens;
+      const kernels::IndexRange tokens{std::max<int64_t>(0, part.visible.begin - first),
+                                       std::min(kPageTokens, part.visible.end - first)};
+      kernels::attend_page(q, keys, values, tokens, group, head_dim, cap_, maximum, scratch.sum.data() + row,
+                           scratch.out.data() + row * head_dim);
     }
     if (part.is_alone) merge(part.query, index, 1, head, group, scratch);
   }
@@ -119,19 +128,24 @@ class Attention {
   T* y_;
   Shape shape_;
   int64_t layer_;
-  C scale_;
+  C scale_, cap_;
 };
 
 template <class Run>
-void for_all_parts(const CachedBatch& batch, const Run& run) {
+void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, const Run& run) {
   std::vector<Part> parts;
   for (const CachedSequence& sequence : batch.sequences) {
     for (int64_t i = 0; i < sequence.added; ++i) {
-      const int64_t visible = sequence.length - sequence.added + i + 1;
-      const int64_t pages = (visible + kPageTokens - 1) / kPageTokens;
-      for (int64_t page = 0; page < pages; page += kPartPages) {
-        parts.push_back({&sequence, sequence.first + i, page, std::min(kPartPages, pages - page), visible,
-                         pages <= kPartPages});
+      const int64_t past = sequence.length - sequence.added;
+      const kernels::IndexRange visible =
+          key_band({i, 1, 0, sequence.length, past + i}, formula).keys_seen(1);
+      const int64_t first = visible.begin / kPageTokens, end = (visible.end + kPageTokens - 1) / kPageTokens;
+      TESSERA_ASSERT(std::all_of(sequence.pages.begin() + first, sequence.pages.begin() + end,
+                                 [](const void* page) { return page != nullptr; }),
+                     "cached_attention: a page that a query sees is not there");
+      for (int64_t page = first; page < end; page += kPartPages) {
+        parts.push_back({&sequence, sequence.first + i, page, std::min(kPartPages, end - page), visible,
+                         end - first <= kPartPages});
       }
       if (static_cast<int64_t>(parts.size()) >= kMaxParts) {
         run(parts);
@@ -209,16 +223,18 @@ void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in
   });
 }
 
-at::Tensor cached_attention(const at::Tensor& q_in, const CachedBatch& batch, int64_t layer, double scale) {
+at::Tensor cached_attention(const at::Tensor& q_in, const CachedBatch& batch, int64_t layer,
+                            const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   check_batch(batch, q_in);
-  TESSERA_ASSERT(layer >= 0, "cached_attention: layer");
+  formula.check();
+  TESSERA_ASSERT(layer >= 0 && formula.is_causal, "cached_attention: layer, or attention that looks ahead");
   const at::Tensor q = q_in.contiguous();
   at::Tensor y = at::empty(q.sizes(), q.options());
   const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};
   dispatch(batch.dtype, [&](auto tag) {
-    Attention<decltype(tag)> attention(q, y, shape, layer, scale);
-    for_all_parts(batch, [&](const std::vector<Part>& parts) { attention.run(parts); });
+    Attention<decltype(tag)> attention(q, y, shape, layer, formula);
+    for_all_parts(batch, formula, [&](const std::vector<Part>& parts) { attention.run(parts); });
   });
   return y;
 }

@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/ops/attention_formula.h"
+
 namespace tessera::ops {
 
 // Tokens of a page.
@@ -16,8 +18,9 @@ struct CachedSequence {
   int64_t first = 0;   // its first new token in the batch
   int64_t added = 0;   // its new tokens
   int64_t length = 0;  // all its tokens, the new ones included
-  // page t / kCachePageTokens holds token t. A page holds `dtype` elements [layers, 2 (keys, values),
-  // kv_heads, head_dim * kCachePageTokens]; keys lie transposed, [head_dim, kCachePageTokens].
+  // page t / kCachePageTokens holds token t; null where nothing sees its tokens any more. A page holds
+  // `dtype` elements [layers, 2 (keys, values), kv_heads, head_dim * kCachePageTokens]; keys lie transposed,
+  // [head_dim, kCachePageTokens].
   std::vector<void*> pages;
 };
 
@@ -34,10 +37,11 @@ int64_t cache_page_elements(int64_t num_layers, int64_t num_kv_heads, int64_t he
 // places.
 void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v);
 
-// softmax(scale * q k^T) v, each new token seeing its own sequence up to itself. q: [new tokens, heads,
-// head_dim] of batch.dtype (float32, float64 or bfloat16, computed in float32), heads a multiple of kv_heads
-// as in document_attention. The result is contiguous, like q, without gradient; that of a token depends on
+// Causal attention, each new token seeing its own sequence up to itself. q: [new tokens, heads, head_dim] of
+// batch.dtype (float32, float64 or bfloat16, computed in float32), heads a multiple of kv_heads as in
+// document_attention. The result is contiguous, like q, without gradient; that of a token depends on
 // its own sequence alone, to the last bit, for any batch and number of threads.
-at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer, double scale);
+at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
+                            const AttentionFormula& formula);
 
 }  // namespace tessera::ops

@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/core/carried_scope.h"
+#include "tessera/ops/attention_formula.h"
 #include "tessera/ops/mlp_activation.h"
 
 namespace tessera::ops {
@@ -34,7 +35,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor activate_mlp(Nonlinearity f, const at::Tensor& gate, const at::Tensor& up);
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                              const std::vector<int64_t>& document_starts, double scale);
+                              const std::vector<int64_t>& document_starts, const AttentionFormula& formula);
 
 }  // namespace plain
 }  // namespace tessera::ops

@@ -122,24 +122,31 @@ TEST(LlamaConfigTest, BothFormsOfRopeParametersMeanTheSame) {
   }
 }
 
-TEST(LlamaConfigTest, SlidingWindowsBoundDocumentsOnlyWhereTheyApply) {
+TEST(LlamaConfigTest, SlidingWindowsAreThoseOfTheFamily) {
+  using Windows = std::vector<int64_t>;
   json value = llama_json();
   value["sliding_window"] = 16;
-  EXPECT_FALSE(read(value).document_bound.has_value()) << "llama has no window";
-  value["model_type"] = "qwen2";
-  EXPECT_FALSE(read(value).document_bound.has_value()) << "use_sliding_window is off";
-  value["use_sliding_window"] = true;
-  value["max_window_layers"] = 2;
-  EXPECT_FALSE(read(value).document_bound.has_value()) << "no layer is beyond max_window_layers";
-  value["max_window_layers"] = 1;
-  ASSERT_TRUE(read(value).document_bound.has_value());
-  EXPECT_EQ(read(value).document_bound->tokens, 16);
-  value["layer_types"] = {"full_attention", "full_attention"};
-  EXPECT_FALSE(read(value).document_bound.has_value()) << "layer_types decides";
+  EXPECT_EQ(read(value).windows, Windows()) << "llama has no window";
+  for (const char* family : {"qwen2", "qwen3"}) {
+    json qwen = value;
+    qwen["model_type"] = family;
+    EXPECT_EQ(read(qwen).windows, Windows()) << "use_sliding_window is off";
+    qwen["use_sliding_window"] = true;
+    qwen["max_window_layers"] = 2;
+    EXPECT_EQ(read(qwen).windows, (Windows{0, 0})) << "no layer is beyond max_window_layers";
+    qwen["max_window_layers"] = 1;
+    EXPECT_EQ(read(qwen).windows, (Windows{0, 16}));
+    EXPECT_FALSE(read(qwen).document_bound.has_value());
+    EXPECT_EQ(read(qwen).generation_bound->tokens, 64);
+    qwen["layer_types"] = {"sliding_attention", "full_attention"};
+    EXPECT_EQ(read(qwen).windows, (Windows{16, 0})) << "layer_types decides";
+    qwen["layer_types"] = {"sliding_attention"};
+    EXPECT_THROW(read(qwen), Error) << "a layer without a type";
+  }
   value["model_type"] = "mistral";
-  EXPECT_EQ(read(value).document_bound->tokens, 16);
+  EXPECT_EQ(read(value).windows, (Windows{16, 16}));
   value["sliding_window"] = nullptr;
-  EXPECT_FALSE(read(value).document_bound.has_value());
+  EXPECT_EQ(read(value).windows, Windows());
 }
 
 TEST(LlamaConfigTest, TokensAndTypes) {

@@ -113,14 +113,15 @@ TEST_P(ReferenceGeneration, GreedyWithACache) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Reference,
                          ::testing::Values("llama2", "llama3", "llama_linear", "llama_dynamic", "llama_yarn",
-                                           "llama_bias", "mistral", "qwen2", "qwen2_5", "qwen3", "smollm2",
-                                           "gpt2", "gpt2_options"),
+                                           "llama_bias", "mistral", "mistral_sliding", "qwen2", "qwen2_5",
+                                           "qwen2_sliding", "qwen3", "qwen3_sliding", "smollm2", "gpt2",
+                                           "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
                          ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias",
-                                           "mistral", "qwen2", "qwen2_5", "qwen3", "smollm2", "gpt2",
-                                           "gpt2_options"),
+                                           "mistral", "mistral_sliding", "qwen2", "qwen2_5", "qwen2_sliding",
+                                           "qwen3", "qwen3_sliding", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
@@ -133,25 +134,28 @@ TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
   EXPECT_THROW(generate(*model, {3, 4, 5, 6, 7, 8, 9, 10, 11}, options), Error);
 }
 
-TEST(SlidingWindow, IsExactInsideTheWindowAndRefusedBeyond) {
-  const auto model = load_reference_model("mistral_sliding", at::kFloat);
-  const TensorFile file(reference_folder("mistral_sliding") + "/reference.safetensors");
-  const at::Tensor ids = file.get("ids.0");
-  EXPECT_LT(
-      max_difference(model->logits(pack_ids(ids.narrow(0, 0, 5))), file.get("logits.0").narrow(0, 0, 5)),
-      1e-4);
-  try {
-    model->logits(pack_ids(ids.narrow(0, 0, 6)));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), "E-MODEL-LENGTH");
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("sliding-window"));
+// Token by token, as far as the model goes: most tokens lie beyond the window, and most pages go back.
+TEST(SlidingWindow, ACacheGivesWhatWholeSequencesGive) {
+  for (const char* family : {"mistral_sliding", "qwen2_sliding", "qwen3_sliding"}) {
+    SCOPED_TRACE(family);
+    const auto model = load_reference_model(family, at::kDouble);
+    const int64_t length = model->config().max_position_embeddings;
+    at::manual_seed(5);
+    const at::Tensor ids = at::randint(3, model->config().vocab_size, {length}, at::kLong);
+    const at::Tensor whole = model->logits(pack_ids(ids));
+    nn::KvCache cache(model->cache_options());
+    const int64_t sequence = cache.add();
+    for (int64_t at = 0, added = 7; at < length; at += added, added = at % 3 == 0 ? 2 : 1) {
+      added = std::min(added, length - at);
+      const int64_t* data = ids.const_data_ptr<int64_t>() + at;
+      const at::Tensor next = model->next_logits(cache, {{sequence, {data, data + added}}});
+      EXPECT_LT(max_difference(next[0], whole[at + added - 1]), 1e-11) << at;
+    }
+    // Qwen2's first layer sees everything.
+    const bool all_layers_slide = cache.options().window > 0;
+    EXPECT_EQ(all_layers_slide, std::string(family) == "mistral_sliding");
+    EXPECT_EQ(cache.used_pages(), all_layers_slide ? 1 : nn::KvCache::pages_for(length));
   }
-  nn::KvCache cache(model->cache_options());
-  const int64_t sequence = cache.add();
-  const int64_t* data = ids.const_data_ptr<int64_t>();
-  model->next_logits(cache, {{sequence, {data, data + 5}}});
-  EXPECT_THROW(model->next_logits(cache, {{sequence, {data[5]}}}), Error);
 }
 
 }  // namespace

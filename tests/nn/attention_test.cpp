@@ -8,6 +8,7 @@
 #include "tessera/nn/kv_cache.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/rotary_embedding.h"
+#include "tessera/ops/plain.h"
 
 namespace tessera::nn {
 namespace {
@@ -95,21 +96,23 @@ at::Tensor by_definition(const Attention& layer, const at::Tensor& x, const ops:
   const auto heads = [&](const std::shared_ptr<Linear>& projection) {
     return at::linear(x, projection->weight, projection->bias).view({kTokens, -1, kHeadDim});
   };
-  return at::linear(ops::general_attention(heads(layer.q_proj), heads(layer.k_proj), heads(layer.v_proj),
-                                           {0, 4, kTokens}, formula)
-                        .view({kTokens, -1}),
+  return at::linear(ops::plain::document_attention(heads(layer.q_proj), heads(layer.k_proj),
+                                                   heads(layer.v_proj), {0, 4, kTokens}, formula)
+                        .reshape({kTokens, -1}),
                     layer.o_proj->weight, layer.o_proj->bias);
 }
 
-TEST(Attention, TakesAScaleASoftCapAndBothDirections) {
+TEST(Attention, TakesAScaleAWindowASoftCapAndBothDirections) {
   const at::Tensor x = at::randn({kTokens, kHidden}, at::kDouble);
   const double usual = 1.0 / std::sqrt(static_cast<double>(kHeadDim));
   for (const ops::AttentionFormula& formula :
-       {ops::AttentionFormula{usual, true, 0.0}, ops::AttentionFormula{0.7, true, 0.0},
-        ops::AttentionFormula{usual, false, 0.0}, ops::AttentionFormula{usual, true, 1.3}}) {
+       {ops::AttentionFormula{usual}, ops::AttentionFormula{0.7}, ops::AttentionFormula{usual, false},
+        ops::AttentionFormula{usual, true, 3}, ops::AttentionFormula{usual, false, 2},
+        ops::AttentionFormula{usual, true, 0, 1.3}}) {
     AttentionOptions o = options();
     if (formula.scale != usual) o.scale = formula.scale;
     o.is_causal = formula.is_causal;
+    o.window = formula.window;
     o.soft_cap = formula.soft_cap;
     Attention layer(o, 0, at::kDouble);
     fill(layer);
@@ -117,9 +120,9 @@ TEST(Attention, TakesAScaleASoftCapAndBothDirections) {
   }
 }
 
-TEST(Attention, WithoutAKernelForACacheSaysSo) {
+TEST(Attention, BothDirectionsOverACacheAreRefused) {
   AttentionOptions o = options();
-  o.soft_cap = 2.0;
+  o.is_causal = false;
   Attention layer(o, 0, at::kDouble);
   fill(layer);
   KvCache cache({.num_layers = 1, .num_kv_heads = kKvHeads, .head_dim = kHeadDim, .dtype = at::kDouble});

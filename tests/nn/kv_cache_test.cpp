@@ -13,7 +13,7 @@ void feed(KvCache& cache, int64_t sequence, int64_t tokens) {
   CacheStep step(cache, {sequence}, {0, tokens});
   for (int64_t layer = 0; layer < cache.options().num_layers; ++layer) {
     const at::Tensor kv = at::ones({tokens, cache.options().num_kv_heads, cache.options().head_dim});
-    step.attend(layer, kv, kv, kv, 1.0);
+    step.attend(layer, kv, kv, kv, {.scale = 1.0, .window = cache.options().window});
   }
   step.finish();
 }
@@ -41,6 +41,34 @@ TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
   EXPECT_NE(cache.add(), first);
   feed(cache, second, 2 * kPage);
   EXPECT_EQ(cache.allocated_pages(), 3) << "dropped pages serve again";
+}
+
+TEST(KvCache, PagesBeforeTheWindowGoBack) {
+  KvCache cache({.num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .window = kPage + 2});
+  const int64_t sequence = cache.add();
+  feed(cache, sequence, 2 * kPage);
+  EXPECT_EQ(cache.used_pages(), 2) << "the next token sees one token of the first page";
+  feed(cache, sequence, 1);
+  EXPECT_EQ(cache.used_pages(), 2) << "the first page is gone, a third one begun";
+  int64_t most = 0;
+  for (int i = 0; i < 200; ++i) {
+    feed(cache, sequence, 1);
+    most = std::max(most, cache.used_pages());
+  }
+  EXPECT_EQ(most, 2);
+  EXPECT_EQ(cache.allocated_pages(), cache.most_pages(2 * kPage, 1000)) << "what a generator reserves";
+  EXPECT_EQ(cache.length(sequence), 2 * kPage + 201);
+  {
+    const CacheStep step(cache, {sequence}, {0, 1});
+    const at::Tensor kv = at::ones({1, 1, 2});
+    EXPECT_THROW(step.attend(0, kv, kv, kv, {1.0}), Error) << "a layer without a window";
+  }
+  // The window reaches back to what is still there, or does not.
+  cache.truncate(sequence, 2 * kPage + 200);
+  EXPECT_THROW(cache.truncate(sequence, 2 * kPage), Error);
+  EXPECT_EQ(cache.length(sequence), 2 * kPage + 200);
+  cache.drop(sequence);
+  EXPECT_EQ(cache.used_pages(), 0);
 }
 
 TEST(KvCache, AStepCountsWhenItIsFinished) {

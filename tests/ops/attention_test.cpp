@@ -42,7 +42,7 @@ at::Tensor same_document(const std::vector<int64_t>& starts) {
 }
 
 Op fused(const std::vector<int64_t>& starts) {
-  return [starts](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, kScale); };
+  return [starts](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, {kScale}); };
 }
 Op formula(const std::vector<int64_t>& starts) {
   return [starts](const Inputs& in) { return masked_attention(in[0], in[1], in[2], same_document(starts)); };
@@ -194,7 +194,7 @@ TEST(AttentionTest, RefusesWrongStarts) {
     EXPECT_THROW(fused(starts)(in), Error) << at::IntArrayRef(starts);
   }
   EXPECT_THROW(
-      document_attention(in[0], random_tensor({5, 3, 4}, 1), random_tensor({5, 3, 4}, 2), {0, 5}, 1.0),
+      document_attention(in[0], random_tensor({5, 3, 4}, 1), random_tensor({5, 3, 4}, 2), {0, 5}, {1.0}),
       Error);
 }
 

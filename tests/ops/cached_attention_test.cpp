@@ -62,23 +62,28 @@ World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t 
   return world;
 }
 
-// One query [heads, head_dim] over keys and values [tokens, kv_heads, head_dim], in float64.
-at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+// One query [heads, head_dim] over the last keys and values [tokens, kv_heads, head_dim], in float64.
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& all_k, const at::Tensor& all_v,
+                           const AttentionFormula& formula) {
+  const int64_t tokens = all_k.size(0),
+                seen = formula.window == 0 ? tokens : std::min(formula.window, tokens);
+  const at::Tensor k = all_k.narrow(0, tokens - seen, seen), v = all_v.narrow(0, tokens - seen, seen);
   const int64_t group = q.size(0) / k.size(1);
   const at::Tensor keys = k.to(at::kDouble).repeat_interleave(group, 1).transpose(0, 1),
                    values = v.to(at::kDouble).repeat_interleave(group, 1).transpose(0, 1);
-  const at::Tensor scores = at::matmul(keys, q.to(at::kDouble).unsqueeze(2)).squeeze(2) * kScale;
+  at::Tensor scores = at::matmul(keys, q.to(at::kDouble).unsqueeze(2)).squeeze(2) * formula.scale;
+  if (formula.soft_cap > 0) scores = formula.soft_cap * at::tanh(scores / formula.soft_cap);
   return at::matmul(at::softmax(scores, -1).unsqueeze(1), values).squeeze(1);
 }
 
-at::Tensor plain(const World& world, const at::Tensor& q) {
+at::Tensor plain(const World& world, const at::Tensor& q, const AttentionFormula& formula = {kScale}) {
   std::vector<at::Tensor> rows;
   for (size_t i = 0; i < world.lengths.size(); ++i) {
     const auto [length, added] = world.lengths[i];
     for (int64_t token = length - added; token < length; ++token) {
       rows.push_back(plain_attention(q[static_cast<int64_t>(rows.size())],
                                      world.keys[i].narrow(0, 0, token + 1),
-                                     world.values[i].narrow(0, 0, token + 1)));
+                                     world.values[i].narrow(0, 0, token + 1), formula));
     }
   }
   return at::stack(rows);
@@ -98,7 +103,7 @@ TEST(CachedAttention, EqualsThePlainFormula) {
                                           << head_dim << ", " << at::toString(type));
         const World world = make_world(lengths, kv_heads, head_dim, type);
         const at::Tensor q = random_tensor({world.new_tokens, heads, head_dim}, 99, type);
-        const at::Tensor got = cached_attention(q, world.batch, 1, kScale), want = plain(world, q);
+        const at::Tensor got = cached_attention(q, world.batch, 1, {kScale}), want = plain(world, q);
         ASSERT_EQ(got.scalar_type(), type);
         EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, tolerance, tolerance))
             << (got.to(at::kDouble) - want).abs().max().item<double>();
@@ -107,11 +112,35 @@ TEST(CachedAttention, EqualsThePlainFormula) {
   }
 }
 
+// Pages that no query of the batch sees are not there.
+TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
+  for (const AttentionFormula& formula :
+       {AttentionFormula{kScale, true, 1}, AttentionFormula{kScale, true, 33},
+        AttentionFormula{kScale, true, 600}, AttentionFormula{kScale, true, 0, 1.5},
+        AttentionFormula{kScale, true, 40, 0.7}}) {
+    for (const auto& [type, tolerance] :
+         {std::pair{at::kDouble, 1e-13}, {at::kFloat, 4e-6}, {at::kBFloat16, 5e-3}}) {
+      SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", " << at::toString(type));
+      World world = make_world({{1100, 1}, {40, 7}, {513, 3}, {5, 1}}, 3, 33, type);
+      for (CachedSequence& sequence : world.batch.sequences) {
+        const int64_t first_query = sequence.length - sequence.added;
+        for (size_t page = 0; formula.window > 0 && page < sequence.pages.size(); ++page) {
+          const int64_t end = (static_cast<int64_t>(page) + 1) * kCachePageTokens;
+          if (end <= first_query - formula.window + 1) sequence.pages[page] = nullptr;
+        }
+      }
+      const at::Tensor q = random_tensor({world.new_tokens, 9, 33}, 98, type);
+      expect_near(cached_attention(q, world.batch, 1, formula), plain(world, q, formula), tolerance,
+                  "attention");
+    }
+  }
+}
+
 TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     World world = make_world({{1100, 1}, {40, 1}, {20, 5}}, 2, 16, type);
     const at::Tensor q = random_tensor({7, 4, 16}, 5, type);
-    const at::Tensor together = cached_attention(q, world.batch, 1, kScale);
+    const at::Tensor together = cached_attention(q, world.batch, 1, {kScale});
     const int threads = at::get_num_threads();
     for (const int count : {1, 3}) {
       at::set_num_threads(count);
@@ -120,7 +149,7 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
         sequence.first = 0;
         CachedBatch alone = world.batch;
         alone.sequences = {sequence};
-        EXPECT_TRUE(at::equal(cached_attention(q.narrow(0, first, sequence.added), alone, 1, kScale),
+        EXPECT_TRUE(at::equal(cached_attention(q.narrow(0, first, sequence.added), alone, 1, {kScale}),
                               together.narrow(0, first, sequence.added)));
       }
     }
@@ -131,25 +160,26 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
 TEST(CachedAttention, LayersDoNotTouchEachOther) {
   World world = make_world({{40, 2}}, 2, 8, at::kDouble);
   const at::Tensor q = random_tensor({2, 2, 8}, 6);
-  const at::Tensor before = cached_attention(q, world.batch, 1, kScale);
+  const at::Tensor before = cached_attention(q, world.batch, 1, {kScale});
   write_cache(world.batch, 0, at::zeros({2, 2, 8}, at::kDouble), at::zeros({2, 2, 8}, at::kDouble));
-  EXPECT_TRUE(at::equal(cached_attention(q, world.batch, 1, kScale), before));
+  EXPECT_TRUE(at::equal(cached_attention(q, world.batch, 1, {kScale}), before));
 }
 
 TEST(CachedAttention, HugeScoresDoNotOverflowAndNanShows) {
   World world = make_world({{70, 1}}, 1, 4, at::kFloat);
   const at::Tensor q = at::full({1, 1, 4}, 1e4f);
-  EXPECT_TRUE(at::isfinite(cached_attention(q, world.batch, 1, 1.0)).all().item<bool>());
-  EXPECT_TRUE(at::isnan(cached_attention(at::full({1, 1, 4}, NAN), world.batch, 1, 1.0)).all().item<bool>());
+  EXPECT_TRUE(at::isfinite(cached_attention(q, world.batch, 1, {1.0})).all().item<bool>());
+  EXPECT_TRUE(
+      at::isnan(cached_attention(at::full({1, 1, 4}, NAN), world.batch, 1, {1.0})).all().item<bool>());
 }
 
 TEST(CachedAttention, RefusesBatchesThatDoNotFit) {
   World world = make_world({{40, 2}}, 2, 8, at::kDouble);
-  EXPECT_THROW(cached_attention(random_tensor({3, 2, 8}, 1), world.batch, 1, kScale), Error);
-  EXPECT_THROW(cached_attention(random_tensor({2, 3, 8}, 1), world.batch, 1, kScale), Error);
-  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1, at::kFloat), world.batch, 1, kScale), Error);
+  EXPECT_THROW(cached_attention(random_tensor({3, 2, 8}, 1), world.batch, 1, {kScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 3, 8}, 1), world.batch, 1, {kScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1, at::kFloat), world.batch, 1, {kScale}), Error);
   world.batch.sequences[0].pages.pop_back();
-  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1), world.batch, 1, kScale), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1), world.batch, 1, {kScale}), Error);
 }
 
 }  // namespace

@@ -47,7 +47,17 @@ TEST(PlainOpsTest, AreTheFormulasOfTheOps) {
                    v = random_tensor({9, 2, 6}, 10);
   const at::Tensor angles = random_tensor({9, 3}, 11);
   expect_same_when_plain([&] { return apply_rope_(q.clone(), angles.cos(), angles.sin()); });
-  expect_same_when_plain([&] { return document_attention(q, k, v, {0, 1, 1, 6, 9}, 0.4); });
+  expect_same_when_plain([&] { return document_attention(q, k, v, {0, 1, 1, 6, 9}, {0.4}); });
+  expect_same_when_plain([&] {
+    return document_attention(q, k, v, {0, 1, 1, 6, 9}, {.scale = 0.4, .window = 2});
+  });
+  expect_same_when_plain([&] {
+    return document_attention(q, k, v, {0, 1, 1, 6, 9},
+                              {.scale = 0.4, .is_causal = false, .window = 2, .soft_cap = 0.8});
+  });
+  expect_same_when_plain([&] {
+    return document_attention(q, k, v, {0, 1, 1, 6, 9}, {.scale = 0.4, .soft_cap = 0.8});
+  });
 }
 
 TEST(PlainOpsTest, EndWithTheirScopeAndLeaveGradientsAlone) {

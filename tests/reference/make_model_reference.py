@@ -84,6 +84,12 @@ FAMILIES = {
         num_key_value_heads=1, vocab_size=97, max_position_embeddings=64, max_window_layers=2,
         rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=1000000.0), sliding_window=None,
         tie_word_embeddings=False, dtype="float32")),
+    # The second layer alone has a window.
+    "qwen2_sliding": dict(seed=15, config=dict(
+        QWEN2 | dict(use_sliding_window=True), hidden_size=24, intermediate_size=28, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, vocab_size=61, max_position_embeddings=64,
+        max_window_layers=1, rms_norm_eps=1e-6, rope_theta=10000.0, sliding_window=4, tie_word_embeddings=True,
+        torch_dtype="float32")),
     # head_dim is not hidden_size / num_attention_heads.
     "qwen3": dict(seed=11, float64=True, config=dict(
         COMMON, architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=22, intermediate_size=26,
@@ -91,6 +97,13 @@ FAMILIES = {
         max_position_embeddings=64, max_window_layers=3, rms_norm_eps=1e-6, rope_theta=1000000,
         rope_scaling=None, attention_bias=False, sliding_window=None, use_sliding_window=False,
         tie_word_embeddings=True, torch_dtype="float32")),
+    # layer_types says which layer has a window, against max_window_layers.
+    "qwen3_sliding": dict(seed=16, float64=True, config=dict(
+        COMMON, architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=24, intermediate_size=26,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=6, vocab_size=61,
+        max_position_embeddings=64, max_window_layers=1, rms_norm_eps=1e-6, rope_theta=10000.0,
+        rope_scaling=None, attention_bias=False, sliding_window=3, use_sliding_window=True,
+        layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=False, torch_dtype="float32")),
     "smollm2": dict(seed=12, config=dict(
         LLAMA, hidden_size=54, intermediate_size=34, num_hidden_layers=2, num_attention_heads=9,
         num_key_value_heads=3, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=100000,

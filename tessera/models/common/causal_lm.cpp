@@ -1,5 +1,7 @@
 #include "tessera/models/common/causal_lm.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
@@ -113,7 +115,15 @@ void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
 
 nn::KvCacheOptions CausalLM::cache_options() const {
   const nn::CachedHeads heads = blocks().front()->cached_heads();
-  return {static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim, hidden_type()};
+  nn::KvCacheOptions options{static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim,
+                             hidden_type()};
+  // What one layer looks back over, the pages of all layers keep.
+  options.window = heads.window;
+  for (const auto& block : blocks()) {
+    const int64_t window = block->cached_heads().window;
+    options.window = window == 0 || options.window == 0 ? 0 : std::max(options.window, window);
+  }
+  return options;
 }
 
 std::vector<checkpoint::StoredPart> CausalLM::stored_parts(const std::string& name,

@@ -41,7 +41,7 @@ int64_t Generator::add(GenerationRequest request) {
     // The last token that is chosen is never fed.
     entry.budget = std::min(entry.budget, config.generation_bound->tokens - prompt_size + 1);
   }
-  entry.pages = nn::KvCache::pages_for(prompt_size + std::max<int64_t>(entry.budget - 1, 0));
+  entry.pages = cache_.most_pages(prompt_size, prompt_size + std::max<int64_t>(entry.budget - 1, 0));
   if (const int64_t most = cache_.options().max_pages; most > 0 && entry.pages > most) {
     throw Error(ErrorKind::Config, "CACHE", "the prompt and its answer do not fit the cache")
         .got(std::to_string(prompt_size) + " + " + std::to_string(entry.budget) + " tokens")

@@ -36,8 +36,7 @@ struct ModelConfig {
   // The type that the config names for the weights (`dtype` or `torch_dtype`), if any.
   std::optional<DType> stored_dtype;
 
-  // The longest document that is computed as the model's authors meant; longer ones are an error, since what
-  // would apply to them (a sliding window) is not implemented. Nothing: no such bound.
+  // The longest document that the model can take, where there is one.
   std::optional<LengthBound> document_bound;
   // The same for a sequence that is generated with a cache.
   std::optional<LengthBound> generation_bound;

@@ -1,6 +1,5 @@
 #include "tessera/models/llama/config.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "tessera/models/common/read_config.h"
@@ -92,25 +91,27 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
       config.rope.type == nn::RopeType::Dynamic
           ? "generating beyond max_position_embeddings with dynamic RoPE is not implemented"
           : "max_position_embeddings of its config.json is where its positions end"};
-  // Mistral's window applies whenever it is given; the Qwens' only if use_sliding_window says so, and from
-  // layer max_window_layers on. Inside the window, attention is full attention.
+}
+
+// Mistral's window applies to all layers whenever it is given; the Qwens' only if use_sliding_window says so,
+// to the layers that layer_types names or from layer max_window_layers on.
+void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
   const bool is_mistral = config.model_type == "mistral";
   const bool may_slide =
       is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
   if (!may_slide) return;
   const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
   if (!window.has_value()) return;
-  if (!is_mistral) {
-    const auto layer_types = reader.texts("layer_types");
-    const bool any_slides =
-        layer_types.empty()
-            ? reader.integer("max_window_layers", 0, kMaxSize, 28) < config.num_layers
-            : std::find(layer_types.begin(), layer_types.end(), "sliding_attention") != layer_types.end();
-    if (!any_slides) return;
+  const int64_t first = is_mistral ? 0 : reader.integer("max_window_layers", 0, kMaxSize, 28);
+  const auto types = is_mistral ? std::vector<std::string>() : reader.texts("layer_types");
+  if (!types.empty() && static_cast<int64_t>(types.size()) != config.num_layers) {
+    throw reader.problem("layer_types", "must name the type of every layer")
+        .got(std::to_string(types.size()) + " types")
+        .need(std::to_string(config.num_layers));
   }
-  config.document_bound = {*window, "its sliding-window attention is not implemented beyond the window"};
-  if (*window < config.generation_bound->tokens) {
-    config.generation_bound = config.document_bound;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const bool slides = types.empty() ? i >= first : types[static_cast<size_t>(i)] == "sliding_attention";
+    config.windows.push_back(slides ? *window : 0);
   }
 }
 
@@ -183,6 +184,7 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
 
   c.rope = read_rope(reader, c);
   read_lengths(reader, c);
+  read_windows(reader, c);
   return c;
 }
 

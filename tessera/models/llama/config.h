@@ -1,6 +1,9 @@
 // config.json of the Llama family: Llama, Mistral, Qwen2, Qwen3 and what shares their model_type.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "tessera/io/json_reader.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/nn/rotary_embedding.h"
@@ -13,6 +16,8 @@ struct LlamaConfig : ModelConfig {
   bool output_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  // The window of each layer's attention (ops::AttentionFormula); empty: none has one.
+  std::vector<int64_t> windows;
   nn::RopeOptions rope;
 };
 

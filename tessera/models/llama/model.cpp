@@ -5,7 +5,7 @@
 namespace tessera::models {
 namespace {
 
-nn::TransformerBlockOptions block_options(const LlamaConfig& c) {
+nn::TransformerBlockOptions block_options(const LlamaConfig& c, int64_t layer) {
   nn::TransformerBlockOptions o;
   o.attention = {.hidden_size = c.hidden_size,
                  .num_heads = c.num_heads,
@@ -14,7 +14,8 @@ nn::TransformerBlockOptions block_options(const LlamaConfig& c) {
                  .qkv_bias = c.qkv_bias,
                  .output_bias = c.output_bias,
                  .qk_norm = c.qk_norm,
-                 .norm_eps = c.rms_norm_eps};
+                 .norm_eps = c.rms_norm_eps,
+                 .window = c.windows.empty() ? 0 : c.windows.at(static_cast<size_t>(layer))};
   o.mlp = {.hidden_size = c.hidden_size, .intermediate_size = c.intermediate_size, .bias = c.mlp_bias};
   o.norm = {nn::NormOptions::Kind::Rms, c.rms_norm_eps};
   return o;
@@ -27,10 +28,9 @@ LlamaModel::LlamaModel(const LlamaConfig& c, at::ScalarType dtype) {
       register_module("embed_tokens", std::make_shared<nn::Embedding>(c.vocab_size, c.hidden_size, dtype));
   // A bare module serves as the list: only its children's names matter.
   const auto list = register_module("layers", std::make_shared<torch::nn::Module>("layers"));
-  const auto options = block_options(c);
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    layers.push_back(
-        list->register_module(std::to_string(i), std::make_shared<nn::TransformerBlock>(options, i, dtype)));
+    layers.push_back(list->register_module(
+        std::to_string(i), std::make_shared<nn::TransformerBlock>(block_options(c, i), i, dtype)));
   }
   norm = register_module("norm", std::make_shared<nn::RMSNorm>(c.hidden_size, c.rms_norm_eps, dtype));
 }

@@ -7,10 +7,12 @@
 namespace tessera::ops::kernels {
 namespace {
 
-// What row `row` of a block sees of its `width` keys.
-TESSERA_INLINE int64_t visible_keys(int64_t first_visible, int64_t row, int64_t width) {
-  const int64_t sees = first_visible + row;
-  return sees < 0 ? 0 : (sees < width ? sees : width);
+// What row `row` of a block sees of its `width` keys; empty ranges begin and end within the row.
+TESSERA_INLINE IndexRange visible_keys(const KeyBand& band, int64_t row, int64_t width) {
+  const int64_t most = band.keys < width ? band.keys : width, first = band.first + row,
+                after = band.last + row + 1;
+  const int64_t end = after < 0 ? 0 : (after < most ? after : most);
+  return {first < 0 ? 0 : (first < end ? first : end), end};
 }
 
 TESSERA_INLINE double largest_score(const double* scores, int64_t n) {
@@ -66,18 +68,20 @@ TESSERA_INLINE void clear(T* row, int64_t from, int64_t to) {
   if (from < to) memset(row + from, 0, static_cast<size_t>(to - from) * sizeof(T));
 }
 
-// Rows whose keys all lie ahead keep their running numbers.
+// Rows that see none of the keys keep their running numbers. Vectors begin where a row's keys do, so the last
+// one may reach into the next row: into elements that the next row, which begins later, does not see.
 template <class T, class C>
-TESSERA_INLINE void forward(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,
+TESSERA_INLINE void forward(C* scores, int64_t rows, int64_t width, int64_t stride, const KeyBand& band,
                             C scale, C* row_max, C* row_sum, C* rescale, T* probabilities) {
   for (int64_t row = 0; row < rows; ++row, scores += stride, probabilities += stride) {
-    const int64_t visible = visible_keys(first_visible, row, width);
-    const C before = row_max[row], top = scale * largest_score(scores, visible);
+    const auto [begin, end] = visible_keys(band, row, width);
+    const C before = row_max[row], top = scale * largest_score(scores + begin, end - begin);
     const C largest = top > before ? top : before;
     // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
     const C shift = largest == -INFINITY ? C(0) : largest;
-    const C sum = exponentials(scores, scale, shift, probabilities, visible);
-    clear(probabilities, visible, width);
+    const C sum = exponentials(scores + begin, scale, shift, probabilities + begin, end - begin);
+    clear(probabilities, 0, begin);
+    clear(probabilities, end, width);
     const C shrink = before == -INFINITY ? C(0) : exponential_below_one(before - shift);
     rescale[row] = shrink;
     row_sum[row] = row_sum[row] * shrink + sum;
@@ -110,18 +114,63 @@ TESSERA_INLINE void gradients(const float* scores, const float* grad_probabiliti
 
 template <class T, class C>
 TESSERA_INLINE void backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width,
-                             int64_t stride, int64_t first_visible, C scale, const C* log_sum,
+                             int64_t stride, const KeyBand& band, C scale, const C* log_sum,
                              int64_t log_sum_stride, const C* delta, T* probabilities, T* grad_scores) {
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t visible = visible_keys(first_visible, row, width);
-    gradients(scores, grad_probabilities, scale, log_sum[row * log_sum_stride], delta[row], probabilities,
-              grad_scores, visible);
-    clear(probabilities, visible, width);
-    clear(grad_scores, visible, width);
+    const auto [begin, end] = visible_keys(band, row, width);
+    gradients(scores + begin, grad_probabilities + begin, scale, log_sum[row * log_sum_stride], delta[row],
+              probabilities + begin, grad_scores + begin, end - begin);
+    for (T* made : {probabilities, grad_scores}) {
+      clear(made, 0, begin);
+      clear(made, end, width);
+    }
     scores += stride;
     grad_probabilities += stride;
     probabilities += stride;
     grad_scores += stride;
+  }
+}
+
+TESSERA_INLINE void cap_row(double* scores, int64_t n, double scale, double cap) {
+  for (int64_t i = 0; i < n; ++i) scores[i] = cap * tanh(scores[i] * scale / cap);
+}
+TESSERA_INLINE void cap_row(float* scores, int64_t n, float scale, float cap) {
+  const float factor = scale / cap;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    store_lanes(scores + i, cap * hyperbolic_tangent(factor * load_lanes(scores + i)));
+  }
+}
+
+TESSERA_INLINE void cap_row_backward(double* scores, double* gradients, int64_t n, double scale, double cap,
+                                     const double* delta, int64_t delta_column) {
+  for (int64_t i = 0; i < n; ++i) {
+    const double t = tanh(scores[i] * scale / cap), mean = delta[i * delta_column];
+    scores[i] = cap * t;
+    gradients[i] = mean + (gradients[i] - mean) * scale * (1 - t * t);
+  }
+}
+TESSERA_INLINE void cap_row_backward(float* scores, float* gradients, int64_t n, float scale, float cap,
+                                     const float* delta, int64_t delta_column) {
+  const float factor = scale / cap;
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const Lanes t = hyperbolic_tangent(factor * load_lanes(scores + i));
+    const Lanes mean = delta_column == 0 ? all_lanes(*delta) : load_lanes(delta + i);
+    store_lanes(scores + i, cap * t);
+    store_lanes(gradients + i, mean + (load_lanes(gradients + i) - mean) * scale * (1.0f - t * t));
+  }
+}
+
+template <class C>
+TESSERA_INLINE void cap_scores(C* scores, int64_t rows, int64_t width, int64_t stride, C scale, C cap) {
+  for (int64_t row = 0; row < rows; ++row) cap_row(scores + row * stride, width, scale, cap);
+}
+template <class C>
+TESSERA_INLINE void cap_scores_backward(C* scores, C* gradients, int64_t rows, int64_t width, int64_t stride,
+                                        C scale, C cap, const C* delta, int64_t delta_row,
+                                        int64_t delta_column) {
+  for (int64_t row = 0; row < rows; ++row) {
+    cap_row_backward(scores + row * stride, gradients + row * stride, width, scale, cap,
+                     delta + row * delta_row, delta_column);
   }
 }
 
@@ -176,22 +225,30 @@ TESSERA_INLINE void sum(const C* parts, int64_t part_stride, int64_t num_parts, 
 
 }  // namespace
 
-#define TESSERA_DEFINE_FOR_COMPUTE(C)                                       \
-  void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) { \
-    return TESSERA_BEST_ISA(scale(data, factors, rows, width));             \
+#define TESSERA_DEFINE_FOR_COMPUTE(C)                                                                        \
+  void scale_rows(C* data, const C* factors, int64_t rows, int64_t width) {                                  \
+    return TESSERA_BEST_ISA(scale(data, factors, rows, width));                                              \
+  }                                                                                                          \
+  void soft_cap(C* scores, int64_t rows, int64_t width, int64_t stride, C scale, C cap) {                    \
+    return TESSERA_BEST_ISA(cap_scores(scores, rows, width, stride, scale, cap));                            \
+  }                                                                                                          \
+  void soft_cap_backward(C* scores, C* grad_probabilities, int64_t rows, int64_t width, int64_t stride,      \
+                         C scale, C cap, const C* delta, int64_t delta_row, int64_t delta_column) {          \
+    return TESSERA_BEST_ISA(cap_scores_backward(scores, grad_probabilities, rows, width, stride, scale, cap, \
+                                                delta, delta_row, delta_column));                            \
   }
 #define TESSERA_DEFINE(T, C)                                                                                 \
-  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,      \
+  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, const KeyBand& band,        \
                          C scale, C* row_max, C* row_sum, C* rescale, T* probabilities) {                    \
-    return TESSERA_BEST_ISA(forward(scores, rows, width, stride, first_visible, scale, row_max, row_sum,     \
-                                    rescale, probabilities));                                                \
+    return TESSERA_BEST_ISA(                                                                                 \
+        forward(scores, rows, width, stride, band, scale, row_max, row_sum, rescale, probabilities));        \
   }                                                                                                          \
   void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width, \
-                                  int64_t stride, int64_t first_visible, C scale, const C* log_sum,          \
+                                  int64_t stride, const KeyBand& band, C scale, const C* log_sum,            \
                                   int64_t log_sum_stride, const C* delta, T* probabilities,                  \
                                   T* grad_scores) {                                                          \
-    return TESSERA_BEST_ISA(backward(scores, grad_probabilities, rows, width, stride, first_visible, scale,  \
-                                     log_sum, log_sum_stride, delta, probabilities, grad_scores));           \
+    return TESSERA_BEST_ISA(backward(scores, grad_probabilities, rows, width, stride, band, scale, log_sum,  \
+                                     log_sum_stride, delta, probabilities, grad_scores));                    \
   }                                                                                                          \
   void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,     \
                 C* out) {                                                                                    \

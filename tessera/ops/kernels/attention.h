@@ -1,10 +1,11 @@
 // The row operations of blocked attention between its matrix products, each for T = float, double and Bf16
-// with C = ComputeType<T>. A block is [rows, width], queries by keys, of which row r sees the first
-// first_visible + r (none, where that is negative). Its rows lie `stride` apart, a multiple of 16 that is no
-// less than width: what lies between is scratch.
+// with C = ComputeType<T>. A block is [rows, width], queries by keys, of which row r sees what `band` says.
+// Its rows lie `stride` apart, a multiple of 16 that is no less than width: what lies between is scratch, as
+// are 16 elements after the last row.
 #pragma once
 
 #include "tessera/ops/kernels/kernels.h"
+#include "tessera/ops/kernels/key_band.h"
 
 namespace tessera::ops::kernels {
 
@@ -13,13 +14,17 @@ namespace tessera::ops::kernels {
 // was summed under the old maximum. probabilities may be scores.
 // grad_scores = p * (grad_probabilities - delta) * scale with p = exp(scale * scores - log_sum), which
 // attention_softmax_backward leaves in probabilities; the two results may lie over the two inputs.
+// soft_cap: scores = cap tanh(scores scale / cap). soft_cap_backward does that, and turns grad_probabilities
+// into what makes the formula above, with a scale of 1, the gradient by the scores as they were: delta +
+// (grad_probabilities - delta) scale (1 - (scores / cap)^2); delta[r delta_row + i delta_column] belongs to
+// the element i of row r.
 // row_dots: out[r] = a[r] . b[r]. divide_rows: out[r] = data[r] / divisors[r]. sum_parts: out[i] = the sum
 // over p of parts[p * part_stride + i]. scale_rows: data[r] *= factors[r].
 #define TESSERA_DECLARE(T, C)                                                                                \
-  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, int64_t first_visible,      \
+  void attention_softmax(C* scores, int64_t rows, int64_t width, int64_t stride, const KeyBand& band,        \
                          C scale, C* row_max, C* row_sum, C* rescale, T* probabilities);                     \
   void attention_softmax_backward(const C* scores, const C* grad_probabilities, int64_t rows, int64_t width, \
-                                  int64_t stride, int64_t first_visible, C scale, const C* log_sum,          \
+                                  int64_t stride, const KeyBand& band, C scale, const C* log_sum,            \
                                   int64_t log_sum_stride, const C* delta, T* probabilities, T* grad_scores); \
   void row_dots(const T* a, int64_t a_stride, const T* b, int64_t b_stride, int64_t rows, int64_t width,     \
                 C* out);                                                                                     \
@@ -31,7 +36,13 @@ TESSERA_DECLARE(double, double)
 TESSERA_DECLARE(Bf16, float)
 #undef TESSERA_DECLARE
 
-void scale_rows(float* data, const float* factors, int64_t rows, int64_t width);
-void scale_rows(double* data, const double* factors, int64_t rows, int64_t width);
+#define TESSERA_DECLARE(C)                                                                              \
+  void scale_rows(C* data, const C* factors, int64_t rows, int64_t width);                              \
+  void soft_cap(C* scores, int64_t rows, int64_t width, int64_t stride, C scale, C cap);                \
+  void soft_cap_backward(C* scores, C* grad_probabilities, int64_t rows, int64_t width, int64_t stride, \
+                         C scale, C cap, const C* delta, int64_t delta_row, int64_t delta_column);
+TESSERA_DECLARE(float)
+TESSERA_DECLARE(double)
+#undef TESSERA_DECLARE
 
 }  // namespace tessera::ops::kernels

@@ -19,11 +19,19 @@ TESSERA_INLINE void score(const float* q, const T* keys, int64_t head_dim, Lanes
   }
 }
 
-// Turns the scores of the first `tokens` tokens into weights. Returns the factor for what came before.
-TESSERA_INLINE float weigh(Lanes (&scores)[2], int64_t tokens, float& maximum, float& sum) {
+// The lanes of the tokens `tokens.begin` to `tokens.end` of a page, of which the first is in lane 0.
+TESSERA_INLINE LaneInts lanes_between(IndexRange tokens) {
+  return first_lanes(tokens.end) & ~first_lanes(tokens.begin);
+}
+
+// Turns the scores of the tokens into weights. Returns the factor for what came before.
+TESSERA_INLINE float weigh(Lanes (&scores)[2], IndexRange tokens, float cap, float& maximum, float& sum) {
   const Lanes nothing = all_lanes(-INFINITY);
-  const Lanes low = first_lanes(tokens) ? scores[0] : nothing;
-  const Lanes high = first_lanes(tokens - kLanes) ? scores[1] : nothing;
+  if (cap > 0) {
+    for (Lanes& x : scores) x = cap * hyperbolic_tangent(x / cap);
+  }
+  const Lanes low = lanes_between(tokens) ? scores[0] : nothing;
+  const Lanes high = lanes_between({tokens.begin - kLanes, tokens.end - kLanes}) ? scores[1] : nothing;
   const float top = largest_of(larger(low, high)), before = maximum;
   maximum = top > before ? top : before;
   // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
@@ -38,12 +46,12 @@ TESSERA_INLINE float weigh(Lanes (&scores)[2], int64_t tokens, float& maximum, f
 // Adds the weighted values to N * 16 elements of each row of `out`.
 template <int R, int N, class T>
 TESSERA_INLINE void add_values(const float (&weights)[R][kPage], const float (&kept)[R], const T* values,
-                               int64_t tokens, int64_t head_dim, float* out) {
+                               IndexRange tokens, int64_t head_dim, float* out) {
   Lanes sums[R][N];
   for (int r = 0; r < R; ++r) {
     for (int n = 0; n < N; ++n) sums[r][n] = load_lanes(out + r * head_dim + n * kLanes) * kept[r];
   }
-  for (int64_t j = 0; j < tokens; ++j) {
+  for (int64_t j = tokens.begin; j < tokens.end; ++j) {
     Lanes value[N];
     for (int n = 0; n < N; ++n) value[n] = load_lanes(values + j * head_dim + n * kLanes);
     for (int r = 0; r < R; ++r) {
@@ -56,13 +64,13 @@ TESSERA_INLINE void add_values(const float (&weights)[R][kPage], const float (&k
 }
 
 template <int R, class T>
-TESSERA_INLINE void attend_rows(const float* q, const T* keys, const T* values, int64_t tokens,
-                                int64_t head_dim, float* maximum, float* sum, float* out) {
+TESSERA_INLINE void attend_rows(const float* q, const T* keys, const T* values, IndexRange tokens,
+                                int64_t head_dim, float cap, float* maximum, float* sum, float* out) {
   Lanes scores[R][2];
   score<R>(q, keys, head_dim, scores);
   float weights[R][kPage], kept[R];
   for (int r = 0; r < R; ++r) {
-    kept[r] = weigh(scores[r], tokens, maximum[r], sum[r]);
+    kept[r] = weigh(scores[r], tokens, cap, maximum[r], sum[r]);
     store_lanes(weights[r], scores[r][0]);
     store_lanes(weights[r] + kLanes, scores[r][1]);
   }
@@ -76,7 +84,8 @@ TESSERA_INLINE void attend_rows(const float* q, const T* keys, const T* values, 
   for (; i < head_dim; ++i) {
     for (int r = 0; r < R; ++r) {
       float total = out[r * head_dim + i] * kept[r];
-      for (int64_t j = 0; j < tokens; ++j) total += weights[r][j] * load(values[j * head_dim + i]);
+      for (int64_t j = tokens.begin; j < tokens.end; ++j)
+        total += weights[r][j] * load(values[j * head_dim + i]);
       out[r * head_dim + i] = total;
     }
   }
@@ -84,42 +93,46 @@ TESSERA_INLINE void attend_rows(const float* q, const T* keys, const T* values, 
 
 // The number of rows at once depends on nothing but `rows`, since it may decide the order of sums.
 template <class T>
-TESSERA_INLINE void attend(const float* q, const T* keys, const T* values, int64_t tokens, int64_t rows,
-                           int64_t head_dim, float* maximum, float* sum, float* out) {
+TESSERA_INLINE void attend(const float* q, const T* keys, const T* values, IndexRange tokens, int64_t rows,
+                           int64_t head_dim, float cap, float* maximum, float* sum, float* out) {
   int64_t row = 0;
   while (rows - row >= 4) {
-    attend_rows<4>(q + row * head_dim, keys, values, tokens, head_dim, maximum + row, sum + row,
+    attend_rows<4>(q + row * head_dim, keys, values, tokens, head_dim, cap, maximum + row, sum + row,
                    out + row * head_dim);
     row += 4;
   }
   if (rows - row == 3) {
-    attend_rows<3>(q + row * head_dim, keys, values, tokens, head_dim, maximum + row, sum + row,
+    attend_rows<3>(q + row * head_dim, keys, values, tokens, head_dim, cap, maximum + row, sum + row,
                    out + row * head_dim);
   } else if (rows - row == 2) {
-    attend_rows<2>(q + row * head_dim, keys, values, tokens, head_dim, maximum + row, sum + row,
+    attend_rows<2>(q + row * head_dim, keys, values, tokens, head_dim, cap, maximum + row, sum + row,
                    out + row * head_dim);
   } else if (rows - row == 1) {
-    attend_rows<1>(q + row * head_dim, keys, values, tokens, head_dim, maximum + row, sum + row,
+    attend_rows<1>(q + row * head_dim, keys, values, tokens, head_dim, cap, maximum + row, sum + row,
                    out + row * head_dim);
   }
 }
 
 // float64, for tests of exactness: plain loops.
-TESSERA_INLINE void attend(const double* q, const double* keys, const double* values, int64_t tokens,
-                           int64_t rows, int64_t head_dim, double* maximum, double* sum, double* out) {
+TESSERA_INLINE void attend(const double* q, const double* keys, const double* values, IndexRange tokens,
+                           int64_t rows, int64_t head_dim, double cap, double* maximum, double* sum,
+                           double* out) {
   for (int64_t row = 0; row < rows; ++row, q += head_dim, out += head_dim) {
     double scores[kPage] = {};
     for (int64_t i = 0; i < head_dim; ++i) {
       for (int j = 0; j < kPage; ++j) scores[j] += q[i] * keys[i * kPage + j];
     }
+    if (cap > 0) {
+      for (double& x : scores) x = cap * tanh(x / cap);
+    }
     double top = maximum[row];
-    for (int64_t j = 0; j < tokens; ++j) top = scores[j] > top ? scores[j] : top;
+    for (int64_t j = tokens.begin; j < tokens.end; ++j) top = scores[j] > top ? scores[j] : top;
     const double shift = top == -INFINITY ? 0.0 : top;
     const double kept = maximum[row] == -INFINITY ? 0.0 : exp(maximum[row] - shift);
     maximum[row] = top;
     sum[row] *= kept;
     for (int64_t i = 0; i < head_dim; ++i) out[i] *= kept;
-    for (int64_t j = 0; j < tokens; ++j) {
+    for (int64_t j = tokens.begin; j < tokens.end; ++j) {
       const double weight = exp(scores[j] - shift);
       sum[row] += weight;
       for (int64_t i = 0; i < head_dim; ++i) out[i] += weight * values[j * head_dim + i];
@@ -151,9 +164,9 @@ TESSERA_INLINE void merge(const C* maximum, const C* sum, const C* out, int64_t 
 }  // namespace
 
 #define TESSERA_DEFINE(T, C)                                                                             \
-  void attend_page(const C* q, const T* keys, const T* values, int64_t tokens, int64_t rows,             \
-                   int64_t head_dim, C* maximum, C* sum, C* out) {                                       \
-    return TESSERA_BEST_ISA(attend(q, keys, values, tokens, rows, head_dim, maximum, sum, out));         \
+  void attend_page(const C* q, const T* keys, const T* values, IndexRange tokens, int64_t rows,          \
+                   int64_t head_dim, C cap, C* maximum, C* sum, C* out) {                                \
+    return TESSERA_BEST_ISA(attend(q, keys, values, tokens, rows, head_dim, cap, maximum, sum, out));    \
   }                                                                                                      \
   void merge_attention(const C* maximum, const C* sum, const C* out, int64_t parts, int64_t part_stride, \
                        int64_t head_dim, C* scratch, T* y) {                                             \

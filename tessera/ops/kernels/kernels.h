@@ -5,6 +5,8 @@
 #include <array>
 #include <cstdint>
 
+#include "tessera/ops/kernels/key_band.h"
+
 namespace tessera::ops::kernels {
 
 // bfloat16 as stored.
@@ -86,16 +88,16 @@ void shifted_exp(Bf16* logits, float shift, int64_t n);
 // Tokens of a page of a cache of keys and values.
 inline constexpr int64_t kPageTokens = 32;
 
-// Goes on with the attention of `rows` queries over the first `tokens` (1 .. kPageTokens) tokens of a page.
-// q: [rows, head_dim], already scaled; keys: [head_dim, kPageTokens], values: [kPageTokens, head_dim].
-// maximum, sum: [rows], the running maximum (-infinity before the first page) and sum (0) of the softmax;
-// out: [rows, head_dim], the running weighted sum of the values (0), not yet divided.
-void attend_page(const float* q, const float* keys, const float* values, int64_t tokens, int64_t rows,
-                 int64_t head_dim, float* maximum, float* sum, float* out);
-void attend_page(const double* q, const double* keys, const double* values, int64_t tokens, int64_t rows,
-                 int64_t head_dim, double* maximum, double* sum, double* out);
-void attend_page(const float* q, const Bf16* keys, const Bf16* values, int64_t tokens, int64_t rows,
-                 int64_t head_dim, float* maximum, float* sum, float* out);
+// Goes on with the attention of `rows` queries over some tokens of a page, at least one. q: [rows, head_dim],
+// already scaled; scores s become cap tanh(s / cap) where cap > 0; keys: [head_dim, kPageTokens], values:
+// [kPageTokens, head_dim]. maximum, sum: [rows], the running maximum (-infinity before the first page) and
+// sum (0) of the softmax; out: [rows, head_dim], the running weighted sum of the values (0), not yet divided.
+void attend_page(const float* q, const float* keys, const float* values, IndexRange tokens, int64_t rows,
+                 int64_t head_dim, float cap, float* maximum, float* sum, float* out);
+void attend_page(const double* q, const double* keys, const double* values, IndexRange tokens, int64_t rows,
+                 int64_t head_dim, double cap, double* maximum, double* sum, double* out);
+void attend_page(const float* q, const Bf16* keys, const Bf16* values, IndexRange tokens, int64_t rows,
+                 int64_t head_dim, float cap, float* maximum, float* sum, float* out);
 // One query's result y: [head_dim] from what attend_page left for `parts` parts of its keys; part p's numbers
 // lie at maximum[p part_stride], sum[p part_stride] and out[p part_stride head_dim]. scratch: [head_dim].
 void merge_attention(const float* maximum, const float* sum, const float* out, int64_t parts,

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tessera/core/cpu_features.h"
+#include "tessera/ops/kernels/key_band.h"
 #include "tessera/ops/kernels/packed.h"
 
 namespace tessera::ops::kernels {
@@ -18,8 +19,7 @@ struct SoftmaxState {
 // [Note: rows of scores]
 // Attention's blocks of scores lie transposed: rows of 32 queries, one for each key. So what is found for
 // each query is found for a whole vector of them at once, and the results are written as packed operands
-// without being turned. On the diagonal, query i of a panel of 32 sees the keys 0 .. i of a panel; elsewhere
-// it sees all.
+// without being turned. Where the band is open for a whole panel of 32 keys by 32 queries, nothing is masked.
 
 // T: float or Bf16.
 template <class T>
@@ -57,10 +57,10 @@ struct Units {
                    int64_t columns);
 
   // One step of the online softmax (Milakov and Gimelshein, 2018) over `key_panels` panels of scores: [32
-  // key_panels, 32], of which the last lies on the diagonal, or none. numerators = exp(scale * scores -
-  // maximum), packed as a panel on the right with the queries for lines and the keys for depth; 0 where not
-  // seen. rescale: [32], the factors for what was summed under the old maximum.
-  void (*softmax)(const float* scores, int64_t key_panels, bool has_diagonal, float scale, bool is_first,
+  // key_panels, 32], of which the queries see what `band` says. numerators = exp(scale * scores - maximum),
+  // packed as a panel on the right with the queries for lines and the keys for depth; 0 where not seen.
+  // rescale: [32], the factors for what was summed under the old maximum.
+  void (*softmax)(const float* scores, int64_t key_panels, const KeyBand& band, float scale, bool is_first,
                   SoftmaxState& state, float* rescale, void* numerators);
   // factors = 1 / sum, log_sum = the logarithm of the softmax's denominator; 32 each.
   void (*softmax_end)(const SoftmaxState& state, float* factors, float* log_sum);
@@ -68,8 +68,8 @@ struct Units {
   // delta) * scale; 0 where not seen. scores, grad_numerators: [32, 32]; log_sum, delta: [32], infinite and 0
   // for queries that are not there. Packed as blocks on the left, keys for lines and queries for depth (p,
   // g), and on the right, queries for lines and keys for depth (g).
-  void (*softmax_backward)(const float* scores, const float* grad_numerators, bool is_diagonal, float scale,
-                           const float* log_sum, const float* delta, void* p_left, void* g_left,
+  void (*softmax_backward)(const float* scores, const float* grad_numerators, const KeyBand& band,
+                           float scale, const float* log_sum, const float* delta, void* p_left, void* g_left,
                            void* g_right);
   // x[r, c] *= factors[c] for rows of 32.
   void (*scale_columns)(float* x, const float* factors, int64_t rows);

@@ -46,9 +46,23 @@ inline Vec log2(Vec x) {
   return add(add(exponent_of(x), all(0.5f)), mul(p, all(2 * kLog2E)));
 }
 
-// The queries of a half that see key `key` of a panel on the diagonal.
-TESSERA_INLINE Mask sees(int64_t key, int64_t half) {
-  return static_cast<Mask>((~uint32_t{0} << key) >> (kHalf * half));
+// The bits `first` and above.
+TESSERA_INLINE uint32_t bits_from(int64_t first) {
+  return first > 31 ? 0 : ~uint32_t{0} << std::max<int64_t>(first, 0);
+}
+// The queries of each half that see key `key` of a panel.
+struct Sight {
+  Mask low = Mask(0xffff), high = Mask(0xffff);
+};
+template <bool kMasked>
+TESSERA_INLINE Sight sees(const KeyBand& band, int64_t key) {
+  if constexpr (!kMasked) {
+    return {};
+  } else {
+    const uint32_t queries =
+        key < band.keys ? bits_from(key - band.last) & ~bits_from(key - band.first + 1) : 0;
+    return {static_cast<Mask>(queries), static_cast<Mask>(queries >> kHalf)};
+  }
 }
 
 // The keys whose numbers share a row of a tile on the right.
@@ -87,14 +101,14 @@ struct Halves {
   Vec low, high;
 };
 
-template <class Form, bool kDiagonal>
-void numerators_of_panel(const float* scores, Vec scale, const Halves& shift, Halves& sum, char* block) {
+template <class Form, bool kMasked>
+void numerators_of_panel(const float* scores, const KeyBand& band, Vec scale, const Halves& shift,
+                         Halves& sum, char* block) {
   const auto of_key = [&](int64_t key) __attribute__((always_inline)) {
     const float* row = scores + key * kPanelLines;
-    const Mask low_mask = kDiagonal ? sees(key, 0) : Mask(0xffff),
-               high_mask = kDiagonal ? sees(key, 1) : Mask(0xffff);
-    const Vec low = power_of_two<Form>(low_mask, multiply_sub(load(row), scale, shift.low)),
-              high = power_of_two<Form>(high_mask, multiply_sub(load(row + kHalf), scale, shift.high));
+    const Sight sight = sees<kMasked>(band, key);
+    const Vec low = power_of_two<Form>(sight.low, multiply_sub(load(row), scale, shift.low)),
+              high = power_of_two<Form>(sight.high, multiply_sub(load(row + kHalf), scale, shift.high));
     sum.low = add(sum.low, low);
     sum.high = add(sum.high, high);
     return Numbers<Form>(low, high);
@@ -107,31 +121,33 @@ void numerators_of_panel(const float* scores, Vec scale, const Halves& shift, Ha
 }
 
 // larger() gives its second operand where one is not a number.
-template <bool kDiagonal>
-void largest_of_panel(const float* scores, Halves& top) {
+template <bool kMasked>
+void largest_of_panel(const float* scores, const KeyBand& band, Halves& top) {
   for (int64_t key = 0; key < kPanelLines; ++key) {
     const float* row = scores + key * kPanelLines;
     const Vec low = larger(load(row), top.low), high = larger(load(row + kHalf), top.high);
-    top.low = kDiagonal ? chosen(sees(key, 0), low, top.low) : low;
-    top.high = kDiagonal ? chosen(sees(key, 1), high, top.high) : high;
+    const Sight sight = sees<kMasked>(band, key);
+    top.low = kMasked ? chosen(sight.low, low, top.low) : low;
+    top.high = kMasked ? chosen(sight.high, high, top.high) : high;
   }
 }
 
-template <class Form, bool kDiagonal>
-void backward_of_panel(const float* scores, const float* grad_numerators, float scale, const float* log_sum,
-                       const float* delta, char* p_left, char* g_left, char* g_right) {
+template <class Form, bool kMasked>
+void backward_of_panel(const float* scores, const float* grad_numerators, const KeyBand& band, float scale,
+                       const float* log_sum, const float* delta, char* p_left, char* g_left, char* g_right) {
   const Vec factor = all(scale), to_power = all(scale * kLog2E), log2_e = all(kLog2E);
   const Vec shift[2] = {mul(load(log_sum), log2_e), mul(load(log_sum + kHalf), log2_e)};
   const Vec mean[2] = {mul(load(delta), factor), mul(load(delta + kHalf), factor)};
   const auto of_key = [&](int64_t key) __attribute__((always_inline)) {
     Vec p[2], g[2];
+    const Sight sight = sees<kMasked>(band, key);
 #pragma GCC unroll 2
     for (int64_t half = 0; half < 2; ++half) {
       const int64_t at = key * kPanelLines + half * kHalf;
-      const Mask mask = kDiagonal ? sees(key, half) : Mask(0xffff);
+      const Mask mask = half == 0 ? sight.low : sight.high;
       p[half] = power_of_two<Form>(mask, multiply_sub(load(scores + at), to_power, shift[half]));
       const Vec above = multiply_sub(load(grad_numerators + at), factor, mean[half]);
-      g[half] = kDiagonal ? kept(mask, mul(p[half], above)) : mul(p[half], above);
+      g[half] = kMasked ? kept(mask, mul(p[half], above)) : mul(p[half], above);
     }
     store_left_block(Numbers<Form>(p[0], p[1]), key, p_left);
     const Numbers<Form> gradient(g[0], g[1]);
@@ -146,14 +162,16 @@ void backward_of_panel(const float* scores, const float* grad_numerators, float 
 }
 
 template <class Form>
-void softmax(const float* scores, int64_t key_panels, bool has_diagonal, float scale, bool is_first,
+void softmax(const float* scores, int64_t key_panels, const KeyBand& band, float scale, bool is_first,
              SoftmaxState& state, float* rescale, void* numerators) {
   constexpr int64_t kPanel = kPanelLines * kPanelLines;
-  const int64_t full = key_panels - (has_diagonal ? 1 : 0);
   const Vec none = all(-INFINITY), power = all(scale * kLog2E);
   Halves top{none, none};
-  for (int64_t i = 0; i < full; ++i) largest_of_panel<false>(scores + i * kPanel, top);
-  if (has_diagonal) largest_of_panel<true>(scores + full * kPanel, top);
+  for (int64_t i = 0; i < key_panels; ++i) {
+    const KeyBand own = band.from(0, i * kPanelLines);
+    const auto run = own.is_open(kPanelLines) ? largest_of_panel<false> : largest_of_panel<true>;
+    run(scores + i * kPanel, own, top);
+  }
   const auto raise = [&](const Vec& largest, float* maximum, float* factors) {
     const Vec before = is_first ? none : load(maximum);
     const Vec after = larger(mul(largest, power), before);
@@ -172,10 +190,12 @@ void softmax(const float* scores, int64_t key_panels, bool has_diagonal, float s
     sum.high = mul(load(state.sum + kHalf), load(rescale + kHalf));
   }
   char* block = static_cast<char*>(numerators);
-  for (int64_t i = 0; i < full; ++i, block += kBlockBytes<Form>) {
-    numerators_of_panel<Form, false>(scores + i * kPanel, power, shift, sum, block);
+  for (int64_t i = 0; i < key_panels; ++i, block += kBlockBytes<Form>) {
+    const KeyBand own = band.from(0, i * kPanelLines);
+    const auto run =
+        own.is_open(kPanelLines) ? numerators_of_panel<Form, false> : numerators_of_panel<Form, true>;
+    run(scores + i * kPanel, own, power, shift, sum, block);
   }
-  if (has_diagonal) numerators_of_panel<Form, true>(scores + full * kPanel, power, shift, sum, block);
   store(state.sum, sum.low);
   store(state.sum + kHalf, sum.high);
 }
@@ -189,11 +209,11 @@ inline void softmax_end(const SoftmaxState& state, float* factors, float* log_su
 }
 
 template <class Form>
-void softmax_backward(const float* scores, const float* grad_numerators, bool is_diagonal, float scale,
+void softmax_backward(const float* scores, const float* grad_numerators, const KeyBand& band, float scale,
                       const float* log_sum, const float* delta, void* p_left, void* g_left, void* g_right) {
-  const auto run = is_diagonal ? backward_of_panel<Form, true> : backward_of_panel<Form, false>;
-  run(scores, grad_numerators, scale, log_sum, delta, static_cast<char*>(p_left), static_cast<char*>(g_left),
-      static_cast<char*>(g_right));
+  const auto run = band.is_open(kPanelLines) ? backward_of_panel<Form, false> : backward_of_panel<Form, true>;
+  run(scores, grad_numerators, band, scale, log_sum, delta, static_cast<char*>(p_left),
+      static_cast<char*>(g_left), static_cast<char*>(g_right));
 }
 
 inline void scale_columns(float* x, const float* factors, int64_t rows) {

@@ -1,0 +1,214 @@
+// Windows, both directions and soft caps, over documents and over spans of them, against the definition.
+#include "tessera/ops/attention_formula.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/plain.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+
+class Random {
+ public:
+  Random() {
+    const char* text = std::getenv("TESSERA_TEST_SEED");
+    const auto seed = text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
+    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
+    engine_.seed(seed);
+  }
+  int64_t in(int64_t first, int64_t last) {
+    return std::uniform_int_distribution<int64_t>(first, last)(engine_);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+std::string shown(const AttentionFormula& f) {
+  return std::string(f.is_causal ? "causal" : "both ways") + ", window " + std::to_string(f.window) +
+         ", soft cap " + std::to_string(f.soft_cap);
+}
+
+// [queries, keys]
+at::Tensor pairs_that_see(const std::vector<AttentionSpan>& spans, int64_t queries, int64_t keys,
+                          const AttentionFormula& formula) {
+  at::Tensor seen = at::zeros({queries, keys}, at::kBool);
+  for (const AttentionSpan& span : spans) {
+    const at::Tensor back = span.ahead + at::arange(span.queries).view({-1, 1}) - at::arange(span.keys);
+    at::Tensor sees = back == back;
+    if (formula.is_causal) sees = sees & (back >= 0);
+    if (formula.window > 0) sees = sees & (back.abs() < formula.window);
+    seen.narrow(0, span.first_query, span.queries).narrow(1, span.first_key, span.keys).copy_(sees);
+  }
+  return seen;
+}
+
+// From the definition, with the logarithm of the softmax's denominator.
+AttentionResult by_definition(const Inputs& in, const at::Tensor& seen, const AttentionFormula& formula) {
+  const int64_t group = in[0].size(1) / in[1].size(1);
+  const auto heads = [](const at::Tensor& x) { return x.transpose(0, 1); };
+  at::Tensor scores =
+      at::matmul(heads(in[0]), heads(in[1].repeat_interleave(group, 1)).transpose(1, 2)) * formula.scale;
+  if (formula.soft_cap > 0) scores = formula.soft_cap * at::tanh(scores / formula.soft_cap);
+  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  const at::Tensor log_sum = at::logsumexp(scores, {2}, true);
+  const at::Tensor sees = seen.any(1).view({1, -1, 1});
+  const at::Tensor weights = at::where(sees, at::exp(scores - at::where(sees, log_sum, 0.0)), 0.0);
+  return {heads(at::matmul(weights, heads(in[2].repeat_interleave(group, 1)))), heads(log_sum)};
+}
+
+Op fused(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
+  return [=](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, formula); };
+}
+Op definition(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
+  const at::Tensor seen = pairs_that_see(spans_of_documents(starts), starts.back(), starts.back(), formula);
+  return [=](const Inputs& in) { return by_definition(in, seen, formula).out; };
+}
+
+Inputs make_inputs(int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                   uint64_t seed) {
+  return {trained(random_tensor({queries, heads, head_dim}, seed)),
+          trained(random_tensor({keys, kv_heads, head_dim}, seed + 1)),
+          trained(random_tensor({keys, kv_heads, head_dim}, seed + 2))};
+}
+
+// Every kind, with a window of this size where there is one.
+std::vector<AttentionFormula> formulas(int64_t window) {
+  return {{0.4},
+          {0.4, false},
+          {0.4, true, window},
+          {0.4, false, window},
+          {0.4, true, 0, 1.5},
+          {0.4, false, window, 0.7}};
+}
+
+TEST(AttentionFormula, GradientsMatchCentralDifferences) {
+  for (const AttentionFormula& formula : formulas(2)) {
+    SCOPED_TRACE(shown(formula));
+    gradcheck(fused({0, 1, 5, 9}, formula), make_inputs(9, 9, 4, 2, 3, 1));
+  }
+}
+
+TEST(AttentionFormula, RandomDocumentsEqualTheDefinition) {
+  Random random;
+  for (int round = 0; round < 6; ++round) {
+    std::vector<int64_t> starts = {0};
+    const int64_t documents = round == 0 ? 1 : random.in(1, 4), longest = round == 0 ? 1200 : 100;
+    for (int64_t i = 0; i < documents; ++i) starts.push_back(starts.back() + random.in(0, longest));
+    const int64_t group = random.in(1, 3), kv_heads = random.in(1, 2), head_dim = random.in(1, 40);
+    const Inputs in = make_inputs(starts.back(), starts.back(), kv_heads * group, kv_heads, head_dim, 7);
+    for (const AttentionFormula& formula : formulas(random.in(1, random.in(1, longest)))) {
+      SCOPED_TRACE(::testing::Message() << at::IntArrayRef(starts) << ", " << shown(formula) << ", "
+                                        << kv_heads << " times " << group << " heads of " << head_dim);
+      expect_same(fused(starts, formula), definition(starts, formula), in, 1e-11);
+      expect_near_double(fused(starts, formula), in, at::kFloat, 2e-5);
+      expect_near_double(fused(starts, formula), in, at::kBFloat16, 6e-2);
+      expect_near(plain::document_attention(in[0], in[1], in[2], starts, formula),
+                  definition(starts, formula)(in), 1e-11, "plain");
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// What lies in no tile with the window is not read at all: a product with it would not be a number.
+TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
+  constexpr int64_t kTokens = 3000, kWindow = 100, kFirst = 2000, kCount = 70;
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    SCOPED_TRACE(at::toString(type));
+    Inputs in;
+    for (const at::Tensor& tensor : make_inputs(kTokens, kTokens, 4, 2, 32, 3)) {
+      in.push_back(trained(tensor.to(type)));
+    }
+    const AttentionFormula formula{.scale = 0.4, .window = kWindow};
+    // The gradient of some tokens' results alone.
+    const Op some = [&](const Inputs& inputs) {
+      return fused({0, kTokens}, formula)(inputs).narrow(0, kFirst, kCount);
+    };
+    const Evaluation want = evaluate(some, in);
+    // A tile holds 64 queries, or keys, at most; queries that a task takes together share a block of keys.
+    const int64_t begin = kFirst - kWindow - 2 * 64, end = kFirst + kCount + 64;
+    Inputs poisoned;
+    for (const at::Tensor& tensor : in) {
+      at::Tensor copy = tensor.detach().clone();
+      copy.narrow(0, 0, begin).fill_(NAN);
+      copy.narrow(0, end, kTokens - end).fill_(NAN);
+      poisoned.push_back(trained(copy));
+    }
+    EXPECT_TRUE(at::equal(some(poisoned), want.output));
+    for (size_t i = 1; i < in.size(); ++i) {
+      const at::Tensor outside = want.gradients[i].narrow(0, 0, kFirst - kWindow + 1);
+      EXPECT_EQ(outside.abs().max().item<double>(), 0.0) << i;
+    }
+  }
+}
+
+// Queries over keys elsewhere: before them, around them, far away, and nowhere.
+TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
+  Random random;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<AttentionSpan> spans;
+    int64_t queries = random.in(0, 5), keys = random.in(0, 5);
+    for (int64_t i = random.in(1, 3); i > 0; --i) {
+      const int64_t longest = round % 7 == 0 ? 700 : 120;
+      const AttentionSpan span{queries, random.in(0, longest), keys, random.in(0, longest),
+                               random.in(-longest, 2 * longest)};
+      queries += span.queries + random.in(0, 3);
+      keys += span.keys + random.in(0, 3);
+      spans.push_back(span);
+    }
+    const int64_t group = random.in(1, 2), head_dim = random.in(1, 40);
+    const Inputs in = make_inputs(queries, keys, 2 * group, 2, head_dim, 11);
+    for (const AttentionFormula& formula : formulas(random.in(1, 200))) {
+      SCOPED_TRACE(::testing::Message() << round << ": " << shown(formula));
+      const AttentionResult want = by_definition(in, pairs_that_see(spans, queries, keys, formula), formula);
+      for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-11}, {at::kFloat, 3e-5}}) {
+        const at::Tensor q = in[0].detach().to(type), k = in[1].detach().to(type),
+                         v = in[2].detach().to(type);
+        const AttentionResult got = attend_spans(q, k, v, spans, formula);
+        expect_near(got.out, want.out, tolerance, "out");
+        EXPECT_TRUE(at::allclose(got.log_sum.to(at::kDouble), want.log_sum.detach(), 0.0, 10 * tolerance));
+        // The result is all of the softmax here.
+        const at::Tensor direction = random_tensor(want.out.sizes(), 5);
+        const auto gradients = torch::autograd::grad({want.out}, in, {direction}, true);
+        const AttentionGradients own =
+            attend_spans_backward(direction.to(type), q, k, v, got, spans, formula);
+        expect_near(own.q, gradients[0], tolerance, "q");
+        expect_near(own.k, gradients[1], tolerance, "k");
+        expect_near(own.v, gradients[2], tolerance, "v");
+      }
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(AttentionFormula, RefusesWhatMeansNothing) {
+  const Inputs in = make_inputs(5, 5, 2, 1, 4, 9);
+  for (const AttentionFormula& formula :
+       {AttentionFormula{0.0}, AttentionFormula{-1.0}, AttentionFormula{1.0, true, -1},
+        AttentionFormula{1.0, true, 0, -0.5}, AttentionFormula{NAN}}) {
+    EXPECT_THROW(fused({0, 5}, formula)(in), Error);
+  }
+  using Spans = std::vector<AttentionSpan>;
+  for (const Spans& spans :
+       {Spans{{0, 6, 0, 5, 0}}, Spans{{0, 5, 1, 5, 0}}, Spans{{0, 3, 0, 2, 0}, {2, 2, 2, 2, 0}},
+        Spans{{0, 2, 0, 3, 0}, {2, 2, 2, 2, 0}}, Spans{{-1, 2, 0, 3, 0}}}) {
+    EXPECT_THROW(attend_spans(in[0].detach(), in[1].detach(), in[2].detach(), spans, {1.0}), Error);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ops
