@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/config/data_config.h"
+#include "tessera/core/parallel_dims.h"
 
 namespace tessera::config {
 
@@ -93,6 +94,8 @@ struct Recipe : DataConfig {
   int64_t dp_replicate_size = 1;
   int64_t dp_shard_size = -1;  // -1 = the ranks that remain
   int64_t tensor_parallel_size = 1;
+  int64_t context_parallel_size = 1;
+  ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
 

@@ -130,6 +130,11 @@ constexpr Choice kSaveCadences[] = {
     {"false", as_int(Cadence::No)},
     {"best", kNotBuilt, "not built yet; write epoch or steps"},
 };
+constexpr Choice kContextParallelMethods[] = {
+    {"auto", as_int(ContextParallelMethod::Auto)},
+    {"ring", as_int(ContextParallelMethod::Ring)},
+    {"ulysses", as_int(ContextParallelMethod::Ulysses)},
+};
 constexpr Choice kZeroStages[] = {
     {"3", as_int(ZeroStage::Zero3)},
     {"2", as_int(ZeroStage::Zero2)},
@@ -326,6 +331,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
     {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
     {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},
+    {"context_parallel_size", &Recipe::context_parallel_size, 1, kMaxRanks},
+    {"context_parallel_method", enum_field<&Recipe::context_parallel_method>, 0, 0, kContextParallelMethods},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

@@ -9,6 +9,13 @@
 
 namespace tessera {
 
+// How attention reaches the tokens of other ranks (parallel/context_parallel/).
+enum class ContextParallelMethod {
+  Auto,     // Ulysses where the key/value heads can be dealt evenly, else the ring
+  Ring,     // keys and values go round; any number of heads
+  Ulysses,  // heads change places with tokens; ranks beyond the key/value heads have no part in attention
+};
+
 // Sizes of the axes. dp_shard -1 = the ranks that the others leave.
 struct ParallelDims {
   int64_t dp_replicate = 1;

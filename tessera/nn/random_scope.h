@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/core/carried_scope.h"
+#include "tessera/nn/sequence.h"
 
 namespace tessera::nn {
 
@@ -14,6 +15,7 @@ struct RandomPlace {
   uint64_t seed = 0;
   uint64_t step = 0;         // optimizer step
   uint64_t micro_batch = 0;  // number of the micro-batch in the step, counted over all ranks
+  TokenPart part = {};       // the tokens of the micro-batch that are here
 };
 
 // While it lives, dropout sites draw their masks for its place. It must span the forward and the backward
@@ -26,8 +28,9 @@ struct RowPart {
 };
 
 // A mask of 0 and 1/(1-p) with x's shape and type for the site `stream` at the current place: element i is a
-// function of (seed, step, micro_batch, stream, i). Where x holds a part of each row of a wider tensor, i is
-// the element's place in that. Error(Internal) outside any RandomScope.
+// function of (seed, step, micro_batch, stream, i). Where x holds a part of each row of a wider tensor, or
+// the rows of some tokens alone, i is the element's place in the whole. Error(Internal) outside any
+// RandomScope.
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part = {});
 
 }  // namespace tessera::nn

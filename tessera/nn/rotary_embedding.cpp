@@ -86,25 +86,34 @@ RotaryEmbedding::RotaryEmbedding(const RopeOptions& options) : options_(options)
 }
 
 at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
-                                     const std::vector<int64_t>& document_starts, at::ScalarType type) const {
+                                     const std::vector<int64_t>& document_starts, at::ScalarType type,
+                                     const TokenPart& part) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
   at::Tensor angle = positions * (type == at::kDouble ? frequencies_double_ : frequencies_float_);
   if (options_.type != RopeType::Dynamic) return angle;
-  for (size_t i = 1; i < document_starts.size(); ++i) {
-    const int64_t first = document_starts[i - 1], length = document_starts[i] - first;
-    if (length <= options_.max_position_embeddings) continue;
-    const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
-    angle.narrow(0, first, length).copy_(positions.narrow(0, first, length) * own);
+  int64_t row = 0;
+  for (const TokenRun& run : part.value_or(std::vector<TokenRun>{{0, document_starts.back()}})) {
+    for (size_t i = 1; i < document_starts.size(); ++i) {
+      const int64_t begin = std::max(run.first, document_starts[i - 1]),
+                    end = std::min(run.first + run.count, document_starts[i]);
+      const int64_t length = document_starts[i] - document_starts[i - 1];
+      if (begin >= end || length <= options_.max_position_embeddings) continue;
+      const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
+      const int64_t first = row + begin - run.first;
+      angle.narrow(0, first, end - begin).copy_(positions.narrow(0, first, end - begin) * own);
+    }
+    row += run.count;
   }
   return angle;
 }
 
 std::pair<at::Tensor, at::Tensor> RotaryEmbedding::angles(const at::Tensor& position_ids,
                                                           const std::vector<int64_t>& document_starts,
-                                                          at::ScalarType model_dtype) const {
+                                                          at::ScalarType model_dtype,
+                                                          const TokenPart& part) const {
   at::NoGradGuard no_grad;
   const at::ScalarType type = model_dtype == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor angle = angle_of(position_ids, document_starts, type);
+  const at::Tensor angle = angle_of(position_ids, document_starts, type, part);
   at::Tensor cos = angle.cos(), sin = angle.sin();
   if (options_.attention_factor != 1.0) {
     cos.mul_(options_.attention_factor);

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/nn/sequence.h"
+
 namespace tessera::nn {
 
 enum class RopeType {
@@ -41,17 +43,18 @@ class RotaryEmbedding {
   explicit RotaryEmbedding(const RopeOptions& options);
 
   // cos and sin: [tokens, head_dim / 2] for position_ids: [tokens] int64, which restart at the
-  // document_starts ([documents + 1]). Computed in float64 for float64 models and otherwise in float32, where
-  // the roundings of Transformers are part of what a model has learned.
+  // document_starts ([documents + 1]); of the tokens of `part` alone, if that has a value. Computed in
+  // float64 for float64 models and otherwise in float32, where the roundings of Transformers are part of what
+  // a model has learned.
   std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids,
                                            const std::vector<int64_t>& document_starts,
-                                           at::ScalarType model_dtype) const;
+                                           at::ScalarType model_dtype, const TokenPart& part = {}) const;
 
   const RopeOptions& options() const { return options_; }
 
  private:
   at::Tensor angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
-                      at::ScalarType type) const;
+                      at::ScalarType type, const TokenPart& part) const;
 
   RopeOptions options_;
   at::Tensor frequencies_float_, frequencies_double_;  // [head_dim / 2]

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +11,13 @@
 namespace tessera::nn {
 
 class CacheStep;
+
+// Tokens that follow each other in a line.
+struct TokenRun {
+  int64_t first = 0, count = 0;
+};
+// One run after the other; nothing: the whole line.
+using TokenPart = std::optional<std::vector<TokenRun>>;
 
 // One micro-batch. All tensors are int64 on the CPU, of size [tokens].
 struct TokenBatch {
@@ -21,6 +29,9 @@ struct TokenBatch {
   at::Tensor position_ids;
   // [documents + 1], first 0, last = tokens, not decreasing.
   std::vector<int64_t> document_starts;
+  // Where it has a value, the tensors hold these tokens alone of the line that document_starts describes
+  // (context parallelism).
+  TokenPart part;
 };
 
 // What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns
@@ -30,6 +41,8 @@ struct SequenceContext {
   const CacheStep* cache = nullptr;
   // The tables of rotary positions, [tokens, head_dim / 2]; undefined where a family has none.
   at::Tensor cos, sin;
+  // As of the TokenBatch.
+  TokenPart part;
 };
 
 // What a layer of a cache holds of every token.

@@ -411,6 +411,26 @@ AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at:
   return forward_pass(q, k, v, checked_spans(q, k, v, spans, formula), formula);
 }
 
+bool some_query_sees(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  return !seen_spans(spans, formula).empty();
+}
+
+AttentionResult attention_of_nothing(const at::Tensor& q) {
+  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
+  return {at::zeros(q.sizes(), exact),
+          at::full({q.size(0), q.size(1), 1}, -std::numeric_limits<double>::infinity(), exact)};
+}
+
+void add_attention(const AttentionResult& sum, const AttentionResult& part) {
+  const at::Tensor both = at::logaddexp(sum.log_sum, part.log_sum);
+  // A query that has seen nothing yet has the share 0, and not that of minus infinity less itself.
+  const auto share = [&](const at::Tensor& log_sum) {
+    return at::exp(log_sum - at::where(both.isinf(), at::zeros_like(both), both));
+  };
+  sum.out.mul_(share(sum.log_sum)).add_(part.out * share(part.log_sum));
+  sum.log_sum.copy_(both);
+}
+
 AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionResult& result,
                                          const std::vector<AttentionSpan>& spans,

@@ -34,6 +34,14 @@ struct AttentionGradients {
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<AttentionSpan>& spans, const AttentionFormula& formula);
 
+// Whether there is any pair for attend_spans() to work on.
+bool some_query_sees(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula);
+
+// The result over no keys, for add_attention(): out in compute_type(q).
+AttentionResult attention_of_nothing(const at::Tensor& q);
+// Makes `sum`, in place, the result over its keys and those of `part` together, which are others.
+void add_attention(const AttentionResult& sum, const AttentionResult& part);
+
 // What these keys' part of the softmax adds to the gradients; `result` is that over all keys that the queries
 // see, of these spans and of others.
 AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,

@@ -266,7 +266,9 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
-  options.sequence_parallel = recipe.tensor_parallel_size > 1;
+  // The tokens of a context parallel rank need not divide.
+  options.sequence_parallel = recipe.tensor_parallel_size > 1 && recipe.context_parallel_size == 1;
+  options.context_parallel = recipe.context_parallel_method;
   options.shard = shard_options(recipe);
   trained.sharded = models::parallelize(*trained.model, mesh, options);
 

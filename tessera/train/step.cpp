@@ -11,6 +11,7 @@
 #include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/optim/gradient_norm.h"
+#include "tessera/parallel/context_parallel/context_parallel.h"
 
 namespace tessera::train {
 namespace {
@@ -83,6 +84,11 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
           batch.document_starts};
 }
 
+// What this rank computes of a micro-batch.
+static nn::TokenBatch own_tokens(const data::MicroBatch& batch, const parallel::DeviceMesh& mesh) {
+  return parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)), *mesh.group(parallel::kAxisCp));
+}
+
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input) {
   parallel::ShardedModel& sharded = *trained.sharded;
@@ -94,11 +100,11 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   for (int64_t m = 0; m < num_micro_batches; ++m) {
     const data::MicroBatch& batch = (*input.micro_batches)[m];
     sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
-    const nn::RandomScope scope(
-        {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)});
-    const at::Tensor loss = in_phase("forward", MemoryCategory::Activations, [&] {
-      return trained.model->loss(to_tensors(batch, mesh.size(parallel::kAxisTp)));
-    });
+    const nn::TokenBatch own = own_tokens(batch, mesh);
+    const nn::RandomScope scope({input.seed, static_cast<uint64_t>(input.step),
+                                 static_cast<uint64_t>(m * dp_size + dp_rank), own.part});
+    const at::Tensor loss =
+        in_phase("forward", MemoryCategory::Activations, [&] { return trained.model->loss(own); });
     loss_sum.add(loss);
     if (loss.requires_grad())
       in_phase("backward", MemoryCategory::Backward, [&] { (loss * scale).backward(); });
@@ -140,7 +146,7 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
     const data::Step step = loader.next_step();
     label_tokens += step.label_tokens;
     for (const data::MicroBatch& batch : step.micro_batches) {
-      loss_sum.add(trained.model->loss(to_tensors(batch, mesh.size(parallel::kAxisTp))));
+      loss_sum.add(trained.model->loss(own_tokens(batch, mesh)));
     }
     on_step(++done);
   }

@@ -72,6 +72,7 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
   log::info("model: " + std::to_string(total) + " parameters, " + std::to_string(trainable) + " trained; " +
             std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
             std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
+            (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
             (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") + "; loaded in " +
             format_duration(load_seconds));
 }

@@ -94,8 +94,6 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
             "yet; leave it out and write adapter: lora; got the boolean true");
   for (const char* line : {"adapter: qlora",
                            "load_in_8bit: true",
-                           "context_parallel_size: 2",
-                           "sequence_parallel_degree: 4",
                            "expert_parallel_size: 2",
                            "fp16: true",
                            "fp8: true",
@@ -120,7 +118,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "chat_template: gemma3",
                            "cosine_constant_lr_ratio: 0.8",
                            "early_stopping_patience: 3",
-                           "parallelism_config: {cp_size: 2}",
+                           "parallelism_config: {sp_size: 2}",
                            "deepspeed: {fp16: {enabled: true}}",
                            "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
                            "deepspeed: {optimizer: {type: Muon}}",

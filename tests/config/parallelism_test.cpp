@@ -47,6 +47,20 @@ TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
               testing::HasSubstr("dp_replicate_size 1000000 and 1 rank"));
 }
 
+TEST(ParallelismTest, ContextParallelRanksShareTheirData) {
+  const Recipe recipe = recipe_with("context_parallel_size: 2\ncontext_parallel_method: ring\n");
+  EXPECT_EQ(recipe.context_parallel_method, ContextParallelMethod::Ring);
+  const ParallelDims sizes = validate_parallelism(recipe, 6);
+  EXPECT_EQ(sizes.cp, 2);
+  EXPECT_EQ(sizes.dp_shard, 3);
+  EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {cp_size: 2}\n"), 2).cp, 2);
+  EXPECT_EQ(validate_parallelism(recipe_with("sequence_parallel_degree: 2\n"), 2).cp, 2);
+  EXPECT_THAT(message_of_world(recipe, 3),
+              testing::HasSubstr("r.yaml:4:1: context_parallel_size does not fit the number of ranks"));
+  // The ranks of cp read the same data.
+  EXPECT_EQ(validate_parallelism(recipe_with("context_parallel_size: 2\ntrain_batch_size: 3\n"), 6).cp, 2);
+}
+
 TEST(ParallelismTest, TensorParallelRanksAreTakenOutFirst) {
   const ParallelDims sizes = validate_parallelism(recipe_with("tensor_parallel_size: 3\n"), 6);
   EXPECT_EQ(sizes.tp, 3);

@@ -14,14 +14,15 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kVocabulary = 97;
+constexpr int64_t kVocabulary = 61;  // the least of the families
 
 enum class Trained { All, LoraWithDropout, SomeFrozen };
 
 struct LayoutCase {
   std::string family;
   config::ZeroStage stage = config::ZeroStage::Zero3;
-  int64_t dp_replicate = 1, tp = 1;
+  int64_t dp_replicate = 1, tp = 1, cp = 1;
+  ContextParallelMethod method = ContextParallelMethod::Auto;
   Trained trained = Trained::All;
   config::Checkpointing checkpointing = config::Checkpointing::Off;
 };
@@ -33,6 +34,8 @@ config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
   recipe.tensor_parallel_size = layout.tp;
+  recipe.context_parallel_size = layout.cp;
+  recipe.context_parallel_method = layout.method;
   recipe.gradient_checkpointing = layout.checkpointing;
   recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
   recipe.seed = 5;
@@ -62,7 +65,9 @@ TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceM
   options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   // Both kinds of tensor parallelism occur.
-  options.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
+  options.sequence_parallel =
+      recipe.gradient_checkpointing != config::Checkpointing::Mlp && recipe.context_parallel_size == 1;
+  options.context_parallel = recipe.context_parallel_method;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
@@ -185,11 +190,13 @@ void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
   SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
                ", dp_replicate " + std::to_string(layout.dp_replicate) + ", tp " + std::to_string(layout.tp) +
-               ", trained " + std::to_string(static_cast<int>(layout.trained)) + ", checkpointing " +
+               ", cp " + std::to_string(layout.cp) + " method " +
+               std::to_string(static_cast<int>(layout.method)) + ", trained " +
+               std::to_string(static_cast<int>(layout.trained)) + ", checkpointing " +
                std::to_string(static_cast<int>(layout.checkpointing)));
   const int64_t count = 3 * world->size();
   LayoutCase alone = layout;
-  alone.dp_replicate = alone.tp = 1;
+  alone.dp_replicate = alone.tp = alone.cp = 1;
   alone.checkpointing = config::Checkpointing::Off;
   const Outcome want = run(alone, comm::Communicator::single(), count);
   // Nothing is equal because it is zero.
@@ -221,18 +228,26 @@ void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& fa
   }
 }
 
-// Every stage, and replication of shards and tensor parallelism where the ranks allow it.
-void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_heads, Extent extent) {
-  std::vector<LayoutCase> layouts;
-  add_tensor_parallel(layouts, family, num_heads, num_kv_heads);
-  for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
-                           config::ZeroStage::Zero3}) {
-    if (testing::world()->size() > 4) break;  // of these, less do
-    layouts.push_back({.family = family, .stage = stage});
-    if (testing::world()->size() % 2 == 0 && stage != config::ZeroStage::Ddp) {
-      layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
+// Context parallel ranks alone, and beside all other axes. Documents are shorter than 2 cp, too.
+void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& family, int64_t num_kv_heads) {
+  const int64_t world = testing::world()->size();
+  for (int64_t cp = 2; cp <= world; ++cp) {
+    if (world % cp != 0) continue;
+    for (const auto method : {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses}) {
+      layouts.push_back({.family = family, .cp = cp, .method = method});
+      const int64_t rest = world / cp;
+      if (rest > 1 && rest <= num_kv_heads) {
+        layouts.push_back({.family = family, .tp = rest, .cp = cp, .method = method});
+      }
+    }
+    layouts.push_back({.family = family, .stage = config::ZeroStage::Zero1, .cp = cp});
+    if (world / cp % 2 == 0) {
+      layouts.push_back({.family = family, .stage = config::ZeroStage::Zero2, .dp_replicate = 2, .cp = cp});
     }
   }
+}
+
+void check(const std::vector<LayoutCase>& layouts, Extent extent) {
   constexpr config::Checkpointing kKinds[] = {config::Checkpointing::Off, config::Checkpointing::Mlp,
                                               config::Checkpointing::Block};
   size_t index = 0;
@@ -250,9 +265,34 @@ void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_
   }
 }
 
-TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 4, 2, Extent::Whole); }
+// Every stage, and replication of shards, tensor and context parallelism where the ranks allow it.
+void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_heads, Extent extent) {
+  std::vector<LayoutCase> layouts;
+  add_tensor_parallel(layouts, family, num_heads, num_kv_heads);
+  add_context_parallel(layouts, family, num_kv_heads);
+  for (const auto stage : {config::ZeroStage::Ddp, config::ZeroStage::Zero1, config::ZeroStage::Zero2,
+                           config::ZeroStage::Zero3}) {
+    if (testing::world()->size() > 4) break;  // of these, less do
+    layouts.push_back({.family = family, .stage = stage});
+    if (testing::world()->size() % 2 == 0 && stage != config::ZeroStage::Ddp) {
+      layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
+    }
+  }
+  check(layouts, extent);
+}
+
+TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 4, 2, Extent::EveryThird); }
 TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 4, 2, Extent::EveryThird); }
 TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 4, 2, Extent::EveryThird); }
+// Windows on all layers, on some, and positions whose frequencies depend on the length of the document.
+TEST(StepLayoutTest, ContextParallelOfOtherFamilies) {
+  for (const auto& [family, num_kv_heads] :
+       {std::pair{"mistral_sliding", 2}, {"qwen2_sliding", 2}, {"llama_dynamic", 1}}) {
+    std::vector<LayoutCase> layouts;
+    add_context_parallel(layouts, family, num_kv_heads);
+    check(layouts, Extent::EveryThird);
+  }
+}
 // Three heads, which two ranks share unevenly, and an output projection of its own.
 TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, 3, Extent::EveryThird); }
 

@@ -10,6 +10,13 @@
 #include "tessera/nn/embedding.h"
 
 namespace tessera::models {
+namespace {
+
+nn::SequenceContext context_of(const nn::TokenBatch& batch) {
+  return {batch.document_starts, nullptr, {}, {}, batch.part};
+}
+
+}  // namespace
 
 void CausalLM::check_length(int64_t length, const std::optional<LengthBound>& bound) const {
   if (!bound.has_value() || length <= bound->tokens) return;
@@ -20,8 +27,16 @@ void CausalLM::check_length(int64_t length, const std::optional<LengthBound>& bo
       .hint("shorten it, or leave out its oldest part");
 }
 
-void CausalLM::check_lengths(const std::vector<int64_t>& starts, int64_t tokens) const {
-  TESSERA_ASSERT(!starts.empty() && starts.front() == 0 && starts.back() == tokens, "document starts");
+void CausalLM::check_batch(const nn::TokenBatch& batch) const {
+  check_ids(batch.input_ids);
+  const std::vector<int64_t>& starts = batch.document_starts;
+  TESSERA_ASSERT(!starts.empty() && starts.front() == 0, "document starts");
+  int64_t tokens = batch.part.has_value() ? 0 : starts.back();
+  for (const nn::TokenRun& run : batch.part.value_or(std::vector<nn::TokenRun>())) {
+    TESSERA_ASSERT(run.first >= 0 && run.first + run.count <= starts.back(), "tokens of a line");
+    tokens += run.count;
+  }
+  TESSERA_ASSERT(batch.input_ids.size(0) == tokens, "document starts");
   for (size_t i = 1; i < starts.size(); ++i) {
     check_length(starts[i] - starts[i - 1], config().document_bound);
   }
@@ -40,15 +55,12 @@ void CausalLM::check_ids(const at::Tensor& input_ids) const {
   }
 }
 
-nn::SequenceContext CausalLM::make_context(const at::Tensor&, const std::vector<int64_t>& document_starts,
-                                           const nn::CacheStep* cache) const {
-  return {document_starts, cache, {}, {}};
-}
+void CausalLM::add_positions(nn::SequenceContext&, const at::Tensor&) const {}
 
 at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                                   const std::vector<int64_t>& document_starts, const nn::CacheStep* cache) {
+                                   nn::SequenceContext context) {
   at::Tensor x = embed(input_ids, position_ids);
-  const nn::SequenceContext context = make_context(position_ids, document_starts, cache);
+  add_positions(context, position_ids);
   for (const auto& block : blocks()) x = nn::call(*block, x, context);
   return x;
 }
@@ -64,20 +76,17 @@ std::vector<at::Tensor> CausalLM::forward_only_parameters() const {
 
 at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
-  check_ids(batch.input_ids);
-  check_lengths(batch.document_starts, batch.input_ids.size(0));
+  check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
   return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    return head().loss(hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr),
-                       batch.labels);
+    return head().loss(hidden_states(input_ids, batch.position_ids, context_of(batch)), batch.labels);
   });
 }
 
 at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
-  check_ids(batch.input_ids);
-  check_lengths(batch.document_starts, batch.input_ids.size(0));
+  check_batch(batch);
   return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    return head().logits(hidden_states(input_ids, batch.position_ids, batch.document_starts, nullptr));
+    return head().logits(hidden_states(input_ids, batch.position_ids, context_of(batch)));
   });
 }
 
@@ -100,7 +109,7 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   nn::CacheStep step(cache, sequences, starts);
   const at::Tensor position_ids = at::tensor(step.positions(), at::kLong);
   const at::Tensor logits = nn::call_hooked(*this, input_ids, [&](const at::Tensor& fed) {
-    at::Tensor hidden = hidden_states(fed, position_ids, starts, &step);
+    at::Tensor hidden = hidden_states(fed, position_ids, {starts, &step, {}, {}, {}});
     if (last.size() < ids.size()) hidden = hidden.index_select(0, at::tensor(last, at::kLong));
     return head().logits(hidden);
   });

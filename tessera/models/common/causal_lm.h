@@ -62,9 +62,8 @@ class CausalLM : public torch::nn::Module {
   //
   // The hidden states of tokens before any block, [tokens, hidden_size], of hidden_type().
   virtual at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) = 0;
-  virtual nn::SequenceContext make_context(const at::Tensor& position_ids,
-                                           const std::vector<int64_t>& document_starts,
-                                           const nn::CacheStep* cache) const;
+  // Adds what the family's blocks need of the positions.
+  virtual void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const;
   virtual const std::vector<std::shared_ptr<nn::Block>>& blocks() const = 0;
   virtual nn::OutputHead& head() const = 0;
 
@@ -84,11 +83,11 @@ class CausalLM : public torch::nn::Module {
 
   // After the last block, [tokens, hidden_size].
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
-                           const std::vector<int64_t>& document_starts, const nn::CacheStep* cache);
+                           nn::SequenceContext context);
   // What the backward of loss() does not read: the output projection and the tables of embeddings.
   std::vector<at::Tensor> forward_only_parameters() const;
   void check_ids(const at::Tensor& input_ids) const;
-  void check_lengths(const std::vector<int64_t>& document_starts, int64_t tokens) const;
+  void check_batch(const nn::TokenBatch& batch) const;
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/parallel/activation_checkpoint.h"
+#include "tessera/parallel/context_parallel/context_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera::models {
@@ -14,6 +15,9 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
     const parallel::RankAxis axis{parallel::kAxisTp, mesh.group(parallel::kAxisTp)};
     shard.layouts = parallel::tensor_parallel(model, tensor_parallel_plan(model), axis, tp);
     parallel::tensor_parallel_head(model.head(), shard.layouts, axis, tp);
+  }
+  if (mesh.size(parallel::kAxisCp) > 1) {
+    parallel::context_parallel(model, options.context_parallel, mesh.group(parallel::kAxisCp));
   }
   const auto& blocks = model.blocks();
   for (size_t i = 0; i < blocks.size(); ++i) {

@@ -15,13 +15,14 @@ struct ParallelizeOptions {
   // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
   int64_t checkpoint_every = 0;
   bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
-  bool sequence_parallel = false;  // parallel::TensorParallelOptions
+  bool sequence_parallel = false;                                        // parallel::TensorParallelOptions
+  ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
   parallel::ShardOptions shard;
 };
 
-// Applies, in this order, tensor parallelism along the mesh's axis, recomputation of activations and full
-// sharding to the model's blocks. `model` is on the meta device, adapters included; the tiles get memory in
-// ShardedModel::materialize(). Collective.
+// Applies, in this order, tensor and context parallelism along the mesh's axes, recomputation of activations
+// and full sharding to the model's blocks. `model` is on the meta device, adapters included; the tiles get
+// memory in ShardedModel::materialize(). Collective.
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options);
 

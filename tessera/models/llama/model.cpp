@@ -57,12 +57,9 @@ at::Tensor LlamaForCausalLM::embed(const at::Tensor& input_ids, const at::Tensor
   return nn::call(*model->embed_tokens, input_ids).to(hidden_type());
 }
 
-nn::SequenceContext LlamaForCausalLM::make_context(const at::Tensor& position_ids,
-                                                   const std::vector<int64_t>& document_starts,
-                                                   const nn::CacheStep* cache) const {
-  nn::SequenceContext context = CausalLM::make_context(position_ids, document_starts, cache);
-  std::tie(context.cos, context.sin) = rotary_.angles(position_ids, document_starts, hidden_type());
-  return context;
+void LlamaForCausalLM::add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const {
+  std::tie(context.cos, context.sin) =
+      rotary_.angles(position_ids, context.document_starts, hidden_type(), context.part);
 }
 
 }  // namespace tessera::models

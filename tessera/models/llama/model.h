@@ -33,9 +33,7 @@ class LlamaForCausalLM : public CausalLM {
   const LlamaConfig& config() const override { return config_; }
   std::vector<TiedParameter> tied_parameters() const override;
   at::Tensor embed(const at::Tensor& input_ids, const at::Tensor& position_ids) override;
-  nn::SequenceContext make_context(const at::Tensor& position_ids,
-                                   const std::vector<int64_t>& document_starts,
-                                   const nn::CacheStep* cache) const override;
+  void add_positions(nn::SequenceContext& context, const at::Tensor& position_ids) const override;
   const std::vector<std::shared_ptr<nn::Block>>& blocks() const override { return model->layers; }
   nn::OutputHead& head() const override { return *head_; }
 

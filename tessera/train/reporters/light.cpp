@@ -10,7 +10,7 @@
 namespace tessera::train {
 
 Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const parallel::DeviceMesh& mesh)
-    : ranks_(static_cast<double>(mesh.size(parallel::kAxisDp))) {
+    : ranks_(static_cast<double>(mesh.size(parallel::kAxisLoss))) {
   const int64_t room = recipe.sequence_len * recipe.micro_batch_size;
   const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
   const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
