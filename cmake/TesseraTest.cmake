@@ -1,4 +1,4 @@
-# tessera_add_test(SOURCE [BASE] [ISA] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
+# tessera_add_test(SOURCE [BASE] [ISA] [PLAIN] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
 #
 # Builds tests/<folder>/<name>_test.cpp into one program and registers it with ctest as
 # <folder>.<name>. BASE: the test needs no LibTorch and links tessera_base alone. NPROC: the test is
@@ -6,13 +6,14 @@
 # process and no launcher. Multi-rank tests link tests/testing/mpi_main.cpp, where a launcher that did
 # not give the promised number of ranks is a failure. ISA: the test is run once more on each kind of vector
 # unit below the best one of the machine (in one process), as <folder>.<name>.<isa>; kinds that are not below
-# it are skipped.
+# it are skipped. PLAIN: the test is run once more without kernels, by the formulas that run on any device, as
+# <folder>.<name>.plain with the label `plain_ops`; on two ranks where NPROC has two.
 #
 # BASE tests that are not labelled otherwise have the label `base`, and the target base_tests builds them: quickly, as
 # they need no LibTorch.
 add_custom_target(base_tests)
 function(tessera_add_test source)
-  cmake_parse_arguments(ARG "BASE;ISA" "TIMEOUT" "NPROC;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "BASE;ISA;PLAIN" "TIMEOUT" "NPROC;LABELS" ${ARGN})
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "_test$" "" name "${stem}")
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -51,6 +52,12 @@ function(tessera_add_test source)
         TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "multi_rank;${ARG_LABELS}"
         ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};${environment}")
     endforeach()
+    set(plain_ranks 1)
+    if(2 IN_LIST ARG_NPROC)
+      set(plain_ranks 2)
+    endif()
+    set(plain_command ${launch} ${plain_ranks} $<TARGET_FILE:${target}>)
+    set(plain_environment "TESSERA_TEST_RANKS=${plain_ranks};${environment}")
     set(command ${launch} 1 $<TARGET_FILE:${target}>)
     list(APPEND environment TESSERA_TEST_RANKS=1)
   else()
@@ -58,9 +65,16 @@ function(tessera_add_test source)
     # Tests run side by side: threads that spin for each other would starve their neighbours.
     set(environment "OMP_NUM_THREADS=1")
     set(command $<TARGET_FILE:${target}>)
+    set(plain_command ${command})
+    set(plain_environment "${environment}")
     add_test(NAME ${folder}.${name} COMMAND ${command})
     set_tests_properties(${folder}.${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
       ENVIRONMENT "${environment}")
+  endif()
+  if(ARG_PLAIN)
+    add_test(NAME ${folder}.${name}.plain COMMAND ${plain_command})
+    set_tests_properties(${folder}.${name}.plain PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS plain_ops
+      ENVIRONMENT "${plain_environment};TESSERA_OPS=plain")
   endif()
   if(ARG_ISA)
     foreach(isa IN ITEMS baseline avx2 avx512)

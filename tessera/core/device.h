@@ -1,12 +1,23 @@
 // Where tensors lie.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <cstdint>
+
+#include <c10/core/TensorOptions.h>
+
+#include "tessera/core/device_choice.h"
 
 namespace tessera {
 
 // The device of tensors that are host data by nature, whatever the model's device: what is read from files,
 // sent by host communicators, or read back.
 inline constexpr c10::DeviceType kHost = c10::DeviceType::CPU;
+
+// Options of such tensors.
+inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOptions(kHost).dtype(type); }
+
+// The device of a process: of the CUDA devices of a machine its ranks take one each, in turn. Throws
+// E-CONFIG-DEVICE for CUDA where LibTorch has no device of it.
+c10::Device resolve_device(DeviceChoice choice, int64_t local_rank = 0);
 
 }  // namespace tessera

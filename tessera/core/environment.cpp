@@ -15,6 +15,7 @@ constexpr std::string_view kSeconds = "seconds, above 0";
 constexpr std::string_view kFlag[] = {"0", "1"};
 constexpr std::string_view kSets[] = {"baseline", "avx2", "avx512", "amx"};
 constexpr std::string_view kWays[] = {"own", "libtorch"};
+constexpr std::string_view kOps[] = {"kernels", "plain"};
 
 constexpr Variable kVariables[] = {
     {"TESSERA_BIND", kFlag, "", "bound where cores suffice and nobody else computes",
@@ -24,6 +25,8 @@ constexpr Variable kVariables[] = {
     {"TESSERA_ISA", kSets, "", "the best of the machine",
      "no instruction set above this one is used, by LibTorch either"},
     {"TESSERA_PRODUCTS", kWays, "", "own", "libtorch: products of layers in LibTorch, for comparison"},
+    {"TESSERA_OPS", kOps, "", "kernels",
+     "plain: no kernels of Tessera's; every operation by the formulas that run on any device"},
     {"TESSERA_START_TIMEOUT", {}, kSeconds, "120, and 2 for each rank", "for the ranks of --nproc to start"},
     {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
     {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},

@@ -96,7 +96,7 @@ void KvCache::grow(Sequence& sequence, int64_t tokens) {
       free_.reserve(pages_.size() + 1);
       pages_.push_back(
           at::empty({ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim)},
-                    at::TensorOptions().dtype(options_.dtype)));
+                    at::TensorOptions(options_.device).dtype(options_.dtype)));
       free_.push_back(pages_.size() - 1);
     }
     sequence.pages.push_back(free_.back());
@@ -134,7 +134,7 @@ void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
   TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
   cache_.grow(sequence, part.length);
   part.pages.resize(sequence.first_page);
-  for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page].mutable_data_ptr());
+  for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page]);
   for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);
   is_fresh_ = is_fresh_ && sequence.length == 0;
   batch_.sequences.push_back(std::move(part));

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/device.h"
 #include "tessera/ops/cached_attention.h"
 
 namespace tessera::nn {
@@ -14,6 +15,7 @@ namespace tessera::nn {
 struct KvCacheOptions {
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0;
   at::ScalarType dtype = at::kFloat;
+  at::Device device = kHost;
   int64_t max_pages = 0;  // of kPageTokens tokens; 0 = no bound but memory
   // The most tokens that any layer's queries look back over, themselves included; 0 = all.
   int64_t window = 0;

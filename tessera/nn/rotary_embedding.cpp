@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/device.h"
 
 namespace tessera::nn {
 namespace {
@@ -44,7 +45,7 @@ at::Tensor yarn_frequencies(const at::Tensor& plain, const RopeOptions& o) {
 }
 
 at::Tensor plain_frequencies(double theta, int64_t head_dim, at::ScalarType type) {
-  const at::Tensor dims = at::arange(0, head_dim, 2, at::TensorOptions().dtype(type));
+  const at::Tensor dims = at::arange(0, head_dim, 2, on_host(type));
   return 1.0 / at::pow(theta, dims / static_cast<double>(head_dim));
 }
 
@@ -89,7 +90,8 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
                                      const std::vector<int64_t>& document_starts, at::ScalarType type,
                                      const TokenPart& part) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
-  at::Tensor angle = positions * (type == at::kDouble ? frequencies_double_ : frequencies_float_);
+  const at::Tensor& frequencies = type == at::kDouble ? frequencies_double_ : frequencies_float_;
+  at::Tensor angle = positions * frequencies.to(positions.device());
   if (options_.type != RopeType::Dynamic) return angle;
   int64_t row = 0;
   for (const TokenRun& run : part.value_or(std::vector<TokenRun>{{0, document_starts.back()}})) {
@@ -100,7 +102,7 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
       if (begin >= end || length <= options_.max_position_embeddings) continue;
       const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
       const int64_t first = row + begin - run.first;
-      angle.narrow(0, first, end - begin).copy_(positions.narrow(0, first, end - begin) * own);
+      angle.narrow(0, first, end - begin).copy_(positions.narrow(0, first, end - begin) * own.to(positions.device()));
     }
     row += run.count;
   }

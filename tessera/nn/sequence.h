@@ -19,7 +19,8 @@ struct TokenRun {
 // One run after the other; nothing: the whole line.
 using TokenPart = std::optional<std::vector<TokenRun>>;
 
-// One micro-batch. All tensors are int64 on the CPU, of size [tokens].
+// One micro-batch. All tensors are int64 on the host, of size [tokens]: a model takes what it needs to its
+// device.
 struct TokenBatch {
   at::Tensor input_ids;
   // Already shifted: labels[i] is the token that position i must predict, or -100 where nothing is trained.

@@ -14,6 +14,21 @@ namespace {
 
 constexpr int64_t kGrain = 16384;
 
+// As the kernel, in its order.
+void adamw_plain(const at::Tensor& value, const at::Tensor& gradient, const at::Tensor& exp_avg,
+                 const at::Tensor& exp_avg_sq, const kernels::AdamWFactors& factors) {
+  const at::ScalarType exact = compute_type(value.scalar_type());
+  const at::Tensor g = gradient.to(exact) * factors.gradient_scale;
+  const at::Tensor old_mean = exp_avg.to(exact);
+  const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
+  const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
+  const at::Tensor step =
+      mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
+  exp_avg.copy_(mean);
+  exp_avg_sq.copy_(square);
+  value.copy_(value.to(exact) * factors.decay - step);
+}
+
 }  // namespace
 
 void adamw(const at::Tensor& value, const at::Tensor& gradient_in, const at::Tensor& exp_avg,
@@ -21,8 +36,8 @@ void adamw(const at::Tensor& value, const at::Tensor& gradient_in, const at::Ten
   const trace::Scope trace_scope("adamw");
   const at::NoGradGuard no_grad;
   const at::ScalarType type = value.scalar_type();
-  for (const at::Tensor* tensor : {&value, &gradient_in, &exp_avg, &exp_avg_sq}) {
-    check_operand(*tensor, "adamw");
+  check_operands("adamw", {&value, &gradient_in, &exp_avg, &exp_avg_sq});
+  for (const at::Tensor* tensor : {&gradient_in, &exp_avg, &exp_avg_sq}) {
     TESSERA_CHECK_ARGUMENT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
   }
   for (const at::Tensor* state : {&value, &exp_avg, &exp_avg_sq}) {
@@ -42,6 +57,7 @@ void adamw(const at::Tensor& value, const at::Tensor& gradient_in, const at::Ten
   factors.step_size = update.learning_rate / (1.0 - std::pow(update.beta1, t));
   factors.square_correction = 1.0 / std::sqrt(1.0 - std::pow(update.beta2, t));
 
+  if (!uses_kernels(value)) return adamw_plain(value, gradient, exp_avg, exp_avg_sq, factors);
   dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     T *p = write<T>(value), *m = write<T>(exp_avg), *v = write<T>(exp_avg_sq);

@@ -14,8 +14,8 @@ struct AdamWUpdate {
 };
 
 // Updates `value` and the two states in place, in one pass over the memory (Loshchilov and Hutter, "Decoupled
-// weight decay regularization", 2019, algorithm 2, as torch.optim.AdamW computes it). Dense tensors on the
-// CPU of equal size; value, exp_avg, exp_avg_sq of one type (float32, float64 or bfloat16), computed in
+// weight decay regularization", 2019, algorithm 2, as torch.optim.AdamW computes it). Dense tensors of
+// equal size; value, exp_avg, exp_avg_sq of one type (float32, float64 or bfloat16), computed in
 // float32 or float64; the gradient of the same type or bfloat16 is read as it is, another one is converted.
 void adamw(const at::Tensor& value, const at::Tensor& gradient, const at::Tensor& exp_avg,
            const at::Tensor& exp_avg_sq, const AdamWUpdate& update);

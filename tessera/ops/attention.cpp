@@ -315,9 +315,9 @@ AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_
   const double length = mean_queries(spans);
   const std::vector<BackwardTask> tasks = backward_tasks(spans, kv_heads, group);
   const bool has_shares = group > 1 && std::any_of(spans.begin(), spans.end(), is_long);
-  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
-  const at::Tensor k_shares = at::empty({has_shares ? k.size(0) : 0, heads, head_dim}, exact),
-                   v_shares = at::empty(k_shares.sizes(), exact);
+  const auto options = q.options().dtype(compute_type(q.scalar_type()));
+  const at::Tensor k_shares = at::empty({has_shares ? k.size(0) : 0, heads, head_dim}, options),
+                   v_shares = at::empty(k_shares.sizes(), options);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     const BackwardTensors tensors{q, k, v, out, grad, log_sum, grad_q, grad_k, grad_v, k_shares, v_shares};
@@ -366,8 +366,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 };
 
 void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  check_operands(kName, {&q, &k, &v});
   for (const at::Tensor* operand : {&q, &k, &v}) {
-    check_operand(*operand, kName);
     TESSERA_CHECK_ARGUMENT(operand->dim() == 3 && operand->scalar_type() == q.scalar_type(),
                            "attention: q, k, v must be [tokens, heads, head_dim] of one type");
   }
@@ -408,7 +408,9 @@ std::vector<Span> checked_spans(const at::Tensor& q, const at::Tensor& k, const 
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return forward_pass(q, k, v, checked_spans(q, k, v, spans, formula), formula);
+  const std::vector<Span> seen = checked_spans(q, k, v, spans, formula);
+  return uses_kernels(q) ? forward_pass(q, k, v, seen, formula)
+                         : plain::attend_spans(q, k, v, spans, formula);
 }
 
 bool some_query_sees(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
@@ -436,8 +438,9 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
                                          const std::vector<AttentionSpan>& spans,
                                          const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return backward_pass(grad_out, q, k, v, result.out, result.log_sum, checked_spans(q, k, v, spans, formula),
-                       formula);
+  const std::vector<Span> seen = checked_spans(q, k, v, spans, formula);
+  return uses_kernels(q) ? backward_pass(grad_out, q, k, v, result.out, result.log_sum, seen, formula)
+                         : plain::attend_spans_backward(grad_out, q, k, v, result, spans, formula);
 }
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -449,9 +452,9 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                              document_starts.back() == q.size(0) &&
                              std::is_sorted(document_starts.begin(), document_starts.end()),
                          "document_attention: document_starts must run from 0 to tokens");
+  if (!uses_kernels(q)) return plain::document_attention(q, k, v, document_starts, formula);
   if (!needs_graph({q, k, v})) {
-    return PlainOps::are_on() ? plain::document_attention(q, k, v, document_starts, formula)
-                              : attend_spans(q, k, v, spans_of_documents(document_starts), formula).out;
+    return attend_spans(q, k, v, spans_of_documents(document_starts), formula).out;
   }
   return AttentionFunction::apply(q, k, v, document_starts, formula);
 }

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -25,8 +26,8 @@ constexpr int64_t kMaxParts = 256;
 
 // Some of the pages that one query sees.
 struct Part {
-  const CachedSequence* sequence;
-  int64_t query;  // row of q
+  char* const* pages;  // of its sequence
+  int64_t query;       // row of q
   int64_t first_page, num_pages;
   kernels::IndexRange visible;  // tokens that the query sees, of all pages
   bool is_alone;                // the query has no other part
@@ -100,7 +101,7 @@ class Attention {
     for (int64_t i = 0; i < group * head_dim; ++i) q[i] = widened(from[i]) * scale_;
     std::fill(maximum, maximum + group, -std::numeric_limits<C>::infinity());
     for (int64_t page = part.first_page; page < part.first_page + part.num_pages; ++page) {
-      const T* keys = static_cast<const T*>(part.sequence->pages[static_cast<size_t>(page)]) +
+      const T* keys = reinterpret_cast<const T*>(part.pages[page]) +
                       (2 * layer_ * shape_.kv_heads + kv_head) * shape_.block();
       const T* values = keys + shape_.kv_heads * shape_.block();
       const int64_t first = page * kPageTokens;
@@ -131,21 +132,32 @@ class Attention {
   C scale_, cap_;
 };
 
+// Where the pages of every sequence begin.
+std::vector<std::vector<char*>> page_memory(const CachedBatch& batch) {
+  std::vector<std::vector<char*>> memory(batch.sequences.size());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    for (const at::Tensor& page : batch.sequences[i].pages) memory[i].push_back(write<char>(page));
+  }
+  return memory;
+}
+
 template <class Run>
 void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, const Run& run) {
+  const std::vector<std::vector<char*>> memory = page_memory(batch);
   std::vector<Part> parts;
-  for (const CachedSequence& sequence : batch.sequences) {
+  for (size_t s = 0; s < memory.size(); ++s) {
+    const CachedSequence& sequence = batch.sequences[s];
     for (int64_t i = 0; i < sequence.added; ++i) {
       const int64_t past = sequence.length - sequence.added;
       const kernels::IndexRange visible =
           key_band({i, 1, 0, sequence.length, past + i}, formula).keys_seen(1);
       const int64_t first = visible.begin / kPageTokens, end = (visible.end + kPageTokens - 1) / kPageTokens;
-      TESSERA_ASSERT(std::all_of(sequence.pages.begin() + first, sequence.pages.begin() + end,
-                                 [](const void* page) { return page != nullptr; }),
+      TESSERA_ASSERT(std::all_of(memory[s].begin() + first, memory[s].begin() + end,
+                                 [](const char* page) { return page != nullptr; }),
                      "cached_attention: a page that a query sees is not there");
       for (int64_t page = first; page < end; page += kPartPages) {
-        parts.push_back({&sequence, sequence.first + i, page, std::min(kPartPages, end - page), visible,
-                         end - first <= kPartPages});
+        parts.push_back({memory[s].data(), sequence.first + i, page, std::min(kPartPages, end - page),
+                         visible, end - first <= kPartPages});
       }
       if (static_cast<int64_t>(parts.size()) >= kMaxParts) {
         run(parts);
@@ -158,15 +170,16 @@ void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, co
 
 // [tokens, kv_heads, head_dim] into the pages from token `past` of the sequence on.
 template <class T>
-void write_pages(const CachedSequence& sequence, const T* k, const T* v, int64_t layer, const Shape& shape) {
+void write_pages(const CachedSequence& sequence, const std::vector<char*>& pages, const T* k, const T* v,
+                 int64_t layer, const Shape& shape) {
   const int64_t head_dim = shape.head_dim, kv_width = shape.kv_heads * head_dim;
   const int64_t past = sequence.length - sequence.added;
   const int64_t first_page = past / kPageTokens, end_page = (sequence.length - 1) / kPageTokens + 1;
   const auto write_page = [&](int64_t page) {
     const int64_t begin = std::max(past, page * kPageTokens),
                   end = std::min(sequence.length, (page + 1) * kPageTokens);
-    T* keys = static_cast<T*>(sequence.pages[static_cast<size_t>(page)]) +
-              2 * layer * shape.kv_heads * shape.block();
+    T* keys =
+        reinterpret_cast<T*>(pages[static_cast<size_t>(page)]) + 2 * layer * shape.kv_heads * shape.block();
     T* values = keys + shape.kv_heads * shape.block();
     for (int64_t token = begin; token < end; ++token) {
       const T* key = k + (sequence.first + token - past) * kv_width;
@@ -184,8 +197,60 @@ void write_pages(const CachedSequence& sequence, const T* k, const T* v, int64_t
   });
 }
 
+// A page's keys, [kv_heads, head_dim, kPageTokens], and values, [kv_heads, kPageTokens, head_dim], of a
+// layer.
+std::pair<at::Tensor, at::Tensor> page_of(const at::Tensor& page, const CachedBatch& batch, int64_t layer) {
+  const at::Tensor both =
+      page.view({-1, 2, batch.num_kv_heads, batch.head_dim * kPageTokens}).select(0, layer);
+  return {both.select(0, 0).view({batch.num_kv_heads, batch.head_dim, kPageTokens}),
+          both.select(0, 1).view({batch.num_kv_heads, kPageTokens, batch.head_dim})};
+}
+
+// The two operations as formulas, for any device.
+void write_plain(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+  for (const CachedSequence& sequence : batch.sequences) {
+    const int64_t past = sequence.length - sequence.added;
+    for (int64_t token = past; token < sequence.length;) {
+      const int64_t page = token / kPageTokens, slot = token % kPageTokens;
+      const int64_t count = std::min(kPageTokens - slot, sequence.length - token);
+      const auto [keys, values] = page_of(sequence.pages[static_cast<size_t>(page)], batch, layer);
+      const int64_t row = sequence.first + token - past;
+      keys.narrow(2, slot, count).copy_(k.narrow(0, row, count).permute({1, 2, 0}));
+      values.narrow(1, slot, count).copy_(v.narrow(0, row, count).transpose(0, 1));
+      token += count;
+    }
+  }
+}
+
+at::Tensor attend_plain(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
+                        const AttentionFormula& formula) {
+  std::vector<at::Tensor> results;
+  for (const CachedSequence& sequence : batch.sequences) {
+    std::vector<at::Tensor> keys, values;
+    int64_t gone = 0;  // tokens whose pages went back
+    for (const at::Tensor& page : sequence.pages) {
+      if (!page.defined()) {
+        gone += kPageTokens;
+        continue;
+      }
+      const auto [k, v] = page_of(page, batch, layer);
+      keys.push_back(k.permute({2, 0, 1}));
+      values.push_back(v.transpose(0, 1));
+    }
+    const int64_t held = sequence.length - gone;
+    const auto tokens = [&](const std::vector<at::Tensor>& pages) {
+      return at::cat(pages).narrow(0, 0, held);
+    };
+    results.push_back(plain::attend_spans(q.narrow(0, sequence.first, sequence.added), tokens(keys),
+                                          tokens(values),
+                                          {{0, sequence.added, 0, held, held - sequence.added}}, formula)
+                          .out);
+  }
+  return at::cat(results);
+}
+
 void check_batch(const CachedBatch& batch, const at::Tensor& tokens) {
-  check_operand(tokens, kName);
+  check_operands(kName, {&tokens});
   TESSERA_ASSERT(tokens.dim() == 3 && tokens.size(2) == batch.head_dim && tokens.scalar_type() == batch.dtype,
                  "cached_attention: tokens must be [tokens, heads, head_dim] of the cache's type");
   TESSERA_ASSERT(batch.num_kv_heads > 0 && batch.head_dim > 0 && tokens.size(1) > 0 &&
@@ -213,12 +278,14 @@ void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in
   check_batch(batch, v_in);
   TESSERA_ASSERT(k_in.size(1) == batch.num_kv_heads && v_in.size(1) == batch.num_kv_heads && layer >= 0,
                  "write_cache: heads or layer");
+  if (!uses_kernels(k_in)) return write_plain(batch, layer, k_in, v_in);
   const at::Tensor k = k_in.contiguous(), v = v_in.contiguous();
   const Shape shape{batch.num_kv_heads, batch.num_kv_heads, batch.head_dim};
   dispatch(batch.dtype, [&](auto tag) {
     using T = decltype(tag);
-    for (const CachedSequence& sequence : batch.sequences) {
-      write_pages<T>(sequence, read<T>(k), read<T>(v), layer, shape);
+    const std::vector<std::vector<char*>> memory = page_memory(batch);
+    for (size_t s = 0; s < memory.size(); ++s) {
+      write_pages<T>(batch.sequences[s], memory[s], read<T>(k), read<T>(v), layer, shape);
     }
   });
 }
@@ -229,6 +296,7 @@ at::Tensor cached_attention(const at::Tensor& q_in, const CachedBatch& batch, in
   check_batch(batch, q_in);
   formula.check();
   TESSERA_ASSERT(layer >= 0 && formula.is_causal, "cached_attention: layer, or attention that looks ahead");
+  if (!uses_kernels(q_in)) return attend_plain(q_in, batch, layer, formula);
   const at::Tensor q = q_in.contiguous();
   at::Tensor y = at::empty(q.sizes(), q.options());
   const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};

@@ -18,10 +18,10 @@ struct CachedSequence {
   int64_t first = 0;   // its first new token in the batch
   int64_t added = 0;   // its new tokens
   int64_t length = 0;  // all its tokens, the new ones included
-  // page t / kCachePageTokens holds token t; null where nothing sees its tokens any more. A page holds
-  // `dtype` elements [layers, 2 (keys, values), kv_heads, head_dim * kCachePageTokens]; keys lie transposed,
-  // [head_dim, kCachePageTokens].
-  std::vector<void*> pages;
+  // page t / kCachePageTokens holds token t; undefined where nothing sees its tokens any more. A page is a
+  // dense tensor of `dtype` with the elements [layers, 2 (keys, values), kv_heads, head_dim *
+  // kCachePageTokens]; keys lie transposed, [head_dim, kCachePageTokens].
+  std::vector<at::Tensor> pages;
 };
 
 struct CachedBatch {

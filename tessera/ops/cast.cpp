@@ -14,14 +14,13 @@ void cast_into(const at::Tensor& to, const at::Tensor& from) {
   const trace::Scope trace_scope("cast_into");
   const at::NoGradGuard no_grad;
   TESSERA_ASSERT(to.sizes() == from.sizes(), "cast_into: sizes differ");
-  if (to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() && to.is_contiguous() &&
-      from.is_contiguous()) {
+  const bool has_kernels =
+      uses_kernels(to) && uses_kernels(from) && to.is_contiguous() && from.is_contiguous();
+  if (has_kernels && to.scalar_type() == from.scalar_type()) {
     if (to.nbytes() > 0) std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes());
     return;
   }
-  const bool is_fast = to.is_cpu() && from.is_cpu() && to.scalar_type() == at::kBFloat16 &&
-                       from.scalar_type() == at::kFloat && to.is_contiguous() && from.is_contiguous();
-  if (!is_fast) {
+  if (!has_kernels || to.scalar_type() != at::kBFloat16 || from.scalar_type() != at::kFloat) {
     to.copy_(from);
     return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -33,10 +34,45 @@ void fill(const CounterRng& rng, uint64_t step, uint64_t index, uint32_t thresho
   }
 }
 
+// The low and the high half of a product of 32-bit numbers, which int64 holds without its sign.
+std::pair<at::Tensor, at::Tensor> halves_of_product(const at::Tensor& a, int64_t factor) {
+  constexpr int64_t kLow = 0xFFFFFFFF;
+  const at::Tensor product = a * factor;
+  return {product.bitwise_and(kLow), product.bitwise_right_shift(32).bitwise_and(kLow)};
+}
+
+// Philox4x32-10 in int64 (core/rng.h): word i % 4 of counter i / 4 for every element i of `index`.
+at::Tensor words_of(const CounterRng& rng, uint64_t step, const at::Tensor& index) {
+  constexpr int64_t kLow = 0xFFFFFFFF;
+  const at::Tensor counter = index.bitwise_right_shift(2);
+  at::Tensor c0 = counter.bitwise_and(kLow), c1 = counter.bitwise_right_shift(32);
+  at::Tensor c2 = at::full_like(index, static_cast<int64_t>(step & kLow));
+  at::Tensor c3 = at::full_like(index, static_cast<int64_t>(step >> 32));
+  auto [k0, k1] = rng.key();
+  for (int round = 0; round < 10; ++round) {
+    const auto [low0, high0] = halves_of_product(c0, 0xD2511F53);
+    const auto [low1, high1] = halves_of_product(c2, 0xCD9E8D57);
+    c0 = high1.bitwise_xor(c1).bitwise_xor(int64_t{k0});
+    c1 = low1;
+    c2 = high0.bitwise_xor(c3).bitwise_xor(int64_t{k1});
+    c3 = low0;
+    k0 += 0x9E3779B9U;
+    k1 += 0xBB67AE85U;
+  }
+  return at::stack({c0, c1, c2, c3}).gather(0, index.bitwise_and(3).unsqueeze(0)).squeeze(0);
+}
+
+// Of every element of `mask` its number, where runs of `run` elements have successive ones.
+at::Tensor elements(const at::Tensor& mask, int64_t run, int64_t first_index, int64_t row_width) {
+  const at::Tensor i = at::arange(mask.numel(), mask.options().dtype(at::kLong));
+  const at::Tensor row = i.div(run, "floor");
+  return (first_index + row * row_width + (i - row * run)).view(mask.sizes());
+}
+
 }  // namespace
 
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
-                        int64_t first_index, at::ScalarType type, int64_t row_width) {
+                        int64_t first_index, const at::TensorOptions& options, int64_t row_width) {
   if (!(p >= 0 && p < 1)) {
     throw Error(ErrorKind::Config, "DROPOUT-RANGE", "dropout probability out of range")
         .got(std::to_string(p))
@@ -45,13 +81,18 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
   TESSERA_CHECK_ARGUMENT(first_index >= 0, "dropout_mask: first_index");
   TESSERA_CHECK_ARGUMENT(row_width == 0 || (!sizes.empty() && sizes.back() <= row_width),
                          "dropout_mask: row_width");
-  if (p == 0) return at::ones(sizes, type);
-  at::Tensor mask = at::empty(sizes, type);
-  check_operand(mask, "dropout_mask");
+  if (p == 0) return at::ones(sizes, options);
+  at::Tensor mask = at::empty(sizes, options);
+  check_operands("dropout_mask", {&mask});
   const CounterRng rng(seed, stream, step);
   // Below 2^32, as p < 1.
   const auto threshold = static_cast<uint32_t>(p * 0x1.0p32);
-  dispatch(type, [&](auto tag) {
+  if (!uses_kernels(mask)) {
+    const int64_t run = row_width > 0 ? sizes.back() : std::max<int64_t>(mask.numel(), 1);
+    return mask.copy_(words_of(rng, step, elements(mask, run, first_index, row_width)).ge(int64_t{threshold}))
+        .mul_(1 / (1 - p));
+  }
+  dispatch(mask.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     T* out = write<T>(mask);
     const int64_t run = row_width > 0 ? sizes.back() : mask.numel();  // elements with successive indices

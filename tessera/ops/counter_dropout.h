@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 namespace tessera::ops {
 
@@ -12,9 +12,9 @@ namespace tessera::ops {
 // a function of (seed, stream, step, first_index + i) alone: a rank that holds a slice of a tensor
 // passes the global index of the slice's first element and draws what one process would have drawn there.
 // With row_width, what is drawn is a part of every row (along the last dim) of a tensor with rows of that
-// width, whose first element has the index first_index. type: float32, float64 or bfloat16. Throws
-// Error(Config, "DROPOUT-RANGE") for another p.
+// width, whose first element has the index first_index. Of float32, float64 or bfloat16. The same on
+// every device. Throws Error(Config, "DROPOUT-RANGE") for another p.
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
-                        int64_t first_index, at::ScalarType type, int64_t row_width = 0);
+                        int64_t first_index, const at::TensorOptions& options, int64_t row_width = 0);
 
 }  // namespace tessera::ops

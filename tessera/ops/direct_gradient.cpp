@@ -18,7 +18,7 @@ struct DirectGradient : c10::BackendMeta {
 }  // namespace
 
 void accumulate_directly(const at::Tensor& parameter, at::ScalarType type) {
-  TESSERA_ASSERT(parameter.is_leaf() && parameter.is_cpu(), "direct gradients are for leaves on the CPU");
+  TESSERA_ASSERT(parameter.is_leaf(), "direct gradients are for leaves");
   parameter.unsafeGetTensorImpl()->set_backend_meta(c10::make_intrusive<DirectGradient>(type));
 }
 

@@ -26,6 +26,7 @@ constexpr const char* kName = "linear";
 at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight,
                         const std::optional<at::Tensor>& bias) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!uses_kernels(x)) return plain::linear(x, weight, bias);
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
@@ -80,9 +81,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   const trace::Scope trace_scope("linear");
   const at::Tensor& x = input.value();
-  check_operand(x, kName);
-  check_operand(weight, kName);
   const bool has_bias = bias.has_value() && bias->defined();
+  check_operands(kName, {&x, &weight, has_bias ? &*bias : &x});
   TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 2 && x.size(-1) == weight.size(1) &&
                              (x.scalar_type() == weight.scalar_type() || is_widened_linear(x, weight)),
                          "linear: shapes or types of x and weight");
@@ -92,9 +92,9 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
       "linear: shape or type of the bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
   if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
-    if (PlainOps::are_on()) return plain::linear(x, weight, used);
     if (is_small_linear(x, weight)) return small_linear(x, weight, used);
-    return is_widened_linear(x, weight) ? widened_linear(x, weight, used) : forward_pass(x, weight, used);
+    if (is_widened_linear(x, weight) && uses_kernels(x)) return widened_linear(x, weight, used);
+    return forward_pass(x, weight, used);
   }
   TESSERA_CHECK_ARGUMENT(x.scalar_type() == weight.scalar_type(),
                          "linear: a gradient through weights of another type");

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
@@ -52,6 +53,18 @@ Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
   return found;
 }
 
+// The values on a device; on the host the same memory.
+at::Tensor on_device(std::vector<int64_t>& values, at::Device device) {
+  return at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, on_host(at::kLong)).to(device);
+}
+
+at::Tensor sum_in_order(const at::Tensor& losses) {
+  if (!uses_kernels(losses)) return losses.sum();
+  double sum = 0;
+  for (int64_t i = 0; i < losses.numel(); ++i) sum += read<double>(losses)[i];
+  return at::scalar_tensor(sum, losses.options());
+}
+
 // Makes of every part's sums those of the whole vocabulary. sums: [2, positions], the logarithms of the sums
 // of exponentials and the logits of the labels, 0 where another part holds the label.
 void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
@@ -62,9 +75,36 @@ void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
   log_sums.log_().add_(largest);
 }
 
-// Losses of the rows of `logits`; with `in_place`, the rows become their gradients, softmax - one-hot.
-void losses_of(const at::Tensor& logits, const int64_t* labels, double* losses, bool in_place,
-               const VocabularyPart* part) {
+// losses_of() as a formula, for any device.
+void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses, bool in_place,
+                  const VocabularyPart* part) {
+  const at::ScalarType exact = compute_type(logits.scalar_type());
+  const int64_t count = logits.size(0), width = logits.size(1);
+  const at::Tensor sums = at::zeros({2, count}, logits.options().dtype(exact));
+  const at::Tensor log_sums = sums.select(0, 0), targets = sums.select(0, 1);
+  const at::Tensor wide = logits.to(exact), place = labels - (part == nullptr ? 0 : part->first_token);
+  const at::Tensor is_held = place.ge(0).logical_and(place.lt(width));
+  const at::Tensor column = place.clamp(0, std::max<int64_t>(width - 1, 0)).unsqueeze(1);
+  log_sums.copy_(at::logsumexp(wide, 1));
+  if (width > 0) targets.copy_(at::where(is_held, wide.gather(1, column).squeeze(1), targets));
+  if (part != nullptr) combine_parts(sums, *part);
+  losses.copy_(log_sums.to(at::kDouble) - targets.to(at::kDouble));
+  if (!in_place || width == 0) return;
+  logits.copy_(at::exp(wide - log_sums.unsqueeze(1)));
+  // expm1 keeps the target's gradient exact where its probability is near 1.
+  const at::Tensor minus_one = at::expm1(targets - log_sums).to(logits.scalar_type());
+  const at::Tensor kept = logits.gather(1, column).squeeze(1);
+  at::Tensor gradients = logits;
+  gradients.scatter_(1, column, at::where(is_held, minus_one, kept).unsqueeze(1));
+}
+
+// Losses, in float64, of the rows of `logits`; with `in_place`, the rows become their gradients, softmax -
+// one-hot. labels: int64 on the device of the logits.
+void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::Tensor& losses_in,
+               bool in_place, const VocabularyPart* part) {
+  if (!uses_kernels(logits)) return losses_plain(logits, labels_in, losses_in, in_place, part);
+  const auto* labels = read<int64_t>(labels_in);
+  auto* losses = write<double>(losses_in);
   const int64_t count = logits.size(0), width = logits.size(1);
   const int64_t first_token = part == nullptr ? 0 : part->first_token;
   const at::Tensor sums = at::empty({2, count}, logits.options().dtype(compute_type(logits.scalar_type())));
@@ -140,8 +180,9 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
                                    : at::zeros(weight.sizes(), weight.options().dtype(exact));
   }
-  std::vector<double> losses(static_cast<size_t>(count));
-  const at::Tensor positions = at::from_blob(found.positions.data(), {count}, at::kLong);
+  const at::Tensor losses = at::empty({count}, hidden.options().dtype(at::kDouble));
+  const at::Tensor positions = on_device(found.positions, hidden.device());
+  const at::Tensor labels_there = on_device(found.labels, hidden.device());
   at::Tensor buffer = at::empty({std::min(chunk, count), weight.size(0)}, hidden.options());
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t size = std::min(chunk, count - begin);
@@ -149,7 +190,8 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     const at::Tensor rows = all ? hidden.narrow(0, begin, size) : hidden.index_select(0, index);
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
-    losses_of(logits, found.labels.data() + begin, losses.data() + begin, want_hidden || want_weight, part);
+    losses_of(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size),
+              want_hidden || want_weight, part);
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -159,9 +201,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     begin == 0 ? product_out(result.grad_weight, logits.t(), rows)
                : add_product(result.grad_weight, logits.t(), rows);
   }
-  double sum = 0;
-  for (const double loss : losses) sum += loss;
-  result.loss = at::scalar_tensor(sum, hidden.options().dtype(exact));
+  result.loss = sum_in_order(losses).to(exact);
   return result;
 }
 
@@ -220,14 +260,13 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens, const VocabularyPart* part) {
   const trace::Scope trace_scope("linear_cross_entropy");
-  check_operand(hidden, kName);
-  check_operand(weight, kName);
+  check_operands(kName, {&hidden, &weight});
   TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
                              hidden.scalar_type() == weight.scalar_type(),
                          "linear_cross_entropy: shapes or types of hidden and weight");
   TESSERA_CHECK_ARGUMENT(labels.dim() == 1 && labels.size(0) == hidden.size(0) &&
-                             labels.scalar_type() == at::kLong && labels.is_cpu(),
-                         "linear_cross_entropy: labels must be [tokens] int64 on the CPU");
+                             labels.scalar_type() == at::kLong && is_on_host(labels),
+                         "linear_cross_entropy: labels must be [tokens] int64 on the host");
   TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
   if (!needs_graph({hidden, weight})) {
     return compute(hidden, weight, labels, chunk_tokens, part, false, false).loss;

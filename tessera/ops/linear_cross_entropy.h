@@ -22,7 +22,7 @@ struct VocabularyPart {
 // The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
 // float64 input), also for bfloat16.
 //
-// hidden: [tokens, hidden]; weight: [vocabulary, hidden], same type; labels: [tokens] int64 on the CPU,
+// hidden: [tokens, hidden]; weight: [vocabulary, hidden], same type; labels: [tokens] int64 on the host,
 // kIgnoreLabel for positions that are not trained: these cost nothing. Logits exist for `chunk_tokens`
 // positions at a time (0: chosen by linear_cross_entropy_chunk). With grad mode on, the gradients that are
 // needed (hidden's, weight's, each only if it requires grad) are made in the forward pass and scaled in the

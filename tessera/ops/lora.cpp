@@ -30,6 +30,11 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
                                                const at::Tensor& bias, const at::Tensor& a,
                                                const at::Tensor& b, double scaling, const at::Tensor& mask) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!uses_kernels(x)) {
+    auto [y, inner] = plain::lora_linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b,
+                                         scaling, mask);
+    return {y, flatten_rows(inner)};
+  }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
@@ -96,8 +101,8 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
                        double scaling, const std::optional<at::Tensor>& dropout_mask_scaled) {
   const trace::Scope trace_scope("lora_linear");
   const at::Tensor& x = input.value();
-  for (const at::Tensor* operand : {&x, &weight, &a, &b}) {
-    check_operand(*operand, kName);
+  check_operands(kName, {&x, &weight, &a, &b});
+  for (const at::Tensor* operand : {&weight, &a, &b}) {
     TESSERA_CHECK_ARGUMENT(operand->scalar_type() == x.scalar_type(), "lora_linear: types differ");
   }
   const bool has_bias = bias.has_value() && bias->defined();
@@ -116,9 +121,6 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
       "lora_linear: the mask must have x's shape and type, and no gradient");
   const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
   if (!needs_graph({x, weight, used_bias, a, b})) {
-    if (PlainOps::are_on() && !has_mask) {
-      return plain::lora_linear(x, weight, has_bias ? bias : std::nullopt, a, b, scaling);
-    }
     return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor())
         .first;
   }

@@ -20,12 +20,12 @@ using torch::autograd::variable_list;
 constexpr const char* kName = "mlp_activation";
 constexpr int64_t kGrain = 16384;
 
-// The kinds that have kernels; the others run as LibTorch's operations.
-bool is_swiglu(Nonlinearity f, const MlpInputs& inputs) {
-  return f == Nonlinearity::Silu && inputs.up.defined();
+// Whether a kernel computes it; LibTorch's operations do else.
+bool takes_swiglu_kernel(Nonlinearity f, const MlpInputs& inputs) {
+  return f == Nonlinearity::Silu && inputs.up.defined() && uses_kernels(inputs.gate);
 }
-bool is_gelu_tanh(Nonlinearity f, const MlpInputs& inputs) {
-  return f == Nonlinearity::GeluTanh && !inputs.up.defined();
+bool takes_gelu_kernel(Nonlinearity f, const MlpInputs& inputs) {
+  return f == Nonlinearity::GeluTanh && !inputs.up.defined() && uses_kernels(inputs.gate);
 }
 
 at::Tensor gelu_tanh_forward(const at::Tensor& x_in) {
@@ -85,21 +85,21 @@ void swiglu_backward(const at::Tensor& grad_in, const MlpInputs& inputs, const M
 
 at::Tensor forward_pass(Nonlinearity f, const MlpInputs& inputs) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (is_swiglu(f, inputs)) return swiglu_forward(inputs);
-  if (is_gelu_tanh(f, inputs)) return gelu_tanh_forward(inputs.gate);
+  if (takes_swiglu_kernel(f, inputs)) return swiglu_forward(inputs);
+  if (takes_gelu_kernel(f, inputs)) return gelu_tanh_forward(inputs.gate);
   return plain::activate_mlp(f, inputs.gate, inputs.up);
 }
 
 MlpInputs backward_pass(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs, bool want_gate,
                         bool want_up) {
   MlpInputs gradients;
-  if (is_swiglu(f, inputs)) {
+  if (takes_swiglu_kernel(f, inputs)) {
     if (want_gate) gradients.gate = at::empty(inputs.gate.sizes(), inputs.gate.options());
     if (want_up) gradients.up = at::empty(inputs.up.sizes(), inputs.up.options());
     swiglu_backward(grad, inputs, gradients);
     return gradients;
   }
-  if (is_gelu_tanh(f, inputs)) {
+  if (takes_gelu_kernel(f, inputs)) {
     if (want_gate) gradients.gate = gelu_tanh_backward(grad, inputs.gate);
     return gradients;
   }
@@ -165,15 +165,12 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
 at::Tensor activate(Nonlinearity f, const MlpInputs& inputs, const c10::intrusive_ptr<MlpSource>& source) {
   const trace::Scope trace_scope(kName);
   const auto& [gate, up] = inputs;
-  check_operand(gate, kName);
+  check_operands(kName, {&gate, up.defined() ? &up : &gate});
   if (up.defined()) {
-    check_operand(up, kName);
     TESSERA_CHECK_ARGUMENT(gate.sizes() == up.sizes() && gate.scalar_type() == up.scalar_type(),
                            "mlp_activation: shapes or types");
   }
-  if (!needs_graph({gate, up})) {
-    return PlainOps::are_on() ? plain::activate_mlp(f, gate, up) : forward_pass(f, inputs);
-  }
+  if (!needs_graph({gate, up})) return forward_pass(f, inputs);
   return MlpFunction::apply(gate, up.defined() ? std::optional(up) : std::nullopt, f, source);
 }
 

@@ -7,22 +7,43 @@
 
 #include "tessera/ops/support.h"
 
-namespace tessera::ops {
-namespace plain {
+namespace tessera::ops::plain {
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return at::linear(x, weight.to(x.scalar_type()), bias ? std::optional(bias->to(x.scalar_type())) : bias);
 }
 
-at::Tensor lora_linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-                       const at::Tensor& a, const at::Tensor& b, double scaling) {
-  return plain::linear(x, weight, bias) + at::linear(at::linear(x, a), b) * scaling;
+std::pair<at::Tensor, at::Tensor> lora_linear(const at::Tensor& x, const at::Tensor& weight,
+                                              const std::optional<at::Tensor>& bias, const at::Tensor& a,
+                                              const at::Tensor& b, double scaling, const at::Tensor& mask) {
+  const at::Tensor inner = at::linear(mask.defined() ? x * mask : x, a);
+  return {plain::linear(x, weight, bias) + at::linear(inner, b) * scaling, inner};
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor wide = x.to(compute_type(x.scalar_type()));
-  const at::Tensor normed = wide * at::rsqrt(wide.pow(2).mean(-1, true) + eps);
+at::Tensor inverse_rms(const at::Tensor& x, double eps) {
+  return at::rsqrt(x.to(compute_type(x.scalar_type())).pow(2).mean(-1, true) + eps);
+}
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& inverse_rms) {
+  const at::Tensor normed = x.to(compute_type(x.scalar_type())) * inverse_rms;
   return weight.to(x.scalar_type()) * normed.to(x.scalar_type());
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
+                                                    const at::Tensor& grad_residual, const at::Tensor& x,
+                                                    const at::Tensor& weight, const at::Tensor& inverse_rms,
+                                                    bool want_x, bool want_weight) {
+  const at::ScalarType exact = compute_type(x.scalar_type());
+  const at::Tensor grad = grad_in.to(exact), normed = x.to(exact) * inverse_rms;
+  at::Tensor grad_x, grad_weight;
+  if (want_weight) grad_weight = flatten_rows(grad * normed).sum(0).to(weight.scalar_type());
+  if (want_x) {
+    const at::Tensor grad_normed = grad * weight.to(exact);
+    grad_x = inverse_rms * (grad_normed - normed * (grad_normed * normed).mean(-1, true));
+    if (grad_residual.defined()) grad_x.add_(grad_residual);
+    grad_x = grad_x.to(x.scalar_type());
+  }
+  return {grad_x, grad_weight};
 }
 
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_in) {
@@ -69,7 +90,88 @@ at::Tensor capped_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::matmul(at::softmax(scores, -1), all_heads(v)).to(q.scalar_type());
 }
 
+// One span in the type that is computed in, its tensors as [query heads, tokens, head_dim].
+struct SpanOperands {
+  at::Tensor q, k, v, scores, hidden;  // hidden: pairs that do not see each other
+  at::Tensor slope;                    // of the scores by the products; undefined: the scale
+
+  SpanOperands(const at::Tensor& all_q, const at::Tensor& all_k, const at::Tensor& all_v,
+               const AttentionSpan& span, const AttentionFormula& formula) {
+    const at::ScalarType exact = compute_type(all_q.scalar_type());
+    const int64_t group = all_q.size(1) / all_k.size(1);
+    const auto keys = [&](const at::Tensor& x) {
+      return x.narrow(0, span.first_key, span.keys).transpose(0, 1).to(exact).repeat_interleave(group, 0);
+    };
+    q = all_q.narrow(0, span.first_query, span.queries).transpose(0, 1).to(exact);
+    k = keys(all_k);
+    v = keys(all_v);
+    const kernels::KeyBand band = key_band(span, formula);
+    const auto clamped = [&](int64_t diagonal) { return std::clamp(diagonal, -span.queries, span.keys); };
+    hidden = at::ones({span.queries, span.keys}, q.options().dtype(at::kBool))
+                 .triu(clamped(band.first))
+                 .tril(clamped(band.last))
+                 .logical_not();
+    scores = at::matmul(q, k.transpose(1, 2)) * formula.scale;
+    if (formula.soft_cap > 0) {
+      const at::Tensor capped = at::tanh(scores / formula.soft_cap);
+      slope = (1.0 - capped * capped) * formula.scale;
+      scores = formula.soft_cap * capped;
+    }
+  }
+  // Shares of the keys in the softmax whose denominators have these logarithms: [heads, queries, 1].
+  at::Tensor shares(const at::Tensor& log_sum) const {
+    return at::exp(scores - log_sum).masked_fill(hidden, 0.0);
+  }
+};
+
 }  // namespace
+
+AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  const auto options = q.options().dtype(compute_type(q.scalar_type()));
+  const double none = -std::numeric_limits<double>::infinity();
+  AttentionResult result{at::zeros(q.sizes(), q.options()),
+                         at::full({q.size(0), q.size(1), 1}, none, options)};
+  for (const AttentionSpan& span : spans) {
+    if (span.queries == 0 || span.keys == 0) continue;
+    const SpanOperands operands(q, k, v, span, formula);
+    const at::Tensor log_sum = at::logsumexp(operands.scores.masked_fill(operands.hidden, none), -1, true);
+    const at::Tensor out = at::matmul(operands.shares(log_sum), operands.v);
+    result.out.narrow(0, span.first_query, span.queries).copy_(out.transpose(0, 1));
+    result.log_sum.narrow(0, span.first_query, span.queries).copy_(log_sum.transpose(0, 1));
+  }
+  return result;
+}
+
+AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const AttentionResult& result,
+                                         const std::vector<AttentionSpan>& spans,
+                                         const AttentionFormula& formula) {
+  AttentionGradients gradients{at::zeros(q.sizes(), q.options()), at::zeros(k.sizes(), k.options()),
+                               at::zeros(v.sizes(), v.options())};
+  for (const AttentionSpan& span : spans) {
+    if (span.queries == 0 || span.keys == 0) continue;
+    const SpanOperands operands(q, k, v, span, formula);
+    const auto of_queries = [&](const at::Tensor& x) {
+      return x.narrow(0, span.first_query, span.queries).transpose(0, 1).to(operands.q.scalar_type());
+    };
+    const at::Tensor shares = operands.shares(of_queries(result.log_sum)), grad = of_queries(grad_out);
+    const at::Tensor delta = (grad * of_queries(result.out)).sum(-1, true);
+    const at::Tensor of_scores = shares * (at::matmul(grad, operands.v.transpose(1, 2)) - delta);
+    const at::Tensor of_products =
+        operands.slope.defined() ? of_scores * operands.slope : of_scores * formula.scale;
+    // Summed over the query heads that share their keys.
+    const auto add_keys = [&](const at::Tensor& sum, const at::Tensor& heads) {
+      const at::Tensor shared = heads.view({k.size(1), -1, span.keys, heads.size(2)}).sum(1);
+      sum.narrow(0, span.first_key, span.keys).copy_(shared.transpose(0, 1));
+    };
+    gradients.q.narrow(0, span.first_query, span.queries)
+        .copy_(at::matmul(of_products, operands.k).transpose(0, 1));
+    add_keys(gradients.k, at::matmul(of_products.transpose(1, 2), operands.q));
+    add_keys(gradients.v, at::matmul(shares.transpose(1, 2), grad));
+  }
+  return gradients;
+}
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const std::vector<int64_t>& document_starts, const AttentionFormula& formula) {
@@ -92,8 +194,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
     }
     documents.push_back(result.transpose(0, 1));
   }
-  return documents.empty() ? at::empty_like(q) : at::cat(documents);
+  return documents.empty() ? q.clone() : at::cat(documents);
 }
 
-}  // namespace plain
-}  // namespace tessera::ops
+}  // namespace tessera::ops::plain

@@ -82,21 +82,22 @@ void multiply_into_float(const at::Tensor& sum, const at::Tensor& a, const at::T
                 adds ? 1.0f : 0.0f, write<float>(sum), sum.stride(0));
 }
 
-void multiply_elsewhere(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
+void multiply_plain(const at::Tensor& sum, const at::Tensor& a_in, const at::Tensor& b_in, bool adds) {
+  const at::Tensor a = a_in.to(sum.scalar_type()), b = b_in.to(sum.scalar_type());
   at::Tensor target = sum;
-  if (sum.scalar_type() == a.scalar_type()) {
-    if (adds) {
-      target.addmm_(a, b);
-    } else {
-      at::mm_out(target, a, b);
-    }
-  } else if (a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat && sum.stride(1) == 1 &&
-             sum.numel() > 0 && a.size(1) > 0) {
-    multiply_into_float(sum, a, b, adds);
-  } else if (adds) {
-    target.add_(at::mm(a, b));
+  if (adds) {
+    target.addmm_(a, b);
   } else {
-    target.copy_(at::mm(a, b));
+    at::mm_out(target, a, b);
+  }
+}
+
+void multiply_unpacked(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
+  if (uses_kernels(sum) && a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat &&
+      sum.stride(1) == 1 && sum.numel() > 0 && a.size(1) > 0) {
+    multiply_into_float(sum, a, b, adds);
+  } else {
+    multiply_plain(sum, a, b, adds);
   }
 }
 
@@ -111,9 +112,9 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, c
               bool adds) {
   check(sum, a, b);
   if (more.a.defined()) check(sum, more.a, more.b);
-  if (multiply_packed(sum, a, b, more, adds)) return;
-  multiply_elsewhere(sum, a, b, adds);
-  if (more.a.defined()) multiply_elsewhere(sum, more.a, more.b, true);
+  if (uses_kernels(sum) && multiply_packed(sum, a, b, more, adds)) return;
+  multiply_unpacked(sum, a, b, adds);
+  if (more.a.defined()) multiply_unpacked(sum, more.a, more.b, true);
 }
 
 }  // namespace

@@ -29,6 +29,11 @@ struct Normed {
 Normed forward_pass(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
                     double eps) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!uses_kernels(x_in)) {
+    const at::Tensor residual = delta_in.defined() ? x_in + delta_in : x_in;
+    const at::Tensor inverse_rms = plain::inverse_rms(residual, eps);
+    return {residual, plain::rms_norm(residual, weight_in, inverse_rms), inverse_rms};
+  }
   const auto type = x_in.scalar_type();
   const at::Tensor x = x_in.contiguous(), weight = in_compute_type(weight_in, type);
   const at::Tensor delta = delta_in.defined() ? delta_in.contiguous() : at::Tensor();
@@ -60,6 +65,7 @@ Normed forward_pass(const at::Tensor& x_in, const at::Tensor& delta_in, const at
 // y again, from the residual and the inverse rms.
 at::Tensor scaled_again(const at::Tensor& residual, const at::Tensor& inverse_rms,
                         const at::Tensor& weight_in) {
+  if (!uses_kernels(residual)) return plain::rms_norm(residual, weight_in, inverse_rms);
   const auto type = residual.scalar_type();
   const at::Tensor x = residual.contiguous(), weight = in_compute_type(weight_in, type);
   const int64_t width = x.size(-1), rows = inverse_rms.numel();
@@ -93,6 +99,10 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
   // neither does its last bit.
   constexpr int64_t kMaxBlocks = 32, kMinRows = 32;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!uses_kernels(x_in)) {
+    return plain::rms_norm_backward(grad_in, grad_residual_in, x_in, weight_in, inverse_rms, want_x,
+                                    want_weight);
+  }
   const auto type = x_in.scalar_type();
   const at::Tensor grad = grad_in.contiguous(), x = x_in.contiguous(),
                    weight = in_compute_type(weight_in, type);
@@ -169,8 +179,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 };
 
 void check_norm(const at::Tensor& x, const at::Tensor& weight) {
-  check_operand(x, kName);
-  check_operand(weight, kName);
+  check_operands(kName, {&x, &weight});
   TESSERA_CHECK_ARGUMENT(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0),
                          "rms_norm: shapes");
 }
@@ -180,9 +189,7 @@ void check_norm(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
-  if (!needs_graph({x, weight})) {
-    return PlainOps::are_on() ? plain::rms_norm(x, weight, eps) : forward_pass(x, {}, weight, eps).y;
-  }
+  if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps).y;
   return RmsNormFunction::apply(x, weight, std::optional<at::Tensor>(), eps,
                                 c10::intrusive_ptr<NormSource>())[1];
 }
@@ -191,14 +198,11 @@ NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>
                             const at::Tensor& weight, double eps) {
   const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
+  check_operands(kName, {&x, delta ? &*delta : &x});
   TESSERA_ASSERT(!delta || (delta->sizes() == x.sizes() && delta->scalar_type() == x.scalar_type()),
                  "add_rms_norm: shape or type of the delta");
   const at::Tensor added = delta.value_or(at::Tensor());
   if (!needs_graph({x, weight, added})) {
-    if (PlainOps::are_on()) {
-      const at::Tensor residual = delta ? x + added : x;
-      return {residual, plain::rms_norm(residual, weight, eps)};
-    }
     const Normed normed = forward_pass(x, added, weight, eps);
     return {delta ? normed.residual : x, normed.y};
   }

@@ -21,6 +21,11 @@ constexpr const char* kName = "apply_rope_";
 void rotate(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
             const at::Tensor& to) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  if (!uses_kernels(from)) {
+    const at::Tensor heads = from.view({from.size(0), -1, 2 * cos_in.size(1)});
+    to.copy_(plain::apply_rope(heads, cos_in, direction < 0 ? sin_in.neg() : sin_in).view(from.sizes()));
+    return;
+  }
   const auto type = from.scalar_type();
   const at::Tensor cos = in_compute_type(cos_in, type), sin = in_compute_type(sin_in, type);
   const int64_t tokens = cos.size(0), half = cos.size(1);
@@ -63,9 +68,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
 
 at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const trace::Scope trace_scope("apply_rope");
-  check_operand(x, kName);
-  check_operand(cos, kName);
-  check_operand(sin, kName);
+  check_operands(kName, {&x, &cos, &sin});
   TESSERA_CHECK_ARGUMENT(cos.dim() == 2 && cos.size(1) > 0 && sin.sizes() == cos.sizes(),
                          "apply_rope_: cos and sin must be [tokens, head_dim / 2]");
   const int64_t head_dim = 2 * cos.size(1);
@@ -76,8 +79,6 @@ at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Ten
   TESSERA_CHECK_ARGUMENT(!cos.requires_grad() && !sin.requires_grad(),
                          "apply_rope_: angles have no gradient");
   if (!needs_graph({x})) {
-    if (PlainOps::are_on())
-      return plain::apply_rope(x.view({x.size(0), -1, head_dim}), cos, sin).view(x.sizes());
     rotate(x, cos, sin, 1, x);
     return x;
   }

@@ -7,7 +7,6 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
-#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
 
@@ -46,7 +45,7 @@ void multiply(const at::Tensor& x, const std::vector<LinearOperands>& layers,
 }  // namespace
 
 bool is_small_linear(const at::Tensor& x, const at::Tensor& weight) {
-  if (!c10::InferenceMode::is_enabled() || PlainOps::are_on()) return false;
+  if (!c10::InferenceMode::is_enabled() || !uses_kernels(x)) return false;
   const int64_t in = weight.size(1);
   return in > 0 && x.numel() <= kSmallLinearRows * in && weight.is_contiguous();
 }

@@ -15,7 +15,8 @@ at::Tensor sum_of_squares(const at::Tensor& tensor) {
   constexpr int64_t kPiece = int64_t{1} << 16;
   const trace::Scope trace_scope("sum_of_squares");
   const at::NoGradGuard no_grad;
-  check_operand(tensor, "sum_of_squares");
+  check_operands("sum_of_squares", {&tensor});
+  if (!uses_kernels(tensor)) return tensor.detach().to(at::kDouble).square().sum();
   const at::Tensor dense = tensor.detach().contiguous();
   std::vector<double> sums(static_cast<size_t>((dense.numel() + kPiece - 1) / kPiece));
   dispatch(dense.scalar_type(), [&](auto tag) {

@@ -16,20 +16,22 @@ bool needs_graph(std::initializer_list<at::Tensor> inputs) {
   return false;
 }
 
-void check_operand(const at::Tensor& tensor, const char* op) {
-  TESSERA_CHECK_ARGUMENT(tensor.defined(), std::string(op) + ": undefined tensor");
-  // What may not be read now says so in any operation, but our kernels read memory.
-  if (tensor.key_set().has(kUnreadableKey)) tensor.alias();
-  if (!tensor.is_cpu()) {
-    throw Error(ErrorKind::Config, "OP-DEVICE", std::string(op) + " runs on the CPU alone")
-        .got(tensor.device().str())
-        .need("cpu");
-  }
-  const auto type = tensor.scalar_type();
-  if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) {
-    throw Error(ErrorKind::Config, "OP-DTYPE", std::string(op) + " does not compute in this type")
-        .got(at::toString(type))
-        .need("float32, float64 or bfloat16");
+void check_operands(const char* op, std::initializer_list<const at::Tensor*> tensors) {
+  const at::Tensor& first = **tensors.begin();
+  for (const at::Tensor* tensor : tensors) {
+    TESSERA_CHECK_ARGUMENT(tensor->defined(), std::string(op) + ": undefined tensor");
+    // What may not be read now says so in any operation, but our kernels read memory.
+    if (tensor->key_set().has(kUnreadableKey)) tensor->alias();
+    const auto type = tensor->scalar_type();
+    if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) {
+      throw Error(ErrorKind::Config, "OP-DTYPE", std::string(op) + " does not compute in this type")
+          .got(at::toString(type))
+          .need("float32, float64 or bfloat16");
+    }
+    if (tensor->device() != first.device()) {
+      throw Error(ErrorKind::Config, "OP-DEVICE", std::string(op) + ": operands on different devices")
+          .got(first.device().str() + " and " + tensor->device().str());
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/ops/activation.h"
+#include "tessera/ops/kernel_choice.h"
 #include "tessera/ops/kernels/kernels.h"
 #include "tessera/ops/product.h"
 
@@ -22,8 +23,8 @@ inline constexpr c10::DispatchKey kUnreadableKey = c10::DispatchKey::DeferredIni
 // True if an op on these inputs must leave a node in the autograd graph.
 bool needs_graph(std::initializer_list<at::Tensor> inputs);
 
-// Refuses, with Error(Config), a tensor that is not on the CPU or not float32, float64 or bfloat16.
-void check_operand(const at::Tensor& tensor, const char* op);
+// Refuses, with Error(Config), tensors that are not float32, float64 or bfloat16, or lie on several devices.
+void check_operands(const char* op, std::initializer_list<const at::Tensor*> tensors);
 
 // Called in a backward pass: our gradients are not differentiable themselves, so one that is asked for with
 // create_graph is refused instead of being wrong.
@@ -48,6 +49,7 @@ c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContex
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more = {});
 
+// Elements for kernels, so of a tensor for which uses_kernels().
 template <class T>
 const T* read(const at::Tensor& tensor) {
   return static_cast<const T*>(tensor.const_data_ptr());

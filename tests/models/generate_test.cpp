@@ -7,9 +7,11 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/ops/kernel_choice.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::models {
 namespace {
@@ -227,6 +229,7 @@ TEST_P(Batches, GiveTheTextsOfSingleRuns) {
 }
 
 TEST_P(Batches, HaveTheLogitsOfSingleRunsToTheLastBit) {
+  if (!ops::uses_kernels(at::ones({1}))) GTEST_SKIP() << tessera::testing::skip::kPlainOps;
   const auto model = small_model(true, GetParam());
   const auto prompts = some_prompts();
   nn::KvCache together(model->cache_options()), alone(model->cache_options());

@@ -43,7 +43,7 @@ World make_world(const std::vector<Lengths>& lengths, int64_t kv_heads, int64_t 
       // What a page holds beside its tokens must not matter.
       world.pages.push_back(
           at::full({cache_page_elements(kLayers, kv_heads, head_dim)}, NAN, at::TensorOptions().dtype(type)));
-      sequence.pages.push_back(world.pages.back().mutable_data_ptr());
+      sequence.pages.push_back(world.pages.back());
     }
     const int64_t past = length - added;
     if (past > 0) {

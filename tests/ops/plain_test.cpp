@@ -1,15 +1,30 @@
+// With kernels and by plain formulas, every op has the same values and gradients.
 #include "tessera/ops/plain.h"
+
+#include <functional>
+#include <limits>
 
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/error.h"
+#include "tessera/core/ignore_label.h"
+#include "tessera/ops/adamw.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/cached_attention.h"
+#include "tessera/ops/cast.h"
+#include "tessera/ops/counter_dropout.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/embedding.h"
 #include "tessera/ops/linear.h"
+#include "tessera/ops/linear_cross_entropy.h"
 #include "tessera/ops/lora.h"
 #include "tessera/ops/mlp_activation.h"
+#include "tessera/ops/product.h"
 #include "tessera/ops/rms_norm.h"
 #include "tessera/ops/rope.h"
 #include "tessera/ops/small_linear.h"
+#include "tessera/ops/sum_of_squares.h"
 
 #include "tests/testing/gradcheck.h"
 
@@ -18,62 +33,315 @@ namespace {
 
 using namespace checks;
 
-// The op as it is, and as its plain formula.
-template <class Op>
-void expect_same_when_plain(const Op& op) {
-  const at::Tensor fused = op();
+void expect_close(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  ASSERT_EQ(got.defined(), want.defined()) << what;
+  if (!got.defined()) return;
+  ASSERT_EQ(got.sizes(), want.sizes()) << what;
+  ASSERT_EQ(got.scalar_type(), want.scalar_type()) << what;
+  const double tolerance = got.scalar_type() == at::kDouble  ? 1e-12
+                           : got.scalar_type() == at::kFloat ? 2e-5
+                                                             : 3e-2;
+  EXPECT_TRUE(at::allclose(got, want, tolerance, tolerance))
+      << what << ": " << (got - want).abs().max().item<double>();
+}
+
+// The output alone, without gradient, and the output and all gradients.
+void expect_same_when_plain(const Op& op, const Inputs& inputs) {
+  at::Tensor output;
+  Evaluation want;
+  const auto run = [&](at::Tensor& alone, Evaluation& all) {
+    {
+      const at::NoGradGuard no_grad;
+      alone = op(inputs);
+    }
+    Inputs leaves;
+    for (const at::Tensor& input : inputs) leaves.push_back(trained(input));
+    all = evaluate(op, leaves);
+  };
+  run(output, want);
   const PlainOps plain;
-  const at::Tensor formula = op();
-  ASSERT_EQ(formula.sizes(), fused.sizes());
-  EXPECT_TRUE(at::allclose(formula, fused, 1e-12, 1e-12)) << (formula - fused).abs().max();
+  at::Tensor plain_output;
+  Evaluation got;
+  run(plain_output, got);
+  expect_close(plain_output, output, "without gradient");
+  expect_close(got.output, want.output, "output");
+  for (size_t i = 0; i < inputs.size(); ++i) expect_close(got.gradients[i], want.gradients[i], "gradient");
 }
 
-TEST(PlainOpsTest, AreTheFormulasOfTheOps) {
-  const at::Tensor x = random_tensor({7, 12}, 1), weight = random_tensor({20, 12}, 2),
-                   bias = random_tensor({20}, 3);
-  const at::Tensor a = random_tensor({3, 12}, 4), b = random_tensor({20, 3}, 5),
-                   scale = random_tensor({12}, 6);
-  const at::Tensor up = random_tensor({7, 12}, 7);
-  expect_same_when_plain([&] { return ops::linear(x, weight); });
-  expect_same_when_plain([&] { return ops::linear(x, weight, bias); });
-  expect_same_when_plain([&] { return lora_linear(x, weight, bias, a, b, 1.5); });
-  expect_same_when_plain([&] { return lora_linear(x, weight, std::nullopt, a, b, 1.5); });
-  expect_same_when_plain([&] { return ops::rms_norm(x, scale, 1e-5); });
-  expect_same_when_plain([&] { return add_rms_norm(x, up, scale, 1e-5).residual; });
-  expect_same_when_plain([&] { return add_rms_norm(x, up, scale, 1e-5).normed.value(); });
-  expect_same_when_plain([&] { return add_rms_norm(x, std::nullopt, scale, 1e-5).normed.value(); });
-  expect_same_when_plain([&] { return activate_mlp(Nonlinearity::Silu, {x, up}); });
-  const at::Tensor q = random_tensor({9, 4, 6}, 8), k = random_tensor({9, 2, 6}, 9),
-                   v = random_tensor({9, 2, 6}, 10);
-  const at::Tensor angles = random_tensor({9, 3}, 11);
-  expect_same_when_plain([&] { return apply_rope_(q.clone(), angles.cos(), angles.sin()); });
-  expect_same_when_plain([&] { return document_attention(q, k, v, {0, 1, 1, 6, 9}, {0.4}); });
-  expect_same_when_plain([&] {
-    return document_attention(q, k, v, {0, 1, 1, 6, 9}, {.scale = 0.4, .window = 2});
-  });
-  expect_same_when_plain([&] {
-    return document_attention(q, k, v, {0, 1, 1, 6, 9},
-                              {.scale = 0.4, .is_causal = false, .window = 2, .soft_cap = 0.8});
-  });
-  expect_same_when_plain([&] {
-    return document_attention(q, k, v, {0, 1, 1, 6, 9}, {.scale = 0.4, .soft_cap = 0.8});
-  });
+class PlainOpsOf : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::Tensor random(at::IntArrayRef sizes, uint64_t seed) const {
+    return random_tensor(sizes, seed, GetParam());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, PlainOpsOf, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16));
+
+TEST_P(PlainOpsOf, Products) {
+  const at::Tensor x = random({2, 7, 12}, 1), weight = random({20, 12}, 2), bias = random({20}, 3);
+  const at::Tensor a = random({3, 12}, 4) * 0.3, b = random({20, 3}, 5) * 0.3;
+  expect_same_when_plain([](const Inputs& in) { return ops::linear(in[0], in[1]); }, {x, weight});
+  expect_same_when_plain([](const Inputs& in) { return ops::linear(in[0], in[1], in[2]); },
+                         {x, weight, bias});
+  const at::Tensor mask = dropout_mask(x.sizes(), 0.4, 1, 2, 3, 0, x.options());
+  for (const auto& used : {std::optional<at::Tensor>(), std::optional(mask)}) {
+    expect_same_when_plain(
+        [&](const Inputs& in) { return lora_linear(in[0], in[1], in[2], in[3], in[4], 1.5, used); },
+        {x, weight, bias, a, b});
+    expect_same_when_plain(
+        [&](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 1.5, used); },
+        {x, weight, a, b});
+  }
 }
 
-TEST(PlainOpsTest, EndWithTheirScopeAndLeaveGradientsAlone) {
-  EXPECT_FALSE(PlainOps::are_on());
+// Large enough for packed kernels; bf16 operands are added up in float32 unrounded.
+TEST_P(PlainOpsOf, SumsOfProducts) {
+  const at::Tensor a = random({70, 64}, 1), b = random({64, 80}, 2), more_a = random({70, 3}, 3),
+                   more_b = random({3, 80}, 4);
+  const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto run = [&] {
+    const at::Tensor sum = at::ones({70, 80}, at::TensorOptions().dtype(wide));
+    add_product(sum, a, b, {more_a, more_b});
+    return sum;
+  };
+  const at::Tensor want = run();
+  const PlainOps plain;
+  EXPECT_TRUE(at::allclose(run(), want, 1e-5, 1e-4)) << (run() - want).abs().max();
+}
+
+TEST_P(PlainOpsOf, Norms) {
+  const at::Tensor x = random({2, 7, 12}, 1), delta = random({2, 7, 12}, 2), scale = random({12}, 3);
+  expect_same_when_plain([](const Inputs& in) { return ops::rms_norm(in[0], in[1], 1e-5); }, {x, scale});
+  expect_same_when_plain(
+      [](const Inputs& in) {
+        const NormedResidual both = add_rms_norm(in[0], in[1], in[2], 1e-5);
+        return both.residual * 0.5 + both.normed.value();
+      },
+      {x, delta, scale});
+  // Read by a product, which recomputes it and leaves its gradient to the norm.
+  expect_same_when_plain(
+      [](const Inputs& in) {
+        const NormedResidual both = add_rms_norm(in[0], std::nullopt, in[1], 1e-5);
+        return ops::linear(both.normed, in[2]) + ops::linear(both.normed, in[2]);
+      },
+      {x, scale, random({5, 12}, 4)});
+}
+
+TEST_P(PlainOpsOf, Activations) {
+  const at::Tensor x = random({2, 7, 12}, 1), up = random({2, 7, 12}, 2), weight = random({5, 12}, 3);
+  for (const auto f : {Nonlinearity::Silu, Nonlinearity::Gelu, Nonlinearity::GeluTanh}) {
+    expect_same_when_plain([&](const Inputs& in) { return activate_mlp(f, {in[0], in[1]}); }, {x, up});
+    expect_same_when_plain([&](const Inputs& in) { return activate_mlp(f, {in[0], {}}); }, {x});
+    expect_same_when_plain(
+        [&](const Inputs& in) {
+          return ops::linear(mlp_activation(f, {in[0], in[1]}, {}), in[2]);
+        },
+        {x, up, weight});
+  }
+}
+
+const AttentionFormula kFormulas[] = {{0.4},
+                                      {.scale = 0.4, .window = 2},
+                                      {.scale = 0.4, .is_causal = false},
+                                      {.scale = 0.4, .is_causal = false, .window = 2, .soft_cap = 0.8},
+                                      {.scale = 0.4, .soft_cap = 0.8}};
+
+// Spans of keys before, around and after their queries, some queries without any key.
+TEST_P(PlainOpsOf, AttentionOverSpans) {
+  const at::Tensor q = random({9, 4, 6}, 1), k = random({11, 2, 6}, 2), v = random({11, 2, 6}, 3),
+                   grad = random({9, 4, 6}, 4);
+  const std::vector<AttentionSpan> spans = {{0, 4, 2, 5, 3}, {4, 3, 7, 4, -1}, {7, 2, 0, 2, 0}};
+  for (const AttentionFormula& formula : kFormulas) {
+    const auto run = [&] {
+      const AttentionResult result = attend_spans(q, k, v, spans, formula);
+      const AttentionGradients of = attend_spans_backward(grad, q, k, v, result, spans, formula);
+      return std::vector<at::Tensor>{result.out, result.log_sum, of.q, of.k, of.v};
+    };
+    const auto want = run();
+    const PlainOps plain;
+    const auto got = run();
+    for (size_t i = 0; i < want.size(); ++i) expect_close(got[i], want[i], "spans");
+  }
+}
+
+TEST_P(PlainOpsOf, Attention) {
+  const at::Tensor q = random({9, 4, 6}, 8), k = random({9, 2, 6}, 9), v = random({9, 2, 6}, 10);
+  const at::Tensor angles =
+      random_tensor({9, 3}, 11, at::kFloat).to(GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+  expect_same_when_plain(
+      [&](const Inputs& in) { return apply_rope_(in[0] * 1.0, angles.cos(), angles.sin()); }, {q});
+  for (const AttentionFormula& formula : kFormulas) {
+    expect_same_when_plain(
+        [&](const Inputs& in) {
+          return document_attention(in[0], in[1], in[2], {0, 1, 1, 6, 9}, formula);
+        },
+        {q, k, v});
+    expect_same_when_plain(
+        [&](const Inputs& in) {
+          return document_attention(in[0], in[1], in[2], {0, 9}, formula);
+        },
+        {q, q * 0.5, v.repeat({1, 2, 1})});
+  }
+}
+
+TEST_P(PlainOpsOf, CachedAttention) {
+  const auto run = [&](const AttentionFormula& formula) {
+    constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6, kLayers = 2;
+    CachedBatch batch{kKvHeads, kHeadDim, GetParam(), {}};
+    // Past tokens and new ones: in the middle of a page, over the end of one, and a whole prompt.
+    int64_t first = 0;
+    for (const auto& [past, added] :
+         std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {30, 5}, {0, 40}, {64, 1}}) {
+      CachedSequence sequence{0, past, past, {}};
+      for (int64_t token = 0; token < past + added; token += kCachePageTokens) {
+        sequence.pages.push_back(at::full({cache_page_elements(kLayers, kKvHeads, kHeadDim)}, NAN,
+                                          at::TensorOptions().dtype(GetParam())));
+      }
+      if (past > 0) {
+        CachedBatch earlier = batch;
+        earlier.sequences = {sequence};
+        write_cache(earlier, 1, random({past, kKvHeads, kHeadDim}, past),
+                    random({past, kKvHeads, kHeadDim}, past + 1));
+      }
+      batch.sequences.push_back({first, added, past + added, sequence.pages});
+      first += added;
+    }
+    write_cache(batch, 1, random({first, kKvHeads, kHeadDim}, 7), random({first, kKvHeads, kHeadDim}, 8));
+    return cached_attention(random({first, kHeads, kHeadDim}, 9), batch, 1, formula);
+  };
+  for (const AttentionFormula& formula : {kFormulas[0], kFormulas[1], kFormulas[4]}) {
+    const at::Tensor want = run(formula);
+    const PlainOps plain;
+    expect_close(run(formula), want, "attention");
+  }
+}
+
+TEST_P(PlainOpsOf, Losses) {
+  const at::Tensor hidden = random({9, 6}, 1), weight = random({11, 6}, 2);
+  const int64_t no = kIgnoreLabel;
+  for (const at::Tensor& labels :
+       {at::tensor(std::vector<int64_t>{3, 0, 10, 5, 5, 1, 2, 9, 4}, at::kLong),
+        at::tensor(std::vector<int64_t>{no, 3, no, 10, no, no, 0, 7, no}, at::kLong),
+        at::full({9}, no, at::kLong)}) {
+    for (const int64_t chunk : {0, 2}) {
+      expect_same_when_plain(
+          [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk); },
+          {hidden, weight});
+      // Two holders, of which this one has the rows from 4 on; the other's sums are given.
+      VocabularyPart part{4, 15, {}, {}};
+      part.all_max = [](const at::Tensor& largest) { largest.clamp_min_(0.5); };
+      part.all_sum = [](const at::Tensor& sums) { sums.add_(0.25); };
+      expect_same_when_plain(
+          [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk, &part); },
+          {hidden, weight});
+    }
+  }
+}
+
+TEST_P(PlainOpsOf, DirectGradients) {
+  const auto run = [&] {
+    const at::Tensor weight = trained(random({11, 6}, 2));
+    accumulate_directly(weight, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+    const at::Tensor ids = at::tensor(std::vector<int64_t>{3, 1, 4, 1, 5}, at::kLong);
+    for (int backward = 0; backward < 2; ++backward) {
+      const at::Tensor x = ops::embedding(weight, ids);
+      (ops::linear(x, weight).sum() + linear_cross_entropy(x, weight, ids)).backward();
+    }
+    return weight.grad();
+  };
+  const at::Tensor want = run();
+  const PlainOps plain;
+  const at::Tensor got = run();
+  ASSERT_EQ(got.scalar_type(), want.scalar_type());
+  const double error = (got - want).norm().item<double>() / want.norm().item<double>();
+  EXPECT_LE(error, GetParam() == at::kDouble ? 1e-14 : GetParam() == at::kFloat ? 1e-6 : 1e-2);
+}
+
+TEST_P(PlainOpsOf, Updates) {
+  const auto run = [&] {
+    std::vector<at::Tensor> all;
+    for (uint64_t i = 0; i < 3; ++i) all.push_back(random({1234}, i));
+    all[2].abs_();
+    adamw(all[0], random({1234}, 9), all[1], all[2], {3, 0.01, 0.9, 0.99, 1e-8, 0.1, 0.7});
+    all.push_back(sum_of_squares(random({1234}, 5)));
+    at::Tensor cast = at::empty({1234}, at::kBFloat16);
+    cast_into(cast, all[0]);
+    all.push_back(cast);
+    return all;
+  };
+  const auto want = run();
+  const PlainOps plain;
+  const auto got = run();
+  for (size_t i = 0; i < want.size(); ++i) expect_close(got[i], want[i], "update");
+}
+
+TEST_P(PlainOpsOf, DropoutMasksToTheBit) {
+  const auto options = at::TensorOptions().dtype(GetParam());
+  const int64_t far = (int64_t{1} << 35) + 3;
+  const auto run = [&] {
+    return std::vector<at::Tensor>{dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, options),
+                                   dropout_mask({5, 3, 7}, 0.45, ~0ULL, ~0ULL, ~0ULL, far, options),
+                                   dropout_mask({9, 5}, 0.7, 1, 2, 3, 4, options, 11),
+                                   dropout_mask({0, 5}, 0.7, 1, 2, 3, 4, options)};
+  };
+  const auto want = run();
+  const PlainOps plain;
+  const auto got = run();
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), want[i].scalar_type());
+    EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  }
+}
+
+TEST(PlainOpsTest, EndWithTheirScope) {
+  const at::Tensor x = random_tensor({2, 4}, 1), weight = random_tensor({3, 4}, 2);
+  const bool before = uses_kernels(x);
   {
     const PlainOps outer;
     { const PlainOps inner; }
-    EXPECT_TRUE(PlainOps::are_on());
-    const at::Tensor x = random_tensor({2, 4}, 1), weight = random_tensor({3, 4}, 2);
-    {
-      const c10::InferenceMode generation;
-      EXPECT_FALSE(is_small_linear(x, weight));
-    }
-    gradcheck([](const Inputs& in) { return ops::linear(in[0], in[1]); }, {trained(x), trained(weight)});
+    EXPECT_FALSE(uses_kernels(x));
+    const c10::InferenceMode generation;
+    EXPECT_FALSE(is_small_linear(x, weight));
   }
-  EXPECT_FALSE(PlainOps::are_on());
+  EXPECT_EQ(uses_kernels(x), before);
+  EXPECT_FALSE(uses_kernels(x.to(at::kMeta)));
+}
+
+// The meta device has none: whatever read some, or waited for a value, would throw.
+TEST(PlainOpsTest, ReadNoHostMemory) {
+  const auto leaf = [](at::IntArrayRef sizes) {
+    return at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kFloat)).requires_grad_();
+  };
+  const at::Tensor x = leaf({5, 8}), scale = leaf({8}), gate = leaf({6, 8}), up = leaf({6, 8}),
+                   down = leaf({8, 6}), a = leaf({2, 6}), b = leaf({8, 2});
+  accumulate_directly(gate, at::kFloat);
+  const at::Tensor mask = dropout_mask({5, 6}, 0.0, 1, 2, 3, 0, x.detach().options());
+  const NormedResidual normed = add_rms_norm(x, std::nullopt, scale, 1e-5);
+  const Activation hidden = mlp_activation(
+      Nonlinearity::Silu, {ops::linear(normed.normed, gate), ops::linear(normed.normed, up)}, {});
+  (normed.residual + lora_linear(hidden, down, std::nullopt, a, b, 2.0, mask)).sum().backward();
+  for (const at::Tensor& one : {x, scale, gate, up, down, a, b}) {
+    ASSERT_TRUE(one.grad().defined());
+    EXPECT_TRUE(one.grad().is_meta());
+    EXPECT_TRUE(sum_of_squares(one.grad()).is_meta());
+    const at::Tensor mean = at::zeros_like(one.detach());
+    adamw(one.detach(), one.grad(), mean, at::zeros_like(mean), {});
+    cast_into(mean, one.grad());
+  }
+}
+
+TEST(PlainOpsTest, OperandsLieOnOneDevice) {
+  const at::Tensor x = random_tensor({2, 4}, 1), weight = random_tensor({3, 4}, 2).to(at::kMeta);
+  for (const auto& run :
+       std::vector<std::function<void()>>{[&] { ops::linear(x, weight); }, [&] { ops::linear(weight, x); },
+                                          [&] { ops::rms_norm(x, weight[0], 1e-5); },
+                                          [&] { ops::linear(x, x, weight.select(1, 0).narrow(0, 0, 2)); }}) {
+    try {
+      run();
+      FAIL() << "host memory and none in one product";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), "E-CONFIG-OP-DEVICE");
+    }
+  }
 }
 
 }  // namespace

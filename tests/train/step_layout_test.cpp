@@ -4,6 +4,7 @@
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/rng.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/ops/kernel_choice.h"
 #include "tessera/parallel/gather_tensor.h"
 #include "tessera/train/step.h"
 
@@ -186,6 +187,15 @@ void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
   }
 }
 
+void expect_equal(const Outcome& got, const Outcome& want, double tolerance = 1e-9) {
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << "step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], tolerance * want.norms[i]) << "step " << i;
+  }
+  expect_close(got.gradients, want.gradients, 1e-10, "gradient");
+  expect_close(got.values, want.values, tolerance, "value");
+}
+
 void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
   SCOPED_TRACE(layout.family + ", zero_stage " + std::to_string(static_cast<int>(layout.stage)) +
@@ -204,12 +214,7 @@ void expect_same_as_one_process(const LayoutCase& layout) {
   for (const double norm : want.norms) EXPECT_GT(norm, 0.5) << "so that clipping does something";
 
   const Outcome got = run(layout, world, count);
-  for (size_t i = 0; i < want.losses.size(); ++i) {
-    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << "step " << i;
-    EXPECT_NEAR(got.norms[i], want.norms[i], 1e-9 * want.norms[i]) << "step " << i;
-  }
-  expect_close(got.gradients, want.gradients, 1e-10, "gradient");
-  expect_close(got.values, want.values, 1e-9, "value");
+  expect_equal(got, want);
 }
 
 enum class Extent { Whole, EveryThird };
@@ -315,6 +320,21 @@ TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
   EXPECT_NE(loss_of({empty, batch}, 0, 1), first);
   EXPECT_NE(loss_of({batch, empty}, 1, 1), first);
   EXPECT_NE(loss_of({batch, empty}, 0, 2), first);
+}
+
+// The formulas that run on any device give a whole training the numbers of the kernels.
+TEST(StepLayoutTest, PlainOpsTrainAsKernelsDo) {
+  for (const char* family : {"llama3", "qwen3", "gpt2"}) {
+    for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
+      for (const auto checkpointing : {config::Checkpointing::Off, config::Checkpointing::Mlp}) {
+        SCOPED_TRACE(std::string(family) + ", trained " + std::to_string(static_cast<int>(trained)));
+        const LayoutCase layout{.family = family, .trained = trained, .checkpointing = checkpointing};
+        const Outcome want = run(layout, testing::world(), 3);
+        const ops::PlainOps plain;
+        expect_equal(run(layout, testing::world(), 3), want, 1e-10);
+      }
+    }
+  }
 }
 
 // Ranks that share their micro-batches share their loss: the first of them is named, on every rank.

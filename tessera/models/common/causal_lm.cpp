@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/embedding.h"
@@ -15,6 +16,8 @@ namespace {
 nn::SequenceContext context_of(const nn::TokenBatch& batch) {
   return {batch.document_starts, nullptr, {}, {}, batch.part};
 }
+
+at::Tensor host_ids(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
 
 }  // namespace
 
@@ -57,6 +60,8 @@ void CausalLM::check_ids(const at::Tensor& input_ids) const {
 
 void CausalLM::add_positions(nn::SequenceContext&, const at::Tensor&) const {}
 
+at::Device CausalLM::device() const { return head().weight().device(); }
+
 at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                                    nn::SequenceContext context) {
   at::Tensor x = embed(input_ids, position_ids);
@@ -78,15 +83,17 @@ at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
   check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
-  return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    return head().loss(hidden_states(input_ids, batch.position_ids, context_of(batch)), batch.labels);
+  const at::Tensor there = batch.input_ids.to(device()), positions = batch.position_ids.to(device());
+  return nn::call_hooked(*this, there, [this, batch, positions](const at::Tensor& input_ids) {
+    return head().loss(hidden_states(input_ids, positions, context_of(batch)), batch.labels);
   });
 }
 
 at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
   check_batch(batch);
-  return nn::call_hooked(*this, batch.input_ids, [this, batch](const at::Tensor& input_ids) {
-    return head().logits(hidden_states(input_ids, batch.position_ids, context_of(batch)));
+  const at::Tensor there = batch.input_ids.to(device()), positions = batch.position_ids.to(device());
+  return nn::call_hooked(*this, there, [this, batch, positions](const at::Tensor& input_ids) {
+    return head().logits(hidden_states(input_ids, positions, context_of(batch)));
   });
 }
 
@@ -104,13 +111,13 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
     starts.push_back(starts.back() + added);
     last.push_back(starts.back() - 1);
   }
-  const at::Tensor input_ids = at::tensor(ids, at::kLong);
+  const at::Tensor input_ids = host_ids(ids);
   check_ids(input_ids);
   nn::CacheStep step(cache, sequences, starts);
-  const at::Tensor position_ids = at::tensor(step.positions(), at::kLong);
-  const at::Tensor logits = nn::call_hooked(*this, input_ids, [&](const at::Tensor& fed) {
+  const at::Tensor position_ids = host_ids(step.positions()).to(device());
+  const at::Tensor logits = nn::call_hooked(*this, input_ids.to(device()), [&](const at::Tensor& fed) {
     at::Tensor hidden = hidden_states(fed, position_ids, {starts, &step, {}, {}, {}});
-    if (last.size() < ids.size()) hidden = hidden.index_select(0, at::tensor(last, at::kLong));
+    if (last.size() < ids.size()) hidden = hidden.index_select(0, host_ids(last).to(device()));
     return head().logits(hidden);
   });
   step.finish();
@@ -119,13 +126,13 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
 
 void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
   check_length(static_cast<int64_t>(ids.size()), config().generation_bound);
-  check_ids(at::tensor(ids, at::kLong));
+  check_ids(host_ids(ids));
 }
 
 nn::KvCacheOptions CausalLM::cache_options() const {
   const nn::CachedHeads heads = blocks().front()->cached_heads();
   nn::KvCacheOptions options{static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim,
-                             hidden_type()};
+                             hidden_type(), device()};
   // What one layer looks back over, the pages of all layers keep.
   options.window = heads.window;
   for (const auto& block : blocks()) {

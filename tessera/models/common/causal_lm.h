@@ -53,6 +53,8 @@ class CausalLM : public torch::nn::Module {
   // The type of the hidden states, and of a cache: that of the weights, unless load_weights() kept some of
   // them narrower than the model computes.
   at::ScalarType hidden_type() const { return hidden_type_.value_or(head().weight().scalar_type()); }
+  // Where it computes: where its parameters lie.
+  at::Device device() const;
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
   // For a cache that fits this model.
   nn::KvCacheOptions cache_options() const;

@@ -1,0 +1,11 @@
+// Reading memory and nothing else, to measure how fast that is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::ops {
+
+// Reads all of a dense tensor, of any type.
+void read_only(const at::Tensor& x);
+
+}  // namespace tessera::ops
