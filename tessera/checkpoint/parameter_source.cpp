@@ -117,11 +117,12 @@ void SourceList::read(const std::string& parameter, const parallel::Box& box,
   require(parameter).read(parameter, box, destination);
 }
 
-void materialize(torch::nn::Module& module, const ParameterSource& source) {
+void materialize(torch::nn::Module& module, const ParameterSource& source, at::Device device) {
   for (auto& item : module.named_parameters()) {
     if (!source.holds(item.key())) continue;
     at::Tensor& parameter = item.value();
-    const at::Tensor value = at::empty(parameter.sizes(), at::TensorOptions().dtype(parameter.scalar_type()));
+    const at::Tensor value =
+        at::empty(parameter.sizes(), at::TensorOptions(device).dtype(parameter.scalar_type()));
     source.read(item.key(), whole_box(value.sizes().vec()), value);
     nn::materialize(parameter, value);
   }

@@ -11,6 +11,7 @@
 
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/core/device.h"
 #include "tessera/parallel/layout.h"
 
 namespace tessera::checkpoint {
@@ -54,8 +55,8 @@ class SourceList : public ParameterSource {
   std::vector<std::shared_ptr<const ParameterSource>> sources_;
 };
 
-// Single process: gives every parameter of the module that `source` holds memory and its values, in the
-// parameter's type; others stay as they are.
-void materialize(torch::nn::Module& module, const ParameterSource& source);
+// Single process: gives every parameter of the module that `source` holds memory on `device` and its values,
+// in the parameter's type; others stay as they are.
+void materialize(torch::nn::Module& module, const ParameterSource& source, at::Device device = kHost);
 
 }  // namespace tessera::checkpoint

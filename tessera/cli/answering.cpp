@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/text/chat_encoding.h"
@@ -21,7 +20,7 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
       ->check(CLI::ExistingPath);
   verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it")
       ->check(CLI::ExistingDirectory);
-  add_inference_dtype(verb, options.dtype);
+  add_compute_options(verb, options.compute);
   verb.add_option("--system", options.system, "System message of the chat");
   verb.add_option("--chat-template", options.chat_template,
                   "chatml, llama3, mistral or alpaca; default: the model's");

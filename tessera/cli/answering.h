@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tessera/cli/compute_options.h"
 #include "tessera/models/common/generate.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/stop_strings.h"
@@ -20,7 +21,8 @@ class App;
 namespace tessera::cli {
 
 struct AnsweringOptions {
-  std::string model, adapter, system, chat_template, dtype = "fp32";
+  std::string model, adapter, system, chat_template;
+  ComputeOptions compute;
   std::vector<std::string> stop_strings;
   std::optional<int64_t> seed;
   models::GenerateOptions generate;

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -58,7 +59,7 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
 
 void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
-    std::string model, adapter = "none", dtype = "fp32", checkpointing = "false", trace;
+    std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
     int64_t dp_replicate = 1, tp = 1;
     bool as_json = false;
@@ -82,6 +83,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
   verb->add_option("--dtype", options->dtype, "Type of the compute")
       ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
+  add_device(*verb, options->device);
   verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
   verb->add_option("--dp-replicate-size", options->dp_replicate, "Ranks that hold copies of the shards")
       ->check(CLI::Range(1, 4096));
@@ -99,6 +101,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, line, &action] {
     action = [options, line] {
+      const at::Device device = device_named(options->device);
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;
@@ -123,7 +126,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
         recipe.lora_r = options->lora_r;
         recipe.lora_alpha = 2.0 * static_cast<double>(options->lora_r);
       }
-      const comm::Bootstrap bootstrap;
+      const comm::Bootstrap bootstrap(device);
       comm::share_cores(*bootstrap.world());
       const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
       if (bootstrap.world()->rank() != 0) return 0;

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/compute_options.h"
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
@@ -16,13 +17,14 @@
 #include "tessera/core/strings.h"
 #include "tessera/models/common/generate.h"
 #include "tessera/nn/embedding.h"
-#include "tessera/ops/kernels/kernels.h"
+#include "tessera/ops/read_only.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  std::string model, dtype = "fp32";
+  std::string model;
+  ComputeOptions compute;
   int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
   bool as_json = false;
 };
@@ -76,20 +78,14 @@ double read_all(const std::vector<at::Tensor>& weights) {
   double bytes = 0.0;
   const Timer timer;
   for (const at::Tensor& weight : weights) {
-    // As floats whatever they are: only the reading counts.
-    const auto* words = static_cast<const float*>(weight.const_data_ptr());
-    const int64_t count = static_cast<int64_t>(weight.nbytes() / sizeof(float));
+    ops::read_only(weight);
     bytes += static_cast<double>(weight.nbytes());
-    at::parallel_for(0, count, 32768, [&](int64_t begin, int64_t end) {
-      // The call cannot be left out: the kernel is chosen when the program is loaded.
-      ops::kernels::sum_floats(words + begin, end - begin);
-    });
   }
   return bytes / timer.seconds() * 1e-9;
 }
 
 Result measure(const Options& options) {
-  const auto model = load_for_inference(options.model, "", inference_dtype(options.dtype));
+  const auto model = load_for_inference(options.model, "", options.compute.resolved());
   Result result;
   result.load_rss_bytes = current_rss_bytes();
   const Timer timer;
@@ -142,7 +138,7 @@ void print_json(const Result& r, const Options& options) {
   const nlohmann::ordered_json line = {{"batch", options.batch},
                                        {"prompt_tokens", options.prompt_tokens},
                                        {"new_tokens", options.new_tokens},
-                                       {"dtype", options.dtype},
+                                       {"dtype", options.compute.dtype},
                                        {"tokens_per_s", r.tokens_per_s()},
                                        {"prefill_s", r.times.prefill_s},
                                        {"prefill_tokens_per_s", r.prefill_tokens_per_s()},
@@ -172,7 +168,7 @@ void add_bench_generate(CLI::App& bench, Action& action) {
   verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));
-  add_inference_dtype(*verb, options->dtype);
+  add_compute_options(*verb, options->compute);
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, &action] {
     action = [options] {

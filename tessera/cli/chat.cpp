@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "tessera/cli/answering.h"
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
@@ -41,11 +40,11 @@ class InterruptScope {
 
 class Conversation {
  public:
-  Conversation(const AnsweringOptions& options, const ModelSource& source)
+  Conversation(const AnsweringOptions& options, const at::TensorOptions& compute, const ModelSource& source)
       : options_(options),
         tokenizer_(source.tokenizer()),
         chat_template_(text::select_chat_template(options.chat_template, "", "", tokenizer_)),
-        model_(source.load(inference_dtype(options.dtype))),
+        model_(source.load(compute)),
         stop_ids_(source.stop_ids(*model_)) {
     reset();
   }
@@ -110,8 +109,9 @@ void refuse_unknown_command(const std::string& line) {
 
 int run_chat(AnsweringOptions options) {
   settle_sampling(options);
+  const at::TensorOptions compute = options.compute.resolved();
   const ModelSource source(options.model, options.adapter);
-  Conversation conversation(options, source);
+  Conversation conversation(options, compute, source);
   const bool is_terminal = isatty(STDIN_FILENO) == 1;
   if (is_terminal) log::info("/reset forgets the conversation; /exit or the end of the input ends it");
   while (true) {

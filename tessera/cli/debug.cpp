@@ -10,6 +10,7 @@
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/io/file.h"
 #include "tessera/io/safetensors.h"
 #include "tessera/ops/plain.h"
@@ -47,12 +48,13 @@ void add_logits(CLI::App& debug, Action& action) {
                                             options->dtype == "fp64" ? at::kDouble : at::kFloat);
       const auto count = static_cast<int64_t>(options->ids.size());
       nn::TokenBatch batch;
-      batch.input_ids = at::tensor(options->ids, at::kLong);
-      batch.position_ids = at::arange(count, at::kLong);
+      batch.input_ids = at::tensor(options->ids, on_host(at::kLong));
+      batch.position_ids = at::arange(count, on_host(at::kLong));
       batch.document_starts = {0, count};
       const at::Tensor logits = model->logits(batch).to(at::kFloat).contiguous();
       io::SafetensorsWriter writer(options->out, {{"logits", DType::F32, logits.sizes().vec()}});
-      writer.write("logits", 0, logits.const_data_ptr(), static_cast<int64_t>(logits.nbytes()));
+      const auto bytes = host_span<const char>(logits);
+      writer.write("logits", 0, bytes.data(), static_cast<int64_t>(bytes.size()));
       writer.commit();
       return 0;
     };

@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
-#include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
@@ -169,6 +168,7 @@ void log_stats(const models::GenerationTimes& times, int64_t new_tokens, double 
 int run_generate(Options options) {
   const std::vector<Prompt> prompts = gather_prompts(options);
   settle_sampling(options);
+  const at::TensorOptions compute = options.compute.resolved();
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
@@ -184,7 +184,7 @@ int run_generate(Options options) {
   const text::Tokenizer& tokenizer = source.tokenizer();
   std::shared_ptr<const text::ChatTemplate> chat_template;
   if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
-  const auto model = source.load(inference_dtype(options.dtype));
+  const auto model = source.load(compute);
 
   models::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});

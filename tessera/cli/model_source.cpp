@@ -69,9 +69,9 @@ ModelSource::ModelSource(std::string path, std::string adapter)
   }
 }
 
-std::shared_ptr<models::CausalLM> ModelSource::load(at::ScalarType dtype) const {
-  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, dtype)
-                  : load_for_inference(base_, adapter_, dtype);
+std::shared_ptr<models::CausalLM> ModelSource::load(const at::TensorOptions& options) const {
+  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, options)
+                  : load_for_inference(base_, adapter_, options);
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {

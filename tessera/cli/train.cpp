@@ -10,6 +10,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/log.h"
+#include "tessera/train/setup.h"
 #include "tessera/train/trainer.h"
 
 namespace tessera::cli {
@@ -41,9 +42,10 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       if (will_relaunch) log::set_quiet(true);
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
       if (will_relaunch) log::set_quiet(false);
+      const at::Device device = train::device_of(recipe);
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
-      const comm::Bootstrap bootstrap;
+      const comm::Bootstrap bootstrap(device);
       comm::share_cores(*bootstrap.world());
       train::train(recipe, bootstrap.world());
       return 0;

@@ -25,10 +25,11 @@ LaunchInfo launch_info();
 int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 
 // Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
-// MPI call at all. One object a process. Throws Error(Peer) when MPI does not start.
+// MPI call at all. One object a process. Throws Error(Peer) when MPI does not start, and E-CONFIG-DEVICE for
+// several ranks on another device than the host.
 class Bootstrap {
  public:
-  Bootstrap();
+  explicit Bootstrap(at::Device device = kHost);
   // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is:
   // the handler must end the job by abort().
   ~Bootstrap();

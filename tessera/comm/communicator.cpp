@@ -27,8 +27,8 @@ bool are_counts(const std::vector<int64_t>& counts, int64_t num_ranks) {
 
 }  // namespace
 
-std::shared_ptr<Communicator> Communicator::single() {
-  return std::make_shared<Communicator>(detail::make_single_backend());
+std::shared_ptr<Communicator> Communicator::single(at::Device device) {
+  return std::make_shared<Communicator>(detail::make_single_backend(device));
 }
 
 Communicator::Communicator(std::unique_ptr<detail::TensorBackend> backend, std::string name)
@@ -210,19 +210,19 @@ std::shared_ptr<Work> Communicator::recv(const at::Tensor& tensor, int64_t sourc
 
 std::vector<std::string> Communicator::all_gather_string(const std::string& text) {
   const detail::Call call = this->call("all_gather_string", OpOptions{});
-  const auto on_device = at::TensorOptions().device(device());
-  const at::Tensor own_length = at::full({1}, static_cast<int64_t>(text.size()), on_device.dtype(at::kLong));
-  at::Tensor lengths = at::empty({size()}, on_device.dtype(at::kLong));
+  const auto options = at::TensorOptions(device());
+  const at::Tensor own_length = at::full({1}, static_cast<int64_t>(text.size()), options.dtype(at::kLong));
+  at::Tensor lengths = at::empty({size()}, options.dtype(at::kLong));
   backend_->all_gather(call, lengths, own_length, std::vector<int64_t>(size(), 1))->wait();
-  lengths = lengths.cpu();
+  lengths = lengths.to(kHost);
   const std::vector<int64_t> counts(lengths.const_data_ptr<int64_t>(),
                                     lengths.const_data_ptr<int64_t>() + size());
   // The operation keeps its tensors: after a timeout it may still be running.
-  const at::Tensor own = at::from_blob(const_cast<char*>(text.data()), {counts[rank()]}, at::kByte)
-                             .to(on_device, /*non_blocking=*/false, /*copy=*/true);
-  at::Tensor all = at::empty({sum(counts)}, on_device.dtype(at::kByte));
+  const at::Tensor own = at::from_blob(const_cast<char*>(text.data()), {counts[rank()]}, on_host(at::kByte))
+                             .to(options, /*non_blocking=*/false, /*copy=*/true);
+  at::Tensor all = at::empty({sum(counts)}, options.dtype(at::kByte));
   backend_->all_gather(call, all, own, counts)->wait();
-  all = all.cpu();
+  all = all.to(kHost);
   std::vector<std::string> texts;
   const char* begin = static_cast<const char*>(all.const_data_ptr());
   for (const int64_t count : counts) {

@@ -15,6 +15,7 @@
 #include "tessera/comm/scatter_part.h"
 #include "tessera/comm/traffic.h"
 #include "tessera/comm/work.h"
+#include "tessera/core/device.h"
 
 namespace tessera::comm {
 namespace detail {
@@ -31,8 +32,8 @@ class TensorBackend;
 // detail::TensorBackend.
 class Communicator {
  public:
-  // A group of this process alone; takes tensors on any device.
-  static std::shared_ptr<Communicator> single();
+  // A group of this process alone, which computes on `device`; takes tensors on any.
+  static std::shared_ptr<Communicator> single(at::Device device = kHost);
   // For implementations and tests.
   explicit Communicator(std::unique_ptr<detail::TensorBackend> backend, std::string name = "world");
   ~Communicator();
@@ -41,7 +42,7 @@ class Communicator {
 
   int64_t rank() const;
   int64_t size() const;
-  // Where the tensors lie that it takes.
+  // Where its ranks compute: where the tensors lie that it takes.
   at::Device device() const;
   // "world", "dp_shard", ...: for messages.
   const std::string& name() const { return name_; }

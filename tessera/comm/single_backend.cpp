@@ -11,10 +11,11 @@ namespace {
 
 class SingleBackend : public TensorBackend {
  public:
+  explicit SingleBackend(at::Device device) : device_(device) {}
   int64_t rank() const override { return 0; }
   int64_t size() const override { return 1; }
   std::string name() const override { return "single"; }
-  at::Device device() const override { return at::kCPU; }
+  at::Device device() const override { return device_; }
   void check_tensor(const at::Tensor& tensor, std::string_view operation) const override {
     TESSERA_CHECK_ARGUMENT(tensor.defined() && tensor.is_contiguous(),
                            std::string(operation) + " needs contiguous tensors");
@@ -59,7 +60,7 @@ class SingleBackend : public TensorBackend {
   }
   std::shared_ptr<Work> barrier(const Call& call) override { return done(call); }
   std::unique_ptr<TensorBackend> split(const Call&, int64_t, int64_t) override {
-    return make_single_backend();
+    return make_single_backend(device_);
   }
 
  private:
@@ -70,15 +71,19 @@ class SingleBackend : public TensorBackend {
   static std::shared_ptr<Work> copy(const Call& call, const at::Tensor& output, const at::Tensor& input) {
     const at::NoGradGuard no_grad;
     wait_for(call.after);
-    if (output.const_data_ptr() != input.const_data_ptr()) output.view(-1).copy_(input.view(-1));
+    if (!output.is_alias_of(input) || output.storage_offset() != input.storage_offset())
+      output.view(-1).copy_(input.view(-1));
     return done(call);
   }
 
+  at::Device device_;
   Mailbox mailbox_;
 };
 
 }  // namespace
 
-std::unique_ptr<TensorBackend> make_single_backend() { return std::make_unique<SingleBackend>(); }
+std::unique_ptr<TensorBackend> make_single_backend(at::Device device) {
+  return std::make_unique<SingleBackend>(device);
+}
 
 }  // namespace tessera::comm::detail

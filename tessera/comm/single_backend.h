@@ -5,7 +5,8 @@
 
 namespace tessera::comm::detail {
 
-// Every operation is a copy of this rank's own data, and done when it returns. Takes tensors on any device.
-std::unique_ptr<TensorBackend> make_single_backend();
+// Every operation is a copy of this rank's own data, and done when it returns. Takes tensors on any device;
+// `device` is where the rank computes.
+std::unique_ptr<TensorBackend> make_single_backend(at::Device device);
 
 }  // namespace tessera::comm::detail

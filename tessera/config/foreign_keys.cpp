@@ -192,7 +192,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"tokenizer_legacy", Rule::Ignore},
     {"tokenizer_save_jinja_files", Rule::Ignore},
     {"strict", Rule::Quiet},
-    {"device", Rule::Ignore, "", "cpu"},
     {"device_map", Rule::Ignore, "", "auto cpu"},
     {"max_memory", Rule::Ignore},
     {"gpu_memory_limit", Rule::Ignore},
@@ -353,7 +352,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"downcast_bf16", Rule::Ignore},
     {"enable_cpu_affinity", Rule::Ignore},
     {"gpu_ids", Rule::Ignore},
-    {"use_cpu", Rule::Ignore},
+    {"use_cpu", Rule::Map, "device", "true=cpu false="},
+    {"no_cuda", Rule::Map, "device", "true=cpu false="},
     {"tpu_*", Rule::Ignore},
     {"dynamo_config", Rule::Ignore},
     // Names of other tools, for "did you mean".

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/config/data_config.h"
+#include "tessera/core/device_choice.h"
 #include "tessera/core/parallel_dims.h"
 
 namespace tessera::config {
@@ -91,6 +92,7 @@ struct Recipe : DataConfig {
   bool peft_use_rslora = false;
 
   // Parallelism
+  DeviceChoice device = DeviceChoice::Auto;  // ours
   int64_t dp_replicate_size = 1;
   int64_t dp_shard_size = -1;  // -1 = the ranks that remain
   int64_t tensor_parallel_size = 1;

@@ -141,6 +141,13 @@ constexpr Choice kZeroStages[] = {
     {"1", as_int(ZeroStage::Zero1)},
     {"0", as_int(ZeroStage::Ddp)},
 };
+constexpr std::string_view kNoIndex = "the ranks of a machine take its devices in turn; write cuda";
+constexpr Choice kDevices[] = {
+    {"auto", as_int(DeviceChoice::Auto)}, {"cpu", as_int(DeviceChoice::Cpu)},
+    {"cuda", as_int(DeviceChoice::Cuda)}, {"cuda:*", kNotBuilt, kNoIndex},
+    {"mps", kNotBuilt, "not built"},      {"xpu*", kNotBuilt, "not built"},
+    {"npu*", kNotBuilt, "not built"},
+};
 constexpr Choice kExcessLength[] = {
     {"drop", as_int(ExcessLength::Drop)},
     {"truncate", as_int(ExcessLength::Truncate)},
@@ -328,6 +335,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lora_modules_to_save", &Recipe::lora_modules_to_save},
     {"peft_use_rslora", &Recipe::peft_use_rslora},
     // Parallelism
+    {"device", enum_field<&Recipe::device>, 0, 0, kDevices},
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
     {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
     {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},

@@ -41,7 +41,7 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
     }
     std::shared_ptr<comm::Communicator>& group = made[long_axes];
     if (group == nullptr) {
-      group = long_axes.empty() ? comm::Communicator::single() : world_->split(color, key, name);
+      group = long_axes.empty() ? comm::Communicator::single(device()) : world_->split(color, key, name);
     }
     groups_[name] = group;
   };

@@ -165,11 +165,11 @@ LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
 }
 
 AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
-                           const std::vector<std::string>& untouchable) {
+                           const std::vector<std::string>& untouchable, at::Device device) {
   const AdapterConfig config = read_adapter_config(folder);
   const auto files = std::make_shared<const io::ModelFiles>(open_adapter(folder));
   const auto source = adapter_source(model, apply_adapter(model, config, untouchable), files);
-  checkpoint::materialize(model, *source);
+  checkpoint::materialize(model, *source, device);
   return config;
 }
 

@@ -50,9 +50,9 @@ std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const std::shared_ptr<const io::ModelFiles>& files);
 
 // Single process: apply_lora() with the folder's options, and the values of adapter_source() read into the
-// parameters. Layers that the options name and the model lacks are an Error(Model, "ADAPTER").
+// parameters, on `device`. Layers that the options name and the model lacks are an Error(Model, "ADAPTER").
 AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
-                           const std::vector<std::string>& untouchable = {});
+                           const std::vector<std::string>& untouchable = {}, at::Device device = kHost);
 
 // apply_lora() for an adapter that exists: its Config errors come as Error(Model, "ADAPTER") at the file.
 LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,

@@ -9,7 +9,9 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/comm/bootstrap.h"
 #include "tessera/config/parallelism.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/torch_dtype.h"
@@ -64,6 +66,16 @@ ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
     dims.dp_shard = 1;
   }
   return dims;
+}
+
+at::Device device_of(const config::Recipe& recipe) {
+  try {
+    return resolve_device(recipe.device, comm::launch_info().local_rank);
+  } catch (Error& error) {
+    const auto place = recipe.key_places.find("device");
+    if (place == recipe.key_places.end()) throw;
+    throw error.at(place->second.file, place->second.line, place->second.column);
+  }
 }
 
 RunTypes run_types(config::ComputeType type) {

@@ -38,6 +38,10 @@ struct TrainedModel {
 // what config::validate_parallelism() throws.
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
+// The device that the recipe names, for this rank of its machine. Throws E-CONFIG-DEVICE, at the recipe's
+// line, where there is none.
+at::Device device_of(const config::Recipe& recipe);
+
 // The types of trained parameters: as the optimizer updates them, and as the forward and backward use them.
 // Auto, which a training run replaces first (compute_type.h), stands for Float32.
 struct RunTypes {

@@ -17,6 +17,23 @@ using ::testing::HasSubstr;
 
 ZeroStage stage_of(const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml").zero_stage; }
 
+TEST(AliasKeysTest, EverySpellingOfTheDevice) {
+  const auto device_of = [](const std::string& lines) {
+    return parse_recipe(kMinimal + lines, "r.yaml").device;
+  };
+  EXPECT_EQ(device_of(""), DeviceChoice::Auto);
+  EXPECT_EQ(device_of("device: auto\n"), DeviceChoice::Auto);
+  EXPECT_EQ(device_of("device: cpu\n"), DeviceChoice::Cpu);
+  EXPECT_EQ(device_of("device: CUDA\n"), DeviceChoice::Cuda);
+  EXPECT_EQ(device_of("use_cpu: true\n"), DeviceChoice::Cpu);
+  EXPECT_EQ(device_of("no_cuda: yes\nuse_cpu: true\n"), DeviceChoice::Cpu);
+  EXPECT_EQ(device_of("use_cpu: false\ndevice: cuda\n"), DeviceChoice::Cuda);
+  EXPECT_THAT(message_of(kMinimal + "device: cuda:1\n"), HasSubstr("write cuda"));
+  EXPECT_THAT(message_of(kMinimal + "device: mps\n"), HasSubstr("not built"));
+  EXPECT_THAT(message_of(kMinimal + "device: gpu\n"), HasSubstr("need auto, cpu or cuda"));
+  EXPECT_THAT(message_of(kMinimal + "use_cpu: true\ndevice: cuda\n"), HasSubstr("use_cpu"));
+}
+
 TEST(AliasKeysTest, EverySpellingOfTheShardingStage) {
   EXPECT_EQ(stage_of(""), ZeroStage::Zero3);
   EXPECT_EQ(stage_of("zero_stage: 0\n"), ZeroStage::Ddp);

@@ -69,6 +69,25 @@ TEST_F(UserErrorsTest, Recipe) {
   EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
+// Refused before anything is read: the model's files are broken, too.
+TEST_F(UserErrorsTest, ADeviceThatIsNotThere) {
+  truncate(broken_model() + "/config.json", 0.5);
+  const Words parts = {"'cuda'", "LibTorch without CUDA", "need cpu or auto"};
+  expect_error(train({"base_model=broken", "device=cuda"}), 2, "E-CONFIG-DEVICE", parts);
+  expect_error(train({"base_model=broken", "device=cuda", "--nproc", "2"}), 2, "E-CONFIG-DEVICE", parts);
+  write_text(here / "wrong.yaml", read_text(here / "recipe.yaml") + "device: cuda\n");
+  expect_error(run({"train", "wrong.yaml"}), 2, "E-CONFIG-DEVICE", {"wrong.yaml:10:9", "'cuda'"});
+  expect_error(run({"generate", "--model", "broken", "--prompt", "x", "--device", "cuda"}), 2,
+               "E-CONFIG-DEVICE", parts);
+  expect_error(run({"chat", "--model", "broken", "--device", "cuda"}), 2, "E-CONFIG-DEVICE", parts);
+  expect_error(run({"bench", "generate", "--model", "broken", "--device", "cuda"}), 2, "E-CONFIG-DEVICE",
+               parts);
+  expect_error(run({"bench", "train", "--model", "broken", "--device", "cuda"}), 2, "E-CONFIG-DEVICE", parts);
+  expect_error(run({"generate", "--model", "broken", "--prompt", "x", "--device", "gpu"}), 2,
+               "E-CONFIG-USAGE", {"--device"});
+  EXPECT_FALSE(std::filesystem::exists(out()));
+}
+
 TEST_F(UserErrorsTest, ModelFiles) {
   const std::string broken = broken_model();
   const auto fails = [&](const std::string& code, const Words& parts) {

@@ -161,7 +161,7 @@ std::shared_ptr<Work> HostBackend::write_shared(const Call& call, int64_t num_by
 std::unique_ptr<TensorBackend> HostBackend::split(const Call& call, int64_t color, int64_t key) {
   auto part = std::make_shared<std::unique_ptr<Transport>>();
   submit(call, [group = group_, part, color, key] { *part = group->transport().split(color, key); })->wait();
-  if ((*part)->size() == 1) return make_single_backend();
+  if ((*part)->size() == 1) return make_single_backend(kHost);
   return std::make_unique<HostBackend>(std::move(*part), group_->may_share_memory());
 }
 

@@ -6,6 +6,7 @@
 #include "tessera/comm/host/executor.h"
 #include "tessera/comm/host/transport.h"
 #include "tessera/comm/tensor_backend.h"
+#include "tessera/core/device.h"
 
 namespace tessera::comm::detail {
 
@@ -22,7 +23,7 @@ class HostBackend : public TensorBackend {
   int64_t rank() const override;
   int64_t size() const override;
   std::string name() const override;
-  at::Device device() const override { return at::kCPU; }
+  at::Device device() const override { return kHost; }
 
   std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output, const at::Tensor& input,
                                    const std::vector<int64_t>& counts) override;

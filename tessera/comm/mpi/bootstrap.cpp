@@ -71,11 +71,17 @@ LaunchInfo launch_info() {
   return {};
 }
 
-Bootstrap::Bootstrap() {
+Bootstrap::Bootstrap(at::Device device) {
   const LaunchInfo info = launch_info();
   if (info.size == 1) {
-    world_ = Communicator::single();
+    world_ = Communicator::single(device);
     return;
+  }
+  if (device.type() != kHost) {
+    throw Error(ErrorKind::Config, "DEVICE", "several ranks on the device '" + device.str() + "'")
+        .got(std::to_string(info.size) + " ranks")
+        .need("device: cpu, or one rank")
+        .hint("ranks exchange tensors in host memory only");
   }
   int provided = 0;
   // Every group has a thread of its own, and the messages have one.

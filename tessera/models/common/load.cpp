@@ -8,6 +8,7 @@
 
 #include "tessera/checkpoint/random_source.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/huge_pages.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/peft/lora.h"
@@ -53,7 +54,8 @@ void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files
       .hint("config.json and the weights must come from one model");
 }
 
-void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16) {
+void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16,
+                  at::Device device) {
   const at::ScalarType hidden_type = model.hidden_type();
   std::vector<Place> places;
   int64_t bytes = 0;
@@ -70,8 +72,8 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
     places.push_back(std::move(place));
   }
   // One piece for all: only that is large enough for large pages throughout.
-  const at::Tensor all = at::empty({bytes}, at::TensorOptions().dtype(at::kByte));
-  advise_huge_pages(all.mutable_data_ptr(), bytes);
+  const at::Tensor all = at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+  if (is_on_host(all)) advise_huge_pages(host_span<char>(all).data(), bytes);
   for (Place& place : places) {
     const at::Tensor value =
         all.narrow(0, place.offset, place.bytes()).view(place.type).view(place.parameter.sizes());
@@ -83,9 +85,9 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
 }
 
 void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
-                  bool keeps_bf16) {
+                  bool keeps_bf16, at::Device device) {
   check_tensors(model, *files);
-  load_weights(model, *checkpoint::stored_source(files, state_dict_adapter(model)), keeps_bf16);
+  load_weights(model, *checkpoint::stored_source(files, state_dict_adapter(model)), keeps_bf16, device);
 }
 
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16) {

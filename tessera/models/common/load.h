@@ -7,6 +7,7 @@
 #include "tessera/checkpoint/parameter_source.h"
 #include "tessera/checkpoint/state_dict_adapter.h"
 #include "tessera/checkpoint/stored_tensors.h"
+#include "tessera/core/device.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
 
@@ -20,14 +21,15 @@ checkpoint::StateDictAdapter state_dict_adapter(const CausalLM& model);
 // missing, unknown, of another shape or not of a floating type, under the files' names, at most 20.
 void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files);
 
-// Single process: gives every parameter that `source` holds its values; others stay as they are. Keeps each
-// parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the source keeps in
-// bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model goes on
-// computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
-void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false);
+// Single process: gives every parameter that `source` holds its values, on `device`; others stay as they are.
+// Keeps each parameter's type; or, where `keeps_bf16`, leaves the matrices of a float32 model that the source
+// keeps in bfloat16 as they are: half the memory to hold and to read, and the same numbers, since the model
+// goes on computing in float32. Such a model cannot be trained and takes no adapter; it requires no gradient.
+void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16 = false,
+                  at::Device device = kHost);
 // The same of the model's files, or a folder's, which are checked first.
 void load_weights(CausalLM& model, const std::shared_ptr<const checkpoint::StoredTensors>& files,
-                  bool keeps_bf16 = false);
+                  bool keeps_bf16 = false, at::Device device = kHost);
 void load_weights(CausalLM& model, const io::ModelFiles& files, bool keeps_bf16 = false);
 
 // Random initial values for all parameters, with the standard deviation of the model's configuration. As any
