@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh [--quick | --all] [FILE...]: the direction of includes, the form of the sources and scripts, and clang-tidy
+# lint.sh [--quick | --all] [FILE...]: the direction of includes, devices of tensors, the form of the sources and scripts, and clang-tidy
 # on the C++ files that differ from main (or on none, or on all, or on those named). Everything that can be checked is,
 # before a missing tool or a finding makes it fail. TESSERA_PRESET picks the compile commands.
 set -euo pipefail
@@ -34,6 +34,9 @@ esac
 
 say "direction of includes"
 python3 scripts/check_includes.py || fail "includes against the direction"
+
+say "devices of tensors"
+python3 scripts/check_tensors.py || fail "tensors against the rules about devices"
 
 say "shell scripts"
 mapfile -t scripts < <(printf '%s\n' dev .ci/run; git ls-files --cached --others --exclude-standard --deduplicate -- '*.sh')

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 preset=${TESSERA_PRESET:-release}
-if [ $# = 0 ]; then scripts/lint.sh --quick; else python3 scripts/check_includes.py; fi
+if [ $# = 0 ]; then scripts/lint.sh --quick; else python3 scripts/check_includes.py && python3 scripts/check_tensors.py; fi
 export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
 
 # run_tests PRESET [CTEST ARGS]: ctest, then which tests were skipped and why (tests/testing/skip.h).

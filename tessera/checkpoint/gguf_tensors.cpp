@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 
 namespace tessera::checkpoint {
 namespace {
@@ -38,12 +39,12 @@ class GgufTensors : public StoredTensors {
     const bool is_vector = shape.size() == 1;
     const at::Tensor to = is_vector ? destination.unsqueeze(0) : destination;
     const int64_t columns = shape.back(), first = is_vector ? 0 : box.offset[0];
-    const bool is_direct = to.scalar_type() == at::kFloat && to.is_contiguous() && to.is_cpu();
+    const bool is_direct = to.scalar_type() == at::kFloat && to.is_contiguous() && is_on_host(to);
     if (is_direct && box.size.back() == columns) {
       return model_->read_rows(weight, first, to.size(0), to.mutable_data_ptr<float>());
     }
     const int64_t step = std::clamp<int64_t>(kStagingElements / columns, 1, to.size(0));
-    const at::Tensor staging = at::empty({step, columns}, at::TensorOptions().dtype(at::kFloat));
+    const at::Tensor staging = at::empty({step, columns}, on_host(at::kFloat));
     for (int64_t row = 0; row < to.size(0); row += step) {
       const int64_t count = std::min(step, to.size(0) - row);
       model_->read_rows(weight, first + row, count, staging.mutable_data_ptr<float>());

@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
 
 namespace tessera::checkpoint {
@@ -44,10 +45,16 @@ void fill(const at::Tensor& destination, const std::vector<int64_t>& shape, cons
 
 void fill_box(const at::Tensor& destination, const std::string& name, const std::vector<int64_t>& shape,
               const parallel::Box& box, const nn::InitialValue& value, uint64_t seed) {
-  TESSERA_ASSERT(destination.is_contiguous() && destination.is_cpu() &&
-                     destination.sizes() == at::IntArrayRef(box.size) && box.size.size() == shape.size(),
+  TESSERA_ASSERT(destination.is_contiguous() && destination.sizes() == at::IntArrayRef(box.size) &&
+                     box.size.size() == shape.size(),
                  "destination of initial values");
   const at::NoGradGuard no_grad;
+  if (!is_on_host(destination)) {
+    const at::Tensor staging = at::empty(destination.sizes(), on_host(destination.scalar_type()));
+    fill_box(staging, name, shape, box, value, seed);
+    destination.copy_(staging);
+    return;
+  }
   const CounterRng rng(seed, stream_of(name.c_str()));
   switch (value.kind) {
     case nn::InitialValue::Kind::Zeros: destination.zero_(); return;

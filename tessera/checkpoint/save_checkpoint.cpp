@@ -12,6 +12,7 @@
 #include "tessera/checkpoint/tile_hash.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/core/content_hash.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/checkpoint_folders.h"
@@ -67,7 +68,7 @@ Written write_tiles(const std::vector<StateTensor>& tensors, const std::string& 
   const std::string path = io::join_path(folder, written.file);
   io::SafetensorsWriter writer(path, specs);
   for (const StateTensor* tensor : own) {
-    const at::Tensor values = tensor->get().to(at::kCPU).contiguous();
+    const at::Tensor values = tensor->get().to(kHost).contiguous();
     const auto num_bytes = static_cast<int64_t>(values.nbytes());
     TileHash hash;
     for (int64_t begin = 0; begin < num_bytes; begin += kTilePieceBytes) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 #include "tessera/io/json_reader.h"
@@ -60,9 +61,10 @@ void write_box(io::ShardedSafetensorsWriter& writer, const StoredPart& part, con
   for (int64_t row = 0; row < rows; row += step) {
     const int64_t count = std::min(step, rows - row);
     Box piece = row_box(box.size, row, count);
-    const at::Tensor values = (count == rows ? elements : elements.narrow(0, row, count)).contiguous();
+    const at::Tensor values =
+        (count == rows ? elements : elements.narrow(0, row, count)).to(kHost).contiguous();
     for (size_t d = 0; d < piece.offset.size(); ++d) piece.offset[d] += box.offset[d];
-    const char* bytes = static_cast<const char*>(values.const_data_ptr());
+    const char* bytes = host_span<const char>(values).data();
     for (const parallel::ElementRun& run : contiguous_runs(part.shape, piece)) {
       writer.write(part.name, run.global_begin * element, bytes + run.local_begin * element,
                    run.count * element);

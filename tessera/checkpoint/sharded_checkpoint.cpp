@@ -10,6 +10,7 @@
 
 #include "tessera/checkpoint/tile_hash.h"
 #include "tessera/core/content_hash.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/io/file.h"
@@ -92,7 +93,7 @@ std::shared_ptr<const ShardedCheckpoint> ShardedCheckpoint::open(const std::stri
 const Manifest& ShardedCheckpoint::manifest() const { return state_->manifest; }
 
 void ShardedCheckpoint::verify(int64_t rank, int64_t num_ranks) const {
-  const at::Tensor buffer = at::empty({kTilePieceBytes}, at::TensorOptions(at::kByte).device(at::kCPU));
+  const at::Tensor buffer = at::empty({kTilePieceBytes}, on_host(at::kByte));
   int64_t number = 0;
   for (const CheckpointTensor& tensor : state_->manifest.tensors) {
     for (const StoredTile& tile : tensor.tiles) {

@@ -10,6 +10,7 @@
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/mismatch_list.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
@@ -80,7 +81,8 @@ void load(ShardedModel& model, const std::function<void()>& read) {
     for (const auto& [name, buffer] : model.buffers()) {
       at::Tensor handle = buffer;
       if (!handle.is_meta()) continue;
-      nn::materialize(handle, at::empty(handle.sizes(), at::TensorOptions().dtype(handle.scalar_type())));
+      nn::materialize(
+          handle, at::empty(handle.sizes(), at::TensorOptions(model.device()).dtype(handle.scalar_type())));
     }
     read();
   });
@@ -92,10 +94,10 @@ at::Tensor readable(const std::string& name, const at::Tensor& tensor) {
     return Error(ErrorKind::Checkpoint, "STATE-DICT",
                  "tensor '" + name + "' has no values that can be loaded")
         .got(got)
-        .need("a dense tensor on the CPU");
+        .need("a dense tensor");
   };
   if (!tensor.defined()) throw error("an undefined tensor");
-  if (!tensor.is_cpu()) throw error("one on the device " + tensor.device().str());
+  if (tensor.is_meta()) throw error("one on the meta device");
   if (tensor.layout() != at::kStrided) throw error("one of another layout");
   if (!find_dtype(tensor.scalar_type())) throw error(c10::toString(tensor.scalar_type()));
   return tensor.detach();  // a hollow one names itself
@@ -147,8 +149,9 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
   work.finish();
   size_t next = 0;
   const auto receive = [&](const at::Tensor& like, at::IntArrayRef shape) {
-    at::Tensor whole = work.is_first() ? tensors.at(names[next++]).to(like.scalar_type()).contiguous()
-                                       : at::empty(shape, like.options().requires_grad(false));
+    at::Tensor whole = work.is_first()
+                           ? tensors.at(names[next++]).to(like.device(), like.scalar_type()).contiguous()
+                           : at::empty(shape, like.options().requires_grad(false));
     for (comm::Communicator* group : groups_of(model)) group->broadcast(whole, 0);
     return whole;
   };
@@ -182,8 +185,11 @@ void save_state_dict(const ShardedModel& model, const std::string& path) {
     writer.emplace(path, specs, std::map<std::string, std::string>{{"format", "pt"}});
   });
   gather(model, [&](const std::string& name, const at::Tensor& whole) {
-    work.run_on_first(
-        [&] { writer->write(name, 0, whole.const_data_ptr(), static_cast<int64_t>(whole.nbytes())); });
+    work.run_on_first([&] {
+      const at::Tensor values = whole.to(kHost);
+      const auto bytes = host_span<const char>(values);
+      writer->write(name, 0, bytes.data(), static_cast<int64_t>(bytes.size()));
+    });
   });
   work.run_on_first([&] { writer->commit(); });
   work.finish();

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/torch_dtype.h"
 
 namespace tessera::checkpoint {
@@ -42,7 +43,7 @@ class BoxReader {
       span += (box.size[d] - 1) * strides_[d];
     }
     if (span == box.numel() && destination.scalar_type() == type_ && destination.is_contiguous() &&
-        destination.is_cpu()) {
+        is_on_host(destination)) {
       file_.read(tensor_, first * element_, span * element_, destination.mutable_data_ptr());
       return;
     }
@@ -55,7 +56,7 @@ class BoxReader {
     // The gaps between slices are the widest of the box.
     const bool reads_gaps = (stride - one) * element_ <= kLargestGapBytes;
     if (reads_gaps && span <= most) {
-      if (!staging_.defined() || staging_.numel() < span) staging_ = at::empty({span}, type_);
+      if (!staging_.defined() || staging_.numel() < span) staging_ = at::empty({span}, on_host(type_));
       file_.read(tensor_, first * element_, span * element_, staging_.mutable_data_ptr());
       destination.copy_(staging_.as_strided(box.size, strides_, 0));
       return;

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/ops/adamw.h"
@@ -52,7 +53,7 @@ class AdamW : public Optimizer {
     for (const OptimizedTile& tile : tiles_) {
       exp_avg_.push_back(at::zeros_like(tile.tile.detach()));
       exp_avg_sq_.push_back(at::zeros_like(tile.tile.detach()));
-      steps_.push_back(at::zeros({}, at::kFloat));
+      steps_.push_back(at::zeros({}, on_host(at::kFloat)));
     }
   }
 

@@ -11,6 +11,7 @@
 
 #include "tessera/checkpoint/stored_tensors.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
@@ -134,14 +135,14 @@ void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tens
     const int64_t count = std::min(step, rows - first);
     const at::Tensor piece = make(first, count).to(to_scalar_type(tensor.dtype)).contiguous();
     check_weight(tensor, piece);
-    writer.write(tensor.name, first * row_bytes, piece.const_data_ptr(), count * row_bytes);
+    writer.write(tensor.name, first * row_bytes, host_span<const char>(piece).data(), count * row_bytes);
   }
 }
 
 at::Tensor read_piece(const io::ModelFiles& files, const std::string& name, int64_t first, int64_t count,
                       const std::vector<int64_t>& shape) {
   const auto box = checkpoint::row_box(shape, first, count);
-  const at::Tensor piece = at::empty(box.size, at::TensorOptions().dtype(at::kDouble));
+  const at::Tensor piece = at::empty(box.size, on_host(at::kDouble));
   checkpoint::read_box(files, name, box, piece);
   return piece;
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/cpu_allocator.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/memory_scope.h"
@@ -51,10 +52,11 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
                               peak.idle_bytes};
   own.insert(own.end(), peak.bytes.begin(), peak.bytes.end());
   const auto width = static_cast<int64_t>(own.size());
-  const at::Tensor all = at::empty({world.size(), width}, at::kLong);
-  world.all_gather_single(all, at::tensor(own, at::kLong));
-  const int64_t rank = all.select(1, 0).argmax().item<int64_t>();
-  const int64_t* largest = all.const_data_ptr<int64_t>() + rank * width;
+  const at::Tensor all = at::empty({world.size(), width}, at::TensorOptions(world.device()).dtype(at::kLong));
+  world.all_gather_single(all, at::tensor(own, on_host(at::kLong)).to(world.device()));
+  const at::Tensor values = all.to(kHost);
+  const int64_t rank = values.select(1, 0).argmax().item<int64_t>();
+  const auto largest = host_span<const int64_t>(values).subspan(static_cast<size_t>(rank * width));
 
   result.peak_rss_bytes = largest[0];
   result.activation_bytes_per_token_per_layer = static_cast<double>(largest[1]) / layer_tokens;
@@ -165,8 +167,10 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   world->barrier();
   const at::ScalarType type = run_types(recipe.dtype).compute;
   const auto gemm_seconds = [&](GemmPath path) {
-    const at::Tensor seconds = at::full(
-        {1}, measure_gemms(gemms.layers, type, path) + measure_gemms(gemms.head, type, path), at::kDouble);
+    const auto options = at::TensorOptions(world->device()).dtype(type);
+    const at::Tensor seconds =
+        at::full({1}, measure_gemms(gemms.layers, options, path) + measure_gemms(gemms.head, options, path),
+                 options.dtype(at::kDouble));
     world->all_reduce(seconds, false, {.op = comm::ReduceOp::Max});
     return seconds.item<double>();
   };

@@ -27,10 +27,11 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
     return recipe;
   }
   constexpr double kWorthwhile = 1.5;
-  const at::Tensor rates = at::zeros({2}, at::kDouble);
+  const at::TensorOptions options(world.device());
+  const at::Tensor rates = at::zeros({2}, options.dtype(at::kDouble));
   if (world.rank() == 0) {
-    rates[0] = gemm_rate(at::kFloat);
-    rates[1] = gemm_rate(at::kBFloat16);
+    rates[0] = gemm_rate(options.dtype(at::kFloat));
+    rates[1] = gemm_rate(options.dtype(at::kBFloat16));
   }
   world.broadcast(rates, 0);
   const double single = rates[0].item<double>(), half = rates[1].item<double>();

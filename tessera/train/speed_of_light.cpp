@@ -46,14 +46,14 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
   return gemms;
 }
 
-double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type, GemmPath path) {
+double measure_gemms(const std::vector<GemmShape>& gemms, const at::TensorOptions& options, GemmPath path) {
   const at::NoGradGuard no_grad;
   constexpr int kRounds = 3;
   double total = 0.0;
   for (const GemmShape& gemm : gemms) {
     if (gemm.m == 0 || gemm.n == 0 || gemm.k == 0) continue;
-    const at::Tensor a = at::ones({gemm.m, gemm.k}, type), b = at::ones({gemm.n, gemm.k}, type);
-    at::Tensor c = at::empty({gemm.m, gemm.n}, type);
+    const at::Tensor a = at::ones({gemm.m, gemm.k}, options), b = at::ones({gemm.n, gemm.k}, options);
+    at::Tensor c = at::empty({gemm.m, gemm.n}, options);
     const auto multiply = [&] {
       if (path == GemmPath::Ours) {
         ops::product_out(c, a, b.t());
@@ -73,9 +73,9 @@ double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type, G
   return total;
 }
 
-double gemm_rate(at::ScalarType type, GemmPath path) {
+double gemm_rate(const at::TensorOptions& options, GemmPath path) {
   const std::vector<GemmShape> gemms = {{1024, 1024, 1024, 1}};
-  return gemm_flops(gemms) / measure_gemms(gemms, type, path) * 1e-9;
+  return gemm_flops(gemms) / measure_gemms(gemms, options, path) * 1e-9;
 }
 
 double gemm_flops(const std::vector<GemmShape>& gemms) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 #include "tessera/models/common/causal_lm.h"
 
@@ -31,11 +31,11 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
 enum class GemmPath { Ours, LibTorch };
 
 // Seconds that these products take here, now, in `type`, with the threads that a step uses.
-double measure_gemms(const std::vector<GemmShape>& gemms, at::ScalarType type,
+double measure_gemms(const std::vector<GemmShape>& gemms, const at::TensorOptions& options,
                      GemmPath path = GemmPath::Ours);
 
 // GFLOP/s of a product of 1024 x 1024 matrices.
-double gemm_rate(at::ScalarType type, GemmPath path = GemmPath::Ours);
+double gemm_rate(const at::TensorOptions& options, GemmPath path = GemmPath::Ours);
 
 // Floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);

@@ -5,8 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
@@ -16,10 +16,7 @@
 namespace tessera::train {
 namespace {
 
-at::Tensor to_tensor(const std::vector<int64_t>& values) {
-  return at::from_blob(const_cast<int64_t*>(values.data()), {static_cast<int64_t>(values.size())}, at::kLong)
-      .clone();
-}
+at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
 
 // The value of `body()`, as a part of the timeline and of the memory's use.
 template <class Body>
@@ -59,12 +56,13 @@ class LossSum {
   world.all_gather_single(losses, loss.own());
   const at::Tensor values = losses.to(kHost);
   int64_t rank = 0;
-  while (rank < world.size() && std::isfinite(values.const_data_ptr<double>()[rank])) ++rank;
+  const auto of_rank = host_span<const double>(values);
+  while (rank < world.size() && std::isfinite(of_rank[rank])) ++rank;
   const bool is_found = rank < world.size();  // else finite losses overflow
   throw Error(ErrorKind::Numerics, "LOSS",
               "the loss of step " + std::to_string(step + 1) + " is not finite" +
                   (is_found ? " on rank " + std::to_string(rank) : ""))
-      .got(std::to_string(is_found ? values.const_data_ptr<double>()[rank] : total))
+      .got(std::to_string(is_found ? of_rank[rank] : total))
       .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 

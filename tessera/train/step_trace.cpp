@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/io/file.h"
 
 namespace tessera::train {
@@ -133,11 +134,14 @@ void write_all(const std::string& path, std::string text, const trace::Recording
   int64_t num_dropped = recording.num_dropped;
   for (int64_t rank = 0; rank < world.size(); ++rank) {
     if (rank > 0) {
-      const at::Tensor sizes = at::empty({2}, at::kLong);
+      const at::Tensor sizes = at::empty({2}, at::TensorOptions(world.device()).dtype(at::kLong));
       world.recv(sizes, rank);
-      const at::Tensor bytes = at::empty({sizes[0].item<int64_t>()}, at::kByte);
+      const at::Tensor bytes =
+          at::empty({sizes[0].item<int64_t>()}, at::TensorOptions(world.device()).dtype(at::kByte));
       world.recv(bytes, rank);
-      text.assign(static_cast<const char*>(bytes.const_data_ptr()), static_cast<size_t>(bytes.numel()));
+      const at::Tensor on_this_side = bytes.to(kHost);
+      const auto characters = host_span<const char>(on_this_side);
+      text.assign(characters.data(), characters.size());
       num_dropped += sizes[1].item<int64_t>();
     }
     const bool is_last = rank + 1 == world.size();
@@ -155,9 +159,9 @@ void write_all(const std::string& path, std::string text, const trace::Recording
 }
 
 void send_text(const std::string& text, int64_t num_dropped, comm::Communicator& world) {
-  world.send(at::tensor({static_cast<int64_t>(text.size()), num_dropped}, at::kLong), 0);
-  world.send(at::from_blob(const_cast<char*>(text.data()), {static_cast<int64_t>(text.size())}, at::kByte),
-             0);
+  const auto size = static_cast<int64_t>(text.size());
+  world.send(at::tensor({size, num_dropped}, on_host(at::kLong)).to(world.device()), 0);
+  world.send(at::from_blob(const_cast<char*>(text.data()), {size}, on_host(at::kByte)).to(world.device()), 0);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
 
 namespace tessera::models {
@@ -46,9 +47,11 @@ int64_t argmax(const T* logits, int64_t size) {
 }
 
 int64_t likeliest_token(const at::Tensor& logits) {
-  if (logits.scalar_type() == at::kDouble) return argmax(logits.const_data_ptr<double>(), logits.numel());
+  if (logits.scalar_type() == at::kDouble) {
+    return argmax(host_span<const double>(logits).data(), logits.numel());
+  }
   const at::Tensor values = logits.to(at::kFloat);
-  return argmax(values.const_data_ptr<float>(), values.numel());
+  return argmax(host_span<const float>(values).data(), values.numel());
 }
 
 // Tokens by falling logit, then by rising id, sorted only as far as they are asked for.
@@ -136,7 +139,8 @@ at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
                     const std::vector<int64_t>& occurred) {
   if (options.repetition_penalty == 1.0 || occurred.empty()) return logits;
   const std::set<int64_t> once(occurred.begin(), occurred.end());
-  const at::Tensor ids = at::tensor(std::vector<int64_t>(once.begin(), once.end()), at::kLong);
+  const at::Tensor ids =
+      at::tensor(std::vector<int64_t>(once.begin(), once.end()), on_host(at::kLong)).to(logits.device());
   const at::Tensor scores = logits.index_select(0, ids);
   const at::Tensor changed =
       at::where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty);
@@ -145,12 +149,12 @@ at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
 
 int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint64_t index) {
   TESSERA_ASSERT(logits_in.dim() == 1 && logits_in.numel() > 0, "sample takes the logits of one position");
-  const at::Tensor logits = logits_in.detach().contiguous();
+  const at::Tensor logits = logits_in.detach().to(kHost).contiguous();
   const int64_t likeliest = likeliest_token(logits);
   if (options.is_greedy()) return likeliest;
   const at::Tensor doubles = logits.to(at::kDouble);
-  const double* data = doubles.const_data_ptr<double>();
-  const std::vector<double> values(data, data + doubles.numel());
+  const auto all = host_span<const double>(doubles);
+  const std::vector<double> values(all.begin(), all.end());
   return draw(values, values[static_cast<size_t>(likeliest)], options, index);
 }
 

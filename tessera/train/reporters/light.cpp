@@ -14,10 +14,10 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   const int64_t room = recipe.sequence_len * recipe.micro_batch_size;
   const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
   const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
-  const at::ScalarType type = run_types(recipe.dtype).compute;
+  const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
   mesh.world()->barrier();
-  seconds_per_token_ = measure_gemms(gemms.layers, type) / static_cast<double>(tokens);
-  seconds_per_label_ = measure_gemms(gemms.head, type) / static_cast<double>(tokens);
+  seconds_per_token_ = measure_gemms(gemms.layers, options) / static_cast<double>(tokens);
+  seconds_per_label_ = measure_gemms(gemms.head, options) / static_cast<double>(tokens);
   log::info("light: matrix products alone, with every token trained, would run at " +
             std::to_string(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
             " tokens/s here; '% of light' below is how close a step comes to its products alone");

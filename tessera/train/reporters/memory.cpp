@@ -7,7 +7,8 @@
 namespace tessera::train {
 
 void Memory::on_step(const TrainState&, StepMetrics& metrics) {
-  const at::Tensor peak = at::full({1}, peak_rss_bytes(), at::kLong);
+  const at::Tensor peak =
+      at::full({1}, peak_rss_bytes(), at::TensorOptions(world_.device()).dtype(at::kLong));
   world_.all_reduce(peak, false, {.op = comm::ReduceOp::Max});
   metrics.peak_rss = peak.item<int64_t>();
 }
