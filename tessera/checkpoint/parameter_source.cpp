@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/parallel/box_part.h"
@@ -63,7 +64,7 @@ class StoredSource : public ParameterSource {
       Box rows = bounds;
       rows.offset[0] += done;
       rows.size[0] = std::min(step, bounds.size[0] - done);
-      const at::Tensor read = at::empty(rows.size, at::TensorOptions().dtype(destination.scalar_type()));
+      const at::Tensor read = at::empty(rows.size, on_host(destination.scalar_type()));
       files_->read(name, rows, read);
       for (const auto& overlap : overlaps) {
         const Box common = parallel::intersect(rows, overlap.stored);

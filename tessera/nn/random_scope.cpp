@@ -21,7 +21,8 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.front() = run.count;
     masks.push_back(ops::dropout_mask(sizes, p, place->seed, own_stream, place->step,
-                                      run.first * width + part.first, x.options().requires_grad(false), part.width));
+                                      run.first * width + part.first, x.options().requires_grad(false),
+                                      part.width));
   }
   if (masks.size() == 1) return masks.front();
   const at::Tensor mask = masks.empty() ? at::empty_like(x) : at::cat(masks);

@@ -102,7 +102,8 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
       if (begin >= end || length <= options_.max_position_embeddings) continue;
       const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
       const int64_t first = row + begin - run.first;
-      angle.narrow(0, first, end - begin).copy_(positions.narrow(0, first, end - begin) * own.to(positions.device()));
+      angle.narrow(0, first, end - begin)
+          .copy_(positions.narrow(0, first, end - begin) * own.to(positions.device()));
     }
     row += run.count;
   }

@@ -418,9 +418,9 @@ bool some_query_sees(const std::vector<AttentionSpan>& spans, const AttentionFor
 }
 
 AttentionResult attention_of_nothing(const at::Tensor& q) {
-  const auto exact = q.options().dtype(compute_type(q.scalar_type()));
-  return {at::zeros(q.sizes(), exact),
-          at::full({q.size(0), q.size(1), 1}, -std::numeric_limits<double>::infinity(), exact)};
+  const auto options = q.options().dtype(compute_type(q.scalar_type()));
+  return {at::zeros(q.sizes(), options),
+          at::full({q.size(0), q.size(1), 1}, -std::numeric_limits<double>::infinity(), options)};
 }
 
 void add_attention(const AttentionResult& sum, const AttentionResult& part) {

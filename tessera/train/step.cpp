@@ -84,7 +84,8 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
 
 // What this rank computes of a micro-batch.
 static nn::TokenBatch own_tokens(const data::MicroBatch& batch, const parallel::DeviceMesh& mesh) {
-  return parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)), *mesh.group(parallel::kAxisCp));
+  return parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)),
+                              *mesh.group(parallel::kAxisCp));
 }
 
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,

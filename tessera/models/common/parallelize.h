@@ -15,7 +15,7 @@ struct ParallelizeOptions {
   // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
   int64_t checkpoint_every = 0;
   bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
-  bool sequence_parallel = false;                                        // parallel::TensorParallelOptions
+  bool sequence_parallel = false;  // parallel::TensorParallelOptions
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
   parallel::ShardOptions shard;
 };

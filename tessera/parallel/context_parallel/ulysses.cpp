@@ -52,11 +52,11 @@ struct Exchange : torch::autograd::Function<Exchange> {
 
 // The tokens of the line in the order in which the ranks hold them, one rank after the other.
 at::Tensor order_by_rank(const TokenSplit& split, const at::TensorOptions& options) {
-  const auto whole = options.dtype(at::kLong);
-  std::vector<at::Tensor> runs = {at::empty({0}, whole)};
+  const auto int_options = options.dtype(at::kLong);
+  std::vector<at::Tensor> runs = {at::empty({0}, int_options)};
   for (int64_t rank = 0; rank < split.num_ranks(); ++rank) {
     for (const nn::TokenRun& run : split.runs(rank)) {
-      runs.push_back(at::arange(run.first, run.first + run.count, whole));
+      runs.push_back(at::arange(run.first, run.first + run.count, int_options));
     }
   }
   return at::cat(runs);
