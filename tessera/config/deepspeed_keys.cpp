@@ -52,7 +52,7 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"curriculum_learning", Rule::Refuse, kNotYet},
     {"compression_training", Rule::Refuse, kNotYet},
     {"elasticity", Rule::Refuse, kNotYet},
-    {"pipeline", Rule::Refuse, "pipeline parallelism is not built yet"},
+    {"pipeline", Rule::Enter, "deepspeed.pipeline"},
     {"aio", Rule::Ignore},
     {"activation_checkpointing", Rule::Ignore},
     {"autotuning", Rule::Ignore},
@@ -184,6 +184,15 @@ constexpr ForeignKey kDeepSpeedTensorParallelKeys[] = {
     {"autotp_size", Rule::Rename, "tensor_parallel_size"},
 };
 
+constexpr ForeignKey kDeepSpeedPipelineKeys[] = {
+    {"stages", Rule::Rename, "pipeline_parallel_size"},
+    {"partition", Rule::Ignore},  // layers are dealt by their work
+    {"seed_layers", Rule::Quiet},
+    {"activation_checkpoint_interval", Rule::Refuse, "write gradient_checkpointing: true", "0"},
+    {"pipe_partitioned", Rule::Quiet},
+    {"grad_partitioned", Rule::Quiet},
+};
+
 constexpr Section kSections[] = {
     {"deepspeed_config", "", true, kAccelerateDeepSpeedKeys},
     {"deepspeed", "", true, kDeepSpeedKeys},
@@ -196,6 +205,7 @@ constexpr Section kSections[] = {
     {"deepspeed.fp16", "", true, kDeepSpeedFp16Keys},
     {"deepspeed.bf16", "", true, kDeepSpeedBf16Keys},
     {"deepspeed.tensor_parallel", "", true, kDeepSpeedTensorParallelKeys},
+    {"deepspeed.pipeline", "", true, kDeepSpeedPipelineKeys},
 };
 
 }  // namespace

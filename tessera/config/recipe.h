@@ -11,6 +11,7 @@
 #include "tessera/config/data_config.h"
 #include "tessera/core/device_choice.h"
 #include "tessera/core/parallel_dims.h"
+#include "tessera/core/pipeline_kind.h"
 
 namespace tessera::config {
 
@@ -98,6 +99,10 @@ struct Recipe : DataConfig {
   int64_t tensor_parallel_size = 1;
   int64_t context_parallel_size = 1;
   ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
+  int64_t pipeline_parallel_size = 1;
+  PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
+  int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
+  int64_t pipeline_microbatches = 0;     // of a step; 0 = gradient_accumulation_steps
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
 

@@ -23,6 +23,7 @@ constexpr double kMaxSeed = 9007199254740992.0;  // 2^53: exact in every YAML re
 constexpr double kMaxSteps = 1e12;
 constexpr double kMaxSequence = 16777216.0;  // 2^24 tokens
 constexpr double kMaxRanks = 1e6;
+constexpr double kMaxPipeline = 4096;
 
 constexpr int as_int(auto value) { return static_cast<int>(value); }
 
@@ -147,6 +148,12 @@ constexpr Choice kDevices[] = {
     {"cuda", as_int(DeviceChoice::Cuda)}, {"cuda:*", kNotBuilt, kNoIndex},
     {"mps", kNotBuilt, "not built"},      {"xpu*", kNotBuilt, "not built"},
     {"npu*", kNotBuilt, "not built"},
+};
+constexpr Choice kPipelineSchedules[] = {
+    {"1f1b", as_int(PipelineKind::OneFOneB)},
+    {"gpipe", as_int(PipelineKind::GPipe)},
+    {"interleaved", as_int(PipelineKind::Interleaved)},
+    {"zero_bubble", as_int(PipelineKind::ZeroBubble)},
 };
 constexpr Choice kExcessLength[] = {
     {"drop", as_int(ExcessLength::Drop)},
@@ -341,6 +348,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},
     {"context_parallel_size", &Recipe::context_parallel_size, 1, kMaxRanks},
     {"context_parallel_method", enum_field<&Recipe::context_parallel_method>, 0, 0, kContextParallelMethods},
+    {"pipeline_parallel_size", &Recipe::pipeline_parallel_size, 1, kMaxPipeline},
+    {"pipeline_schedule", enum_field<&Recipe::pipeline_schedule>, 0, 0, kPipelineSchedules},
+    {"pipeline_stages_per_rank", &Recipe::pipeline_stages_per_rank, 0, kMaxPipeline},
+    {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

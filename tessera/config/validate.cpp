@@ -126,6 +126,37 @@ void validate_adapter(Rules& rules) {
   }
 }
 
+// The largest divisor of `rows` up to `count`.
+int64_t nearest_divisor(int64_t rows, int64_t count) {
+  while (rows % count != 0) --count;
+  return count;
+}
+
+void validate_pipeline(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.pipeline_schedule == PipelineKind::OneFOneB && recipe.pipeline_stages_per_rank > 1) {
+    rules.refuse({"pipeline_stages_per_rank", "pipeline_schedule"},
+                 rules
+                     .error("CONFLICT", "key 'pipeline_stages_per_rank': 1f1b has one stage a rank",
+                            "pipeline_stages_per_rank")
+                     .got(std::to_string(recipe.pipeline_stages_per_rank))
+                     .hint("pipeline_schedule: interleaved"));
+  }
+  const int64_t parts = recipe.pipeline_microbatches;
+  const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
+  if (parts == 0 || rows % parts == 0) return;
+  rules.refuse(
+      {"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
+      rules
+          .error("RANGE", "key 'pipeline_microbatches': the sequences of a step cannot be cut so",
+                 "pipeline_microbatches")
+          .got(std::to_string(parts) + " and micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+               " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
+               " = " + std::to_string(rows))
+          .need("a divisor of " + std::to_string(rows))
+          .hint("pipeline_microbatches: " + std::to_string(nearest_divisor(rows, std::min(parts, rows)))));
+}
+
 void validate_template(Rules& rules, const std::string& chat_template, const std::string& jinja,
                        const std::string& prefix) {
   const std::string name_key = prefix + "chat_template", jinja_key = prefix + "chat_template_jinja";
@@ -293,6 +324,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   }
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);
+  validate_pipeline(rules);
   validate_datasets(rules, recipe.datasets, "datasets");
   validate_datasets(rules, recipe.test_datasets, "test_datasets");
 }

@@ -8,6 +8,11 @@ LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank
   options.dp_size = dp_size;
   options.micro_batch_size = recipe.micro_batch_size;
   options.accumulation = recipe.gradient_accumulation_steps;
+  if (recipe.pipeline_microbatches > 0) {
+    options.accumulation = recipe.pipeline_microbatches;
+    options.micro_batch_size =
+        recipe.micro_batch_size * recipe.gradient_accumulation_steps / recipe.pipeline_microbatches;
+  }
   options.sequence_len = recipe.sequence_len;
   options.packing = recipe.sample_packing;
   options.shuffle = recipe.shuffle_merged_datasets;
@@ -17,6 +22,7 @@ LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank
 
 LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size) {
   LoaderOptions options = train_loader_options(recipe, dp_rank, dp_size);
+  options.micro_batch_size = recipe.micro_batch_size;
   options.accumulation = 1;
   options.packing = recipe.eval_sample_packing.value_or(recipe.sample_packing);
   options.shuffle = false;

@@ -15,4 +15,10 @@ at::Tensor OutputHead::logits(const at::Tensor& x) const {
              [this](const ops::Activation& hidden) { return ops::linear(hidden, weight_); });
 }
 
+std::vector<at::Tensor> OutputHead::used_parameters() const {
+  std::vector<at::Tensor> parameters = norm_->parameters();
+  parameters.push_back(weight_);
+  return parameters;
+}
+
 }  // namespace tessera::nn

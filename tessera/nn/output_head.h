@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "tessera/nn/norm.h"
 #include "tessera/ops/linear_cross_entropy.h"
@@ -29,6 +30,8 @@ class OutputHead : public Layer {
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
   const at::Tensor& weight() const { return weight_; }
+  // The norm's, and the weight.
+  std::vector<at::Tensor> used_parameters() const;
 
  private:
   at::Tensor weight_;

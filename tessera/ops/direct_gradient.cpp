@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "tessera/core/memory_scope.h"
+#include "tessera/ops/deferred_gradient.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
@@ -14,6 +15,16 @@ struct DirectGradient : c10::BackendMeta {
   explicit DirectGradient(at::ScalarType gradient_type) : type(gradient_type) {}
   at::ScalarType type;
 };
+
+void add_now(const at::Tensor& parameter, at::ScalarType type, const at::Tensor& a, const at::Tensor& b) {
+  at::Tensor& gradient = parameter.mutable_grad();
+  const bool is_first = !gradient.defined();
+  if (is_first) {
+    const MemoryScope memory(MemoryCategory::Gradients);
+    gradient = at::empty(parameter.sizes(), parameter.options().dtype(type).requires_grad(false));
+  }
+  is_first ? product_out(gradient, a.t(), b) : add_product(gradient, a.t(), b);
+}
 
 }  // namespace
 
@@ -35,13 +46,10 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter) 
 void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, const at::Tensor& b) {
   const auto type = direct_gradient_type(parameter);
   TESSERA_ASSERT(type.has_value(), "the parameter takes no direct gradients");
-  at::Tensor& gradient = parameter.mutable_grad();
-  const bool is_first = !gradient.defined();
-  if (is_first) {
-    const MemoryScope memory(MemoryCategory::Gradients);
-    gradient = at::empty(parameter.sizes(), parameter.options().dtype(*type).requires_grad(false));
+  if (DeferredGradients* const* later = DeferGradientsScope::current()) {
+    return (*later)->add([=] { add_now(parameter, *type, a, b); });
   }
-  is_first ? product_out(gradient, a.t(), b) : add_product(gradient, a.t(), b);
+  add_now(parameter, *type, a, b);
 }
 
 }  // namespace tessera::ops

@@ -20,7 +20,8 @@ void accumulate_directly(const at::Tensor& parameter, at::ScalarType type);
 std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter);
 
 // parameter.grad() += a^T b for a: [n, out], b: [n, in], parameter: [out, in], of one type. The sum is taken
-// in the gradient's type, for bf16 operands too.
+// in the gradient's type, for bf16 operands too. In a DeferGradientsScope it is left to that; a and b must
+// stay as they are until then.
 void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace tessera::ops

@@ -63,8 +63,12 @@ GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
     named.gradient = parameter.tile.grad();
     for (size_t a = 0; a < model.axes().size(); ++a) {
       comm::Communicator* const group = model.axes()[a].group.get();
-      const bool is_cut = parameter.layout.axes()[a].placement.kind == parallel::Placement::Kind::Shard;
+      const parallel::Placement& placement = parameter.layout.axes()[a].placement;
+      const bool is_held = placement.kind == parallel::Placement::Kind::Held;
+      const bool is_cut = is_held || placement.kind == parallel::Placement::Kind::Shard;
       if (is_cut && group->size() > 1) named.cut_over.push_back(group);
+      // Of several that hold it, one counts.
+      if (is_held && placement.holders.front() != group->rank()) named.gradient = at::Tensor();
     }
   }
   return global_gradient_norm(gradients, model.device());

@@ -172,6 +172,12 @@ void ShardedModel::check_has_values() const { state_->check_has_values(); }
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
 
+void ShardedModel::reduce_gradients() {
+  state_->check_gradients();
+  state_->is_last_micro_batch = true;
+  if (!state_->is_plain) state_->finish_backward();
+}
+
 void ShardedModel::zero_grad() { state_->zero_grad(); }
 
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {

@@ -17,9 +17,19 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
   for (size_t a = axes.size(); a-- > 0;) {
     comm::Communicator& group = *axes[a].group;
     coordinates.resize(a);
-    if (layout.axes()[a].placement.kind != Placement::Kind::Shard || group.size() == 1) continue;
+    const Placement& placement = layout.axes()[a].placement;
+    const bool is_spread =
+        placement.kind == Placement::Kind::Shard || placement.kind == Placement::Kind::Held;
+    if (!is_spread || group.size() == 1) continue;
     // What is gathered along this axis lies in `before`, which each of its ranks holds a box of.
     const Box before = layout.first_axes(a).local_box(coordinates);
+    if (placement.kind == Placement::Kind::Held) {
+      const int64_t holder = placement.holders.front();
+      gathered = group.rank() == holder ? gathered.detach().contiguous()
+                                        : at::empty(before.size, tile.options().requires_grad(false));
+      group.broadcast(gathered, holder, false, {{{}, hint}});
+      continue;
+    }
     const Layout cut = layout.first_axes(a + 1);
     std::vector<Box> boxes;
     std::vector<int64_t> counts;
@@ -31,7 +41,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
     }
     const at::Tensor pieces = at::empty({before.numel()}, tile.options().requires_grad(false));
     group.all_gather_v(pieces, gathered.contiguous(), counts, false, {{{}, hint}});
-    if (layout.axes()[a].placement.dim == 0) {  // which puts them in order
+    if (placement.dim == 0) {  // which puts them in order
       gathered = pieces.view(before.size);
       continue;
     }
@@ -41,7 +51,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
       box_part(gathered, boxes[rank]).copy_(by_rank[rank].view(boxes[rank].size));
     }
   }
-  return gathered.is_same(tile) ? tile.clone() : gathered;
+  return gathered.is_same(tile) || gathered.is_alias_of(tile) ? gathered.clone() : gathered;
 }
 
 }  // namespace tessera::parallel

@@ -90,6 +90,10 @@ Layout::Layout(std::vector<int64_t> shape, DType dtype, std::vector<AxisPlacemen
     : shape_(std::move(shape)), dtype_(dtype), axes_(std::move(axes)) {
   for (const AxisPlacement& axis : axes_) {
     TESSERA_ASSERT(axis.size >= 1, "axis " + axis.axis + " has no ranks");
+    if (axis.placement.kind == Placement::Kind::Held) {
+      TESSERA_ASSERT(!axis.placement.holders.empty(), "axis " + axis.axis + " holds the tensor nowhere");
+      TESSERA_ASSERT(!shape_.empty(), "a scalar lies on every rank of axis " + axis.axis);
+    }
     if (axis.placement.kind != Placement::Kind::Shard) continue;
     TESSERA_ASSERT(axis.placement.dim >= 0 && axis.placement.dim < static_cast<int64_t>(shape_.size()),
                    "axis " + axis.axis + " shards a dim that the tensor does not have");
@@ -121,6 +125,10 @@ Box Layout::local_box(const std::vector<int64_t>& coordinates) const {
   for (size_t a = 0; a < axes_.size(); ++a) {
     TESSERA_ASSERT(coordinates[a] >= 0 && coordinates[a] < axes_[a].size,
                    "no such rank on axis " + axes_[a].axis);
+    if (axes_[a].placement.kind == Placement::Kind::Held) {
+      const auto& holders = axes_[a].placement.holders;
+      if (std::find(holders.begin(), holders.end(), coordinates[a]) == holders.end()) box.size[0] = 0;
+    }
     if (axes_[a].placement.kind != Placement::Kind::Shard) continue;
     const auto dim = static_cast<size_t>(axes_[a].placement.dim);
     const Piece piece = piece_of(box.size[dim], axes_[a].size, coordinates[a], axes_[a].placement.unit);
@@ -134,6 +142,9 @@ int64_t Layout::num_replicas() const {
   int64_t replicas = 1;
   for (const AxisPlacement& axis : axes_) {
     if (axis.placement.kind == Placement::Kind::Replicate) replicas *= axis.size;
+    if (axis.placement.kind == Placement::Kind::Held) {
+      replicas *= static_cast<int64_t>(axis.placement.holders.size());
+    }
   }
   return replicas;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/core/dtype.h"
@@ -47,14 +48,17 @@ Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit = 1);
 
 // How one mesh axis treats a tensor.
 struct Placement {
-  enum class Kind { Replicate, Shard, Partial };
+  enum class Kind { Replicate, Shard, Partial, Held };
   Kind kind = Kind::Replicate;
   int64_t dim = 0;   // for Shard
   int64_t unit = 1;  // for Shard: cuts fall on its multiples
+  std::vector<int64_t> holders =
+      {};  // for Held: the ranks, in order, that have all of it; others have no rows
 
   static Placement replicate() { return {}; }
   static Placement shard(int64_t dim, int64_t unit = 1) { return {Kind::Shard, dim, unit}; }
   static Placement partial() { return {Kind::Partial}; }
+  static Placement held_by(std::vector<int64_t> holders) { return {Kind::Held, 0, 1, std::move(holders)}; }
   bool operator==(const Placement&) const = default;
 };
 

@@ -41,8 +41,9 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
     // The models keep their own types between blocks.
     options.mixed_precision.cast_forward_inputs = false;
     // One backward a step leaves nothing to sum. Adapters' gradients are small.
-    options.mixed_precision.keeps_narrow_gradients =
-        recipe.gradient_accumulation_steps == 1 && recipe.adapter == config::AdapterKind::None;
+    options.mixed_precision.keeps_narrow_gradients = recipe.gradient_accumulation_steps == 1 &&
+                                                     recipe.pipeline_microbatches <= 1 &&
+                                                     recipe.adapter == config::AdapterKind::None;
   }
   return options;
 }
@@ -216,6 +217,22 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, 
   return adapter;
 }
 
+// With the adapters, whose work counts. An error names the recipe's line.
+std::optional<models::PipelinePlan> plan_pipeline(const models::CausalLM& model,
+                                                  const config::Recipe& recipe) {
+  if (recipe.pipeline_parallel_size == 1) return std::nullopt;
+  const int64_t default_stages = recipe.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
+  const int64_t stages =
+      recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank : default_stages;
+  try {
+    return models::plan_pipeline(model, {recipe.pipeline_schedule, recipe.pipeline_parallel_size, stages});
+  } catch (Error& error) {
+    const config::KeyPlace place =
+        place_of(recipe, {"pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"});
+    throw error.at(place.file, place.line, place.column);
+  }
+}
+
 // An error names the recipe's line.
 void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
   if (recipe.tensor_parallel_size == 1) return;
@@ -255,6 +272,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
       sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
     }
   }
+  planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));
   return planned;
@@ -281,8 +299,16 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   // The tokens of a context parallel rank need not divide.
   options.sequence_parallel = recipe.tensor_parallel_size > 1 && recipe.context_parallel_size == 1;
   options.context_parallel = recipe.context_parallel_method;
+  options.pipeline = std::move(planned.pipeline);
+  if (options.pipeline && options.sequence_parallel)
+    options.pipeline->ranks_per_batch = recipe.tensor_parallel_size;
   options.shard = shard_options(recipe);
   trained.sharded = models::parallelize(*trained.model, mesh, options);
+  if (options.pipeline) {
+    trained.pipeline = std::make_unique<models::Pipeline>(
+        *trained.model, *trained.sharded, *options.pipeline,
+        parallel::RankAxis{parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
+  }
 
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
     planned.source->read(parameter.name, parameter.box, parameter.tile.detach());

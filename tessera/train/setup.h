@@ -15,6 +15,7 @@
 #include "tessera/config/recipe.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/models/common/pipeline.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
 #include "tessera/peft/lora.h"
@@ -32,6 +33,7 @@ struct TrainedModel {
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
   std::unique_ptr<parallel::ShardedModel> sharded;
+  std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
 };
 
 // The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate. Throws
@@ -58,6 +60,7 @@ struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
+  std::optional<models::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
   std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads
 };

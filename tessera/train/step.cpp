@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -9,14 +11,11 @@
 #include "tessera/core/host_memory.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
-#include "tessera/nn/random_scope.h"
 #include "tessera/optim/gradient_norm.h"
-#include "tessera/parallel/context_parallel/context_parallel.h"
+#include "tessera/train/forward_backward.h"
 
 namespace tessera::train {
 namespace {
-
-at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
 
 // The value of `body()`, as a part of the timeline and of the memory's use.
 template <class Body>
@@ -68,46 +67,17 @@ class LossSum {
 
 }  // namespace
 
-nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
-  const auto tokens = static_cast<int64_t>(batch.input_ids.size());
-  if (tokens == 0) batch.document_starts = {0};
-  const int64_t added = tokens == 0 ? multiple : (multiple - tokens % multiple) % multiple;
-  for (int64_t i = 0; i < added; ++i) {
-    batch.input_ids.push_back(0);
-    batch.labels.push_back(kIgnoreLabel);
-    batch.position_ids.push_back(i);
-  }
-  if (added > 0) batch.document_starts.push_back(tokens + added);
-  return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
-          batch.document_starts};
-}
-
-// What this rank computes of a micro-batch.
-static nn::TokenBatch own_tokens(const data::MicroBatch& batch, const parallel::DeviceMesh& mesh) {
-  return parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)),
-                              *mesh.group(parallel::kAxisCp));
-}
-
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input) {
   parallel::ShardedModel& sharded = *trained.sharded;
   sharded.zero_grad();
-  const int64_t num_micro_batches = static_cast<int64_t>(input.micro_batches->size());
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
+  const auto random_place = [&](int64_t m) -> nn::RandomPlace {
+    return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
+  };
   LossSum loss_sum(mesh.device());
-  for (int64_t m = 0; m < num_micro_batches; ++m) {
-    const data::MicroBatch& batch = (*input.micro_batches)[m];
-    sharded.set_is_last_micro_batch(m + 1 == num_micro_batches);
-    const nn::TokenBatch own = own_tokens(batch, mesh);
-    const nn::RandomScope scope({input.seed, static_cast<uint64_t>(input.step),
-                                 static_cast<uint64_t>(m * dp_size + dp_rank), own.part});
-    const at::Tensor loss =
-        in_phase("forward", MemoryCategory::Activations, [&] { return trained.model->loss(own); });
-    loss_sum.add(loss);
-    if (loss.requires_grad())
-      in_phase("backward", MemoryCategory::Backward, [&] { (loss * scale).backward(); });
-  }
+  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale, random_place));
   StepResult result;
   const double total_loss = loss_sum.total(mesh);
   if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, mesh, input.step);
@@ -141,13 +111,16 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
   int64_t label_tokens = 0;
   loader.seek({});
   const int64_t num_steps = loader.steps_per_epoch();
+  std::vector<data::MicroBatch> batches;
   for (int64_t done = 0; done < num_steps;) {
-    const data::Step step = loader.next_step();
+    data::Step step = loader.next_step();
     label_tokens += step.label_tokens;
-    for (const data::MicroBatch& batch : step.micro_batches) {
-      loss_sum.add(trained.model->loss(own_tokens(batch, mesh)));
-    }
-    on_step(++done);
+    std::move(step.micro_batches.begin(), step.micro_batches.end(), std::back_inserter(batches));
+    ++done;
+    if (done < num_steps && static_cast<int64_t>(batches.size()) < micro_batches_at_once(mesh)) continue;
+    loss_sum.add(forward(trained, mesh, batches));
+    batches.clear();
+    on_step(done);
   }
   trained.model->train();
   return loss_sum.total(mesh) / static_cast<double>(std::max<int64_t>(1, label_tokens));

@@ -14,10 +14,6 @@
 
 namespace tessera::train {
 
-// The micro-batch as the ranks along tp run it: a last document of tokens without labels makes their number a
-// multiple of `multiple`, and at least that, so that every rank takes part in every collective.
-nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple = 1);
-
 struct StepInput {
   const std::vector<data::MicroBatch>* micro_batches = nullptr;  // this rank's
   int64_t label_tokens = 1;  // of the whole step, over all ranks and micro-batches

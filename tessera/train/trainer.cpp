@@ -73,7 +73,8 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
             std::to_string(mesh.world()->size()) + " rank(s): dp_replicate " +
             std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
             (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
-            (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") + "; loaded in " +
+            (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
+            (dims.pp > 1 ? " x pp " + std::to_string(dims.pp) : "") + "; loaded in " +
             format_duration(load_seconds));
 }
 

@@ -79,6 +79,44 @@ TEST(ParallelismTest, TensorParallelRanksAreTakenOutFirst) {
   EXPECT_EQ(validate_parallelism(total, 4).dp_shard, 2);
 }
 
+TEST(ParallelismTest, PipelinesAreTakenOutToo) {
+  const ParallelDims sizes = validate_parallelism(recipe_with("pipeline_parallel_size: 2\n"), 6);
+  EXPECT_EQ(sizes.pp, 2);
+  EXPECT_EQ(sizes.dp_shard, 3);
+  EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {pp_size: 3}\n"), 6).pp, 3);
+  const Recipe pipeline = recipe_with("deepspeed: {pipeline: {stages: 4, partition: best}}\n");
+  EXPECT_EQ(validate_parallelism(pipeline, 4).pp, 4);
+  EXPECT_EQ(validate_parallelism(recipe_with("deepspeed: {pipeline: {stages: auto}}\n"), 4).pp, 1);
+  EXPECT_THAT(message_of_world(recipe_with("pipeline_parallel_size: 4\n"), 6),
+              testing::HasSubstr("r.yaml:4:1: pipeline_parallel_size does not fit the number of ranks; got "
+                                 "dp_shard_size -1 x pipeline_parallel_size 4 and 6 ranks"));
+}
+
+TEST(ParallelismTest, PipelineKeys) {
+  EXPECT_EQ(recipe_with("").pipeline_schedule, PipelineKind::OneFOneB);
+  EXPECT_EQ(recipe_with("pipeline_schedule: zero_bubble\n").pipeline_schedule, PipelineKind::ZeroBubble);
+  EXPECT_EQ(
+      recipe_with("pipeline_schedule: interleaved\npipeline_stages_per_rank: 3\n").pipeline_stages_per_rank,
+      3);
+  EXPECT_THAT(message_of(kMinimal + "pipeline_schedule: zigzag\n"),
+              testing::HasSubstr("need 1f1b, gpipe, interleaved, zero_bubble"));
+  EXPECT_THAT(
+      message_of(kMinimal + "pipeline_stages_per_rank: 2\n"),
+      testing::HasSubstr("r.yaml:4:1: key 'pipeline_stages_per_rank': 1f1b has one stage a rank; got 2. "
+                         "hint: pipeline_schedule: interleaved"));
+  EXPECT_EQ(recipe_with("micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 6\n")
+                .pipeline_microbatches,
+            6);
+  EXPECT_THAT(message_of(kMinimal +
+                         "micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 5\n"),
+              testing::HasSubstr(
+                  "r.yaml:6:1: key 'pipeline_microbatches': the sequences of a step cannot be cut so; got 5 "
+                  "and micro_batch_size 3 x gradient_accumulation_steps 4 = 12, need a divisor of 12. hint: "
+                  "pipeline_microbatches: 4"));
+  EXPECT_THAT(message_of(kMinimal + "pipeline_microbatches: 9\n"),
+              testing::HasSubstr("hint: pipeline_microbatches: 1"));
+}
+
 TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
   const Recipe recipe = recipe_with(
       "deepspeed: {train_batch_size: 32, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: "

@@ -21,13 +21,21 @@ void check_random_layouts(int64_t tp, int64_t fsdp) {
     const std::vector<RankAxis> axes = {{"tp", mesh.group(kAxisTp)}, {"fsdp", mesh.group(kAxisFsdp)}};
     std::mt19937 random(seed);
     const auto below = [&](size_t bound) { return static_cast<int64_t>(random() % bound); };
+    const auto held_by_some = [&] {
+      std::vector<int64_t> holders;
+      for (int64_t rank = 0; rank < tp; ++rank) {
+        if (below(2) == 0) holders.push_back(rank);
+      }
+      return Placement::held_by(holders.empty() ? std::vector<int64_t>{tp - 1} : holders);
+    };
     for (int round = 0; round < 60; ++round) {
       std::vector<int64_t> shape;
       for (int64_t d = 0, rank = 1 + below(3); d < rank; ++d) shape.push_back(below(9));
       const auto placement = [&] {
         return below(4) == 0 ? Placement::replicate() : Placement::shard(below(shape.size()), 1 + below(3));
       };
-      const Layout layout(shape, DType::F64, {{"tp", tp, placement()}, {"fsdp", fsdp, placement()}});
+      Layout layout(shape, DType::F64, {{"tp", tp, below(4) == 0 ? held_by_some() : placement()}});
+      layout = layout.with({"fsdp", fsdp, placement()});
       const at::Tensor whole = at::arange(layout.numel(), at::kDouble).view(shape);
       const Box box = layout.local_box({axes[0].group->rank(), axes[1].group->rank()});
       const at::Tensor gathered = gather_tensor(box_part(whole, box), layout, axes, "test");

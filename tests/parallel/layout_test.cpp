@@ -88,6 +88,17 @@ TEST(LayoutTest, RowShardsAreOneRun) {
   EXPECT_EQ(runs[0].count, 12);
 }
 
+TEST(LayoutTest, HeldTensorsHaveNoRowsElsewhere) {
+  const Layout pp({6, 4}, DType::F32, {{"pp", 3, Placement::held_by({0, 2})}});
+  EXPECT_EQ(pp.local_box({0}), (Box{{0, 0}, {6, 4}}));
+  EXPECT_EQ(pp.local_box({1}), (Box{{0, 0}, {0, 4}}));
+  EXPECT_EQ(pp.num_replicas(), 2);
+  // What is left is cut on.
+  const Layout both = pp.with({"fsdp", 4, Placement::shard(0)});
+  EXPECT_EQ(both.local_box({2, 3}), (Box{{5, 0}, {1, 4}}));
+  EXPECT_EQ(both.local_box({1, 0}).numel(), 0);
+}
+
 TEST(LayoutTest, IntersectionOfTwoLayoutsTilesTheTensor) {
   const Layout a({10, 9}, DType::F32, {{"fsdp", 3, Placement::shard(0)}});
   const Layout b({10, 9}, DType::F32, {{"tp", 2, Placement::shard(1)}, {"fsdp", 4, Placement::shard(0)}});
@@ -108,10 +119,12 @@ TEST(LayoutTest, TilesCoverEveryElementOncePerReplica) {
     for (int64_t d = 0, rank = 1 + below(3); d < rank; ++d) shape.push_back(below(8));
     std::vector<AxisPlacement> axes;
     for (int64_t a = 0, count = below(4); a < count; ++a) {
-      const bool is_shard = below(3) > 0;
-      axes.push_back({"axis" + std::to_string(a), 1 + below(4),
-                      is_shard ? Placement::shard(below(static_cast<int>(shape.size())), 1 + below(3))
-                               : Placement::replicate()});
+      const int64_t size = 1 + below(4), kind = below(4);
+      const Placement placement = kind == 0 ? Placement::replicate()
+                                  : kind == 1
+                                      ? Placement::held_by({below(static_cast<int>(size))})
+                                      : Placement::shard(below(static_cast<int>(shape.size())), 1 + below(3));
+      axes.push_back({"axis" + std::to_string(a), size, placement});
     }
     const Layout layout(shape, DType::F32, axes);
     for (const int64_t count : coverage(layout)) ASSERT_EQ(count, layout.num_replicas());

@@ -64,9 +64,13 @@ at::Device CausalLM::device() const { return head().weight().device(); }
 
 at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                                    nn::SequenceContext context) {
-  at::Tensor x = embed(input_ids, position_ids);
   add_positions(context, position_ids);
-  for (const auto& block : blocks()) x = nn::call(*block, x, context);
+  return through_blocks(embed(input_ids, position_ids), 0, static_cast<int64_t>(blocks().size()), context);
+}
+
+at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
+                                    const nn::SequenceContext& context) const {
+  for (int64_t i = begin; i < end; ++i) x = nn::call(*blocks()[i], x, context);
   return x;
 }
 
@@ -80,12 +84,22 @@ std::vector<at::Tensor> CausalLM::forward_only_parameters() const {
 }
 
 at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
+  return run_blocks(batch, 0, static_cast<int64_t>(blocks().size()));
+}
+
+at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int64_t end,
+                                const at::Tensor& hidden) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
   check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
-  const at::Tensor there = batch.input_ids.to(device()), positions = batch.position_ids.to(device());
-  return nn::call_hooked(*this, there, [this, batch, positions](const at::Tensor& input_ids) {
-    return head().loss(hidden_states(input_ids, positions, context_of(batch)), batch.labels);
+  const at::Tensor positions = batch.position_ids.to(device());
+  const at::Tensor first = begin == 0 ? batch.input_ids.to(device()) : hidden;
+  return nn::call_hooked(*this, first, [=, this](const at::Tensor& input) {
+    nn::SequenceContext context = context_of(batch);
+    add_positions(context, positions);
+    const at::Tensor x = begin == 0 ? embed(input, positions) : input;
+    const at::Tensor y = through_blocks(x, begin, end, context);
+    return end < static_cast<int64_t>(blocks().size()) ? y : head().loss(y, batch.labels);
   });
 }
 

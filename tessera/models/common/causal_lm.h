@@ -41,6 +41,11 @@ class CausalLM : public torch::nn::Module {
   // models); the caller divides. Throws Error(Data) for ids or labels outside the vocabulary and Error(Model)
   // for a document longer than the model can take.
   at::Tensor loss(const nn::TokenBatch& batch);
+  // A part of loss(): the blocks [begin, end), with what comes before them for begin 0 and the loss behind
+  // the last one. Gives the hidden states [tokens, hidden_size], or the loss. `hidden`: those that the block
+  // before gave; unused for begin 0.
+  at::Tensor run_blocks(const nn::TokenBatch& batch, int64_t begin, int64_t end,
+                        const at::Tensor& hidden = {});
   // [tokens, vocabulary], in the model's type. Holds all of them: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
   // Feeds each sequence its next tokens, at least one, after those that the cache holds of it, and returns
@@ -86,6 +91,9 @@ class CausalLM : public torch::nn::Module {
   // After the last block, [tokens, hidden_size].
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                            nn::SequenceContext context);
+  // x through the blocks [begin, end).
+  at::Tensor through_blocks(at::Tensor x, int64_t begin, int64_t end,
+                            const nn::SequenceContext& context) const;
   // What the backward of loss() does not read: the output projection and the tables of embeddings.
   std::vector<at::Tensor> forward_only_parameters() const;
   void check_ids(const at::Tensor& input_ids) const;

@@ -19,6 +19,10 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
   if (mesh.size(parallel::kAxisCp) > 1) {
     parallel::context_parallel(model, options.context_parallel, mesh.group(parallel::kAxisCp));
   }
+  if (options.pipeline) {
+    shard.layouts = hold_by_stage(model, *options.pipeline, shard.layouts,
+                                  {parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
+  }
   const auto& blocks = model.blocks();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const auto number = static_cast<int64_t>(i + 1), every = options.checkpoint_every;

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/models/common/pipeline.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
 
@@ -17,12 +19,13 @@ struct ParallelizeOptions {
   bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
   bool sequence_parallel = false;  // parallel::TensorParallelOptions
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
+  std::optional<PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
   parallel::ShardOptions shard;
 };
 
-// Applies, in this order, tensor and context parallelism along the mesh's axes, recomputation of activations
-// and full sharding to the model's blocks. `model` is on the meta device, adapters included; the tiles get
-// memory in ShardedModel::materialize(). Collective.
+// Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages,
+// recomputation of activations and full sharding to the model's blocks. `model` is on the meta device,
+// adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options);
 

@@ -16,7 +16,7 @@ GradientReduce::GradientReduce(std::vector<UnitParam>& params, std::vector<RankA
       divisor_(divisor),
       hint_(std::move(hint)) {
   for (UnitParam& param : params) {
-    if (!param.is_trained()) continue;
+    if (!param.is_trained() || param.parameter.numel() == 0) continue;
     ++num_trained_;
     const at::ScalarType computed = param.parameter.scalar_type();
     const at::ScalarType type = policy.reduce_dtype.value_or(computed);

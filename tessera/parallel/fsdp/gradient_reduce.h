@@ -17,7 +17,8 @@ namespace tessera::parallel::detail {
 // same axes. Where no axis of more than one rank sums them, they are kept as they are.
 class GradientReduce {
  public:
-  // `params` outlives it. `axes`: of the parameters' layouts, the sharded one last. `divisor`: of the sums.
+  // `params`, of which empty ones are left out, outlives it. `axes`: of the parameters' layouts, the sharded
+  // one last. `divisor`: of the sums.
   GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes,
                  const MixedPrecisionPolicy& policy, double divisor, std::string hint);
 
@@ -25,6 +26,8 @@ class GradientReduce {
   bool is_needed() const { return is_needed_; }
   // A gradient of params[i] has been accumulated; true when it was the last one that is missing.
   bool note_gradient(size_t i);
+  // Whether a gradient has been accumulated in this backward.
+  bool has_any() const { return num_gradients_ > 0; }
   // Sends what gradients there are (zeros for the others); once in a backward.
   void start(bool is_last_micro_batch);
   // Adds the sums to tile.grad().

@@ -16,7 +16,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const Mixed
     : name_(std::move(name)), axes_(std::move(axes)), slots_(std::move(slots)) {
   for (const auto& [parameter, owned] : parameters) {
     params_.emplace_back(parameter, *owned, *axes_.back().group, name_);
-    needs_gather_ = needs_gather_ || !params_.back().is_tile;
+    needs_gather_ = needs_gather_ || (!params_.back().is_tile && params_.back().num_bytes() > 0);
   }
   if (!needs_gather_) state_ = State::Gathered;
   gradients_ = std::make_unique<GradientReduce>(params_, axes_, policy, divisor, "gradients of " + name_);

@@ -33,7 +33,7 @@ class ParamGroup {
   bool is_gathered() const { return state_ == State::Gathered; }
   std::vector<UnitParam>& params() { return params_; }
   GradientReduce& gradients() { return *gradients_; }
-  // False when tiles are the parameters themselves.
+  // False when tiles are the parameters themselves, or all parameters are empty.
   bool needs_gather() const { return needs_gather_; }
 
   // From now on ops add gradients to the parameters directly.

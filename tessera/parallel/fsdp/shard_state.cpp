@@ -217,9 +217,9 @@ void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
 void ShardState::finish_backward() {
   is_in_backward = false;
   // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first;
-  // on every rank alike.
+  // on every rank alike. A unit that took no part at all has nothing to send before the last micro-batch.
   for (size_t i = units.size(); i-- > 0;) {
-    if (reduces_now()) start_reduce(i);
+    if (reduces_now() && (is_last_micro_batch || units[i]->gradients().has_any())) start_reduce(i);
   }
   for (size_t i = units.size(); i-- > 0;) {
     units[i]->gradients().finish();
@@ -290,7 +290,8 @@ void note_filled(const std::shared_ptr<ShardState>& state) {
     state->units[unit]->accumulate_directly();
     auto& params = state->units[unit]->params();
     for (size_t i = 0; i < params.size(); ++i) {
-      if (!params[i].is_trained() || !state->units[unit]->gradients().is_needed()) continue;
+      if (!params[i].is_trained() || params[i].parameter.numel() == 0) continue;
+      if (!state->units[unit]->gradients().is_needed()) continue;
       params[i].accumulator = torch::autograd::impl::grad_accumulator(params[i].parameter);
       params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
     }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include <ATen/ATen.h>
+
 #include "tessera/core/log.h"
 #include "tessera/train/speed_of_light.h"
 
@@ -16,8 +18,15 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
   const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
   mesh.world()->barrier();
-  seconds_per_token_ = measure_gemms(gemms.layers, options) / static_cast<double>(tokens);
-  seconds_per_label_ = measure_gemms(gemms.head, options) / static_cast<double>(tokens);
+  // The ranks of a pipeline work side by side, each on its layers, the last one on the head.
+  comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
+  const double head = pp.rank() + 1 == pp.size() ? measure_gemms(gemms.head, options) : 0.0;
+  const at::Tensor seconds = at::tensor({measure_gemms(gemms.layers, options), head},
+                                        at::TensorOptions(pp.device()).dtype(at::kDouble));
+  pp.all_reduce(seconds);
+  const double share = 1.0 / static_cast<double>(pp.size() * tokens);
+  seconds_per_token_ = seconds[0].item<double>() * share;
+  seconds_per_label_ = seconds[1].item<double>() * share;
   log::info("light: matrix products alone, with every token trained, would run at " +
             std::to_string(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
             " tokens/s here; '% of light' below is how close a step comes to its products alone");

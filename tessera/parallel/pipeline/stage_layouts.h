@@ -1,0 +1,27 @@
+// The parameters of a model that is cut into stages.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "tessera/parallel/fully_shard.h"
+#include "tessera/parallel/parameter_layouts.h"
+
+namespace tessera::parallel {
+
+// The ranks, in order, of the stages that use a parameter.
+using HoldersOf = std::function<std::vector<int64_t>(const at::Tensor& parameter)>;
+
+// `layouts` with one axis more, along which each parameter of `root` (on the meta device) lies whole on the
+// ranks that use it and is empty on the others. Comes after tensor parallelism and before fully_shard().
+ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& layouts, const RankAxis& axis,
+                               const HoldersOf& holders_of);
+
+// Adds up, on their ranks, the gradients of parameters that several ranks along `axis` hold (a tied
+// embedding): tile.grad() of each, after the step's last backward. The same bits on all of them. Collective
+// over the axis.
+void sum_held_gradients(const ShardedModel& model, const RankAxis& axis);
+
+}  // namespace tessera::parallel

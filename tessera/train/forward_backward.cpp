@@ -1,0 +1,94 @@
+#include "tessera/train/forward_backward.h"
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/device.h"
+#include "tessera/core/memory_scope.h"
+#include "tessera/core/trace.h"
+#include "tessera/parallel/context_parallel/context_parallel.h"
+
+namespace tessera::train {
+namespace {
+
+at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
+
+// What this rank computes of the micro-batches.
+std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batches,
+                                       const parallel::DeviceMesh& mesh) {
+  std::vector<nn::TokenBatch> own;
+  own.reserve(batches.size());
+  for (const data::MicroBatch& batch : batches) {
+    own.push_back(parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)),
+                                       *mesh.group(parallel::kAxisCp)));
+  }
+  return own;
+}
+
+at::Tensor loss_of(TrainedModel& trained, const nn::TokenBatch& batch) {
+  const trace::Scope trace_scope("forward");
+  const MemoryScope memory(MemoryCategory::Activations);
+  return trained.model->loss(batch);
+}
+
+void add_loss(at::Tensor& sum, const at::Tensor& loss) {
+  const at::NoGradGuard no_grad;
+  if (!sum.defined()) sum = at::zeros({1}, loss.options().dtype(at::kDouble));
+  sum.add_(loss);
+}
+
+}  // namespace
+
+nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
+  const auto tokens = static_cast<int64_t>(batch.input_ids.size());
+  if (tokens == 0) batch.document_starts = {0};
+  const int64_t added = tokens == 0 ? multiple : (multiple - tokens % multiple) % multiple;
+  for (int64_t i = 0; i < added; ++i) {
+    batch.input_ids.push_back(0);
+    batch.labels.push_back(kIgnoreLabel);
+    batch.position_ids.push_back(i);
+  }
+  if (added > 0) batch.document_starts.push_back(tokens + added);
+  return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
+          batch.document_starts};
+}
+
+at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                            const std::vector<data::MicroBatch>& micro_batches, double scale,
+                            const std::function<nn::RandomPlace(int64_t micro_batch)>& random_place) {
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh);
+  const auto place_of = [&](int64_t m) {
+    nn::RandomPlace place = random_place(m);
+    place.part = own[static_cast<size_t>(m)].part;
+    return place;
+  };
+  if (trained.pipeline) return trained.pipeline->run({own, scale, place_of});
+  at::Tensor sum;
+  for (size_t m = 0; m < own.size(); ++m) {
+    trained.sharded->set_is_last_micro_batch(m + 1 == own.size());
+    const nn::RandomScope scope(place_of(static_cast<int64_t>(m)));
+    const at::Tensor loss = loss_of(trained, own[m]);
+    add_loss(sum, loss);
+    if (!loss.requires_grad()) continue;
+    const trace::Scope trace_scope("backward");
+    const MemoryScope memory(MemoryCategory::Backward);
+    (loss * scale).backward();
+  }
+  return sum;
+}
+
+at::Tensor forward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                   const std::vector<data::MicroBatch>& micro_batches) {
+  const at::NoGradGuard no_grad;
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh);
+  if (trained.pipeline) return trained.pipeline->run({own, 1.0, {}});
+  at::Tensor sum;
+  for (const nn::TokenBatch& batch : own) add_loss(sum, loss_of(trained, batch));
+  return sum;
+}
+
+int64_t micro_batches_at_once(const parallel::DeviceMesh& mesh) {
+  const int64_t pp = mesh.size(parallel::kAxisPp);
+  return pp == 1 ? 1 : 4 * pp;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,244 @@
+// A step under any layout beside the same step of one process.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "tessera/checkpoint/random_source.h"
+#include "tessera/core/rng.h"
+#include "tessera/models/common/parallelize.h"
+#include "tessera/parallel/gather_tensor.h"
+#include "tessera/train/setup.h"
+#include "tessera/train/step.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/testing/mpi_world.h"
+
+namespace tessera::train {
+
+inline constexpr int64_t kVocabulary = 61;  // the least of the families
+
+enum class Trained { All, LoraWithDropout, SomeFrozen };
+
+struct LayoutCase {
+  std::string family;
+  config::ZeroStage stage = config::ZeroStage::Zero3;
+  int64_t dp_replicate = 1, tp = 1, cp = 1, pp = 1;
+  ContextParallelMethod method = ContextParallelMethod::Auto;
+  Trained trained = Trained::All;
+  config::Checkpointing checkpointing = config::Checkpointing::Off;
+  PipelineKind schedule = PipelineKind::OneFOneB;
+  int64_t stages_per_rank = 1;
+  std::string folder;         // a config.json with random weights, in place of the family's reference
+  int64_t micro_batches = 3;  // of every rank along dp and step
+};
+
+inline config::Recipe recipe_of(const LayoutCase& layout) {
+  config::Recipe recipe;
+  recipe.base_model = layout.folder.empty() ? models::reference_folder(layout.family) : layout.folder;
+  recipe.random_init = !layout.folder.empty();
+  recipe.dtype = config::ComputeType::Float64;
+  recipe.zero_stage = layout.stage;
+  recipe.dp_replicate_size = layout.dp_replicate;
+  recipe.tensor_parallel_size = layout.tp;
+  recipe.context_parallel_size = layout.cp;
+  recipe.context_parallel_method = layout.method;
+  recipe.pipeline_parallel_size = layout.pp;
+  recipe.pipeline_schedule = layout.schedule;
+  recipe.pipeline_stages_per_rank = layout.stages_per_rank;
+  recipe.gradient_checkpointing = layout.checkpointing;
+  recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
+  recipe.seed = 5;
+  if (layout.trained == Trained::LoraWithDropout) {
+    recipe.adapter = config::AdapterKind::Lora;
+    recipe.lora_r = 3;
+    recipe.lora_alpha = 6.0;
+    recipe.lora_dropout = 0.3;
+    recipe.lora_target_linear = true;
+    recipe.lora_modules_to_save = {layout.family == "gpt2" ? "ln_f" : "norm"};
+  }
+  return recipe;
+}
+
+// A model of which only some parameters train, whole layers and the tied embedding among the frozen.
+inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::DeviceMesh& mesh) {
+  TrainedModel trained;
+  trained.model = models::build_model(recipe.base_model, at::kDouble);
+  for (auto& entry : trained.model->named_parameters()) {
+    const std::string& name = entry.key();
+    const auto is_in = [&](const char* part) { return name.find(part) != std::string::npos; };
+    const bool trains = is_in("layers.1.") || is_in("h.1.") || is_in("v_proj") || is_in("c_attn") ||
+                        name == "model.norm.weight" || is_in("ln_f");
+    entry.value().set_requires_grad(trains && !is_in("layers.2.") && !is_in("h.2."));
+  }
+  models::ParallelizeOptions options;
+  options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
+  options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
+  // Both kinds of tensor parallelism occur.
+  options.sequence_parallel =
+      recipe.gradient_checkpointing != config::Checkpointing::Mlp && recipe.context_parallel_size == 1;
+  options.context_parallel = recipe.context_parallel_method;
+  options.shard.average_gradients = false;
+  options.shard.broadcast_initial_values = false;
+  options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
+  options.shard.reduce_every_backward = recipe.zero_stage >= config::ZeroStage::Zero2;
+  if (recipe.pipeline_parallel_size > 1) {
+    options.pipeline = models::plan_pipeline(
+        *trained.model,
+        {recipe.pipeline_schedule, recipe.pipeline_parallel_size, recipe.pipeline_stages_per_rank});
+    if (options.sequence_parallel) options.pipeline->ranks_per_batch = recipe.tensor_parallel_size;
+  }
+  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model));
+  const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
+                                                models::state_dict_adapter(*trained.model));
+  trained.sharded = models::parallelize(*trained.model, mesh, options);
+  if (options.pipeline) {
+    trained.pipeline = std::make_unique<models::Pipeline>(
+        *trained.model, *trained.sharded, *options.pipeline,
+        parallel::RankAxis{parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
+  }
+  trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
+    source->read(parameter.name, parameter.box, parameter.tile.detach());
+  });
+  return trained;
+}
+
+inline TrainedModel set_up(const LayoutCase& layout, const parallel::DeviceMesh& mesh) {
+  const config::Recipe recipe = recipe_of(layout);
+  if (layout.trained == Trained::SomeFrozen) return set_up_frozen(recipe, mesh);
+  TrainedModel trained = set_up_model(recipe, mesh);
+  trained.model->train();
+  for (const auto& parameter : trained.sharded->parameters()) {
+    // Adapters that do something from the start.
+    if (parameter.name.find("lora_B") == std::string::npos || parameter.tile.numel() == 0) continue;
+    checkpoint::fill_box(parameter.tile.detach(), "b." + std::to_string(parameter.name.size()) + ".weight",
+                         parameter.layout.shape(), parameter.box, nn::InitialValue::normal(0.1), 9);
+  }
+  return trained;
+}
+
+// Micro-batch `index` of a step: one to three documents; number 1 without a label, the last one empty.
+inline data::MicroBatch micro_batch(int64_t step, int64_t index, int64_t count) {
+  data::MicroBatch batch;
+  if (index == count - 1) return batch;
+  const CounterRng rng(static_cast<uint64_t>(step * 1000 + index), 17);
+  uint64_t drawn = 0;
+  const auto draw = [&](int64_t below) {
+    return static_cast<int64_t>(rng.bits(drawn++) % static_cast<uint64_t>(below));
+  };
+  batch.document_starts = {0};
+  for (int64_t document = 0; document <= index % 3; ++document) {
+    const int64_t size = 2 + draw(9);
+    for (int64_t i = 0; i < size; ++i) {
+      batch.input_ids.push_back(draw(kVocabulary));
+      batch.position_ids.push_back(i);
+      const bool has_label = index != 1 && i + 1 < size && draw(3) != 0;
+      batch.labels.push_back(has_label ? draw(kVocabulary) : kIgnoreLabel);
+      batch.label_tokens += has_label ? 1 : 0;
+    }
+    batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
+  }
+  return batch;
+}
+
+// Those of the step that rank `rank` of `ranks` runs.
+inline std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, int64_t rank, int64_t ranks) {
+  std::vector<data::MicroBatch> batches;
+  for (int64_t index = rank; index < count; index += ranks)
+    batches.push_back(micro_batch(step, index, count));
+  return batches;
+}
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, at::Tensor>>
+      gradients;                                           // whole; of the first step, which updates nothing
+  std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
+};
+
+inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
+                                 const parallel::ShardedParameter& parameter) {
+  const at::Tensor grad = parameter.tile.grad();
+  return parallel::gather_tensor(grad.defined() ? grad : at::zeros_like(parameter.tile.detach()),
+                                 parameter.layout, sharded.axes(), parameter.name);
+}
+
+inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>& world,
+                   int64_t count) {
+  const config::Recipe recipe = recipe_of(layout);
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  TrainedModel trained = set_up(layout, mesh);
+  Outcome outcome;
+  const auto step = [&](optim::Optimizer& optimizer, int64_t number, double lr, double max_grad_norm) {
+    const auto batches =
+        micro_batches(number, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
+    int64_t label_tokens = 0;
+    for (int64_t i = 0; i < count; ++i) label_tokens += micro_batch(number, i, count).label_tokens;
+    const StepResult result =
+        run_step(trained, optimizer, mesh, {&batches, label_tokens, number, lr, max_grad_norm, 77});
+    outcome.losses.push_back(result.loss);
+    outcome.norms.push_back(result.grad_norm);
+  };
+  const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
+  step(*still, 0, 0.0, 0.0);
+  for (const auto& parameter : trained.sharded->parameters()) {
+    EXPECT_TRUE(parameter.requires_grad || !parameter.tile.grad().defined()) << parameter.name;
+    if (parameter.requires_grad)
+      outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
+  }
+  const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
+  step(*adamw, 1, 0.01, 0.5);
+  step(*adamw, 2, 0.01, 0.5);
+  for (const auto& parameter : trained.sharded->parameters()) {
+    outcome.values.emplace_back(parameter.name, trained.sharded->full_tensor(parameter));
+  }
+  return outcome;
+}
+
+inline void expect_close(const std::vector<std::pair<std::string, at::Tensor>>& got,
+                         const std::vector<std::pair<std::string, at::Tensor>>& want, double tolerance,
+                         const char* what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_EQ(got[i].first, want[i].first);
+    ASSERT_EQ(got[i].second.sizes(), want[i].second.sizes());
+    const double scale = want[i].second.norm().item<double>();
+    const double error = (got[i].second - want[i].second).norm().item<double>();
+    EXPECT_LE(error, tolerance * scale) << what << " of " << got[i].first << ", norm " << scale;
+  }
+}
+
+inline void expect_equal(const Outcome& got, const Outcome& want, double tolerance = 1e-9) {
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << "step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], tolerance * want.norms[i]) << "step " << i;
+  }
+  expect_close(got.gradients, want.gradients, 1e-10, "gradient");
+  expect_close(got.values, want.values, tolerance, "value");
+}
+
+inline void expect_same_as_one_process(const LayoutCase& layout) {
+  const auto world = testing::world();
+  const auto text = [](const char* name, auto value) {
+    return std::string(", ") + name + " " + std::to_string(static_cast<int>(value));
+  };
+  SCOPED_TRACE(layout.family + text("zero_stage", layout.stage) + text("dp_replicate", layout.dp_replicate) +
+               text("tp", layout.tp) + text("cp", layout.cp) + text("method", layout.method) +
+               text("pp", layout.pp) + text("schedule", layout.schedule) +
+               text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
+               text("trained", layout.trained) + text("checkpointing", layout.checkpointing));
+  const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
+  const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
+  LayoutCase alone = layout;
+  alone.dp_replicate = alone.tp = alone.cp = alone.pp = alone.stages_per_rank = 1;
+  alone.schedule = PipelineKind::OneFOneB;
+  alone.checkpointing = config::Checkpointing::Off;
+  const Outcome want = run(alone, comm::Communicator::single(), count);
+  // Nothing is equal because it is zero.
+  for (const auto& [name, gradient] : want.gradients) EXPECT_GT(gradient.norm().item<double>(), 0.0) << name;
+  for (const double norm : want.norms) EXPECT_GT(norm, 0.5) << "so that clipping does something";
+
+  const Outcome got = run(layout, world, count);
+  expect_equal(got, want);
+}
+
+}  // namespace tessera::train

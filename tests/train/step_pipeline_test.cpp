@@ -1,0 +1,86 @@
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/testing/temp_folder.h"
+#include "tests/train/step_layout.h"
+
+namespace tessera::train {
+namespace {
+
+// The family's reference with more layers and weights that are random, the same on every rank.
+class DeepModel {
+ public:
+  DeepModel(const std::string& family, int64_t layers) {
+    nlohmann::json config;
+    std::ifstream(models::reference_folder(family) + "/config.json") >> config;
+    config[family == "gpt2" ? "n_layer" : "num_hidden_layers"] = layers;
+    config["initializer_range"] = 0.3;
+    std::ofstream(folder_.path() + "/config.json") << config.dump();
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+struct ScheduleCase {
+  PipelineKind kind;
+  int64_t stages_per_rank;
+};
+
+constexpr ScheduleCase kSchedules[] = {{PipelineKind::GPipe, 1},       {PipelineKind::OneFOneB, 1},
+                                       {PipelineKind::Interleaved, 2}, {PipelineKind::ZeroBubble, 1},
+                                       {PipelineKind::ZeroBubble, 2},  {PipelineKind::GPipe, 2}};
+constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout};
+constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
+                                         config::ZeroStage::Zero2, config::ZeroStage::Ddp};
+constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,
+                                                    config::Checkpointing::Mlp};
+
+// Every schedule, with the other choices in turn, for all pipelines and the tensor parallel parts of the
+// ranks that they leave.
+void check_pipelines(const std::string& family, int64_t max_tp, bool has_frozen) {
+  const int64_t world = testing::world()->size();
+  const DeepModel model(family, 8);
+  size_t turn = 0;
+  for (int64_t pp = 2; pp <= std::min<int64_t>(world, 4); ++pp) {
+    for (int64_t tp = 1; tp <= max_tp; ++tp) {
+      if (world % (pp * tp) != 0) continue;
+      for (const auto& [kind, stages] : kSchedules) {
+        for (const Trained trained : kTrained) {
+          LayoutCase layout{.family = family,
+                            .tp = tp,
+                            .pp = pp,
+                            .trained = trained,
+                            .schedule = kind,
+                            .stages_per_rank = stages,
+                            .folder = model.path()};
+          ++turn;
+          layout.stage = kStages[turn % 4];
+          layout.checkpointing = kCheckpointing[turn / 2 % 3];
+          // Fewer than ranks, and no multiple of them.
+          layout.micro_batches = 2 + static_cast<int64_t>(turn * 3 % 7);
+          if (world > pp * tp && turn % 5 == 0) layout.micro_batches = 1;
+          const bool has_pairs = world / pp / tp % 2 == 0 && layout.stage != config::ZeroStage::Ddp;
+          layout.dp_replicate = has_pairs && turn % 3 == 0 ? 2 : 1;
+          expect_same_as_one_process(layout);
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
+    // Layers of the first stages are frozen, so that nothing goes back to them.
+    if (world % pp != 0 || !has_frozen || pp > 3) continue;
+    for (const PipelineKind kind : {PipelineKind::OneFOneB, PipelineKind::ZeroBubble}) {
+      expect_same_as_one_process(
+          {.family = family, .pp = pp, .trained = Trained::SomeFrozen, .schedule = kind});
+    }
+  }
+}
+
+TEST(StepPipelineTest, TiedLlama) { check_pipelines("llama3", 2, true); }
+TEST(StepPipelineTest, UntiedLlama) { check_pipelines("llama2", 3, false); }
+TEST(StepPipelineTest, Gpt2) { check_pipelines("gpt2", 1, false); }
+
+}  // namespace
+}  // namespace tessera::train
