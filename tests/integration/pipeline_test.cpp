@@ -1,0 +1,84 @@
+// Pipelines through the whole program: training, evaluation, packing, adapters, what is saved, what is
+// refused.
+#include <cmath>
+
+#include "tests/integration/fixture.h"
+
+namespace tessera::testing {
+namespace {
+
+class PipelineTest : public ProgramTest {
+ protected:
+  void SetUp() override {
+    ProgramTest::SetUp();
+    std::filesystem::remove_all(model());
+    write_tiny_model(model(), {.layers = 5});
+  }
+
+  void train_into(const std::string& folder, const Words& same, const Words& more) {
+    Words arguments = same;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.insert(arguments.end(), {"dtype=float64", "max_steps=3", "output_dir=" + folder});
+    train_well(arguments);
+  }
+
+  void expect_same_run(const std::string& folder) {
+    for (const char* key : {"loss", "grad_norm", "tokens", "label_tokens", "eval_loss"}) {
+      const auto want = read_column(here / "one", key), got = read_column(here / folder, key);
+      ASSERT_EQ(got.size(), want.size()) << key << " in " << folder;
+      for (size_t i = 0; i < want.size(); ++i) {
+        EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]) << key << " " << i << " in " << folder;
+      }
+    }
+  }
+
+  void expect_same_logits(const std::vector<float>& got, const std::vector<float>& want) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-5) << i;
+  }
+};
+
+TEST_F(PipelineTest, EveryScheduleOn2RanksEqualsOneProcess) {
+  const Words same = {"sample_packing=true", "sequence_len=96", "val_set_size=5", "eval_steps=2",
+                      "gradient_accumulation_steps=3"};
+  train_into("one", same, {});
+  ASSERT_FALSE(read_column(here / "one", "eval_loss").empty());
+  const auto want = logits("one");
+  for (const std::string schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"}) {
+    train_into(schedule, same, {"pipeline_parallel_size=2", "pipeline_schedule=" + schedule, "--nproc", "2"});
+    expect_same_run(schedule);
+    expect_same_logits(logits(schedule), want);
+  }
+}
+
+TEST_F(PipelineTest, AnAdapterOn2StagesOf2ShardsEqualsOneProcess) {
+  const Words same = {"adapter=lora", "lora_target_linear=true", "lora_r=3"};
+  train_into("one", same, {"gradient_accumulation_steps=8", "micro_batch_size=1"});
+  train_into("four", same,
+             {"gradient_accumulation_steps=2", "pipeline_microbatches=4", "pipeline_parallel_size=2",
+              "pipeline_schedule=zero_bubble", "gradient_checkpointing=true", "--nproc", "4"});
+  expect_same_run("four");
+  expect_same_logits(logits("model", "four"), logits("model", "one"));
+}
+
+// Uneven stages, the last of which has the embedding as its output projection.
+TEST_F(PipelineTest, ThreeRanksOf5Layers) {
+  const Words same = {"gradient_accumulation_steps=2"};
+  train_into("one", same, {});
+  train_into("three", same, {"pipeline_parallel_size=3", "zero_stage=1", "--nproc", "3"});
+  expect_same_run("three");
+}
+
+TEST_F(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
+  expect_error(train({"pipeline_parallel_size=2", "--nproc", "3"}), 2, "E-CONFIG-PARALLELISM",
+               {"pipeline_parallel_size 2 and 3 ranks"});
+  expect_error(train({"pipeline_parallel_size=6", "--nproc", "6"}), 2, "E-CONFIG-PIPELINE",
+               {"6 ranks and 5 layers", "hint: pipeline_parallel_size: 5"});
+  expect_error(train({"pipeline_parallel_size=3", "pipeline_schedule=interleaved", "--nproc", "3"}), 2,
+               "E-CONFIG-PIPELINE", {"3 ranks with 2 stages each", "hint: pipeline_stages_per_rank: 1"});
+  expect_error(train({"pipeline_parallel_size=2", "pipeline_microbatches=3", "--nproc", "2"}), 2,
+               "E-CONFIG-RANGE", {"need a divisor of 2", "hint: pipeline_microbatches: 2"});
+}
+
+}  // namespace
+}  // namespace tessera::testing
