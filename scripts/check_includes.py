@@ -51,7 +51,7 @@ def problems_of(path, root):
                 continue
             if other != folder and LEVEL_OF[other] >= LEVEL_OF[folder]:
                 yield number, f"{folder}/ may not include {other}/"
-            is_model_code = folder == "nn" or (folder == "models" and not relative.name.startswith("parallelize"))
+            is_model_code = folder == "nn" or (folder == "models" and not relative.name.startswith(("parallelize", "pipeline")))
             if is_model_code and other in ("comm", "parallel"):
                 yield number, f"single-device code may not include {other}/"
         elif target.startswith((".", "..")):

@@ -39,6 +39,7 @@ ordered_json layout_json(const Layout& layout) {
       entry["dim"] = axis.placement.dim;
       if (axis.placement.unit != 1) entry["unit"] = axis.placement.unit;
     }
+    if (axis.placement.kind == Placement::Kind::Held) entry["held_by"] = axis.placement.holders;
     axes.push_back(std::move(entry));
   }
   return axes;
@@ -61,12 +62,19 @@ Layout layout_from(const json& tensor) {
                 (axis.placement.kind != Placement::Kind::Shard ||
                  axis.placement.dim < static_cast<int64_t>(shape.size())),
             "an axis that cuts nothing");
+    if (entry.contains("held_by")) {
+      auto holders = entry["held_by"].get<std::vector<int64_t>>();
+      require(!shape.empty() && !holders.empty() && holders.front() >= 0 && holders.back() < axis.size &&
+                  std::ranges::adjacent_find(holders, std::ranges::greater_equal()) == holders.end(),
+              "ranks that are not on the axis");
+      axis.placement = Placement::held_by(std::move(holders));
+    }
     axes.push_back(std::move(axis));
   }
   int64_t pieces = 1;
   for (const AxisPlacement& axis : axes) {
     require(axis.size <= kMaxPieces / pieces, "too many tiles");
-    if (axis.placement.kind == Placement::Kind::Shard) pieces *= axis.size;
+    if (axis.placement.kind != Placement::Kind::Replicate) pieces *= axis.size;
   }
   return Layout(shape, *dtype, std::move(axes));
 }
@@ -82,7 +90,7 @@ std::set<BoxKey> boxes_of(const Layout& layout) {
     if (box.numel() > 0) boxes.emplace(box.offset, box.size);
     size_t a = 0;
     for (; a < coordinates.size(); ++a) {
-      const bool is_cut = layout.axes()[a].placement.kind == Placement::Kind::Shard;
+      const bool is_cut = layout.axes()[a].placement.kind != Placement::Kind::Replicate;
       if (is_cut && ++coordinates[a] < layout.axes()[a].size) break;
       coordinates[a] = 0;
     }

@@ -42,6 +42,11 @@ bool is_writer(const StateTensor& tensor, size_t number) {
   for (size_t a = 0; a < tensor.coordinates.size(); ++a) {
     const AxisPlacement& axis = tensor.layout.axes()[a];
     if (axis.placement.kind == Placement::Kind::Replicate) copy = copy * axis.size + tensor.coordinates[a];
+    if (axis.placement.kind == Placement::Kind::Held) {
+      const auto& holders = axis.placement.holders;
+      copy =
+          copy * std::ssize(holders) + (std::ranges::find(holders, tensor.coordinates[a]) - holders.begin());
+    }
   }
   const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
   return copy == (tensor.layout.shape().empty() ? 0 : turn) && tensor.box().numel() > 0;

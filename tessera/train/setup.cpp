@@ -29,8 +29,10 @@ namespace {
 parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   parallel::ShardOptions options;
   options.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
+  // The micro-batches of a pipeline are in flight together: their gradients are sent once.
   options.reduce_every_backward =
-      recipe.zero_stage == config::ZeroStage::Zero2 || recipe.zero_stage == config::ZeroStage::Zero3;
+      recipe.pipeline_parallel_size == 1 &&
+      (recipe.zero_stage == config::ZeroStage::Zero2 || recipe.zero_stage == config::ZeroStage::Zero3);
   // The loss is divided by the label tokens of the whole step.
   options.average_gradients = false;
   options.broadcast_initial_values = false;

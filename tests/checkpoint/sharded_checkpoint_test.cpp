@@ -125,6 +125,13 @@ class RandomLayouts {
         Placement placement = Placement::replicate();
         if (!shape.sizes.empty() && below(4) != 0)
           placement = Placement::shard(below(static_cast<int64_t>(shape.sizes.size())), 1 + below(3));
+        // Whole on some ranks, and on the others not at all.
+        std::vector<int64_t> holders;
+        for (int64_t rank = 0; rank < tensors.mesh[a]; ++rank) {
+          if (below(2) == 0) holders.push_back(rank);
+        }
+        if (!shape.sizes.empty() && !holders.empty() && below(4) == 0)
+          placement = Placement::held_by(holders);
         axes.push_back({"axis" + std::to_string(a), tensors.mesh[a], placement});
       }
       tensors.layouts.emplace_back(shape.sizes, shape.dtype, axes);

@@ -82,7 +82,8 @@ void check(PipelineKind kind, const ScheduleSizes& sizes) {
     for (int64_t stage = 0; stage < schedule.num_stages; ++stage) {
       const at::Tensor gradient = stages.weights[stage].grad();
       ASSERT_EQ(gradient.defined(), schedule.rank_of(stage) == world->rank());
-      if (gradient.defined()) EXPECT_TRUE(at::allclose(gradient, want.gradients[stage], 1e-12, 1e-14));
+      if (!gradient.defined()) continue;
+      EXPECT_TRUE(at::allclose(gradient, want.gradients[stage], 1e-12, 1e-14));
     }
     EXPECT_EQ(stages.num_deferred > 0, kind == PipelineKind::ZeroBubble);
     // The forwards alone leave no gradient.

@@ -156,7 +156,7 @@ at::Tensor Pipeline::run(const Pass& pass) const {
   const at::Tensor loss = parallel::run_schedule(schedule, *axis_.group, stage);
   if (has_backward) {
     sharded_.reduce_gradients();
-    parallel::sum_held_gradients(sharded_, axis_);
+    parallel::complete_gradients(sharded_, axis_);
   }
   return loss;
 }

@@ -45,7 +45,7 @@ ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& 
   return held;
 }
 
-void sum_held_gradients(const ShardedModel& model, const RankAxis& axis) {
+void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
   const at::NoGradGuard no_grad;
   const int64_t rank = axis.group->rank();
   std::vector<comm::P2pOp> messages;
@@ -55,10 +55,15 @@ void sum_held_gradients(const ShardedModel& model, const RankAxis& axis) {
   };
   std::vector<Sum> sums;
   for (const ShardedParameter& parameter : model.parameters()) {
+    if (!parameter.requires_grad) continue;
+    const at::Tensor tile = parameter.tile.detach();
+    if (tile.numel() == 0 && !parameter.tile.grad().defined()) {
+      parameter.tile.mutable_grad() = at::zeros_like(tile);
+    }
     const std::vector<int64_t> others = other_holders(parameter, axis.name, rank);
-    if (!parameter.requires_grad || parameter.tile.numel() == 0 || others.empty()) continue;
-    const at::Tensor own = parameter.tile.grad().defined() ? parameter.tile.grad().contiguous()
-                                                           : at::zeros_like(parameter.tile.detach());
+    if (tile.numel() == 0 || others.empty()) continue;
+    const at::Tensor own =
+        parameter.tile.grad().defined() ? parameter.tile.grad().contiguous() : at::zeros_like(tile);
     Sum& sum = sums.emplace_back(Sum{&parameter, {{rank, own}}});
     for (const int64_t other : others) {
       sum.parts.emplace_back(other, at::empty_like(own));

@@ -19,9 +19,9 @@ using HoldersOf = std::function<std::vector<int64_t>(const at::Tensor& parameter
 ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& layouts, const RankAxis& axis,
                                const HoldersOf& holders_of);
 
-// Adds up, on their ranks, the gradients of parameters that several ranks along `axis` hold (a tied
-// embedding): tile.grad() of each, after the step's last backward. The same bits on all of them. Collective
-// over the axis.
-void sum_held_gradients(const ShardedModel& model, const RankAxis& axis);
+// After the step's last backward: adds up, on their ranks, the gradients of parameters that several ranks
+// along `axis` hold (a tied embedding), tile.grad() of each, the same bits on all; and gives the empty tiles
+// of other stages empty gradients, so that optimizers count the step for them too. Collective over the axis.
+void complete_gradients(const ShardedModel& model, const RankAxis& axis);
 
 }  // namespace tessera::parallel
