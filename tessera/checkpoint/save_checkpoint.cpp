@@ -35,7 +35,7 @@ std::string file_of_rank(int64_t rank) {
   return name;
 }
 
-// Whether this rank writes its box. Copies take turns, so that all ranks write about as much; of a scalar it
+// Whether this rank writes its box. Copies take turns, so that all ranks write about as much; of one value it
 // is the first, whose tile of the parameter has elements.
 bool is_writer(const StateTensor& tensor, size_t number) {
   int64_t copy = 0;  // of this rank, among those that hold the box
@@ -49,7 +49,7 @@ bool is_writer(const StateTensor& tensor, size_t number) {
     }
   }
   const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
-  return copy == (tensor.layout.shape().empty() ? 0 : turn) && tensor.box().numel() > 0;
+  return copy == (tensor.layout.numel() == 1 ? 0 : turn) && tensor.box().numel() > 0;
 }
 
 // What this rank has written of a tensor, and how large its file is.

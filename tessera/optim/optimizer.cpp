@@ -35,14 +35,18 @@ checkpoint::StateTensor element_state(const OptimizedTile& tile, const std::stri
       tile.coordinates, values);
 }
 
-// A scalar of the whole parameter.
-checkpoint::StateTensor scalar_state(const OptimizedTile& tile, const std::string& state,
-                                     const at::Tensor& value) {
+// One value of the whole parameter, which those ranks have that hold a part of it.
+checkpoint::StateTensor parameter_state(const OptimizedTile& tile, const std::string& state,
+                                        const at::Tensor& value) {
   std::vector<parallel::AxisPlacement> axes = tile.layout.axes();
-  for (parallel::AxisPlacement& axis : axes) axis.placement = parallel::Placement::replicate();
-  return checkpoint::state_tensor(tile.name + "/" + state,
-                                  parallel::Layout({}, to_dtype(value.scalar_type()), std::move(axes)),
-                                  tile.coordinates, value);
+  for (parallel::AxisPlacement& axis : axes) {
+    if (axis.placement.kind == parallel::Placement::Kind::Shard)
+      axis.placement = parallel::Placement::replicate();
+  }
+  const parallel::Layout layout({1}, to_dtype(value.scalar_type()), std::move(axes));
+  const int64_t held = layout.local_box(tile.coordinates).size[0];
+  return checkpoint::state_tensor(tile.name + "/" + state, layout, tile.coordinates,
+                                  value.narrow(0, 0, held));
 }
 
 class AdamW : public Optimizer {
@@ -53,7 +57,7 @@ class AdamW : public Optimizer {
     for (const OptimizedTile& tile : tiles_) {
       exp_avg_.push_back(at::zeros_like(tile.tile.detach()));
       exp_avg_sq_.push_back(at::zeros_like(tile.tile.detach()));
-      steps_.push_back(at::zeros({}, on_host(at::kFloat)));
+      steps_.push_back(at::zeros({1}, on_host(at::kFloat)));
     }
   }
 
@@ -80,7 +84,7 @@ class AdamW : public Optimizer {
     for (size_t i = 0; i < tiles_.size(); ++i) {
       all.push_back(element_state(tiles_[i], "exp_avg", exp_avg_[i]));
       all.push_back(element_state(tiles_[i], "exp_avg_sq", exp_avg_sq_[i]));
-      all.push_back(scalar_state(tiles_[i], "step", steps_[i]));
+      all.push_back(parameter_state(tiles_[i], "step", steps_[i]));
     }
     return all;
   }

@@ -81,6 +81,20 @@ TEST(OptimizerTest, StatesHaveTheLayoutsOfTheirParametersAndGoFromOneToAnother) 
   EXPECT_TRUE(make_sgd({{"w", first}})->states().empty());
 }
 
+// A rank that holds nothing of a parameter has nothing to say of its steps, which it does not count.
+TEST(OptimizerTest, StatesAreTheHoldersAlone) {
+  using parallel::Placement;
+  const parallel::Layout layout({4, 2}, DType::F64, {{"pp", 2, Placement::held_by({1})}});
+  for (const int64_t stage : {0, 1}) {
+    const int64_t rows = stage == 1 ? 4 : 0;
+    const at::Tensor tile = at::zeros({rows, 2}, at::kDouble).set_requires_grad(true);
+    for (const auto& state : make_adamw({{"w", tile, 0.0, layout, {stage}}}, {})->states()) {
+      EXPECT_EQ(state.box().numel() > 0, stage == 1) << state.name;
+      EXPECT_EQ(state.get().sizes().vec(), state.box().size) << state.name;
+    }
+  }
+}
+
 TEST(OptimizerTest, TilesWithoutValuesAreRefused) {
   const at::Tensor meta = at::empty({2}, at::TensorOptions(at::kMeta));
   for (const at::Tensor& tile : {at::Tensor(), meta}) {
