@@ -114,14 +114,15 @@ TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {
 
 // The formulas that run on any device give a whole training the numbers of the kernels.
 TEST(StepLayoutTest, PlainOpsTrainAsKernelsDo) {
+  const int64_t count = 3 * testing::world()->size();  // as many on every rank
   for (const char* family : {"llama3", "qwen3", "gpt2"}) {
     for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
       for (const auto checkpointing : {config::Checkpointing::Off, config::Checkpointing::Mlp}) {
         SCOPED_TRACE(std::string(family) + ", trained " + std::to_string(static_cast<int>(trained)));
         const LayoutCase layout{.family = family, .trained = trained, .checkpointing = checkpointing};
-        const Outcome want = run(layout, testing::world(), 3);
+        const Outcome want = run(layout, testing::world(), count);
         const ops::PlainOps plain;
-        expect_equal(run(layout, testing::world(), 3), want, 1e-10);
+        expect_equal(run(layout, testing::world(), count), want, 1e-10);
       }
     }
   }
