@@ -2,7 +2,7 @@
 """Holds every #include of tessera/ against the direction of includes (docs/architecture.md).
 
 A folder may include itself and the folders of the levels above it. Narrower rules: only comm/ sees MPI
-and NCCL, only config/ sees yaml-cpp, model code knows no communication, only models/*/parallelize.* join
+and NCCL, only config/ sees yaml-cpp, model code knows no communication, only models/*/parallelize.* and pipeline.* join
 a model to parallel/, and the folders of tessera_base know no LibTorch. Beside includes: the environment is read
 and set in core/environment.cpp alone.
 """
