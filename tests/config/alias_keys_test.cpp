@@ -30,7 +30,7 @@ TEST(AliasKeysTest, EverySpellingOfTheDevice) {
   EXPECT_EQ(device_of("use_cpu: false\ndevice: cuda\n"), DeviceChoice::Cuda);
   EXPECT_THAT(message_of(kMinimal + "device: cuda:1\n"), HasSubstr("write cuda"));
   EXPECT_THAT(message_of(kMinimal + "device: mps\n"), HasSubstr("not built"));
-  EXPECT_THAT(message_of(kMinimal + "device: gpu\n"), HasSubstr("need auto, cpu or cuda"));
+  EXPECT_THAT(message_of(kMinimal + "device: gpu\n"), HasSubstr("need auto, cpu, cuda"));
   EXPECT_THAT(message_of(kMinimal + "use_cpu: true\ndevice: cuda\n"), HasSubstr("use_cpu"));
 }
 

@@ -23,8 +23,8 @@ TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
       message_of(kMinimal + "fsdp_config:\n  fsdp_reshard_after_foward: true\n"),
       HasSubstr("r.yaml:5:3: unknown key 'fsdp_config.fsdp_reshard_after_foward'. hint: did you mean"));
   EXPECT_THAT(
-      message_of(kMinimal + "deepspeed:\n  zero_optimization:\n    stages: 2\n"),
-      HasSubstr("r.yaml:6:5: unknown key 'deepspeed.zero_optimization.stages'. hint: did you mean 'stage'?"));
+      message_of(kMinimal + "deepspeed:\n  zero_optimization:\n    stagee: 2\n"),
+      HasSubstr("r.yaml:6:5: unknown key 'deepspeed.zero_optimization.stagee'. hint: did you mean 'stage'?"));
   EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing_kwargs: {use_reentrent: true}\n"),
               HasSubstr("did you mean 'use_reentrant'?"));
   EXPECT_EQ(message_of(kMinimal + "zzzzzzzz: 1\n"),

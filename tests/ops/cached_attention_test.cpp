@@ -126,7 +126,7 @@ TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
         const int64_t first_query = sequence.length - sequence.added;
         for (size_t page = 0; formula.window > 0 && page < sequence.pages.size(); ++page) {
           const int64_t end = (static_cast<int64_t>(page) + 1) * kCachePageTokens;
-          if (end <= first_query - formula.window + 1) sequence.pages[page] = nullptr;
+          if (end <= first_query - formula.window + 1) sequence.pages[page].reset();
         }
       }
       const at::Tensor q = random_tensor({world.new_tokens, 9, 33}, 98, type);
