@@ -156,6 +156,34 @@ TEST_F(ResumeTest, AnotherLayoutGivesTheSameNumbers) {
   world_->barrier();
 }
 
+// The ranks of these axes share micro-batches: each reads those of all.
+TEST_F(ResumeTest, EveryAxisGoesOnFromAnyOther) {
+  const int64_t ranks = world_->size();
+  if (ranks == 1) return;
+  const std::string all = "dtype: float64\n", n = std::to_string(ranks);
+  run("whole", all);
+  for (const std::string axis : {"context_parallel_size", "tensor_parallel_size", "pipeline_parallel_size"}) {
+    if (ranks > 2 && axis != "context_parallel_size") continue;  // heads and layers of the model
+    SCOPED_TRACE(axis);
+    const std::string keys = all + "gradient_accumulation_steps: " + n + "\n" + axis + ": " + n + "\n";
+    run(axis, keys + from("whole/checkpoint-3"));
+    run("after_" + axis, all + from(axis + "/checkpoint-6"));
+    if (folder_.is_owner()) {
+      const auto want = testing::metrics_with(folder_ / "whole/metrics.jsonl", "loss");
+      for (const std::string& out : {axis, "after_" + axis}) {
+        const auto got = testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "loss");
+        ASSERT_EQ(got.size(), want.size()) << out;
+        for (size_t i = 0; i < want.size(); ++i) {
+          EXPECT_NEAR(got[i].at("loss"), want[i].at("loss").get<double>(), 1e-9) << out << " step " << i + 1;
+          EXPECT_NEAR(got[i].at("grad_norm"), want[i].at("grad_norm").get<double>(), 1e-8)
+              << out << " step " << i + 1;
+        }
+      }
+    }
+    world_->barrier();
+  }
+}
+
 // What a killed run has left: checkpoints, and no result.
 void forget_after(const std::string& out, int64_t step) {
   for (const auto& entry : fs::directory_iterator(out)) {
