@@ -22,7 +22,9 @@ void rotate(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& 
             const at::Tensor& to) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (!uses_kernels(from)) {
-    const at::Tensor heads = from.view({from.size(0), -1, 2 * cos_in.size(1)});
+    const int64_t head_dim = 2 * cos_in.size(1);
+    const int64_t num_heads = from.dim() == 3 ? from.size(1) : from.size(1) / head_dim;
+    const at::Tensor heads = from.view({from.size(0), num_heads, head_dim});
     to.copy_(plain::apply_rope(heads, cos_in, direction < 0 ? sin_in.neg() : sin_in).view(from.sizes()));
     return;
   }
