@@ -31,8 +31,8 @@ class Optimizer {
   // factor); the gradients themselves may be changed by it.
   virtual void step(double lr, double gradient_scale) = 0;
   // What it keeps of the tiles' parameters between steps, as "<parameter>/<state>": values of the parameter's
-  // shape and layout ("exp_avg", "exp_avg_sq"), or one value that all its holders have alike ("step"). In a fixed
-  // order, the same on all ranks.
+  // shape and layout ("exp_avg", "exp_avg_sq"), or one value that all its holders have alike ("step"). In a
+  // fixed order, the same on all ranks.
   virtual std::vector<checkpoint::StateTensor> states() = 0;
 };
 
