@@ -76,7 +76,7 @@ TEST_F(UserErrorsTest, ADeviceThatIsNotThere) {
   expect_error(train({"base_model=broken", "device=cuda"}), 2, "E-CONFIG-DEVICE", parts);
   expect_error(train({"base_model=broken", "device=cuda", "--nproc", "2"}), 2, "E-CONFIG-DEVICE", parts);
   write_text(here / "wrong.yaml", read_text(here / "recipe.yaml") + "device: cuda\n");
-  expect_error(run({"train", "wrong.yaml"}), 2, "E-CONFIG-DEVICE", {"wrong.yaml:10:9", "'cuda'"});
+  expect_error(run({"train", "wrong.yaml"}), 2, "E-CONFIG-DEVICE", {"wrong.yaml:10:1", "'cuda'"});
   expect_error(run({"generate", "--model", "broken", "--prompt", "x", "--device", "cuda"}), 2,
                "E-CONFIG-DEVICE", parts);
   expect_error(run({"chat", "--model", "broken", "--device", "cuda"}), 2, "E-CONFIG-DEVICE", parts);
