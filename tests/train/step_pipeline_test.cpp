@@ -61,8 +61,8 @@ void check_pipelines(const std::string& family, int64_t max_tp, bool has_frozen)
           layout.checkpointing = kCheckpointing[turn / 2 % 3];
           // Fewer than ranks, and no multiple of them.
           layout.micro_batches = 2 + static_cast<int64_t>(turn * 3 % 7);
-          if (world > pp * tp && turn % 5 == 0) layout.micro_batches = 1;
           layout.cp = world / pp / tp % 2 == 0 && turn % 4 == 1 ? 2 : 1;
+          if (world > pp * tp * layout.cp && turn % 5 == 0) layout.micro_batches = 1;
           const bool has_pairs =
               world / pp / tp / layout.cp % 2 == 0 && layout.stage != config::ZeroStage::Ddp;
           layout.dp_replicate = has_pairs && turn % 3 == 0 ? 2 : 1;
