@@ -10,6 +10,8 @@ import pathlib
 import re
 import sys
 
+import source_rules
+
 LEVELS = [
     ["core"],
     ["config", "io", "ops", "comm", "offload"],
@@ -28,15 +30,16 @@ ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 
 
-def problems_of(path, root):
-    relative = path.relative_to(root)
+def problems_of(path, source):
+    """Pairs (line, what is wrong) of a file of tessera/ with this path below it."""
+    relative = pathlib.PurePosixPath(path)
     if len(relative.parts) < 2:
         return
     folder = relative.parts[0]
     if folder not in LEVEL_OF:
         yield 0, f"folder tessera/{folder} is not in the table of {pathlib.Path(__file__).name}"
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(source.splitlines(), 1):
         match = INCLUDE.match(line)
         if ENVIRONMENT.search(line.split("//")[0]) and relative.as_posix() != "core/environment.cpp":
             yield number, "the environment is read and set by tessera/core/environment.h"
@@ -67,20 +70,5 @@ def problems_of(path, root):
                 yield number, "torch/torch.h costs 19 s a file: include narrowly"
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parent.parent / "tessera"
-    count = 0
-    for path in sorted(root.rglob("*")):
-        if path.suffix not in (".h", ".cpp"):
-            continue
-        for number, text in problems_of(path, root):
-            print(f"{path.relative_to(root.parent)}:{number}: {text}", file=sys.stderr)
-            count += 1
-    if count:
-        print(f"check_includes: {count} line(s) against the rules", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(source_rules.run("check_includes", problems_of))

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Holds tessera/ to the rules about devices (docs/architecture.md): what makes a tensor names its device, the host is
 named in one place, and memory of tensors is read where it is known to be the host's."""
-import pathlib
 import re
 import sys
+
+import source_rules
 
 # Host memory by nature: kernels, what moves bytes between ranks, and files.
 HOST_CODE = ("ops/kernels/", "comm/host/", "comm/mpi/", "comm/fake/", "io/")
@@ -60,21 +61,5 @@ def problems_of(relative, source):
             yield line_of(match.start()), "memory of a tensor is read through host_span() (core/host_memory.h)"
 
 
-def main():
-    root = pathlib.Path(__file__).resolve().parent.parent / "tessera"
-    count = 0
-    for path in sorted(root.rglob("*")):
-        if path.suffix not in (".h", ".cpp"):
-            continue
-        relative = path.relative_to(root).as_posix()
-        for number, text in problems_of(relative, path.read_text(encoding="utf-8")):
-            print(f"{path.relative_to(root.parent)}:{number}: {text}", file=sys.stderr)
-            count += 1
-    if count:
-        print(f"check_tensors: {count} line(s) against the rules", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(source_rules.run("check_tensors", problems_of))

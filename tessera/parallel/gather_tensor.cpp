@@ -51,7 +51,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
       box_part(gathered, boxes[rank]).copy_(by_rank[rank].view(boxes[rank].size));
     }
   }
-  return gathered.is_same(tile) || gathered.is_alias_of(tile) ? gathered.clone() : gathered;
+  return gathered.is_alias_of(tile) ? gathered.clone() : gathered;
 }
 
 }  // namespace tessera::parallel

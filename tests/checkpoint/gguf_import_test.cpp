@@ -118,7 +118,7 @@ void import(const Source& source, const testing::TempFolder& folder, DType dtype
 
 // Any box, read where it lies, holds what the model does.
 void expect_boxes(models::CausalLM& model, const std::string& path) {
-  testing::Random random;
+  testing::RandomBoxes random;
   const auto files = stored_tensors(std::make_shared<const GgufModel>(io::GgufFile::open(path)));
   for (const auto& entry : model.named_parameters()) {
     const at::Tensor whole = entry.value().detach();

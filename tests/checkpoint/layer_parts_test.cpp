@@ -62,10 +62,10 @@ TEST(LayerParts, OfOneProjectionAreItsHeads) {
 }
 
 TEST(LayerParts, AnyBoxIsReadTogetherAsOneByOne) {
-  testing::Random random;
+  testing::RandomBoxes random;
   for (int round = 0; round < 60; ++round) {
-    const int64_t kv_heads = random.draw(1, 4);
-    const Model model(kv_heads * random.draw(1, 3), kv_heads);
+    const int64_t kv_heads = random.in(1, 4);
+    const Model model(kv_heads * random.in(1, 3), kv_heads);
     const at::Tensor stored = at::rand({kHidden, model.rows()}, at::kDouble);
     const auto files = std::make_shared<testing::TensorsInMemory>(testing::Tensors{{"qkv.weight", stored}});
     const parallel::Box box = random.box({model.rows(), kHidden});

@@ -1,12 +1,8 @@
 // Random shapes and boxes, and stored tensors that are held in memory.
 #pragma once
 
-#include <chrono>
-#include <cstdlib>
-#include <iostream>
 #include <map>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,25 +14,16 @@
 #include "tessera/io/safetensors.h"
 #include "tessera/parallel/box_part.h"
 
+#include "tests/testing/random.h"
+
 namespace tessera::testing {
 
-// Prints its seed; TESSERA_TEST_SEED gives the same numbers again.
-class Random {
+class RandomBoxes : public Random {
  public:
-  Random() {
-    const char* given = std::getenv("TESSERA_TEST_SEED");
-    const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
-    std::cout << "TESSERA_TEST_SEED=" << seed << "\n";
-    engine_.seed(seed);
-  }
-  // In [low, high].
-  int64_t draw(int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(engine_);
-  }
-  bool flip() { return draw(0, 1) == 1; }
+  bool flip() { return in(0, 1) == 1; }
   std::vector<int64_t> shape(int64_t most_dims, int64_t most) {
-    std::vector<int64_t> dims(static_cast<size_t>(draw(0, most_dims)));
-    for (int64_t& dim : dims) dim = draw(1, most);
+    std::vector<int64_t> dims(static_cast<size_t>(in(0, most_dims)));
+    for (int64_t& dim : dims) dim = in(1, most);
     return dims;
   }
   // Often whole in a dim, sometimes empty.
@@ -44,15 +31,11 @@ class Random {
     parallel::Box box = checkpoint::whole_box(shape);
     for (size_t d = 0; d < shape.size(); ++d) {
       if (flip()) continue;
-      box.offset[d] = draw(0, shape[d]);
-      box.size[d] = draw(0, shape[d] - box.offset[d]);
+      box.offset[d] = in(0, shape[d]);
+      box.size[d] = in(0, shape[d] - box.offset[d]);
     }
     return box;
   }
-  std::mt19937_64& engine() { return engine_; }
-
- private:
-  std::mt19937_64 engine_;
 };
 
 using Tensors = std::map<std::string, at::Tensor>;

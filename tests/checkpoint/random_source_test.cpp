@@ -15,11 +15,11 @@ namespace {
 using parallel::Box;
 
 TEST(FillBox, EveryElementIsAFunctionOfItsPlaceInTheWhole) {
-  testing::Random random;
+  testing::RandomBoxes random;
   for (int round = 0; round < 200; ++round) {
     const std::vector<int64_t> shape = random.shape(4, 7);
     const auto value = random.flip() ? nn::InitialValue::normal(0.1) : nn::InitialValue::uniform(0.5);
-    const at::ScalarType type = std::vector{at::kDouble, at::kFloat, at::kBFloat16}[random.draw(0, 2)];
+    const at::ScalarType type = std::vector{at::kDouble, at::kFloat, at::kBFloat16}[random.in(0, 2)];
     const at::Tensor whole = at::empty(shape, type);
     fill_box(whole, "x.weight", shape, whole_box(shape), value, 5);
     const Box box = random.box(shape);

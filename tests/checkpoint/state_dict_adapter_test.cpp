@@ -28,24 +28,24 @@ struct Case {
   }
 };
 
-void add_renamed(Case& made, testing::Random& random, const std::string& id) {
+void add_renamed(Case& made, testing::RandomBoxes& random, const std::string& id) {
   const at::Tensor value = at::randn(random.shape(4, 6), at::kDouble);
   made.stored["stored." + id] = value;
   made.add("renamed." + id, value, {stored_as_is("stored." + id, value.sizes().vec())});
 }
 
-void add_transposed(Case& made, testing::Random& random, const std::string& id) {
-  const at::Tensor value = at::randn({random.draw(1, 9), random.draw(1, 9)}, at::kDouble);
+void add_transposed(Case& made, testing::RandomBoxes& random, const std::string& id) {
+  const at::Tensor value = at::randn({random.in(1, 9), random.in(1, 9)}, at::kDouble);
   made.stored["conv." + id] = value.t().contiguous();
   made.add("linear." + id, value, {stored_transposed("conv." + id, value.sizes().vec())});
 }
 
 // Several parameters that the files hold as one, end to end along rows; or transposed along columns.
-void add_fused(Case& made, testing::Random& random, const std::string& id) {
-  const int64_t columns = random.draw(1, 7), count = random.draw(2, 4);
+void add_fused(Case& made, testing::RandomBoxes& random, const std::string& id) {
+  const int64_t columns = random.in(1, 7), count = random.in(2, 4);
   const bool is_transposed = random.flip();
   std::vector<at::Tensor> values;
-  for (int64_t i = 0; i < count; ++i) values.push_back(at::randn({random.draw(1, 6), columns}, at::kDouble));
+  for (int64_t i = 0; i < count; ++i) values.push_back(at::randn({random.in(1, 6), columns}, at::kDouble));
   at::Tensor fused = at::cat(values);
   if (is_transposed) fused = fused.t().contiguous();
   const std::string name = "fused." + id;
@@ -62,15 +62,15 @@ void add_fused(Case& made, testing::Random& random, const std::string& id) {
 }
 
 // One parameter that the files hold in pieces along a dim.
-void add_concatenated(Case& made, testing::Random& random, const std::string& id) {
+void add_concatenated(Case& made, testing::RandomBoxes& random, const std::string& id) {
   std::vector<int64_t> shape = random.shape(3, 5);
-  shape.push_back(random.draw(1, 5));
-  const int64_t dim = random.draw(0, static_cast<int64_t>(shape.size()) - 1);
+  shape.push_back(random.in(1, 5));
+  const int64_t dim = random.in(0, static_cast<int64_t>(shape.size()) - 1);
   std::vector<at::Tensor> pieces;
   std::vector<StoredPart> parts;
   int64_t begin = 0;
   for (int i = 0; i < 3; ++i) {
-    shape[static_cast<size_t>(dim)] = random.draw(1, 5);
+    shape[static_cast<size_t>(dim)] = random.in(1, 5);
     const std::string name = "piece." + id + "." + std::to_string(i);
     pieces.push_back(at::randn(shape, at::kDouble));
     made.stored[name] = pieces.back();
@@ -82,8 +82,8 @@ void add_concatenated(Case& made, testing::Random& random, const std::string& id
 }
 
 // Blocks of rows in another order.
-void add_permuted(Case& made, testing::Random& random, const std::string& id) {
-  const int64_t blocks = random.draw(1, 6), rows = random.draw(1, 3), columns = random.draw(1, 5);
+void add_permuted(Case& made, testing::RandomBoxes& random, const std::string& id) {
+  const int64_t blocks = random.in(1, 6), rows = random.in(1, 3), columns = random.in(1, 5);
   const at::Tensor stored = at::randn({blocks * rows, columns}, at::kDouble);
   std::vector<int64_t> order;
   for (int64_t i = 0; i < blocks; ++i) order.push_back(i);
@@ -99,11 +99,11 @@ void add_permuted(Case& made, testing::Random& random, const std::string& id) {
   made.add("permuted." + id, at::cat(pieces), parts);
 }
 
-Case make_case(testing::Random& random) {
+Case make_case(testing::RandomBoxes& random) {
   Case made;
-  for (int64_t i = 0; i < random.draw(1, 8); ++i) {
+  for (int64_t i = 0; i < random.in(1, 8); ++i) {
     const std::string id = std::to_string(i);
-    switch (random.draw(0, 4)) {
+    switch (random.in(0, 4)) {
       case 0: add_renamed(made, random, id); break;
       case 1: add_transposed(made, random, id); break;
       case 2: add_fused(made, random, id); break;
@@ -116,14 +116,14 @@ Case make_case(testing::Random& random) {
 }
 
 // Cuts the tensor into boxes that tile it.
-void cut(const Box& box, testing::Random& random, std::vector<Box>& pieces) {
+void cut(const Box& box, testing::RandomBoxes& random, std::vector<Box>& pieces) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < box.size.size(); ++d) {
     if (box.size[d] > 1) dims.push_back(d);
   }
-  if (dims.empty() || random.draw(0, 3) == 0) return pieces.push_back(box);
-  const size_t d = dims[static_cast<size_t>(random.draw(0, static_cast<int64_t>(dims.size()) - 1))];
-  const int64_t at = random.draw(1, box.size[d] - 1);
+  if (dims.empty() || random.in(0, 3) == 0) return pieces.push_back(box);
+  const size_t d = dims[static_cast<size_t>(random.in(0, static_cast<int64_t>(dims.size()) - 1))];
+  const int64_t at = random.in(1, box.size[d] - 1);
   Box low = box, high = box;
   low.size[d] = at;
   high.offset[d] += at;
@@ -133,7 +133,7 @@ void cut(const Box& box, testing::Random& random, std::vector<Box>& pieces) {
 }
 
 TEST(StateDictAdapter, ReadsAnyBoxThroughAnyTable) {
-  testing::Random random;
+  testing::RandomBoxes random;
   for (int round = 0; round < 80; ++round) {
     const Case made = make_case(random);
     const auto source =
@@ -152,7 +152,7 @@ TEST(StateDictAdapter, ReadsAnyBoxThroughAnyTable) {
 }
 
 TEST(StateDictAdapter, WritesEveryStoredTensorFromAnyCut) {
-  testing::Random random;
+  testing::RandomBoxes random;
   for (int round = 0; round < 80; ++round) {
     const Case made = make_case(random);
     const StateDictAdapter adapter(made.table);

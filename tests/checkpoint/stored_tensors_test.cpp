@@ -25,10 +25,11 @@ std::string code_of(const std::function<void()>& run) {
 }
 
 // A tensor of the box's size with strides of its own, among values that must stay.
-at::Tensor destination_of(const Box& box, at::ScalarType type, testing::Random& random, at::Tensor& around) {
+at::Tensor destination_of(const Box& box, at::ScalarType type, testing::RandomBoxes& random,
+                          at::Tensor& around) {
   std::vector<int64_t> padded = box.size, order(box.size.size());
   for (size_t d = 0; d < padded.size(); ++d) {
-    padded[d] += random.draw(0, 2);
+    padded[d] += random.in(0, 2);
     order[d] = static_cast<int64_t>(d);
   }
   std::shuffle(order.begin(), order.end(), random.engine());
@@ -39,7 +40,7 @@ at::Tensor destination_of(const Box& box, at::ScalarType type, testing::Random& 
 }
 
 TEST(ReadBox, AnyBoxOfAnyTensorIntoAnyStrides) {
-  testing::Random random;
+  testing::RandomBoxes random;
   const TempFolder folder;
   for (int round = 0; round < 60; ++round) {
     testing::Tensors tensors;
@@ -47,14 +48,14 @@ TEST(ReadBox, AnyBoxOfAnyTensorIntoAnyStrides) {
       const std::vector<int64_t> shape = random.shape(5, 9);
       const at::Tensor values = at::randn(shape, at::kDouble);
       tensors["f" + std::to_string(i)] =
-          values.to(std::vector{at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}[random.draw(0, 3)]);
+          values.to(std::vector{at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}[random.in(0, 3)]);
     }
     testing::save_tensors(folder / "model.safetensors", tensors);
     const io::ModelFiles files = io::ModelFiles::open(folder.path());
     for (int cut = 0; cut < 20; ++cut) {
-      const auto& [name, stored] = *std::next(tensors.begin(), random.draw(0, 2));
+      const auto& [name, stored] = *std::next(tensors.begin(), random.in(0, 2));
       const Box box = random.box(stored.sizes().vec());
-      const at::ScalarType type = std::vector{at::kDouble, at::kFloat, at::kBFloat16}[random.draw(0, 2)];
+      const at::ScalarType type = std::vector{at::kDouble, at::kFloat, at::kBFloat16}[random.in(0, 2)];
       at::Tensor around = at::full(box.size, 7, type), got = around;
       if (random.flip()) got = destination_of(box, type, random, around);
       at::Tensor want = around.clone();

@@ -2,10 +2,7 @@
 #include "tessera/ops/attention_formula.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -16,27 +13,14 @@
 #include "tessera/ops/plain.h"
 
 #include "tests/testing/gradcheck.h"
+#include "tests/testing/random.h"
 
 namespace tessera::ops {
 namespace {
 
 using namespace checks;
 
-class Random {
- public:
-  Random() {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const auto seed = text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
-    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
-    engine_.seed(seed);
-  }
-  int64_t in(int64_t first, int64_t last) {
-    return std::uniform_int_distribution<int64_t>(first, last)(engine_);
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
+using tessera::testing::Random;
 
 std::string shown(const AttentionFormula& f) {
   return std::string(f.is_causal ? "causal" : "both ways") + ", window " + std::to_string(f.window) +

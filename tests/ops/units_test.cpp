@@ -3,11 +3,8 @@
 #include "tessera/ops/kernels/units.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <iostream>
 #include <limits>
 #include <memory>
-#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -15,6 +12,7 @@
 #include "tessera/ops/kernels/packed_gemm.h"
 #include "tessera/ops/kernels/unit_code.h"
 
+#include "tests/testing/random.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::ops::kernels {
@@ -45,23 +43,11 @@ std::vector<const Units<Bf16>*> runnable_units() {
   return {&avx512::bf16_units(), &avx512::bf16_units_with_tiles()};
 }
 
-class Random {
+class Random : public tessera::testing::Random {
  public:
-  Random() {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const auto seed = text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
-    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
-    engine_.seed(seed);
-  }
-  int64_t in(int64_t first, int64_t last) {
-    return std::uniform_int_distribution<int64_t>(first, last)(engine_);
-  }
   bool one_in(int64_t n) { return in(1, n) == 1; }
   // A few bits of every type, so that the order of sums changes nothing.
   float value() { return static_cast<float>(in(-16, 16)) / 8.0f; }
-
- private:
-  std::mt19937_64 engine_;
 };
 
 template <class T>

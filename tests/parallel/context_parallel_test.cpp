@@ -1,10 +1,7 @@
 // Attention with its tokens spread over ranks equals attention over whole documents.
 #include "tessera/parallel/context_parallel/context_parallel.h"
 
-#include <cstdlib>
-#include <iostream>
 #include <mutex>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -23,27 +20,14 @@
 #include "tessera/parallel/context_parallel/ulysses.h"
 
 #include "tests/testing/gradcheck.h"
+#include "tests/testing/random.h"
 
 namespace tessera::parallel {
 namespace {
 
 using namespace checks;
 
-class Random {
- public:
-  Random() {
-    const char* text = std::getenv("TESSERA_TEST_SEED");
-    const auto seed = text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
-    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
-    engine_.seed(seed);
-  }
-  int64_t in(int64_t first, int64_t last) {
-    return std::uniform_int_distribution<int64_t>(first, last)(engine_);
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
+using tessera::testing::Random;
 
 TEST(TokenSplit, EveryTokenIsHeldOnceAndTheWorkIsEven) {
   for (const int64_t ranks : {1, 2, 3, 4}) {

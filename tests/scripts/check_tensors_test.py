@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import check_tensors  # noqa: E402
+import source_rules  # noqa: E402
 
 
 def lines(source, path="nn/linear.cpp"):
@@ -53,7 +54,7 @@ class Host(unittest.TestCase):
 
 class Sources(unittest.TestCase):
     def test_pass(self):
-        self.assertEqual(check_tensors.main(), 0)
+        self.assertEqual(source_rules.run("check_tensors", check_tensors.problems_of), 0)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+// Random numbers of a test that can be run again.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+
+namespace tessera::testing {
+
+// Prints its seed; TESSERA_TEST_SEED gives the same numbers again.
+class Random {
+ public:
+  Random() {
+    const char* text = std::getenv("TESSERA_TEST_SEED");
+    const auto seed = text == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoi(text));
+    std::cout << "TESSERA_TEST_SEED=" << seed << std::endl;
+    engine_.seed(seed);
+  }
+  // In [first, last].
+  int64_t in(int64_t first, int64_t last) {
+    return std::uniform_int_distribution<int64_t>(first, last)(engine_);
+  }
+  std::mt19937_64& engine() { return engine_; }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+}  // namespace tessera::testing
