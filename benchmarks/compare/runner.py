@@ -58,6 +58,11 @@ class Runner:
             sample.failure = f"unreadable answer: {error!r}"
         return sample
 
+    def run_and_tell(self, key: str, repetition: int) -> Sample:
+        sample = self.run_once(key, repetition)
+        self._tell(sample)
+        return sample
+
     def _tell(self, sample: Sample) -> None:
         label = self._contestants[sample.contestant].key
         if sample.value is None:
@@ -79,6 +84,5 @@ class Runner:
                     # Who cannot run at all need not take everybody's time.
                     if len(taken) >= 2 and all(sample.value is None for sample in taken):
                         continue
-                    taken.append(self.run_once(key, repetition))
-                    self._tell(taken[-1])
+                    taken.append(self.run_and_tell(key, repetition))
                 save()
