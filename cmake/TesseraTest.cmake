@@ -29,8 +29,6 @@ function(tessera_add_test source)
 
   add_executable(${target} "${source}")
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
-  target_compile_definitions(${target} PRIVATE
-    TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY="${PROJECT_BINARY_DIR}/tessera")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   if(ARG_BASE)
     target_link_libraries(${target} PRIVATE tessera_base tessera_options GTest::gmock GTest::gtest)
@@ -39,6 +37,7 @@ function(tessera_add_test source)
     target_precompile_headers(${target} REUSE_FROM tessera)
   endif()
 
+  target_link_libraries(${target} PRIVATE test_paths)
   if("base" IN_LIST ARG_LABELS)
     add_dependencies(base_tests ${target})
   endif()

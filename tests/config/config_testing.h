@@ -10,9 +10,11 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::config {
 
-inline std::string recipes_folder() { return std::string(TESSERA_SOURCE_DIR) + "/tests/config/recipes"; }
+inline std::string recipes_folder() { return testing::source_folder() + "/tests/config/recipes"; }
 
 // A recipe that is complete in three lines; tests append to it from line 4 on.
 inline const std::string kMinimal =

@@ -14,6 +14,7 @@
 #include "tessera/config/schema.h"
 
 #include "tests/config/config_testing.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::config {
@@ -373,7 +374,7 @@ TEST(KnownKeysTest, HoldEverySpellingOnce) {
 }
 
 TEST(DocumentationTest, NamesEveryNativeKeyAndSection) {
-  std::ifstream file(std::string(TESSERA_SOURCE_DIR) + "/docs/recipes.md");
+  std::ifstream file(testing::source_folder() + "/docs/recipes.md");
   ASSERT_TRUE(file.good());
   std::stringstream text;
   text << file.rdbuf();

@@ -10,6 +10,8 @@
 
 #include "tessera/core/error.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::environment {
 namespace {
 
@@ -101,7 +103,7 @@ TEST_F(EnvironmentTest, RowsAreReachable) {
 }
 
 TEST_F(EnvironmentTest, ThePageShowsTheTable) {
-  std::ifstream file(TESSERA_SOURCE_DIR "/docs/environment.md");
+  std::ifstream file(testing::source_folder() + "/docs/environment.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   std::ostringstream table;
   table << "| variable | values | if not set | meaning |\n|---|---|---|---|\n";

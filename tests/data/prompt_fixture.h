@@ -10,11 +10,15 @@
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::data {
 
 using Json = nlohmann::ordered_json;
 
-inline std::string prompt_reference_folder() { return TESSERA_SOURCE_DIR "/tests/reference/data/prompts"; }
+inline std::string prompt_reference_folder() {
+  return testing::source_folder() + "/tests/reference/data/prompts";
+}
 
 inline const text::Tokenizer& small_tokenizer() {
   static const text::Tokenizer tokenizer = text::Tokenizer::from_folder(prompt_reference_folder());

@@ -17,6 +17,7 @@
 #include <sched.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/skip.h"
 
@@ -287,7 +288,7 @@ TEST_F(EnvironmentTest, RanksOfAnotherLauncherTryTheirShareOfThreads) {
   options.environment["MKL_NUM_THREADS"] = "2";
   options.environment["OMP_STACKSIZE"] = "100000G";
   const ProgramResult result =
-      run_command(mpirun({"-n", "2", TESSERA_BINARY, "data", "show", "recipe.yaml"}), options);
+      run_command(mpirun({"-n", "2", program_path(), "data", "show", "recipe.yaml"}), options);
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(result.error_lines().empty()) << result.told();
 }
@@ -338,7 +339,7 @@ TEST_F(EnvironmentTest, ConnectionThatSaysNothing) {
 TEST_F(EnvironmentTest, FolderThatIsNoPackage) {
   std::filesystem::create_directories(here / "prefix/bin");
   std::filesystem::create_directories(here / "prefix/lib/openmpi");
-  std::filesystem::copy_file(TESSERA_BINARY, here / "prefix/bin/tessera");
+  std::filesystem::copy_file(program_path(), here / "prefix/bin/tessera");
   RunOptions options;
   options.folder = here.path();
   expect_well(run_command({here / "prefix/bin/tessera", "train", "recipe.yaml", "--nproc", "2"}, options));

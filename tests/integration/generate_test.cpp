@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/tiny_gguf.h"
 
 namespace tessera::testing {
@@ -18,7 +19,7 @@ class GenerateTest : public ProgramTest {
   // With this as standard input.
   ProgramResult fed(const std::string& input, const std::string& arguments) const {
     write_text(here / "input", input);
-    const std::string command = std::string("'") + TESSERA_BINARY + "' " + arguments + " < input";
+    const std::string command = std::string("'") + program_path() + "' " + arguments + " < input";
     ProgramResult result = run_command({"bash", "-c", command}, {.folder = here.path()});
     EXPECT_EQ(result.exit_code, 0) << result.told();
     return result;
@@ -100,7 +101,7 @@ TEST_F(GenerateTest, PromptsFromStandardInput) {
   EXPECT_EQ(fed("Hi\r\n\nx y", command + "-").out, want);
   EXPECT_EQ(fed("{\"prompt\": \"Hi\"}\n\n{\"prompt\": \"x y\"}\n", command + "--prompts -").out, want);
   const ProgramResult bad = run_command(
-      {"bash", "-c", std::string("echo '{}' | '") + TESSERA_BINARY + "' generate --model model --prompts -"},
+      {"bash", "-c", std::string("echo '{}' | '") + program_path() + "' generate --model model --prompts -"},
       {.folder = here.path()});
   expect_error(bad, 3, "E-DATA-PROMPTS", {"standard input:1"});
   expect_error(run({"generate", "--model", "model", "-"}), 2, "E-CONFIG-PROMPT", {"no prompt"});
@@ -120,7 +121,7 @@ TEST_F(GenerateTest, ErrorsNameThePrompt) {
   expect_error(asked({"Hi", "\xff"}), 2, "E-CONFIG-PROMPT", {"prompt 2: ", "byte 0"});
   write_text(here / "lines", "\nHi\n" + too_long + "\n");
   const auto piped = [&](const std::string& arguments) {
-    return run_command({"bash", "-c", std::string("'") + TESSERA_BINARY + "' " + arguments + " < lines"},
+    return run_command({"bash", "-c", std::string("'") + program_path() + "' " + arguments + " < lines"},
                        {.folder = here.path()});
   };
   expect_error(piped("generate --model model --max-new-tokens 4 -"), 4, "E-MODEL-LENGTH",
@@ -135,7 +136,7 @@ TEST_F(GenerateTest, OutputThatNobodyTakesEndsTheWork) {
     SCOPED_TRACE(nowhere);
     const auto shown = [&](const std::string& arguments) {
       return run_command(
-          {"bash", "-c", std::string("'") + TESSERA_BINARY + "' " + arguments + " < lines" + nowhere},
+          {"bash", "-c", std::string("'") + program_path() + "' " + arguments + " < lines" + nowhere},
           {.folder = here.path()});
     };
     const ProgramResult generated = shown("generate --model model --max-new-tokens 16 --stats Hi");
@@ -150,7 +151,7 @@ TEST_F(GenerateTest, ChatRefusesCommandsThatItDoesNotHave) {
   const auto chat = [&](const std::string& line) {
     write_text(here / "input", line + "\n");
     return run_command(
-        {"bash", "-c", std::string("'") + TESSERA_BINARY + "' chat --model model --max-new-tokens 4 < input"},
+        {"bash", "-c", std::string("'") + program_path() + "' chat --model model --max-new-tokens 4 < input"},
         {.folder = here.path()});
   };
   expect_error(chat("/exti"), 2, "E-CONFIG-COMMAND",
@@ -311,7 +312,7 @@ TEST_F(GenerateTest, ChatKeepsTheConversation) {
 class SentencePieceModel : public GenerateTest {
  protected:
   SentencePieceModel() {
-    const std::string reference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/sentencepiece/";
+    const std::string reference = source_folder() + "/tests/reference/data/sentencepiece/";
     document = nlohmann::ordered_json::parse(read_text(reference + "tokenizer.json"));
     const auto vectors = nlohmann::json::parse(read_text(reference + "vectors.json"));
     pieces.tokens.resize(document["model"]["vocab"].size());

@@ -1,5 +1,6 @@
 // docs/library.md: each of its snippets is part of a program that runs on any number of ranks.
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 
 namespace tessera::testing {
 namespace {
@@ -25,9 +26,7 @@ std::vector<std::string> snippets(const std::string& page, const std::string& la
   return found;
 }
 
-std::string source(const std::string& path) {
-  return read_text(std::string(TESSERA_SOURCE_DIR) + "/" + path);
-}
+std::string source(const std::string& path) { return read_text(source_folder() + "/" + path); }
 
 TEST(LibraryGuideTest, EverySnippetIsPartOfAProgram) {
   const std::string page = source("docs/library.md");

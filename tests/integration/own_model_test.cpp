@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::testing {
@@ -50,7 +51,7 @@ TEST(OwnModelTest, AgainstTheInstalledPackage) {
   run_well({TESSERA_CMAKE, "--install", TESSERA_BUILD_DIR, "--prefix", prefix});
   Words configure = {TESSERA_CMAKE,
                      "-S",
-                     std::string(TESSERA_SOURCE_DIR) + "/examples",
+                     source_folder() + "/examples",
                      "-B",
                      build,
                      "-G",

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 
 namespace tessera::testing {
 namespace {
@@ -12,7 +13,7 @@ class PackageTest : public ProgramTest {
   ProgramResult make(const std::string& tool = "", const std::string& script = "") const {
     RunOptions options;
     options.timeout_s = 900.0;
-    options.environment["TESSERA_PRESET"] = std::filesystem::path(TESSERA_BINARY).parent_path().filename();
+    options.environment["TESSERA_PRESET"] = std::filesystem::path(program_path()).parent_path().filename();
     if (!tool.empty()) {
       const std::string folder = here / ("tool-" + tool);
       std::filesystem::create_directories(folder);
@@ -20,7 +21,7 @@ class PackageTest : public ProgramTest {
       chmod((folder + "/" + tool).c_str(), 0755);
       options.environment["PATH"] = folder + ":" + std::getenv("PATH");
     }
-    return run_command({TESSERA_SOURCE_DIR "/scripts/package.sh", "--folder-only", here / "made"}, options);
+    return run_command({source_folder() + "/scripts/package.sh", "--folder-only", here / "made"}, options);
   }
 };
 

@@ -2,6 +2,7 @@
 #include <csignal>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 
 namespace tessera::testing {
@@ -44,7 +45,7 @@ TEST_F(RankErrorsTest, ErrorOfTheSecondRankAloneEndsTheFirst) {
                           std::filesystem::copy_options::recursive);
   }
   std::filesystem::resize_file(here / "other/model/model.safetensors", 5000);
-  const Words rank = {"-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+  const Words rank = {"-n", "1", program_path(), "train", "recipe.yaml"};
   Words command = {"--quiet"};
   command.insert(command.end(), rank.begin(), rank.end());
   command.insert(command.end(), {":", "-wdir", here / "other"});
@@ -55,7 +56,7 @@ TEST_F(RankErrorsTest, ErrorOfTheSecondRankAloneEndsTheFirst) {
 
 TEST_F(RankErrorsTest, NprocUnderALauncher) {
   const auto under = [&](const std::string& ranks, const std::string& nproc) {
-    return run_command(mpirun({"--quiet", "-n", ranks, TESSERA_BINARY, "bench", "train", "--model", "model",
+    return run_command(mpirun({"--quiet", "-n", ranks, program_path(), "bench", "train", "--model", "model",
                                "--seq", "8", "--steps", "1", "--nproc", nproc, "--json"}),
                        {.timeout_s = 60.0, .folder = here.path()});
   };
@@ -80,9 +81,9 @@ TEST_F(RankErrorsTest, DivergenceIsToldOnce) {
 
 TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
   const auto two = [&](const Words& first, const Words& second) {
-    Words command = {"--quiet", "-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+    Words command = {"--quiet", "-n", "1", program_path(), "train", "recipe.yaml"};
     command.insert(command.end(), first.begin(), first.end());
-    command.insert(command.end(), {":", "-n", "1", TESSERA_BINARY, "train", "recipe.yaml"});
+    command.insert(command.end(), {":", "-n", "1", program_path(), "train", "recipe.yaml"});
     command.insert(command.end(), second.begin(), second.end());
     return run_command(mpirun(command), {.timeout_s = 60.0, .folder = here.path()});
   };

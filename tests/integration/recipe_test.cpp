@@ -2,6 +2,7 @@
 #include <set>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 
 namespace tessera::testing {
 namespace {
@@ -109,7 +110,7 @@ TEST_F(RecipeTest, ShareOfTheStepsBetweenLinesAndEvaluations) {
 TEST_F(RecipeTest, EvaluationShowsItsProgress) {
   const ProgramResult result = run_command(
       {"script", "-qec",
-       std::string("'") + TESSERA_BINARY + "' train recipe.yaml val_set_size=8 eval_steps=2", "/dev/null"},
+       std::string("'") + program_path() + "' train recipe.yaml val_set_size=8 eval_steps=2", "/dev/null"},
       {.folder = here.path()});
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(has(result.out, "step 2/4  evaluating 1/4")) << result.told();

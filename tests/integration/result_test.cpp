@@ -6,6 +6,7 @@
 #include <sys/mount.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::testing {
@@ -416,7 +417,7 @@ TEST_F(ResultTest, RanksThatReadDifferentFilesAreRefused) {
   for (const char* name : {"model", "recipe.yaml", "rows.jsonl"})
     fs::copy(here / name, here / (std::string("other/") + name), fs::copy_options::recursive);
   const auto two = [&] {
-    const Words rank = {"-n", "1", TESSERA_BINARY, "train", "recipe.yaml"};
+    const Words rank = {"-n", "1", program_path(), "train", "recipe.yaml"};
     return run_command(mpirun(with(with(with({"--quiet"}, rank), {":", "-wdir", here / "other"}), rank)),
                        {.timeout_s = 60.0, .folder = here.path()});
   };

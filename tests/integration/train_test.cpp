@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 
 namespace tessera::testing {
 namespace {
@@ -146,7 +147,7 @@ TEST_F(TrainTest, SaveFinalFalseLeavesMetricsAlone) {
 TEST_F(TrainTest, ProgressIsOneLineOnATerminal) {
   for (const std::string more : {"", " --nproc 2"}) {
     const ProgramResult result = run_command(
-        {"script", "-qec", std::string("'") + TESSERA_BINARY + "' train recipe.yaml max_steps=6" + more,
+        {"script", "-qec", std::string("'") + program_path() + "' train recipe.yaml max_steps=6" + more,
          "/dev/null"},
         {.folder = here.path()});
     EXPECT_EQ(result.exit_code, 0) << result.told();
@@ -176,7 +177,7 @@ TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
     // A reader that leaves at once: every later line meets a closed pipe.
     const ProgramResult result =
         run_command({"bash", "-c",
-                     std::string("set -o pipefail; '") + TESSERA_BINARY +
+                     std::string("set -o pipefail; '") + program_path() +
                          "' train recipe.yaml max_steps=40 " + more + " 2>&1 >/dev/null | true"},
                     {.folder = here.path()});
     EXPECT_EQ(result.exit_code, 0) << more << result.told();
@@ -189,7 +190,7 @@ TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
 TEST_F(TrainTest, FileSizeLimitEndsInAnError) {
   // The model does not fit under the limit of 16 KiB; the logs do.
   const ProgramResult result = run_command(
-      {"bash", "-c", std::string("ulimit -f 16; exec '") + TESSERA_BINARY + "' train recipe.yaml"},
+      {"bash", "-c", std::string("ulimit -f 16; exec '") + program_path() + "' train recipe.yaml"},
       {.folder = here.path()});
   expect_error(result, 6, "E-STORAGE-TOO-LARGE", {"model.safetensors"});
   EXPECT_FALSE(std::filesystem::exists(out()));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/tiny_gguf.h"
 
 namespace tessera::testing {
@@ -143,7 +144,7 @@ TEST_F(VerbsTest, BenchTokenizeCountsAndDigestsTheIds) {
 
 TEST_F(VerbsTest, OutputThatCannotBeWritten) {
   const std::string tokenize =
-      std::string("'") + TESSERA_BINARY + "' debug tokenize --model model --file many.txt";
+      std::string("'") + program_path() + "' debug tokenize --model model --file many.txt";
   std::string many;
   for (int line = 0; line < 20000; ++line) many += "some text of this line\n";
   write_text(here / "many.txt", many);

@@ -11,10 +11,12 @@
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::io {
 namespace {
 
-const std::string kReference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/gguf/";
+const std::string kReference = testing::source_folder() + "/tests/reference/data/gguf/";
 
 std::vector<float> expected_values(const std::string& type) {
   const std::string bytes = read_file(kReference + type + ".f32", 1 << 20);

@@ -8,6 +8,7 @@
 #include "tests/io/allocation_meter.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/gguf_builder.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -21,7 +22,7 @@ using testing::raw;
 using testing::TempFolder;
 
 constexpr uint32_t kU8 = 0, kU32 = 4, kF32 = 6, kBool = 7, kString = 8, kArray = 9, kU64 = 10;
-const std::string kReference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/gguf/";
+const std::string kReference = testing::source_folder() + "/tests/reference/data/gguf/";
 
 std::string array(uint32_t type, uint64_t count, const std::string& elements) {
   return raw(type) + raw(count) + elements;

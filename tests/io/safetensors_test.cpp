@@ -12,6 +12,7 @@
 
 #include "tests/io/allocation_meter.h"
 #include "tests/io/expect_error.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -22,7 +23,7 @@ using testing::expect_error;
 using ::testing::IsEmpty;
 using testing::TempFolder;
 
-const std::string kReference = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/safetensors/";
+const std::string kReference = testing::source_folder() + "/tests/reference/data/safetensors/";
 
 std::string file_bytes(const std::string& header, const std::string& data, uint64_t length) {
   return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;

@@ -12,10 +12,12 @@
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::models {
 
 inline std::string reference_folder(const std::string& family) {
-  return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/models/" + family;
+  return testing::source_folder() + "/tests/reference/data/models/" + family;
 }
 
 inline std::shared_ptr<CausalLM> load_reference_model(const std::string& family, at::ScalarType dtype) {

@@ -14,6 +14,7 @@
 #include "tessera/peft/merge.h"
 
 #include "tests/models/reference_models.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::peft {
@@ -30,7 +31,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 
 std::string training(const std::string& name) {
-  return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/training/" + name;
+  return testing::source_folder() + "/tests/reference/data/training/" + name;
 }
 
 // The factors as they start, of a model whose other parameters have values.

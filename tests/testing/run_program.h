@@ -20,6 +20,8 @@
 
 #include <unistd.h>
 
+#include "tests/testing/paths.h"
+
 namespace tessera::testing {
 
 using Words = std::vector<std::string>;
@@ -142,7 +144,7 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
 
 // The built program with these arguments.
 inline ProgramResult tessera_program(Words arguments, const RunOptions& options = {}) {
-  arguments.insert(arguments.begin(), TESSERA_BINARY);
+  arguments.insert(arguments.begin(), program_path());
   return run_command(arguments, options);
 }
 

@@ -8,6 +8,8 @@
 #include "tessera/core/error.h"
 #include "tessera/text/chat_template/chat_template.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::text {
 namespace {
 
@@ -15,8 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // What make_template_reference.py stored.
 Json reference(const std::string& name) {
-  const std::string path =
-      std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/chat_template/" + name + ".json";
+  const std::string path = testing::source_folder() + "/tests/reference/data/chat_template/" + name + ".json";
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   return Json::parse(file);

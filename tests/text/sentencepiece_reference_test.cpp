@@ -13,6 +13,7 @@
 #include "tessera/text/chat_encoding.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
+#include "tests/testing/paths.h"
 #include "tests/text/gguf_writer.h"
 
 namespace tessera::text {
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/sentencepiece/";
+const std::string kFolder = testing::source_folder() + "/tests/reference/data/sentencepiece/";
 
 json read(const std::string& name) {
   std::ifstream file(kFolder + name);

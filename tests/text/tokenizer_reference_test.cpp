@@ -9,12 +9,14 @@
 
 #include "tessera/text/tokenizer/tokenizer.h"
 
+#include "tests/testing/paths.h"
+
 namespace tessera::text {
 namespace {
 
 using nlohmann::json;
 
-const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/tokenizer/";
+const std::string kFolder = testing::source_folder() + "/tests/reference/data/tokenizer/";
 
 json read(const std::string& name) {
   std::ifstream file(kFolder + name);

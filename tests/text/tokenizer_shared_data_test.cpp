@@ -11,6 +11,7 @@
 
 #include "tessera/text/tokenizer/tokenizer.h"
 
+#include "tests/testing/paths.h"
 #include "tests/testing/shared_data.h"
 #include "tests/testing/skip.h"
 
@@ -20,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-const fs::path kReference = fs::path(TESSERA_SOURCE_DIR) / "tests/reference/data/tokenizer";
+const fs::path kReference = fs::path(testing::source_folder()) / "tests/reference/data/tokenizer";
 
 std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);

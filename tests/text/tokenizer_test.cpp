@@ -20,6 +20,7 @@
 #include "tessera/text/tokenizer/regex.h"
 #include "tessera/text/tokenizer/unicode.h"
 
+#include "tests/testing/paths.h"
 #include "tests/text/gguf_writer.h"
 
 namespace tessera::text {
@@ -30,7 +31,7 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/tokenizer/";
+const std::string kFolder = testing::source_folder() + "/tests/reference/data/tokenizer/";
 
 Tokenizer load(const std::string& family) {
   return Tokenizer::from_file(kFolder + family + "/tokenizer.json");

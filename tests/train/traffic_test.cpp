@@ -4,6 +4,7 @@
 #include "tessera/train/step.h"
 
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/paths.h"
 
 namespace tessera::train {
 namespace {
@@ -40,7 +41,7 @@ struct Sent {
 
 // Of the second step, with `num_batches` micro-batches a rank.
 Sent run(config::Recipe recipe, int64_t num_batches = 1) {
-  recipe.base_model = TESSERA_SOURCE_DIR "/tests/reference/data/models/llama3";
+  recipe.base_model = testing::source_folder() + "/tests/reference/data/models/llama3";
   const auto world = testing::world();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);

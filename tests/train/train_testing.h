@@ -13,12 +13,13 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/io/file.h"
 
+#include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::testing {
 
 inline std::string reference_data(const std::string& name) {
-  return std::string(TESSERA_SOURCE_DIR) + "/tests/reference/data/" + name;
+  return source_folder() + "/tests/reference/data/" + name;
 }
 
 // One folder for all ranks; made and removed by the first. Collective.

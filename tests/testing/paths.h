@@ -1,0 +1,12 @@
+// Where the sources and the built program lie. Defined in one object, so that no test depends on the folder
+// it is compiled in and compiler caches serve every checkout.
+#pragma once
+
+#include <string>
+
+namespace tessera::testing {
+
+const std::string& source_folder();
+const std::string& program_path();
+
+}  // namespace tessera::testing
