@@ -157,8 +157,8 @@ class DatasetReader {
       log::warn(dataset.path + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
                 std::to_string(stats_.records) + " records; the first: " + first_bad_);
     }
-    if (const std::string warning = end_token_warning(stats_); !warning.empty() && !dataset.type.empty()) {
-      log::warn(dataset.path + ": " + warning);
+    if (!dataset.type.empty()) {
+      for (const std::string& warning : data_warnings(stats_)) log::warn(dataset.path + ": " + warning);
     }
     if (stats_.rows > 0) return;
     Error error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on");
@@ -246,6 +246,8 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   tokens += other.tokens;
   label_tokens += other.label_tokens;
   end_labels += other.end_labels;
+  untrained_ends += other.untrained_ends;
+  repeated_ends += other.repeated_ends;
   longest = std::max(longest, other.longest);
   dropped_long += other.dropped_long;
   truncated += other.truncated;
@@ -255,9 +257,20 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   return *this;
 }
 
-std::string end_token_warning(const DatasetStats& stats) {
-  if (stats.rows == 0 || stats.end_labels > 0) return "";
-  return "no end-of-turn or EOS token is ever trained: the model will not learn to stop";
+std::vector<std::string> data_warnings(const DatasetStats& stats) {
+  std::vector<std::string> warnings;
+  const std::string of_rows = " of " + std::to_string(stats.rows) + " rows ";
+  if (stats.rows > 0 && stats.end_labels == 0) {
+    warnings.emplace_back("no end-of-turn or EOS token is ever trained: the model will not learn to stop");
+  } else if (stats.untrained_ends > 0) {
+    warnings.push_back("in " + std::to_string(stats.untrained_ends) + of_rows +
+                       "a trained turn ends in a token that is not trained (train_on_eos, train_on_eot)");
+  }
+  if (stats.repeated_ends > 0) {
+    warnings.push_back("in " + std::to_string(stats.repeated_ends) + of_rows +
+                       "an end-of-turn or EOS token stands twice in a row: does the text hold one already?");
+  }
+  return warnings;
 }
 
 PreparedData prepare_data(const config::DataConfig& config, const text::Tokenizer& tokenizer,

@@ -24,6 +24,8 @@ struct DatasetStats {
   int64_t tokens = 0;              // of the kept rows
   int64_t label_tokens = 0;        // of the kept rows: positions that are trained
   int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
+  int64_t untrained_ends = 0;      // rows with a trained turn whose end-of-turn or EOS token is not trained
+  int64_t repeated_ends = 0;       // rows in which such a token stands twice in a row
   int64_t longest = 0;             // tokens of the longest row, before any was dropped or truncated
   int64_t dropped_long = 0;        // rows above sequence_len, with excess_length_strategy: drop
   int64_t truncated = 0;           // rows cut to sequence_len and kept
@@ -34,9 +36,9 @@ struct DatasetStats {
   DatasetStats& operator+=(const DatasetStats& other);
 };
 
-// What to say of a dataset that trains no end-of-turn and no EOS token, such as one with a template whose
-// control tokens the tokenizer lacks; empty for others.
-std::string end_token_warning(const DatasetStats& stats);
+// What to say of a dataset whose rows will not teach a model to stop, or to stop twice: ends that are not
+// trained, as with a template whose control tokens the tokenizer lacks, and ends that are doubled.
+std::vector<std::string> data_warnings(const DatasetStats& stats);
 
 struct PreparedData {
   RowSet train;

@@ -15,15 +15,16 @@ namespace tessera::data {
 namespace {
 
 // Raise it when the same records make other rows, or when the file changes.
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 constexpr int64_t kSecondsPerDay = 86400;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 
 constexpr int64_t DatasetStats::*kCounts[] = {
-    &DatasetStats::records,    &DatasetStats::blank_lines,   &DatasetStats::rows,
-    &DatasetStats::tokens,     &DatasetStats::label_tokens,  &DatasetStats::end_labels,
-    &DatasetStats::longest,    &DatasetStats::dropped_long,  &DatasetStats::truncated,
-    &DatasetStats::cut_tokens, &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled,
+    &DatasetStats::records,       &DatasetStats::blank_lines,        &DatasetStats::rows,
+    &DatasetStats::tokens,        &DatasetStats::label_tokens,       &DatasetStats::end_labels,
+    &DatasetStats::longest,       &DatasetStats::untrained_ends,     &DatasetStats::repeated_ends,
+    &DatasetStats::dropped_long,  &DatasetStats::truncated,          &DatasetStats::cut_tokens,
+    &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled,
 };
 constexpr size_t kNumCounts = std::size(kCounts);
 

@@ -79,8 +79,7 @@ void write_stats(std::ostream& out, const DatasetStats& stats) {
   lines.emplace_back("trained end tokens", std::to_string(stats.end_labels));
   out << stats.path << (stats.type.empty() ? "" : " (" + stats.type + ")") << '\n';
   write_table(out, lines);
-  if (const std::string warning = end_token_warning(stats); !warning.empty())
-    out << "  warning: " << warning << '\n';
+  for (const std::string& warning : data_warnings(stats)) out << "  warning: " << warning << '\n';
 }
 
 void write_rows(std::ostream& out, const char* name, const RowSet& rows, const LoaderOptions& options) {

@@ -113,11 +113,24 @@ void RecordTokenizer::filter(Row&& row, TokenizedRecord& out) const {
   ++stats.rows;
   stats.tokens += length;
   stats.label_tokens += label_tokens;
-  stats.end_labels += std::count_if(row.labels.begin() + 1, row.labels.end(), [&](int32_t label) {
-    return label != kIgnoreLabel &&
-           std::find(end_tokens_.begin(), end_tokens_.end(), label) != end_tokens_.end();
-  });
+  count_ends(row, stats);
   out.rows.push_back(std::move(row));
+}
+
+void RecordTokenizer::count_ends(const Row& row, DatasetStats& stats) const {
+  const auto is_end = [&](int32_t id) {
+    return std::find(end_tokens_.begin(), end_tokens_.end(), id) != end_tokens_.end();
+  };
+  bool is_untrained = false, is_repeated = false;
+  for (size_t i = 1; i < row.input_ids.size(); ++i) {
+    if (!is_end(row.input_ids[i])) continue;
+    const bool is_trained = row.labels[i] != kIgnoreLabel;
+    stats.end_labels += is_trained ? 1 : 0;
+    is_untrained = is_untrained || (!is_trained && row.labels[i - 1] != kIgnoreLabel);
+    is_repeated = is_repeated || row.input_ids[i] == row.input_ids[i - 1];
+  }
+  stats.untrained_ends += is_untrained ? 1 : 0;
+  stats.repeated_ends += is_repeated ? 1 : 0;
 }
 
 void RecordTokenizer::check_ids(const Row& row) const {

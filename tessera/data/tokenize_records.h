@@ -32,6 +32,7 @@ class RecordTokenizer {
   TokenizedRecord tokenize(const RawRecord& record) const;
   void filter(Row&& row, TokenizedRecord& out) const;
   void check_ids(const Row& row) const;
+  void count_ends(const Row& row, DatasetStats& stats) const;
 
   const PromptType& prompt_;
   const config::DatasetConfig& dataset_;
