@@ -35,23 +35,6 @@ std::string file_of_rank(int64_t rank) {
   return name;
 }
 
-// Whether this rank writes its box. Copies take turns, so that all ranks write about as much; of one value it
-// is the first, whose tile of the parameter has elements.
-bool is_writer(const StateTensor& tensor, size_t number) {
-  int64_t copy = 0;  // of this rank, among those that hold the box
-  for (size_t a = 0; a < tensor.coordinates.size(); ++a) {
-    const AxisPlacement& axis = tensor.layout.axes()[a];
-    if (axis.placement.kind == Placement::Kind::Replicate) copy = copy * axis.size + tensor.coordinates[a];
-    if (axis.placement.kind == Placement::Kind::Held) {
-      const auto& holders = axis.placement.holders;
-      copy =
-          copy * std::ssize(holders) + (std::ranges::find(holders, tensor.coordinates[a]) - holders.begin());
-    }
-  }
-  const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
-  return copy == (tensor.layout.numel() == 1 ? 0 : turn) && tensor.box().numel() > 0;
-}
-
 // What this rank has written of a tensor, and how large its file is.
 struct Written {
   std::vector<CheckpointTensor> tensors;
@@ -136,6 +119,22 @@ void require_space(const std::string& folder, int64_t num_bytes) {
 }
 
 }  // namespace
+
+bool is_writer(const StateTensor& tensor, size_t number) {
+  // Of one value it is the first, whose tile of the parameter has elements.
+  int64_t copy = 0;  // of this rank, among those that hold the box
+  for (size_t a = 0; a < tensor.coordinates.size(); ++a) {
+    const AxisPlacement& axis = tensor.layout.axes()[a];
+    if (axis.placement.kind == Placement::Kind::Replicate) copy = copy * axis.size + tensor.coordinates[a];
+    if (axis.placement.kind == Placement::Kind::Held) {
+      const auto& holders = axis.placement.holders;
+      copy =
+          copy * std::ssize(holders) + (std::ranges::find(holders, tensor.coordinates[a]) - holders.begin());
+    }
+  }
+  const auto turn = static_cast<int64_t>(number) % tensor.layout.num_replicas();
+  return copy == (tensor.layout.numel() == 1 ? 0 : turn) && tensor.box().numel() > 0;
+}
 
 int64_t checkpoint_bytes(const std::vector<StateTensor>& tensors) {
   int64_t bytes = 0;

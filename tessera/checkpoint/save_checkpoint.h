@@ -24,6 +24,10 @@ struct CheckpointNotes {
 // Bytes that the tensors take in a checkpoint: every element once. The same on every rank.
 int64_t checkpoint_bytes(const std::vector<StateTensor>& tensors);
 
+// Whether this rank's save_checkpoint() writes its box of tensor number `number`. Of what several ranks hold
+// alike they take turns, so that all write about as much.
+bool is_writer(const StateTensor& tensor, size_t number);
+
 // Writes `output_dir`/checkpoint-<step>: each rank of `world` its own tiles, as they are, into one
 // safetensors file; of what several ranks hold alike, one of them. No rank needs memory beside them, but a
 // copy of a tile that is not contiguous or on another device than the CPU. A folder of the same step is

@@ -30,6 +30,9 @@ enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
 // When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
 // of times in an epoch), never.
 enum class Cadence { Epoch, Steps, No };
+// What a run does when a checkpoint cannot be written, and when a step's loss or gradient leaps.
+enum class SaveErrorAction { Stop, Continue };
+enum class SpikeAction { Off, Warn, Skip, Rollback };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
 
@@ -78,7 +81,19 @@ struct Recipe : DataConfig {
   int64_t save_total_limit = 4;        // checkpoints that stay
   std::string resume_from_checkpoint;  // a checkpoint's folder
   bool auto_resume_from_checkpoints = false;
-  bool overwrite_output_dir = false;  // take the place of an older result
+  bool async_save = true;                                 // ours: written by a thread while the steps go on
+  SaveErrorAction on_save_error = SaveErrorAction::Stop;  // ours
+  bool save_only_model = false;                           // without optimizer states
+  bool allow_data_change = false;                         // ours: go on with other rows
+  bool overwrite_output_dir = false;                      // take the place of an older result
+
+  // Guards
+  double loss_watchdog_threshold = 0.0;  // 0 = off
+  int64_t loss_watchdog_patience = 3;
+  SpikeAction spike_action = SpikeAction::Warn;  // ours
+  double spike_threshold = 10.0;                 // ours: in standard deviations
+  int64_t replica_check_steps = 500;             // ours: 0 = never
+  bool strict_finite = false;                    // ours: refuse weights that hold NaN or infinity
 
   // Adapter
   AdapterKind adapter = AdapterKind::None;

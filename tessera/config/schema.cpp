@@ -131,6 +131,15 @@ constexpr Choice kSaveCadences[] = {
     {"false", as_int(Cadence::No)},
     {"best", kNotBuilt, "not built yet; write epoch or steps"},
 };
+constexpr Choice kSaveErrorActions[] = {
+    {"stop", as_int(SaveErrorAction::Stop)},
+    {"continue", as_int(SaveErrorAction::Continue)},
+};
+constexpr Choice kSpikeActions[] = {
+    {"warn", as_int(SpikeAction::Warn)},         {"skip", as_int(SpikeAction::Skip)},
+    {"rollback", as_int(SpikeAction::Rollback)}, {"off", as_int(SpikeAction::Off)},
+    {"false", as_int(SpikeAction::Off)},
+};
 constexpr Choice kContextParallelMethods[] = {
     {"auto", as_int(ContextParallelMethod::Auto)},
     {"ring", as_int(ContextParallelMethod::Ring)},
@@ -329,7 +338,18 @@ const Key<Recipe> kRecipeKeys[] = {
     {"save_total_limit", &Recipe::save_total_limit, 1, 1e6},
     {"resume_from_checkpoint", &Recipe::resume_from_checkpoint},
     {"auto_resume_from_checkpoints", &Recipe::auto_resume_from_checkpoints},
+    {"async_save", &Recipe::async_save},
+    {"on_save_error", enum_field<&Recipe::on_save_error>, 0, 0, kSaveErrorActions},
+    {"save_only_model", &Recipe::save_only_model},
+    {"allow_data_change", &Recipe::allow_data_change},
     {"overwrite_output_dir", &Recipe::overwrite_output_dir},
+    // Guards
+    {"loss_watchdog_threshold", &Recipe::loss_watchdog_threshold, 0, 1e12},
+    {"loss_watchdog_patience", &Recipe::loss_watchdog_patience, 1, kMaxSteps},
+    {"spike_action", enum_field<&Recipe::spike_action>, 0, 0, kSpikeActions},
+    {"spike_threshold", &Recipe::spike_threshold, 1, 1e6},
+    {"replica_check_steps", &Recipe::replica_check_steps, 0, kMaxSteps},
+    {"strict_finite", &Recipe::strict_finite},
     // Adapter
     {"adapter", enum_field<&Recipe::adapter>, 0, 0, kAdapters},
     {"lora_model_dir", &Recipe::lora_model_dir},

@@ -157,6 +157,27 @@ void validate_pipeline(Rules& rules) {
           .hint("pipeline_microbatches: " + std::to_string(nearest_divisor(rows, std::min(parts, rows)))));
 }
 
+void validate_saving(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const bool rolls_back = recipe.spike_action == SpikeAction::Rollback;
+  const char* const reader = rolls_back                            ? "spike_action: rollback"
+                             : recipe.auto_resume_from_checkpoints ? "auto_resume_from_checkpoints"
+                                                                   : nullptr;
+  if (recipe.save_only_model && reader != nullptr) {
+    rules.refuse({"save_only_model"},
+                 rules
+                     .error("CONFLICT", "key 'save_only_model': a run cannot go on from such checkpoints",
+                            "save_only_model")
+                     .got("true, beside " + std::string(reader))
+                     .hint("leave it out; `tessera convert` makes a model folder of any checkpoint"));
+  }
+  if (rolls_back && recipe.save_strategy == Cadence::No) {
+    rules.warn("spike_action",
+               "key 'spike_action': this run saves no checkpoint to roll back to; write save_steps, "
+               "saves_per_epoch or save_strategy");
+  }
+}
+
 void validate_template(Rules& rules, const std::string& chat_template, const std::string& jinja,
                        const std::string& prefix) {
   const std::string name_key = prefix + "chat_template", jinja_key = prefix + "chat_template_jinja";
@@ -295,6 +316,7 @@ void validate(const Recipe& recipe, Problems& problems) {
                "key 'auto_resume_from_checkpoints': this run saves no checkpoint to go on from; write "
                "save_steps, saves_per_epoch or save_strategy");
   }
+  validate_saving(rules);
   if (recipe.dp_shard_size == 0) {
     rules.refuse({"dp_shard_size"}, rules.error("RANGE", "key 'dp_shard_size': out of range", "dp_shard_size")
                                         .got("0")

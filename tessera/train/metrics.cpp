@@ -14,6 +14,8 @@ void MetricsWindow::add(const StepMetrics& step) {
   sum_.tokens += before.tokens;
   sum_.label_tokens += before.label_tokens;
   sum_.step_s += before.step_s;
+  sum_.save_stall_s += before.save_stall_s;
+  sum_.skipped_steps += before.skipped_steps;
   products_s_ += step.sol * step.step_s;
   ++num_steps_;
 }
@@ -31,9 +33,14 @@ StepMetrics MetricsWindow::take() {
 
 nlohmann::ordered_json MetricsWindow::to_json() const {
   // The rest of the sum is that of the last step, which the next one replaces.
-  return {{"steps", num_steps_},   {"loss", sum_.loss},
-          {"tokens", sum_.tokens}, {"label_tokens", sum_.label_tokens},
-          {"step_s", sum_.step_s}, {"products_s", products_s_}};
+  return {{"steps", num_steps_},
+          {"loss", sum_.loss},
+          {"tokens", sum_.tokens},
+          {"label_tokens", sum_.label_tokens},
+          {"step_s", sum_.step_s},
+          {"products_s", products_s_},
+          {"save_stall_s", sum_.save_stall_s},
+          {"skipped_steps", sum_.skipped_steps}};
 }
 
 MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
@@ -44,6 +51,8 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
   window.sum_.label_tokens = json.at("label_tokens");
   window.sum_.step_s = json.at("step_s");
   window.products_s_ = json.at("products_s");
+  window.sum_.save_stall_s = json.at("save_stall_s");
+  window.sum_.skipped_steps = json.at("skipped_steps");
   return window;
 }
 

@@ -20,6 +20,9 @@ struct StepMetrics {
   double tokens_per_s = 0.0;
   double sol = 0.0;      // share of the speed of light: time of the step's GEMMs alone over the step's time
   int64_t peak_rss = 0;  // bytes, largest rank
+  double save_stall_s = 0.0;  // that the steps waited for checkpoints before this one
+  int64_t skipped_steps = 0;  // that made no update (spike_action)
+  bool rolls_back = false;    // the last step asks for the newest checkpoint's values
 };
 
 // The steps since the last line, as one.

@@ -135,23 +135,54 @@ config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& che
 }
 
 void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model) {
-  if (noted(checkpoint, "rows") != inputs.rows) {
+                     const models::CausalLM& model, const config::Recipe& recipe) {
+  if (checkpoint.manifest().state.value("only_model", false)) {
+    throw Error(ErrorKind::Checkpoint, "ONLY-MODEL", "the checkpoint was saved with save_only_model: true")
+        .in(checkpoint.place())
+        .need("the optimizer's states, to go on with the same numbers")
+        .hint("`tessera convert` makes a model folder of it, which base_model or lora_model_dir can name");
+  }
+  if (noted(checkpoint, "rows") != inputs.rows && recipe.allow_data_change) {
+    log::warn(
+        "the run goes on with other training rows than its checkpoint's, from the same place on "
+        "(allow_data_change): it is another run from here");
+  } else if (noted(checkpoint, "rows") != inputs.rows) {
     throw Error(ErrorKind::Data, "CHANGED",
                 "the training rows, or their order, are not those of the checkpoint's run")
         .in(checkpoint.place())
         .got("hash " + inputs.rows)
         .need(noted(checkpoint, "rows"))
-        .hint("datasets, tokenizer, seed, sequence_len and sample_packing must be as they were");
+        .hint(
+            "datasets, tokenizer, seed, sequence_len and sample_packing must be as they were; "
+            "allow_data_change: true goes on all the same");
   }
-  if (noted(checkpoint, "model") != inputs.model) {
+  check_same_parameters(checkpoint, inputs.model, model);
+  const auto before = top_keys(noted(checkpoint, "recipe")), now = top_keys(inputs.recipe);
+  const auto value = [](const auto& keys, const std::string& key) {
+    const auto found = keys.find(key);
+    return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;
+  };
+  for (const char* key : kKeysOfNumbers) {
+    if (value(before, key) == value(now, key)) continue;
+    log::warn(std::string("the run goes on with another ") + key + ": " + value(now, key) + ", it was " +
+              value(before, key));
+  }
+}
+
+void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::string& model_fingerprint,
+                           const models::CausalLM& model) {
+  if (noted(checkpoint, "model") != model_fingerprint) {
     throw Error(ErrorKind::Checkpoint, "OTHER-MODEL", "the base model is not that of the checkpoint's run")
         .in(checkpoint.place())
-        .got("hash " + inputs.model)
+        .got("hash " + model_fingerprint)
         .need(noted(checkpoint, "model"));
   }
-  MismatchList wrong({"of no use to this run", "of another shape"});
+  MismatchList wrong({"missing in it", "of no use to this run", "of another shape"});
   const auto parameters = model.named_parameters();
+  for (const auto& parameter : parameters) {
+    const bool is_stored = checkpoint.find(kParameterPrefix + parameter.key()) != nullptr;
+    if (parameter.value().requires_grad() && !is_stored) wrong.add("missing in it", parameter.key());
+  }
   for (const io::TensorSpec& stored : checkpoint.tensors()) {
     if (!stored.name.starts_with(kParameterPrefix)) continue;
     const at::Tensor* own = parameters.find(stored.name.substr(std::string(kParameterPrefix).size()));
@@ -165,16 +196,6 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
     throw Error(ErrorKind::Checkpoint, "TENSORS", "the checkpoint is of another model or adapter")
         .in(checkpoint.place())
         .got(wrong.text());
-  }
-  const auto before = top_keys(noted(checkpoint, "recipe")), now = top_keys(inputs.recipe);
-  const auto value = [](const auto& keys, const std::string& key) {
-    const auto found = keys.find(key);
-    return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;
-  };
-  for (const char* key : kKeysOfNumbers) {
-    if (value(before, key) == value(now, key)) continue;
-    log::warn(std::string("the run goes on with another ") + key + ": " + value(now, key) + ", it was " +
-              value(before, key));
   }
 }
 

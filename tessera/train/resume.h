@@ -38,11 +38,16 @@ std::shared_ptr<const checkpoint::ShardedCheckpoint> find_checkpoint(const confi
 // The recipe with the type of the computation that `auto` came to in the run of the checkpoint.
 config::Recipe with_dtype_of(config::Recipe recipe, const checkpoint::ShardedCheckpoint& checkpoint);
 
-// Throws unless the checkpoint's run had the same rows in the same order (Error(Data, "CHANGED")), the same
-// base model, and parameters that `model`, on the meta device, has and trains (Error(Checkpoint)). Warns of
-// every other key of the recipe that changes the numbers.
+// Throws unless the checkpoint's run had the same rows in the same order (Error(Data, "CHANGED"); a warning
+// with allow_data_change), the same base model, and parameters that `model`, on the meta device, has and
+// trains (Error(Checkpoint)). Warns of every other key of the recipe that changes the numbers.
 void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunInputs& inputs,
-                     const models::CausalLM& model);
+                     const models::CausalLM& model, const config::Recipe& recipe);
+
+// The part of check_resumable() that the values need: the base model is that whose fingerprint the checkpoint
+// notes, and the trained parameters of `model` are those that it holds.
+void check_same_parameters(const checkpoint::ShardedCheckpoint& checkpoint,
+                           const std::string& model_fingerprint, const models::CausalLM& model);
 
 TrainState state_of(const checkpoint::ShardedCheckpoint& checkpoint);
 

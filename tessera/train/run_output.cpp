@@ -105,13 +105,17 @@ std::vector<std::pair<std::string, std::string>> RunOutput::logs() const {
   return logs_->contents();
 }
 
-void RunOutput::has_saved(int64_t step, const std::string& run) {
+void RunOutput::has_saved(int64_t step, int64_t current) {
   if (!result_) return;
-  const std::string& folder = recipe_.output_dir;
   owns_checkpoints_ = true;
   newest_ = "checkpoint-" + std::to_string(step);
-  end_notice_->set("interrupted after step " + std::to_string(step) + what_stays() + ", the logs stay in " +
-                   result_->staging());
+  end_notice_->set("interrupted after step " + std::to_string(current) + what_stays() +
+                   ", the logs stay in " + result_->staging());
+}
+
+void RunOutput::remove_outdated(int64_t step, const std::string& run) const {
+  if (!result_) return;
+  const std::string& folder = recipe_.output_dir;
   // Later steps are of a run that this one has gone back behind, others of a result that it replaces.
   const auto is_outdated = [&](const io::CheckpointFolder& found) {
     if (found.step > step) return true;

@@ -40,8 +40,11 @@ class RunOutput {
   // What the logs hold by now, for a checkpoint; none but on the first rank.
   std::vector<std::pair<std::string, std::string>> logs() const;
   // A checkpoint of this step and run is in place in output_dir: those that it outdates go. What cannot be
-  // removed is warned of. Not collective.
-  void has_saved(int64_t step, const std::string& run);
+  // removed is warned of. Not collective; safe on another thread.
+  void remove_outdated(int64_t step, const std::string& run) const;
+  // From now on, after step `current`, it is what an interrupt leaves, and what save() leaves beside the
+  // result. Not collective.
+  void has_saved(int64_t step, int64_t current);
   // What was trained, in place, beside the run's checkpoints.
   void save(const TrainedModel& trained, const checkpoint::BaseFiles& base,
             const std::optional<text::Tokenizer>& tokenizer);

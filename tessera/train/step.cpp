@@ -12,6 +12,7 @@
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/optim/gradient_norm.h"
+#include "tessera/train/bad_numbers.h"
 #include "tessera/train/forward_backward.h"
 
 namespace tessera::train {
@@ -46,10 +47,10 @@ class LossSum {
   at::Tensor sum_;
 };
 
-// Names the first rank whose own loss is not finite. Collective over the world: where the sum over one group
-// of ranks is not finite, it is not over the others.
-[[noreturn]] void refuse_loss(const LossSum& loss, double total, const parallel::DeviceMesh& mesh,
-                              int64_t step) {
+// Names the first rank whose own loss is not finite, and the tensor that it comes from. Collective over the
+// world: where the sum over one group of ranks is not finite, it is not over the others.
+[[noreturn]] void refuse_loss(const LossSum& loss, double total, TrainedModel& trained,
+                              const parallel::DeviceMesh& mesh, const StepInput& input) {
   comm::Communicator& world = *mesh.world();
   const at::Tensor losses = at::empty({world.size()}, loss.own().options());
   world.all_gather_single(losses, loss.own());
@@ -59,8 +60,10 @@ class LossSum {
   while (rank < world.size() && std::isfinite(of_rank[rank])) ++rank;
   const bool is_found = rank < world.size();  // else finite losses overflow
   throw Error(ErrorKind::Numerics, "LOSS",
-              "the loss of step " + std::to_string(step + 1) + " is not finite" +
-                  (is_found ? " on rank " + std::to_string(rank) : ""))
+              "the loss of step " + std::to_string(input.step + 1) + " is not finite" +
+                  (is_found ? " on rank " + std::to_string(rank) + ": " +
+                                  first_bad_tensor(trained, mesh, *input.micro_batches)
+                            : ""))
       .got(std::to_string(is_found ? of_rank[rank] : total))
       .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
@@ -80,7 +83,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale, random_place));
   StepResult result;
   const double total_loss = loss_sum.total(mesh);
-  if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, mesh, input.step);
+  if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
   result.loss = total_loss * scale;
 
   const optim::GradientNorm norm = optim::global_gradient_norm(sharded);
@@ -98,6 +101,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
   result.grad_norm = norm.norm;
+  result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
+  if (!result.is_updated) return result;
   in_phase("optimizer", MemoryCategory::OptimizerState,
            [&] { optimizer.step(input.lr, optim::clip_factor(norm.norm, input.max_grad_norm)); });
   return result;

@@ -21,11 +21,14 @@ struct StepInput {
   double lr = 0.0;
   double max_grad_norm = 0.0;
   uint64_t seed = 0;
+  // Asked before the update, on every rank with the same numbers: whether to make it. Empty: always.
+  std::function<bool(double loss, double grad_norm)> accepts;
 };
 
 struct StepResult {
   double loss = 0.0;       // mean over the label tokens of the step
   double grad_norm = 0.0;  // before clipping
+  bool is_updated = true;
 };
 
 // Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one

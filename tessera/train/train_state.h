@@ -8,6 +8,7 @@
 #include "tessera/config/recipe.h"
 #include "tessera/data/loader.h"
 #include "tessera/train/metrics.h"
+#include "tessera/train/step_guard.h"
 
 namespace tessera::train {
 
@@ -21,6 +22,7 @@ struct TrainState {
   int64_t tokens = 0;       // of all steps made, over all ranks
   double first_loss = 0.0, last_loss = 0.0;
   MetricsWindow window;  // the steps since the last line of metrics.jsonl
+  StepGuard guard;
 
   bool is_done() const { return step >= total_steps; }
   // Whether the last step was the last one of an epoch.

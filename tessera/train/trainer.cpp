@@ -25,12 +25,14 @@
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
+#include "tessera/train/bad_numbers.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/recipe_data.h"
 #include "tessera/train/reporters/checkpoints.h"
 #include "tessera/train/reporters/evaluation.h"
 #include "tessera/train/reporters/light.h"
 #include "tessera/train/reporters/memory.h"
+#include "tessera/train/reporters/replica_check.h"
 #include "tessera/train/resume.h"
 #include "tessera/train/run_output.h"
 #include "tessera/train/same_inputs.h"
@@ -145,7 +147,7 @@ class Run {
     inputs_.dtype = compute_name(recipe_.dtype);
     inputs_.libraries = "LibTorch " TORCH_VERSION ", " + comm::mpi_library_version();
     if (checkpoint_) {
-      check_resumable(*checkpoint_, inputs_, *planned_.model);
+      check_resumable(*checkpoint_, inputs_, *planned_.model, recipe_);
       planned_.source = std::make_shared<checkpoint::SourceList>(
           std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
               checkpoint::checkpoint_source(checkpoint_, kParameterPrefix), planned_.source});
@@ -160,6 +162,7 @@ class Run {
       work.finish();
     }
     describe_model(training_->trained(), mesh_, timer.seconds());
+    check_finite_weights(training_->trained(), *mesh_.world(), recipe_.strict_finite);
     measuring_.push_back(std::make_unique<Light>(recipe_, training_->trained(), mesh_));
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
   }
@@ -175,19 +178,32 @@ class Run {
     if (eval_loader_) {
       reporters.push_back(std::make_unique<Evaluation>(*training_, mesh_, std::move(*eval_loader_), tell));
     }
+    reporters.push_back(std::make_unique<ReplicaCheck>(*training_, *mesh_.world()));
+    Checkpoints* checkpoints = nullptr;
     if (saves()) {
-      reporters.push_back(std::make_unique<Checkpoints>(*training_, output_, *mesh_.world(), inputs_,
-                                                        checkpoint_ ? checkpoint_->manifest().run : ""));
+      auto saving = std::make_unique<Checkpoints>(*training_, output_, *mesh_.world(), inputs_,
+                                                  checkpoint_ ? checkpoint_->manifest().run : "");
+      checkpoints = saving.get();
+      reporters.push_back(std::move(saving));
     }
     const TrainState& state = training_->state();
     while (!state.is_done()) {
       StepMetrics metrics = training_->step();
+      if (metrics.rolls_back) roll_back(checkpoints);
       tell([&](Reporter& reporter) { reporter.on_step(state, metrics); });
       if (const auto line = training_->add_to_line(metrics)) {
         tell([&](Reporter& reporter) { reporter.on_line(*line); });
       }
       tell([&](Reporter& reporter) { reporter.after_step(state); });
     }
+  }
+
+  // The values before the loss leapt; the data go on behind the step where it did.
+  void roll_back(Checkpoints* checkpoints) {
+    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->roll_back(training_->state());
+    log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
+                       : "rolled back to the values of checkpoint-" + std::to_string(step) +
+                             "; the data go on where they are");
   }
 
   RunOutput output_;

@@ -47,6 +47,11 @@ StepMetrics Training::step() {
   input.lr = schedule_.at(state_.step);
   input.max_grad_norm = state_.recipe.max_grad_norm;
   input.seed = static_cast<uint64_t>(state_.recipe.seed);
+  auto verdict = StepGuard::Verdict::Update;
+  input.accepts = [&](double loss, double grad_norm) {
+    verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
+    return verdict == StepGuard::Verdict::Update;
+  };
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
 
   if (state_.step == 0) state_.first_loss = result.loss;
@@ -63,6 +68,8 @@ StepMetrics Training::step() {
                        : static_cast<double>(data.next.sample) / static_cast<double>(loader_.num_samples()));
   metrics.loss = result.loss;
   metrics.lr = input.lr;
+  metrics.skipped_steps = result.is_updated ? 0 : 1;
+  metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
   metrics.grad_norm = result.grad_norm;
   metrics.tokens = data.tokens;
   metrics.label_tokens = data.label_tokens;
@@ -93,10 +100,15 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
 }
 
 void Training::go_on(const TrainState& state) {
-  loader_.seek(state.cursor);
+  data::Cursor cursor = state.cursor;
+  // Fewer rows than there were: the next epoch of them.
+  if (state_.recipe.allow_data_change && cursor.sample >= loader_.num_samples())
+    cursor = {cursor.epoch + 1, 0};
+  loader_.seek(cursor);
   const int64_t total_steps = state_.total_steps;
   config::Recipe recipe = std::move(state_.recipe);
   state_ = state;
+  state_.cursor = cursor;
   state_.total_steps = total_steps;
   state_.recipe = std::move(recipe);
 }

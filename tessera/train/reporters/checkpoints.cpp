@@ -4,7 +4,8 @@
 #include <random>
 #include <utility>
 
-#include "tessera/checkpoint/save_checkpoint.h"
+#include "tessera/comm/agreed_work.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
@@ -20,31 +21,133 @@ std::string new_run_name() {
   return name;
 }
 
+std::string name_of(int64_t step) { return "checkpoint-" + std::to_string(step); }
+
 }  // namespace
 
 Checkpoints::Checkpoints(Training& training, RunOutput& output, comm::Communicator& world, RunInputs inputs,
                          std::string run)
-    : training_(training), output_(output), world_(world), inputs_(std::move(inputs)), run_(std::move(run)) {
+    : training_(training),
+      output_(output),
+      world_(world),
+      inputs_(std::move(inputs)),
+      run_(std::move(run)),
+      saving_(world) {
   if (run_.empty()) run_ = world_.all_gather_string(new_run_name()).front();
 }
 
+void Checkpoints::on_step(const TrainState&, StepMetrics& metrics) {
+  metrics.save_stall_s = std::exchange(stall_s_, 0.0);
+}
+
 void Checkpoints::after_step(const TrainState& state) {
-  if (!is_saved(state.recipe, state.step, state.total_steps, training_.loader().steps_per_epoch(),
-                state.ends_epoch())) {
-    return;
-  }
+  const bool is_due = is_saved(state.recipe, state.step, state.total_steps,
+                               training_.loader().steps_per_epoch(), state.ends_epoch());
+  if (!is_due && !saving_.is_under_way()) return reserve(state);
   const Timer timer;
-  const auto tensors = training_.tensors();
-  checkpoint::CheckpointNotes notes;
-  notes.step = state.step;
-  notes.run = run_;
-  notes.state = to_json(inputs_);
-  notes.state["training"] = to_json(state);
-  notes.files = output_.logs();
-  checkpoint::save_checkpoint(tensors, notes, state.recipe.output_dir, world_);
-  output_.has_saved(state.step, run_);
-  log::info("checkpoint-" + std::to_string(state.step) + " saved: " +
-            format_bytes(checkpoint::checkpoint_bytes(tensors)) + " in " + format_duration(timer.seconds()));
+  if (saving_.is_under_way() && saving_.has_ended()) settle(state);
+  if (is_due) save(state);
+  stall_s_ += timer.seconds();
+}
+
+void Checkpoints::reserve(const TrainState& state) {
+  if (std::exchange(has_reserved_, true)) return;
+  const auto carried = tensors();
+  if (may_copy(carried, state)) saving_.reserve(carried);
+}
+
+void Checkpoints::save(const TrainState& state) {
+  const Timer timer;
+  if (saving_.is_under_way()) {
+    log::info(name_of(state.step) + " waits for " + name_of(written_step_) +
+              ", which is still being written");
+    settle(state);
+  }
+  has_reserved_ = true;
+  const auto carried = tensors();
+  attempt(
+      state.step,
+      [&] {
+        checkpoint::CheckpointNotes notes;
+        notes.step = state.step;
+        notes.run = run_;
+        notes.state = to_json(inputs_);
+        notes.state["training"] = to_json(state);
+        notes.state["only_model"] = state.recipe.save_only_model;
+        notes.files = output_.logs();
+        const auto after = [this, step = state.step] { output_.remove_outdated(step, run_); };
+        if (may_copy(carried, state)) {
+          saving_.start(carried, std::move(notes), state.recipe.output_dir, after);
+          written_step_ = state.step;
+          copied_s_ = timer.seconds();
+        } else {
+          saving_.save(carried, notes, state.recipe.output_dir, after);
+          copied_s_ = timer.seconds();
+          has_saved(state.step, state);
+        }
+      },
+      state);
+}
+
+void Checkpoints::settle(const TrainState& state) {
+  if (!saving_.is_under_way()) return;
+  attempt(
+      written_step_,
+      [&] {
+        saving_.wait();
+        has_saved(written_step_, state);
+      },
+      state);
+}
+
+void Checkpoints::has_saved(int64_t step, const TrainState& state) {
+  output_.has_saved(step, state.step);
+  log::info(name_of(step) + " saved: " + format_bytes(checkpoint::checkpoint_bytes(tensors())) +
+            "; training waited " + format_duration(copied_s_) + " for it");
+}
+
+void Checkpoints::attempt(int64_t step, const std::function<void()>& work, const TrainState& state) {
+  try {
+    work();
+  } catch (const Error& error) {
+    const bool goes_on =
+        error.kind() == ErrorKind::Storage && state.recipe.on_save_error == config::SaveErrorAction::Continue;
+    if (!goes_on) throw;
+    log::warn(name_of(step) + " is not saved, training goes on (on_save_error: continue): " + error.what());
+  }
+}
+
+std::vector<checkpoint::StateTensor> Checkpoints::tensors() {
+  auto tensors = training_.tensors();
+  if (training_.state().recipe.save_only_model) {
+    std::erase_if(tensors, [](const auto& tensor) { return !tensor.name.starts_with(kParameterPrefix); });
+  }
+  return tensors;
+}
+
+bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state) {
+  // After the last step there is nothing to go on with.
+  if (!state.recipe.async_save || state.is_done()) return false;
+  if (saving_.has_memory_for(tensors)) return true;
+  if (!std::exchange(has_told_of_memory_, true)) {
+    log::warn("there is no memory for a copy of what a checkpoint holds (" +
+              format_bytes(checkpoint::checkpoint_bytes(tensors)) +
+              " on all ranks): the steps wait until it is written, as with async_save: false");
+  }
+  return false;
+}
+
+int64_t Checkpoints::roll_back(const TrainState& state) {
+  settle(state);
+  config::Recipe newest = state.recipe;
+  newest.resume_from_checkpoint.clear();
+  newest.auto_resume_from_checkpoints = true;
+  const auto found = find_checkpoint(newest, world_);
+  if (!found || found->manifest().run != run_) return -1;
+  comm::AgreedWork work({&world_}, "read the checkpoint");
+  work.run([&] { checkpoint::load_checkpoint(*found, training_.tensors()); });
+  work.finish();
+  return found->manifest().step;
 }
 
 }  // namespace tessera::train

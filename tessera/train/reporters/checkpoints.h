@@ -1,8 +1,11 @@
 // Saves what a run carries, as often as the recipe says.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 
+#include "tessera/checkpoint/background_save.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/resume.h"
@@ -11,7 +14,10 @@
 
 namespace tessera::train {
 
-// The last one of a rank's reporters: what the others tell of a step belongs to its checkpoint.
+// The last one of a rank's reporters: what the others tell of a step belongs to its checkpoint. With
+// async_save a checkpoint is a copy in memory when after_step() returns, and is written as the steps go on;
+// the last one is written at once. What goes wrong is thrown, or told with on_save_error: continue, after the
+// next step on every rank.
 class Checkpoints : public Reporter {
  public:
   // `run`: of the checkpoint that the run goes on from; empty for a new one. What is given by reference
@@ -19,15 +25,36 @@ class Checkpoints : public Reporter {
   Checkpoints(Training& training, RunOutput& output, comm::Communicator& world, RunInputs inputs,
               std::string run);
 
+  // Tells how long the steps have waited for checkpoints.
+  void on_step(const TrainState& state, StepMetrics& metrics) override;
   // Collective. Throws what save_checkpoint() throws.
   void after_step(const TrainState& state) override;
+  // Gives all tensors the values of the run's newest checkpoint, and returns its step; -1, and nothing is
+  // done, where there is none. Collective.
+  int64_t roll_back(const TrainState& state);
 
  private:
+  void save(const TrainState& state);
+  // After the first step, when it shows what memory the steps take.
+  void reserve(const TrainState& state);
+  // Waits for what is being written, and tells of it. Does nothing where nothing is.
+  void settle(const TrainState& state);
+  void has_saved(int64_t step, const TrainState& state);
+  // Runs what saves checkpoint number `step`; an error ends the run or is told.
+  void attempt(int64_t step, const std::function<void()>& work, const TrainState& state);
+  std::vector<checkpoint::StateTensor> tensors();
+  bool may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state);
+
   Training& training_;
   RunOutput& output_;
   comm::Communicator& world_;
   const RunInputs inputs_;
   std::string run_;
+  checkpoint::BackgroundSave saving_;
+  int64_t written_step_ = 0;  // of what is under way
+  double copied_s_ = 0.0;     // what it has held up the steps
+  double stall_s_ = 0.0;      // since the last step
+  bool has_reserved_ = false, has_told_of_memory_ = false;
 };
 
 }  // namespace tessera::train

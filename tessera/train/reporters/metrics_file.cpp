@@ -5,17 +5,19 @@
 namespace tessera::train {
 
 void MetricsFile::on_line(const StepMetrics& line) {
-  const nlohmann::ordered_json json = {{"step", line.step},
-                                       {"epoch", line.epoch},
-                                       {"loss", line.loss},
-                                       {"lr", line.lr},
-                                       {"grad_norm", line.grad_norm},
-                                       {"tokens", line.tokens},
-                                       {"label_tokens", line.label_tokens},
-                                       {"tokens_per_s", line.tokens_per_s},
-                                       {"step_s", line.step_s},
-                                       {"sol", line.sol},
-                                       {"peak_rss", line.peak_rss}};
+  nlohmann::ordered_json json = {{"step", line.step},
+                                 {"epoch", line.epoch},
+                                 {"loss", line.loss},
+                                 {"lr", line.lr},
+                                 {"grad_norm", line.grad_norm},
+                                 {"tokens", line.tokens},
+                                 {"label_tokens", line.label_tokens},
+                                 {"tokens_per_s", line.tokens_per_s},
+                                 {"step_s", line.step_s},
+                                 {"sol", line.sol},
+                                 {"peak_rss", line.peak_rss}};
+  if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
+  if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   logs_.append(file_, json.dump() + "\n");
 }
 

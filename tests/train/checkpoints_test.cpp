@@ -1,0 +1,226 @@
+// Checkpoints beside the steps of a run: the same bytes, whatever the disk does.
+#include "tessera/train/reporters/checkpoints.h"
+
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/disk_calls.h"
+#include "tessera/train/trainer.h"
+
+#include "tests/io/expect_error.h"
+#include "tests/testing/mpi_world.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::expect_error;
+using ::testing::HasSubstr;
+
+// What a test does to the disk calls of this process about files of checkpoints, while it lives.
+class DiskFault {
+ public:
+  using Fault = std::function<int(const std::string& call, const std::string& path)>;
+  explicit DiskFault(Fault fault) {
+    io::disk::set_hook([fault = std::move(fault)](std::string_view call, const std::string& path) {
+      if (path.find("/checkpoint-") == std::string::npos && !path.ends_with("/latest")) return 0;
+      return fault(std::string(call), path);
+    });
+  }
+  ~DiskFault() { io::disk::set_hook(nullptr); }
+  DiskFault(const DiskFault&) = delete;
+  DiskFault& operator=(const DiskFault&) = delete;
+};
+
+class CheckpointsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (folder_.is_owner()) {
+      testing::write_tiny_model(folder_ / "model", {});
+      testing::write_text(folder_ / "rows.jsonl", testing::tiny_rows(7 * world_->size()));
+    }
+    world_->barrier();
+  }
+
+  config::Recipe recipe_of(const std::string& out, const std::string& more) const {
+    return config::parse_recipe("base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
+                                    "\ndatasets: [{path: " + folder_ / "rows.jsonl" +
+                                    "}]\nlearning_rate: 0.02\nsave_total_limit: 9\n" + more,
+                                "recipe.yaml");
+  }
+  void run(const std::string& out, const std::string& more) const { train(recipe_of(out, more), world_); }
+  std::string text_of(const std::string& name) const { return io::read_file(folder_ / name, 1 << 26); }
+  std::string names_in(const std::string& out) const {
+    std::string names;
+    for (const auto& found : io::list_checkpoints(folder_ / out)) names += found.name + " ";
+    return names;
+  }
+  void expect_same_tensors(const std::string& one, const std::string& other, int64_t step) const {
+    for (int64_t rank = 0; rank < world_->size(); ++rank) {
+      const std::string file =
+          "/checkpoint-" + std::to_string(step) + "/rank-0000" + std::to_string(rank) + ".safetensors";
+      EXPECT_TRUE(text_of(one + file) == text_of(other + file)) << one << " and " << other << file;
+    }
+  }
+
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+};
+
+// A slow disk: saves lie behind the steps that follow, and the next one has to wait.
+TEST_F(CheckpointsTest, WhatIsWrittenBehindTheStepsIsWhatTheyWere) {
+  const std::string keys = "max_steps: 11\nsave_steps: 3\n";
+  run("now", keys + "async_save: false\n");
+  std::string told;
+  {
+    const DiskFault slow([](const std::string& call, const std::string&) {
+      if (call == "write") std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      return 0;
+    });
+    if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+    run("behind", keys);
+    if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
+  }
+  if (folder_.is_owner()) {
+    EXPECT_EQ(names_in("behind"), "checkpoint-11 checkpoint-9 checkpoint-6 checkpoint-3 ");
+    for (const int64_t step : {3, 6, 9, 11}) expect_same_tensors("behind", "now", step);
+    EXPECT_TRUE(text_of("behind/model.safetensors") == text_of("now/model.safetensors"));
+    EXPECT_THAT(told, HasSubstr("checkpoint-6 waits for checkpoint-3, which is still being written"));
+    for (const char* step : {"3", "6", "9", "11"})
+      EXPECT_THAT(told, HasSubstr("checkpoint-" + std::string(step) + " saved: "));
+    EXPECT_THAT(told, HasSubstr("; training waited "));
+    // The line of the step after a save tells what it cost.
+    const auto lines = testing::metrics_with(folder_ / "now/metrics.jsonl", "loss");
+    ASSERT_EQ(lines.size(), 11U);
+    for (const size_t after : {3U, 6U, 9U}) {
+      EXPECT_TRUE(lines[after].contains("save_stall_s")) << after + 1;
+      EXPECT_GT(lines[after].value("save_stall_s", 0.0), 0.0);
+    }
+  }
+  world_->barrier();
+}
+
+TEST_F(CheckpointsTest, AFullDiskEndsTheRunOnAllRanks) {
+  const std::string keys = "max_steps: 11\nsave_steps: 3\n";
+  for (const std::string mode : {"async_save: true\n", "async_save: false\n"}) {
+    SCOPED_TRACE(mode);
+    const DiskFault full([&](const std::string& call, const std::string& path) {
+      const bool is_hit = path.find("checkpoint-6") != std::string::npos && call == "write";
+      return is_hit && world_->rank() == world_->size() - 1 ? ENOSPC : 0;
+    });
+    expect_error(ErrorKind::Storage, {"E-STORAGE"}, [&] { run("out", keys + mode); });
+    world_->barrier();
+    if (folder_.is_owner()) {
+      EXPECT_EQ(names_in("out"), "checkpoint-3 ");
+      EXPECT_FALSE(fs::exists(folder_ / "out/checkpoint-6.tessera-partial"));
+      fs::remove_all(folder_ / "out");
+    }
+    world_->barrier();
+  }
+}
+
+TEST_F(CheckpointsTest, ARunMayGoOnWithoutACheckpoint) {
+  const std::string keys = "max_steps: 11\nsave_steps: 3\non_save_error: continue\n";
+  run("whole", keys);
+  for (const std::string mode : {"async_save: true\n", "async_save: false\n"}) {
+    SCOPED_TRACE(mode);
+    std::string told;
+    {
+      const DiskFault full([&](const std::string& call, const std::string& path) {
+        const bool is_hit = path.find("checkpoint-6") != std::string::npos && call == "write";
+        return is_hit && world_->rank() == world_->size() - 1 ? ENOSPC : 0;
+      });
+      if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+      run("out", keys + mode);
+      if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
+    }
+    if (folder_.is_owner()) {
+      EXPECT_THAT(told, HasSubstr("checkpoint-6 is not saved, training goes on"));
+      EXPECT_EQ(names_in("out"), "checkpoint-11 checkpoint-9 checkpoint-3 ");
+      for (const int64_t step : {3, 9, 11}) expect_same_tensors("out", "whole", step);
+      EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
+      fs::remove_all(folder_ / "out");
+    }
+    world_->barrier();
+  }
+}
+
+// The disk fails once, at some of the calls that a run's saves make, on one rank.
+// ShardedCheckpointTest.AFailedSaveIsToldToAllAndLeavesTheOlderOne takes every call of one save.
+TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
+  const std::string keys = "max_steps: 4\nsave_steps: 2\nlogging_steps: 4\non_save_error: continue\n";
+  const auto seed = std::stoull(world_->all_gather_string(std::to_string(std::random_device()())).front());
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  std::atomic<int64_t> calls = 0;
+  {
+    const DiskFault counts([&](const std::string&, const std::string&) {
+      ++calls;
+      return 0;
+    });
+    run("whole", keys);
+  }
+  const auto of_ranks = world_->all_gather_string(std::to_string(calls));
+  constexpr int kFaults = 6;
+  for (int number = 0; number < kFaults; ++number) {
+    const auto broken = static_cast<int64_t>(random() % of_ranks.size());
+    const auto stop = static_cast<int64_t>(1 + random() % std::stoull(of_ranks[static_cast<size_t>(broken)]));
+    SCOPED_TRACE("rank " + std::to_string(broken) + " fails at call " + std::to_string(stop));
+    calls = 0;
+    bool has_result = true;
+    {
+      const DiskFault fault([&](const std::string&, const std::string&) {
+        return world_->rank() == broken && ++calls == stop ? EIO : 0;
+      });
+      try {
+        run("out", keys);
+      } catch (const Error& error) {
+        // The last calls move the checkpoints into the result.
+        EXPECT_THAT(error.what(), HasSubstr("the result is complete, but cannot be put in place"));
+        has_result = false;
+      }
+    }
+    if (folder_.is_owner()) {
+      if (has_result) {
+        EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
+      }
+      // A fault in the last part of a save, or as it clears away, leaves it in place.
+      const auto found = io::list_checkpoints(folder_ / "out");
+      EXPECT_TRUE(!has_result || !found.empty());
+      for (const auto& checkpoint : found) {
+        checkpoint::ShardedCheckpoint::open(folder_ / ("out/" + checkpoint.name))->verify(0, 1);
+        expect_same_tensors("out", "whole", checkpoint.step);
+      }
+      for (const char* name : {"out", "out.tessera-partial", "out.tessera-complete"})
+        fs::remove_all(folder_ / name);
+    }
+    world_->barrier();
+  }
+}
+
+TEST_F(CheckpointsTest, ACheckpointOfTheModelAloneIsSmallAndNoPlaceToGoOnFrom) {
+  const std::string keys = "max_steps: 4\nsave_steps: 2\n";
+  run("all", keys);
+  run("model_alone", keys + "save_only_model: true\n");
+  if (folder_.is_owner()) {
+    const std::string file = "/checkpoint-2/rank-00000.safetensors";
+    EXPECT_LT(text_of("model_alone" + file).size() * 2, text_of("all" + file).size());
+    EXPECT_TRUE(text_of("model_alone/model.safetensors") == text_of("all/model.safetensors"));
+  }
+  world_->barrier();
+  expect_error(ErrorKind::Checkpoint, {"E-CKPT-ONLY-MODEL", "save_only_model"}, [&] {
+    run("again", keys + "resume_from_checkpoint: " + folder_ / "model_alone/checkpoint-2" + "\n");
+  });
+}
+
+}  // namespace
+}  // namespace tessera::train
