@@ -1,6 +1,7 @@
 // tessera convert
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -10,10 +11,12 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/file.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/tokenizer/tokenizer.h"
+#include "tessera/train/convert_checkpoint.h"
 
 namespace tessera::cli {
 
@@ -37,50 +40,80 @@ void check_loads(const std::string& folder, const std::string& source) {
   }
 }
 
+struct Options {
+  std::string input, output, dtype, base;
+  bool overwrite = false;
+};
+
+io::ResultFolder result_of(const Options& options, const char* what) {
+  return io::ResultFolder(options.output, {.overwrites = options.overwrite,
+                                           .how_to_overwrite = "--overwrite",
+                                           .inputs = {{what, options.input}}});
+}
+
+DType dtype_of(const Options& options) {
+  return options.dtype == "bf16" ? DType::BF16 : options.dtype == "fp16" ? DType::F16 : DType::F32;
+}
+
+void convert_gguf(const Options& options) {
+  io::GgufFile file = io::GgufFile::open(options.input);
+  const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
+  const checkpoint::GgufModel model(std::move(file));
+  const DType dtype = dtype_of(options);
+  io::ResultFolder result = result_of(options, "the GGUF file");
+  result.begin();
+  const int64_t weight_bytes = checkpoint::gguf_import_bytes(model, dtype);
+  int64_t num_bytes = weight_bytes;
+  if (__builtin_add_overflow(num_bytes, tokenizer.saved_bytes(), &num_bytes)) num_bytes = INT64_MAX;
+  result.require_space(num_bytes);
+  checkpoint::import_gguf(model, result.staging(), dtype);
+  tokenizer.save(result.staging());
+  check_loads(result.staging(), options.input);
+  result.commit();
+  log::info(model.model_type() + " model with " + std::to_string(model.weights().size()) + " tensors (" +
+            format_bytes(weight_bytes) + ") written to " + options.output);
+}
+
+void convert_folder(const Options& options) {
+  if (!io::exists(io::join_path(options.input, "manifest.json"))) {
+    throw Error(ErrorKind::Config, "CONVERT-INPUT", "the folder is no checkpoint: it has no manifest.json")
+        .in(options.input)
+        .need("a GGUF file, or a checkpoint's folder")
+        .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
+  }
+  io::ResultFolder result = result_of(options, "the checkpoint");
+  const auto dtype = options.dtype.empty() ? std::nullopt : std::optional<DType>(dtype_of(options));
+  const auto converted = train::convert_checkpoint(options.input, options.base, dtype, result);
+  log::info(std::string(converted.is_adapter ? "adapter" : "model") + " of step " +
+            std::to_string(converted.step) + " (" + format_bytes(converted.weight_bytes) + ") written to " +
+            options.output);
+}
+
 }  // namespace
 
 void add_convert(CLI::App& app, Action& action) {
-  struct Options {
-    std::string input, output, dtype = "fp32";
-    bool overwrite = false;
-  };
   auto options = std::make_shared<Options>();
-  CLI::App* verb = app.add_subcommand("convert", "Make a Hugging Face model folder out of a GGUF file");
-  verb->add_option("input", options->input, "The GGUF file")->required();
+  CLI::App* verb = app.add_subcommand(
+      "convert", "Make a Hugging Face folder out of a checkpoint of a run, or out of a GGUF file");
+  verb->add_option("input", options->input, "The checkpoint's folder, or the GGUF file")->required();
   verb->add_option("output", options->output, "The folder to write")->required();
-  verb->add_option("--dtype", options->dtype, "Type of the weights written")
+  verb->add_option("--dtype", options->dtype,
+                   "Type of the weights written; by default fp32, of a checkpoint as the run would write it")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  verb->add_option("--base", options->base,
+                   "The base model's folder, where a checkpoint's run had it elsewhere");
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
-  verb->footer("Writes config.json, the weights, tokenizer.json and the chat template.");
+  verb->footer(
+      "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "
+      "folder.");
   verb->callback([options, &action] {
     action = [options] {
       std::error_code ignored;
       if (std::filesystem::is_directory(options->input, ignored)) {
-        throw Error(ErrorKind::Config, "CONVERT-INPUT", "the input is a folder")
-            .in(options->input)
-            .need("a GGUF file")
-            .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
+        convert_folder(*options);
+      } else {
+        convert_gguf(*options);
       }
-      io::GgufFile file = io::GgufFile::open(options->input);
-      const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
-      const checkpoint::GgufModel model(std::move(file));
-      const DType dtype = options->dtype == "bf16"   ? DType::BF16
-                          : options->dtype == "fp16" ? DType::F16
-                                                     : DType::F32;
-      io::ResultFolder result(options->output, {.overwrites = options->overwrite,
-                                                .how_to_overwrite = "--overwrite",
-                                                .inputs = {{"the GGUF file", options->input}}});
-      result.begin();
-      const int64_t weight_bytes = checkpoint::gguf_import_bytes(model, dtype);
-      int64_t num_bytes = weight_bytes;
-      if (__builtin_add_overflow(num_bytes, tokenizer.saved_bytes(), &num_bytes)) num_bytes = INT64_MAX;
-      result.require_space(num_bytes);
-      checkpoint::import_gguf(model, result.staging(), dtype);
-      tokenizer.save(result.staging());
-      check_loads(result.staging(), options->input);
-      result.commit();
-      log::info(model.model_type() + " model with " + std::to_string(model.weights().size()) + " tensors (" +
-                format_bytes(weight_bytes) + ") written to " + options->output);
       return 0;
     };
   });

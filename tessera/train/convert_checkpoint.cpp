@@ -1,0 +1,98 @@
+#include "tessera/train/convert_checkpoint.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/checkpoint/save_folder.h"
+#include "tessera/checkpoint/sharded_checkpoint.h"
+#include "tessera/comm/agreed_work.h"
+#include "tessera/config/load_recipe.h"
+#include "tessera/core/error.h"
+#include "tessera/core/torch_dtype.h"
+#include "tessera/data/default_chat_template.h"
+#include "tessera/io/file.h"
+#include "tessera/models/registry.h"
+#include "tessera/train/recipe_data.h"
+#include "tessera/train/resume.h"
+#include "tessera/train/same_inputs.h"
+#include "tessera/train/setup.h"
+#include "tessera/train/training.h"
+
+namespace tessera::train {
+namespace {
+
+// The recipe that the checkpoint notes, for one process.
+config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const std::string& base_model) {
+  config::Recipe recipe;
+  try {
+    const std::string text = checkpoint.manifest().state.at("recipe");
+    recipe = config::parse_recipe(text, io::join_path(checkpoint.place(), "recipe"));
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorKind::Checkpoint, "MANIFEST", "the manifest notes no recipe").in(checkpoint.place());
+  }
+  recipe = with_dtype_of(std::move(recipe), checkpoint);
+  if (!base_model.empty()) recipe.base_model = base_model;
+  const config::Recipe defaults;
+  recipe.device = DeviceChoice::Cpu;
+  recipe.zero_stage = config::ZeroStage::Zero3;
+  for (const auto size : {&config::Recipe::dp_replicate_size, &config::Recipe::dp_shard_size,
+                          &config::Recipe::tensor_parallel_size, &config::Recipe::context_parallel_size,
+                          &config::Recipe::pipeline_parallel_size, &config::Recipe::pipeline_stages_per_rank,
+                          &config::Recipe::pipeline_microbatches, &config::Recipe::train_batch_size}) {
+    recipe.*size = defaults.*size;
+  }
+  recipe.pipeline_schedule = defaults.pipeline_schedule;
+  return recipe;
+}
+
+}  // namespace
+
+ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
+                                       std::optional<DType> dtype, io::ResultFolder& result) {
+  const auto checkpoint = checkpoint::ShardedCheckpoint::open(folder);
+  checkpoint->verify(0, 1);
+  const config::Recipe recipe = recipe_of(*checkpoint, base_model);
+  const bool is_adapter = recipe.adapter != config::AdapterKind::None;
+  if (dtype && is_adapter) {
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "an adapter is written in the type that it trains in")
+        .in(folder)
+        .hint("leave --dtype out");
+  }
+  const checkpoint::BaseFiles base = checkpoint::read_base_files(recipe.base_model);
+  config::Problems problems;
+  PlannedModel planned = plan_model(
+      recipe, *models::parse_model_config(base.config, io::join_path(recipe.base_model, "config.json")),
+      problems);
+  std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
+  problems.settle();
+  check_same_parameters(*checkpoint, model_fingerprint(planned, base.config), *planned.model);
+  planned.source = std::make_shared<checkpoint::SourceList>(
+      std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
+          checkpoint::checkpoint_source(checkpoint, kParameterPrefix), planned.source});
+
+  const auto world = comm::Communicator::single();
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
+  const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
+  const checkpoint::FolderPlan plan =
+      dtype ? checkpoint::model_folder(trained.saved, base, *dtype) : result_folder(trained, recipe, base);
+  ConvertedCheckpoint converted;
+  converted.step = checkpoint->manifest().step;
+  converted.is_adapter = is_adapter;
+  converted.weight_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved);
+  result.begin();
+  result.require_space(converted.weight_bytes + (tokenizer ? tokenizer->saved_bytes() : 0));
+  comm::AgreedWork work({world.get()}, "save the result");
+  checkpoint::save_folder(*trained.sharded, plan, result.staging(), work);
+  work.finish();
+  if (tokenizer) {
+    tokenizer->set_chat_template(data::trained_chat_template(recipe, *tokenizer));
+    tokenizer->save(result.staging());
+  }
+  result.commit();
+  return converted;
+}
+
+}  // namespace tessera::train
