@@ -1,5 +1,6 @@
 #include "tessera/checkpoint/state_dict.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -26,7 +27,11 @@ using parallel::ShardedParameter;
 
 std::vector<comm::Communicator*> groups_of(const ShardedModel& model) {
   std::vector<comm::Communicator*> groups;
-  for (const parallel::RankAxis& axis : model.axes()) groups.push_back(axis.group.get());
+  for (const ShardedParameter& parameter : model.parameters()) {
+    for (const parallel::RankAxis& axis : parameter.axes) {
+      if (std::ranges::find(groups, axis.group.get()) == groups.end()) groups.push_back(axis.group.get());
+    }
+  }
   return groups;
 }
 
@@ -137,7 +142,8 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> tensors;
   std::vector<std::string> names;
-  comm::AgreedWork work(groups_of(model), "load the module");
+  const std::vector<comm::Communicator*> groups = groups_of(model);
+  comm::AgreedWork work(groups, "load the module");
   work.run_on_first([&] {
     std::map<std::string, Described> given;
     for (const auto& [name, tensor] : state) {
@@ -152,7 +158,7 @@ void load_full_state_dict(ShardedModel& model, const StateDict& state) {
     at::Tensor whole = work.is_first()
                            ? tensors.at(names[next++]).to(like.device(), like.scalar_type()).contiguous()
                            : at::empty(shape, like.options().requires_grad(false));
-    for (comm::Communicator* group : groups_of(model)) group->broadcast(whole, 0);
+    for (comm::Communicator* group : groups) group->broadcast(whole, 0);
     return whole;
   };
   load(model, [&] {

@@ -61,8 +61,8 @@ GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
     NamedGradient& named = gradients.emplace_back();
     named.name = parameter.name;
     named.gradient = parameter.tile.grad();
-    for (size_t a = 0; a < model.axes().size(); ++a) {
-      comm::Communicator* const group = model.axes()[a].group.get();
+    for (size_t a = 0; a < parameter.axes.size(); ++a) {
+      comm::Communicator* const group = parameter.axes[a].group.get();
       const parallel::Placement& placement = parameter.layout.axes()[a].placement;
       const bool is_held = placement.kind == parallel::Placement::Kind::Held;
       const bool is_cut = is_held || placement.kind == parallel::Placement::Kind::Shard;

@@ -49,6 +49,19 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
   make_group(kAxisFsdp, {2, 3});
   make_group(kAxisDp, {1, 2});
   make_group(kAxisLoss, {1, 2, 3});
+
+  // fsdp as expert_shard x ep. Without experts to share there is no ep; with one expert_shard rank, no other.
+  const int64_t place = coordinates[2] * dims_.cp + coordinates[3], ep = dims_.ep;
+  const int64_t others =
+      ((coordinates[0] * dims_.dp_replicate + coordinates[1]) * dims_.tp + coordinates[4]) * dims_.dp_shard *
+      dims_.cp;
+  groups_[kAxisEp] = comm::Communicator::single(device());
+  groups_[kAxisExpertShard] = groups_[kAxisFsdp];
+  if (ep == 1) return;
+  groups_[kAxisEp] = world_->split(others + place / ep, place % ep, kAxisEp);
+  groups_[kAxisExpertShard] = ep == dims_.dp_shard * dims_.cp
+                                  ? comm::Communicator::single(device())
+                                  : world_->split(others + place % ep, place / ep, kAxisExpertShard);
 }
 
 const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& axis) const {

@@ -19,6 +19,10 @@ inline constexpr const char* kAxisCp = "cp";
 inline constexpr const char* kAxisTp = "tp";
 // dp_shard x cp: what fully_shard() spreads over.
 inline constexpr const char* kAxisFsdp = "fsdp";
+// Of these, neighbours that share the experts of a layer, and the ranks that hold the same experts, over
+// which fully_shard() spreads them.
+inline constexpr const char* kAxisEp = "ep";
+inline constexpr const char* kAxisExpertShard = "expert_shard";
 // dp_replicate x dp_shard: the ranks that read different data.
 inline constexpr const char* kAxisDp = "dp";
 // dp x cp: the ranks that hold different label tokens, over which losses are summed.

@@ -1,5 +1,7 @@
 #include "tessera/parallel/fully_shard.h"
 
+#include <map>
+
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
@@ -17,11 +19,19 @@
 namespace tessera::parallel {
 namespace {
 
+// Where `parameter` is spread in place of `groups`, if it is.
+const ShardGroups& groups_of(const at::Tensor& parameter, const ShardGroups& groups,
+                             const ParameterLayouts& layouts) {
+  const ShardGroups* const own = layouts.groups_of(parameter);
+  return own == nullptr ? groups : *own;
+}
+
 // The axes that cut a parameter, those that did so before first.
-std::vector<RankAxis> all_axes(const ShardGroups& groups, const ParameterLayouts& layouts) {
-  std::vector<RankAxis> axes = layouts.axes();
+std::vector<RankAxis> all_axes(const at::Tensor& parameter, const ShardGroups& groups,
+                               const ParameterLayouts& layouts) {
+  std::vector<RankAxis> axes = layouts.axes_of(parameter);
   axes.push_back({kAxisDpReplicate, groups.replicate});
-  axes.push_back({kAxisFsdp, groups.shard});
+  axes.push_back({layouts.groups_of(parameter) == nullptr ? kAxisFsdp : kAxisExpertShard, groups.shard});
   return axes;
 }
 
@@ -32,7 +42,8 @@ Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGr
   const Layout before = layouts.of(parameter);
   return Layout(before.shape(), to_dtype(type), before.axes())
       .with({kAxisDpReplicate, groups.replicate->size(), Placement::replicate(), true})
-      .with({kAxisFsdp, groups.shard->size(), cut, true});
+      .with({layouts.groups_of(parameter) == nullptr ? kAxisFsdp : kAxisExpertShard, groups.shard->size(),
+             cut, true});
 }
 
 // Full shape, no memory.
@@ -62,10 +73,13 @@ bool stays_whole(const at::Tensor& parameter, const ShardGroups& groups, const S
 
 // Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter has no memory, unless
 // the tile is the parameter itself.
-ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& groups,
-                     const std::vector<RankAxis>& axes, const ShardOptions& options) {
+ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& main_groups,
+                     const ShardOptions& options) {
   const at::NoGradGuard no_grad;
+  const ShardGroups& groups = groups_of(parameter, main_groups, options.layouts);
   ShardedParameter owned;
+  owned.axes = all_axes(parameter, groups, options.layouts);
+  const std::vector<RankAxis>& axes = owned.axes;
   owned.name = name;
   owned.requires_grad = parameter.requires_grad();
   const at::ScalarType stored = stored_type(parameter, options), compute = compute_type(parameter, options);
@@ -110,7 +124,8 @@ void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, co
           .got(c10::toString(tensor.scalar_type()))
           .need("floating, integer or bool");
     }
-    if (tensor.dim() > 0 || stays_whole(tensor, groups, options)) continue;
+    if (tensor.dim() > 0 || stays_whole(tensor, groups_of(tensor, groups, options.layouts), options))
+      continue;
     throw Error(ErrorKind::Config, "SHARD-SCALAR", "parameter '" + name + "' has no dim to cut")
         .got("a scalar")
         .need("the shape [1]");
@@ -146,7 +161,6 @@ std::vector<at::Tensor> ShardedModel::trained_tiles() const {
 }
 const ShardGroups& ShardedModel::groups() const { return state_->groups; }
 at::Device ShardedModel::device() const { return state_->groups.shard->device(); }
-const std::vector<RankAxis>& ShardedModel::axes() const { return state_->axes; }
 
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
@@ -183,21 +197,21 @@ void ShardedModel::zero_grad() { state_->zero_grad(); }
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
   state_->check_tiles();
-  return gather_tensor(parameter.tile.detach(), parameter.layout, state_->axes,
+  return gather_tensor(parameter.tile.detach(), parameter.layout, parameter.axes,
                        "parameter " + parameter.name);
 }
 
 void ShardedModel::unshard() {
   state_->check_has_values();
   state_->recover();
-  for (const auto& unit : state_->units) unit->unshard();
+  for (const auto& group : state_->param_groups) group->unshard();
   state_->is_kept_unsharded = true;
 }
 
 void ShardedModel::reshard() {
   state_->is_kept_unsharded = false;
   state_->recover();
-  for (const auto& unit : state_->units) unit->reshard();
+  for (const auto& group : state_->param_groups) group->reshard();
 }
 
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
@@ -211,35 +225,46 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   state.options = options;
   // Sums over micro-batches are kept in the tile's type, not in the narrower one of the compute.
   if (options.mixed_precision.param_dtype.has_value()) state.options.reduce_every_backward = true;
-  // The gradient of a tile that is the parameter holds the micro-batches so far: it is summed over the ranks
-  // once.
-  if (groups.shard->size() == 1 && !options.mixed_precision.param_dtype.has_value()) {
-    state.options.reduce_every_backward = false;
-  }
-  state.axes = all_axes(groups, options.layouts);
   for (const auto& [tensor, name, aliases, unit] : plan.parameters) {
-    state.parameters.push_back(cut(name, tensor, groups, state.axes, options));
+    state.parameters.push_back(cut(name, tensor, groups, options));
     state.parameters.back().aliases = aliases;
   }
   for (const auto& entry : root.named_buffers()) state.buffers.emplace_back(entry.key(), entry.value());
 
-  std::vector<std::vector<std::pair<at::Tensor, ShardedParameter*>>> parameters_of(plan.unit_names.size());
+  // Of each unit, and of its parameters that are spread over other ranks.
+  std::vector<detail::GroupParameters> parameters_of(plan.unit_names.size()), apart(plan.unit_names.size());
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
-    parameters_of[plan.parameters[i].unit].emplace_back(plan.parameters[i].tensor, &state.parameters[i]);
+    const auto& [tensor, name, aliases, unit] = plan.parameters[i];
+    const bool is_apart = options.layouts.groups_of(tensor) != nullptr;
+    (is_apart ? apart : parameters_of)[unit].emplace_back(tensor, &state.parameters[i]);
   }
   // The root may use a parameter more than once in a backward: its gradients are sums.
   MixedPrecisionPolicy policy = options.mixed_precision;
   policy.keeps_narrow_gradients = false;
   const int64_t num_replicas = groups.shard->size() * groups.replicate->size();
   const double divisor = options.average_gradients ? static_cast<double>(num_replicas) : 1.0;
+  std::vector<RankAxis> axes = options.layouts.axes();
+  axes.push_back({kAxisDpReplicate, groups.replicate});
+  axes.push_back({kAxisFsdp, groups.shard});
   const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
+  std::map<const comm::Communicator*, std::shared_ptr<detail::GatherSlots>> slots_apart;
   bool needs_hooks = false;
+  const auto add_group = [&](std::unique_ptr<detail::ParamGroup> group) {
+    needs_hooks = needs_hooks || group->needs_gather() || group->gradients().is_needed();
+    state.groups_of_unit.back().push_back(state.param_groups.size());
+    state.param_groups.push_back(std::move(group));
+  };
   for (size_t i = 0; i < plan.unit_names.size(); ++i) {
-    state.units.push_back(std::make_unique<detail::ParamGroup>(plan.unit_names[i], state.axes, policy,
-                                                               divisor, parameters_of[i], slots));
-    needs_hooks =
-        needs_hooks || state.units.back()->needs_gather() || state.units.back()->gradients().is_needed();
+    const std::string& name = plan.unit_names[i];
+    state.groups_of_unit.emplace_back();
+    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, parameters_of[i], slots));
     policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
+    if (apart[i].empty()) continue;
+    const std::vector<RankAxis>& own_axes = apart[i].front().second->axes;
+    auto& own_slots = slots_apart[own_axes.back().group.get()];
+    if (own_slots == nullptr) own_slots = std::make_shared<detail::GatherSlots>(own_axes.back().group);
+    add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes, policy, divisor, apart[i],
+                                                   own_slots));
   }
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);
@@ -247,7 +272,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   if (state.unfilled.empty()) detail::note_filled(model->state_);
   // A process alone, in the stored type, trains the plain module.
   state.is_plain = !needs_hooks;
-  for (size_t i = 0; i < state.units.size(); ++i) {
+  for (size_t i = 0; i < state.groups_of_unit.size(); ++i) {
     torch::nn::Module& module = i == 0 ? root : *units[i - 1];
     nn::add_call_hook(module, detail::make_shard_hook(model->state_, i));
   }

@@ -53,18 +53,12 @@ struct ShardOptions {
   ParameterLayouts layouts;
 };
 
-// The ranks over which parameters are cut, and those that hold copies of the same cut. For DDP the first
-// is a group of one and the second holds all ranks.
-struct ShardGroups {
-  std::shared_ptr<comm::Communicator> shard;
-  std::shared_ptr<comm::Communicator> replicate = comm::Communicator::single();
-};
-
 // One parameter as this rank owns it.
 struct ShardedParameter {
   std::string name;                  // as in named_parameters(); of a shared parameter, the first name
   std::vector<std::string> aliases;  // its other names
   Layout layout;                     // of the whole parameter: its last axis is the sharded one
+  std::vector<RankAxis> axes;        // the layout's
   std::vector<int64_t> coordinates;  // of this rank, on the layout's axes
   Box box;                           // what it holds: layout.local_box(coordinates)
   // The values in the box, in the type of the compute if the parameter is frozen: a leaf that holds no other
@@ -102,8 +96,6 @@ class ShardedModel {
   const ShardGroups& groups() const;
   // Where the tiles lie: the device of the groups.
   at::Device device() const;
-  // The axes of every parameter's layout.
-  const std::vector<RankAxis>& axes() const;
 
   // Allocates, on device(), the tiles of a model that was built on the meta device and has `fill` write each
   // tile that has no values; nothing where all have. Where `fill` throws, none of them counts as filled: call
@@ -139,17 +131,18 @@ class ShardedModel {
   std::shared_ptr<detail::ShardState> state_;
 };
 
-// Cuts what options.layouts leaves of every parameter of `root` on dim 0 over groups.shard. Each module of
-// `units` is gathered, used and freed as one; what is in no unit belongs to the root, which stays gathered
-// from the start of its forward to the end of its backward. `root` and `units` must be run through nn::call()
-// or nn::call_hooked(); units in the order of their use. Afterwards the parameters of the module are hollow
-// between uses, and any use of them throws Error(Config): read and update them through the returned object
-// only. Exceptions are parameters that need no gathering (one rank holds them whole, in the type of the
-// compute): they are their tiles. All ranks use the same parameters in the same backward. Gradients of all
-// ranks are summed (and averaged, by option). The result of any grouping equals one process that saw all the
-// data, to the rounding of MixedPrecisionPolicy's types. Throws Error(Config) for a module that is sharded
-// already, in whole or in part, for units that are not below the root or share a parameter, and for a
-// parameter without a dim to cut or of a complex or quantised type. Collective.
+// Cuts what options.layouts leaves of every parameter of `root` on dim 0 over groups.shard, or over the
+// groups that the layouts give it. Each module of `units` is gathered, used and freed as one; what is in no
+// unit belongs to the root, which stays gathered from the start of its forward to the end of its backward.
+// `root` and `units` must be run through nn::call() or nn::call_hooked(); units in the order of their use.
+// Afterwards the parameters of the module are hollow between uses, and any use of them throws Error(Config):
+// read and update them through the returned object only. Exceptions are parameters that need no gathering
+// (one rank holds them whole, in the type of the compute): they are their tiles. All ranks use the same
+// parameters in the same backward. Gradients of all ranks are summed (and averaged, by option). The result of
+// any grouping equals one process that saw all the data, to the rounding of MixedPrecisionPolicy's types.
+// Throws Error(Config) for a module that is sharded already, in whole or in part, for units that are not
+// below the root or share a parameter, and for a parameter without a dim to cut or of a complex or quantised
+// type. Collective.
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options = {});

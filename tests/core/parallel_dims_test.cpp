@@ -30,6 +30,20 @@ TEST(ParallelDimsTest, TheRemainingRanksGoToDpShard) {
   EXPECT_EQ(dims.resolved(48).dp_shard, 2);
 }
 
+TEST(ParallelDimsTest, RanksOfExpertsDivideThoseThatShareParameters) {
+  ParallelDims dims;
+  dims.cp = 2;
+  dims.ep = 4;
+  EXPECT_EQ(dims.resolved(8).dp_shard, 4);
+  dims.ep = 3;
+  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("the nearest that work are 2 and 4"));
+  EXPECT_EQ(dims.resolved(6).ep, 3);
+  dims.ep = 16;
+  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("expert_parallel_size: 8"));
+  dims.ep = 0;
+  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("expert_parallel_size: 1"));
+}
+
 TEST(ParallelDimsTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
   ParallelDims dims;
   dims.dp_replicate = 2;

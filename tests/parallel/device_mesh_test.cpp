@@ -21,6 +21,19 @@ TEST(DeviceMeshTest, TheLastAxisVariesFastest) {
   });
 }
 
+TEST(DeviceMeshTest, ExpertsAreSharedByNeighboursOfTheShardAxis) {
+  comm::run_fake_ranks(12, [](const auto& world) {
+    ParallelDims dims;
+    dims.tp = 2;
+    dims.ep = 3;
+    const DeviceMesh mesh(world, dims);
+    EXPECT_EQ(mesh.size(kAxisFsdp), 6);
+    EXPECT_EQ(mesh.coordinate(kAxisEp), world->rank() / 2 % 3);
+    EXPECT_EQ(mesh.size(kAxisExpertShard), 2);
+    EXPECT_EQ(mesh.coordinate(kAxisExpertShard), world->rank() / 6);
+  });
+}
+
 TEST(DeviceMeshTest, TrafficIsThatOfEachAxisOfMoreThanOneRank) {
   comm::run_fake_ranks(6, [](const auto& world) {
     ParallelDims dims;

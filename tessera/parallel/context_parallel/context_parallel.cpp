@@ -68,6 +68,7 @@ nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator&
   part.input_ids = taken(whole.input_ids);
   if (whole.labels.defined()) part.labels = taken(whole.labels);
   part.position_ids = taken(whole.position_ids);
+  if (whole.is_added.defined()) part.is_added = taken(whole.is_added);
   return part;
 }
 

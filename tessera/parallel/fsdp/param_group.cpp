@@ -10,12 +10,11 @@
 namespace tessera::parallel::detail {
 
 ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy,
-                       double divisor,
-                       const std::vector<std::pair<at::Tensor, ShardedParameter*>>& parameters,
-                       std::shared_ptr<GatherSlots> slots)
+                       double divisor, const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots)
     : name_(std::move(name)), axes_(std::move(axes)), slots_(std::move(slots)) {
   for (const auto& [parameter, owned] : parameters) {
     params_.emplace_back(parameter, *owned, *axes_.back().group, name_);
+    reduces_once_ = reduces_once_ || (params_.back().is_tile && params_.back().is_trained());
     needs_gather_ = needs_gather_ || (!params_.back().is_tile && params_.back().num_bytes() > 0);
   }
   if (!needs_gather_) state_ = State::Gathered;

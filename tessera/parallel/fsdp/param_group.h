@@ -1,10 +1,12 @@
-// A unit of a sharded model: the parameters that are gathered, freed and reduced as one.
+// The parameters of a unit that are gathered, freed and reduced as one: all, or those that are spread over
+// the same ranks.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +16,9 @@
 #include "tessera/parallel/fsdp/unit_param.h"
 
 namespace tessera::parallel::detail {
+
+// Parameters of a module and what this rank owns of them.
+using GroupParameters = std::vector<std::pair<at::Tensor, ShardedParameter*>>;
 
 // [Note: life of a unit]
 // Sharded --start_unshard()--> Gathering --unshard()--> Gathered --reshard()--> Sharded. The root may be
@@ -26,8 +31,7 @@ class ParamGroup {
   // `parameters` of the module and what this rank owns of them, which outlives the group. `axes`: of their
   // layouts, the sharded one last. Makes the parameters hollow. `divisor`: of the summed gradients.
   ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy, double divisor,
-             const std::vector<std::pair<at::Tensor, ShardedParameter*>>& parameters,
-             std::shared_ptr<GatherSlots> slots);
+             const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots);
 
   const std::string& name() const { return name_; }
   bool is_gathered() const { return state_ == State::Gathered; }
@@ -35,6 +39,9 @@ class ParamGroup {
   GradientReduce& gradients() { return *gradients_; }
   // False when tiles are the parameters themselves, or all parameters are empty.
   bool needs_gather() const { return needs_gather_; }
+  // Where tiles are the parameters, their gradients hold the micro-batches so far: summed over the ranks
+  // once.
+  bool reduces_once() const { return reduces_once_; }
 
   // From now on ops add gradients to the parameters directly.
   void accumulate_directly();
@@ -59,7 +66,7 @@ class ParamGroup {
   std::string name_;
   const std::vector<RankAxis> axes_;
   std::vector<UnitParam> params_;
-  bool needs_gather_ = false;
+  bool needs_gather_ = false, reduces_once_ = false;
   State state_ = State::Sharded;
   int64_t num_partly_freed_ = 0;  // how often so far
   std::shared_ptr<GatherSlots> slots_;

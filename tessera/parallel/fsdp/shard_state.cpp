@@ -1,5 +1,6 @@
 #include "tessera/parallel/fsdp/shard_state.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -48,20 +49,20 @@ at::Tensor on_gradient(const at::Tensor& value, std::function<void()> step) {
 // what autograd sums and what ops add directly.
 class GradientHook : public torch::autograd::FunctionPostHook {
  public:
-  GradientHook(WeakState state, size_t unit, size_t param)
-      : state_(std::move(state)), unit_(unit), param_(param) {}
+  GradientHook(WeakState state, size_t group, size_t param)
+      : state_(std::move(state)), group_(group), param_(param) {}
   variable_list operator()(const variable_list& outputs, const variable_list&) override {
     const auto state = state_.lock();
     if (state == nullptr) return outputs;
     state->enter_backward(state);
-    ParamGroup& group = *state->units[unit_];
-    if (group.gradients().note_gradient(param_) && state->reduces_now()) state->start_reduce(unit_);
+    ParamGroup& group = *state->param_groups[group_];
+    if (group.gradients().note_gradient(param_) && state->reduces_now(group)) state->start_reduce(group_);
     return outputs;
   }
 
  private:
   WeakState state_;
-  size_t unit_, param_;
+  size_t group_, param_;
 };
 
 // What the engine does at the end of a backward. A backward that throws drops it undone.
@@ -88,10 +89,7 @@ class EndOfBackward {
 class ShardHook : public nn::CallHook {
  public:
   ShardHook(const std::shared_ptr<ShardState>& state, size_t unit)
-      : state_(state),
-        unit_(unit),
-        is_plain_(state->is_plain),
-        is_hollow_(state->units[unit]->needs_gather()) {
+      : state_(state), unit_(unit), is_plain_(state->is_plain), is_hollow_(state->needs_gather(unit)) {
     const MixedPrecisionPolicy& policy = state->options.mixed_precision;
     if (policy.cast_forward_inputs) input_type_ = policy.param_dtype;
   }
@@ -176,10 +174,14 @@ Error no_values(const std::string& kind, const std::string& name) {
 
 void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t freed) {
   check_tiles();
-  if (!units[i]->is_freed_as(freed)) units[i]->unshard();
+  for (const size_t group : groups_of_unit[i]) {
+    if (!param_groups[group]->is_freed_as(freed)) param_groups[group]->unshard();
+  }
   // The root is used first and, in the backward, leads to the last unit.
-  const size_t neighbour = i == 0 && direction < 0 ? units.size() - 1 : i + static_cast<size_t>(direction);
-  if (neighbour > 0 && neighbour < units.size()) units[neighbour]->start_unshard();
+  const size_t count = groups_of_unit.size();
+  const size_t neighbour = i == 0 && direction < 0 ? count - 1 : i + static_cast<size_t>(direction);
+  if (neighbour == 0 || neighbour >= count) return;
+  for (const size_t group : groups_of_unit[neighbour]) param_groups[group]->start_unshard();
 }
 
 bool ShardState::frees(size_t i, Moment moment) const {
@@ -192,17 +194,18 @@ bool ShardState::frees(size_t i, Moment moment) const {
 }
 
 void ShardState::free_where_due(size_t i, Moment moment) {
-  if (frees(i, moment)) units[i]->reshard();
+  if (!frees(i, moment)) return;
+  for (const size_t group : groups_of_unit[i]) param_groups[group]->reshard();
 }
 
 int64_t ShardState::free_forward_only() {
   if (is_kept_unsharded || !options.reshard_after_forward) return 0;
-  return units[0]->free_named(nn::ForwardOnlyScope::names);
+  return param_groups[0]->free_named(nn::ForwardOnlyScope::names);
 }
 
 void ShardState::start_reduce(size_t i) {
-  if (last_reducing != i) units[last_reducing]->gradients().finish();
-  units[i]->gradients().start(is_last_micro_batch);
+  if (last_reducing != i) param_groups[last_reducing]->gradients().finish();
+  param_groups[i]->gradients().start(is_last_micro_batch);
   last_reducing = i;
 }
 
@@ -218,14 +221,29 @@ void ShardState::finish_backward() {
   is_in_backward = false;
   // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first;
   // on every rank alike. A unit that took no part at all has nothing to send before the last micro-batch.
-  for (size_t i = units.size(); i-- > 0;) {
-    if (reduces_now() && (is_last_micro_batch || units[i]->gradients().has_any())) start_reduce(i);
+  for (size_t i = param_groups.size(); i-- > 0;) {
+    const bool has_any = is_last_micro_batch || param_groups[i]->gradients().has_any();
+    if (has_any && reduces_now(*param_groups[i])) start_reduce(i);
   }
-  for (size_t i = units.size(); i-- > 0;) {
-    units[i]->gradients().finish();
-    units[i]->gradients().end_backward();
+  for (size_t i = param_groups.size(); i-- > 0;) {
+    param_groups[i]->gradients().finish();
+    param_groups[i]->gradients().end_backward();
   }
-  for (size_t i = 0; i < units.size(); ++i) free_where_due(i, Moment::EndOfBackward);
+  for (size_t i = 0; i < groups_of_unit.size(); ++i) free_where_due(i, Moment::EndOfBackward);
+  if (is_last_micro_batch) complete_empty_tiles();
+}
+
+bool ShardState::needs_gather(size_t unit) const {
+  return std::ranges::any_of(groups_of_unit[unit],
+                             [this](size_t group) { return param_groups[group]->needs_gather(); });
+}
+
+void ShardState::complete_empty_tiles() {
+  for (ShardedParameter& owned : parameters) {
+    const bool is_empty = owned.requires_grad && owned.tile.numel() == 0;
+    if (is_empty && !owned.tile.grad().defined())
+      owned.tile.mutable_grad() = at::zeros_like(owned.tile.detach());
+  }
 }
 
 void ShardState::recover() {
@@ -233,9 +251,9 @@ void ShardState::recover() {
 }
 
 void ShardState::clear_units() {
-  for (size_t i = units.size(); i-- > 0;) {
-    units[i]->gradients().cancel();
-    if (!is_kept_unsharded) units[i]->reshard();
+  for (size_t i = param_groups.size(); i-- > 0;) {
+    param_groups[i]->gradients().cancel();
+    if (!is_kept_unsharded) param_groups[i]->reshard();
   }
   is_interrupted = false;
 }
@@ -259,8 +277,8 @@ void ShardState::check_gradients() const {
 }
 
 void ShardState::check_requires_grad() const {
-  for (const auto& unit : units) {
-    for (const UnitParam& param : unit->params()) {
+  for (const auto& group : param_groups) {
+    for (const UnitParam& param : group->params()) {
       const ShardedParameter& owned = *param.owned;
       if (param.parameter.requires_grad() == owned.requires_grad) continue;
       throw Error(ErrorKind::Config, "SHARDED-REQUIRES-GRAD",
@@ -280,20 +298,20 @@ void ShardState::zero_grad() {
   for (ShardedParameter& owned : parameters) {
     if (owned.tile.defined()) owned.tile.mutable_grad().reset();
   }
-  for (const auto& unit : units) unit->zero_grad();
+  for (const auto& group : param_groups) group->zero_grad();
 }
 
 void note_filled(const std::shared_ptr<ShardState>& state) {
   state->unfilled.clear();
   if (std::exchange(state->has_gradient_hooks, true)) return;
-  for (size_t unit = 0; unit < state->units.size(); ++unit) {
-    state->units[unit]->accumulate_directly();
-    auto& params = state->units[unit]->params();
+  for (size_t group = 0; group < state->param_groups.size(); ++group) {
+    state->param_groups[group]->accumulate_directly();
+    auto& params = state->param_groups[group]->params();
     for (size_t i = 0; i < params.size(); ++i) {
       if (!params[i].is_trained() || params[i].parameter.numel() == 0) continue;
-      if (!state->units[unit]->gradients().is_needed()) continue;
+      if (!state->param_groups[group]->gradients().is_needed()) continue;
       params[i].accumulator = torch::autograd::impl::grad_accumulator(params[i].parameter);
-      params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, unit, i));
+      params[i].accumulator->add_post_hook(std::make_unique<GradientHook>(state, group, i));
     }
   }
 }

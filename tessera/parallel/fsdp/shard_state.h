@@ -14,35 +14,41 @@ enum class Moment { Forward, ForwardWithoutGraph, Backward, EndOfBackward };
 
 struct ShardState {
   ShardGroups groups;
-  // Of every parameter's layout: those of ShardOptions::layouts, then dp_replicate and fsdp.
-  std::vector<RankAxis> axes;
   ShardOptions options;
   std::vector<ShardedParameter> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
   // Those whose tiles have no values, or not all of them.
   std::vector<size_t> unfilled;
   bool has_gradient_hooks = false;
-  // The root first, then the units in the order of their use.
-  std::vector<std::unique_ptr<ParamGroup>> units;
+  std::vector<std::unique_ptr<ParamGroup>> param_groups;
+  // The numbers of each unit's: one, and one for what is spread over other ranks. The root first, then the
+  // units in the order of their use.
+  std::vector<std::vector<size_t>> groups_of_unit;
   bool is_last_micro_batch = true;
   bool is_in_backward = false;
   bool is_kept_unsharded = false;
   bool is_interrupted = false;         // a forward or backward threw: recover() is due
   bool has_partial_gradients = false;  // a backward threw: those of the step are not whole
   bool is_plain = false;               // one process, in the stored type: nothing to gather or to reduce
-  size_t last_reducing = 0;            // the unit whose reduction was started last
+  size_t last_reducing = 0;            // the group whose reduction was started last
 
   // Whether unit `i` is freed when its forward (whose output needs a gradient, or not) or its backward has
   // passed, or at the end of the whole backward.
   bool frees(size_t i, Moment moment) const;
-  bool reduces_now() const { return options.reduce_every_backward || is_last_micro_batch; }
+  bool reduces_now(const ParamGroup& group) const {
+    return is_last_micro_batch || (options.reduce_every_backward && !group.reduces_once());
+  }
   // Gathers unit `i`, unless it stands as free_named() with this number left it, and starts the gather of its
   // neighbour: the next one (+1) or the one before (-1).
   void unshard_with_prefetch(size_t i, int direction, int64_t freed = 0);
   // Frees what the root's forward said that its backward does not read: ParamGroup::free_named().
   int64_t free_forward_only();
   void free_where_due(size_t i, Moment moment);
-  // Starts the reduction of unit `i` after finishing the one before, so that at most two are in flight.
+  // Whether any of a unit's parameters does.
+  bool needs_gather(size_t unit) const;
+  // After a step: optimizers count it for tiles without elements too.
+  void complete_empty_tiles();
+  // Starts the reduction of group `i` after finishing the one before, so that at most two are in flight.
   void start_reduce(size_t i);
   // First call of a backward: has the engine call finish_backward() at its end, or note that it never came.
   void enter_backward(const std::shared_ptr<ShardState>& self);

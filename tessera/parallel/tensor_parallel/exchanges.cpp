@@ -86,6 +86,19 @@ class ScatterTokens : public nn::LayerParallel {
   ops::Transform scatter_, gather_;
 };
 
+class SummedRegion : public nn::LayerParallel {
+ public:
+  SummedRegion(Exchange input, Exchange output, int64_t num_ranks)
+      : input_(std::move(input)), output_(std::move(output)), share_(1.0 / static_cast<double>(num_ranks)) {}
+  ops::Activation input(const ops::Activation& x) const override { return input_->input(x); }
+  at::Tensor output(const at::Tensor& y) const override { return output_->output(y); }
+  double share() const override { return share_; }
+
+ private:
+  Exchange input_, output_;
+  double share_;
+};
+
 class OwnTokens : public nn::LayerParallel {
  public:
   explicit OwnTokens(Group group) : group_(std::move(group)) {}
@@ -148,6 +161,11 @@ Exchange region_input(const Group& group, const std::string& name, const TensorP
 Exchange region_output(const Group& group, const std::string& name, const TensorParallelOptions& options) {
   if (options.sequence_parallel) return std::make_shared<ScatterTokens>(group, name);
   return std::make_shared<SumOutputs>(group, name);
+}
+
+Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options) {
+  return std::make_shared<SummedRegion>(region_input(group, name, options),
+                                        region_output(group, name, options), group->size());
 }
 
 Exchange own_tokens(const Group& group) { return std::make_shared<OwnTokens>(group); }

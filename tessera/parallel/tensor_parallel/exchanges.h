@@ -25,6 +25,8 @@ ops::ChangeInPlace sum_over(const Group& group, const std::string& what,
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Where parts of a sum leave it: summed on every rank, or each rank its tokens of the sum.
 Exchange region_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
+// Both, of a layer that is such a region.
+Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Of a layer that gives all tokens on every rank: the rank's own.
 Exchange own_tokens(const Group& group);
 // The output projection: hidden states come into a region, and whole logits leave it. `weight`: its layout,

@@ -13,17 +13,31 @@ namespace tessera::parallel {
 // arXiv 2205.05198, section 4.2.2). Layers that a plan does not name are whole on every rank, with whole
 // gradients.
 struct LayerStyle {
-  enum class Kind { Region, Colwise, SharedColwise, Rowwise, Vocabulary, PartialGradient, PerToken, Sliced };
+  enum class Kind {
+    Region,
+    SummedRegion,
+    Colwise,
+    SharedColwise,
+    Rowwise,
+    RowwisePart,
+    Vocabulary,
+    PartialGradient,
+    PerToken,
+    Sliced
+  };
   Kind kind = Kind::Region;
   int64_t unit = 1;        // cuts fall on multiples of it
   int64_t inner_unit = 1;  // those of the second axis, where there are two
   bool cuts_weight() const {
     return kind == Kind::Colwise || kind == Kind::SharedColwise || kind == Kind::Rowwise ||
-           kind == Kind::Vocabulary;
+           kind == Kind::RowwisePart || kind == Kind::Vocabulary;
   }
+  bool is_rowwise() const { return kind == Kind::Rowwise || kind == Kind::RowwisePart; }
 
   // A module whose layers are cut: it reads whole activations, and the gradients of its ranks are summed.
   static LayerStyle region() { return {Kind::Region}; }
+  // The same where each rank's output is a part of a sum: the outputs are summed.
+  static LayerStyle summed_region() { return {Kind::SummedRegion}; }
   // A Linear of which each rank makes a part of the outputs: cut along out_features.
   static LayerStyle colwise(int64_t unit = 1, int64_t inner_unit = 1) {
     return {Kind::Colwise, unit, inner_unit};
@@ -35,6 +49,8 @@ struct LayerStyle {
   static LayerStyle rowwise(int64_t unit = 1, int64_t inner_unit = 1) {
     return {Kind::Rowwise, unit, inner_unit};
   }
+  // The same inside a summed region, which sums later.
+  static LayerStyle rowwise_part() { return {Kind::RowwisePart}; }
   // A table of tokens cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear of the
   // output projection.
   static LayerStyle vocabulary() { return {Kind::Vocabulary}; }

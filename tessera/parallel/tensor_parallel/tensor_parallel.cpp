@@ -29,6 +29,8 @@ class Cutter {
   void apply(const std::string& name, nn::Layer& layer, const LayerStyle& style) {
     switch (style.kind) {
       case LayerStyle::Kind::Region: return layer.set_parallel(detail::region_input(group_, name, options_));
+      case LayerStyle::Kind::SummedRegion:
+        return layer.set_parallel(detail::summed_region(group_, name, options_));
       case LayerStyle::Kind::PartialGradient: return place_whole(layer);
       case LayerStyle::Kind::PerToken:
         if (options_.sequence_parallel) place_whole(layer);
@@ -42,6 +44,7 @@ class Cutter {
       case LayerStyle::Kind::Rowwise:
         cut_linear(name, as<nn::Linear>(layer, name), style, false);
         return layer.set_parallel(detail::region_output(group_, name, options_));
+      case LayerStyle::Kind::RowwisePart: return cut_linear(name, as<nn::Linear>(layer, name), style, false);
       case LayerStyle::Kind::Vocabulary: return cut_table(name, layer, style);
     }
   }
@@ -138,7 +141,7 @@ void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPl
   for (const auto& [name, style] : plan.layers) {
     const auto layer = nn::find_layer(layers, name);
     if (!style.cuts_weight()) continue;
-    const int64_t dim = style.kind == LayerStyle::Kind::Rowwise ? 1 : 0;
+    const int64_t dim = style.is_rowwise() ? 1 : 0;
     const int64_t length = layer->named_parameters(/*recurse=*/false)["weight"].size(dim);
     const auto units_of = [](int64_t elements, int64_t unit) { return (elements + unit - 1) / unit; };
     // The smallest part is the last.

@@ -1,0 +1,112 @@
+#include "tessera/parallel/expert_parallel/expert_dispatch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/device.h"
+#include "tessera/core/host_memory.h"
+#include "tessera/core/trace.h"
+#include "tessera/ops/pass_through.h"
+#include "tessera/parallel/layout.h"
+
+namespace tessera::parallel {
+namespace {
+
+using Counts = std::vector<int64_t>;
+using Group = std::shared_ptr<comm::Communicator>;
+
+int64_t total(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+at::Tensor exchange_rows(const at::Tensor& rows, const Counts& to_come, const Counts& to_go,
+                         const Group& group, const char* what) {
+  const int64_t width = rows.size(1);
+  const at::Tensor received = at::empty({total(to_come), width}, rows.options().requires_grad(false));
+  const auto elements = [width](Counts counts) {
+    for (int64_t& count : counts) count *= width;
+    return counts;
+  };
+  group->all_to_all_v(received, rows.contiguous(), elements(to_come), elements(to_go), false, {{{}, what}});
+  return received;
+}
+
+// Which rows go where, of one layer and micro-batch.
+struct Plan {
+  Counts to_go, to_come;      // rows, by rank
+  Counts of_expert;           // rows that come for each expert that is here
+  at::Tensor order, restore;  // of the rows that come: by expert, then by rank; and back
+};
+
+Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
+  const int64_t ranks = group->size(), num_experts = std::ssize(counts);
+  const int64_t own = piece_of(num_experts, ranks, group->rank()).size;
+  Plan plan;
+  Counts experts_of;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const auto [first, count] = piece_of(num_experts, ranks, rank);
+    experts_of.push_back(count);
+    plan.to_go.push_back(std::accumulate(counts.begin() + first, counts.begin() + first + count, int64_t{0}));
+  }
+  // [ranks, own experts]
+  const at::Tensor sent = at::tensor(counts, on_host(at::kLong)).to(group->device());
+  const at::Tensor received = at::empty({ranks * own}, sent.options());
+  group->all_to_all_v(received, sent, Counts(static_cast<size_t>(ranks), own), experts_of, false,
+                      {{{}, "numbers of rows for experts"}});
+  const at::Tensor here = received.to(kHost);
+  const auto by_rank = host_span<const int64_t>(here);
+  const auto from = [&](int64_t rank, int64_t expert) {
+    return by_rank[static_cast<size_t>(rank * own + expert)];
+  };
+
+  Counts begins;  // of what comes of each rank for each expert
+  int64_t begin = 0;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    int64_t sum = 0;
+    for (int64_t expert = 0; expert < own; ++expert) {
+      begins.push_back(begin + sum);
+      sum += from(rank, expert);
+    }
+    plan.to_come.push_back(sum);
+    begin += sum;
+  }
+  Counts order;
+  for (int64_t expert = 0; expert < own; ++expert) {
+    const size_t before = order.size();
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const int64_t first = begins[static_cast<size_t>(rank * own + expert)];
+      for (int64_t i = 0; i < from(rank, expert); ++i) order.push_back(first + i);
+    }
+    plan.of_expert.push_back(static_cast<int64_t>(order.size() - before));
+  }
+  plan.order = at::tensor(order, on_host(at::kLong)).to(device);
+  plan.restore = plan.order.argsort();
+  return plan;
+}
+
+}  // namespace
+
+at::Tensor ExpertDispatch::run(const at::Tensor& rows, const std::vector<int64_t>& counts,
+                               const nn::Experts& experts) const {
+  const trace::Scope trace_scope("expert_dispatch");
+  const Plan plan = make_plan(counts, group_, rows.device());
+  const auto there = [plan, group = group_](const char* what) {
+    return [plan, group, what](const at::Tensor& own) {
+      return exchange_rows(own, plan.to_come, plan.to_go, group, what).index_select(0, plan.order);
+    };
+  };
+  const auto back = [plan, group = group_](const char* what) {
+    return [plan, group, what](const at::Tensor& others) {
+      return exchange_rows(others.index_select(0, plan.restore), plan.to_go, plan.to_come, group, what);
+    };
+  };
+  const at::Tensor received =
+      ops::exchange_value(rows, there("tokens for experts"), back("gradients of tokens for experts"));
+  const auto [first, count] = piece_of(std::ssize(experts), group_->size(), group_->rank());
+  const nn::Experts here(experts.begin() + first, experts.begin() + first + count);
+  const at::Tensor results = nn::run_experts(received, plan.of_expert, here);
+  return ops::exchange_value(results, back("results of experts"), there("gradients of results of experts"));
+}
+
+}  // namespace tessera::parallel

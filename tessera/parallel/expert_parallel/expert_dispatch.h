@@ -1,0 +1,27 @@
+// How rows come to the experts of other ranks, and back.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/comm/communicator.h"
+#include "tessera/nn/sparse_mlp.h"
+
+namespace tessera::parallel {
+
+// Expert e lies on the rank whose piece_of() the experts holds it. Ranks first tell each other how many rows
+// they send for each expert, then send exactly these: two all-to-alls of rows in the forward and two in the
+// backward, of any sizes.
+class ExpertDispatch : public nn::ExpertCore {
+ public:
+  explicit ExpertDispatch(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
+
+  // Collective over the group.
+  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
+                 const nn::Experts& experts) const override;
+
+ private:
+  std::shared_ptr<comm::Communicator> group_;
+};
+
+}  // namespace tessera::parallel
