@@ -35,7 +35,7 @@ std::shared_ptr<CausalLM> build_as(const ModelConfig& config, at::ScalarType dty
 // One line a family.
 const std::vector<Family>& families() {
   static const std::vector<Family> table = {
-      {{"llama", "mistral", "qwen2", "qwen3"},
+      {{"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe"},
        read_as<LlamaConfig, read_llama_config>,
        build_as<LlamaConfig, LlamaForCausalLM>},
       {{"gpt2"}, read_as<Gpt2Config, read_gpt2_config>, build_as<Gpt2Config, Gpt2ForCausalLM>},

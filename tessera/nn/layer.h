@@ -25,6 +25,8 @@ class LayerParallel {
   virtual ops::Activation input(const ops::Activation& x) const { return x; }
   // What the layer gives in place of y.
   virtual at::Tensor output(const at::Tensor& y) const { return y; }
+  // What each rank puts into a gradient that all make in full, where the ranks' gradients are summed.
+  virtual double share() const { return 1.0; }
 };
 
 // A module from one activation to one tensor. With nothing put in, its forward is that of its own code.

@@ -66,6 +66,9 @@ class Linear : public Layer, public HasInitialValues {
   // For a layer whose weight is read by other code than forward(): `reason` completes "the layer ...".
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
   const std::string& refusal() const { return refusal_; }
+  // For a layer whose rows are not those of a micro-batch, in their order: dropout masks have no place there.
+  void refuse_dropout() { takes_dropout_ = false; }
+  bool takes_dropout() const { return takes_dropout_; }
 
   int64_t in_features() const { return weight.size(1); }
   int64_t out_features() const { return weight.size(0); }
@@ -79,7 +82,7 @@ class Linear : public Layer, public HasInitialValues {
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;
   double initial_multiple_ = 1.0;
-  bool is_stored_transposed_ = false;
+  bool is_stored_transposed_ = false, takes_dropout_ = true;
   std::vector<StoredRows> stored_rows_;
 };
 

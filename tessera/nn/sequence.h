@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/nn/router_balance.h"
+
 namespace tessera::nn {
 
 class CacheStep;
@@ -32,7 +34,9 @@ struct TokenBatch {
   std::vector<int64_t> document_starts;
   // Where it has a value, the tensors hold these tokens alone of the line that document_starts describes
   // (context parallelism).
-  TokenPart part;
+  TokenPart part = {};
+  // Bool, like the others: tokens that are no part of the data, which a layout has added. Undefined: none.
+  at::Tensor is_added = {};
 };
 
 // What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns
@@ -43,7 +47,10 @@ struct SequenceContext {
   // The tables of rotary positions, [tokens, head_dim / 2]; undefined where a family has none.
   at::Tensor cos, sin;
   // As of the TokenBatch.
-  TokenPart part;
+  TokenPart part = {};
+  at::Tensor is_added = {};
+  // Of the micro-batch; null where nothing asks for it.
+  c10::intrusive_ptr<RouterBalance> router_balance = {};
 };
 
 // What a layer of a cache holds of every token.

@@ -5,7 +5,11 @@ namespace tessera::nn {
 TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t layer, at::ScalarType dtype) {
   const int64_t hidden = o.attention.hidden_size;
   attention = register_module(o.attention_name, std::make_shared<Attention>(o.attention, layer, dtype));
-  mlp = register_module(o.mlp_name, std::make_shared<MLP>(o.mlp, dtype));
+  if (o.sparse) {
+    sparse_mlp = register_module(o.mlp_name, std::make_shared<SparseMLP>(*o.sparse, dtype));
+  } else {
+    mlp = register_module(o.mlp_name, std::make_shared<MLP>(o.mlp, dtype));
+  }
   attention_norm = register_module(o.attention_norm_name, make_norm(hidden, o.norm, dtype));
   mlp_norm = register_module(o.mlp_norm_name, make_norm(hidden, o.norm, dtype));
 }
@@ -14,7 +18,7 @@ at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext&
   const auto [h, normed_x] = attention_norm->add_and_norm(x);
   const at::Tensor attended = attention->forward(normed_x, context);
   const auto [residual, normed] = mlp_norm->add_and_norm(h, attended);
-  return residual + mlp->forward(normed);
+  return residual + (mlp != nullptr ? mlp->forward(normed) : sparse_mlp->forward(normed, context));
 }
 
 }  // namespace tessera::nn

@@ -204,6 +204,12 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     parameter.value().set_requires_grad(trained);
   }
   for (const auto& [name, layer] : chosen) {
+    if (options.dropout > 0.0 && !layer->takes_dropout()) {
+      throw Error(ErrorKind::Config, "LORA", "adapters of experts take no dropout: '" + name + "'")
+          .got("lora_dropout " + std::to_string(options.dropout))
+          .need("0")
+          .hint("or leave the experts out: lora_target_modules names layers");
+    }
     const auto adapter = std::make_shared<LoraAdapter>(*layer, options, name);
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);

@@ -101,6 +101,41 @@ TEST(LlamaConfigTest, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(read(value).head_dim, 128);
 }
 
+TEST(LlamaConfigTest, ExpertsOfMixtralAndQwen3Moe) {
+  json value = llama_json();
+  EXPECT_EQ(read(value).num_experts, 0);
+  value["model_type"] = "mixtral";
+  const LlamaConfig mixtral = read(value);
+  EXPECT_EQ(mixtral.num_experts, 8);
+  EXPECT_EQ(mixtral.experts_per_token, 2);
+  EXPECT_EQ(mixtral.expert_size, 28);
+  EXPECT_EQ(mixtral.rope.theta, 1e6);
+  EXPECT_EQ(mixtral.router_aux_loss_coef, 0.0);
+  EXPECT_TRUE(mixtral.normalises_router && mixtral.is_sparse(0) && mixtral.is_sparse(1));
+  value["output_router_logits"] = true;
+  EXPECT_EQ(read(value).router_aux_loss_coef, 0.001);
+
+  value["model_type"] = "qwen3_moe";
+  value["num_hidden_layers"] = 6;
+  value["decoder_sparse_step"] = 2;
+  value["mlp_only_layers"] = {3};
+  const LlamaConfig qwen = read(value);
+  EXPECT_EQ(qwen.num_experts, 128);
+  EXPECT_EQ(qwen.expert_size, 768);
+  EXPECT_FALSE(qwen.normalises_router);
+  EXPECT_EQ(qwen.sparse_layers, std::vector<bool>({false, true, false, false, false, true}));
+
+  for (const BadCase& bad : {BadCase{"more than there are",
+                                     {{"num_experts_per_tok", 9}, {"num_experts", 8}},
+                                     kConfig,
+                                     "num_experts_per_tok"},
+                             BadCase{"too many", {{"num_experts", 1 << 20}}, kConfig, "num_experts"}}) {
+    expect_refused(value, bad, read);
+  }
+  value["model_type"] = "mixtral";
+  expect_refused(value, {"noise", {{"router_jitter_noise", 0.1}}, kUnsupported, "router_jitter_noise"}, read);
+}
+
 TEST(LlamaConfigTest, BothFormsOfRopeParametersMeanTheSame) {
   json old_form = llama_json(), new_form = llama_json();
   const json scaling = {{"factor", 8.0},

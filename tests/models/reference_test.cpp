@@ -4,6 +4,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/models/common/generate.h"
+#include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/box_part.h"
 
 #include "tests/models/reference_models.h"
@@ -95,6 +96,31 @@ TEST_P(Reference, PackedDocumentsEqualDocumentsAlone) {
   EXPECT_NEAR(together, apart, 1e-12 * together);
 }
 
+// The balance is over both documents.
+TEST(RouterBalance, LossAndGradientsOfRouters) {
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    SCOPED_TRACE(family);
+    const TensorFile file(reference_folder(family) + "/reference.safetensors");
+    for (const bool recomputes : {false, true}) {
+      const auto model = load_reference_model(family, at::kDouble);
+      model->set_router_aux_loss_coef(file.get("aux_coef").item<double>());
+      for (const auto& block : model->blocks()) {
+        if (recomputes) parallel::checkpoint_activations(*block);
+      }
+      const at::Tensor loss = model->loss(pack(reference_documents(file)));
+      loss.backward();
+      const double want = file.get("loss_sum_aux_f64").item<double>();
+      EXPECT_NEAR(loss.item<double>(), want, 1e-10 * want);
+      EXPECT_GT(std::abs(want - file.get("loss_sum_f64").item<double>()), 1.0);
+      for (const auto& item : model->named_parameters()) {
+        if (!file.has("grad_aux_f64." + item.key())) continue;
+        EXPECT_LT(relative_difference(item.value().grad(), file.get("grad_aux_f64." + item.key())), 1e-10)
+            << item.key();
+      }
+    }
+  }
+}
+
 // All but dynamic RoPE, whose keys grow stale in a cache.
 class ReferenceGeneration : public Reference {};
 
@@ -113,15 +139,16 @@ TEST_P(ReferenceGeneration, GreedyWithACache) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Reference,
                          ::testing::Values("llama2", "llama3", "llama_linear", "llama_dynamic", "llama_yarn",
-                                           "llama_bias", "mistral", "mistral_sliding", "qwen2", "qwen2_5",
-                                           "qwen2_sliding", "qwen3", "qwen3_sliding", "smollm2", "gpt2",
-                                           "gpt2_options"),
+                                           "llama_bias", "mistral", "mistral_sliding", "mixtral", "qwen2",
+                                           "qwen2_5", "qwen2_sliding", "qwen3", "qwen3_sliding", "qwen3_moe",
+                                           "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Families, ReferenceGeneration,
                          ::testing::Values("llama2", "llama3", "llama_linear", "llama_yarn", "llama_bias",
-                                           "mistral", "mistral_sliding", "qwen2", "qwen2_5", "qwen2_sliding",
-                                           "qwen3", "qwen3_sliding", "smollm2", "gpt2", "gpt2_options"),
+                                           "mistral", "mistral_sliding", "mixtral", "qwen2", "qwen2_5",
+                                           "qwen2_sliding", "qwen3", "qwen3_sliding", "qwen3_moe",
+                                           "qwen3_moe_options", "smollm2", "gpt2", "gpt2_options"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
@@ -136,7 +163,7 @@ TEST(DynamicRope, GenerationEndsWhereTheFrequenciesChange) {
 
 // Token by token, as far as the model goes: most tokens lie beyond the window, and most pages go back.
 TEST(SlidingWindow, ACacheGivesWhatWholeSequencesGive) {
-  for (const char* family : {"mistral_sliding", "qwen2_sliding", "qwen3_sliding"}) {
+  for (const char* family : {"mistral_sliding", "qwen2_sliding", "qwen3_sliding", "mixtral"}) {
     SCOPED_TRACE(family);
     const auto model = load_reference_model(family, at::kDouble);
     const int64_t length = model->config().max_position_embeddings;
@@ -153,7 +180,8 @@ TEST(SlidingWindow, ACacheGivesWhatWholeSequencesGive) {
     }
     // Qwen2's first layer sees everything.
     const bool all_layers_slide = cache.options().window > 0;
-    EXPECT_EQ(all_layers_slide, std::string(family) == "mistral_sliding");
+    const std::string name = family;
+    EXPECT_EQ(all_layers_slide, name == "mistral_sliding" || name == "mixtral");
     EXPECT_EQ(cache.used_pages(), all_layers_slide ? 1 : nn::KvCache::pages_for(length));
   }
 }

@@ -104,6 +104,28 @@ FAMILIES = {
         max_position_embeddings=64, max_window_layers=1, rms_norm_eps=1e-6, rope_theta=10000.0,
         rope_scaling=None, attention_bias=False, sliding_window=3, use_sliding_window=True,
         layer_types=["sliding_attention", "full_attention"], tie_word_embeddings=False, torch_dtype="float32")),
+    # Experts that two, three and four ranks share unevenly.
+    "mixtral": dict(seed=21, float64=True, aux=0.3, config=dict(
+        COMMON, architectures=["MixtralForCausalLM"], model_type="mixtral", hidden_size=24, intermediate_size=10,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=5,
+        num_experts_per_tok=2, vocab_size=61, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=10000.0,
+        sliding_window=6, tie_word_embeddings=False, torch_dtype="float32")),
+    # As Qwen3-30B-A3B was published, with one layer without experts.
+    "qwen3_moe": dict(seed=22, float64=True, aux=0.3, config=dict(
+        COMMON, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=22,
+        intermediate_size=26, moe_intermediate_size=6, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, num_experts=7, num_experts_per_tok=3, norm_topk_prob=True,
+        decoder_sparse_step=1, mlp_only_layers=[1], vocab_size=61, max_position_embeddings=64,
+        max_window_layers=3, rms_norm_eps=1e-6, rope_theta=1000000.0, rope_scaling=None, attention_bias=False,
+        sliding_window=None, use_sliding_window=False, output_router_logits=False, router_aux_loss_coef=0.001,
+        tie_word_embeddings=False, torch_dtype="float32")),
+    "qwen3_moe_options": dict(seed=23, float64=True, config=dict(
+        COMMON, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", hidden_size=24,
+        intermediate_size=26, moe_intermediate_size=6, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=6, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False,
+        decoder_sparse_step=2, mlp_only_layers=[], vocab_size=61, max_position_embeddings=64,
+        rms_norm_eps=1e-6, rope_theta=10000.0, attention_bias=True, sliding_window=4, use_sliding_window=True,
+        tie_word_embeddings=True, dtype="float32")),
     "smollm2": dict(seed=12, config=dict(
         LLAMA, hidden_size=54, intermediate_size=34, num_hidden_layers=2, num_attention_heads=9,
         num_key_value_heads=3, vocab_size=97, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=100000,
@@ -149,14 +171,43 @@ def make_documents(vocab_size, generator):
     return documents
 
 
-def run(model, documents):
-    """Logits of each document alone, the summed loss and the gradients of all parameters."""
+def stored_gradients(model):
+    """By the names of the files, which hold each expert by itself."""
+    gradients = {}
+    is_mixtral = model.config.model_type == "mixtral"
+    names = ("w1", "w3", "w2") if is_mixtral else ("gate_proj", "up_proj", "down_proj")
+    for name, parameter in model.named_parameters():
+        if is_mixtral:
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        prefix, _, kind = name.rpartition(".")
+        if not prefix.endswith(".experts"):
+            gradients[name] = parameter.grad
+            continue
+        for expert, grad in enumerate(parameter.grad):
+            parts = dict(zip(names, grad.chunk(2))) if kind == "gate_up_proj" else {names[2]: grad}
+            gradients.update({f"{prefix}.{expert}.{part}.weight": value for part, value in parts.items()})
+    return gradients
+
+
+def run(model, documents, aux=None):
+    """Logits of each document alone, the summed loss and the gradients of all parameters.
+
+    aux: of the routers' balance over both documents, for each label token.
+    """
     model.zero_grad(set_to_none=True)
-    logits = [model(input_ids=ids[None], use_cache=False).logits[0] for ids, _ in documents]
+    model.config._experts_implementation = "eager"  # torch's grouped product takes even sizes alone
+    outputs = [model(input_ids=ids[None], use_cache=False, **({"output_router_logits": True} if aux else {}))
+               for ids, _ in documents]
+    logits = [output.logits[0] for output in outputs]
     loss = sum(label_loss_sum(value, labels) for value, (_, labels) in zip(logits, documents))
+    if aux:
+        layers = tuple(torch.cat(layer) for layer in zip(*(output.router_logits for output in outputs)))
+        balance = sys.modules[type(model).__module__].load_balancing_loss_func(
+            layers, model.num_experts, model.num_experts_per_tok)
+        loss = loss + aux * sum(num_label_tokens(labels) for _, labels in documents) * balance
     loss.backward()
     logits = [value.detach() for value in logits]
-    return logits, loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+    return logits, loss.detach(), {name: value.clone() for name, value in stored_gradients(model).items()}
 
 
 def greedy(model, ids):
@@ -171,7 +222,7 @@ def greedy(model, ids):
     return torch.tensor(tokens[len(ids):])
 
 
-def run_float64(folder, model, documents):
+def run_float64(folder, model, documents, aux=None):
     state = {name: value.double() for name, value in model.state_dict().items()}
     results = []
     with everything_in_float64(type(model)):
@@ -179,7 +230,7 @@ def run_float64(folder, model, documents):
             config = AutoConfig.from_pretrained(folder)
             wide = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.float64)
             wide.load_state_dict(state)
-            results.append(run(wide.eval(), documents))
+            results.append(run(wide.eval(), documents, aux))
     (logits, loss, gradients), (other_logits, other_loss, _) = results
     assert abs(loss - other_loss) < 1e-10 * loss, "the float64 run is not in float64 throughout"
     for a, b in zip(logits, other_logits):
@@ -247,6 +298,12 @@ def make(name, family):
         worst = max(float((a - b).abs().max()) for a, b in zip(logits, wide_logits))
         difference = f", float32 against float64 logits {worst:.1e}"
         assert worst < 1e-4
+        if family.get("aux"):
+            _, wide_loss, wide_gradients = run_float64(folder, model, documents, family["aux"])
+            tensors["aux_coef"] = torch.tensor(family["aux"], dtype=torch.float64)
+            tensors["loss_sum_aux_f64"] = wide_loss
+            tensors.update({f"grad_aux_f64.{key}": value for key, value in wide_gradients.items()
+                            if key.endswith((".gate.weight", "norm.weight"))})
     save(tensors, os.path.join(folder, "reference.safetensors"), format="pt")
 
     for file in os.listdir(folder):

@@ -41,9 +41,12 @@ def everything_in_float64(model_class):
     modules = [sys.modules[model_class.__module__], modeling_rope_utils]
     for module in modules:
         module.torch = _Float64Torch()
+    to_float = torch.Tensor.float
+    torch.Tensor.float = torch.Tensor.double
     try:
         yield
     finally:
+        torch.Tensor.float = to_float
         for module in modules:
             module.torch = torch
 

@@ -16,8 +16,9 @@
 namespace tessera::testing {
 
 struct TinyModel {
-  std::string family = "llama";  // or qwen2, gpt2
+  std::string family = "llama";  // or qwen2, gpt2, mixtral
   int64_t vocab = 264, hidden = 24, layers = 2, heads = 4, kv_heads = 2, intermediate = 40;
+  int64_t experts = 5;  // of mixtral, two a token
   int64_t head_dim() const { return hidden / heads; }
 };
 
@@ -71,6 +72,16 @@ inline TinyShapes tiny_shapes(const TinyModel& model) {
     shapes.push_back({prefix + "self_attn.k_proj.weight", {kv, model.hidden}});
     shapes.push_back({prefix + "self_attn.v_proj.weight", {kv, model.hidden}});
     shapes.push_back({prefix + "self_attn.o_proj.weight", {model.hidden, q}});
+    if (model.family == "mixtral") {
+      shapes.push_back({prefix + "block_sparse_moe.gate.weight", {model.experts, model.hidden}});
+      for (int64_t e = 0; e < model.experts; ++e) {
+        const std::string expert = prefix + "block_sparse_moe.experts." + std::to_string(e) + ".";
+        shapes.push_back({expert + "w1.weight", {model.intermediate, model.hidden}});
+        shapes.push_back({expert + "w3.weight", {model.intermediate, model.hidden}});
+        shapes.push_back({expert + "w2.weight", {model.hidden, model.intermediate}});
+      }
+      continue;
+    }
     shapes.push_back({prefix + "mlp.gate_proj.weight", {model.intermediate, model.hidden}});
     shapes.push_back({prefix + "mlp.up_proj.weight", {model.intermediate, model.hidden}});
     shapes.push_back({prefix + "mlp.down_proj.weight", {model.hidden, model.intermediate}});
@@ -114,8 +125,10 @@ inline nlohmann::ordered_json tiny_config(const TinyModel& model) {
             {"initializer_range", 0.05},
             {"torch_dtype", "float32"}};
   }
-  const bool is_qwen = model.family == "qwen2";
-  return {{"architectures", {is_qwen ? "Qwen2ForCausalLM" : "LlamaForCausalLM"}},
+  const char* const architecture = model.family == "qwen2"     ? "Qwen2ForCausalLM"
+                                   : model.family == "mixtral" ? "MixtralForCausalLM"
+                                                               : "LlamaForCausalLM";
+  return {{"architectures", {architecture}},
           {"model_type", model.family},
           {"vocab_size", model.vocab},
           {"hidden_size", model.hidden},
@@ -129,6 +142,7 @@ inline nlohmann::ordered_json tiny_config(const TinyModel& model) {
           {"rope_theta", 10000.0},
           {"tie_word_embeddings", true},
           {"initializer_range", 0.05},
+          {"num_local_experts", model.experts},
           {"torch_dtype", "float32"}};
 }
 

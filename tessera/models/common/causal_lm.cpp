@@ -14,7 +14,7 @@ namespace tessera::models {
 namespace {
 
 nn::SequenceContext context_of(const nn::TokenBatch& batch) {
-  return {batch.document_starts, nullptr, {}, {}, batch.part};
+  return {batch.document_starts, nullptr, {}, {}, batch.part, batch.is_added};
 }
 
 at::Tensor host_ids(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
@@ -87,6 +87,15 @@ at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   return run_blocks(batch, 0, static_cast<int64_t>(blocks().size()));
 }
 
+double CausalLM::router_aux_loss_coef() const {
+  return config().num_experts == 0 ? 0.0 : router_aux_loss_coef_.value_or(config().router_aux_loss_coef);
+}
+
+int64_t CausalLM::carried_rows() const {
+  if (router_aux_loss_coef() == 0.0) return 0;
+  return nn::RouterBalance::carried_rows(config().num_experts, config().hidden_size, hidden_type());
+}
+
 at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int64_t end,
                                 const at::Tensor& hidden) {
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
@@ -97,9 +106,21 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
   return nn::call_hooked(*this, first, [=, this](const at::Tensor& input) {
     nn::SequenceContext context = context_of(batch);
     add_positions(context, positions);
-    const at::Tensor x = begin == 0 ? embed(input, positions) : input;
+    if (context.is_added.defined()) context.is_added = context.is_added.to(device());
+    if (router_aux_loss_coef() > 0.0) {
+      context.router_balance =
+          c10::make_intrusive<nn::RouterBalance>(config().num_experts, router_aux_loss_coef(), device());
+    }
+    nn::RouterBalance* const balance = context.router_balance.get();
+    at::Tensor x = begin == 0 ? embed(input, positions) : input;
+    if (begin > 0 && balance != nullptr) x = balance->take_sums(x);
     const at::Tensor y = through_blocks(x, begin, end, context);
-    return end < static_cast<int64_t>(blocks().size()) ? y : head().loss(y, batch.labels);
+    if (end < static_cast<int64_t>(blocks().size())) return balance == nullptr ? y : balance->with_sums(y);
+    const at::Tensor loss = head().loss(y, batch.labels);
+    if (balance == nullptr) return loss;
+    balance->count_labels(batch.labels);
+    if (token_sum_) token_sum_(balance->sums());
+    return balance->add_loss(loss, batch.labels);
   });
 }
 

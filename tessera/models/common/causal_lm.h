@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <torch/nn/module.h>
@@ -15,6 +16,7 @@
 #include "tessera/nn/kv_cache.h"
 #include "tessera/nn/output_head.h"
 #include "tessera/nn/sequence.h"
+#include "tessera/ops/pass_through.h"
 
 namespace tessera::models {
 
@@ -37,15 +39,22 @@ class CausalLM : public torch::nn::Module {
  public:
   virtual const ModelConfig& config() const = 0;
 
-  // The sum over the labelled positions of the cross entropy, a scalar (float32, or float64 for float64
-  // models); the caller divides. Throws Error(Data) for ids or labels outside the vocabulary and Error(Model)
-  // for a document longer than the model can take.
+  // The sum over the labelled positions of the cross entropy, and of what router_aux_loss_coef() adds, a
+  // scalar (float32, or float64 for float64 models); the caller divides. Throws Error(Data) for ids or labels
+  // outside the vocabulary and Error(Model) for a document longer than the model can take.
   at::Tensor loss(const nn::TokenBatch& batch);
   // A part of loss(): the blocks [begin, end), with what comes before them for begin 0 and the loss behind
-  // the last one. Gives the hidden states [tokens, hidden_size], or the loss. `hidden`: those that the block
-  // before gave; unused for begin 0.
+  // the last one. Gives the hidden states [tokens + carried_rows(), hidden_size], or the loss. `hidden`:
+  // those that the block before gave; unused for begin 0.
   at::Tensor run_blocks(const nn::TokenBatch& batch, int64_t begin, int64_t end,
                         const at::Tensor& hidden = {});
+  // What hidden states between two run_blocks() carry beside tokens (nn::RouterBalance).
+  int64_t carried_rows() const;
+  // Of nn::RouterBalance, in place of the configuration's.
+  void set_router_aux_loss_coef(double coefficient) { router_aux_loss_coef_ = coefficient; }
+  double router_aux_loss_coef() const;
+  // For ranks that hold parts of a micro-batch's tokens: `sum` sums a tensor over them, in place.
+  void set_token_sum(ops::ChangeInPlace sum) { token_sum_ = std::move(sum); }
   // [tokens, vocabulary], in the model's type. Holds all of them: for tests and scoring.
   at::Tensor logits(const nn::TokenBatch& batch);
   // Feeds each sequence its next tokens, at least one, after those that the cache holds of it, and returns
@@ -87,6 +96,8 @@ class CausalLM : public torch::nn::Module {
 
  private:
   std::optional<at::ScalarType> hidden_type_;
+  std::optional<double> router_aux_loss_coef_;
+  ops::ChangeInPlace token_sum_;
 
   // After the last block, [tokens, hidden_size].
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,

@@ -31,6 +31,10 @@ struct ModelConfig {
   // Standard deviation of random initial weights.
   double initializer_range = 0.02;
   bool tie_word_embeddings = false;
+  // Of each layer that has experts; 0: none has.
+  int64_t num_experts = 0, experts_per_token = 0;
+  // nn::RouterBalance; 0: the loss does not ask for a balance.
+  double router_aux_loss_coef = 0.0;
   std::optional<int64_t> bos_token_id, pad_token_id;
   std::vector<int64_t> eos_token_ids;
   // The type that the config names for the weights (`dtype` or `torch_dtype`), if any.

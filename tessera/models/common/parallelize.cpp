@@ -3,6 +3,7 @@
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/context_parallel/context_parallel.h"
+#include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera::models {
@@ -17,11 +18,20 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
     parallel::tensor_parallel_head(model.head(), shard.layouts, axis, tp);
   }
   if (mesh.size(parallel::kAxisCp) > 1) {
-    parallel::context_parallel(model, options.context_parallel, mesh.group(parallel::kAxisCp));
+    const auto& cp = mesh.group(parallel::kAxisCp);
+    parallel::context_parallel(model, options.context_parallel, cp);
+    model.set_token_sum([cp](const at::Tensor& sums) {
+      cp->all_reduce(sums, false, {{{}, "choices of experts"}});
+    });
   }
   if (options.pipeline) {
     shard.layouts = hold_by_stage(model, *options.pipeline, shard.layouts,
                                   {parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
+  }
+  if (mesh.size(parallel::kAxisEp) > 1) {
+    parallel::expert_parallel(
+        model, {parallel::kAxisEp, mesh.group(parallel::kAxisEp)},
+        {mesh.group(parallel::kAxisExpertShard), mesh.group(parallel::kAxisDpReplicate)}, shard.layouts);
   }
   const auto& blocks = model.blocks();
   for (size_t i = 0; i < blocks.size(); ++i) {

@@ -23,9 +23,9 @@ struct ParallelizeOptions {
   parallel::ShardOptions shard;
 };
 
-// Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages,
-// recomputation of activations and full sharding to the model's blocks. `model` is on the meta device,
-// adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
+// Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages, expert
+// parallelism, recomputation of activations and full sharding to the model's blocks. `model` is on the meta
+// device, adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
 std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                                                     const ParallelizeOptions& options);
 

@@ -12,6 +12,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/nn/embedding.h"
+#include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/pipeline/executor.h"
 #include "tessera/parallel/pipeline/simulate.h"
 #include "tessera/parallel/pipeline/split_blocks.h"
@@ -19,6 +20,13 @@
 
 namespace tessera::models {
 namespace {
+
+// Of the parameters of experts: how many of its experts a token takes.
+double share_of_expert(const CausalLM& model) {
+  const ModelConfig& config = model.config();
+  return static_cast<double>(config.experts_per_token) /
+         static_cast<double>(std::max<int64_t>(1, config.num_experts));
+}
 
 // Products of a token with this matrix: forward, gradient of the input, and of the weight.
 double work_of(const at::Tensor& parameter) {
@@ -31,6 +39,15 @@ parallel::PartCosts costs_of(const CausalLM& model) {
   for (const auto& block : model.blocks()) {
     double work = 0.0;
     for (const at::Tensor& parameter : block->parameters()) work += work_of(parameter);
+    for (const auto& module : block->modules(/*include_self=*/false)) {
+      const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+      if (sparse == nullptr) continue;
+      for (const auto& expert : sparse->experts) {
+        for (const at::Tensor& parameter : expert->parameters()) {
+          work -= work_of(parameter) * (1.0 - share_of_expert(model));
+        }
+      }
+    }
     costs.blocks.push_back(work);
   }
   // The embedding is a copy of rows.
@@ -85,7 +102,7 @@ class ModelStage : public parallel::PipelineStage {
   }
   at::Tensor make_input(int64_t, int64_t micro_batch) const override {
     const int64_t tokens = pass_.micro_batches[micro_batch].input_ids.size(0) / plan_.ranks_per_batch;
-    return at::empty({tokens, model_.config().hidden_size},
+    return at::empty({tokens + model_.carried_rows(), model_.config().hidden_size},
                      at::TensorOptions(model_.device()).dtype(model_.hidden_type()));
   }
   bool needs_input_gradient(int64_t stage) const override { return plan_.needs_input_gradient[stage]; }

@@ -1,5 +1,6 @@
 #include "tessera/models/llama/config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tessera/models/common/read_config.h"
@@ -8,6 +9,7 @@ namespace tessera::models {
 namespace {
 
 constexpr double kHuge = 1e18;
+constexpr int64_t kMaxExperts = 1 << 17;  // of all layers
 
 nn::RopeType parse_rope_type(const io::JsonReader& rope, const std::string& section) {
   const std::string key = rope.has("rope_type") ? "rope_type" : "type";
@@ -40,7 +42,8 @@ nn::RopeOptions read_rope(const io::JsonReader& reader, const LlamaConfig& confi
   nn::RopeOptions out;
   out.head_dim = config.head_dim;
   out.max_position_embeddings = config.max_position_embeddings;
-  out.theta = reader.number("rope_theta", 1.0 + 1e-9, kHuge, 10000.0);
+  const double theta = config.model_type == "mixtral" ? 1e6 : 10000.0;
+  out.theta = reader.number("rope_theta", 1.0 + 1e-9, kHuge, theta);
 
   const std::string section = reader.has("rope_scaling") ? "rope_scaling" : "rope_parameters";
   const auto rope = reader.object(section);
@@ -93,17 +96,19 @@ void read_lengths(const io::JsonReader& reader, LlamaConfig& config) {
           : "max_position_embeddings of its config.json is where its positions end"};
 }
 
-// Mistral's window applies to all layers whenever it is given; the Qwens' only if use_sliding_window says so,
-// to the layers that layer_types names or from layer max_window_layers on.
+// The window of Mistral and Mixtral applies to all layers whenever it is given; the Qwens' only if
+// use_sliding_window says so, to the layers that layer_types names or from layer max_window_layers on, and
+// Qwen3-MoE's to all.
 void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
-  const bool is_mistral = config.model_type == "mistral";
+  const bool is_mistral = config.model_type == "mistral" || config.model_type == "mixtral";
+  const bool slides_all = is_mistral || config.model_type == "qwen3_moe";
   const bool may_slide =
       is_mistral || (config.model_type != "llama" && reader.boolean("use_sliding_window", false));
   if (!may_slide) return;
   const auto window = reader.optional_integer("sliding_window", 1, kMaxSize);
   if (!window.has_value()) return;
-  const int64_t first = is_mistral ? 0 : reader.integer("max_window_layers", 0, kMaxSize, 28);
-  const auto types = is_mistral ? std::vector<std::string>() : reader.texts("layer_types");
+  const int64_t first = slides_all ? 0 : reader.integer("max_window_layers", 0, kMaxSize, 28);
+  const auto types = slides_all ? std::vector<std::string>() : reader.texts("layer_types");
   if (!types.empty() && static_cast<int64_t>(types.size()) != config.num_layers) {
     throw reader.problem("layer_types", "must name the type of every layer")
         .got(std::to_string(types.size()) + " types")
@@ -113,6 +118,31 @@ void read_windows(const io::JsonReader& reader, LlamaConfig& config) {
     const bool slides = types.empty() ? i >= first : types[static_cast<size_t>(i)] == "sliding_attention";
     config.windows.push_back(slides ? *window : 0);
   }
+}
+
+// Mixtral has experts in all layers; Qwen3-MoE in every decoder_sparse_step-th, but for mlp_only_layers.
+void read_experts(const io::JsonReader& reader, LlamaConfig& config) {
+  const bool is_mixtral = config.model_type == "mixtral";
+  if (!is_mixtral && config.model_type != "qwen3_moe") return;
+  const char* const count = is_mixtral || !reader.has("num_experts") ? "num_local_experts" : "num_experts";
+  config.num_experts = reader.integer(count, 1, kMaxExperts / config.num_layers, is_mixtral ? 8 : 128);
+  config.experts_per_token = reader.integer("num_experts_per_tok", 1, config.num_experts, is_mixtral ? 2 : 8);
+  config.expert_size =
+      is_mixtral ? config.intermediate_size : reader.integer("moe_intermediate_size", 1, kMaxSize, 768);
+  check_products(reader, config,
+                 {{is_mixtral ? "intermediate_size" : "moe_intermediate_size", config.expert_size}});
+  config.normalises_router = is_mixtral || reader.boolean("norm_topk_prob", false);
+  if (is_mixtral && reader.number("router_jitter_noise", 0.0, 1.0, 0.0) != 0.0) {
+    throw unsupported(reader, "router_jitter_noise", "noise in the router's input is not implemented")
+        .need("0");
+  }
+  const int64_t step = is_mixtral ? 1 : reader.integer("decoder_sparse_step", 1, kMaxLayers, 1);
+  const auto dense = is_mixtral ? std::vector<int64_t>() : reader.integers("mlp_only_layers", 0, kMaxLayers);
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    config.sparse_layers.push_back((i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end());
+  }
+  const double coefficient = reader.number("router_aux_loss_coef", 0.0, 1e6, 0.001);
+  if (reader.boolean("output_router_logits", false)) config.router_aux_loss_coef = coefficient;
 }
 
 void refuse_unsupported(const io::JsonReader& reader) {
@@ -171,20 +201,23 @@ LlamaConfig read_llama_config(const io::JsonReader& reader) {
                  {{"vocab_size", c.vocab_size},
                   {"intermediate_size", c.intermediate_size},
                   {"head_dim", c.num_heads * c.head_dim}});
-  c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, 2048);
+  const int64_t length = c.model_type == "mixtral" ? 131072 : c.model_type == "qwen3_moe" ? 32768 : 2048;
+  c.max_position_embeddings = reader.integer("max_position_embeddings", 1, kMaxSize, length);
   c.initializer_range = reader.number("initializer_range", 0.0, 1e3, 0.02);
-  c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, 1e-6);
+  c.rms_norm_eps = reader.number("rms_norm_eps", 0.0, 1.0, c.model_type == "mixtral" ? 1e-5 : 1e-6);
   c.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
 
-  const bool attention_bias = c.model_type != "mistral" && reader.boolean("attention_bias", false);
+  const bool has_bias_key = c.model_type != "mistral" && c.model_type != "mixtral";
+  const bool attention_bias = has_bias_key && reader.boolean("attention_bias", false);
   c.qkv_bias = c.model_type == "qwen2" || attention_bias;
   c.output_bias = c.model_type != "qwen2" && attention_bias;
   c.mlp_bias = c.model_type == "llama" && reader.boolean("mlp_bias", false);
-  c.qk_norm = c.model_type == "qwen3";
+  c.qk_norm = c.model_type == "qwen3" || c.model_type == "qwen3_moe";
 
   c.rope = read_rope(reader, c);
   read_lengths(reader, c);
   read_windows(reader, c);
+  read_experts(reader, c);
   return c;
 }
 

@@ -1,7 +1,9 @@
-// config.json of the Llama family: Llama, Mistral, Qwen2, Qwen3 and what shares their model_type.
+// config.json of the Llama family: Llama, Mistral, Mixtral, Qwen2, Qwen3, Qwen3-MoE and what shares their
+// model_type.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "tessera/io/json_reader.h"
@@ -19,6 +21,19 @@ struct LlamaConfig : ModelConfig {
   // The window of each layer's attention (ops::AttentionFormula); empty: none has one.
   std::vector<int64_t> windows;
   nn::RopeOptions rope;
+  // Of layers with experts, where there are any: which layers these are, the hidden size of an expert, and
+  // nn::SparseMLPOptions::normalises.
+  std::vector<bool> sparse_layers = {};
+  int64_t expert_size = 0;
+  bool normalises_router = true;
+
+  // Of the files' MLP of a layer.
+  std::string mlp_name(int64_t layer) const {
+    return is_sparse(layer) && model_type == "mixtral" ? "block_sparse_moe" : "mlp";
+  }
+  bool is_sparse(int64_t layer) const {
+    return !sparse_layers.empty() && sparse_layers.at(static_cast<size_t>(layer));
+  }
 };
 
 // Reads and validates. Throws Error(Model, "CONFIG") naming file and key for a missing or bad value, and

@@ -1,4 +1,4 @@
-// Llama and the families that share its shape.
+// Llama and the families that share its shape, with experts or without.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,28 @@
 #include "tessera/models/llama/parallelize.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tessera::models {
+namespace {
+
+// Every expert along its hidden size; all ranks choose alike, and add up what the experts of a token give.
+void add_experts(const std::string& name, const nn::SparseMLP& mlp,
+                 std::vector<std::pair<std::string, parallel::LayerStyle>>& layers) {
+  using parallel::LayerStyle;
+  const nn::MLPOptions& expert = mlp.options().expert;
+  layers.emplace_back(name, LayerStyle::summed_region());
+  layers.emplace_back(name + ".gate", LayerStyle::partial_gradient());
+  for (size_t e = 0; e < mlp.experts.size(); ++e) {
+    const std::string prefix = name + ".experts." + std::to_string(e) + ".";
+    layers.emplace_back(prefix + expert.gate, LayerStyle::colwise());
+    layers.emplace_back(prefix + expert.up, LayerStyle::colwise());
+    layers.emplace_back(prefix + expert.down, LayerStyle::rowwise_part());
+  }
+}
+
+}  // namespace
 
 parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model) {
   using parallel::LayerStyle;
@@ -27,6 +47,11 @@ parallel::TensorParallelPlan tensor_parallel_plan(const LlamaForCausalLM& model)
       add("self_attn.k_norm", LayerStyle::partial_gradient());
     }
     add("post_attention_layernorm", LayerStyle::per_token());
+    const auto* const layer = dynamic_cast<const nn::TransformerBlock*>(model.blocks()[i].get());
+    if (layer != nullptr && layer->sparse_mlp != nullptr) {
+      add_experts(block + config.mlp_name(static_cast<int64_t>(i)), *layer->sparse_mlp, layers);
+      continue;
+    }
     add("mlp", LayerStyle::region());
     add("mlp.gate_proj", LayerStyle::colwise());
     add("mlp.up_proj", LayerStyle::colwise());

@@ -1,0 +1,167 @@
+#include "tessera/nn/router_balance.h"
+
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/core/ignore_label.h"
+
+namespace tessera::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kBalance = "balance";
+
+template <class T>
+void keep(AutogradContext& ctx, T* balance) {
+  ctx.saved_data[kBalance] = c10::IValue::make_capsule(c10::intrusive_ptr<T>::reclaim_copy(balance));
+}
+
+c10::intrusive_ptr<RouterBalance> kept(AutogradContext& ctx) {
+  return c10::static_intrusive_pointer_cast<RouterBalance>(ctx.saved_data[kBalance].toCapsule());
+}
+
+at::Tensor without_added(const at::Tensor& values, const at::Tensor& is_added) {
+  return is_added.defined() ? values.masked_fill(is_added.unsqueeze(1), 0.0) : values;
+}
+
+}  // namespace
+
+struct RouterBalance::LayerFunction : torch::autograd::Function<LayerFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& probabilities,
+                            const std::optional<at::Tensor>& is_added, RouterBalance* balance, double share) {
+    keep(*ctx, balance);
+    if (is_added) ctx->saved_data["is_added"] = *is_added;
+    ctx->saved_data["share"] = share;
+    return probabilities.view_as(probabilities);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto balance = kept(*ctx);
+    const at::Tensor rows = balance->rows().clamp_min(1.0);
+    const at::Tensor of_expert = balance->chosen() * balance->label_tokens() * balance->loss_gradient_ *
+                                 (balance->coefficient_ * static_cast<double>(balance->num_experts_) *
+                                  ctx->saved_data["share"].toDouble()) /
+                                 (rows * rows);
+    const at::Tensor of_token = of_expert.to(grads[0].scalar_type()).expand_as(grads[0]);
+    const auto added = ctx->saved_data.find("is_added");
+    const bool has_added = added != ctx->saved_data.end();
+    return {
+        grads[0] + without_added(of_token, has_added ? added->second.toTensor() : at::Tensor()), {}, {}, {}};
+  }
+};
+
+struct RouterBalance::LossFunction : torch::autograd::Function<LossFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& loss, const at::Tensor& added,
+                            RouterBalance* balance) {
+    keep(*ctx, balance);
+    return loss + added;
+  }
+  // Comes before the backward of every layer.
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    kept(*ctx)->loss_gradient_ = grads[0].detach().to(at::kDouble).view({1});
+    return {grads[0], {}, {}};
+  }
+};
+
+struct RouterBalance::WithSumsFunction : torch::autograd::Function<WithSumsFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, RouterBalance* balance) {
+    keep(*ctx, balance);
+    return at::cat({hidden, balance->encode(hidden)});
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto balance = kept(*ctx);
+    const int64_t tokens = balance->take(grads[0]);
+    return {grads[0].narrow(0, 0, tokens), {}};
+  }
+};
+
+struct RouterBalance::TakeSumsFunction : torch::autograd::Function<TakeSumsFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& carried, int64_t tokens,
+                            RouterBalance* balance) {
+    keep(*ctx, balance);
+    return carried.narrow(0, 0, tokens).clone();
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {at::cat({grads[0], kept(*ctx)->encode(grads[0])}), {}, {}};
+  }
+};
+
+RouterBalance::RouterBalance(int64_t num_experts, double coefficient, at::Device device)
+    : num_experts_(num_experts), coefficient_(coefficient) {
+  const auto options = at::TensorOptions(device).dtype(at::kDouble);
+  sums_ = at::zeros({2 * num_experts + 2}, options);
+  loss_gradient_ = at::zeros({1}, options);
+}
+
+at::Tensor RouterBalance::add_layer(const at::Tensor& values, const at::Tensor& chosen_experts,
+                                    const at::Tensor& is_added, double share) {
+  if (!is_complete_) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor counted = at::ones({values.size(0), 1}, sums_.options());
+    const at::Tensor weight = without_added(counted, is_added);
+    probabilities().add_((values.detach().to(at::kDouble) * weight).sum(0));
+    chosen().index_add_(0, chosen_experts.flatten(), weight.expand(chosen_experts.sizes()).flatten());
+    rows().add_(weight.sum());
+  }
+  if (!at::GradMode::is_enabled() || !values.requires_grad()) return values;
+  return LayerFunction::apply(values, is_added.defined() ? std::optional(is_added) : std::nullopt, this,
+                              share);
+}
+
+void RouterBalance::count_labels(const at::Tensor& labels) {
+  label_tokens().add_((labels != kIgnoreLabel).sum().to(sums_.options()));
+}
+
+at::Tensor RouterBalance::add_loss(const at::Tensor& loss, const at::Tensor& labels) {
+  is_complete_ = true;
+  const at::Tensor rows_seen = rows().clamp_min(1.0);
+  const at::Tensor balance = (chosen() * probabilities()).sum() / (rows_seen * rows_seen);
+  const at::Tensor own_labels = (labels != kIgnoreLabel).sum().to(sums_.options());
+  const at::Tensor added = (balance * own_labels * (coefficient_ * static_cast<double>(num_experts_)))
+                               .to(loss.scalar_type())
+                               .view(loss.sizes());
+  if (!at::GradMode::is_enabled() || !loss.requires_grad()) return loss + added;
+  return LossFunction::apply(loss, added, this);
+}
+
+int64_t RouterBalance::carried_rows(int64_t num_experts, int64_t hidden_size, at::ScalarType type) {
+  const int64_t bytes = (2 * num_experts + 3) * static_cast<int64_t>(sizeof(double));
+  const int64_t row = hidden_size * static_cast<int64_t>(c10::elementSize(type));
+  return (bytes + row - 1) / row;
+}
+
+at::Tensor RouterBalance::encode(const at::Tensor& hidden) const {
+  const int64_t width = hidden.size(1), count = carried_rows(num_experts_, width, hidden.scalar_type());
+  const at::Tensor rows = at::zeros({count, width}, hidden.options().requires_grad(false));
+  const at::Tensor values = at::cat({sums_, loss_gradient_}).view(at::kByte);
+  rows.view({-1}).view(at::kByte).narrow(0, 0, values.size(0)).copy_(values);
+  return rows;
+}
+
+int64_t RouterBalance::take(const at::Tensor& carried) {
+  const int64_t count = carried_rows(num_experts_, carried.size(1), carried.scalar_type());
+  const int64_t tokens = carried.size(0) - count;
+  const at::Tensor bytes = carried.narrow(0, tokens, count).contiguous().view({-1}).view(at::kByte);
+  const int64_t size = (2 * num_experts_ + 3) * static_cast<int64_t>(sizeof(double));
+  const at::Tensor values = bytes.narrow(0, 0, size).clone().view(at::kDouble);
+  sums_ = values.narrow(0, 0, 2 * num_experts_ + 2).clone();
+  loss_gradient_ = values.narrow(0, 2 * num_experts_ + 2, 1).clone();
+  return tokens;
+}
+
+at::Tensor RouterBalance::with_sums(const at::Tensor& hidden) {
+  is_complete_ = true;
+  if (!at::GradMode::is_enabled() || !hidden.requires_grad()) return at::cat({hidden, encode(hidden)});
+  return WithSumsFunction::apply(hidden, this);
+}
+
+at::Tensor RouterBalance::take_sums(const at::Tensor& carried) {
+  const int64_t tokens = take(carried.detach());
+  if (!at::GradMode::is_enabled() || !carried.requires_grad()) return carried.narrow(0, 0, tokens);
+  return TakeSumsFunction::apply(carried, tokens, this);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,89 @@
+#include "tessera/nn/sparse_mlp.h"
+
+#include <tuple>
+
+#include <ATen/ATen.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
+#include "tessera/core/trace.h"
+#include "tessera/ops/support.h"
+#include "tessera/ops/take_rows.h"
+
+namespace tessera::nn {
+namespace {
+
+class ExpertsHere : public ExpertCore {
+ public:
+  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
+                 const Experts& experts) const override {
+    return run_experts(rows, counts, experts);
+  }
+};
+
+std::vector<int64_t> to_host(const at::Tensor& counts) {
+  const at::Tensor here = counts.to(kHost);
+  const auto values = host_span<const int64_t>(here);
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts) {
+  TESSERA_ASSERT(counts.size() == experts.size(), "one number of rows for each expert");
+  const std::vector<at::Tensor> parts = rows.split_with_sizes(counts);
+  std::vector<at::Tensor> results;
+  for (size_t e = 0; e < experts.size(); ++e) {
+    if (counts[e] > 0 || at::GradMode::is_enabled()) results.push_back(experts[e]->forward(parts[e]));
+  }
+  return results.empty() ? rows : at::cat(results);
+}
+
+SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
+    : options_(o), core_(std::make_shared<ExpertsHere>()) {
+  gate = register_module("gate", std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, false, dtype));
+  gate->refuse_adapter("is a router; list it in lora_modules_to_save to train it whole");
+  // A bare module serves as the list: only its children's names matter.
+  const auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
+  for (int64_t e = 0; e < o.num_experts; ++e) {
+    experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
+    for (const auto& linear :
+         {experts.back()->gate_proj, experts.back()->up_proj, experts.back()->down_proj}) {
+      if (linear != nullptr) linear->refuse_dropout();
+    }
+  }
+}
+
+void SparseMLP::recompute_hidden() {
+  for (const auto& expert : experts) expert->recompute_hidden();
+}
+
+at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& context) {
+  return run(x, [&](const ops::Activation& in) { return mix(in, context); });
+}
+
+at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {
+  const trace::Scope trace_scope("sparse_mlp");
+  const at::Tensor logits = gate->forward(x);
+  at::Tensor probabilities = at::softmax(logits, 1, ops::compute_type(logits.scalar_type()));
+  const int64_t tokens = logits.size(0), copies = options_.experts_per_token;
+  // In the order of the experts, in which their results are added up.
+  const at::Tensor chosen = std::get<0>(std::get<1>(probabilities.detach().topk(copies, 1)).sort(/*dim=*/1));
+  if (context.router_balance != nullptr) {
+    const double share = parallel() == nullptr ? 1.0 : parallel()->share();
+    probabilities = context.router_balance->add_layer(probabilities, chosen, context.is_added, share);
+  }
+  at::Tensor weights = probabilities.gather(1, chosen);
+  if (options_.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
+
+  const at::Tensor by_token = chosen.flatten();
+  const at::Tensor order = by_token.argsort(/*stable=*/true, 0, /*descending=*/false),
+                   places = order.argsort();
+  const std::vector<int64_t> counts = to_host(at::bincount(by_token, {}, options_.num_experts));
+  const at::Tensor rows = ops::take_rows(x.value(), order.floor_divide(copies), places, copies);
+  const at::Tensor results = ops::take_rows(core_->run(rows, counts, experts), places, order, 1);
+  const at::Tensor of_token = results.view({tokens, copies, results.size(1)});
+  return (of_token * weights.to(results.scalar_type()).unsqueeze(2)).sum(1);
+}
+
+}  // namespace tessera::nn
