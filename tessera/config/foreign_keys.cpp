@@ -80,7 +80,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"tokenizer_use_mistral_common", Rule::Refuse,
      "mistral-common's tokenizer files are not read; leave it out and use a folder with tokenizer.json"},
     {"sequence_parallel_degree", Rule::Rename, "context_parallel_size"},
-    {"expert_parallel_size", Rule::Refuse, "expert parallelism is not built yet", "1"},
     {"pipeline_parallel_degree", Rule::Hint, "pipeline_parallel_size"},
     {"pipeline_parallel_schedule", Rule::Hint, "pipeline_schedule"},
     {"virtual_pipeline_model_parallel_size", Rule::Hint, "pipeline_stages_per_rank"},

@@ -21,6 +21,7 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   dims.tp = recipe.tensor_parallel_size;
   dims.cp = recipe.context_parallel_size;
   dims.pp = recipe.pipeline_parallel_size;
+  dims.ep = recipe.expert_parallel_size;
   dims = dims.resolved(world_size, locate);
   const int64_t readers = dims.dp_replicate * dims.dp_shard;
   const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;

@@ -66,7 +66,8 @@ struct Recipe : DataConfig {
   Checkpointing gradient_checkpointing = Checkpointing::Off;
   int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
   int64_t seed = 42;
-  double neftune_noise_alpha = 0.0;  // not built: load_recipe() refuses other values
+  std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
+  double neftune_noise_alpha = 0.0;            // not built: load_recipe() refuses other values
 
   // Output
   std::string output_dir = "./model-out";
@@ -118,6 +119,7 @@ struct Recipe : DataConfig {
   PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
   int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
   int64_t pipeline_microbatches = 0;     // of a step; 0 = gradient_accumulation_steps
+  int64_t expert_parallel_size = 1;      // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
   double collective_timeout_s = 600.0;  // ddp_timeout
 

@@ -325,6 +325,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
     {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
     {"seed", &Recipe::seed, 0, kMaxSeed},
+    {"router_aux_loss_coef", &Recipe::router_aux_loss_coef, 0, 1e6},
     // Output
     {"output_dir", &Recipe::output_dir},
     {"logging_steps", &Recipe::logging_steps, kTiny, kMaxSteps},
@@ -372,6 +373,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_schedule", enum_field<&Recipe::pipeline_schedule>, 0, 0, kPipelineSchedules},
     {"pipeline_stages_per_rank", &Recipe::pipeline_stages_per_rank, 0, kMaxPipeline},
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
+    {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

@@ -48,8 +48,10 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
     batch.position_ids.push_back(i);
   }
   if (added > 0) batch.document_starts.push_back(tokens + added);
-  return {to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
-          batch.document_starts};
+  nn::TokenBatch result{to_tensor(batch.input_ids), to_tensor(batch.labels), to_tensor(batch.position_ids),
+                        batch.document_starts};
+  if (added > 0) result.is_added = at::arange(tokens + added, on_host(at::kLong)) >= tokens;
+  return result;
 }
 
 at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& mesh,

@@ -20,6 +20,7 @@
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
 
@@ -50,6 +51,15 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   return options;
 }
 
+// Where the first of these keys that is given stands.
+config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto place = recipe.key_places.find(key);
+    if (place != recipe.key_places.end()) return place->second;
+  }
+  return {recipe.source_file};
+}
+
 std::vector<std::string> shared_modules(const models::CausalLM& model) {
   // Modules whose weight another name reads too cannot be trained apart from it.
   std::vector<std::string> modules;
@@ -65,6 +75,15 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
   ParallelDims dims = config::validate_parallelism(recipe, world_size);
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
+    if (dims.ep > 1) {
+      const config::KeyPlace place = place_of(recipe, {"expert_parallel_size"});
+      throw Error(ErrorKind::Config, "PARALLELISM", "experts are spread over ranks that share parameters out")
+          .at(place.file, place.line, place.column)
+          .got("expert_parallel_size " + std::to_string(dims.ep) +
+               " and zero_stage 0, where each rank has all")
+          .need("zero_stage 1, 2 or 3")
+          .hint("zero_stage: 1 sends as much and keeps less");
+    }
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;
   }
@@ -118,15 +137,6 @@ config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions&
 }
 
 namespace {
-
-// Where the first of these keys that is given stands.
-config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    const auto place = recipe.key_places.find(key);
-    if (place != recipe.key_places.end()) return place->second;
-  }
-  return {recipe.source_file};
-}
 
 config::KeyPlace place_of_targets(const config::Recipe& recipe) {
   return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
@@ -246,6 +256,17 @@ void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& 
   }
 }
 
+// An error names the recipe's line.
+void check_expert_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
+  if (recipe.expert_parallel_size == 1) return;
+  try {
+    parallel::check_expert_parallel(model, recipe.expert_parallel_size);
+  } catch (Error& error) {
+    const config::KeyPlace place = place_of(recipe, {"expert_parallel_size"});
+    throw error.at(place.file, place.line, place.column);
+  }
+}
+
 }  // namespace
 
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
@@ -256,6 +277,8 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   if (!config.training_note.empty()) log::warn(config.training_note);
   planned.saved = models::state_dict_adapter(model);
   check_tensor_parallel(model, recipe);
+  check_expert_parallel(model, recipe);
+  if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
   // What an adapter holds comes before the base's, and what neither holds is random.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {

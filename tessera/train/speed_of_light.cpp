@@ -1,11 +1,12 @@
 #include "tessera/train/speed_of_light.h"
 
 #include <algorithm>
+#include <map>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/process_stats.h"
-#include "tessera/nn/linear.h"
+#include "tessera/nn/sparse_mlp.h"
 #include "tessera/ops/product.h"
 
 namespace tessera::train {
@@ -33,14 +34,27 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
   StepGemms gemms;
   const at::Tensor& head = model.head().weight();
   add_layer(gemms.head, label_tokens, head.size(1), head.size(0), head.requires_grad());
+  // Of experts: of as many tokens as each takes on average.
+  std::map<const nn::Linear*, int64_t> share;
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+    if (sparse == nullptr) continue;
+    const int64_t experts = sparse->options().num_experts;
+    for (const auto& expert : sparse->experts) {
+      for (const auto& linear : {expert->gate_proj, expert->up_proj, expert->down_proj}) {
+        share[linear.get()] = (tokens * sparse->options().experts_per_token + experts - 1) / experts;
+      }
+    }
+  }
   for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
     if (linear == nullptr || linear->weight.is_same(head)) continue;
-    add_layer(gemms.layers, tokens, linear->in_features(), linear->out_features(),
+    const int64_t rows = share.contains(linear) ? share.at(linear) : tokens;
+    add_layer(gemms.layers, rows, linear->in_features(), linear->out_features(),
               linear->weight.requires_grad());
     if (linear->adapter() == nullptr) continue;
     for (const auto& factor : linear->adapter()->named_parameters()) {
-      add_layer(gemms.layers, tokens, factor.value().size(1), factor.value().size(0), true);
+      add_layer(gemms.layers, rows, factor.value().size(1), factor.value().size(0), true);
     }
   }
   return gemms;

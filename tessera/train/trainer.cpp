@@ -76,7 +76,8 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
             std::to_string(dims.dp_replicate) + " x dp_shard " + std::to_string(dims.dp_shard) +
             (dims.cp > 1 ? " x cp " + std::to_string(dims.cp) : "") +
             (dims.tp > 1 ? " x tp " + std::to_string(dims.tp) : "") +
-            (dims.pp > 1 ? " x pp " + std::to_string(dims.pp) : "") + "; loaded in " +
+            (dims.pp > 1 ? " x pp " + std::to_string(dims.pp) : "") +
+            (dims.ep > 1 ? ", experts over " + std::to_string(dims.ep) : "") + "; loaded in " +
             format_duration(load_seconds));
 }
 

@@ -111,7 +111,6 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
             "yet; leave it out and write adapter: lora; got the boolean true");
   for (const char* line : {"adapter: qlora",
                            "load_in_8bit: true",
-                           "expert_parallel_size: 2",
                            "fp16: true",
                            "fp8: true",
                            "bfloat16: true",

@@ -1,0 +1,150 @@
+// Models with experts under any layout, and their experts over ranks.
+#include "tessera/train/trainer.h"
+
+#include "tests/io/expect_error.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/step_layout.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout};
+constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
+                                         config::ZeroStage::Zero2};
+constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,
+                                                    config::Checkpointing::Mlp};
+
+// Every product of replicated, expert, context and tensor parallel ranks, with the other choices in turn.
+void check_products(const std::string& family, int64_t max_tp, int64_t max_ep) {
+  const int64_t world = testing::world()->size();
+  size_t turn = 0;
+  for (int64_t tp = 1; tp <= std::min(world, max_tp); ++tp) {
+    for (int64_t cp = 1; cp <= world / tp; ++cp) {
+      for (int64_t dp_replicate = 1; dp_replicate <= world / tp / cp; ++dp_replicate) {
+        if (world % (tp * cp * dp_replicate) != 0) continue;
+        const int64_t sharing = world / tp / dp_replicate;
+        for (int64_t ep = 1; ep <= std::min(sharing, max_ep); ++ep) {
+          if (sharing % ep != 0) continue;
+          for (const Trained trained : kTrained) {
+            LayoutCase layout{.family = family, .dp_replicate = dp_replicate, .tp = tp, .cp = cp, .ep = ep};
+            layout.trained = trained;
+            layout.stage = kStages[turn % 3];
+            layout.checkpointing = kCheckpointing[turn / 2 % 3];
+            layout.method = turn % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;
+            ++turn;
+            expect_same_as_one_process(layout);
+            if (::testing::Test::HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Five and seven experts, which no number of ranks shares evenly.
+TEST(StepExpertTest, Mixtral) { check_products("mixtral", 2, 5); }
+TEST(StepExpertTest, Qwen3Moe) { check_products("qwen3_moe", 2, 7); }
+
+TEST(StepExpertTest, StagesOfAPipeline) {
+  const int64_t world = testing::world()->size();
+  size_t turn = 0;
+  for (int64_t pp = 2; pp <= std::min<int64_t>(world, 3); ++pp) {
+    if (world % pp != 0) continue;
+    for (const auto& [kind, tp] :
+         {std::pair{PipelineKind::OneFOneB, 1}, {PipelineKind::ZeroBubble, 1}, {PipelineKind::GPipe, 2}}) {
+      for (const Trained trained : kTrained) {
+        const int64_t sharing = world / pp / tp;
+        if (world % (pp * tp) != 0) continue;
+        LayoutCase layout{.family = "qwen3_moe", .tp = tp, .pp = pp, .trained = trained, .schedule = kind};
+        layout.ep = sharing;
+        layout.cp = sharing % 2 == 0 && turn % 2 == 0 ? 2 : 1;
+        layout.stage = kStages[turn % 3];
+        layout.checkpointing = kCheckpointing[turn % 3];
+        ++turn;
+        expect_same_as_one_process(layout);
+      }
+    }
+  }
+}
+
+TEST(StepExpertTest, ARankHoldsItsExpertsAlone) {
+  const auto world = testing::world();
+  const LayoutCase layout{.family = "mixtral", .ep = std::min<int64_t>(world->size(), 5)};
+  if (world->size() % layout.ep != 0) return;
+  const config::Recipe recipe = recipe_of(layout);
+  const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
+  const TrainedModel trained = set_up(layout, mesh);
+  int64_t own = 0, all = 0;
+  for (const auto& parameter : trained.sharded->parameters()) {
+    if (parameter.name.find(".experts.") == std::string::npos) continue;
+    own += parameter.tile.numel();
+    all += parameter.layout.numel();
+  }
+  const int64_t experts = (5 + layout.ep - 1) / layout.ep;
+  EXPECT_LE(own, all * experts / 5);
+  const at::Tensor sum = at::tensor({own}, at::kLong);
+  world->all_reduce(sum);
+  EXPECT_EQ(sum.item<int64_t>(), all);
+}
+
+// Checkpoints of one number of ranks for each expert go on with another, and the result is the same folder.
+TEST(StepExpertTest, RunsGoOnWithOtherSizes) {
+  const auto world = testing::world();
+  const int64_t ranks = world->size();
+  const testing::SharedFolder folder(world);
+  if (folder.is_owner()) {
+    testing::write_tiny_model(folder / "model", {.family = "mixtral", .experts = 7});
+    testing::write_text(folder / "rows.jsonl", testing::tiny_rows(4 * ranks));
+  }
+  world->barrier();
+  const auto go = [&](const std::string& out, int64_t ep, const std::string& more) {
+    const std::string text = "base_model: " + folder / "model" + "\noutput_dir: " + folder / out +
+                             "\nmax_steps: 6\nlearning_rate: 0.02\nsave_steps: 2\ndtype: float64\n" +
+                             "router_aux_loss_coef: 0.1\nexpert_parallel_size: " + std::to_string(ep) +
+                             "\ndatasets: [{path: " + folder / "rows.jsonl" + "}]\n" + more;
+    train(config::parse_recipe(text, "recipe.yaml"), world);
+  };
+  go("whole", 1, "");
+  go("spread", ranks, "resume_from_checkpoint: " + folder / "whole/checkpoint-2" + "\n");
+  go("again", 1, "resume_from_checkpoint: " + folder / "spread/checkpoint-4" + "\n");
+  if (!folder.is_owner()) return world->barrier();
+  const auto want = testing::metrics_with(folder / "whole/metrics.jsonl", "loss");
+  for (const std::string out : {"spread", "again"}) {
+    const auto got = testing::metrics_with(folder / (out + "/metrics.jsonl"), "loss");
+    ASSERT_EQ(got.size(), want.size()) << out;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_NEAR(got[i].at("loss"), want[i].at("loss").get<double>(), 1e-9) << out << " step " << i + 1;
+      EXPECT_NEAR(got[i].at("grad_norm"), want[i].at("grad_norm").get<double>(), 1e-8) << out;
+    }
+  }
+  const models::TensorFile first(folder / "whole/model.safetensors"),
+      last(folder / "spread/model.safetensors");
+  for (const std::string part : {"w1", "w2", "w3"}) {
+    const std::string name = "model.layers.1.block_sparse_moe.experts.6." + part + ".weight";
+    EXPECT_LT(models::max_difference(first.get(name), last.get(name)), 1e-8);
+  }
+  world->barrier();
+}
+
+TEST(StepExpertTest, SizesThatDoNotFitAreRefused) {
+  LayoutCase layout{.family = "mixtral", .ep = 3};
+  testing::expect_error(ErrorKind::Config, {"expert_parallel_size 3", "the nearest that work are 2 and 4"},
+                        [&] { parallel_dims(recipe_of(layout), 4); });
+  layout.ep = 2;
+  layout.stage = config::ZeroStage::Ddp;
+  testing::expect_error(ErrorKind::Config, {"zero_stage 0"}, [&] { parallel_dims(recipe_of(layout), 4); });
+  layout.stage = config::ZeroStage::Zero3;
+  layout.ep = 6;
+  const auto plan = [&] {
+    config::Problems problems;
+    const config::Recipe recipe = recipe_of(layout);
+    plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+  };
+  testing::expect_error(ErrorKind::Config, {"5 experts in a layer", "expert_parallel_size: at most 5"}, plan);
+  layout.family = "llama3";
+  testing::expect_error(ErrorKind::Config, {"no experts"}, plan);
+}
+
+}  // namespace
+}  // namespace tessera::train
