@@ -23,6 +23,14 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   dims.pp = recipe.pipeline_parallel_size;
   dims.ep = recipe.expert_parallel_size;
   dims = dims.resolved(world_size, locate);
+  if (dims.ep > 1 && recipe.zero_stage == ZeroStage::Ddp) {
+    Error error(ErrorKind::Config, "PARALLELISM", "experts are spread over ranks that share parameters out");
+    locate(error, "expert_parallel_size");
+    throw error
+        .got("expert_parallel_size " + std::to_string(dims.ep) + " and zero_stage 0, where each rank has all")
+        .need("zero_stage 1, 2 or 3")
+        .hint("zero_stage: 1 sends as much and keeps less");
+  }
   const int64_t readers = dims.dp_replicate * dims.dp_shard;
   const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;
   if (recipe.train_batch_size > 0 && recipe.train_batch_size != batch) {

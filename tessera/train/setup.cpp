@@ -51,15 +51,6 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   return options;
 }
 
-// Where the first of these keys that is given stands.
-config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    const auto place = recipe.key_places.find(key);
-    if (place != recipe.key_places.end()) return place->second;
-  }
-  return {recipe.source_file};
-}
-
 std::vector<std::string> shared_modules(const models::CausalLM& model) {
   // Modules whose weight another name reads too cannot be trained apart from it.
   std::vector<std::string> modules;
@@ -75,15 +66,6 @@ std::vector<std::string> shared_modules(const models::CausalLM& model) {
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size) {
   ParallelDims dims = config::validate_parallelism(recipe, world_size);
   if (recipe.zero_stage == config::ZeroStage::Ddp) {
-    if (dims.ep > 1) {
-      const config::KeyPlace place = place_of(recipe, {"expert_parallel_size"});
-      throw Error(ErrorKind::Config, "PARALLELISM", "experts are spread over ranks that share parameters out")
-          .at(place.file, place.line, place.column)
-          .got("expert_parallel_size " + std::to_string(dims.ep) +
-               " and zero_stage 0, where each rank has all")
-          .need("zero_stage 1, 2 or 3")
-          .hint("zero_stage: 1 sends as much and keeps less");
-    }
     dims.dp_replicate *= dims.dp_shard;
     dims.dp_shard = 1;
   }
@@ -137,6 +119,15 @@ config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions&
 }
 
 namespace {
+
+// Where the first of these keys that is given stands.
+config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto place = recipe.key_places.find(key);
+    if (place != recipe.key_places.end()) return place->second;
+  }
+  return {recipe.source_file};
+}
 
 config::KeyPlace place_of_targets(const config::Recipe& recipe) {
   return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
