@@ -365,7 +365,7 @@ TEST(MisuseTest, ArgumentsThatDoNotFit) {
            [&] { nn::RMSNorm(8, 1e-5, at::kFloat).forward(at::Tensor()); },
            [&] { single->all_reduce(weight.t()); },
            [&] { single->all_gather_single(x, weight); },
-           [&] { DeviceMesh(single, {}).group("ep"); },
+           [&] { DeviceMesh(single, {}).group("no axis"); },
        }) {
     EXPECT_EQ(code_of(call), "E-CONFIG-ARGUMENT");
     EXPECT_EQ(told_by(call).find("defect"), std::string::npos) << told_by(call);
