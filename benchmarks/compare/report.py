@@ -7,6 +7,7 @@ from compare.summary import Figures, Row
 _MET = {True: "yes", False: "**no**", None: "-"}
 _NOISY_SPREAD = 0.25
 _TITLE = "# Tessera beside its peers"
+CHECKPOINTS = "### Checkpoints"  # the end of a section, which benchmarks/checkpoint writes
 _PREFACE = f"""{_TITLE}
 
 Written by `benchmarks/compare_transformers`; [docs/benchmarks.md](../docs/benchmarks.md) says what each case does and how it is \
@@ -120,5 +121,7 @@ def sections(text: str) -> dict[str, str]:
 
 def write(old: str, kind: str, new: str) -> str:
     """The whole file: `old` with the section of this kind replaced by `new`, the others untouched."""
-    found = {**sections(old), kind: new}
+    found = sections(old)
+    kept = re.search(rf"^{CHECKPOINTS}$.*", found.get(kind, ""), flags=re.MULTILINE | re.DOTALL)
+    found[kind] = new + ("\n\n" + kept[0] if kept else "")
     return "\n\n".join([_PREFACE, *(found[one] for one in KINDS if one in found)]) + "\n"
