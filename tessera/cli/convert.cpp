@@ -1,7 +1,6 @@
 // tessera convert
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -81,9 +80,13 @@ void convert_folder(const Options& options) {
         .need("a GGUF file, or a checkpoint's folder")
         .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
   }
+  if (!options.dtype.empty()) {
+    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a checkpoint is written in the type that its run keeps")
+        .in(options.input)
+        .hint("leave --dtype out");
+  }
   io::ResultFolder result = result_of(options, "the checkpoint");
-  const auto dtype = options.dtype.empty() ? std::nullopt : std::optional<DType>(dtype_of(options));
-  const auto converted = train::convert_checkpoint(options.input, options.base, dtype, result);
+  const auto converted = train::convert_checkpoint(options.input, options.base, result);
   log::info(std::string(converted.is_adapter ? "adapter" : "model") + " of step " +
             std::to_string(converted.step) + " (" + format_bytes(converted.weight_bytes) + ") written to " +
             options.output);
@@ -98,7 +101,7 @@ void add_convert(CLI::App& app, Action& action) {
   verb->add_option("input", options->input, "The checkpoint's folder, or the GGUF file")->required();
   verb->add_option("output", options->output, "The folder to write")->required();
   verb->add_option("--dtype", options->dtype,
-                   "Type of the weights written; by default fp32, of a checkpoint as the run would write it")
+                   "Type of the weights of a GGUF file as they are written; fp32 by default")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_option("--base", options->base,
                    "The base model's folder, where a checkpoint's run had it elsewhere");

@@ -23,6 +23,8 @@ struct MicroBatch {
   std::vector<int64_t> position_ids;     // [tokens], restarts at 0 in every document
   std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
   int64_t label_tokens = 0;              // labels that are not kIgnoreLabel
+  // [tokens]: which of Loader::datasets() each comes from; empty where there is one.
+  std::vector<int64_t> datasets;
 };
 
 }  // namespace tessera::data

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "tessera/core/error.h"
@@ -15,6 +16,9 @@ Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows
   TESSERA_ASSERT(options.micro_batch_size > 0 && options.accumulation > 0, "empty batches");
   if (rows_.size() == 0)
     throw Error(ErrorKind::Data, "NO-ROWS", "there are no rows").got("0 rows").need("at least 1");
+  std::set<int64_t> found;
+  for (const int64_t row : rows_.rows) found.insert(rows_.store->dataset(row));
+  datasets_.assign(found.begin(), found.end());
   if (options.packing) {
     std::vector<int64_t> lengths(rows_.rows.size());
     for (int64_t i = 0; i < rows_.size(); ++i) lengths[i] = rows_.length(i);
@@ -24,6 +28,17 @@ Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows
     plan_ = pack_one_each(rows_.size());
   }
   order_epoch();
+}
+
+std::vector<std::string> Loader::datasets() const {
+  std::vector<std::string> names;
+  for (const int64_t dataset : datasets_)
+    names.push_back(has_several() ? rows_.store->dataset_name(dataset) : "");
+  return names;
+}
+
+int64_t Loader::dataset_of(int64_t place) const {
+  return std::ranges::lower_bound(datasets_, rows_.store->dataset(rows_.rows[place])) - datasets_.begin();
 }
 
 int64_t Loader::steps_per_epoch() const {
@@ -65,10 +80,12 @@ Step Loader::next_step() {
   Step step;
   step.epoch = cursor_.epoch;
   step.samples = samples;
+  if (has_several()) step.dataset_label_tokens.assign(datasets_.size(), 0);
   for (int64_t sample = begin; sample < begin + samples; ++sample) {
     for (const int64_t row : rows_of_sample(sample)) {
       step.tokens += rows_.length(row);
       step.label_tokens += rows_.label_count(row);
+      if (has_several()) step.dataset_label_tokens[dataset_of(row)] += rows_.label_count(row);
     }
   }
   for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step) {
@@ -103,6 +120,7 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));
       batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
       batch.label_tokens += rows_.store->label_count(row);
+      if (has_several()) batch.datasets.resize(batch.input_ids.size(), dataset_of(place));
     }
   }
   return batch;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/data/batch.h"
@@ -36,7 +37,9 @@ struct Step {
   std::vector<MicroBatch> micro_batches;
   int64_t tokens = 0;        // of all ranks and micro-batches
   int64_t label_tokens = 0;  // of all ranks and micro-batches; at least 1
-  int64_t samples = 0;       // sequences, of all ranks
+  // The label tokens of each of Loader::datasets(); empty where there is one.
+  std::vector<int64_t> dataset_label_tokens;
+  int64_t samples = 0;  // sequences, of all ranks
   int64_t epoch = 0;
   bool ends_epoch = false;
   Cursor next;  // where the step after this one starts: what a checkpoint stores
@@ -53,6 +56,8 @@ class Loader {
   // Sequences of an epoch.
   int64_t num_samples() const { return plan_.size(); }
   int64_t steps_per_epoch() const;
+  // Names of the datasets that its rows come from.
+  std::vector<std::string> datasets() const;
   // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
   double packing_efficiency() const { return efficiency_; }
 
@@ -67,10 +72,13 @@ class Loader {
 
  private:
   void order_epoch();
+  bool has_several() const { return datasets_.size() > 1; }
+  int64_t dataset_of(int64_t place) const;
   MicroBatch make_micro_batch(int64_t begin_sample, int64_t end_sample) const;
 
   RowSet rows_;
   LoaderOptions options_;
+  std::vector<int64_t> datasets_;  // of the store, in order
   PackPlan plan_;
   double efficiency_ = 1.0;
   std::vector<int64_t> order_;  // of the current epoch

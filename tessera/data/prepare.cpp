@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -210,6 +211,7 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   PreparedData data;
   const bool is_kept = !config.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
   const auto read = [&](const config::DatasetConfig& dataset) {
+    store->begin_dataset(std::filesystem::path(dataset.path).stem());
     return is_kept ? reader.read_kept(dataset, options.tokenizer_fingerprint) : reader.read(dataset);
   };
   for (const config::DatasetConfig& dataset : config.datasets) data.train_stats.push_back(read(dataset));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "tessera/core/error.h"
 
@@ -25,6 +26,19 @@ void RowStore::append(std::span<const int32_t> input_ids, std::span<const int32_
   tokens_.insert(tokens_.end(), input_ids.begin(), input_ids.end());
   token_offsets_.push_back(static_cast<int64_t>(tokens_.size()));
   run_offsets_.push_back(static_cast<int64_t>(runs_.size()));
+}
+
+void RowStore::begin_dataset(const std::string& name) {
+  std::string unique = name;
+  for (int number = 2; std::ranges::find(dataset_names_, unique) != dataset_names_.end(); ++number)
+    unique = name + "-" + std::to_string(number);
+  dataset_names_.push_back(std::move(unique));
+  dataset_begins_.push_back(size());
+}
+
+int64_t RowStore::dataset(int64_t row) const {
+  const auto next = std::ranges::upper_bound(dataset_begins_, row);
+  return std::max<int64_t>(0, next - dataset_begins_.begin() - 1);
 }
 
 int64_t RowStore::label_count(int64_t row) const {

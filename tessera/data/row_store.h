@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tessera/data/batch.h"
@@ -22,6 +23,12 @@ class RowStore {
   // Requires equal sizes, at most 2^31 - 1 tokens, and labels[i] of input_ids[i] or kIgnoreLabel.
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels);
   void append(const Row& row) { append(row.input_ids, row.labels); }
+
+  // The rows to come are of another dataset. Names are unique: one that is taken gets a number.
+  void begin_dataset(const std::string& name);
+  // Of a row: 0 is the first one begun; 0 where none was.
+  int64_t dataset(int64_t row) const;
+  const std::string& dataset_name(int64_t dataset) const { return dataset_names_[dataset]; }
 
   int64_t size() const { return static_cast<int64_t>(token_offsets_.size()) - 1; }
   int64_t num_tokens() const { return token_offsets_.back(); }
@@ -42,6 +49,8 @@ class RowStore {
   std::vector<int64_t> token_offsets_ = {0};
   std::vector<LabelRun> runs_;
   std::vector<int64_t> run_offsets_ = {0};
+  std::vector<int64_t> dataset_begins_;
+  std::vector<std::string> dataset_names_;
 };
 
 // Some rows of a store, in an order.

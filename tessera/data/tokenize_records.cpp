@@ -126,7 +126,8 @@ void RecordTokenizer::count_ends(const Row& row, DatasetStats& stats) const {
     if (!is_end(row.input_ids[i])) continue;
     const bool is_trained = row.labels[i] != kIgnoreLabel;
     stats.end_labels += is_trained ? 1 : 0;
-    is_untrained = is_untrained || (!is_trained && row.labels[i - 1] != kIgnoreLabel);
+    const bool ends_turn = row.labels[i - 1] != kIgnoreLabel && !is_end(row.input_ids[i - 1]);
+    is_untrained = is_untrained || (!is_trained && ends_turn);
     is_repeated = is_repeated || row.input_ids[i] == row.input_ids[i - 1];
   }
   stats.untrained_ends += is_untrained ? 1 : 0;

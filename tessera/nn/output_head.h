@@ -22,7 +22,8 @@ class OutputHead : public Layer {
 
   // x: [tokens, hidden_size], from the last block. The sum over the labelled positions
   // (ops::linear_cross_entropy).
-  at::Tensor loss(const at::Tensor& x, const at::Tensor& labels) const;
+  at::Tensor loss(const at::Tensor& x, const at::Tensor& labels,
+                  const ops::LossSources* sources = nullptr) const;
   // [tokens, vocabulary]
   at::Tensor logits(const at::Tensor& x) const;
 

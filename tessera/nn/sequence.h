@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/nn/router_balance.h"
+#include "tessera/ops/linear_cross_entropy.h"
 
 namespace tessera::nn {
 
@@ -37,6 +38,8 @@ struct TokenBatch {
   TokenPart part = {};
   // Bool, like the others: tokens that are no part of the data, which a layout has added. Undefined: none.
   at::Tensor is_added = {};
+  // Where the losses of parts of the data are asked for too.
+  std::optional<ops::LossSources> sources = {};
 };
 
 // What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns

@@ -152,12 +152,22 @@ void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::
   });
 }
 
+void add_by_source(const at::Tensor& losses_in, const std::vector<int64_t>& positions,
+                   const LossSources& sources) {
+  const at::Tensor losses = losses_in.to(kHost);
+  const auto values = host_span<const double>(losses);
+  const auto of_token = host_span<const int64_t>(sources.of_token);
+  const auto sums = host_span<double>(sources.losses);
+  for (size_t i = 0; i < positions.size(); ++i)
+    sums[static_cast<size_t>(of_token[static_cast<size_t>(positions[i])])] += values[i];
+}
+
 struct Result {
   at::Tensor loss, grad_hidden, grad_weight;  // gradients: undefined where not wanted
 };
 
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
-               const VocabularyPart* part, bool want_hidden, bool want_weight) {
+               const VocabularyPart* part, const LossSources* sources, bool want_hidden, bool want_weight) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const MemoryScope memory(MemoryCategory::Loss);
   const at::Tensor hidden = hidden_in.contiguous();
@@ -201,15 +211,17 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     begin == 0 ? product_out(result.grad_weight, logits.t(), rows)
                : add_product(result.grad_weight, logits.t(), rows);
   }
+  if (sources != nullptr) add_by_source(losses, found.positions, *sources);
   result.loss = sum_in_order(losses).to(exact);
   return result;
 }
 
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& labels, int64_t chunk, const VocabularyPart* part) {
+                            const at::Tensor& labels, int64_t chunk, const VocabularyPart* part,
+                            const LossSources* sources) {
     Result result =
-        compute(hidden, weight, labels, chunk, part, hidden.requires_grad(), weight.requires_grad());
+        compute(hidden, weight, labels, chunk, part, sources, hidden.requires_grad(), weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
     ctx->saved_data["weight"] = weight;
@@ -229,20 +241,20 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     };
     at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
     if (grad_hidden.defined()) grad_hidden.mul_(grads[0]);
-    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}};
+    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}, {}};
     const MemoryScope memory(MemoryCategory::Gradients);
     const at::Tensor weight = take("weight");
     const auto direct_type = direct_gradient_type(weight);
     if (direct_type && weight.grad().defined()) {
       weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
-      return {grad_hidden, {}, {}, {}, {}};
+      return {grad_hidden, {}, {}, {}, {}, {}};
     }
     grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
     if (direct_type) {
       weight.mutable_grad() = grad_weight;
       grad_weight.reset();
     }
-    return {grad_hidden, grad_weight, {}, {}, {}};
+    return {grad_hidden, grad_weight, {}, {}, {}, {}};
   }
 };
 
@@ -258,7 +270,8 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                int64_t chunk_tokens, const VocabularyPart* part) {
+                                int64_t chunk_tokens, const VocabularyPart* part,
+                                const LossSources* sources) {
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operands(kName, {&hidden, &weight});
   TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
@@ -269,9 +282,9 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                          "linear_cross_entropy: labels must be [tokens] int64 on the host");
   TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
   if (!needs_graph({hidden, weight})) {
-    return compute(hidden, weight, labels, chunk_tokens, part, false, false).loss;
+    return compute(hidden, weight, labels, chunk_tokens, part, sources, false, false).loss;
   }
-  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part);
+  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources);
 }
 
 }  // namespace tessera::ops

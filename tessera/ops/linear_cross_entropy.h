@@ -19,6 +19,12 @@ struct VocabularyPart {
   std::function<void(const at::Tensor&)> all_max, all_sum;
 };
 
+// Losses by where tokens come from.
+struct LossSources {
+  at::Tensor of_token;  // [tokens] int64 on the host: the source of each
+  at::Tensor losses;    // [sources] float64 on the host: a forward adds its losses
+};
+
 // The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
 // float64 input), also for bfloat16.
 //
@@ -33,7 +39,8 @@ struct VocabularyPart {
 // it, the same for all holders of parts; weight's gradient is that of its rows, and hidden's is this part's
 // share of it: the sum over the holders is the whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr);
+                                int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr,
+                                const LossSources* sources = nullptr);
 
 // Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
 // takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at

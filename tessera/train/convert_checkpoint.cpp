@@ -1,6 +1,7 @@
 #include "tessera/train/convert_checkpoint.h"
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,6 @@
 #include "tessera/comm/agreed_work.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
-#include "tessera/core/torch_dtype.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
@@ -51,16 +51,11 @@ config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const 
 }  // namespace
 
 ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
-                                       std::optional<DType> dtype, io::ResultFolder& result) {
+                                       io::ResultFolder& result) {
   const auto checkpoint = checkpoint::ShardedCheckpoint::open(folder);
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
   const bool is_adapter = recipe.adapter != config::AdapterKind::None;
-  if (dtype && is_adapter) {
-    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "an adapter is written in the type that it trains in")
-        .in(folder)
-        .hint("leave --dtype out");
-  }
   const checkpoint::BaseFiles base = checkpoint::read_base_files(recipe.base_model);
   config::Problems problems;
   PlannedModel planned = plan_model(
@@ -76,8 +71,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
   const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
-  const checkpoint::FolderPlan plan =
-      dtype ? checkpoint::model_folder(trained.saved, base, *dtype) : result_folder(trained, recipe, base);
+  const checkpoint::FolderPlan plan = result_folder(trained, recipe, base);
   ConvertedCheckpoint converted;
   converted.step = checkpoint->manifest().step;
   converted.is_adapter = is_adapter;

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
-#include "tessera/core/dtype.h"
 #include "tessera/io/result_folder.h"
 
 namespace tessera::train {
@@ -19,10 +17,9 @@ struct ConvertedCheckpoint {
 // Writes the parameters of the checkpoint in `folder`, saved by any number of ranks, into `result`, which has
 // not begun: the Hugging Face folder, or for an adapter the PEFT folder, that the run's output_dir would be,
 // to the byte. One process, whose memory holds the model. Every value is held against its hash first.
-// `base_model`: where the run's base model lies now; empty for where it lay. `dtype`: of the weights, in
-// place of the run's; Error(Config) for an adapter. Throws Error(Checkpoint), Error(Model) and
-// Error(Storage).
+// `base_model`: where the run's base model lies now; empty for where it lay. Throws Error(Checkpoint),
+// Error(Model) and Error(Storage).
 ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
-                                       std::optional<DType> dtype, io::ResultFolder& result);
+                                       io::ResultFolder& result);
 
 }  // namespace tessera::train

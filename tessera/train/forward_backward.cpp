@@ -14,14 +14,32 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(val
 
 // What this rank computes of the micro-batches.
 std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batches,
-                                       const parallel::DeviceMesh& mesh) {
+                                       const parallel::DeviceMesh& mesh, const at::Tensor& dataset_losses) {
   std::vector<nn::TokenBatch> own;
   own.reserve(batches.size());
   for (const data::MicroBatch& batch : batches) {
-    own.push_back(parallel::token_part(to_tensors(batch, mesh.size(parallel::kAxisTp)),
-                                       *mesh.group(parallel::kAxisCp)));
+    nn::TokenBatch whole = to_tensors(batch, mesh.size(parallel::kAxisTp));
+    if (!batch.datasets.empty() && dataset_losses.defined()) {
+      std::vector<int64_t> datasets = batch.datasets;
+      datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);  // added tokens have no labels
+      whole.sources = {to_tensor(datasets), dataset_losses};
+    }
+    own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp)));
   }
   return own;
+}
+
+// The last stage meets the losses; all ranks get them.
+at::Tensor run_pipeline(TrainedModel& trained, const parallel::DeviceMesh& mesh,
+                        const models::Pipeline::Pass& pass, const at::Tensor& dataset_losses) {
+  const at::Tensor before = dataset_losses.defined() ? dataset_losses.clone() : at::Tensor();
+  const at::Tensor loss = trained.pipeline->run(pass);
+  if (!before.defined()) return loss;
+  const at::NoGradGuard no_grad;
+  const at::Tensor added = (dataset_losses - before).to(mesh.device());
+  mesh.group(parallel::kAxisPp)->all_reduce(added);
+  dataset_losses.copy_(before + added.to(kHost));
+  return loss;
 }
 
 at::Tensor loss_of(TrainedModel& trained, const nn::TokenBatch& batch) {
@@ -56,14 +74,15 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
 
 at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                             const std::vector<data::MicroBatch>& micro_batches, double scale,
-                            const std::function<nn::RandomPlace(int64_t micro_batch)>& random_place) {
-  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh);
+                            const std::function<nn::RandomPlace(int64_t micro_batch)>& random_place,
+                            const at::Tensor& dataset_losses) {
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, dataset_losses);
   const auto place_of = [&](int64_t m) {
     nn::RandomPlace place = random_place(m);
     place.part = own[static_cast<size_t>(m)].part;
     return place;
   };
-  if (trained.pipeline) return trained.pipeline->run({own, scale, place_of});
+  if (trained.pipeline) return run_pipeline(trained, mesh, {own, scale, place_of}, dataset_losses);
   at::Tensor sum;
   for (size_t m = 0; m < own.size(); ++m) {
     trained.sharded->set_is_last_micro_batch(m + 1 == own.size());
@@ -79,10 +98,10 @@ at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& m
 }
 
 at::Tensor forward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                   const std::vector<data::MicroBatch>& micro_batches) {
+                   const std::vector<data::MicroBatch>& micro_batches, const at::Tensor& dataset_losses) {
   const at::NoGradGuard no_grad;
-  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh);
-  if (trained.pipeline) return trained.pipeline->run({own, 1.0, {}});
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, dataset_losses);
+  if (trained.pipeline) return run_pipeline(trained, mesh, {own, 1.0, {}}, dataset_losses);
   at::Tensor sum;
   for (const nn::TokenBatch& batch : own) add_loss(sum, loss_of(trained, batch));
   return sum;

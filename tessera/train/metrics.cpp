@@ -7,6 +7,24 @@
 #include "tessera/core/error.h"
 
 namespace tessera::train {
+
+std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
+                                        const std::vector<double>& sums,
+                                        const std::vector<int64_t>& label_tokens) {
+  std::vector<DatasetLoss> losses;
+  for (size_t i = 0; i < label_tokens.size(); ++i) {
+    if (label_tokens[i] == 0) continue;
+    losses.push_back({names[i], sums[i] / static_cast<double>(label_tokens[i]), label_tokens[i]});
+  }
+  return losses;
+}
+
+nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const DatasetLoss& dataset : losses) json[dataset.name] = dataset.loss;
+  return json;
+}
+
 void MetricsWindow::add(const StepMetrics& step) {
   const StepMetrics before = sum_;
   sum_ = step;
@@ -17,6 +35,11 @@ void MetricsWindow::add(const StepMetrics& step) {
   sum_.save_stall_s += before.save_stall_s;
   sum_.skipped_steps += before.skipped_steps;
   products_s_ += step.sol * step.step_s;
+  for (const DatasetLoss& dataset : step.datasets) {
+    auto& [sum, label_tokens] = datasets_[dataset.name];
+    sum += dataset.loss * static_cast<double>(dataset.label_tokens);
+    label_tokens += dataset.label_tokens;
+  }
   ++num_steps_;
 }
 
@@ -27,6 +50,10 @@ StepMetrics MetricsWindow::take() {
   line.tokens_per_s = static_cast<double>(sum_.tokens) / sum_.step_s;
   line.sol = products_s_ / sum_.step_s;
   line.step_s = sum_.step_s / static_cast<double>(num_steps_);
+  line.datasets.clear();
+  for (const auto& [name, sums] : datasets_) {
+    line.datasets.push_back({name, sums.first / static_cast<double>(sums.second), sums.second});
+  }
   *this = MetricsWindow();
   return line;
 }
@@ -40,7 +67,8 @@ nlohmann::ordered_json MetricsWindow::to_json() const {
           {"step_s", sum_.step_s},
           {"products_s", products_s_},
           {"save_stall_s", sum_.save_stall_s},
-          {"skipped_steps", sum_.skipped_steps}};
+          {"skipped_steps", sum_.skipped_steps},
+          {"datasets", datasets_}};
 }
 
 MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
@@ -53,6 +81,7 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
   window.products_s_ = json.at("products_s");
   window.sum_.save_stall_s = json.at("save_stall_s");
   window.sum_.skipped_steps = json.at("skipped_steps");
+  window.datasets_ = json.at("datasets").get<decltype(datasets_)>();
   return window;
 }
 

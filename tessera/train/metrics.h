@@ -2,10 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json_fwd.hpp>
 
 namespace tessera::train {
+
+// Of the rows of one dataset.
+struct DatasetLoss {
+  std::string name;
+  double loss = 0.0;  // mean of a label token
+  int64_t label_tokens = 0;
+};
+// Of sums of losses, and the label tokens that they are over; datasets without any are left out.
+std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
+                                        const std::vector<double>& sums,
+                                        const std::vector<int64_t>& label_tokens);
+// {"chats": 1.25, ...}
+nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses);
 
 // One step, or the steps since the line before, as metrics.jsonl has them.
 struct StepMetrics {
@@ -20,9 +37,10 @@ struct StepMetrics {
   double tokens_per_s = 0.0;
   double sol = 0.0;      // share of the speed of light: time of the step's GEMMs alone over the step's time
   int64_t peak_rss = 0;  // bytes, largest rank
-  double save_stall_s = 0.0;  // that the steps waited for checkpoints before this one
-  int64_t skipped_steps = 0;  // that made no update (spike_action)
-  bool rolls_back = false;    // the last step asks for the newest checkpoint's values
+  std::vector<DatasetLoss> datasets;  // where there are several
+  double save_stall_s = 0.0;          // that the steps waited for checkpoints before this one
+  int64_t skipped_steps = 0;          // that made no update (spike_action)
+  bool rolls_back = false;            // the last step asks for the newest checkpoint's values
 };
 
 // The steps since the last line, as one.
@@ -39,6 +57,8 @@ class MetricsWindow {
  private:
   StepMetrics sum_;  // loss and times as sums
   double products_s_ = 0.0;
+  // Sums of losses and numbers of label tokens, by dataset.
+  std::map<std::string, std::pair<double, int64_t>> datasets_;
   int64_t num_steps_ = 0;
 };
 

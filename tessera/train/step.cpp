@@ -29,22 +29,35 @@ decltype(auto) in_phase(const char* name, MemoryCategory category, Body&& body) 
 // The losses of this rank's micro-batches, added up on their device in float64.
 class LossSum {
  public:
-  explicit LossSum(at::Device device) : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {}
+  // `num_datasets`: those that the micro-batches name; 0 where they name none.
+  LossSum(at::Device device, int64_t num_datasets)
+      : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
+    if (num_datasets > 0) datasets_ = at::zeros({num_datasets}, on_host(at::kDouble));
+  }
 
   void add(const at::Tensor& loss) {
     const at::NoGradGuard no_grad;
     sum_.add_(loss);
   }
   const at::Tensor& own() const { return sum_; }
+  // Of each dataset, to be added to; undefined where there are none.
+  const at::Tensor& datasets() const { return datasets_; }
+  struct Total {
+    double loss = 0.0;
+    std::vector<double> datasets;
+  };
   // Over the ranks that hold different labels. Reads the device once. Collective.
-  double total(const parallel::DeviceMesh& mesh) const {
-    const at::Tensor sum = sum_.clone();
-    mesh.group(parallel::kAxisLoss)->all_reduce(sum);
-    return sum.item<double>();
+  Total total(const parallel::DeviceMesh& mesh) const {
+    const at::Tensor sums = datasets_.defined() ? at::cat({sum_, datasets_.to(sum_.device())}) : sum_.clone();
+    mesh.group(parallel::kAxisLoss)->all_reduce(sums);
+    if (!datasets_.defined()) return {sums.item<double>(), {}};
+    const at::Tensor read = sums.to(kHost);
+    const auto values = host_span<const double>(read);
+    return {values.front(), {values.begin() + 1, values.end()}};
   }
 
  private:
-  at::Tensor sum_;
+  at::Tensor sum_, datasets_;
 };
 
 // Names the first rank whose own loss is not finite, and the tensor that it comes from. Collective over the
@@ -79,10 +92,13 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   const auto random_place = [&](int64_t m) -> nn::RandomPlace {
     return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
   };
-  LossSum loss_sum(mesh.device());
-  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale, random_place));
+  LossSum loss_sum(mesh.device(), input.num_datasets);
+  loss_sum.add(
+      forward_backward(trained, mesh, *input.micro_batches, scale, random_place, loss_sum.datasets()));
   StepResult result;
-  const double total_loss = loss_sum.total(mesh);
+  const LossSum::Total total = loss_sum.total(mesh);
+  const double total_loss = total.loss;
+  result.dataset_losses = total.datasets;
   if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
   result.loss = total_loss * scale;
 
@@ -108,11 +124,14 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   return result;
 }
 
-double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
-                const std::function<void(int64_t done)>& on_step) {
+Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
+                   const std::function<void(int64_t done)>& on_step) {
   const at::NoGradGuard no_grad;
   trained.model->eval();
-  LossSum loss_sum(mesh.device());
+  const std::vector<std::string> datasets = loader.datasets();
+  const bool has_several = datasets.size() > 1;
+  LossSum loss_sum(mesh.device(), has_several ? std::ssize(datasets) : 0);
+  std::vector<int64_t> of_datasets(datasets.size(), 0);
   int64_t label_tokens = 0;
   loader.seek({});
   const int64_t num_steps = loader.steps_per_epoch();
@@ -120,15 +139,21 @@ double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::L
   for (int64_t done = 0; done < num_steps;) {
     data::Step step = loader.next_step();
     label_tokens += step.label_tokens;
+    for (size_t i = 0; i < step.dataset_label_tokens.size(); ++i)
+      of_datasets[i] += step.dataset_label_tokens[i];
     std::move(step.micro_batches.begin(), step.micro_batches.end(), std::back_inserter(batches));
     ++done;
     if (done < num_steps && static_cast<int64_t>(batches.size()) < micro_batches_at_once(mesh)) continue;
-    loss_sum.add(forward(trained, mesh, batches));
+    loss_sum.add(forward(trained, mesh, batches, loss_sum.datasets()));
     batches.clear();
     on_step(done);
   }
   trained.model->train();
-  return loss_sum.total(mesh) / static_cast<double>(std::max<int64_t>(1, label_tokens));
+  const LossSum::Total total = loss_sum.total(mesh);
+  Evaluated evaluated;
+  evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
+  if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);
+  return evaluated;
 }
 
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,

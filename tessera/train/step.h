@@ -10,6 +10,7 @@
 #include "tessera/nn/sequence.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/parallel/device_mesh.h"
+#include "tessera/train/metrics.h"
 #include "tessera/train/setup.h"
 
 namespace tessera::train {
@@ -21,6 +22,7 @@ struct StepInput {
   double lr = 0.0;
   double max_grad_norm = 0.0;
   uint64_t seed = 0;
+  int64_t num_datasets = 0;  // that the micro-batches name
   // Asked before the update, on every rank with the same numbers: whether to make it. Empty: always.
   std::function<bool(double loss, double grad_norm)> accepts;
 };
@@ -29,6 +31,7 @@ struct StepResult {
   double loss = 0.0;       // mean over the label tokens of the step
   double grad_norm = 0.0;  // before clipping
   bool is_updated = true;
+  std::vector<double> dataset_losses;  // sums over the label tokens of each
 };
 
 // Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one
@@ -38,10 +41,15 @@ struct StepResult {
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
 
+struct Evaluated {
+  double loss = 0.0;
+  std::vector<DatasetLoss> datasets;  // where there are several
+};
+
 // Mean loss over the label tokens of one epoch of `loader`, over all ranks, without gradient. `on_step` is
 // told how many of the epoch's steps are done. Collective.
-double evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
-                const std::function<void(int64_t done)>& on_step);
+Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data::Loader& loader,
+                   const std::function<void(int64_t done)>& on_step);
 
 // The tiles that train, with the recipe's decay: none on norms and biases unless `decay_all`.
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,

@@ -47,6 +47,7 @@ StepMetrics Training::step() {
   input.lr = schedule_.at(state_.step);
   input.max_grad_norm = state_.recipe.max_grad_norm;
   input.seed = static_cast<uint64_t>(state_.recipe.seed);
+  input.num_datasets = std::ssize(data.dataset_label_tokens);
   auto verdict = StepGuard::Verdict::Update;
   input.accepts = [&](double loss, double grad_norm) {
     verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
@@ -68,6 +69,7 @@ StepMetrics Training::step() {
                        : static_cast<double>(data.next.sample) / static_cast<double>(loader_.num_samples()));
   metrics.loss = result.loss;
   metrics.lr = input.lr;
+  metrics.datasets = dataset_losses(loader_.datasets(), result.dataset_losses, data.dataset_label_tokens);
   metrics.skipped_steps = result.is_updated ? 0 : 1;
   metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
   metrics.grad_norm = result.grad_norm;

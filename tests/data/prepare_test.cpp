@@ -268,6 +268,31 @@ TEST_F(Prepare, ABrokenArrayCannotBeSkipped) {
   EXPECT_THAT(error("E-DATA-JSON"), HasSubstr("no comma between elements"));
 }
 
+// Rows whose end tokens are doubled, or follow a trained token untrained, are counted.
+TEST_F(Prepare, EndsThatAreDoubledOrUntrainedAreCounted) {
+  const auto end = small_tokenizer().token_to_id("<|endoftext|>");
+  ASSERT_TRUE(end.has_value());
+  const auto row = [&](const std::vector<int64_t>& ids, int64_t labels_to) {
+    Json json = {{"input_ids", ids}, {"labels", Json::array()}};
+    for (int64_t i = 0; i < std::ssize(ids); ++i)
+      json["labels"].push_back(i > 0 && i < labels_to ? ids[i] : kIgnoreLabel);
+    return json.dump() + "\n";
+  };
+  const int64_t stop = *end;
+  add("ids.jsonl",
+      row({10, 11, stop}, 3) + row({10, 11, stop, stop}, 3) + row({10, 11, stop}, 2) + row({10, 11, 12}, 3),
+      {{"type", ""}});
+  const DatasetStats stats = prepare().train_stats.at(0);
+  EXPECT_EQ(stats.rows, 4);
+  EXPECT_EQ(stats.end_labels, 2);
+  EXPECT_EQ(stats.untrained_ends, 1);
+  EXPECT_EQ(stats.repeated_ends, 1);
+  const auto warnings = data_warnings(stats);
+  ASSERT_EQ(warnings.size(), 2U);
+  EXPECT_THAT(warnings[0], HasSubstr("in 1 of 4 rows a trained turn ends in a token that is not trained"));
+  EXPECT_THAT(warnings[1], HasSubstr("in 1 of 4 rows an end-of-turn or EOS token stands twice in a row"));
+}
+
 TEST_F(Prepare, TextFilesTakeNoOtherType) {
   add("a.txt", "x", {{"type", "alpaca"}});
   EXPECT_THAT(error("E-CONFIG-DATASET-TYPE"), HasSubstr("r.yaml:7: "));

@@ -7,6 +7,8 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/processes.h"
+#include "tests/testing/skip.h"
+#include "tests/testing/small_disk.h"
 
 namespace tessera::testing {
 namespace {
@@ -96,6 +98,131 @@ TEST_F(CheckpointTest, AFinishedRunEndsAgainAtOnce) {
   EXPECT_EQ(losses(out()).size(), 9U);
   expect_error(train({"overwrite_output_dir=false"}), 2, "E-CONFIG-OUTPUT-USED",
                {"holds a result already", "go on from its checkpoints"});
+}
+
+// What `tessera convert` makes of a checkpoint is what the run left, or would have left.
+TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
+  const auto expect_same = [&](const std::string& one, const std::string& other, const Words& files) {
+    for (const std::string& file : files)
+      EXPECT_TRUE(read_text(here / (one + "/" + file)) == read_text(here / (other + "/" + file))) << file;
+  };
+  const Words model_files = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"};
+  train_well({"max_steps=6", "save_steps=3", "--nproc", "2", "output_dir=wide"});
+  run_well({"convert", "wide/checkpoint-6", "of_6"});
+  expect_same("of_6", "wide", model_files);
+  run_well({"convert", "wide/checkpoint-3", "of_3"});
+  train_well({"max_steps=3", "--nproc", "2", "output_dir=short"});
+  expect_same("of_3", "short", model_files);
+  // Of a run whose axes one process does not have, and without optimizer states.
+  train_well({"max_steps=2", "save_steps=2", "save_only_model=true", "tensor_parallel_size=2", "bf16=true",
+              "--nproc", "2", "output_dir=cut"});
+  run_well({"convert", "cut/checkpoint-2", "of_cut"});
+  expect_same("of_cut", "cut", model_files);
+  // An adapter, whose base model has moved.
+  train_well({"max_steps=2", "save_steps=2", "adapter=lora", "lora_target_linear=true", "--nproc", "2",
+              "output_dir=lora"});
+  run_well({"convert", "lora/checkpoint-2", "of_lora"});
+  expect_same("of_lora", "lora", {"adapter_model.safetensors", "adapter_config.json", "tokenizer.json"});
+  fs::rename(here / "model", here / "moved");
+  expect_error(run({"convert", "lora/checkpoint-2", "again"}), 4, "E-MODEL-NO-FILE", {"model/config.json"});
+  run_well({"convert", "--base", "moved", "lora/checkpoint-2", "again"});
+  expect_same("again", "lora", {"adapter_model.safetensors"});
+  expect_error(run({"convert", "--base", "moved", "--dtype", "bf16", "lora/checkpoint-2", "typed"}), 2,
+               "E-CONFIG-CONVERT-DTYPE", {"lora/checkpoint-2"});
+  expect_error(run({"convert", "--base", "moved", "lora/checkpoint-2", "again"}), 2, "E-CONFIG-OUTPUT-USED",
+               {"--overwrite"});
+  // A flipped bit.
+  const std::string file = here / "cut/checkpoint-2/rank-00001.safetensors";
+  std::string bytes = read_text(file);
+  bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 4);
+  write_text(file, bytes);
+  expect_error(run({"convert", "--base", "moved", "cut/checkpoint-2", "damaged"}), 5, "E-CKPT-DAMAGED",
+               {"rank-00001.safetensors"});
+  EXPECT_FALSE(fs::exists(here / "damaged"));
+}
+
+// Rows that change between two starts.
+TEST_F(CheckpointTest, OtherRowsAreRefusedUnlessAskedFor) {
+  train_well(saving({"max_steps=6"}));
+  write_text(here / "rows.jsonl", tiny_rows(23));
+  expect_error(train(saving({"max_steps=8"})), 3, "E-DATA-CHANGED", {"checkpoint-6", "allow_data_change"});
+  const ProgramResult result = train_well(saving({"max_steps=8", "allow_data_change=true"}));
+  EXPECT_NE(result.err.find("goes on with other training rows"), std::string::npos) << result.told();
+  EXPECT_EQ(losses(out()).size(), 8U);
+}
+
+// Somebody else fills the disk in the midst of a run.
+TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
+  const SmallDisk disk(here / "disk", "64m");
+  if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
+  const std::string filler = here / "disk/filler";
+  const Words words = saving({"output_dir=disk/out", "max_steps=2000", "--nproc", "2"});
+  const auto newest_there = [&] {
+    const auto found = io::list_checkpoints(here / "disk/out");
+    return found.empty() ? 0 : found.front().step;
+  };
+  RunOptions options;
+  bool is_full = false;
+  options.while_running = [&](pid_t) {
+    if (is_full || newest_there() < 6) return;
+    write_text(filler, std::string(size_t{64} << 20, 'x'));
+    is_full = true;
+  };
+  const ProgramResult full = train(words, options);
+  ASSERT_TRUE(is_full) << full.told();
+  EXPECT_EQ(full.exit_code, 6) << full.told();
+  EXPECT_NE(full.err.find("error[E-STORAGE-"), std::string::npos) << full.told();
+  const int64_t saved = newest_there();
+  EXPECT_GE(saved, 6);
+  // The same with on_save_error: continue goes on, and saves again when there is room.
+  fs::remove(filler);
+  bool is_free = false;
+  is_full = false;
+  int64_t last = 0;
+  options.while_running = [&](pid_t) {
+    const int64_t step = newest_there();
+    if (!is_full && step > saved) {
+      write_text(filler, std::string(size_t{64} << 20, 'x'));
+      is_full = true;
+      last = step;
+    } else if (is_full && !is_free && ++last > saved + 400) {
+      fs::remove(filler);
+      is_free = true;
+    }
+  };
+  Words lenient = words;
+  lenient.insert(lenient.begin(), "on_save_error=continue");
+  const ProgramResult well = train(lenient, options);
+  if (!is_free) fs::remove(filler);
+  EXPECT_TRUE(is_full) << well.told();
+  EXPECT_NE(well.err.find("after step " + std::to_string(saved)), std::string::npos) << well.told();
+  EXPECT_NE(well.err.find("is not saved, training goes on (on_save_error: continue)"), std::string::npos)
+      << well.told();
+}
+
+// The folder of the checkpoints disappears, or becomes something else.
+TEST_F(CheckpointTest, AFolderThatIsTakenAwayIsMadeAgainOrTold) {
+  const auto run_and = [&](const std::function<void()>& what) {
+    RunOptions options;
+    bool is_done = false;
+    options.while_running = [&](pid_t) {
+      if (is_done || newest() < 6) return;
+      what();
+      is_done = true;
+    };
+    fs::remove_all(out());
+    const ProgramResult result = train(saving({"max_steps=400"}), options);
+    EXPECT_TRUE(is_done) << result.told();
+    return result;
+  };
+  EXPECT_EQ(run_and([&] { fs::rename(out(), here / "elsewhere"); }).exit_code, 0);
+  EXPECT_EQ(newest(), 400);
+  const ProgramResult replaced = run_and([&] {
+    fs::rename(out(), here / "elsewhere-too");
+    write_text(out(), "a file");
+  });
+  EXPECT_EQ(replaced.exit_code, 6) << replaced.told();
+  EXPECT_EQ(read_text(out()), "a file");
 }
 
 TEST_F(CheckpointTest, AnyNumberOfRanksGoesOn) {

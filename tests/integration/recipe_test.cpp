@@ -98,6 +98,31 @@ TEST_F(RecipeTest, EvaluationCanBeSwitchedOff) {
   EXPECT_EQ(num_evaluations(out()), 2);
 }
 
+TEST_F(RecipeTest, EveryDatasetHasItsLoss) {
+  write_text(here / "more.jsonl", tiny_rows(9));
+  const ProgramResult result =
+      train_well({"datasets.1.path=more.jsonl", "val_set_size=12", "eval_steps=2", "max_steps=6"});
+  int64_t with_both = 0, evaluations = 0;
+  for (const auto& line : read_metrics(out())) {
+    const bool is_evaluation = line.contains("eval_loss");
+    evaluations += is_evaluation ? 1 : 0;
+    const auto losses = line.at(is_evaluation ? "eval_losses" : "losses");
+    double low = 1e9, high = -1e9;
+    for (const auto& [name, loss] : losses.items()) {
+      EXPECT_TRUE(name == "rows" || name == "more") << name;
+      low = std::min(low, loss.get<double>());
+      high = std::max(high, loss.get<double>());
+    }
+    with_both += losses.size() == 2 ? 1 : 0;
+    const double all = line.at(is_evaluation ? "eval_loss" : "loss");
+    EXPECT_GE(all, low - 1e-5);
+    EXPECT_LE(all, high + 1e-5);
+  }
+  EXPECT_EQ(evaluations, 3);
+  EXPECT_GE(with_both, 1);
+  EXPECT_TRUE(has(result.err, " (rows ") || has(result.err, " (more ")) << result.told();
+}
+
 TEST_F(RecipeTest, ShareOfTheStepsBetweenLinesAndEvaluations) {
   train_well({"val_set_size=4", "eval_steps=0.5", "logging_steps=0.6"});
   EXPECT_EQ(num_evaluations(out()), 2);

@@ -8,6 +8,7 @@
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/skip.h"
+#include "tests/testing/small_disk.h"
 
 namespace tessera::testing {
 namespace {
@@ -227,23 +228,6 @@ TEST_F(ResultTest, TheBasesFilesAreReadOnce) {
   EXPECT_EQ(read_text(out("tokenizer.json")), tokenizer);
   EXPECT_FALSE(fs::exists(out("generation_config.json")));
 }
-
-// A small disk of its own, where the tests may mount one.
-class SmallDisk {
- public:
-  SmallDisk(std::string path, const std::string& size) : path_(std::move(path)) {
-    fs::create_directory(path_);
-    is_mounted_ = mount("none", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-  }
-  ~SmallDisk() {
-    if (is_mounted_) umount2(path_.c_str(), MNT_DETACH);
-  }
-  bool is_mounted() const { return is_mounted_; }
-
- private:
-  std::string path_;
-  bool is_mounted_ = false;
-};
 
 // Room for what a run writes beside its weights and its tokenizer, but not for either.
 TEST_F(ResultTest, ADiskThatIsTooSmallIsFoundBeforeTheFirstStep) {

@@ -52,10 +52,11 @@ class CheckpointsTest : public ::testing::Test {
   }
 
   config::Recipe recipe_of(const std::string& out, const std::string& more) const {
-    return config::parse_recipe("base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
-                                    "\ndatasets: [{path: " + folder_ / "rows.jsonl" +
-                                    "}]\nlearning_rate: 0.02\nsave_total_limit: 9\n" + more,
-                                "recipe.yaml");
+    return config::parse_recipe(
+        "base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
+            "\ndatasets: [{path: " + folder_ / "rows.jsonl" + "}]\nsave_total_limit: 9\n" +
+            (more.find("learning_rate") == std::string::npos ? "learning_rate: 0.02\n" : "") + more,
+        "recipe.yaml");
   }
   void run(const std::string& out, const std::string& more) const { train(recipe_of(out, more), world_); }
   std::string text_of(const std::string& name) const { return io::read_file(folder_ / name, 1 << 26); }
@@ -205,6 +206,31 @@ TEST_F(CheckpointsTest, AFaultAtADiskCallLeavesWholeCheckpoints) {
     }
     world_->barrier();
   }
+}
+
+// A loss that leaps by no more than it always does is one for a threshold this low.
+TEST_F(CheckpointsTest, StepsThatLeapAreLeftOutOrRolledBack) {
+  const std::string keys =
+      "max_steps: 60\nsave_steps: 20\nlogging_steps: 5\nspike_threshold: 1\nlearning_rate: 1e-4\n";
+  const std::string skips = keys + "spike_action: skip\n";
+  run("whole", skips);
+  run("plain", keys + "spike_action: off\n");
+  run("again", skips + "resume_from_checkpoint: " + folder_ / "whole/checkpoint-40" + "\n");
+  std::string told;
+  if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+  run("back", keys + "spike_action: rollback\n");
+  if (folder_.is_owner()) {
+    told = ::testing::internal::GetCapturedStderr();
+    EXPECT_FALSE(testing::metrics_with(folder_ / "whole/metrics.jsonl", "skipped_steps").empty());
+    const std::string weights = text_of("whole/model.safetensors");
+    EXPECT_TRUE(text_of("again/model.safetensors") == weights) << "what is left out is part of the state";
+    EXPECT_FALSE(text_of("plain/model.safetensors") == weights);
+    EXPECT_THAT(told, HasSubstr("leaps to "));
+    EXPECT_THAT(told, HasSubstr("rolled back to the values of checkpoint-"));
+    EXPECT_FALSE(text_of("back/model.safetensors") == weights);
+    EXPECT_EQ(names_in("back"), "checkpoint-60 checkpoint-40 checkpoint-20 ");
+  }
+  world_->barrier();
 }
 
 TEST_F(CheckpointsTest, ACheckpointOfTheModelAloneIsSmallAndNoPlaceToGoOnFrom) {

@@ -74,7 +74,8 @@ class StepTest : public ::testing::Test {
     }
     data::Loader loader(rows, {.dp_rank = world_->rank(), .dp_size = world_->size(), .shuffle = false});
     int64_t told = 0;
-    const double loss = evaluate(trained_, *mesh_, loader, [&](int64_t done) { EXPECT_EQ(done, ++told); });
+    const double loss =
+        evaluate(trained_, *mesh_, loader, [&](int64_t done) { EXPECT_EQ(done, ++told); }).loss;
     EXPECT_EQ(told, loader.steps_per_epoch());
     return loss;
   }

@@ -116,7 +116,7 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     if (begin > 0 && balance != nullptr) x = balance->take_sums(x);
     const at::Tensor y = through_blocks(x, begin, end, context);
     if (end < static_cast<int64_t>(blocks().size())) return balance == nullptr ? y : balance->with_sums(y);
-    const at::Tensor loss = head().loss(y, batch.labels);
+    const at::Tensor loss = head().loss(y, batch.labels, batch.sources ? &*batch.sources : nullptr);
     if (balance == nullptr) return loss;
     balance->count_labels(batch.labels);
     if (token_sum_) token_sum_(balance->sums());

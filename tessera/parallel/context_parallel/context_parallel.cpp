@@ -69,6 +69,7 @@ nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator&
   if (whole.labels.defined()) part.labels = taken(whole.labels);
   part.position_ids = taken(whole.position_ids);
   if (whole.is_added.defined()) part.is_added = taken(whole.is_added);
+  if (whole.sources) part.sources = {taken(whole.sources->of_token), whole.sources->losses};
   return part;
 }
 

@@ -15,16 +15,17 @@ void Evaluation::after_step(const TrainState& state) {
     return;
   }
   const int64_t total = loader_.steps_per_epoch();
-  const double loss = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
+  const Evaluated evaluated = evaluate(training_.trained(), mesh_, loader_, [&](int64_t done) {
     tell_([&](Reporter& reporter) { reporter.on_evaluating(done, total); });
   });
+  const double loss = evaluated.loss;
   if (!std::isfinite(loss)) {
     throw Error(ErrorKind::Numerics, "EVAL-LOSS",
                 "the evaluation loss after step " + std::to_string(state.step) + " is not finite")
         .got(std::to_string(loss))
         .hint("nothing is saved; lower learning_rate, or check the data");
   }
-  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss); });
+  tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated.datasets); });
 }
 
 }  // namespace tessera::train

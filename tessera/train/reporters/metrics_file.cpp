@@ -16,13 +16,15 @@ void MetricsFile::on_line(const StepMetrics& line) {
                                  {"step_s", line.step_s},
                                  {"sol", line.sol},
                                  {"peak_rss", line.peak_rss}};
+  if (!line.datasets.empty()) json["losses"] = to_json(line.datasets);
   if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   logs_.append(file_, json.dump() + "\n");
 }
 
-void MetricsFile::on_evaluation(int64_t step, double loss) {
-  const nlohmann::ordered_json json = {{"step", step}, {"eval_loss", loss}};
+void MetricsFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+  nlohmann::ordered_json json = {{"step", step}, {"eval_loss", loss}};
+  if (!datasets.empty()) json["eval_losses"] = to_json(datasets);
   logs_.append(file_, json.dump() + "\n");
 }
 

@@ -12,8 +12,8 @@ class MetricsFile : public Reporter {
   explicit MetricsFile(RunLogs& logs) : logs_(logs), file_(logs.open("metrics.jsonl", "metrics.jsonl")) {}
 
   void on_line(const StepMetrics& line) override;
-  // {"step": s, "eval_loss": x} as a line of its own.
-  void on_evaluation(int64_t step, double loss) override;
+  // {"step": s, "eval_loss": x} as a line of its own, with "eval_losses" where there are several datasets.
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:
   RunLogs& logs_;

@@ -1,5 +1,6 @@
 #include "tessera/train/reporters/progress.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include <unistd.h>
@@ -9,13 +10,31 @@
 
 namespace tessera::train {
 
+namespace {
+
+// "  (chats 1.2345, code 0.9876)"; nothing for none.
+std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
+  constexpr size_t kMostShown = 6;
+  std::string shown;
+  char text[64];
+  for (size_t i = 0; i < std::min(kMostShown, datasets.size()); ++i) {
+    std::snprintf(text, sizeof text, "%s%.24s %.4f", i > 0 ? ", " : " (", datasets[i].name.c_str(),
+                  datasets[i].loss);
+    shown += text;
+  }
+  if (datasets.size() > kMostShown) shown += ", ...";
+  return shown.empty() ? shown : shown + ")";
+}
+
+}  // namespace
+
 std::string progress_line(const StepMetrics& m, int64_t total_steps, double seconds_left) {
-  char text[256];
+  char text[512];
   std::snprintf(text, sizeof text,
-                "step %ld/%ld  epoch %.2f  loss %.4f  lr %.2e  %.0f tokens/s  %.0f%% of light  %s  left %s",
-                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss, m.lr,
-                m.tokens_per_s, 100.0 * m.sol, format_bytes(m.peak_rss).c_str(),
-                format_duration(seconds_left).c_str());
+                "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %.0f tokens/s  %.0f%% of light  %s  left %s",
+                static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss,
+                of_datasets(m.datasets).c_str(), m.lr, m.tokens_per_s, 100.0 * m.sol,
+                format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
   return text;
 }
 
@@ -55,10 +74,11 @@ void Progress::show(const std::string& line, bool is_due) {
   }
 }
 
-void Progress::on_evaluation(int64_t step, double loss) {
+void Progress::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
   finish();
-  char text[64];
-  std::snprintf(text, sizeof text, "eval loss %.4f after step %ld", loss, static_cast<long>(step));
+  char text[320];
+  std::snprintf(text, sizeof text, "eval loss %.4f%s after step %ld", loss, of_datasets(datasets).c_str(),
+                static_cast<long>(step));
   log::info(text);
 }
 

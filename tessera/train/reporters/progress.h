@@ -25,7 +25,7 @@ class Progress : public Reporter {
   // "step 12/40  evaluating 3/12": the evaluation's own steps.
   void on_evaluating(int64_t done, int64_t total) override;
   // "eval loss 1.2345 after step 12"
-  void on_evaluation(int64_t step, double loss) override;
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:
   void finish();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "tessera/train/metrics.h"
 #include "tessera/train/train_state.h"
@@ -28,9 +29,10 @@ class Reporter {
     (void)done;
     (void)total;
   }
-  virtual void on_evaluation(int64_t step, double loss) {
+  virtual void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
     (void)step;
     (void)loss;
+    (void)datasets;
   }
 };
 

@@ -18,6 +18,12 @@ std::string events_name(double now) {
          std::to_string(getpid());
 }
 
+void add_datasets(const std::string& prefix, const std::vector<DatasetLoss>& datasets,
+                  std::vector<std::pair<std::string, float>>& scalars) {
+  for (const DatasetLoss& dataset : datasets)
+    scalars.emplace_back(prefix + dataset.name, static_cast<float>(dataset.loss));
+}
+
 // Protobuf wire format, by hand: five fields are not worth a second protobuf beside LibTorch's.
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
@@ -108,18 +114,21 @@ TensorBoardFile::TensorBoardFile(RunLogs& logs)
 }
 
 void TensorBoardFile::on_line(const StepMetrics& line) {
-  logs_.append(file_,
-               tensorboard_event(wall_time(), line.step,
-                                 {{"train/loss", static_cast<float>(line.loss)},
-                                  {"train/learning_rate", static_cast<float>(line.lr)},
-                                  {"train/grad_norm", static_cast<float>(line.grad_norm)},
-                                  {"train/tokens_per_s", static_cast<float>(line.tokens_per_s)},
-                                  {"train/epoch", static_cast<float>(line.epoch)},
-                                  {"train/peak_rss_gib", static_cast<float>(line.peak_rss / 1073741824.0)}}));
+  std::vector<std::pair<std::string, float>> scalars = {
+      {"train/loss", static_cast<float>(line.loss)},
+      {"train/learning_rate", static_cast<float>(line.lr)},
+      {"train/grad_norm", static_cast<float>(line.grad_norm)},
+      {"train/tokens_per_s", static_cast<float>(line.tokens_per_s)},
+      {"train/epoch", static_cast<float>(line.epoch)},
+      {"train/peak_rss_gib", static_cast<float>(line.peak_rss / 1073741824.0)}};
+  add_datasets("train/loss/", line.datasets, scalars);
+  logs_.append(file_, tensorboard_event(wall_time(), line.step, scalars));
 }
 
-void TensorBoardFile::on_evaluation(int64_t step, double loss) {
-  logs_.append(file_, tensorboard_event(wall_time(), step, {{"eval/loss", static_cast<float>(loss)}}));
+void TensorBoardFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+  std::vector<std::pair<std::string, float>> scalars = {{"eval/loss", static_cast<float>(loss)}};
+  add_datasets("eval/loss/", datasets, scalars);
+  logs_.append(file_, tensorboard_event(wall_time(), step, scalars));
 }
 
 }  // namespace tessera::train

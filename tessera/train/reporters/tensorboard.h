@@ -18,7 +18,7 @@ class TensorBoardFile : public Reporter {
   explicit TensorBoardFile(RunLogs& logs);
 
   void on_line(const StepMetrics& line) override;
-  void on_evaluation(int64_t step, double loss) override;
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:
   RunLogs& logs_;
