@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 
 namespace tessera::comm {
@@ -13,6 +14,7 @@ AgreedWork::AgreedWork(std::vector<Communicator*> groups, std::string what)
 void AgreedWork::run(const std::function<void()>& work) {
   if (error_ != nullptr) return;
   try {
+    const flight::StorageScope storage(what_);
     work();
   } catch (...) {
     error_ = std::current_exception();

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/single_backend.h"
 #include "tessera/comm/tensor_backend.h"
 #include "tessera/core/check_argument.h"
@@ -68,17 +69,29 @@ std::shared_ptr<Work> Communicator::submitted(std::shared_ptr<Work> work, double
   return work;
 }
 
-detail::Call Communicator::call(const char* operation, const OpOptions& options) {
-  return describe(operation, ++num_collectives_, options);
+detail::Call Communicator::call(const char* operation, const OpOptions& options, int64_t num_bytes) {
+  return describe(operation, ++num_collectives_, options, num_bytes, 0);
 }
 
-detail::Call Communicator::describe(const char* operation, int64_t number, const OpOptions& options) const {
-  std::string description = std::string(operation) + " number " + std::to_string(number) + " of group '" +
-                            name_ + "' on rank " + std::to_string(rank()) + " of " + std::to_string(size());
+detail::Call Communicator::describe(const char* operation, int64_t number, const OpOptions& options,
+                                    int64_t num_bytes, uint64_t peers) const {
+  std::string description = std::string(operation) + " number " +
+                            std::to_string(number > 0 ? number : num_batches_) + " of group '" + name_ +
+                            "' on rank " + std::to_string(rank()) + " of " + std::to_string(size());
   if (!options.hint.empty()) description += " (" + options.hint + ")";
-  return {std::move(description), options.hint,
-          options.timeout.count() > 0 ? options.timeout : default_timeout_,
-          detail::CountedWork::uncounted(options.after)};
+  detail::Call call = {std::move(description), options.hint,
+                       options.timeout.count() > 0 ? options.timeout : default_timeout_,
+                       detail::CountedWork::uncounted(options.after)};
+  if (size() > 1) {
+    call.place = flight::begin({.group = key_,
+                                .group_name = name_,
+                                .name = operation,
+                                .hint = options.hint,
+                                .number = number,
+                                .num_bytes = num_bytes,
+                                .peers = peers});
+  }
+  return call;
 }
 
 std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, const at::Tensor& input,
@@ -86,7 +99,7 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   check_tensors("all_gather_single", output, input);
   TESSERA_CHECK_ARGUMENT(output.numel() == input.numel() * size(),
                          "all_gather_single: output must hold every rank's input");
-  return submitted(backend_->all_gather(call("all_gather_single", options), output, input,
+  return submitted(backend_->all_gather(call("all_gather_single", options, bytes_of(output)), output, input,
                                         std::vector<int64_t>(size(), input.numel())),
                    others_part(bytes_of(output)), async_op);
 }
@@ -98,8 +111,9 @@ std::shared_ptr<Work> Communicator::all_gather_v(const at::Tensor& output, const
   TESSERA_CHECK_ARGUMENT(
       are_counts(counts, size()) && input.numel() == counts[rank()] && output.numel() == sum(counts),
       "all_gather_v: input must hold this rank's count of elements, output those of all ranks");
-  return submitted(backend_->all_gather(call("all_gather_v", options), output, input, counts),
-                   others_part(bytes_of(output)), async_op);
+  return submitted(
+      backend_->all_gather(call("all_gather_v", options, bytes_of(output)), output, input, counts),
+      others_part(bytes_of(output)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
@@ -107,7 +121,7 @@ std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& outp
   check_tensors("reduce_scatter_single", output, input);
   TESSERA_CHECK_ARGUMENT(input.numel() == output.numel() * size(),
                          "reduce_scatter_single: input must hold a piece for every rank");
-  return submitted(backend_->reduce_scatter(call("reduce_scatter_single", options),
+  return submitted(backend_->reduce_scatter(call("reduce_scatter_single", options, bytes_of(input)),
                                             {{input, output, even_pieces(input.numel(), size())}},
                                             output.scalar_type(), options.op),
                    others_part(bytes_of(input)), async_op);
@@ -130,15 +144,16 @@ std::shared_ptr<Work> Communicator::reduce_scatter_parts(std::vector<ScatterPart
                              "reduce_scatter_parts: the pieces must lie in the input");
     }
   }
-  return submitted(
-      backend_->reduce_scatter(call("reduce_scatter_parts", options), std::move(parts), type, options.op),
-      others_part(numel * static_cast<int64_t>(c10::elementSize(type))), async_op);
+  return submitted(backend_->reduce_scatter(call("reduce_scatter_parts", options,
+                                                 numel * static_cast<int64_t>(c10::elementSize(type))),
+                                            std::move(parts), type, options.op),
+                   others_part(numel * static_cast<int64_t>(c10::elementSize(type))), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_reduce(const at::Tensor& tensor, bool async_op,
                                                const ReduceOptions& options) {
   backend_->check_tensor(tensor, "all_reduce");
-  return submitted(backend_->all_reduce(call("all_reduce", options), tensor, options.op),
+  return submitted(backend_->all_reduce(call("all_reduce", options, bytes_of(tensor)), tensor, options.op),
                    2.0 * others_part(bytes_of(tensor)), async_op);
 }
 
@@ -147,8 +162,9 @@ std::shared_ptr<Work> Communicator::all_to_all_single(const at::Tensor& output, 
   check_tensors("all_to_all_single", output, input);
   TESSERA_CHECK_ARGUMENT(output.numel() == input.numel() && input.numel() % size() == 0,
                          "all_to_all_single: sizes must be equal and divisible by the number of ranks");
-  return submitted(backend_->all_to_all(call("all_to_all_single", options), output, input, {}, {}),
-                   others_part(bytes_of(input)), async_op);
+  return submitted(
+      backend_->all_to_all(call("all_to_all_single", options, bytes_of(input)), output, input, {}, {}),
+      others_part(bytes_of(input)), async_op);
 }
 
 std::shared_ptr<Work> Communicator::all_to_all_v(const at::Tensor& output, const at::Tensor& input,
@@ -160,16 +176,16 @@ std::shared_ptr<Work> Communicator::all_to_all_v(const at::Tensor& output, const
                              output.numel() == sum(output_counts) && input.numel() == sum(input_counts),
                          "all_to_all_v: output and input must hold the counts of all ranks");
   const int64_t sent = (sum(input_counts) - input_counts[rank()]) * input.element_size();
-  return submitted(
-      backend_->all_to_all(call("all_to_all_v", options), output, input, output_counts, input_counts),
-      static_cast<double>(sent), async_op);
+  return submitted(backend_->all_to_all(call("all_to_all_v", options, bytes_of(input)), output, input,
+                                        output_counts, input_counts),
+                   static_cast<double>(sent), async_op);
 }
 
 std::shared_ptr<Work> Communicator::broadcast(const at::Tensor& tensor, int64_t root, bool async_op,
                                               const BroadcastOptions& options) {
   backend_->check_tensor(tensor, "broadcast");
   TESSERA_CHECK_ARGUMENT(root >= 0 && root < size(), "broadcast: the root must be a rank of the group");
-  return submitted(backend_->broadcast(call("broadcast", options), tensor, root),
+  return submitted(backend_->broadcast(call("broadcast", options, bytes_of(tensor)), tensor, root),
                    others_part(bytes_of(tensor)), async_op);
 }
 
@@ -179,8 +195,11 @@ void Communicator::barrier(const BarrierOptions& options) {
 
 std::shared_ptr<Work> Communicator::submit_p2p(const char* operation, std::vector<P2pOp> ops, bool async_op,
                                                const P2pOptions& options) {
-  int64_t sent = 0;
+  int64_t sent = 0, num_bytes = 0;
+  uint64_t peers = 0;
   for (const P2pOp& op : ops) {
+    num_bytes += bytes_of(op.tensor);
+    if (op.peer != rank() && op.peer >= 0 && op.peer < 64) peers |= uint64_t{1} << op.peer;
     if (op.is_send && op.peer != rank()) sent += bytes_of(op.tensor);
     backend_->check_tensor(op.tensor, operation);
     TESSERA_CHECK_ARGUMENT(op.peer >= 0 && op.peer < size(),
@@ -189,7 +208,8 @@ std::shared_ptr<Work> Communicator::submit_p2p(const char* operation, std::vecto
         op.tag >= 0 && op.tag < P2pOp::kTagLimit,
         std::string(operation) + ": tags are from 0 to " + std::to_string(P2pOp::kTagLimit - 1));
   }
-  return submitted(backend_->batch_p2p(describe(operation, ++num_batches_, options), std::move(ops)),
+  ++num_batches_;
+  return submitted(backend_->batch_p2p(describe(operation, 0, options, num_bytes, peers), std::move(ops)),
                    static_cast<double>(sent), async_op);
 }
 
@@ -238,14 +258,18 @@ at::Tensor Communicator::shared_bytes(int64_t num_bytes) {
 
 std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::function<void()> write,
                                                  bool async_op, const WriteOptions& options) {
-  return submitted(backend_->write_shared(call("write_shared", options), num_bytes, std::move(write)),
-                   others_part(num_bytes), async_op);
+  return submitted(
+      backend_->write_shared(call("write_shared", options, num_bytes), num_bytes, std::move(write)),
+      others_part(num_bytes), async_op);
 }
 
 std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {
   auto part = std::make_shared<Communicator>(backend_->split(call("split", OpOptions{}), color, key),
                                              std::move(name));
   part->set_default_timeout(default_timeout_);
+  part->key_ =
+      (key_ * 1'000'003 + static_cast<uint64_t>(num_collectives_)) * 1'000'003 + static_cast<uint64_t>(color);
+  if (part->size() > 1) flight::join(part->key_, part->rank());
   return part;
 }
 

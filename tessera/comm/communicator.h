@@ -124,13 +124,16 @@ class Communicator {
   std::shared_ptr<Work> submitted(std::shared_ptr<Work> work, double bytes_sent, bool async_op);
   // The part of what all ranks hold together that one of them sends or receives, on average.
   double others_part(int64_t num_bytes) const;
-  detail::Call call(const char* operation, const OpOptions& options);
-  detail::Call describe(const char* operation, int64_t number, const OpOptions& options) const;
+  detail::Call call(const char* operation, const OpOptions& options, int64_t num_bytes = 0);
+  // `number` 0: no collective.
+  detail::Call describe(const char* operation, int64_t number, const OpOptions& options, int64_t num_bytes,
+                        uint64_t peers) const;
   std::shared_ptr<Work> submit_p2p(const char* operation, std::vector<P2pOp> ops, bool async_op,
                                    const P2pOptions& options);
 
   std::unique_ptr<detail::TensorBackend> backend_;
   std::string name_;
+  uint64_t key_ = 1;  // the same on all its ranks, and another one for every other group
   std::shared_ptr<detail::TrafficCount> traffic_ = std::make_shared<detail::TrafficCount>();
   std::chrono::milliseconds default_timeout_{600'000};
   // So far, for messages: apart, since only collectives are as many on every rank.

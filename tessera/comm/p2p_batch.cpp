@@ -3,8 +3,8 @@
 namespace tessera::comm::detail {
 
 P2pBatch::P2pBatch(std::string description, std::chrono::milliseconds timeout, int64_t rank,
-                   std::vector<P2pOp> ops)
-    : PendingWork(std::move(description), timeout),
+                   std::vector<P2pOp> ops, int64_t place)
+    : PendingWork(std::move(description), timeout, place),
       rank_(rank),
       ops_(std::move(ops)),
       has_ended_(ops_.size(), false) {

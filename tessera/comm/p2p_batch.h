@@ -16,7 +16,8 @@ namespace tessera::comm::detail {
 // The work of a batch: done when all messages have ended. Whoever carries the messages says so of each.
 class P2pBatch : public PendingWork {
  public:
-  P2pBatch(std::string description, std::chrono::milliseconds timeout, int64_t rank, std::vector<P2pOp> ops);
+  P2pBatch(std::string description, std::chrono::milliseconds timeout, int64_t rank, std::vector<P2pOp> ops,
+           int64_t place = -1);
 
   size_t size() const { return ops_.size(); }
   // Its tensor is there until the message has ended.

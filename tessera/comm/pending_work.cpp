@@ -1,5 +1,6 @@
 #include "tessera/comm/pending_work.h"
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 #include "tessera/core/trace.h"
 
@@ -7,14 +8,22 @@ namespace tessera::comm::detail {
 
 void PendingWork::wait() {
   const trace::Scope scope("wait for " + operation(), "wait", trace::Row::Wait, description());
+  const flight::WaitScope waiting(place_);
   std::unique_lock<std::mutex> lock(mutex_);
-  if (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
+  while (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
     lock.unlock();
-    const std::string rest = pending();
-    throw Error(ErrorKind::Hang, "TIMEOUT",
-                description() + " did not finish" + (rest.empty() ? "" : ": " + rest))
-        .need("all ranks to join within " + std::to_string(timeout_.count() / 1000) + " s")
-        .hint("a peer is stuck, slow or gone; raise ddp_timeout if it is only slow");
+    const flight::Finding finding = flight::look_into(place_);
+    if (!finding.is_excused) {
+      std::string why = description() + " did not finish";
+      if (const std::string rest = pending(); !rest.empty()) why += ": " + rest;
+      if (!finding.text.empty()) why += ": " + finding.text;
+      const std::string file = flight::note_hang(why);
+      throw Error(ErrorKind::Hang, "TIMEOUT", why)
+          .need("all ranks to join within " + std::to_string(timeout_.count() / 1000) + " s")
+          .hint("raise ddp_timeout if a rank is only slow" +
+                (file.empty() ? "" : "; the last calls of all ranks are in " + file));
+    }
+    lock.lock();
   }
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
@@ -30,6 +39,7 @@ void PendingWork::finish(std::exception_ptr error) {
     is_done_ = true;
     error_ = std::move(error);
   }
+  flight::end(place_);
   finished_.notify_all();
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <string>
@@ -13,8 +14,9 @@ namespace tessera::comm::detail {
 
 class PendingWork : public Work {
  public:
-  PendingWork(std::string description, std::chrono::milliseconds timeout)
-      : Work(std::move(description)), timeout_(timeout) {}
+  // `place`: in the flight recorder.
+  PendingWork(std::string description, std::chrono::milliseconds timeout, int64_t place = -1)
+      : Work(std::move(description)), timeout_(timeout), place_(place) {}
 
   void wait() override;
   bool is_done() const override;
@@ -26,6 +28,7 @@ class PendingWork : public Work {
   virtual std::string pending() const { return ""; }
 
   const std::chrono::milliseconds timeout_;
+  const int64_t place_;
   mutable std::mutex mutex_;
   std::condition_variable finished_;
   bool is_done_ = false;

@@ -24,6 +24,7 @@ struct Call {
   std::string hint;
   std::chrono::milliseconds timeout{0};  // after which Work::wait() throws Error(Hang)
   std::shared_ptr<Work> after;           // see OpOptions; may be null
+  int64_t place = -1;                    // in the flight recorder
 };
 
 // [Note: implementations] HostBackend moves host memory, by MPI, threads or memory that ranks share;

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <omp.h>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 
@@ -29,9 +30,9 @@ Executor::~Executor() {
   std::unique_lock<std::mutex> lock(state_->mutex);
   state_->is_stopping = true;
   state_->changed.notify_all();
-  constexpr std::chrono::seconds kGrace{5};
+  const std::chrono::seconds grace{flight::has_hung() ? 0 : 5};
   const bool is_drained =
-      state_->changed.wait_for(lock, kGrace, [&] { return state_->tasks.empty() && state_->is_idle; });
+      state_->changed.wait_for(lock, grace, [&] { return state_->tasks.empty() && state_->is_idle; });
   lock.unlock();
   if (is_drained) {
     thread_.join();

@@ -29,7 +29,7 @@ std::string HostBackend::name() const { return group_->transport().name(); }
 void HostBackend::set_shared_memory(bool is_allowed) { group_->set_may_share_memory(is_allowed); }
 
 std::shared_ptr<Work> HostBackend::submit(const Call& call, std::function<void()> body) {
-  auto work = std::make_shared<PendingWork>(call.description, call.timeout);
+  auto work = std::make_shared<PendingWork>(call.description, call.timeout, call.place);
   if (call.after != nullptr) {
     body = [after = call.after, body = std::move(body)] {
       std::exception_ptr error;
@@ -122,7 +122,7 @@ std::shared_ptr<Work> HostBackend::broadcast(const Call& call, const at::Tensor&
 
 std::shared_ptr<Work> HostBackend::batch_p2p(const Call& call, std::vector<P2pOp> ops) {
   if (call.after != nullptr) call.after->wait();
-  auto batch = std::make_shared<P2pBatch>(call.description, call.timeout, rank(), std::move(ops));
+  auto batch = std::make_shared<P2pBatch>(call.description, call.timeout, rank(), std::move(ops), call.place);
   group_->transport().post(batch);
   return batch;
 }

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/host/host_backend.h"
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/mpi_transport.h"
@@ -100,12 +101,14 @@ Bootstrap::Bootstrap(at::Device device) {
         .need(std::to_string(info.size))
         .hint("was the program started by another MPI's mpirun?");
   }
-  world_ = std::make_shared<Communicator>(
-      std::make_unique<detail::HostBackend>(detail::make_mpi_world_transport()));
+  auto transport = detail::make_mpi_world_transport();
+  flight::attach(*transport);
+  world_ = std::make_shared<Communicator>(std::make_unique<detail::HostBackend>(std::move(transport)));
 }
 
 Bootstrap::~Bootstrap() {
   world_.reset();
+  flight::detach();
   // An error of this rank alone must not wait for peers that wait for it.
   if (has_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/mpi/byte_block.h"
 
 namespace tessera::comm::detail {
@@ -115,8 +116,8 @@ MessageThread::~MessageThread() {
   if (!thread_.joinable()) return;
   {
     std::unique_lock<std::mutex> lock(state_->mutex);
-    constexpr std::chrono::seconds kGrace{5};
-    state_->changed.wait_for(lock, kGrace, [&] { return state_->posted.empty() && state_->is_idle; });
+    const std::chrono::seconds grace{flight::has_hung() ? 0 : 5};
+    state_->changed.wait_for(lock, grace, [&] { return state_->posted.empty() && state_->is_idle; });
     state_->is_stopping = true;
     state_->changed.notify_all();
   }

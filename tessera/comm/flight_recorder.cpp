@@ -1,0 +1,373 @@
+#include "tessera/comm/flight_recorder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "tessera/comm/host/transport.h"
+#include "tessera/core/process_status.h"
+
+namespace tessera::comm::flight {
+namespace {
+
+constexpr int64_t kRecords = 2000, kGroups = 128;
+
+template <size_t N>
+void put(char (&target)[N], std::string_view text) {
+  const size_t size = std::min(text.size(), N - 1);
+  std::memcpy(target, text.data(), size);
+  target[size] = '\0';
+}
+
+struct Record {
+  uint64_t group;
+  int64_t number, num_bytes, begin_ns, end_ns;  // end 0: it goes on
+  uint64_t peers;
+  char name[24], group_name[24], hint[56];
+};
+
+// A group of the rank: how many collectives it has called.
+struct GroupNote {
+  uint64_t key;
+  int64_t rank;
+  std::atomic<int64_t> num_called;
+};
+
+// One rank's notes: valid when all bytes are zero, written by the rank alone, read by all, also in mid-write.
+struct Notes {
+  std::atomic<int64_t> alive_ns, waiting_for, num_storage, storage_ns, num_records, num_groups;
+  int64_t rank;
+  int process;
+  char host[64], storage[56];
+  GroupNote groups[kGroups];
+  Record records[kRecords];
+
+  const Record& record(int64_t place) const { return records[place % kRecords]; }
+};
+static_assert(std::atomic<int64_t>::is_always_lock_free);
+
+int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+// This process's part. Never freed: threads that are left behind in an operation may still write.
+struct State {
+  std::shared_ptr<char> memory;
+  Notes* own = nullptr;
+  int64_t num_ranks = 0;  // of the machine
+  std::mutex mutex;       // of begin(), which several threads may call
+  std::mutex life_mutex;
+  std::condition_variable life_ends;
+  std::thread life;
+  bool is_ending = false;
+  std::string dump_file;
+};
+State& state() {
+  static auto* const the = new State();
+  return *the;
+}
+std::atomic<bool> g_has_hung{false};
+thread_local bool is_main_thread = false;
+
+Notes* notes_of(int64_t i) { return reinterpret_cast<Notes*>(state().memory.get()) + i; }
+
+void show_life() {
+  State& all = state();
+  std::unique_lock<std::mutex> lock(all.life_mutex);
+  while (!all.is_ending) {
+    all.own->alive_ns = now_ns();
+    all.life_ends.wait_for(lock, std::chrono::milliseconds(250));
+  }
+}
+
+const GroupNote* note_of(const Notes& notes, uint64_t group) {
+  const int64_t count = std::min<int64_t>(notes.num_groups, kGroups);
+  for (int64_t i = 0; i < count; ++i) {
+    if (notes.groups[i].key == group) return &notes.groups[i];
+  }
+  return nullptr;
+}
+
+std::string seconds_since(int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(now_ns() - ns) * 1e-9);
+  return text;
+}
+
+std::string name_of(const Notes& notes) {
+  return "rank " + std::to_string(notes.rank) + " (process " + std::to_string(notes.process) + " on " +
+         notes.host + ")";
+}
+
+std::string name_of(const Record& record) {
+  std::string text = record.name;
+  if (record.number > 0) text += " number " + std::to_string(record.number);
+  return text + " of group '" + record.group_name + "'";
+}
+
+// "it is stopped"; empty for a rank that lives.
+std::string why_silent(const Notes& notes) {
+  const ProcessStatus status = process_status(notes.process);
+  if (status.is_stopped()) return "it is stopped (SIGSTOP)";
+  if (status.is_gone() && process_status(getpid()).state != 0) return "it has ended";
+  constexpr int64_t kSilent_ns = 10'000'000'000;
+  if (now_ns() - notes.alive_ns < kSilent_ns) return "";
+  return "it gives no sign of life for " + seconds_since(notes.alive_ns);
+}
+
+std::string last_of(const Notes& notes) {
+  const int64_t count = notes.num_records;
+  if (count == 0) return "it has called nothing yet";
+  const Record& last = notes.record(count - 1);
+  return "it runs; its last call, " + name_of(last) + ", " +
+         (last.end_ns > 0 ? "ended " + seconds_since(last.end_ns) : "began " + seconds_since(last.begin_ns)) +
+         " ago";
+}
+
+// The ranks of this machine that keep `waiting` in `record`, the first one first.
+std::vector<const Notes*> missing_from(const Record& record, const Notes& waiting) {
+  std::vector<const Notes*> missing;
+  for (int64_t i = 0; i < state().num_ranks; ++i) {
+    const Notes* notes = notes_of(i);
+    const GroupNote* group = note_of(*notes, record.group);
+    if (notes == &waiting || group == nullptr) continue;
+    const bool is_missing = record.number > 0 ? group->num_called < record.number
+                                              : group->rank < 64 && ((record.peers >> group->rank) & 1) != 0;
+    if (is_missing) missing.push_back(notes);
+  }
+  return missing;
+}
+
+nlohmann::ordered_json to_json(const Notes& notes) {
+  const auto seconds_ago = [now = now_ns()](int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
+  nlohmann::ordered_json json = {{"rank", notes.rank},
+                                 {"process", notes.process},
+                                 {"host", notes.host},
+                                 {"alive_s_ago", seconds_ago(notes.alive_ns)},
+                                 {"stopped", process_status(notes.process).is_stopped()}};
+  if (notes.num_storage > 0) json["storage"] = notes.storage;
+  const int64_t waiting = notes.waiting_for.load() - 1;
+  if (waiting >= 0) json["waits_for"] = name_of(notes.record(waiting));
+  auto& records = json["collectives"] = nlohmann::ordered_json::array();
+  const int64_t count = notes.num_records;
+  for (int64_t place = std::max<int64_t>(0, count - kRecords); place < count; ++place) {
+    const Record& record = notes.record(place);
+    nlohmann::ordered_json entry = {{"seq", place},
+                                    {"op", record.name},
+                                    {"number", record.number},
+                                    {"group", record.group_name},
+                                    {"hint", record.hint},
+                                    {"bytes", record.num_bytes},
+                                    {"begin_s_ago", seconds_ago(record.begin_ns)}};
+    if (record.end_ns > 0) {
+      entry["end_s_ago"] = seconds_ago(record.end_ns);
+    } else {
+      entry["end_s_ago"] = nullptr;
+    }
+    records.push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace
+
+void attach(detail::Transport& world) {
+  State& all = state();
+  if (all.own != nullptr) return;
+  char host[64] = {};
+  gethostname(host, sizeof host - 1);
+  std::vector<char> hosts(static_cast<size_t>(world.size()) * sizeof host);
+  world.all_gather(hosts.data(), host, std::vector<int64_t>(world.size(), sizeof host));
+  int64_t first = -1, place = 0, count = 0;
+  for (int64_t r = 0; r < world.size(); ++r) {
+    if (std::memcmp(hosts.data() + r * sizeof host, host, sizeof host) != 0) continue;
+    if (first < 0) first = r;
+    if (r < world.rank()) ++place;
+    ++count;
+  }
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Notes));
+  if (count == world.size()) {
+    all.memory = world.map_shared(count * kBytes);
+  } else {
+    all.memory = world.split(first, world.rank())->map_shared(count * kBytes);
+  }
+  all.num_ranks = count;
+  if (all.memory == nullptr) {
+    all.num_ranks = 1;
+    place = 0;
+    all.memory = std::shared_ptr<char>(static_cast<char*>(std::calloc(1, sizeof(Notes))), std::free);
+    if (all.memory == nullptr) return;
+  }
+  all.own = notes_of(place);
+  all.own->rank = world.rank();
+  all.own->process = getpid();
+  put(all.own->host, host);
+  is_main_thread = true;
+  join(kWorldGroup, world.rank());
+  all.own->alive_ns = now_ns();
+  all.life = std::thread(show_life);
+}
+
+void detach() {
+  State& all = state();
+  if (!all.life.joinable()) return;
+  {
+    const std::lock_guard<std::mutex> lock(all.life_mutex);
+    all.is_ending = true;
+    all.life_ends.notify_all();
+  }
+  all.life.join();
+}
+
+void join(uint64_t group, int64_t group_rank) {
+  State& all = state();
+  if (all.own == nullptr) return;
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const int64_t count = all.own->num_groups;
+  if (count == kGroups) return;
+  all.own->groups[count].key = group;
+  all.own->groups[count].rank = group_rank;
+  all.own->num_groups = count + 1;
+}
+
+int64_t begin(const Operation& operation) {
+  State& all = state();
+  if (all.own == nullptr) return -1;
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const int64_t place = all.own->num_records;
+  Record& record = all.own->records[place % kRecords];
+  record.group = operation.group;
+  record.number = operation.number;
+  record.num_bytes = operation.num_bytes;
+  record.begin_ns = now_ns();
+  record.end_ns = 0;
+  record.peers = operation.peers;
+  put(record.name, operation.name);
+  put(record.group_name, operation.group_name);
+  put(record.hint, operation.hint);
+  all.own->num_records = place + 1;
+  auto* group = const_cast<GroupNote*>(note_of(*all.own, operation.group));
+  if (group != nullptr && operation.number > 0) group->num_called = operation.number;
+  return place;
+}
+
+void end(int64_t place) {
+  State& all = state();
+  if (all.own == nullptr || place < 0 || all.own->num_records - place > kRecords) return;
+  all.own->records[place % kRecords].end_ns = now_ns();
+}
+
+// A place is noted plus one, so that zero is none.
+WaitScope::WaitScope(int64_t place) : is_noted_(is_main_thread && place >= 0) {
+  if (is_noted_) outer_ = state().own->waiting_for.exchange(place + 1);
+}
+
+WaitScope::~WaitScope() {
+  if (is_noted_) state().own->waiting_for = outer_;
+}
+
+StorageScope::StorageScope(std::string_view what) {
+  Notes* own = state().own;
+  if (own == nullptr) return;
+  put(own->storage, what);
+  own->storage_ns = now_ns();
+  ++own->num_storage;
+}
+
+StorageScope::~StorageScope() {
+  if (state().own != nullptr) --state().own->num_storage;
+}
+
+Finding look_into(int64_t place) {
+  const State& all = state();
+  if (all.own == nullptr || place < 0 || all.own->num_records - place > kRecords) return {};
+  constexpr int64_t kFrozen_ns = 1'500'000'000;
+  if (now_ns() - all.own->alive_ns > kFrozen_ns) return {"", true};
+  const Notes* waiting = all.own;
+  const Record* record = &all.own->record(place);
+  std::vector<const Notes*> seen = {waiting};
+  std::string way;  // from this rank to the one that it is up to
+  for (;;) {
+    const bool has_number = record->number > 0;
+    const std::vector<const Notes*> missing = missing_from(*record, *waiting);
+    const auto blame = [&](const Notes& notes, const std::string& why) {
+      return Finding{
+          way + name_of(notes) + (has_number ? " has not called it: " : " does not answer: ") + why, false};
+    };
+    for (const Notes* notes : missing) {
+      if (const std::string why = why_silent(*notes); !why.empty()) return blame(*notes, why);
+    }
+    for (const Notes* notes : missing) {
+      if (notes->num_storage == 0) continue;
+      Finding finding = blame(*notes, std::string("it is about to ") + notes->storage + " for " +
+                                          seconds_since(notes->storage_ns));
+      finding.is_excused = true;
+      return finding;
+    }
+    for (const Notes* notes : missing) {
+      if (notes->waiting_for == 0) return blame(*notes, last_of(*notes));
+    }
+    if (missing.empty()) {
+      for (int64_t i = 0; i < all.num_ranks; ++i) {
+        const Notes* notes = notes_of(i);
+        if (notes == waiting || note_of(*notes, record->group) == nullptr) continue;
+        if (const std::string why = why_silent(*notes); !why.empty())
+          return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
+      }
+      return {way, false};
+    }
+    const Notes* next = missing.front();
+    const int64_t wait = next->waiting_for - 1;
+    if (wait < 0) continue;  // it has just gone on
+    const Record& other = next->record(wait);
+    way +=
+        name_of(*next) + (has_number ? " has not called it, as it waits in " : " waits in ") + name_of(other);
+    if (std::find(seen.begin(), seen.end(), next) != seen.end()) {
+      return {way + ": the ranks wait for each other", false};
+    }
+    way += "; ";
+    seen.push_back(next);
+    waiting = next;
+    record = &other;
+  }
+}
+
+std::string recordings(const std::string& why) {
+  nlohmann::ordered_json json = {{"hang", why}};
+  auto& ranks = json["ranks"] = nlohmann::ordered_json::array();
+  for (int64_t i = 0; i < state().num_ranks; ++i) ranks.push_back(to_json(*notes_of(i)));
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+bool has_hung() { return g_has_hung; }
+
+std::string note_hang(const std::string& why) {
+  g_has_hung = true;
+  const State& all = state();
+  if (all.own == nullptr || all.dump_file.empty()) return "";
+  const int file = open(all.dump_file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0) return errno == EEXIST ? all.dump_file : "";
+  const std::string text = recordings(why);
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t length = write(file, text.data() + written, text.size() - written);
+    if (length <= 0 && errno != EINTR) break;
+    if (length > 0) written += static_cast<size_t>(length);
+  }
+  close(file);
+  return all.dump_file;
+}
+
+void set_dump_file(const std::string& path) { state().dump_file = path; }
+
+}  // namespace tessera::comm::flight
