@@ -8,6 +8,7 @@
 
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
+#include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"
@@ -128,6 +129,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       }
       const comm::Bootstrap bootstrap(device);
       comm::share_cores(*bootstrap.world());
+      tell_started();
       const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());
       if (bootstrap.world()->rank() != 0) return 0;
       if (options->as_json) {

@@ -1,9 +1,15 @@
 #include "tessera/cli/launch.h"
 
+#include <algorithm>
+#include <climits>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <sys/wait.h>
+
+#include <unistd.h>
 
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/launch_checks.h"
@@ -15,6 +21,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/train/run_signals.h"
 
 namespace tessera::cli {
 namespace {
@@ -64,6 +71,14 @@ std::string first_words(const std::string& output) {
     // "[host:1234] text"
     if (line.rfind('[', 0) == 0 && line.find("] ") != std::string::npos) line.erase(0, line.find("] ") + 2);
     if (line.find_first_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos) continue;
+    // How mpirun tells that a job has ended badly, which is told here.
+    constexpr const char* kEndings[] = {
+        "Primary job",   "a non-zero exit code", "mpirun noticed", "mpirun detected",
+        "the job to be", "  Process name:",      "  Exit code:"};
+    if (std::any_of(std::begin(kEndings), std::end(kEndings),
+                    [&](const char* begins) { return line.starts_with(begins); })) {
+      continue;
+    }
     constexpr size_t kMostSaid = 200;
     return "'" + line.substr(0, kMostSaid) + "'";
   }
@@ -72,15 +87,32 @@ std::string first_words(const std::string& output) {
 
 // How long ranks may take to start: libraries may lie on a slow disk, and many ranks share the cores.
 double start_timeout_s(int64_t nproc) {
-  const double usual = 120.0 + 2.0 * static_cast<double>(nproc);
+  const double usual = 40.0 + static_cast<double>(nproc);
   return environment::get_seconds("TESSERA_START_TIMEOUT").value_or(usual);
 }
 
 constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
 
-[[noreturn]] void throw_signal(const std::string& who, int signal) {
+// "process 77 on n01"; empty for none.
+std::string place_of(pid_t process) {
+  char host[HOST_NAME_MAX + 1] = {};
+  if (process == 0 || gethostname(host, sizeof host - 1) != 0) return "";
+  return "process " + std::to_string(process) + " on " + host;
+}
+
+// The rank that a signal ended first, in mpirun's words, which may know better than the links: other ranks
+// end with it, and it may not have joined.
+std::optional<int64_t> rank_ended_by_signal(const std::string& output) {
+  constexpr std::string_view kWords = "noticed that process rank ";
+  const size_t found = output.find(kWords);
+  if (found == std::string::npos) return std::nullopt;
+  return std::atoll(output.c_str() + found + kWords.size());
+}
+
+[[noreturn]] void throw_signal(const std::string& who, const std::string& place, int signal) {
   throw Error(ErrorKind::Peer, "LOST",
-              who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")")
+              who + " was ended by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")" +
+                  (place.empty() ? "" : ": " + place))
       .hint(signal == SIGKILL ? "the system kills the largest process when memory runs out" : "");
 }
 
@@ -96,13 +128,21 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   }
   if (end.signal_to_us != 0) return 128 + end.signal_to_us;
   if (end.has_not_started) {
-    throw Error(ErrorKind::Hang, "LAUNCHER",
-                "only " + std::to_string(links.num_joined()) + " of " + std::to_string(nproc) +
-                    " ranks have started; mpirun says " + first_words(end.output))
+    throw Error(ErrorKind::Peer, "LAUNCHER",
+                "only " + std::to_string(links.num_started()) + " of " + std::to_string(nproc) +
+                    " ranks have started, it is up to " + end.missing + "; mpirun says " +
+                    first_words(end.output))
         .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them longer; ") + kHint);
   }
   const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";
-  if (code > 128 && code < 128 + 65) throw_signal(WIFSIGNALED(end.status) ? "mpirun" : rank, code - 128);
+  if (code > 128 && code < 128 + 65) {
+    const bool is_launcher = WIFSIGNALED(end.status) && nproc > 1;
+    if (const auto number = rank_ended_by_signal(end.output); number && !is_launcher) {
+      throw_signal("rank " + std::to_string(*number), place_of(links.process_of(*number)), code - 128);
+    }
+    throw_signal(is_launcher ? "mpirun" : rank, is_launcher || !failure ? "" : place_of(failure->process),
+                 code - 128);
+  }
   if (failure) {
     throw Error(ErrorKind::Peer, "LOST",
                 rank + " ended with exit code " + std::to_string(code) +
@@ -117,12 +157,14 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
 
 }  // namespace
 
-std::vector<std::string> without_nproc(const std::vector<std::string>& arguments) {
+std::vector<std::string> without_launch_options(const std::vector<std::string>& arguments) {
   std::vector<std::string> kept;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--nproc") {
+    const std::string name = arguments[i].substr(0, arguments[i].find('='));
+    const bool is_option = name == "--nproc" || name == "--max-restarts";
+    if (is_option && name == arguments[i]) {
       ++i;
-    } else if (arguments[i].rfind("--nproc=", 0) != 0) {
+    } else if (!is_option) {
       kept.push_back(arguments[i]);
     }
   }
@@ -142,36 +184,54 @@ void use_packaged_mpi() {
   for (const auto& [name, value] : settings) environment::set(name, value);
 }
 
-std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
-  if (nproc <= 1) return std::nullopt;
+bool is_under_launcher(int64_t nproc) {
   const comm::LaunchInfo info = comm::launch_info();
-  if (info.has_launcher && info.size != nproc) {
+  if (nproc > 1 && info.has_launcher && info.size != nproc) {
     throw Error(ErrorKind::Config, "NPROC", "--nproc does not fit the launcher that started this process")
         .got("--nproc " + std::to_string(nproc) + " and " + std::to_string(info.size) + " rank(s)")
         .need("one of the two")
         .hint("under mpirun or srun leave out --nproc; in a Slurm batch script start the ranks with srun");
   }
-  if (info.has_launcher) return std::nullopt;
+  return info.has_launcher;
+}
+
+std::optional<int> relaunch(int64_t nproc, const std::vector<std::string>& arguments) {
+  if (is_under_launcher(nproc) || nproc <= 1) return std::nullopt;
+  return launch(nproc, arguments).exit_code;
+}
+
+JobEnd launch(int64_t nproc, const std::vector<std::string>& arguments) {
   const std::string self = program_path();
   if (self.empty()) {
     throw Error(ErrorKind::Config, "PROC", "the system does not tell where this program lies")
         .hint("mount /proc, or start tessera by its full path");
   }
-  check_launch(nproc);
+  if (nproc > 1) check_launch(nproc);
   if (nproc > usable_cores()) {
     log::warn("--nproc " + std::to_string(nproc) + " starts more ranks than this process has cores (" +
               std::to_string(usable_cores()) + "): they take turns, and the run is slower");
   }
-  const SessionFolder session("the temporary files of several ranks", session_bytes(nproc));
-  configure_mpi(session);
+  LaunchJob job;
+  job.num_ranks = nproc;
+  job.has_launcher = nproc > 1;
+  job.start_timeout_s = start_timeout_s(nproc);
+  job.shows_output = environment::get_flag("TESSERA_LAUNCHER_OUTPUT").value_or(false);
+  std::optional<SessionFolder> session;
+  if (job.has_launcher) {
+    session.emplace("the temporary files of several ranks", session_bytes(nproc));
+    configure_mpi(*session);
+    job.command = {mpirun(), "--oversubscribe", "--bind-to", "none", "-n", std::to_string(nproc)};
+  }
+  job.command.push_back(self);
+  for (const std::string& argument : without_launch_options(arguments)) job.command.push_back(argument);
   RankLinks links;
-
-  std::vector<std::string> command = {mpirun(), "--quiet", "--oversubscribe",     "--bind-to",
-                                      "none",   "-n",      std::to_string(nproc), self};
-  for (const std::string& argument : without_nproc(arguments)) command.push_back(argument);
-  const bool shows_output = environment::get_flag("TESSERA_LAUNCHER_OUTPUT").value_or(false);
-  const LauncherEnd end = run_launcher(command, links, nproc, start_timeout_s(nproc), shows_output);
-  return job_exit_code(end, links, nproc);
+  const LauncherEnd end = run_launcher(job, links);
+  const int code = job_exit_code(end, links, nproc);
+  const auto& failure = links.first_failure();
+  // A rank that was asked by itself tells so by its exit code.
+  const bool is_stopped = failure && failure->exit_code &&
+                          (*failure->exit_code == train::kStoppedExitCode || *failure->exit_code > 128);
+  return {code, end.signal_to_us != 0 || is_stopped};
 }
 
 }  // namespace tessera::cli

@@ -18,23 +18,31 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/core/process_status.h"
 
 namespace tessera::cli {
 namespace {
 
-volatile std::sig_atomic_t launcher_id = 0, last_signal = 0;
+// What this process was sent and has not passed on yet, and how often it was asked to stop in all.
+volatile std::sig_atomic_t last_signal = 0, num_stops = 0, num_saves = 0;
 
-// A key pressed on the terminal reaches the launcher by itself.
-void pass_on(int signal, siginfo_t* info, void*) {
-  last_signal = signal;
-  if (info->si_code <= 0 && launcher_id > 0) kill(launcher_id, signal);
+// The launcher's end: unlike the others it is not kept from it.
+constexpr int kEndSignal = SIGHUP;
+
+void note(int signal) {
+  if (signal == SIGUSR1) {
+    num_saves = num_saves + 1;
+  } else {
+    last_signal = signal;
+    num_stops = num_stops + 1;
+  }
 }
 
-void pass_signals_to_launcher() {
+void note_signals() {
   struct sigaction action = {};
-  action.sa_sigaction = pass_on;
-  action.sa_flags = SA_SIGINFO | SA_RESTART;
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+  action.sa_handler = note;
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction inherited = {};
     // What is ignored stays so (nohup).
     if (sigaction(signal, nullptr, &inherited) == 0 && inherited.sa_handler == SIG_IGN) continue;
@@ -51,7 +59,7 @@ struct Child {
   int output;  // what it writes
 };
 
-Child start(const std::vector<std::string>& command) {
+Child start(const std::vector<std::string>& command, bool has_launcher) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -60,12 +68,18 @@ Child start(const std::vector<std::string>& command) {
   if (pipe2(output, O_CLOEXEC) != 0 || pipe2(failure, O_CLOEXEC) != 0)
     throw cannot_start("cannot make a pipe");
   environment::set_default("PATH", "/usr/local/bin:/usr/bin:/bin");
-  pass_signals_to_launcher();
+  note_signals();
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw cannot_start("cannot start a process");
   if (child == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, kEndSignal);
     if (getppid() != parent) _exit(1);
+    setpgid(0, 0);
+    std::signal(kEndSignal, SIG_DFL);
+    sigset_t kept;
+    sigemptyset(&kept);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&kept, signal);
+    if (has_launcher) sigprocmask(SIG_BLOCK, &kept, nullptr);
     const int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
     dup2(output[1], STDOUT_FILENO);
@@ -75,7 +89,6 @@ Child start(const std::vector<std::string>& command) {
     (void)!write(failure[1], &error_number, sizeof error_number);
     _exit(127);
   }
-  launcher_id = child;
   close(output[1]);
   close(failure[1]);
   int error_number = 0;
@@ -102,14 +115,7 @@ bool read_output(int file, std::string& kept, bool shows_output) {
   }
 }
 
-// The parent of a process, as /proc/ID/stat tells it: "ID (NAME) STATE PARENT ..."; 0 where it is gone.
-pid_t parent_of(pid_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const size_t end = text.rfind(')');
-  return end == std::string::npos || end + 4 > text.size() ? 0 : std::atoi(text.c_str() + end + 4);
-}
+pid_t parent_of(pid_t id) { return process_status(id).parent; }
 
 // Whether a process of this program runs below `launcher`, whether or not it has joined. No, where the system
 // does not show processes.
@@ -132,12 +138,12 @@ bool has_rank_below(pid_t launcher) {
 
 }  // namespace
 
-LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& links, int64_t num_ranks,
-                         double start_timeout_s, bool shows_output) {
+LauncherEnd run_launcher(const LaunchJob& job, RankLinks& links) {
   constexpr int kPollMs = 200;
   constexpr double kPatience_s = 10.0;  // between one step to an end and the next, harder one
   LauncherEnd end;
-  const Child child = start(command);
+  int stops_passed_on = 0, saves_passed_on = 0;
+  const Child child = start(job.command, job.has_launcher);
   fcntl(child.output, F_SETFL, O_NONBLOCK);
   const Timer since_start;
   Timer since_step;
@@ -150,16 +156,24 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& lin
     for (const int descriptor : links.descriptors()) waits.push_back({descriptor, POLLIN, 0});
     poll(waits.data(), waits.size(), kPollMs);
     links.update();
-    if (has_output) has_output = read_output(child.output, end.output, shows_output);
+    const bool have_started = links.num_started() >= job.num_ranks;
+    // A rank that is not ready for it would end.
+    if (saves_passed_on < num_saves && have_started) links.pass_on(SIGUSR1, saves_passed_on = num_saves);
+    if (stops_passed_on < num_stops) {
+      links.pass_on(last_signal, stops_passed_on = num_stops);
+      if (!have_started) kill(child.id, kEndSignal);
+    }
+    if (has_output) has_output = read_output(child.output, end.output, job.shows_output);
     const pid_t ended = waitpid(child.id, &end.status, WNOHANG);
     if (ended == child.id || (ended < 0 && errno != EINTR)) break;
 
     if (step == 0) {
-      const double late_s = since_start.seconds() - start_timeout_s;
-      if (counts_ranks && links.num_joined() < num_ranks && late_s > 0.0) {
+      const double late_s = since_start.seconds() - job.start_timeout_s;
+      if (counts_ranks && !have_started && late_s > 0.0) {
         // Where none can join (a launcher that clears their environment) they run all the same.
         if (links.num_joined() == 0 && has_rank_below(child.id)) counts_ranks = false;
         end.has_not_started = counts_ranks && late_s > kPatience_s;
+        if (end.has_not_started) end.missing = links.missing(job.num_ranks);
       }
       if (end.has_not_started || links.first_failure()) {
         ++step;
@@ -169,14 +183,13 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, RankLinks& lin
     } else if (since_step.seconds() < kPatience_s) {
       continue;
     }
-    kill(child.id, step == 1 ? SIGTERM : SIGKILL);
+    kill(child.id, step == 1 ? kEndSignal : SIGKILL);
     ++step;
     since_step.restart();
   }
-  launcher_id = 0;
   end.signal_to_us = last_signal;
   links.update();
-  if (has_output) read_output(child.output, end.output, shows_output);
+  if (has_output) read_output(child.output, end.output, job.shows_output);
   close(child.output);
   // Whose launcher is gone cannot go on.
   links.kill_all(SIGKILL);

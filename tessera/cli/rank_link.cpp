@@ -15,11 +15,15 @@
 
 #include "tessera/core/environment.h"
 #include "tessera/core/log.h"
+#include "tessera/core/process_status.h"
+#include "tessera/core/strings.h"
+#include "tessera/train/run_signals.h"
 
 namespace tessera::cli {
 namespace {
 
 constexpr char kVariable[] = "TESSERA_LAUNCHED_BY";
+constexpr int kStarted = -1;    // in place of an exit code
 constexpr int kNumStreams = 2;  // standard output and standard error
 
 int link_of_this_rank = -1;
@@ -136,17 +140,27 @@ void RankLinks::update() {
     if (length == sizeof value && !rank.number && send_streams(socket)) {
       rank.number = value;
       ++num_joined_;
+      processes_[value] = rank.process;
+      ++entry;
+      continue;
+    }
+    if (length == sizeof value && rank.number && value == kStarted) {
+      num_started_ += rank.has_started ? 0 : 1;
+      rank.has_started = true;
       ++entry;
       continue;
     }
     if (length == sizeof value && rank.number) {
       rank.has_told = true;
-      if (value != 0 && !first_failure_) first_failure_ = RankEnd{*rank.number, value};
+      if (value == train::kEndedByOthers) {
+        if (!ended_) ended_ = RankEnd{*rank.number, rank.process, std::nullopt};
+      } else if (value != 0 && !first_failure_)
+        first_failure_ = RankEnd{*rank.number, rank.process, value};
       ++entry;
       continue;
     }
     if (rank.number && !rank.has_told && !first_failure_)
-      first_failure_ = RankEnd{*rank.number, std::nullopt};
+      first_failure_ = RankEnd{*rank.number, rank.process, std::nullopt};
     close(socket);
     entry = ranks_.erase(entry);
   }
@@ -157,6 +171,44 @@ void RankLinks::kill_all(int signal) const {
     if (rank.number) kill(rank.process, signal);
   }
 }
+
+std::string RankLinks::missing(int64_t num_ranks) const {
+  std::map<int64_t, const Rank*> joined;
+  for (const auto& [socket, rank] : ranks_) {
+    if (rank.number) joined[*rank.number] = &rank;
+  }
+  // Where one is stopped the others wait for it; a rank that has not joined is missing in any case.
+  std::vector<std::string> stopped, absent, waiting;
+  for (int64_t number = 0; number < num_ranks; ++number) {
+    const auto found = joined.find(number);
+    const std::string name = "rank " + std::to_string(number);
+    if (found == joined.end()) {
+      absent.push_back(name);
+      continue;
+    }
+    const pid_t process = found->second->process;
+    const std::string named = name + " (process " + std::to_string(process);
+    if (process_status(process).is_stopped())
+      stopped.push_back(named + ", stopped)");
+    else if (!found->second->has_started)
+      waiting.push_back(named + ")");
+  }
+  absent.insert(absent.begin(), stopped.begin(), stopped.end());
+  return join(absent.empty() ? waiting : absent, ", ");
+}
+
+pid_t RankLinks::process_of(int64_t rank) const {
+  const auto found = processes_.find(rank);
+  return found == processes_.end() ? 0 : found->second;
+}
+
+void RankLinks::pass_on(int signal, int count) const {
+  for (const auto& [socket, rank] : ranks_) {
+    if (rank.number) train::pass_on_signal(rank.process, signal, count);
+  }
+}
+
+bool has_launching_process() { return link_of_this_rank >= 0; }
 
 bool join_launching_process(int64_t rank) {
   const auto name = environment::get(kVariable);
@@ -179,8 +231,15 @@ bool join_launching_process(int64_t rank) {
   return true;
 }
 
-void tell_end(int exit_code) {
-  if (link_of_this_rank >= 0) (void)!send(link_of_this_rank, &exit_code, sizeof exit_code, MSG_NOSIGNAL);
+namespace {
+
+void tell(int value) {
+  if (link_of_this_rank >= 0) (void)!send(link_of_this_rank, &value, sizeof value, MSG_NOSIGNAL);
 }
+
+}  // namespace
+
+void tell_started() { tell(kStarted); }
+void tell_end(int exit_code) { tell(exit_code); }
 
 }  // namespace tessera::cli

@@ -2,14 +2,19 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include "tessera/cli/launch.h"
+#include "tessera/cli/rank_link.h"
+#include "tessera/cli/restarts.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/train/run_signals.h"
 #include "tessera/train/setup.h"
 #include "tessera/train/trainer.h"
 
@@ -19,7 +24,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
     std::string recipe;
     std::vector<std::string> overrides;
-    int64_t nproc = 1;
+    int64_t nproc = 1, max_restarts = 0;
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("train", "Train or finetune by a recipe");
@@ -27,28 +32,48 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("overrides", options->overrides,
                    "key=value: replaces what the recipe says (a.b=value for nested keys)");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
+  verb->add_option("--max-restarts", options->max_restarts,
+                   "Start again from the newest checkpoint, this often, when a rank is lost or hangs")
+      ->check(CLI::Range(0, 1000000));
   verb->footer(
       "Leaves output_dir with the model or adapter, metrics.jsonl, runs/ (TensorBoard) and recipe.yaml. It "
       "is\n"
       "put in place as a whole at the end; until then they are in <output_dir>.tessera-partial. A folder "
       "that\n"
-      "holds a result already is replaced with overwrite_output_dir=true.");
+      "holds a result already is replaced with overwrite_output_dir=true.\n"
+      "Ctrl-C or SIGTERM: a run that saves checkpoints saves one and ends (exit code 75); twice ends it at "
+      "once.\n"
+      "SIGUSR1, or touch <output_dir>.tessera-save: it saves one and goes on. See docs/operations.md.");
   verb->callback([options, line, &action] {
     action = [options, line] {
       // Before any launcher or collective: a bad recipe ends here, once.
       const auto info = comm::launch_info();
-      const bool will_relaunch = options->nproc > 1 && !info.has_launcher;
+      if (options->max_restarts > 0 && info.has_launcher) {
+        throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts under another launcher")
+            .need("--nproc, by which tessera starts the ranks itself")
+            .hint("under Slurm a job is requeued: recipes/slurm.sbatch");
+      }
+      const bool has_restarts = options->max_restarts > 0;
+      const bool will_relaunch = (options->nproc > 1 && !is_under_launcher(options->nproc)) || has_restarts;
       // Its warnings are the first rank's to say.
       if (will_relaunch) log::set_quiet(true);
       const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
       if (will_relaunch) log::set_quiet(false);
       const at::Device device = train::device_of(recipe);
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);
-      if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
+      const auto start = [&](const std::vector<std::string>& more_keys) {
+        std::vector<std::string> arguments = line.arguments;
+        arguments.insert(arguments.end(), more_keys.begin(), more_keys.end());
+        return launch(options->nproc, arguments);
+      };
+      if (has_restarts) return run_with_restarts(recipe, options->max_restarts, start);
+      if (will_relaunch) return start({}).exit_code;
+      train::RunSignals signals(tell_end, has_launching_process() ? getppid() : 0);
       const comm::Bootstrap bootstrap(device);
       comm::share_cores(*bootstrap.world());
-      train::train(recipe, bootstrap.world());
-      return 0;
+      tell_started();
+      const bool is_stopped = train::train(recipe, bootstrap.world(), signals).is_stopped;
+      return is_stopped ? train::kStoppedExitCode : 0;
     };
   });
 }

@@ -49,6 +49,8 @@ void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunI
 void check_same_parameters(const checkpoint::ShardedCheckpoint& checkpoint,
                            const std::string& model_fingerprint, const models::CausalLM& model);
 
+// Beside the state, whether the evaluation of the last step is still to be made.
+inline constexpr const char* kOwesEvaluation = "owes_evaluation";
 TrainState state_of(const checkpoint::ShardedCheckpoint& checkpoint);
 
 }  // namespace tessera::train

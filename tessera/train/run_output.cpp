@@ -13,6 +13,7 @@
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/io/file.h"
+#include "tessera/train/reporters/last_step.h"
 #include "tessera/train/reporters/metrics_file.h"
 #include "tessera/train/reporters/progress.h"
 #include "tessera/train/reporters/tensorboard.h"
@@ -41,8 +42,9 @@ std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
 
 }  // namespace
 
-RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world)
-    : recipe_(recipe), world_(std::move(world)) {
+RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world,
+                     RunSignals& signals)
+    : recipe_(recipe), world_(std::move(world)), signals_(signals) {
   comm::AgreedWork work({world_.get()}, "use output_dir");
   work.run_on_first([&] {
     result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
@@ -51,14 +53,23 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
                                                           .continues = continues_output(recipe_)});
     std::error_code ignored;
     has_older_ = io::exists(recipe_.output_dir) && !std::filesystem::is_empty(recipe_.output_dir, ignored);
-    end_notice_.emplace(result_->lock_path());
-    end_notice_->set("interrupted before the first step" + what_stays());
+    signals_.set_lock(result_->lock_path());
+    signals_.set_notice("interrupted before the first step" + what_stays());
   });
   work.finish();
 }
 
+RunOutput::~RunOutput() {
+  if (!result_) return;
+  signals_.set_notice("");
+  signals_.set_lock("");
+}
+
 std::string RunOutput::what_stays() const {
   if (!newest_.empty()) return "; " + newest_ + " stays in " + recipe_.output_dir;
+  // One may be under way.
+  if (recipe_.save_strategy != config::Cadence::No)
+    return "; a checkpoint that is whole by now stays in " + recipe_.output_dir;
   return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
 }
 
@@ -91,7 +102,7 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
   comm::AgreedWork work({world_.get()}, "write the output");
   work.run_on_first([&] {
     reporters.push_back(std::make_unique<LastStep>(
-        *end_notice_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
+        signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
     reporters.push_back(std::make_unique<Progress>(total_steps));
@@ -109,8 +120,8 @@ void RunOutput::has_saved(int64_t step, int64_t current) {
   if (!result_) return;
   owns_checkpoints_ = true;
   newest_ = "checkpoint-" + std::to_string(step);
-  end_notice_->set("interrupted after step " + std::to_string(current) + what_stays() +
-                   ", the logs stay in " + result_->staging());
+  signals_.set_notice("interrupted after step " + std::to_string(current) + what_stays() +
+                      ", the logs stay in " + result_->staging());
 }
 
 void RunOutput::remove_outdated(int64_t step, const std::string& run) const {
@@ -165,7 +176,7 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
                      const std::optional<text::Tokenizer>& tokenizer) {
   comm::AgreedWork work({world_.get()}, "save the result");
   work.run_on_first([&] {
-    end_notice_->set(
+    signals_.set_notice(
         "interrupted after the last step, as the result was saved: " + recipe_.output_dir +
         (has_older_ ? " holds all of it or all of the older one" : " holds all of it or nothing"));
     put_logs_back();
@@ -188,7 +199,7 @@ void RunOutput::save(const TrainedModel& trained, const checkpoint::BaseFiles& b
       stays.push_back("latest");
     }
     result_->commit(stays);
-    end_notice_.reset();
+    signals_.set_notice("");
   });
   work.finish();
   const std::string saved = !recipe_.save_final ? "metrics" : trained.adapter ? "adapter" : "model";

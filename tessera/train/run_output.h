@@ -13,9 +13,9 @@
 #include "tessera/config/recipe.h"
 #include "tessera/io/result_folder.h"
 #include "tessera/text/tokenizer/tokenizer.h"
-#include "tessera/train/reporters/end_notice.h"
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/reporters/run_logs.h"
+#include "tessera/train/run_signals.h"
 #include "tessera/train/setup.h"
 
 namespace tessera::train {
@@ -25,8 +25,9 @@ namespace tessera::train {
 class RunOutput {
  public:
   // Before anything that takes time, also before the recipe's dtype is known. Throws what ResultFolder
-  // throws.
-  RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world);
+  // throws. `signals`, which outlive this, are told what to say.
+  RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world, RunSignals& signals);
+  ~RunOutput();
 
   // Once the first step is sure to come: recipe.yaml, of `recipe` as resolved, and the logs, which go on
   // where those of `checkpoint` end, if there is one. `trained` and `tokenizer` are what save() will be
@@ -58,13 +59,13 @@ class RunOutput {
 
   config::Recipe recipe_;
   std::shared_ptr<comm::Communicator> world_;
+  RunSignals& signals_;
   config::Recipe saved_recipe_;  // with the keys that a continued adapter decides
   // Of the first rank. The logs close before the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
   bool has_older_ = false;
   bool owns_checkpoints_ = false;  // those in output_dir are this run's
   std::string newest_;             // checkpoint of this run
-  std::optional<EndNotice> end_notice_;
   std::unique_ptr<RunLogs> logs_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -9,11 +10,13 @@
 
 #include <ATen/Parallel.h>
 #include <torch/version.h>
+#include <unistd.h>
 
 #include "tessera/checkpoint/save_checkpoint.h"
 #include "tessera/checkpoint/save_folder.h"
 #include "tessera/checkpoint/sharded_checkpoint.h"
 #include "tessera/comm/agreed_work.h"
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/version.h"
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/problems.h"
@@ -25,6 +28,7 @@
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
+#include "tessera/train/agreed_requests.h"
 #include "tessera/train/bad_numbers.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/recipe_data.h"
@@ -84,8 +88,9 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
 // The recipe's run, in the order in which things happen.
 class Run {
  public:
-  Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
-      : output_(recipe, world),
+  Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world, RunSignals& signals)
+      : signals_(signals),
+        output_(recipe, world, signals),
         checkpoint_(find_checkpoint(recipe, *world)),
         recipe_(with_compute_type(checkpoint_ ? with_dtype_of(recipe, *checkpoint_) : recipe, *world)),
         mesh_(world, parallel_dims(recipe, world->size())) {}
@@ -97,11 +102,11 @@ class Run {
     output_.begin(recipe_, training_->trained(), tokenizer_, checkpoint_.get(),
                   saves() ? checkpoint::checkpoint_bytes(training_->tensors()) : 0);
     const Timer timer;
-    loop();
+    const bool is_stopped = !loop();
     const TrainState& state = training_->state();
-    const TrainSummary summary = {state.step,      state.first_loss, state.last_loss,
-                                  timer.seconds(), state.tokens,     recipe_.output_dir};
-    output_.save(training_->trained(), base_, tokenizer_);
+    const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
+                                  state.tokens, recipe_.output_dir, is_stopped};
+    if (!is_stopped) output_.save(training_->trained(), base_, tokenizer_);
     return summary;
   }
 
@@ -168,7 +173,9 @@ class Run {
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
   }
 
-  void loop() {
+  // Whether it made all steps. What the run is asked for between two steps comes after what the step is
+  // followed by anyway, except that a run that stops leaves its evaluation to the one that goes on.
+  bool loop() {
     std::vector<std::unique_ptr<Reporter>> reporters = std::move(measuring_);
     for (auto& writing : output_.reporters(training_->state().total_steps)) {
       reporters.push_back(std::move(writing));
@@ -176,27 +183,76 @@ class Run {
     const auto tell = [&](const std::function<void(Reporter&)>& what) {
       for (const auto& reporter : reporters) what(*reporter);
     };
-    if (eval_loader_) {
-      reporters.push_back(std::make_unique<Evaluation>(*training_, mesh_, std::move(*eval_loader_), tell));
-    }
     reporters.push_back(std::make_unique<ReplicaCheck>(*training_, *mesh_.world()));
-    Checkpoints* checkpoints = nullptr;
-    if (saves()) {
-      auto saving = std::make_unique<Checkpoints>(*training_, output_, *mesh_.world(), inputs_,
-                                                  checkpoint_ ? checkpoint_->manifest().run : "");
-      checkpoints = saving.get();
-      reporters.push_back(std::move(saving));
-    }
     const TrainState& state = training_->state();
-    while (!state.is_done()) {
+    auto asking =
+        std::make_unique<AgreedRequests>(signals_, *mesh_.world(), recipe_.output_dir + ".tessera-save");
+    AgreedRequests& requests = *asking;
+    reporters.push_back(std::move(asking));
+    std::optional<Evaluation> evaluation;
+    if (eval_loader_) evaluation.emplace(*training_, mesh_, std::move(*eval_loader_), tell);
+    // Whether it came to its end.
+    const auto evaluate = [&] {
+      try {
+        if (evaluation) evaluation->after_step(state);
+        return true;
+      } catch (const EvaluationStopped&) {
+        return false;
+      }
+    };
+    std::optional<Checkpoints> checkpoints;
+    const auto begin_saving = [&] {
+      if (checkpoints) return;
+      checkpoints.emplace(*training_, output_, *mesh_.world(), inputs_,
+                          checkpoint_ ? checkpoint_->manifest().run : "");
+    };
+    if (saves()) {
+      begin_saving();
+      signals_.defer_stops();
+    }
+    bool is_stopped =
+        checkpoint_ && checkpoint_->manifest().state.value(kOwesEvaluation, false) && !evaluate();
+    while (!state.is_done() && !is_stopped) {
+      requests.begin();
       StepMetrics metrics = training_->step();
-      if (metrics.rolls_back) roll_back(checkpoints);
+      if (metrics.rolls_back) roll_back(checkpoints ? &*checkpoints : nullptr);
+      if (checkpoints) checkpoints->on_step(state, metrics);
       tell([&](Reporter& reporter) { reporter.on_step(state, metrics); });
       if (const auto line = training_->add_to_line(metrics)) {
         tell([&](Reporter& reporter) { reporter.on_line(*line); });
       }
       tell([&](Reporter& reporter) { reporter.after_step(state); });
+      const Request request = requests.finish();
+      is_stopped = request == Request::Stop && !state.is_done();
+      const bool is_evaluated = !is_stopped && evaluate();
+      if (!is_evaluated) is_stopped = true;
+      if (request != Request::None) begin_saving();
+      if (!checkpoints) continue;
+      if (request == Request::Save) checkpoints->ask();
+      if (is_stopped) checkpoints->ask_last(!is_evaluated);
+      checkpoints->after_step(state);
+      // A save may take long.
+      if (checkpoints->saved_step() == state.step && !is_stopped && !state.is_done()) {
+        requests.begin();
+        is_stopped = requests.finish() == Request::Stop;
+      }
     }
+    if (is_stopped) {
+      signals_.set_saved();
+      signals_.set_notice("");
+      tell_stop(requests.stop_signal());
+    }
+    return !is_stopped;
+  }
+
+  void tell_stop(int signal) const {
+    const std::string step = std::to_string(training_->state().step);
+    const char* name = sigabbrev_np(signal);
+    log::info(
+        "stopped after step " + step + " by " + (name == nullptr ? "a signal" : std::string("SIG") + name) +
+        ": checkpoint-" + step + " is saved in " + recipe_.output_dir + "; " +
+        (recipe_.auto_resume_from_checkpoints ? "the same command goes on from there"
+                                              : "auto_resume_from_checkpoints=true goes on from there"));
   }
 
   // The values before the loss leapt; the data go on behind the step where it did.
@@ -207,6 +263,7 @@ class Run {
                              "; the data go on where they are");
   }
 
+  RunSignals& signals_;
   RunOutput output_;
   const std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint_;  // that the run goes on from
   const config::Recipe recipe_;
@@ -223,11 +280,21 @@ class Run {
 
 }  // namespace
 
-TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
+TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world,
+                   RunSignals& signals) {
+  if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
   check_same_recipe(recipe, *world);
+  const std::string hang_file = recipe.output_dir + ".tessera-hang.json";
+  if (world->rank() == 0) unlink(hang_file.c_str());
+  comm::flight::set_dump_file(hang_file);
   world->set_default_timeout(
       std::chrono::milliseconds(static_cast<int64_t>(recipe.collective_timeout_s * 1000.0)));
-  return Run(recipe, world).run();
+  return Run(recipe, world, signals).run();
+}
+
+TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world) {
+  RunSignals signals;
+  return train(recipe, world, signals);
 }
 
 }  // namespace tessera::train

@@ -246,19 +246,5 @@ TEST_F(CheckpointTest, AnyNumberOfRanksGoesOn) {
                {"wide/checkpoint-5"});
 }
 
-TEST_F(CheckpointTest, AnInterruptSaysWhatStays) {
-  RunOptions options;
-  bool is_sent = false;
-  options.while_running = [&](pid_t id) {
-    if (is_sent || newest() < 6) return;
-    kill(id, SIGINT);
-    is_sent = true;
-  };
-  const ProgramResult result = train(saving({"max_steps=100000"}), options);
-  EXPECT_NE(result.exit_code, 0);
-  EXPECT_NE(result.err.find("stays in out"), std::string::npos) << result.told();
-  EXPECT_EQ(result.err.find("nothing is saved"), std::string::npos) << result.told();
-}
-
 }  // namespace
 }  // namespace tessera::testing

@@ -306,7 +306,8 @@ TEST_F(EnvironmentTest, LauncherThatFails) {
 TEST_F(EnvironmentTest, RanksThatDoNotStart) {
   RunOptions options = with_launcher("exec sleep 600");
   options.environment["TESSERA_START_TIMEOUT"] = "0.5";
-  expect_error(train2(options), 8, "E-HANG-LAUNCHER", {"0 of 2 ranks", "TESSERA_START_TIMEOUT=SECONDS"});
+  expect_error(train2(options), 9, "E-PEER-LAUNCHER",
+               {"0 of 2 ranks", "rank 0, rank 1", "TESSERA_START_TIMEOUT=SECONDS"});
 }
 
 TEST_F(EnvironmentTest, RanksThatCannotJoin) {
@@ -355,7 +356,7 @@ TEST_F(EnvironmentTest, NothingIsLeftBehind) {
   };
   const End ends[] = {{Victim::Program, SIGINT, 130, ""},
                       {Victim::Program, SIGTERM, 143, ""},
-                      {Victim::Launcher, SIGTERM, 9, ""},
+                      {Victim::Launcher, SIGHUP, 9, ""},
                       {Victim::Launcher, SIGKILL, 9, "signal 9"},
                       {Victim::Rank, SIGKILL, 9, "rank 1 was ended by signal 9"}};
   for (const End& end : ends) {

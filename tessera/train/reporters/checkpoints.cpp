@@ -40,9 +40,15 @@ void Checkpoints::on_step(const TrainState&, StepMetrics& metrics) {
   metrics.save_stall_s = std::exchange(stall_s_, 0.0);
 }
 
+void Checkpoints::ask_last(bool owes_evaluation) {
+  is_asked_ = is_last_ = true;
+  owes_evaluation_ = owes_evaluation;
+}
+
 void Checkpoints::after_step(const TrainState& state) {
-  const bool is_due = is_saved(state.recipe, state.step, state.total_steps,
-                               training_.loader().steps_per_epoch(), state.ends_epoch());
+  const bool is_asked = std::exchange(is_asked_, false);
+  const bool is_due = is_asked || is_saved(state.recipe, state.step, state.total_steps,
+                                           training_.loader().steps_per_epoch(), state.ends_epoch());
   if (!is_due && !saving_.is_under_way()) return reserve(state);
   const Timer timer;
   if (saving_.is_under_way() && saving_.has_ended()) settle(state);
@@ -51,7 +57,7 @@ void Checkpoints::after_step(const TrainState& state) {
 }
 
 void Checkpoints::reserve(const TrainState& state) {
-  if (std::exchange(has_reserved_, true)) return;
+  if (std::exchange(has_reserved_, true) || state.recipe.save_strategy == config::Cadence::No) return;
   const auto carried = tensors();
   if (may_copy(carried, state)) saving_.reserve(carried);
 }
@@ -73,6 +79,7 @@ void Checkpoints::save(const TrainState& state) {
         notes.run = run_;
         notes.state = to_json(inputs_);
         notes.state["training"] = to_json(state);
+        notes.state[kOwesEvaluation] = owes_evaluation_;
         notes.state["only_model"] = state.recipe.save_only_model;
         notes.files = output_.logs();
         const auto after = [this, step = state.step] { output_.remove_outdated(step, run_); };
@@ -102,6 +109,7 @@ void Checkpoints::settle(const TrainState& state) {
 
 void Checkpoints::has_saved(int64_t step, const TrainState& state) {
   output_.has_saved(step, state.step);
+  saved_step_ = step;
   log::info(name_of(step) + " saved: " + format_bytes(checkpoint::checkpoint_bytes(tensors())) +
             "; training waited " + format_duration(copied_s_) + " for it");
 }
@@ -110,8 +118,8 @@ void Checkpoints::attempt(int64_t step, const std::function<void()>& work, const
   try {
     work();
   } catch (const Error& error) {
-    const bool goes_on =
-        error.kind() == ErrorKind::Storage && state.recipe.on_save_error == config::SaveErrorAction::Continue;
+    const bool goes_on = !is_last_ && error.kind() == ErrorKind::Storage &&
+                         state.recipe.on_save_error == config::SaveErrorAction::Continue;
     if (!goes_on) throw;
     log::warn(name_of(step) + " is not saved, training goes on (on_save_error: continue): " + error.what());
   }
@@ -127,7 +135,7 @@ std::vector<checkpoint::StateTensor> Checkpoints::tensors() {
 
 bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state) {
   // After the last step there is nothing to go on with.
-  if (!state.recipe.async_save || state.is_done()) return false;
+  if (!state.recipe.async_save || state.is_done() || is_last_) return false;
   if (saving_.has_memory_for(tensors)) return true;
   if (!std::exchange(has_told_of_memory_, true)) {
     log::warn("there is no memory for a copy of what a checkpoint holds (" +

@@ -27,8 +27,16 @@ class Checkpoints : public Reporter {
 
   // Tells how long the steps have waited for checkpoints.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
+  // The next after_step() saves, whatever the recipe says.
+  void ask() { is_asked_ = true; }
+  // The same for a run that ends then: the checkpoint is written at once, and an error ends the run in any
+  // case. `owes_evaluation`: the one of its step has not been made, and comes first when a run goes on from
+  // there.
+  void ask_last(bool owes_evaluation);
   // Collective. Throws what save_checkpoint() throws.
   void after_step(const TrainState& state) override;
+  // The step of the newest checkpoint that is written; 0 for none.
+  int64_t saved_step() const { return saved_step_; }
   // Gives all tensors the values of the run's newest checkpoint, and returns its step; -1, and nothing is
   // done, where there is none. Collective.
   int64_t roll_back(const TrainState& state);
@@ -51,6 +59,8 @@ class Checkpoints : public Reporter {
   const RunInputs inputs_;
   std::string run_;
   checkpoint::BackgroundSave saving_;
+  bool is_asked_ = false, is_last_ = false, owes_evaluation_ = false;
+  int64_t saved_step_ = 0;
   int64_t written_step_ = 0;  // of what is under way
   double copied_s_ = 0.0;     // what it has held up the steps
   double stall_s_ = 0.0;      // since the last step

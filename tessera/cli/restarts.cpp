@@ -1,0 +1,122 @@
+#include "tessera/cli/restarts.h"
+
+#include <exception>
+#include <optional>
+#include <set>
+#include <sys/stat.h>
+#include <utility>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/io/checkpoint_folders.h"
+#include "tessera/io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+// A folder and when it was made: one of the same name may take its place.
+using Made = std::pair<ino_t, int64_t>;
+
+Made made(const std::string& output_dir, const std::string& name) {
+  struct stat status = {};
+  if (stat(io::join_path(output_dir, name + "/manifest.json").c_str(), &status) != 0) return {};
+  return {status.st_ino, status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+// The checkpoints of one job: without auto_resume_from_checkpoints those that lay there before are another
+// run's.
+class OwnCheckpoints {
+ public:
+  explicit OwnCheckpoints(const config::Recipe& recipe) : output_dir_(recipe.output_dir) {
+    if (recipe.auto_resume_from_checkpoints && recipe.resume_from_checkpoint.empty()) return;
+    for (const auto& found : io::list_checkpoints(output_dir_)) others_.insert(made(output_dir_, found.name));
+  }
+  // Its name; empty where there is none.
+  std::string newest() const {
+    for (const auto& found : io::list_checkpoints(output_dir_)) {
+      if (!others_.contains(made(output_dir_, found.name))) return found.name;
+    }
+    return "";
+  }
+
+ private:
+  const std::string output_dir_;
+  std::set<Made> others_;
+};
+
+// How a start ended. `error`: what it threw, which nobody has told yet.
+struct End {
+  JobEnd job;
+  std::exception_ptr error;
+  std::string text;
+
+  int give() const {
+    if (error != nullptr) std::rethrow_exception(error);
+    return job.exit_code;
+  }
+};
+
+End end_of(const std::function<JobEnd()>& start) {
+  End end;
+  try {
+    end.job = start();
+    end.text = "the job ended with exit code " + std::to_string(end.job.exit_code);
+  } catch (const Error& error) {
+    end.error = std::current_exception();
+    end.job.exit_code = exit_code(error.kind());
+    end.text = error.what();
+    // Not the code: an error that is mended is none.
+    if (const size_t code = end.text.find("]: "); code != std::string::npos) end.text.erase(0, code + 3);
+    end.text.resize(std::min(end.text.size(), end.text.find(". hint: ")));
+  }
+  return end;
+}
+
+bool will_come_again(int code) {
+  for (const ErrorKind kind :
+       {ErrorKind::Config, ErrorKind::Data, ErrorKind::Model, ErrorKind::Checkpoint, ErrorKind::Numerics}) {
+    if (code == exit_code(kind)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+int run_with_restarts(const config::Recipe& recipe, int64_t max_restarts,
+                      const std::function<JobEnd(const std::vector<std::string>& more_keys)>& start) {
+  if (recipe.save_strategy == config::Cadence::No) {
+    throw Error(ErrorKind::Config, "RESTARTS", "--max-restarts, and a recipe that saves no checkpoints")
+        .need("save_steps, saves_per_epoch or save_strategy")
+        .hint("a restart goes on from the newest checkpoint");
+  }
+  const OwnCheckpoints checkpoints(recipe);
+  constexpr int64_t kMostStarts = 3;  // from one checkpoint
+  std::string from = checkpoints.newest();
+  for (int64_t restarts = 0, starts = 1;; ++restarts, ++starts) {
+    std::vector<std::string> more_keys;
+    if (!from.empty()) {
+      more_keys.emplace_back("auto_resume_from_checkpoints=true");
+      if (!recipe.resume_from_checkpoint.empty()) more_keys.emplace_back("resume_from_checkpoint=null");
+    }
+    const End end = end_of([&] { return start(more_keys); });
+    if (end.job.exit_code == 0 || end.job.was_asked || will_come_again(end.job.exit_code)) return end.give();
+    const std::string newest = checkpoints.newest();
+    if (newest != from) starts = 0;
+    from = newest;
+    const std::string place = from.empty() ? "the beginning" : io::join_path(recipe.output_dir, from);
+    if (starts >= kMostStarts) {
+      throw Error(ErrorKind::Checkpoint, "CRASH-LOOP",
+                  std::to_string(starts) + " starts from " + place + " ended without a newer checkpoint")
+          .got(end.text)
+          .hint(from.empty() ? "" : "to go on from an older checkpoint, move this one away");
+    }
+    if (restarts >= max_restarts) {
+      log::warn("no restart is left of " + std::to_string(max_restarts));
+      return end.give();
+    }
+    log::warn("restart " + std::to_string(restarts + 1) + " of " + std::to_string(max_restarts) + ", from " +
+              place + ": " + end.text);
+  }
+}
+
+}  // namespace tessera::cli

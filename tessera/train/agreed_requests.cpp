@@ -1,0 +1,45 @@
+#include "tessera/train/agreed_requests.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+namespace tessera::train {
+namespace {
+
+// What is exchanged: 0, 1 to save, or to stop, this plus the signal.
+constexpr int64_t kStop = 2;
+
+}  // namespace
+
+void AgreedRequests::begin() {
+  const bool is_triggered = world_.rank() == 0 && unlink(trigger_file_.c_str()) == 0;
+  const bool is_signalled = signals_.take_save();
+  int64_t own = is_triggered || is_signalled ? 1 : 0;
+  if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
+  asked_ = at::full({1}, own, at::TensorOptions(world_.device()).dtype(at::kLong));
+  comm::ReduceOptions options{.op = comm::ReduceOp::Max};
+  options.hint = "requests to save or stop";
+  exchange_ = world_.all_reduce(asked_, /*async_op=*/true, options);
+}
+
+Request AgreedRequests::finish() {
+  std::exchange(exchange_, nullptr)->wait();
+  const auto asked = asked_.item<int64_t>();
+  if (asked > kStop) {
+    stop_signal_ = static_cast<int>(asked - kStop);
+    return Request::Stop;
+  }
+  const bool saves = std::exchange(is_save_due_, false) || asked > 0;
+  return saves ? Request::Save : Request::None;
+}
+
+void AgreedRequests::on_evaluating(int64_t, int64_t) {
+  begin();
+  const Request request = finish();
+  if (request == Request::Stop) throw EvaluationStopped();
+  is_save_due_ = request == Request::Save;
+}
+
+}  // namespace tessera::train

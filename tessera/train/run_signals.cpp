@@ -1,0 +1,128 @@
+#include "tessera/train/run_signals.h"
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+
+#include <unistd.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+constexpr size_t kMaxText = 1024, kMaxPath = 4096;
+// What a passed-on signal carries, plus its count.
+constexpr int kPassedOn = 0x7e55e000, kMostPassedOn = 0xfff;
+
+// All that the handler touches. Of the two texts one is whole while the other is written.
+char texts[2][kMaxText + 16];
+std::atomic<int> current_text{-1};
+char lock_path[kMaxPath];
+int log_descriptor = -1;
+bool is_terminal = false, is_alive = false;
+void (*tell_end_of_process)(int) = nullptr;
+int ending_process = 0;
+std::atomic<bool> are_stops_deferred{false}, loses_nothing{false}, is_saved{false}, is_save_asked{false};
+std::atomic<int> direct{0}, passed_on{0}, num_stops{0}, stop{0};
+struct sigaction before[std::size(kSignals)];
+
+void say(const char* text) { (void)!write(log_descriptor, text, std::strlen(text)); }
+
+void end_now(int signal, int code) {
+  const int text = current_text.load();
+  if (text >= 0) say(texts[text]);
+  if (lock_path[0] != '\0') unlink(lock_path);
+  if (tell_end_of_process != nullptr) tell_end_of_process(code);
+  if (code == kStoppedExitCode) _exit(code);
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+}
+
+void handle(int signal, siginfo_t* info, void*) {
+  if (signal == SIGUSR1) {
+    is_save_asked = true;
+    return;
+  }
+  const int value = info->si_value.sival_int;
+  const bool is_passed_on =
+      info->si_code == SI_QUEUE && value > kPassedOn && value <= kPassedOn + kMostPassedOn;
+  if (!is_passed_on && ending_process != 0 && info->si_pid == ending_process)
+    return end_now(signal, kEndedByOthers);
+  if (is_passed_on) {
+    passed_on = value - kPassedOn;
+  } else {
+    ++direct;
+  }
+  const int count = std::max(direct.load(), passed_on.load());
+  if (count <= num_stops.exchange(count)) return;
+  int none = 0;
+  stop.compare_exchange_strong(none, signal);
+  if (count > 1 || !are_stops_deferred) {
+    const bool is_lossless = is_saved || (count == 1 && loses_nothing);
+    return end_now(signal, is_lossless ? kStoppedExitCode : 128 + signal);
+  }
+  if (current_text < 0) return;
+  if (is_terminal) say("\n");
+  say("tessera: asked to stop: the run saves first, and then ends; asked again, it ends at once\n");
+}
+
+}  // namespace
+
+RunSignals::RunSignals(void (*tell_end)(int), int ender) {
+  TESSERA_ASSERT(!is_alive, "one object takes the signals at a time");
+  is_alive = true;
+  current_text = -1;
+  lock_path[0] = '\0';
+  log_descriptor = fileno(log::stream());
+  is_terminal = isatty(log_descriptor) != 0;
+  tell_end_of_process = tell_end;
+  ending_process = ender;
+  are_stops_deferred = loses_nothing = is_saved = is_save_asked = false;
+  direct = passed_on = num_stops = stop = 0;
+  struct sigaction action = {};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  sigfillset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+RunSignals::~RunSignals() {
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
+  is_alive = false;
+}
+
+void RunSignals::set_notice(const std::string& text) {
+  const int next = current_text.load() == 0 ? 1 : 0;
+  // A terminal has an open line of progress.
+  std::string line = is_terminal ? "\n" : "";
+  line += "tessera: " + text.substr(0, kMaxText) + "\n";
+  std::memcpy(texts[next], line.c_str(), line.size() + 1);
+  current_text = text.empty() ? -1 : next;
+}
+
+void RunSignals::set_lock(const std::string& path) {
+  if (path.size() < kMaxPath) std::memcpy(lock_path, path.c_str(), path.size() + 1);
+}
+
+void RunSignals::set_loses_nothing() { loses_nothing = true; }
+void RunSignals::set_saved() { is_saved = true; }
+void RunSignals::defer_stops() { are_stops_deferred = true; }
+int RunSignals::stop_signal() const { return stop; }
+bool RunSignals::take_save() { return is_save_asked.exchange(false); }
+
+void pass_on_signal(int process, int signal, int count) {
+  sigval value = {};
+  value.sival_int = kPassedOn + std::min(count, kMostPassedOn);
+  sigqueue(process, signal, value);
+}
+
+}  // namespace tessera::train

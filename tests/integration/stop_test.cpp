@@ -1,0 +1,234 @@
+// Runs that are asked to stop or to save, from outside, as users and batch systems do it.
+#include <csignal>
+#include <random>
+
+#include "tessera/io/checkpoint_folders.h"
+
+#include "tests/integration/fixture.h"
+#include "tests/testing/processes.h"
+
+namespace tessera::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+class StopTest : public ProgramTest {
+ protected:
+  static constexpr int kSteps = 40;
+
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // A run that saves only when it is asked to, and at its end.
+  Words run_of(int ranks, const Words& more = {}) const {
+    return with({"max_steps=" + std::to_string(kSteps), "save_steps=1000", "overwrite_output_dir=false",
+                 "auto_resume_from_checkpoints=true", "--nproc", std::to_string(ranks)},
+                more);
+  }
+  int64_t newest() const {
+    const auto found = io::list_checkpoints(out());
+    return found.empty() ? 0 : found.front().step;
+  }
+  size_t num_lines() const { return ProgramResult::lines(read_text(partial("metrics.jsonl"))).size(); }
+  bool has_steps(size_t count) const { return fs::exists(partial("metrics.jsonl")) && num_lines() >= count; }
+  std::vector<std::pair<int64_t, double>> losses(const std::string& folder) const {
+    std::vector<std::pair<int64_t, double>> losses;
+    for (const auto& line : read_metrics(folder)) losses.emplace_back(line.at("step"), line.at("loss"));
+    return losses;
+  }
+  void expect_same_result(const std::string& want) const {
+    EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (want + "/model.safetensors")));
+    EXPECT_EQ(losses(out()), losses(here / want));
+  }
+  void clear() const {
+    fs::remove_all(out());
+    fs::remove_all(partial());
+  }
+};
+
+// To the program, to one rank or to all of them, at random moments; then the same command again.
+TEST_F(StopTest, AStoppedRunSavesAndGoesOnOn1And2And3Ranks) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (const int ranks : {1, 2, 3}) {
+    const std::string whole = "whole" + std::to_string(ranks);
+    train_well(run_of(ranks, {"output_dir=" + whole}));
+    clear();
+    for (bool has_ended = false; !has_ended;) {
+      const int64_t before = newest();
+      const int signal = random() % 2 == 0 ? SIGINT : SIGTERM;
+      const size_t to = random() % 3;
+      const size_t after = static_cast<size_t>(before) + 3 + random() % 8;
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, after step " + std::to_string(before) + ", signal " +
+                   std::to_string(signal) + " to " + std::to_string(to));
+      bool is_sent = false;
+      RunOptions options;
+      options.while_running = [&](pid_t id) {
+        if (is_sent || !has_steps(after)) return;
+        const auto all = ranks_below(id);
+        const bool has_ranks = std::ssize(all) == ranks && ranks > 1;
+        is_sent = true;
+        if (to == 0 || !has_ranks) {
+          kill(id, signal);
+        } else if (to == 1) {
+          kill(all[random() % all.size()], signal);
+        } else {
+          // As a batch system signals a job: every process of it.
+          for (const auto& [process, command] : processes_below(id)) kill(process, signal);
+          kill(id, signal);
+        }
+      };
+      const ProgramResult result = train(run_of(ranks), options);
+      has_ended = result.exit_code == 0;
+      if (has_ended) continue;
+      ASSERT_TRUE(is_sent) << result.told();
+      ASSERT_EQ(result.exit_code, 75) << result.told();
+      EXPECT_TRUE(result.error_lines().empty()) << result.told();
+      EXPECT_GT(newest(), before) << result.told();
+      const std::string step = std::to_string(newest());
+      EXPECT_EQ(ProgramResult::lines_with(result.err, "stopped after step " + step + " by SIG").size(), 1u)
+          << result.told();
+      EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 1u) << result.told();
+    }
+    expect_same_result(whole);
+  }
+}
+
+TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks) {
+  // A step takes so long that both requests come within it.
+  write_text(here / "rows.jsonl", tiny_rows(3000));
+  const Words slow = {"micro_batch_size=1", "gradient_accumulation_steps=1000", "save_steps=1",
+                      "async_save=false"};
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(ranks);
+    ProgramResult result;
+    // The first request may come while the checkpoint is saved, which is then all that there is to save.
+    for (int attempt = 0; attempt < 5 && (attempt == 0 || result.exit_code == 75); ++attempt) {
+      clear();
+      int sent = 0, looks = 0;
+      RunOptions options;
+      options.while_running = [&](pid_t id) {
+        if (sent == 2 || newest() == 0 || ++looks < 20) return;
+        kill(id, SIGINT);
+        ++sent;
+      };
+      result = train(run_of(ranks, with(slow, {"max_steps=1000000"})), options);
+    }
+    EXPECT_TRUE(ranks == 1 ? result.signal == SIGINT : result.exit_code == 130) << result.told();
+    EXPECT_TRUE(result.error_lines().empty()) << result.told();
+    EXPECT_NE(result.err.find("stays in out"), std::string::npos) << result.told();
+    EXPECT_EQ(result.err.find("stopped after step"), std::string::npos) << result.told();
+    const int64_t step = newest();
+    ASSERT_GE(step, 1);
+    train_well(run_of(ranks, with(slow, {"max_steps=" + std::to_string(step + 1)})));
+    EXPECT_EQ(losses(out()).size(), static_cast<size_t>(step + 1));
+  }
+}
+
+TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
+  for (const int ranks : {1, 2}) {
+    for (const bool by_file : {false, true}) {
+      SCOPED_TRACE(std::to_string(ranks) + (by_file ? " by file" : " by signal"));
+      clear();
+      bool is_sent = false;
+      std::vector<int64_t> seen;
+      RunOptions options;
+      options.while_running = [&](pid_t id) {
+        const int64_t step = newest();
+        if (step > 0 && (seen.empty() || seen.back() != step)) seen.push_back(step);
+        if (is_sent || !has_steps(3)) return;
+        is_sent = true;
+        if (by_file) {
+          write_text(here / "out.tessera-save", "");
+        } else {
+          kill(id, SIGUSR1);
+        }
+      };
+      const ProgramResult result = train(run_of(ranks, {"max_steps=400"}), options);
+      EXPECT_EQ(result.exit_code, 0) << result.told();
+      EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 2u) << result.told();
+      EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
+      // Another run goes on from it.
+      const int64_t asked = io::list_checkpoints(out()).back().step;
+      EXPECT_LT(asked, 400);
+      const Words on = {"max_steps=400", "resume_from_checkpoint=out/checkpoint-" + std::to_string(asked),
+                        "output_dir=next", "--nproc", std::to_string(ranks)};
+      train_well(on);
+      EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "next/model.safetensors"));
+    }
+  }
+}
+
+// A run that saves none by itself saves one when it is asked to, and ends at once when it is asked to stop.
+TEST_F(StopTest, WithoutCheckpointsARunSavesOnlyOnRequest) {
+  bool is_asked = false, is_stopped = false;
+  RunOptions options;
+  options.while_running = [&](pid_t id) {
+    if (!is_asked && has_steps(2)) {
+      is_asked = true;
+      kill(id, SIGUSR1);
+    } else if (is_asked && !is_stopped && newest() > 0 && has_steps(static_cast<size_t>(newest()) + 20)) {
+      is_stopped = true;
+      kill(id, SIGTERM);
+    }
+  };
+  const ProgramResult result = train({"max_steps=1000000", "--nproc", "2"}, options);
+  EXPECT_EQ(result.exit_code, 143) << result.told();
+  EXPECT_GT(newest(), 0);
+  EXPECT_NE(result.err.find("checkpoint-" + std::to_string(newest()) + " stays in out"), std::string::npos)
+      << result.told();
+}
+
+TEST_F(StopTest, BeforeTheFirstStepNothingIsLost) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    clear();
+    bool is_sent = false;
+    RunOptions options;
+    options.while_running = [&](pid_t id) {
+      // The lock is laid before the data are read.
+      if (is_sent || !fs::exists(here / "out.tessera-lock")) return;
+      is_sent = true;
+      kill(id, SIGTERM);
+    };
+    const ProgramResult result = train(run_of(ranks, {"max_steps=100000"}), options);
+    EXPECT_EQ(result.exit_code, 75) << result.told();
+    EXPECT_TRUE(result.error_lines().empty()) << result.told();
+    EXPECT_FALSE(fs::exists(here / "out.tessera-lock"));
+    EXPECT_EQ(ProgramResult::lines_with(result.err, "interrupted before").size() +
+                  ProgramResult::lines_with(result.err, "stopped after step").size(),
+              1u)
+        << result.told();
+  }
+}
+
+// The evaluation that a stop cut short is made by the run that goes on.
+TEST_F(StopTest, AStopDuringAnEvaluationLeavesItToTheNextRun) {
+  write_text(here / "eval.jsonl", tiny_rows(600));
+  const Words evaluating = {"test_datasets.0.path=eval.jsonl", "eval_steps=4", "max_steps=8"};
+  train_well(run_of(2, with(evaluating, {"output_dir=whole"})));
+  bool is_sent = false;
+  RunOptions options;
+  options.while_running = [&](pid_t id) {
+    if (is_sent || !has_steps(4)) return;
+    is_sent = true;
+    kill(id, SIGTERM);
+  };
+  const ProgramResult result = train(run_of(2, evaluating), options);
+  ASSERT_EQ(result.exit_code, 75) << result.told();
+  const ProgramResult next = train_well(run_of(2, evaluating));
+  EXPECT_EQ(read_text(out("model.safetensors")), read_text(here / "whole/model.safetensors"));
+  const auto evaluations = [&](const std::string& folder) {
+    Words found;
+    for (const auto& line : read_metrics(folder)) {
+      if (line.contains("eval_loss")) found.push_back(line.at("eval_loss").dump());
+    }
+    return found;
+  };
+  EXPECT_EQ(evaluations(out()), evaluations(here / "whole")) << next.told();
+}
+
+}  // namespace
+}  // namespace tessera::testing
