@@ -21,7 +21,7 @@ int64_t KvCache::add() {
   return next_++;
 }
 
-void KvCache::drop(int64_t sequence) {
+void KvCache::free(int64_t sequence) {
   shrink(find(sequence), 0);
   sequences_.erase(sequence);
 }

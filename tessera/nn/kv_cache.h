@@ -22,7 +22,7 @@ struct KvCacheOptions {
 };
 
 // Any number of sequences, all layers. A sequence owns pages of kPageTokens tokens, which go back to a common
-// stock when it is dropped, so sequences come and go without copies and waste less than a page each. With a
+// stock when it is freed, so sequences come and go without copies and waste less than a page each. With a
 // window, pages go back as soon as no later token sees them.
 class KvCache {
  public:
@@ -33,10 +33,10 @@ class KvCache {
 
   // A new, empty sequence; its number is never given again.
   int64_t add();
-  void drop(int64_t sequence);
+  void free(int64_t sequence);
   // Tokens that went through every layer.
   int64_t length(int64_t sequence) const;
-  // Forgets the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
+  // Frees the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
   // what the next token would see.
   void truncate(int64_t sequence, int64_t length);
 

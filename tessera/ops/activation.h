@@ -12,10 +12,10 @@ namespace tessera::ops {
 // value, which must hold what make() needs anyway, and by the products that read it. Used by one thread.
 class ActivationSource : public torch::CustomClassHolder {
  public:
-  // The value without its graph: made at the first call, and kept until drop_value() or the end of the
+  // The value without its graph: made at the first call, and kept until free_value() or the end of the
   // source.
   const at::Tensor& value();
-  void drop_value() { value_.reset(); }
+  void free_value() { value_.reset(); }
 
   // Whether readers add their gradients to `gradient` and give none to autograd. The op that made the value
   // takes it from there: it runs after all of them.

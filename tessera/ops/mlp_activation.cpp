@@ -153,7 +153,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     // Its readers are done.
-    if (source != nullptr) source->drop_value();
+    if (source != nullptr) source->free_value();
     const MlpInputs inputs = source != nullptr ? source->inputs() : MlpInputs{saved[0], saved[1]};
     const bool want_up = ctx->saved_data["is_gated"].toBool() && ctx->needs_input_grad(1);
     const auto f = static_cast<Nonlinearity>(ctx->saved_data["f"].toInt());

@@ -250,7 +250,7 @@ TEST_P(Batches, HaveTheLogitsOfSingleRunsToTheLastBit) {
     }
     // One leaves on the way, from the middle.
     if (token == 12) {
-      together.drop(sequences[1]);
+      together.free(sequences[1]);
       sequences.erase(sequences.begin() + 1);
     }
   }

@@ -35,7 +35,7 @@ TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
   EXPECT_EQ(cache.used_pages(), 2);
   cache.truncate(first, 1000);
   EXPECT_EQ(cache.length(first), kPage);
-  cache.drop(first);
+  cache.free(first);
   EXPECT_EQ(cache.num_sequences(), 1);
   EXPECT_THROW(cache.length(first), Error);
   EXPECT_NE(cache.add(), first);
@@ -67,7 +67,7 @@ TEST(KvCache, PagesBeforeTheWindowGoBack) {
   cache.truncate(sequence, 2 * kPage + 200);
   EXPECT_THROW(cache.truncate(sequence, 2 * kPage), Error);
   EXPECT_EQ(cache.length(sequence), 2 * kPage + 200);
-  cache.drop(sequence);
+  cache.free(sequence);
   EXPECT_EQ(cache.used_pages(), 0);
 }
 
@@ -93,7 +93,7 @@ TEST(KvCache, AStepThatIsNotFinishedGivesItsPagesBack) {
   EXPECT_EQ(cache.used_pages(), 1);
   {
     CacheStep step(cache, {first, second}, {0, kPage, kPage + 1});
-    cache.drop(second);
+    cache.free(second);
   }
   EXPECT_EQ(cache.used_pages(), 1);
   feed(cache, first, kPage);

@@ -164,7 +164,7 @@ bool Generator::accept(Running& running, const at::Tensor& logits) const {
 }
 
 void Generator::finish(Running& running) {
-  cache_.drop(running.sequence);
+  cache_.free(running.sequence);
   reserved_pages_ -= running.pages;
   finished_[running.request] = std::move(running.result);
 }

@@ -39,7 +39,7 @@ class Executor {
     for (size_t i = 0; i < actions_.size(); ++i) {
       receive_until(i);
       perform(actions_[i]);
-      forget_sent();
+      free_sent();
     }
     for (const Sent& sent : sent_) sent.work->wait();
     at::Tensor loss =
@@ -104,7 +104,7 @@ class Executor {
                                          {{{}, hint_of(*message)}})});
   }
 
-  void forget_sent() {
+  void free_sent() {
     std::erase_if(sent_, [](const Sent& sent) {
       if (!sent.work->is_done()) return false;
       sent.work->wait();  // throws what went wrong
