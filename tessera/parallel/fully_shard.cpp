@@ -84,7 +84,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   owned.requires_grad = parameter.requires_grad();
   const at::ScalarType stored = stored_type(parameter, options), compute = compute_type(parameter, options);
   owned.layout = layout_of(parameter, stored, groups, options.layouts);
-  for (const RankAxis& axis : axes) owned.coordinates.push_back(axis.group->rank());
+  owned.coordinates = coordinates_on(axes);
   owned.box = owned.layout.local_box(owned.coordinates);
   if (stays_whole(parameter, groups, options)) {
     if (!parameter.is_contiguous() || parameter.scalar_type() != stored) {

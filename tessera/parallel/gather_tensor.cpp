@@ -11,8 +11,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
                          const std::string& hint) {
   TESSERA_ASSERT(axes.size() == layout.axes().size(), "one group for each axis");
   const at::NoGradGuard no_grad;
-  std::vector<int64_t> coordinates;
-  for (const RankAxis& axis : axes) coordinates.push_back(axis.group->rank());
+  std::vector<int64_t> coordinates = coordinates_on(axes);
   at::Tensor gathered = tile;
   for (size_t a = axes.size(); a-- > 0;) {
     comm::Communicator& group = *axes[a].group;

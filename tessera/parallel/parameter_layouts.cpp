@@ -10,15 +10,15 @@
 
 namespace tessera::parallel {
 
-std::vector<int64_t> ParameterLayouts::coordinates() const {
+std::vector<int64_t> coordinates_on(const std::vector<RankAxis>& axes) {
   std::vector<int64_t> coordinates;
-  for (const RankAxis& axis : axes_) coordinates.push_back(axis.group->rank());
+  for (const RankAxis& axis : axes) coordinates.push_back(axis.group->rank());
   return coordinates;
 }
 
 void ParameterLayouts::set(const at::Tensor& parameter, Layout layout) {
   TESSERA_ASSERT(layout.axes().size() == axes_.size(), "one placement for each axis");
-  TESSERA_ASSERT(layout.local_box(coordinates()).size == parameter.sizes().vec(),
+  TESSERA_ASSERT(layout.local_box(coordinates_on(axes_)).size == parameter.sizes().vec(),
                  "a parameter has the shape of its part");
   layouts_.insert_or_assign(parameter.unsafeGetTensorImpl(), std::move(layout));
 }
@@ -30,9 +30,7 @@ void ParameterLayouts::set_apart(at::Tensor parameter, const RankAxis& axis, std
       of(parameter).with({axis.name, axis.group->size(), Placement::held_by(std::move(holders)), false});
   const c10::TensorImpl* const key = parameter.unsafeGetTensorImpl();
   apart_.insert_or_assign(key, Apart{axis, groups});
-  std::vector<int64_t> place = coordinates();
-  place.push_back(axis.group->rank());
-  const Box box = layout.local_box(place);
+  const Box box = layout.local_box(coordinates_on(axes_of(parameter)));
   if (box.size != parameter.sizes().vec()) {
     nn::materialize(parameter, at::empty(box.size, parameter.options().requires_grad(false)));
   }

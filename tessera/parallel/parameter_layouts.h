@@ -27,6 +27,9 @@ struct ShardGroups {
   std::shared_ptr<comm::Communicator> replicate = comm::Communicator::single();
 };
 
+// This rank's coordinates on these axes, in their order.
+std::vector<int64_t> coordinates_on(const std::vector<RankAxis>& axes);
+
 // The layouts of a module's parameters, which hold this rank's parts already. By tensor, so that a shared
 // parameter has one.
 class ParameterLayouts {
@@ -36,7 +39,6 @@ class ParameterLayouts {
 
   // The axes of every layout but those of set_apart(), in the order in which they cut.
   const std::vector<RankAxis>& axes() const { return axes_; }
-  std::vector<int64_t> coordinates() const;
 
   // `parameter` has the shape of this rank's part of a tensor of layout `layout`, which has one placement for
   // each of axes().

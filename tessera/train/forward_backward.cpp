@@ -17,14 +17,15 @@ std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batc
                                        const parallel::DeviceMesh& mesh, const at::Tensor& dataset_losses) {
   std::vector<nn::TokenBatch> own;
   own.reserve(batches.size());
+  const int64_t multiple = mesh.size(parallel::kAxisTp);
   for (const data::MicroBatch& batch : batches) {
-    nn::TokenBatch whole = to_tensors(batch, mesh.size(parallel::kAxisTp));
+    nn::TokenBatch whole = to_tensors(batch, multiple);
     if (!batch.datasets.empty() && dataset_losses.defined()) {
       std::vector<int64_t> datasets = batch.datasets;
       datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);  // added tokens have no labels
       whole.sources = {to_tensor(datasets), dataset_losses};
     }
-    own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp)));
+    own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp), multiple));
   }
   return own;
 }

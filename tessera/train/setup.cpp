@@ -312,20 +312,13 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
-  // The tokens of a context parallel rank need not divide.
-  options.sequence_parallel = recipe.tensor_parallel_size > 1 && recipe.context_parallel_size == 1;
+  options.sequence_parallel = recipe.tensor_parallel_size > 1;
   options.context_parallel = recipe.context_parallel_method;
   options.pipeline = std::move(planned.pipeline);
-  if (options.pipeline && options.sequence_parallel)
-    options.pipeline->ranks_per_batch = recipe.tensor_parallel_size;
   options.shard = shard_options(recipe);
-  trained.sharded = models::parallelize(*trained.model, mesh, options);
-  if (options.pipeline) {
-    trained.pipeline = std::make_unique<models::Pipeline>(
-        *trained.model, *trained.sharded, *options.pipeline,
-        parallel::RankAxis{parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
-  }
-
+  models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
+  trained.sharded = std::move(parallel.sharded);
+  trained.pipeline = std::move(parallel.pipeline);
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
     planned.source->read(parameter.name, parameter.box, parameter.tile.detach());
   });

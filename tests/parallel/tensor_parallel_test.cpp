@@ -86,7 +86,7 @@ TEST(TensorParallelTest, MoreRanksThanSharedPartsAreTwoAxes) {
     const ParameterLayouts layouts = tensor_parallel(net, plan, {"tp", world});
     ASSERT_EQ(layouts.axes().size(), 2U);
     const int64_t part = world->rank() / 2, copy = world->rank() % 2;
-    EXPECT_EQ(layouts.coordinates(), (std::vector<int64_t>{part, copy}));
+    EXPECT_EQ(coordinates_on(layouts.axes()), (std::vector<int64_t>{part, copy}));
     const Layout in = layouts.of(net.in->weight), out = layouts.of(net.out->weight);
     EXPECT_EQ(in.local_box({part, copy}), (Box{{3 * part, 0}, {3, 4}}));
     EXPECT_FALSE(in.axes()[0].sums_gradient);

@@ -81,8 +81,7 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   // Both kinds of tensor parallelism occur.
-  options.sequence_parallel =
-      recipe.gradient_checkpointing != config::Checkpointing::Mlp && recipe.context_parallel_size == 1;
+  options.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
   options.context_parallel = recipe.context_parallel_method;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
@@ -92,17 +91,13 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
     options.pipeline = models::plan_pipeline(
         *trained.model,
         {recipe.pipeline_schedule, recipe.pipeline_parallel_size, recipe.pipeline_stages_per_rank});
-    if (options.sequence_parallel) options.pipeline->ranks_per_batch = recipe.tensor_parallel_size;
   }
   const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model));
   const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
                                                 models::state_dict_adapter(*trained.model));
-  trained.sharded = models::parallelize(*trained.model, mesh, options);
-  if (options.pipeline) {
-    trained.pipeline = std::make_unique<models::Pipeline>(
-        *trained.model, *trained.sharded, *options.pipeline,
-        parallel::RankAxis{parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
-  }
+  models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
+  trained.sharded = std::move(parallel.sharded);
+  trained.pipeline = std::move(parallel.pipeline);
   trained.sharded->materialize([&](const parallel::ShardedParameter& parameter) {
     source->read(parameter.name, parameter.box, parameter.tile.detach());
   });

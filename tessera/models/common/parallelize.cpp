@@ -8,9 +8,10 @@
 
 namespace tessera::models {
 
-std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
-                                                    const ParallelizeOptions& options) {
+ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
+                          const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
+  const parallel::RankAxis pp{parallel::kAxisPp, mesh.group(parallel::kAxisPp)};
   if (mesh.size(parallel::kAxisTp) > 1) {
     const parallel::TensorParallelOptions tp{.sequence_parallel = options.sequence_parallel};
     const parallel::RankAxis axis{parallel::kAxisTp, mesh.group(parallel::kAxisTp)};
@@ -25,8 +26,7 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
     });
   }
   if (options.pipeline) {
-    shard.layouts = hold_by_stage(model, *options.pipeline, shard.layouts,
-                                  {parallel::kAxisPp, mesh.group(parallel::kAxisPp)});
+    shard.layouts = hold_by_stage(model, *options.pipeline, shard.layouts, pp);
   }
   if (mesh.size(parallel::kAxisEp) > 1) {
     parallel::expert_parallel(
@@ -40,7 +40,14 @@ std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const paral
     if (options.recompute_mlps) blocks[i]->recompute_hidden();
   }
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
-  return parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
+  ParallelModel result;
+  result.sharded = parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
+  if (options.pipeline) {
+    const int64_t ranks_per_batch = options.sequence_parallel ? mesh.size(parallel::kAxisTp) : 1;
+    result.pipeline =
+        std::make_unique<Pipeline>(model, *result.sharded, *options.pipeline, pp, ranks_per_batch);
+  }
+  return result;
 }
 
 }  // namespace tessera::models

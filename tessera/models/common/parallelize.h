@@ -23,10 +23,16 @@ struct ParallelizeOptions {
   parallel::ShardOptions shard;
 };
 
+struct ParallelModel {
+  std::unique_ptr<parallel::ShardedModel> sharded;
+  std::unique_ptr<Pipeline> pipeline;  // null where each rank runs the whole model
+};
+
 // Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages, expert
 // parallelism, recomputation of activations and full sharding to the model's blocks. `model` is on the meta
-// device, adapters included; the tiles get memory in ShardedModel::materialize(). Collective.
-std::unique_ptr<parallel::ShardedModel> parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
-                                                    const ParallelizeOptions& options);
+// device, adapters included, and outlives the result; the tiles get memory in ShardedModel::materialize().
+// Collective.
+ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
+                          const ParallelizeOptions& options);
 
 }  // namespace tessera::models

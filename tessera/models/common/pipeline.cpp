@@ -88,8 +88,8 @@ class StagesOf {
 
 class ModelStage : public parallel::PipelineStage {
  public:
-  ModelStage(CausalLM& model, const PipelinePlan& plan, const Pipeline::Pass& pass)
-      : model_(model), plan_(plan), pass_(pass) {}
+  ModelStage(CausalLM& model, const PipelinePlan& plan, int64_t ranks_per_batch, const Pipeline::Pass& pass)
+      : model_(model), plan_(plan), ranks_per_batch_(ranks_per_batch), pass_(pass) {}
 
   at::Tensor forward(int64_t stage, int64_t micro_batch, const at::Tensor& input) override {
     const auto scope = random_scope(micro_batch);
@@ -101,7 +101,7 @@ class ModelStage : public parallel::PipelineStage {
     torch::autograd::backward({output}, {gradient.defined() ? gradient : at::full_like(output, pass_.scale)});
   }
   at::Tensor make_input(int64_t, int64_t micro_batch) const override {
-    const int64_t tokens = pass_.micro_batches[micro_batch].input_ids.size(0) / plan_.ranks_per_batch;
+    const int64_t tokens = pass_.micro_batches[micro_batch].input_ids.size(0) / ranks_per_batch_;
     return at::empty({tokens + model_.carried_rows(), model_.config().hidden_size},
                      at::TensorOptions(model_.device()).dtype(model_.hidden_type()));
   }
@@ -115,6 +115,7 @@ class ModelStage : public parallel::PipelineStage {
 
   CausalLM& model_;
   const PipelinePlan& plan_;
+  const int64_t ranks_per_batch_;
   const Pipeline::Pass& pass_;
 };
 
@@ -159,8 +160,12 @@ parallel::ParameterLayouts hold_by_stage(CausalLM& model, const PipelinePlan& pl
 }
 
 Pipeline::Pipeline(CausalLM& model, parallel::ShardedModel& sharded, PipelinePlan plan,
-                   parallel::RankAxis axis)
-    : model_(model), sharded_(sharded), plan_(std::move(plan)), axis_(std::move(axis)) {}
+                   parallel::RankAxis axis, int64_t ranks_per_batch)
+    : model_(model),
+      sharded_(sharded),
+      plan_(std::move(plan)),
+      axis_(std::move(axis)),
+      ranks_per_batch_(ranks_per_batch) {}
 
 at::Tensor Pipeline::run(const Pass& pass) const {
   const parallel::ScheduleSizes sizes{plan_.num_ranks, plan_.stages_per_rank,
@@ -169,7 +174,7 @@ at::Tensor Pipeline::run(const Pass& pass) const {
   const parallel::Schedule schedule =
       has_backward ? parallel::make_schedule(plan_.kind, sizes) : parallel::make_forward_schedule(sizes);
   sharded_.set_is_last_micro_batch(false);
-  ModelStage stage(model_, plan_, pass);
+  ModelStage stage(model_, plan_, ranks_per_batch_, pass);
   const at::Tensor loss = parallel::run_schedule(schedule, *axis_.group, stage);
   if (has_backward) {
     sharded_.reduce_gradients();

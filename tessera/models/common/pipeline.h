@@ -24,9 +24,6 @@ struct PipelineSizes {
 struct PipelinePlan : PipelineSizes {
   std::vector<int64_t> bounds;             // stage s runs the blocks bounds[s] to bounds[s + 1]
   std::vector<bool> needs_input_gradient;  // of each stage: whether anything before it trains
-  // Ranks that hold a part of a batch's tokens each where it goes from stage to stage
-  // (parallel::TensorParallelOptions::sequence_parallel).
-  int64_t ranks_per_batch = 1;
 
   int64_t num_stages() const { return static_cast<int64_t>(bounds.size()) - 1; }
 };
@@ -44,8 +41,10 @@ parallel::ParameterLayouts hold_by_stage(CausalLM& model, const PipelinePlan& pl
 // Runs a model that was parallelised by `plan`. All ranks of `axis` give the same micro-batches.
 class Pipeline {
  public:
-  // The model and what shards it outlive it.
-  Pipeline(CausalLM& model, parallel::ShardedModel& sharded, PipelinePlan plan, parallel::RankAxis axis);
+  // The model and what shards it outlive it. `ranks_per_batch`: ranks that hold a part of a batch's tokens
+  // each where it goes from stage to stage (parallel::TensorParallelOptions::sequence_parallel).
+  Pipeline(CausalLM& model, parallel::ShardedModel& sharded, PipelinePlan plan, parallel::RankAxis axis,
+           int64_t ranks_per_batch = 1);
 
   struct Pass {
     const std::vector<nn::TokenBatch>& micro_batches;
@@ -61,6 +60,7 @@ class Pipeline {
   parallel::ShardedModel& sharded_;
   const PipelinePlan plan_;
   const parallel::RankAxis axis_;
+  const int64_t ranks_per_batch_;
 };
 
 }  // namespace tessera::models

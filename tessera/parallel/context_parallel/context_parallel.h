@@ -19,7 +19,8 @@ void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group);
 
 // This rank's tokens of a line that all ranks of the group have, with their labels and positions; `whole`
-// itself for a group of one.
-nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator& group);
+// itself for a group of one. Copies of the line's first tokens, without labels and seen by no other token,
+// make their number a multiple of `multiple`.
+nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator& group, int64_t multiple = 1);
 
 }  // namespace tessera::parallel

@@ -36,7 +36,7 @@ ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& 
     TESSERA_ASSERT(parameter.is_meta(), "a pipeline is cut before there are values");
     Layout layout = layouts.of(parameter).with(
         {axis.name, axis.group->size(), Placement::held_by(holders_of(parameter)), false});
-    const Box box = layout.local_box(held.coordinates());
+    const Box box = layout.local_box(coordinates_on(held.axes()));
     if (box.size != parameter.sizes().vec()) {
       nn::materialize(parameter, at::empty(box.size, parameter.options().requires_grad(false)));
     }

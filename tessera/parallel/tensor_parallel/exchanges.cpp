@@ -114,9 +114,7 @@ class OwnTokens : public nn::LayerParallel {
 struct GatherColumns : torch::autograd::Function<GatherColumns> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& part,
                             const Layout& layout, const std::vector<RankAxis>& axes) {
-    std::vector<int64_t> coordinates;
-    for (const RankAxis& axis : axes) coordinates.push_back(axis.group->rank());
-    const Box box = layout.local_box(coordinates);
+    const Box box = layout.local_box(coordinates_on(axes));
     ctx->saved_data["begin"] = box.offset[1];
     ctx->saved_data["size"] = box.size[1];
     return gather_tensor(part, layout, axes, "logits");

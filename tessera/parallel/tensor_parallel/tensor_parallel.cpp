@@ -70,7 +70,7 @@ class Cutter {
       placements.push_back(std::move(along));
     }
     Layout layout(parameter.sizes().vec(), to_dtype(parameter.scalar_type()), std::move(placements));
-    Box box = layout.local_box(layouts_.coordinates());
+    Box box = layout.local_box(coordinates_on(layouts_.axes()));
     nn::materialize(parameter, at::empty(box.size, parameter.options().requires_grad(false)));
     layouts_.set(parameter, std::move(layout));
     return box;
@@ -182,7 +182,7 @@ void tensor_parallel_head(nn::OutputHead& head, const ParameterLayouts& layouts,
                           const TensorParallelOptions& options) {
   const Layout weight = layouts.of(head.weight());
   ops::VocabularyPart part;
-  part.first_token = weight.local_box(layouts.coordinates()).offset[0];
+  part.first_token = weight.local_box(coordinates_on(layouts.axes())).offset[0];
   part.vocab_size = weight.shape()[0];
   part.all_max = detail::sum_over(axis.group, "largest logits", comm::ReduceOp::Max);
   part.all_sum = detail::sum_over(axis.group, "sums of the loss");
