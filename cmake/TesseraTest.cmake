@@ -1,4 +1,4 @@
-# tessera_add_test(SOURCE [BASE] [ISA] [PLAIN] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
+# tessera_add_test(SOURCE [BASE] [ISA] [PLAIN] [EXHAUSTIVE] [NPROC n...] [LABELS l...] [TIMEOUT seconds])
 #
 # Builds tests/<folder>/<name>_test.cpp into one program and registers it with ctest as
 # <folder>.<name>. BASE: the test needs no LibTorch and links tessera_base alone. NPROC: the test is
@@ -7,13 +7,15 @@
 # not give the promised number of ranks is a failure. ISA: the test is run once more on each kind of vector
 # unit below the best one of the machine (in one process), as <folder>.<name>.<isa>; kinds that are not below
 # it are skipped. PLAIN: the test is run once more without kernels, by the formulas that run on any device, as
-# <folder>.<name>.plain with the label `plain_ops`; on two ranks where NPROC has two.
+# <folder>.<name>.plain with the label `plain_ops`; on two ranks where NPROC has two. EXHAUSTIVE: a test that runs a
+# sample of its cases is registered once more for each rank count as <folder>.<name>.all.np<N>, with the label
+# `exhaustive` and TESSERA_TEST_EXTENT=all; it takes an hour, and runs by `./dev test -L exhaustive` alone.
 #
 # BASE tests that are not labelled otherwise have the label `base`, and the target base_tests builds them: quickly, as
 # they need no LibTorch.
 add_custom_target(base_tests)
 function(tessera_add_test source)
-  cmake_parse_arguments(ARG "BASE;ISA;PLAIN" "TIMEOUT" "NPROC;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "BASE;ISA;PLAIN;EXHAUSTIVE" "TIMEOUT" "NPROC;LABELS" ${ARGN})
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "_test$" "" name "${stem}")
   file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
@@ -50,6 +52,12 @@ function(tessera_add_test source)
       set_tests_properties(${folder}.${name}.np${ranks} PROPERTIES
         TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "multi_rank;${ARG_LABELS}"
         ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};${environment}")
+      if(ARG_EXHAUSTIVE)
+        add_test(NAME ${folder}.${name}.all.np${ranks} COMMAND ${launch} ${ranks} $<TARGET_FILE:${target}>)
+        set_tests_properties(${folder}.${name}.all.np${ranks} PROPERTIES
+          TIMEOUT 7200 PROCESSORS 2 LABELS exhaustive
+          ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};TESSERA_TEST_EXTENT=all;${environment}")
+      endif()
     endforeach()
     set(plain_ranks 1)
     if(2 IN_LIST ARG_NPROC)

@@ -31,8 +31,9 @@ run_tests() {
 scripts/build.sh "$preset"
 grep -q '^TESSERA_WERROR:BOOL=ON' "build/$preset/CMakeCache.txt" || say "note: warnings are not errors in build/$preset"
 failed=0
+if [ $# = 0 ]; then set -- -LE exhaustive; is_whole=1; else is_whole=0; fi
 run_tests "$preset" "$@" || failed=1
-if [ $# = 0 ] && [ "$preset" = release ]; then
+if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"
   scripts/build.sh asan base_tests
   run_tests asan -L base || failed=1

@@ -1,28 +1,8 @@
-#include <fstream>
-
-#include <nlohmann/json.hpp>
-
-#include "tests/testing/temp_folder.h"
+#include "tests/train/deep_model.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train {
 namespace {
-
-// The family's reference with more layers and weights that are random, the same on every rank.
-class DeepModel {
- public:
-  DeepModel(const std::string& family, int64_t layers) {
-    nlohmann::json config;
-    std::ifstream(models::reference_folder(family) + "/config.json") >> config;
-    config[family == "gpt2" ? "n_layer" : "num_hidden_layers"] = layers;
-    config["initializer_range"] = 0.3;
-    std::ofstream(folder_.path() + "/config.json") << config.dump();
-  }
-  std::string path() const { return folder_.path(); }
-
- private:
-  testing::TempFolder folder_;
-};
 
 struct ScheduleCase {
   PipelineKind kind;

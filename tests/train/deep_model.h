@@ -1,0 +1,32 @@
+// A family's reference model with more layers, or with other sizes.
+#pragma once
+
+#include <fstream>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/models/reference_models.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::train {
+
+// A folder with a config.json alone: its weights are random, the same on every rank.
+class DeepModel {
+ public:
+  // `changes`: keys of the config.json.
+  DeepModel(const std::string& family, int64_t layers, const nlohmann::json& changes = {}) {
+    nlohmann::json config;
+    std::ifstream(models::reference_folder(family) + "/config.json") >> config;
+    config[family == "gpt2" ? "n_layer" : "num_hidden_layers"] = layers;
+    config["initializer_range"] = 0.3;
+    if (changes.is_object()) config.update(changes);
+    std::ofstream(folder_.path() + "/config.json") << config.dump();
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+}  // namespace tessera::train

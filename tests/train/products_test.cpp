@@ -1,0 +1,136 @@
+#include <cstdlib>
+#include <memory>
+
+#include "tests/train/deep_model.h"
+#include "tests/train/step_layout.h"
+
+namespace tessera::train {
+namespace {
+
+// Every product of dp_replicate x dp_shard x cp x tp x pp that makes the number of ranks, by every family
+// whose heads can be cut so: losses, gradients and updated parameters equal one process.
+// TESSERA_TEST_EXTENT=all runs them all, for a full finetune and for LoRA; otherwise a fixed sample runs.
+// What else can be chosen goes round.
+
+struct Family {
+  std::string name;
+  int64_t heads, kv_heads;
+  nlohmann::json changes = {};
+
+  bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
+};
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"llama3", 4, 2},
+      {"gpt2", 3, 3},
+      {"qwen3", 4, 2},
+      {"smollm2", 9, 3},
+      {"mistral_sliding", 4, 2},
+      {"llama2",
+       8,
+       4,
+       {{"hidden_size", 32}, {"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 4}}},
+  };
+  return all;
+}
+
+std::vector<int64_t> divisors(int64_t number) {
+  std::vector<int64_t> divisors;
+  for (int64_t d = 1; d <= number; ++d) {
+    if (number % d == 0) divisors.push_back(d);
+  }
+  return divisors;
+}
+
+std::vector<ParallelDims> all_products(int64_t ranks) {
+  std::vector<ParallelDims> products;
+  for (const int64_t replicate : divisors(ranks)) {
+    for (const int64_t shard : divisors(ranks / replicate)) {
+      for (const int64_t cp : divisors(ranks / replicate / shard)) {
+        for (const int64_t tp : divisors(ranks / replicate / shard / cp)) {
+          ParallelDims dims;
+          dims.dp_replicate = replicate;
+          dims.dp_shard = shard;
+          dims.cp = cp;
+          dims.tp = tp;
+          dims.pp = ranks / replicate / shard / cp / tp;
+          products.push_back(dims);
+        }
+      }
+    }
+  }
+  return products;
+}
+
+// What a layout leaves open, by turns whose lengths have no common factor.
+LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, size_t turn) {
+  constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
+                                           config::ZeroStage::Zero2};
+  constexpr config::Checkpointing kCheckpointing[] = {
+      config::Checkpointing::Off, config::Checkpointing::Block, config::Checkpointing::Mlp,
+      config::Checkpointing::Off, config::Checkpointing::Block};
+  struct Choice {
+    PipelineKind kind;
+    int64_t stages_per_rank;
+  };
+  constexpr Choice kSchedules[] = {{PipelineKind::OneFOneB, 1},   {PipelineKind::Interleaved, 2},
+                                   {PipelineKind::ZeroBubble, 1}, {PipelineKind::GPipe, 1},
+                                   {PipelineKind::ZeroBubble, 2}, {PipelineKind::GPipe, 2},
+                                   {PipelineKind::Interleaved, 2}};
+  layout.stage = kStages[turn % 3];
+  if (dims.dp_shard == 1 && turn % 4 == 0) layout.stage = config::ZeroStage::Ddp;
+  layout.checkpointing = kCheckpointing[turn % 5];
+  layout.method = turn % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;
+  if (dims.pp > 1) {
+    // Sixteen layers are two stages for each of eight ranks.
+    layout.schedule = kSchedules[turn % 7].kind;
+    layout.stages_per_rank = kSchedules[turn % 7].stages_per_rank;
+    layout.micro_batches = 1 + static_cast<int64_t>(turn * 3 % 7);
+    if (dims.dp_replicate * dims.dp_shard == 1) layout.micro_batches += 1;
+  } else {
+    layout.micro_batches = 2 + static_cast<int64_t>(turn % 2);
+  }
+  return layout;
+}
+
+TEST(ProductsTest, EqualOneProcess) {
+  const char* const extent = std::getenv("TESSERA_TEST_EXTENT");
+  const bool is_all = extent != nullptr && std::string(extent) == "all";
+  const int64_t world = testing::world()->size();
+  const std::vector<ParallelDims> products = all_products(world);
+  // Of several ranks, so many cases.
+  const size_t stride = is_all ? 1 : 1 + products.size() * families().size() / 12;
+  size_t turn = 0, ran = 0;
+  for (const ParallelDims& dims : products) {
+    bool is_possible = false;
+    for (const Family& family : families()) {
+      if (!family.allows(dims.tp)) continue;
+      is_possible = true;
+      for (const Trained trained : {Trained::All, Trained::LoraWithDropout}) {
+        ++turn;
+        if (!is_all && (trained == Trained::All) != (turn / 2 % 2 == 0)) continue;
+        if (turn / 2 % stride != stride / 2) continue;
+        const DeepModel model(family.name, std::max<int64_t>(2, 2 * dims.pp), family.changes);
+        LayoutCase layout{.family = family.name,
+                          .dp_replicate = dims.dp_replicate,
+                          .tp = dims.tp,
+                          .cp = dims.cp,
+                          .pp = dims.pp,
+                          .trained = trained,
+                          .folder = model.path()};
+        expect_same_as_one_process(with_choices(layout, dims, turn));
+        ++ran;
+        if (HasFailure()) return;
+      }
+    }
+    EXPECT_TRUE(is_possible) << "no family for tensor_parallel_size " << dims.tp;
+  }
+  EXPECT_GE(ran, is_all ? products.size() : 1);
+  if (testing::world()->rank() == 0) {
+    std::printf("%zu cases over %zu products of %ld ranks\n", ran, products.size(), static_cast<long>(world));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
