@@ -1,4 +1,5 @@
 """The cases: who is compared with whom, and the floors."""
+from compare.context import WAYS, Way
 from compare.model import Case, Rival
 
 
@@ -54,10 +55,15 @@ def _training(bf16: str | None) -> list[Case]:
              (Rival("the better of PEFT fp32 and bf16 autocast", ("peft-fp32", "peft-bf16"),
                     _floor(tiles=2.8, vectors=2.2), 0.45),), "lora",
              explain=_explain_step, unavailable=bf16),
-        Case("sharded", "full finetune on 2 ranks, fully sharded, fp32", "tokens/s", "ours-sharded",
-             (Rival("PyTorch FSDP2 over Gloo", ("fsdp2",), _floor(tiles=1.8, vectors=2.2), 0.55),), "sharded",
-             explain=_explain_step),
+        *(_ranks(way) for way in WAYS),
     ]
+
+
+def _ranks(way: Way) -> Case:
+    floor = _floor(tiles=1.8, vectors=2.2) if way.key == "sharded" else 2.0
+    return Case(way.key, f"full finetune on {way.ranks} ranks, {way.title}, fp32", "tokens/s", f"ours-{way.key}",
+                (Rival(way.label, (way.peer,), floor, 0.55 if way.key == "sharded" else None),), way.key,
+                section=None if way.key == "sharded" else "ranks", explain=_explain_step)
 
 
 def _generation(batch: int, floor: float | None, memory: float | None, bf16: str | None) -> list[Case]:

@@ -56,19 +56,21 @@ def _training(context: Context) -> list[Contestant]:
     ]
 
 
-def _sharded(context: Context) -> list[Contestant]:
-    threads = max(1, context.cores // sizes.RANKS)
-    batch = str(max(1, sizes.TRAIN_MICRO_BATCH // sizes.RANKS))
-    steps = ["--micro-batch", batch, "--seq", str(sizes.TRAIN_SEQ), "--steps", str(sizes.TRAIN_STEPS)]
-    ranks = str(sizes.RANKS)
+def _ranks(context: Context) -> list[Contestant]:
+    """Every way to use several ranks, and PyTorch's."""
     rate = readers.field("tokens_per_s")
-    ours = [str(context.program), "bench", "train", "--model", str(context.model), *steps, "--adapter", "none", "--dtype",
-            "fp32", "--nproc", ranks, "--json"]
-    theirs = [str(context.python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks,
-              str(context.workers / "train_fsdp2.py"), "--model", str(context.model), "--threads", str(threads), *steps,
-              "--warmup", str(sizes.WARMUP_STEPS)]
-    return [Contestant("ours-sharded", "Tessera, 2 ranks", lambda _: ours, rate, threads),
-            Contestant("fsdp2", "PyTorch FSDP2 over Gloo", lambda _: theirs, rate, threads)]
+    made = []
+    for way in sizes.WAYS:
+        threads = max(1, context.cores // way.ranks)
+        steps = ["--micro-batch", str(way.micro_batch), "--seq", str(way.seq), "--steps", str(sizes.TRAIN_STEPS)]
+        ours = [str(context.program), "bench", "train", "--model", str(context.model), *steps, "--adapter", "none",
+                "--dtype", "fp32", "--nproc", str(way.ranks), "--json", *way.keys]
+        theirs = [str(context.python), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(way.ranks),
+                  str(context.workers / "train_ranks.py"), "--way", way.peer, "--model", str(context.model), "--threads",
+                  str(threads), *steps, "--micro-batches", str(way.micro_batches), "--warmup", str(sizes.WARMUP_STEPS)]
+        made += [Contestant(f"ours-{way.key}", f"Tessera, {way.ranks} ranks", lambda _, command=ours: command, rate, threads),
+                 Contestant(way.peer, way.label, lambda _, command=theirs: command, rate, threads)]
+    return made
 
 
 def _instruction(context: Context) -> list[Contestant]:
@@ -148,6 +150,6 @@ def _start_up(context: Context) -> list[Contestant]:
 
 
 def all_contestants(context: Context) -> dict[str, Contestant]:
-    found = [*_training(context), *_sharded(context), *_instruction(context), *_generation(context, 1),
+    found = [*_training(context), *_ranks(context), *_instruction(context), *_generation(context, 1),
              *_generation(context, 8), *_tokenisation(context), *_start_up(context)]
     return {contestant.key: contestant for contestant in found}

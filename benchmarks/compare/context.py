@@ -6,7 +6,6 @@ import pathlib
 TRAIN_MICRO_BATCH, TRAIN_SEQ = 2, 512
 INSTRUCT_MICRO_BATCH, INSTRUCT_SEQ, INSTRUCT_ROWS = 2, 1024, 512
 LORA_R = 16
-RANKS = 2
 WARMUP_STEPS = 1
 TRAIN_STEPS = 2
 PACKED_STEPS = 3
@@ -14,6 +13,38 @@ PACKED_STEPS = 3
 PADDED_ROWS = {"many": 8, "few": 2}
 PADDED_STEPS = {"many": 3, "few": 8}
 PROMPT_TOKENS, NEW_TOKENS = 64, 128
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+    """One way to use several ranks: our recipe keys, and the peer's name of it."""
+    key: str
+    peer: str
+    label: str
+    title: str
+    keys: tuple[str, ...] = ()
+    ranks: int = 2
+    micro_batch: int = 1
+    micro_batches: int = 1
+    seq: int = TRAIN_SEQ
+
+
+def _pipeline(schedule: str) -> tuple[str, ...]:
+    return ("pipeline_parallel_size=2", "gradient_accumulation_steps=4", f"pipeline_schedule={schedule}")
+
+
+WAYS = (
+    Way("sharded", "fsdp2", "PyTorch FSDP2 over Gloo", "fully sharded"),
+    Way("ddp", "ddp", "PyTorch DDP over Gloo", "replicated", ("zero_stage=0",)),
+    Way("hsdp", "hsdp", "PyTorch FSDP2 over Gloo, 2 x 2", "sharded over 2 and replicated", ("dp_replicate_size=2",), ranks=4),
+    # PyTorch cuts between key/value heads, of which this model has three, and sequences where they divide.
+    Way("tp", "tp", "PyTorch parallelize_module over Gloo", "tensor and sequence parallel", ("tensor_parallel_size=3",),
+        ranks=3, micro_batch=2, seq=510),
+    Way("pp", "1f1b", "torch.distributed.pipelining over Gloo", "pipeline, 1F1B, 4 micro-batches", _pipeline("1f1b"),
+        micro_batches=4),
+    Way("interleaved", "interleaved", "torch.distributed.pipelining over Gloo",
+        "pipeline, interleaved 1F1B, 4 micro-batches", _pipeline("interleaved"), micro_batches=4),
+)
 
 
 @dataclasses.dataclass(frozen=True)

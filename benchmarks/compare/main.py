@@ -26,7 +26,9 @@ def _say(text: str) -> None:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks/compare_transformers", description=_DESCRIPTION,
                                      epilog="docs/benchmarks.md says what each case does and how to read the table.")
-    parser.add_argument("--cases", metavar="A,B", help="only these (default: all; --list names them)")
+    parser.add_argument("--cases", metavar="A,B", help="only these (default: all but those of --ranks; --list names them)")
+    parser.add_argument("--ranks", action="store_true", help="the ways to use several ranks, whose results are a section of "
+                        "their own")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="runs of every contestant (default 5)")
     parser.add_argument("--model", type=pathlib.Path, metavar="DIR", help="a Hugging Face folder (default: the "
                         "quickstart's SmolLM2-135M-Instruct)")
@@ -45,10 +47,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def choose(cases: list[Case], names: str | None) -> list[Case]:
-    """Raises ValueError for a name that is no case."""
+def choose(cases: list[Case], names: str | None, section: str | None = None) -> list[Case]:
+    """Of one section, or by name. Raises ValueError for a name that is no case."""
     if names is None:
-        return cases
+        return [case for case in cases if case.section == section]
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     known = {case.key: case for case in cases}
     if unknown := [name for name in wanted if name not in known]:
@@ -122,10 +124,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     try:
         cap = machine.isa_cap()
-        cases = choose(all_cases(machine.has_fast_bf16(cap), options.data.is_file()), options.cases)
+        cases = all_cases(machine.has_fast_bf16(cap), options.data.is_file())
         if options.list:
             print_list(cases)
             return 0
+        section = "ranks" if options.ranks else None
+        cases = choose(cases, options.cases, section)
         check_out(options.out)
         context = make_context(options, cases)
         doctor = machine.run_doctor(context.program)
@@ -148,8 +152,8 @@ def main(arguments: list[str] | None = None) -> int:
 
     def save() -> None:
         paths.write_whole(options.raw, raw_json(header, samples))
-        new = report.section(kind, header, rows(), labels)
-        paths.write_whole(options.out, report.write(paths.read_if_there(options.out), kind, new))
+        new = report.section(section or kind, header, rows(), labels)
+        paths.write_whole(options.out, report.write(paths.read_if_there(options.out), section or kind, new))
 
     try:
         Runner(contestants, env, context.work, options.timeout, _say).run(cases, options.repeats, samples, save)

@@ -9,6 +9,9 @@ from compare.process import Finished
 KINDS = {"amx": "Tile units (Intel AMX)", "avx512": "AVX-512 without tile units", "avx2": "AVX2",
          "baseline": "Neither AVX2 nor AVX-512"}
 
+# Sections of the results beside those of the kinds, and their headings.
+OTHERS = {"ranks": "Several ranks", "memory": "Memory of layouts", "checkpoint": "Checkpoints"}
+
 # One for every kind, or one for each kind that has any.
 Bound = float | Mapping[str, float] | None
 
@@ -62,6 +65,8 @@ class Case:
     rivals: tuple[Rival, ...]
     # Cases of one group run alternately with each other and share contestants.
     group: str
+    # The section of the results; None: that of the kind of processor.
+    section: str | None = None
     higher_is_better: bool = True
     least_sol: Bound = None
     # The sentence about the physical limit, from the details of ours at the median; None: nothing to say.

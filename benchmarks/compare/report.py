@@ -1,12 +1,14 @@
-"""The results file: for each kind of processor a header, one table of all cases, and the distance to the physical limit."""
+"""The results file: for each kind of processor a header, one table of all cases, and the distance to the physical limit; then
+what does not depend on the kind so much that each needs its own."""
 import re
 
-from compare.model import KINDS
+from compare.model import KINDS, OTHERS
 from compare.summary import Figures, Row
 
 _MET = {True: "yes", False: "**no**", None: "-"}
 _NOISY_SPREAD = 0.25
 _TITLE = "# Tessera beside its peers"
+_HEADINGS = {**KINDS, **OTHERS}
 CHECKPOINTS = "### Checkpoints"  # the end of a section, which benchmarks/checkpoint writes
 _PREFACE = f"""{_TITLE}
 
@@ -86,7 +88,7 @@ def _notes(rows: list[Row], labels: dict[str, str]) -> list[str]:
 
 def section(kind: str, header: list[tuple[str, str]], rows: list[Row], labels: dict[str, str]) -> str:
     """What a run on this kind of processor says."""
-    lines = [f"## {KINDS[kind]}", ""]
+    lines = [f"## {_HEADINGS[kind]}", ""]
     lines += table(["", ""], [list(pair) for pair in header])
     lines += ["", "### Cases", "",
               "Medians over the repetitions, the spread in brackets. Ratio: how many times as fast as theirs. Memory: the "
@@ -112,9 +114,9 @@ def sections(text: str) -> dict[str, str]:
     found = {}
     for part in parts:
         heading = part.splitlines()[0].removeprefix("## ").strip()
-        kind = next((kind for kind, name in KINDS.items() if name == heading), None)
+        kind = next((kind for kind, name in _HEADINGS.items() if name == heading), None)
         if kind is None or kind in found:
-            raise ValueError(f"the section {heading!r} is {'of no kind of processor' if kind is None else 'there twice'}")
+            raise ValueError(f"the section {heading!r} is {'not known' if kind is None else 'there twice'}")
         found[kind] = part.rstrip("\n")
     return found
 
@@ -124,4 +126,4 @@ def write(old: str, kind: str, new: str) -> str:
     found = sections(old)
     kept = re.search(rf"^{CHECKPOINTS}$.*", found.get(kind, ""), flags=re.MULTILINE | re.DOTALL)
     found[kind] = new + ("\n\n" + kept[0] if kept else "")
-    return "\n\n".join([_PREFACE, *(found[one] for one in KINDS if one in found)]) + "\n"
+    return "\n\n".join([_PREFACE, *(found[one] for one in _HEADINGS if one in found)]) + "\n"

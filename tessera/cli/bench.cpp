@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
@@ -12,6 +13,7 @@
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
@@ -62,7 +64,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
     std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
-    int64_t dp_replicate = 1, tp = 1;
+    std::vector<std::string> overrides;
     bool as_json = false;
   };
   auto options = std::make_shared<Options>();
@@ -83,13 +85,9 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       ->check(CLI::IsMember({"none", "lora"}));
   verb->add_option("--lora-r", options->lora_r, "Rank of the adapter")->check(CLI::Range(1, 4096));
   verb->add_option("--dtype", options->dtype, "Type of the compute")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp64"}));
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp64"}));
   add_device(*verb, options->device);
   verb->add_option("--zero", options->zero, "0 (DDP), 1, 2 or 3: what is sharded")->check(CLI::Range(0, 3));
-  verb->add_option("--dp-replicate-size", options->dp_replicate, "Ranks that hold copies of the shards")
-      ->check(CLI::Range(1, 4096));
-  verb->add_option("--tensor-parallel-size", options->tp, "Ranks that share the work of each layer")
-      ->check(CLI::Range(1, 4096));
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--gradient-checkpointing", options->checkpointing,
                    "What the backward computes again instead of keeping it: false (nothing), mlp (the two "
@@ -100,6 +98,8 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       "Record the last counted step of all ranks into this file, for Perfetto, and print what took "
       "its time");
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
+  verb->add_option("overrides", options->overrides,
+                   "Keys of a recipe, as key=value: tensor_parallel_size=2 gradient_accumulation_steps=4");
   verb->callback([options, line, &action] {
     action = [options, line] {
       const at::Device device = device_named(options->device);
@@ -107,26 +107,18 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;
       bench_options.trace_path = options->trace;
-      config::Recipe& recipe = bench_options.recipe;
-      recipe.base_model = options->model;
-      recipe.micro_batch_size = options->micro_batch;
-      recipe.sequence_len = options->seq;
-      recipe.learning_rate = 1e-4;
-      recipe.gradient_checkpointing = options->checkpointing == "true"  ? config::Checkpointing::Block
-                                      : options->checkpointing == "mlp" ? config::Checkpointing::Mlp
-                                                                        : config::Checkpointing::Off;
-      recipe.dp_replicate_size = options->dp_replicate;
-      recipe.tensor_parallel_size = options->tp;
-      recipe.zero_stage = static_cast<config::ZeroStage>(options->zero);
-      recipe.dtype = options->dtype == "bf16"   ? config::ComputeType::BFloat16
-                     : options->dtype == "fp64" ? config::ComputeType::Float64
-                                                : config::ComputeType::Float32;
+      nlohmann::ordered_json recipe = {
+          {"base_model", options->model}, {"datasets", {{{"path", "random"}}}},
+          {"learning_rate", 1e-4},        {"micro_batch_size", options->micro_batch},
+          {"sequence_len", options->seq}, {"gradient_checkpointing", options->checkpointing},
+          {"zero_stage", options->zero},  {"dtype", options->dtype}};
       if (options->adapter == "lora") {
-        recipe.adapter = config::AdapterKind::Lora;
-        recipe.lora_target_linear = true;
-        recipe.lora_r = options->lora_r;
-        recipe.lora_alpha = 2.0 * static_cast<double>(options->lora_r);
+        recipe["adapter"] = "lora";
+        recipe["lora_target_linear"] = true;
+        recipe["lora_r"] = options->lora_r;
+        recipe["lora_alpha"] = 2 * options->lora_r;
       }
+      bench_options.recipe = config::parse_recipe(recipe.dump(), "bench", options->overrides);
       const comm::Bootstrap bootstrap(device);
       comm::share_cores(*bootstrap.world());
       tell_started();

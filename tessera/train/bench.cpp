@@ -21,14 +21,13 @@
 namespace tessera::train {
 namespace {
 
-// The documents of rank `dp_rank`. Document number d of the step holds the same tokens for any number of
-// ranks.
-data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t dp_rank) {
+// Micro-batch `index` of a step. Document number d of the step holds the same tokens for any number of ranks.
+data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
   data::MicroBatch batch;
   batch.document_starts = {0};
   for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
     const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
-                         static_cast<uint64_t>(dp_rank * recipe.micro_batch_size + document));
+                         static_cast<uint64_t>(index * recipe.micro_batch_size + document));
     for (int64_t i = 0; i < recipe.sequence_len; ++i) {
       batch.input_ids.push_back(
           static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab_size))));
@@ -117,9 +116,13 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   result.ranks = world->size();
   result.threads = at::get_num_threads();
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
-  const std::vector<data::MicroBatch> batches = {
-      random_batch(recipe, trained.model->config().vocab_size, dp_rank)};
-  result.tokens_per_step = dp_size * recipe.micro_batch_size * recipe.sequence_len;
+  const int64_t num_batches = recipe.gradient_accumulation_steps;
+  std::vector<data::MicroBatch> batches;
+  for (int64_t m = 0; m < num_batches; ++m) {
+    batches.push_back(random_batch(recipe, trained.model->config().vocab_size, m * dp_size + dp_rank));
+  }
+  const int64_t label_tokens = num_batches * batches[0].label_tokens;
+  result.tokens_per_step = dp_size * num_batches * recipe.micro_batch_size * recipe.sequence_len;
 
   std::vector<double> seconds;
   std::map<std::string, comm::Traffic> traffic_before;
@@ -127,7 +130,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
     StepInput input;
     input.micro_batches = &batches;
-    input.label_tokens = dp_size * batches[0].label_tokens;
+    input.label_tokens = dp_size * label_tokens;
     input.step = step;
     input.lr = recipe.learning_rate;
     input.max_grad_norm = recipe.max_grad_norm;
@@ -158,8 +161,10 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     write_trace(options.trace_path, *recording, *world);
   }
 
-  const StepGemms gemms =
-      step_gemms(*trained.model, recipe.micro_batch_size * recipe.sequence_len, batches[0].label_tokens);
+  // Of this rank: its part of the tokens, and of the layers that it holds.
+  const int64_t cp = mesh.size(parallel::kAxisCp), rank_tokens = result.tokens_per_step / dp_size / cp;
+  const bool has_head = mesh.coordinate(parallel::kAxisPp) + 1 == mesh.size(parallel::kAxisPp);
+  const StepGemms gemms = step_gemms(*trained.model, rank_tokens, has_head ? label_tokens / cp : 0);
   // Their memory would add to that of the products, which are no part of a training run's peak.
   optimizer.reset();
   trained = {};

@@ -18,7 +18,7 @@ struct MemoryPart {
 };
 
 struct BenchOptions {
-  config::Recipe recipe;     // model, adapter, dtype, sharding, micro_batch_size, sequence_len
+  config::Recipe recipe;     // all but its data
   int64_t steps = 6;         // counted ones
   int64_t warmup_steps = 1;  // run before them
   std::string trace_path;    // where the last step's timeline is written, by rank 0; empty: nowhere
@@ -46,8 +46,8 @@ struct BenchResult {
   std::string to_json() const;
 };
 
-// Every rank trains micro_batch_size documents of sequence_len random tokens (the same ones for any number of
-// ranks) with AdamW. Collective.
+// Every rank that reads data trains gradient_accumulation_steps micro-batches of micro_batch_size documents
+// of sequence_len random tokens (the same ones for any number of ranks) with AdamW. Collective.
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world);
 
 }  // namespace tessera::train

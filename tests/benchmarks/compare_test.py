@@ -139,7 +139,7 @@ class ResultsFileTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "no table of results"):
             report.sections("# My notes\n")
         title = "# Tessera beside its peers\n\n"
-        with self.assertRaisesRegex(ValueError, "'Cases' is of no kind"):
+        with self.assertRaisesRegex(ValueError, "'Cases' is not known"):
             report.sections(title + "## Cases\n")
         with self.assertRaisesRegex(ValueError, "'AVX2' is there twice"):
             report.sections(title + "## AVX2\n\na\n\n## AVX2\n\nb\n")
@@ -341,7 +341,8 @@ class CasesTest(unittest.TestCase):
 
     def test_floors_are_of_the_kind_of_processor(self):
         same = {"full-bf16-blocks": [None], "instruct": [2.5, 2.5, 1.6], "generate-1": [1.5], "generate-1-bf16": [None],
-                "generate-8": [None], "generate-8-bf16": [None], "tokenize": [2.0], "startup": [None]}
+                "generate-8": [None], "generate-8-bf16": [None], "tokenize": [2.0], "startup": [None],
+                "ddp": [2.0], "hsdp": [2.0], "tp": [2.0], "pp": [2.0], "interleaved": [2.0]}
         vectors = {**same, "full": [1.8], "full-bf16": [1.6], "full-bf16-mlp": [1.6], "lora": [1.9, 1.3],
                    "lora-bf16": [2.2], "sharded": [2.2]}
         self.assertEqual(self.floors("amx"), {**same, "full": [1.4], "full-bf16": [2.2], "full-bf16-mlp": [2.2],
@@ -370,7 +371,9 @@ class CasesTest(unittest.TestCase):
     def test_choice(self):
         cases = all_cases(True, True)
         self.assertEqual([one.key for one in main.choose(cases, "lora, full")], ["full", "lora"])
-        self.assertEqual(main.choose(cases, None), cases)
+        of_ranks = main.choose(cases, None, "ranks")
+        self.assertEqual([one.key for one in of_ranks], ["ddp", "hsdp", "tp", "pp", "interleaved"])
+        self.assertEqual(main.choose(cases, None), [one for one in cases if one not in of_ranks])
         with self.assertRaisesRegex(ValueError, "no such case: magic"):
             main.choose(cases, "full,magic")
 
