@@ -39,6 +39,10 @@ TEST(OwnModelTest, WithItsLayersCut) {
   expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/tensor_parallel", {"2", "3", "4"});
 }
 
+TEST(OwnModelTest, WithItsTokensCut) {
+  expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/context_parallel");
+}
+
 TEST(OwnModelTest, AgainstTheInstalledPackage) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   const TempFolder here;
