@@ -162,13 +162,13 @@ constexpr ForeignKey kDeepSpeedSchedulerParams[] = {
 };
 
 constexpr ForeignKey kDeepSpeedFp16Keys[] = {
-    {"enabled", Rule::Refuse, "16-bit floats with loss scaling are not built yet; write bf16: true"},
+    {"enabled", Rule::Map, "dtype", "true=float16 false="},
     {"auto_cast", Rule::Quiet},
-    {"loss_scale", Rule::Quiet},
-    {"initial_scale_power", Rule::Quiet},
-    {"loss_scale_window", Rule::Quiet},
+    {"loss_scale", Rule::Rename, "loss_scale"},
+    {"initial_scale_power", Rule::Rename, "initial_scale_power"},
+    {"loss_scale_window", Rule::Rename, "loss_scale_window"},
     {"hysteresis", Rule::Quiet},
-    {"min_loss_scale", Rule::Quiet},
+    {"min_loss_scale", Rule::Rename, "min_loss_scale"},
     {"consecutive_hysteresis", Rule::Quiet},
     {"fp16_master_weights_and_grads", Rule::Quiet},
 };

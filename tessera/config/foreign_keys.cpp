@@ -34,7 +34,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"fsdp_*", Rule::Ignore},
     {"batch_size", Rule::Special, "batch_size"},
     {"bf16", Rule::Map, "dtype", "true=bfloat16 auto=auto full=bfloat16 false="},
-    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=! fp8=!"},
+    {"fp16", Rule::Map, "dtype", "true=float16 false="},
+    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=float16 fp8=!"},
     {"evaluation_strategy", Rule::Rename, "eval_strategy"},
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
@@ -46,8 +47,7 @@ constexpr ForeignKey kTopKeys[] = {
      "xla=! "
      "tp=!"},
     // Would change results.
-    {"fp16", Rule::Refuse, "16-bit floats with loss scaling are not built yet; write bf16: true"},
-    {"float16", Rule::Refuse, "16-bit floats with loss scaling are not built yet; write bf16: true"},
+    {"float16", Rule::Refuse, "weights in pure float16 are not built yet; write fp16: true"},
     {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
     {"fp8", Rule::Refuse, kNotYet},
     {"fp8_*", Rule::Refuse, kNotYet},
@@ -428,7 +428,7 @@ constexpr ForeignKey kFsdpKeys[] = {
     {"sharding_strategy", Rule::Map, "zero_stage", kStages},
     {"activation_checkpointing", Rule::Rename, "gradient_checkpointing"},
     {"mixed_precision_policy", Rule::Map, "dtype",
-     "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no= fp16=! float16=!"},
+     "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no= fp16=float16 float16=float16"},
     {"offload_params", Rule::Quiet},
     {"cpu_offload_pin_memory", Rule::Quiet},
     {"state_dict_type", Rule::Quiet},

@@ -24,7 +24,9 @@ struct KeyPlace {
 enum class OptimizerKind { AdamW, Sgd };
 enum class SchedulerKind { Cosine, Linear, Constant, ConstantWithWarmup };
 enum class AdapterKind { None, Lora };
-enum class ComputeType { Float32, Float64, BFloat16, Auto };
+enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
+// How the learning rate follows the number of sequences of a step.
+enum class LrScaling { None, Linear, Sqrt };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
 // When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
@@ -50,8 +52,10 @@ struct Recipe : DataConfig {
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
-  int64_t max_steps = 0;       // 0 = by epochs
-  double learning_rate = 0.0;  // required
+  int64_t max_steps = 0;                   // 0 = by epochs
+  double learning_rate = 0.0;              // required
+  LrScaling lr_scaling = LrScaling::None;  // ours
+  int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
   SchedulerKind lr_scheduler = SchedulerKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
@@ -62,7 +66,12 @@ struct Recipe : DataConfig {
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
-  ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16
+  ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
+  // Of Float16 (DeepSpeed's names).
+  double loss_scale = 0.0;           // 0 = dynamic
+  int64_t initial_scale_power = 16;  // the first dynamic scale is 2 to this power
+  int64_t loss_scale_window = 2000;  // steps without overflow after which it doubles
+  double min_loss_scale = 1.0;
   Checkpointing gradient_checkpointing = Checkpointing::Off;
   int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
   int64_t seed = 42;

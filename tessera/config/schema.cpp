@@ -72,6 +72,11 @@ constexpr Choice kOptimizers[] = {
     {"sinkgd", kNotBuilt, kOtherOptimizer},
     {"stable_adamw", kNotBuilt, kOtherOptimizer},
 };
+constexpr Choice kLrScalings[] = {
+    {"none", as_int(LrScaling::None)},
+    {"linear", as_int(LrScaling::Linear)},
+    {"sqrt", as_int(LrScaling::Sqrt)},
+};
 constexpr Choice kSchedulers[] = {
     {"cosine", as_int(SchedulerKind::Cosine)},
     {"linear", as_int(SchedulerKind::Linear)},
@@ -99,16 +104,11 @@ constexpr Choice kAdapters[] = {
     {"lokr", kNotBuilt, "not built yet"},
 };
 constexpr Choice kDtypes[] = {
-    {"float32", as_int(ComputeType::Float32)},
-    {"fp32", as_int(ComputeType::Float32)},
-    {"float64", as_int(ComputeType::Float64)},
-    {"fp64", as_int(ComputeType::Float64)},
-    {"bfloat16", as_int(ComputeType::BFloat16)},
-    {"bf16", as_int(ComputeType::BFloat16)},
-    {"auto", as_int(ComputeType::Auto)},
-    {"float16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
-    {"fp16", kNotBuilt, "16-bit floats with loss scaling are not built yet"},
-    {"fp8", kNotBuilt, "not built yet"},
+    {"float32", as_int(ComputeType::Float32)},   {"fp32", as_int(ComputeType::Float32)},
+    {"float64", as_int(ComputeType::Float64)},   {"fp64", as_int(ComputeType::Float64)},
+    {"bfloat16", as_int(ComputeType::BFloat16)}, {"bf16", as_int(ComputeType::BFloat16)},
+    {"auto", as_int(ComputeType::Auto)},         {"float16", as_int(ComputeType::Float16)},
+    {"fp16", as_int(ComputeType::Float16)},      {"fp8", kNotBuilt, "not built yet"},
 };
 constexpr Choice kCheckpointing[] = {
     {"false", as_int(Checkpointing::Off)},
@@ -310,6 +310,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"num_epochs", &Recipe::num_epochs, kTiny, 1e6},
     {"max_steps", &Recipe::max_steps, 0, kMaxSteps},
     {"learning_rate", &Recipe::learning_rate, 0, 1e3},
+    {"lr_scaling", enum_field<&Recipe::lr_scaling>, 0, 0, kLrScalings},
+    {"base_batch_size", &Recipe::base_batch_size, 0, 1e12},
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},
@@ -322,6 +324,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"adam_beta2", &Recipe::adam_beta2, 0, kBelowOne},
     {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
     {"dtype", enum_field<&Recipe::dtype>, 0, 0, kDtypes},
+    {"loss_scale", &Recipe::loss_scale, 0, 1e38},
+    {"initial_scale_power", &Recipe::initial_scale_power, 0, 64},
+    {"loss_scale_window", &Recipe::loss_scale_window, 1, kMaxSteps},
+    {"min_loss_scale", &Recipe::min_loss_scale, kTiny, 1e38},
     {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
     {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
     {"seed", &Recipe::seed, 0, kMaxSeed},

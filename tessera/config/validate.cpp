@@ -326,6 +326,15 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn("gradient_checkpointing_every",
                "key 'gradient_checkpointing_every' has no effect without 'gradient_checkpointing: true'");
   }
+  if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
+    rules.refuse({"lr_scaling", "base_batch_size"},
+                 rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")
+                     .need("the sequences of a step that learning_rate is meant for"));
+  }
+  if (recipe.lr_scaling == LrScaling::None && recipe.base_batch_size > 0) {
+    rules.warn("base_batch_size",
+               "key 'base_batch_size' has no effect without 'lr_scaling: linear' or 'sqrt'");
+  }
   if (recipe.cosine_min_lr_ratio > 0.0 && recipe.lr_scheduler != SchedulerKind::Cosine) {
     rules.warn("cosine_min_lr_ratio",
                "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");

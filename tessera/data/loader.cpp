@@ -42,8 +42,7 @@ int64_t Loader::dataset_of(int64_t place) const {
 }
 
 int64_t Loader::steps_per_epoch() const {
-  const int64_t batch = options_.dp_size * options_.accumulation * options_.micro_batch_size;
-  return (num_samples() + batch - 1) / batch;
+  return (num_samples() + samples_per_step() - 1) / samples_per_step();
 }
 
 void Loader::seek(const Cursor& cursor) {
@@ -84,6 +83,7 @@ Step Loader::next_step() {
   for (int64_t sample = begin; sample < begin + samples; ++sample) {
     for (const int64_t row : rows_of_sample(sample)) {
       step.tokens += rows_.length(row);
+      step.token_pairs += rows_.length(row) * rows_.length(row);
       step.label_tokens += rows_.label_count(row);
       if (has_several()) step.dataset_label_tokens[dataset_of(row)] += rows_.label_count(row);
     }

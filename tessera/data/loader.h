@@ -37,6 +37,7 @@ struct Step {
   std::vector<MicroBatch> micro_batches;
   int64_t tokens = 0;        // of all ranks and micro-batches
   int64_t label_tokens = 0;  // of all ranks and micro-batches; at least 1
+  int64_t token_pairs = 0;   // of one document: the sum of the documents' squared lengths
   // The label tokens of each of Loader::datasets(); empty where there is one.
   std::vector<int64_t> dataset_label_tokens;
   int64_t samples = 0;  // sequences, of all ranks
@@ -56,6 +57,10 @@ class Loader {
   // Sequences of an epoch.
   int64_t num_samples() const { return plan_.size(); }
   int64_t steps_per_epoch() const;
+  // Sequences of a step, of all ranks; the last step of an epoch may have fewer.
+  int64_t samples_per_step() const {
+    return options_.dp_size * options_.accumulation * options_.micro_batch_size;
+  }
   // Names of the datasets that its rows come from.
   std::vector<std::string> datasets() const;
   // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.

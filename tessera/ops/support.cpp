@@ -23,10 +23,10 @@ void check_operands(const char* op, std::initializer_list<const at::Tensor*> ten
     // What may not be read now says so in any operation, but our kernels read memory.
     if (tensor->key_set().has(kUnreadableKey)) tensor->alias();
     const auto type = tensor->scalar_type();
-    if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16) {
+    if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16 && type != at::kHalf) {
       throw Error(ErrorKind::Config, "OP-DTYPE", std::string(op) + " does not compute in this type")
           .got(at::toString(type))
-          .need("float32, float64 or bfloat16");
+          .need("float32, float64, bfloat16 or float16");
     }
     if (tensor->device() != first.device()) {
       throw Error(ErrorKind::Config, "OP-DEVICE", std::string(op) + ": operands on different devices")

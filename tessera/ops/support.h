@@ -23,7 +23,8 @@ inline constexpr c10::DispatchKey kUnreadableKey = c10::DispatchKey::DeferredIni
 // True if an op on these inputs must leave a node in the autograd graph.
 bool needs_graph(std::initializer_list<at::Tensor> inputs);
 
-// Refuses, with Error(Config), tensors that are not float32, float64 or bfloat16, or lie on several devices.
+// Refuses, with Error(Config), tensors that are not float32, float64, bfloat16 or float16, or lie on
+// several devices.
 void check_operands(const char* op, std::initializer_list<const at::Tensor*> tensors);
 
 // Called in a backward pass: our gradients are not differentiable themselves, so one that is asked for with

@@ -4,7 +4,9 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device.h"
 #include "tessera/core/log.h"
+#include "tessera/train/setup.h"
 #include "tessera/train/speed_of_light.h"
 
 namespace tessera::train {
@@ -14,6 +16,7 @@ std::string compute_name(config::ComputeType type) {
     case config::ComputeType::Float32: return "float32";
     case config::ComputeType::Float64: return "float64";
     case config::ComputeType::BFloat16: return "bfloat16";
+    case config::ComputeType::Float16: return "float16";
     case config::ComputeType::Auto: break;
   }
   return "auto";
@@ -21,9 +24,12 @@ std::string compute_name(config::ComputeType type) {
 
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world) {
   if (recipe.dtype != config::ComputeType::Auto) {
-    const bool is_half = recipe.dtype == config::ComputeType::BFloat16;
+    const RunTypes types = run_types(recipe.dtype);
     log::info("dtype: computing in " + compute_name(recipe.dtype) +
-              (is_half ? ", weights and sums in float32" : ""));
+              (types.compute != types.stored ? ", weights and sums in float32" : ""));
+    if (recipe.dtype == config::ComputeType::Float16 && world.device().type() == kHost) {
+      log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+    }
     return recipe;
   }
   constexpr double kWorthwhile = 1.5;

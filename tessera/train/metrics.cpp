@@ -34,7 +34,13 @@ void MetricsWindow::add(const StepMetrics& step) {
   sum_.step_s += before.step_s;
   sum_.save_stall_s += before.save_stall_s;
   sum_.skipped_steps += before.skipped_steps;
+  for (const auto& [axis, traffic] : before.traffic) {
+    sum_.traffic[axis].bytes_sent += traffic.bytes_sent;
+    sum_.traffic[axis].wait_s += traffic.wait_s;
+  }
   products_s_ += step.sol * step.step_s;
+  model_s_ += step.mfu * step.step_s;
+  hardware_s_ += step.hfu * step.step_s;
   for (const DatasetLoss& dataset : step.datasets) {
     auto& [sum, label_tokens] = datasets_[dataset.name];
     sum += dataset.loss * static_cast<double>(dataset.label_tokens);
@@ -49,6 +55,12 @@ StepMetrics MetricsWindow::take() {
   line.loss = sum_.loss / static_cast<double>(std::max<int64_t>(1, sum_.label_tokens));
   line.tokens_per_s = static_cast<double>(sum_.tokens) / sum_.step_s;
   line.sol = products_s_ / sum_.step_s;
+  line.mfu = model_s_ / sum_.step_s;
+  line.hfu = hardware_s_ / sum_.step_s;
+  for (auto& [axis, traffic] : line.traffic) {
+    traffic.bytes_sent /= num_steps_;
+    traffic.wait_s /= static_cast<double>(num_steps_);
+  }
   line.step_s = sum_.step_s / static_cast<double>(num_steps_);
   line.datasets.clear();
   for (const auto& [name, sums] : datasets_) {
@@ -60,15 +72,22 @@ StepMetrics MetricsWindow::take() {
 
 nlohmann::ordered_json MetricsWindow::to_json() const {
   // The rest of the sum is that of the last step, which the next one replaces.
-  return {{"steps", num_steps_},
-          {"loss", sum_.loss},
-          {"tokens", sum_.tokens},
-          {"label_tokens", sum_.label_tokens},
-          {"step_s", sum_.step_s},
-          {"products_s", products_s_},
-          {"save_stall_s", sum_.save_stall_s},
-          {"skipped_steps", sum_.skipped_steps},
-          {"datasets", datasets_}};
+  nlohmann::ordered_json json = {{"steps", num_steps_},
+                                 {"loss", sum_.loss},
+                                 {"tokens", sum_.tokens},
+                                 {"label_tokens", sum_.label_tokens},
+                                 {"step_s", sum_.step_s},
+                                 {"products_s", products_s_},
+                                 {"model_s", model_s_},
+                                 {"hardware_s", hardware_s_},
+                                 {"save_stall_s", sum_.save_stall_s},
+                                 {"skipped_steps", sum_.skipped_steps},
+                                 {"datasets", datasets_},
+                                 {"traffic", nlohmann::ordered_json::object()}};
+  for (const auto& [axis, traffic] : sum_.traffic) {
+    json["traffic"][axis] = {{"bytes_sent", traffic.bytes_sent}, {"wait_s", traffic.wait_s}};
+  }
+  return json;
 }
 
 MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
@@ -81,6 +100,11 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
   window.products_s_ = json.at("products_s");
   window.sum_.save_stall_s = json.at("save_stall_s");
   window.sum_.skipped_steps = json.at("skipped_steps");
+  window.model_s_ = json.at("model_s");
+  window.hardware_s_ = json.at("hardware_s");
+  for (const auto& [axis, traffic] : json.at("traffic").items()) {
+    window.sum_.traffic[axis] = {traffic.at("bytes_sent"), traffic.at("wait_s")};
+  }
   window.datasets_ = json.at("datasets").get<decltype(datasets_)>();
   return window;
 }

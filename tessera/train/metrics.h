@@ -11,6 +11,11 @@
 
 namespace tessera::train {
 
+// What the first rank sent and waited for along one axis of the mesh.
+struct AxisTraffic {
+  int64_t bytes_sent = 0;
+  double wait_s = 0.0;
+};
 // Of the rows of one dataset.
 struct DatasetLoss {
   std::string name;
@@ -33,14 +38,18 @@ struct StepMetrics {
   double grad_norm = 0.0;    // of the last step
   int64_t tokens = 0;        // of all ranks
   int64_t label_tokens = 0;  // of all ranks
+  int64_t token_pairs = 0;   // of one document, of all ranks: the sum of the documents' squared lengths
   double step_s = 0.0;       // mean
   double tokens_per_s = 0.0;
-  double sol = 0.0;      // share of the speed of light: time of the step's GEMMs alone over the step's time
-  int64_t peak_rss = 0;  // bytes, largest rank
-  std::vector<DatasetLoss> datasets;  // where there are several
-  double save_stall_s = 0.0;          // that the steps waited for checkpoints before this one
-  int64_t skipped_steps = 0;          // that made no update (spike_action)
-  bool rolls_back = false;            // the last step asks for the newest checkpoint's values
+  double loss_scale = 1.0;  // for the next step
+  double sol = 0.0;  // share of the speed of light: time of the step's GEMMs alone over the step's time
+  double mfu = 0.0, hfu = 0.0;                 // model and hardware FLOPs utilization, see reporters/light.h
+  int64_t peak_rss = 0;                        // bytes, largest rank
+  std::vector<DatasetLoss> datasets;           // where there are several
+  double save_stall_s = 0.0;                   // that the steps waited for checkpoints before this one
+  int64_t skipped_steps = 0;                   // that made no update (spike_action, an overflow of float16)
+  bool rolls_back = false;                     // the last step asks for the newest checkpoint's values
+  std::map<std::string, AxisTraffic> traffic;  // mean of a step, by axis; none for one rank
 };
 
 // The steps since the last line, as one.
@@ -55,8 +64,8 @@ class MetricsWindow {
   static MetricsWindow from_json(const nlohmann::ordered_json& json);
 
  private:
-  StepMetrics sum_;  // loss and times as sums
-  double products_s_ = 0.0;
+  StepMetrics sum_;                                             // loss and times as sums
+  double products_s_ = 0.0, model_s_ = 0.0, hardware_s_ = 0.0;  // at the speed of light, at peak
   // Sums of losses and numbers of label tokens, by dataset.
   std::map<std::string, std::pair<double, int64_t>> datasets_;
   int64_t num_steps_ = 0;

@@ -127,8 +127,8 @@ Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) 
 
 config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& checkpoint) {
   if (recipe.dtype != config::ComputeType::Auto) return recipe;
-  for (const auto type :
-       {config::ComputeType::Float32, config::ComputeType::Float64, config::ComputeType::BFloat16}) {
+  for (const auto type : {config::ComputeType::Float32, config::ComputeType::Float64,
+                          config::ComputeType::BFloat16, config::ComputeType::Float16}) {
     if (compute_name(type) == noted(checkpoint, "dtype")) recipe.dtype = type;
   }
   return recipe;

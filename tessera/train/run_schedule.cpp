@@ -38,9 +38,15 @@ int64_t count_steps(double steps_or_share, int64_t total_steps) {
   return static_cast<int64_t>(std::ceil(steps_or_share * static_cast<double>(total_steps)));
 }
 
-optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps) {
+double peak_learning_rate(const config::Recipe& recipe, int64_t samples_per_step) {
+  if (recipe.lr_scaling == config::LrScaling::None) return recipe.learning_rate;
+  const double ratio = static_cast<double>(samples_per_step) / static_cast<double>(recipe.base_batch_size);
+  return recipe.learning_rate * (recipe.lr_scaling == config::LrScaling::Linear ? ratio : std::sqrt(ratio));
+}
+
+optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps, int64_t samples_per_step) {
   optim::Schedule schedule;
-  schedule.peak = recipe.learning_rate;
+  schedule.peak = peak_learning_rate(recipe, samples_per_step);
   schedule.total_steps = total_steps;
   switch (recipe.lr_scheduler) {
     case config::SchedulerKind::Cosine:

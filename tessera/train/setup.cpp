@@ -43,10 +43,11 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
     options.mixed_precision.reduce_dtype = types.stored;
     // The models keep their own types between blocks.
     options.mixed_precision.cast_forward_inputs = false;
-    // One backward a step leaves nothing to sum. Adapters' gradients are small.
-    options.mixed_precision.keeps_narrow_gradients = recipe.gradient_accumulation_steps == 1 &&
-                                                     recipe.pipeline_microbatches <= 1 &&
-                                                     recipe.adapter == config::AdapterKind::None;
+    // One backward a step leaves nothing to sum. Adapters' gradients are small; float16 rounds those of a
+    // scaled loss too soon.
+    options.mixed_precision.keeps_narrow_gradients =
+        types.compute == at::kBFloat16 && recipe.gradient_accumulation_steps == 1 &&
+        recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
   }
   return options;
 }
@@ -86,6 +87,7 @@ RunTypes run_types(config::ComputeType type) {
   switch (type) {
     case config::ComputeType::Float64: return {at::kDouble, at::kDouble};
     case config::ComputeType::BFloat16: return {at::kFloat, at::kBFloat16};
+    case config::ComputeType::Float16: return {at::kFloat, at::kHalf};
     default: return {at::kFloat, at::kFloat};
   }
 }

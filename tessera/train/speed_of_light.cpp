@@ -1,11 +1,13 @@
 #include "tessera/train/speed_of_light.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/process_stats.h"
+#include "tessera/nn/attention.h"
 #include "tessera/nn/sparse_mlp.h"
 #include "tessera/ops/product.h"
 
@@ -28,28 +30,56 @@ void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_
   if (trains) add(gemms, out, in, tokens);  // gradient of the weight
 }
 
+// What share of the tokens goes through a layer: all, or, of an expert that is here, as many as each would
+// get if tokens chose them alike.
+class ExpertShares {
+ public:
+  explicit ExpertShares(const torch::nn::Module& root) {
+    for (const auto& module : root.modules(/*include_self=*/false)) {
+      const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+      if (sparse == nullptr) continue;
+      const auto is_here = [](const auto& expert) { return expert->up_proj->weight.numel() > 0; };
+      const auto here = std::count_if(sparse->experts.begin(), sparse->experts.end(), is_here);
+      for (const auto& expert : sparse->experts) {
+        for (const auto& linear : {expert->gate_proj, expert->up_proj, expert->down_proj}) {
+          shares_[linear.get()] = static_cast<double>(sparse->options().experts_per_token) /
+                                  static_cast<double>(std::max<int64_t>(1, here));
+        }
+      }
+    }
+  }
+  double of(const nn::Linear& linear) const {
+    const auto found = shares_.find(&linear);
+    return found == shares_.end() ? 1.0 : found->second;
+  }
+
+ private:
+  std::map<const nn::Linear*, double> shares_;
+};
+
+// Of the layer's product, for a token of the model.
+double product_of(const nn::Linear& linear, const ExpertShares& shares) {
+  return 2.0 * static_cast<double>(linear.weight.numel()) * shares.of(linear);
+}
+
+// The forward of the scores and of their product with the values, for a pair of tokens.
+double attention_of(const nn::Attention& attention) {
+  // A layer of another stage of a pipeline has no rows here.
+  if (attention.o_proj->weight.numel() == 0) return 0.0;
+  return 4.0 * static_cast<double>(attention.o_proj->in_features());
+}
+
 }  // namespace
 
 StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens) {
   StepGemms gemms;
   const at::Tensor& head = model.head().weight();
   add_layer(gemms.head, label_tokens, head.size(1), head.size(0), head.requires_grad());
-  // Of experts: of as many tokens as each takes on average.
-  std::map<const nn::Linear*, int64_t> share;
-  for (const auto& module : model.modules(/*include_self=*/false)) {
-    const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
-    if (sparse == nullptr) continue;
-    const int64_t experts = sparse->options().num_experts;
-    for (const auto& expert : sparse->experts) {
-      for (const auto& linear : {expert->gate_proj, expert->up_proj, expert->down_proj}) {
-        share[linear.get()] = (tokens * sparse->options().experts_per_token + experts - 1) / experts;
-      }
-    }
-  }
+  const ExpertShares shares(model);
   for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
     if (linear == nullptr || linear->weight.is_same(head)) continue;
-    const int64_t rows = share.contains(linear) ? share.at(linear) : tokens;
+    const auto rows = static_cast<int64_t>(std::ceil(static_cast<double>(tokens) * shares.of(*linear)));
     add_layer(gemms.layers, rows, linear->in_features(), linear->out_features(),
               linear->weight.requires_grad());
     if (linear->adapter() == nullptr) continue;
@@ -99,6 +129,42 @@ double gemm_flops(const std::vector<GemmShape>& gemms) {
              static_cast<double>(gemm.count);
   }
   return flops;
+}
+
+double FlopCount::of(int64_t tokens, int64_t label_tokens, int64_t token_pairs) const {
+  return per_token * static_cast<double>(tokens) + per_label * static_cast<double>(label_tokens) +
+         per_pair * static_cast<double>(token_pairs);
+}
+
+FlopCount model_flops(const models::CausalLM& model) {
+  constexpr int64_t kTokens = 1 << 16;  // so that experts' shares are hardly rounded
+  const StepGemms gemms = step_gemms(model, kTokens, kTokens);
+  FlopCount count{gemm_flops(gemms.layers) / kTokens, gemm_flops(gemms.head) / kTokens};
+  for (const auto& module : model.modules(/*include_self=*/false)) {
+    const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
+    if (attention != nullptr) count.per_pair += 3.0 * attention_of(*attention);
+  }
+  return count;
+}
+
+FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_every, bool recompute_mlps) {
+  FlopCount count;
+  const ExpertShares shares(model);
+  int64_t number = 0;
+  for (const auto& block : model.blocks()) {
+    const bool is_whole = checkpoint_every > 0 && ++number % checkpoint_every == 0;
+    for (const auto& module : block->modules()) {
+      const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
+      const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
+      const auto* mlp = dynamic_cast<const nn::MLP*>(module.get());
+      if (is_whole && linear != nullptr) count.per_token += product_of(*linear, shares);
+      if (is_whole && attention != nullptr) count.per_pair += attention_of(*attention);
+      if (!recompute_mlps || mlp == nullptr) continue;
+      if (mlp->gate_proj) count.per_token += product_of(*mlp->gate_proj, shares);
+      count.per_token += product_of(*mlp->up_proj, shares);
+    }
+  }
+  return count;
 }
 
 }  // namespace tessera::train

@@ -40,4 +40,22 @@ double gemm_rate(const at::TensorOptions& options, GemmPath path = GemmPath::Our
 // Floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);
 
+// Floating-point operations, by what they grow with.
+struct FlopCount {
+  double per_token = 0.0;
+  double per_label = 0.0;  // of the output projection, which runs over tokens with a label
+  double per_pair = 0.0;   // of tokens of one document: of attention
+
+  double of(int64_t tokens, int64_t label_tokens, int64_t token_pairs) const;
+};
+
+// What a forward and backward of the layers at hand needs: the products of step_gemms(), and attention's,
+// counted without its mask as the literature does (Chowdhery et al., "PaLM", 2022, appendix B: 12 x layers x
+// heads x head_dim x sequence_len a token).
+FlopCount model_flops(const models::CausalLM& model);
+// What activation checkpointing runs once more (Korthikanti et al., "Reducing Activation Recomputation in
+// Large Transformer Models", 2022): the forward of every `checkpoint_every`-th block (0: of none), or, with
+// `recompute_mlps`, the products into each MLP.
+FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_every, bool recompute_mlps);
+
 }  // namespace tessera::train

@@ -93,16 +93,23 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
   };
   LossSum loss_sum(mesh.device(), input.num_datasets);
-  loss_sum.add(
-      forward_backward(trained, mesh, *input.micro_batches, scale, random_place, loss_sum.datasets()));
+  loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
+                                loss_sum.datasets()));
   StepResult result;
   const LossSum::Total total = loss_sum.total(mesh);
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
-  if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
+  const auto overflows = [&](double value) {
+    if (std::isfinite(value) || !input.skips_overflow) return false;
+    result.is_finite = result.is_updated = false;
+    return true;
+  };
   result.loss = total_loss * scale;
+  if (overflows(total_loss)) return result;
+  if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
 
   const optim::GradientNorm norm = optim::global_gradient_norm(sharded);
+  if (overflows(norm.norm)) return result;
   if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
                 "the gradient norm of step " + std::to_string(input.step + 1) + " overflows")
@@ -116,11 +123,11 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
                     " is not finite on rank " + std::to_string(first - bad.begin()))
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
-  result.grad_norm = norm.norm;
+  result.grad_norm = norm.norm / input.loss_scale;
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
   if (!result.is_updated) return result;
-  in_phase("optimizer", MemoryCategory::OptimizerState,
-           [&] { optimizer.step(input.lr, optim::clip_factor(norm.norm, input.max_grad_norm)); });
+  const double factor = optim::clip_factor(result.grad_norm, input.max_grad_norm) / input.loss_scale;
+  in_phase("optimizer", MemoryCategory::OptimizerState, [&] { optimizer.step(input.lr, factor); });
   return result;
 }
 

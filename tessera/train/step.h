@@ -22,7 +22,9 @@ struct StepInput {
   double lr = 0.0;
   double max_grad_norm = 0.0;
   uint64_t seed = 0;
-  int64_t num_datasets = 0;  // that the micro-batches name
+  double loss_scale = 1.0;      // of the backward; the gradients are divided by it before their use
+  bool skips_overflow = false;  // a step that is not finite makes no update, rather than throwing
+  int64_t num_datasets = 0;     // that the micro-batches name
   // Asked before the update, on every rank with the same numbers: whether to make it. Empty: always.
   std::function<bool(double loss, double grad_norm)> accepts;
 };
@@ -30,14 +32,15 @@ struct StepInput {
 struct StepResult {
   double loss = 0.0;       // mean over the label tokens of the step
   double grad_norm = 0.0;  // before clipping
+  bool is_finite = true;
   bool is_updated = true;
   std::vector<double> dataset_losses;  // sums over the label tokens of each
 };
 
 // Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one
 // update. The result does not depend on how the micro-batches are spread. Throws Error(Numerics) before the
-// update when the loss or the gradient is not finite, naming rank and tensor; on every rank alike.
-// Collective.
+// update when the loss or the gradient is not finite, naming rank and tensor; on every rank alike;
+// with skips_overflow it says so in the result instead. Collective.
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
 

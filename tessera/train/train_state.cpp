@@ -11,6 +11,7 @@ nlohmann::ordered_json to_json(const TrainState& state) {
           {"tokens", state.tokens},
           {"first_loss", state.first_loss},
           {"last_loss", state.last_loss},
+          {"loss_scaler", state.scaler.to_json()},
           {"window", state.window.to_json()},
           {"guard", state.guard.to_json()}};
 }
@@ -22,6 +23,7 @@ TrainState train_state_from(const nlohmann::ordered_json& json) {
   state.tokens = json.at("tokens");
   state.first_loss = json.at("first_loss");
   state.last_loss = json.at("last_loss");
+  state.scaler = LossScaler::from_json(json.at("loss_scaler"));
   state.window = MetricsWindow::from_json(json.at("window"));
   state.guard = StepGuard::from_json(json.at("guard"));
   return state;

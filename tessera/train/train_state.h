@@ -7,6 +7,7 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/loader.h"
+#include "tessera/train/loss_scaler.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/step_guard.h"
 
@@ -21,6 +22,7 @@ struct TrainState {
   data::Cursor cursor;      // the samples of the next step
   int64_t tokens = 0;       // of all steps made, over all ranks
   double first_loss = 0.0, last_loss = 0.0;
+  LossScaler scaler;
   MetricsWindow window;  // the steps since the last line of metrics.jsonl
   StepGuard guard;
 

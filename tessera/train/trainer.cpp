@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -36,9 +37,11 @@
 #include "tessera/train/reporters/evaluation.h"
 #include "tessera/train/reporters/light.h"
 #include "tessera/train/reporters/memory.h"
+#include "tessera/train/reporters/network.h"
 #include "tessera/train/reporters/replica_check.h"
 #include "tessera/train/resume.h"
 #include "tessera/train/run_output.h"
+#include "tessera/train/run_schedule.h"
 #include "tessera/train/same_inputs.h"
 #include "tessera/train/same_recipe.h"
 #include "tessera/train/setup.h"
@@ -66,6 +69,20 @@ void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
             ", too short " + std::to_string(all.dropped_short) + ", nothing to train " +
             std::to_string(all.dropped_unlabelled) + ", bad " + std::to_string(all.bad_records) +
             "); `tessera data show` tells more");
+}
+
+void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step) {
+  std::string text = "batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
+                     " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
+                     " x " + std::to_string(dp_size) +
+                     " rank(s) that read = " + std::to_string(samples_per_step) + " sequences a step";
+  if (recipe.lr_scaling != config::LrScaling::None) {
+    char rate[64];
+    std::snprintf(rate, sizeof rate, "; learning rate %g instead of %g",
+                  peak_learning_rate(recipe, samples_per_step), recipe.learning_rate);
+    text += rate;
+  }
+  log::info(text);
 }
 
 void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mesh, double load_seconds) {
@@ -142,6 +159,7 @@ class Run {
     log::info("data: " + describe(prepared.train) + "; " + std::to_string(loader_->steps_per_epoch()) +
               " steps an epoch" +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
+    describe_batch(recipe_, dp_size, loader_->samples_per_step());
     warn_of_dropped(prepared.train_stats);
   }
 
@@ -171,6 +189,7 @@ class Run {
     check_finite_weights(training_->trained(), *mesh_.world(), recipe_.strict_finite);
     measuring_.push_back(std::make_unique<Light>(recipe_, training_->trained(), mesh_));
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
+    measuring_.push_back(std::make_unique<Network>(mesh_));
   }
 
   // Whether it made all steps. What the run is asked for between two steps comes after what the step is

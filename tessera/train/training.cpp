@@ -34,7 +34,8 @@ Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data
   state_.cursor = loader_.cursor();
   trained_.model->train();
   optimizer_ = make_optimizer(state_.recipe, *trained_.sharded);
-  schedule_ = make_schedule(state_.recipe, state_.total_steps);
+  schedule_ = make_schedule(state_.recipe, state_.total_steps, loader_.samples_per_step());
+  state_.scaler = LossScaler(state_.recipe);
 }
 
 StepMetrics Training::step() {
@@ -47,6 +48,8 @@ StepMetrics Training::step() {
   input.lr = schedule_.at(state_.step);
   input.max_grad_norm = state_.recipe.max_grad_norm;
   input.seed = static_cast<uint64_t>(state_.recipe.seed);
+  input.loss_scale = state_.scaler.scale();
+  input.skips_overflow = state_.scaler.is_on();
   input.num_datasets = std::ssize(data.dataset_label_tokens);
   auto verdict = StepGuard::Verdict::Update;
   input.accepts = [&](double loss, double grad_norm) {
@@ -54,6 +57,8 @@ StepMetrics Training::step() {
     return verdict == StepGuard::Verdict::Update;
   };
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+
+  state_.scaler.update(result.is_finite, state_.step);
 
   if (state_.step == 0) state_.first_loss = result.loss;
   state_.last_loss = result.loss;
@@ -75,6 +80,8 @@ StepMetrics Training::step() {
   metrics.grad_norm = result.grad_norm;
   metrics.tokens = data.tokens;
   metrics.label_tokens = data.label_tokens;
+  metrics.token_pairs = data.token_pairs;
+  metrics.loss_scale = state_.scaler.scale();
   metrics.step_s = timer.seconds();
   metrics.tokens_per_s = static_cast<double>(data.tokens) / metrics.step_s;
   return metrics;
@@ -109,8 +116,11 @@ void Training::go_on(const TrainState& state) {
   loader_.seek(cursor);
   const int64_t total_steps = state_.total_steps;
   config::Recipe recipe = std::move(state_.recipe);
+  LossScaler scaler = state_.scaler;
+  scaler.go_on(state.scaler);
   state_ = state;
   state_.cursor = cursor;
+  state_.scaler = scaler;
   state_.total_steps = total_steps;
   state_.recipe = std::move(recipe);
 }

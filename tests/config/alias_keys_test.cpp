@@ -68,6 +68,10 @@ TEST(AliasKeysTest, SpellingsMustAgree) {
   EXPECT_NO_THROW(
       parse_recipe(kMinimal + "optimizer: adamw_torch\ndeepspeed: {optimizer: {type: AdamW}}\n", "r.yaml"));
   EXPECT_NO_THROW(parse_recipe(kMinimal + "bf16: false\ndtype: bfloat16\n", "r.yaml"));
+  for (const char* line : {"fp16: true", "dtype: fp16", "mixed_precision: fp16", "bf16: false\nfp16: true",
+                           "deepspeed: {fp16: {enabled: true, loss_scale: 0, initial_scale_power: 12}}"}) {
+    EXPECT_EQ(parse_recipe(kMinimal + line + '\n', "r.yaml").dtype, ComputeType::Float16) << line;
+  }
   EXPECT_NO_THROW(parse_recipe(kMinimal + "bf16: true\nmixed_precision: bf16\ndtype: bf16\n", "r.yaml"));
 }
 
@@ -111,10 +115,10 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
             "yet; leave it out and write adapter: lora; got the boolean true");
   for (const char* line : {"adapter: qlora",
                            "load_in_8bit: true",
-                           "fp16: true",
+                           "float16: true",
                            "fp8: true",
                            "bfloat16: true",
-                           "mixed_precision: fp16",
+                           "mixed_precision: fp8",
                            "lora_dora: true",
                            "peft_use_dora: true",
                            "neftune_noise_alpha: 5",
@@ -135,7 +139,6 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "cosine_constant_lr_ratio: 0.8",
                            "early_stopping_patience: 3",
                            "parallelism_config: {sp_size: 2}",
-                           "deepspeed: {fp16: {enabled: true}}",
                            "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
                            "deepspeed: {optimizer: {type: Muon}}",
                            "deepspeed: {scheduler: {type: OneCycle}}",

@@ -144,6 +144,9 @@ StepMetrics example() {
   metrics.step_s = 3.90625;
   metrics.tokens_per_s = 512.0;
   metrics.sol = 0.71;
+  metrics.mfu = 0.5;
+  metrics.hfu = 0.625;
+  metrics.traffic["fsdp"] = {4096, 0.25};
   metrics.peak_rss = 1503238553;
   return metrics;
 }
@@ -184,17 +187,21 @@ TEST(RunLogs, WritesLinesAndEvents) {
   std::ifstream lines(folder / "metrics.jsonl");
   std::string line;
   std::getline(lines, line);
-  EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12},
-                                                         {"epoch", 0.6},
-                                                         {"loss", 1.2345},
-                                                         {"lr", 1.8e-4},
-                                                         {"grad_norm", 0.75},
-                                                         {"tokens", 2000},
-                                                         {"label_tokens", 900},
-                                                         {"tokens_per_s", 512.0},
-                                                         {"step_s", 3.90625},
-                                                         {"sol", 0.71},
-                                                         {"peak_rss", 1503238553}}));
+  EXPECT_EQ(nlohmann::json::parse(line),
+            (nlohmann::json{{"step", 12},
+                            {"epoch", 0.6},
+                            {"loss", 1.2345},
+                            {"lr", 1.8e-4},
+                            {"grad_norm", 0.75},
+                            {"tokens", 2000},
+                            {"label_tokens", 900},
+                            {"tokens_per_s", 512.0},
+                            {"step_s", 3.90625},
+                            {"sol", 0.71},
+                            {"mfu", 0.5},
+                            {"hfu", 0.625},
+                            {"traffic", {{"fsdp", {{"bytes_sent", 4096}, {"wait_s", 0.25}}}}},
+                            {"peak_rss", 1503238553}}));
   std::getline(lines, line);
   EXPECT_EQ(nlohmann::json::parse(line), (nlohmann::json{{"step", 12}, {"eval_loss", 2.5}}));
 

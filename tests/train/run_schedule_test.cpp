@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TEST(RunSchedule, WarmUp) {
   config::Recipe recipe;
   recipe.learning_rate = 1.0;
-  const auto warmup = [&](int64_t total) { return make_schedule(recipe, total).warmup_steps; };
+  const auto warmup = [&](int64_t total) { return make_schedule(recipe, total, 1).warmup_steps; };
   // Without a key: 3 % of the steps, at most 100.
   EXPECT_EQ(warmup(33), 0);
   EXPECT_EQ(warmup(34), 2);
@@ -40,13 +40,26 @@ TEST(RunSchedule, WarmUp) {
   EXPECT_EQ(warmup(200), 7);
 }
 
+TEST(RunSchedule, TheLearningRateFollowsTheBatch) {
+  config::Recipe recipe;
+  recipe.learning_rate = 2e-4;
+  recipe.base_batch_size = 8;
+  EXPECT_EQ(peak_learning_rate(recipe, 32), 2e-4);
+  recipe.lr_scaling = config::LrScaling::Linear;
+  EXPECT_DOUBLE_EQ(peak_learning_rate(recipe, 32), 8e-4);
+  EXPECT_DOUBLE_EQ(peak_learning_rate(recipe, 8), 2e-4);
+  recipe.lr_scaling = config::LrScaling::Sqrt;
+  EXPECT_DOUBLE_EQ(peak_learning_rate(recipe, 32), 4e-4);
+  EXPECT_DOUBLE_EQ(make_schedule(recipe, 100, 2).peak, 1e-4);
+}
+
 TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
   config::Recipe recipe;
   recipe.learning_rate = 0.5;
   recipe.warmup_steps = 10;
   const auto note_of = [&](int64_t total) {
     ::testing::internal::CaptureStderr();
-    const optim::Schedule schedule = make_schedule(recipe, total);
+    const optim::Schedule schedule = make_schedule(recipe, total, 1);
     for (int64_t step = 0; step < std::min<int64_t>(total, 10); ++step) {
       EXPECT_DOUBLE_EQ(schedule.at(step), 0.05 * static_cast<double>(step)) << total;
     }
@@ -57,7 +70,7 @@ TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
   EXPECT_THAT(note_of(1), HasSubstr("its highest is 0\n"));
   EXPECT_THAT(note_of(10), HasSubstr("in the run of 10"));
   EXPECT_EQ(note_of(11), "");
-  EXPECT_EQ(make_schedule(recipe, 11).at(10), 0.5);
+  EXPECT_EQ(make_schedule(recipe, 11, 1).at(10), 0.5);
 }
 
 std::vector<int64_t> evaluated(const config::Recipe& recipe) {

@@ -74,5 +74,29 @@ TEST(StepGemms, FlopsAndTime) {
   EXPECT_EQ(measure_gemms({{0, 64, 64, 2}, {64, 64, 0, 1}}, at::kFloat), 0.0);
 }
 
+// Hidden 12, two heads of 10, MLP 7, three layers.
+constexpr double kBlockWeights = 12 * 20 * 2 + 12 * 5 * 2 * 2 + 3 * 12 * 7;
+
+TEST(ModelFlops, AreSixForEachWeightAndTwelveForEachPairAndFeature) {
+  const FlopCount count = model_flops(*model_of(3, true));
+  EXPECT_EQ(count.per_token, 6.0 * 3 * kBlockWeights);
+  EXPECT_EQ(count.per_label, 6.0 * 31 * 12);
+  EXPECT_EQ(count.per_pair, 12.0 * 3 * 20);
+  EXPECT_EQ(count.of(10, 4, 50), 10 * count.per_token + 4 * count.per_label + 50 * count.per_pair);
+}
+
+TEST(ModelFlops, RecomputedAreOneForward) {
+  const auto model = model_of(3, true);
+  EXPECT_EQ(recomputed_flops(*model, 0, false).of(10, 10, 10), 0.0);
+  const FlopCount all = recomputed_flops(*model, 1, false), second = recomputed_flops(*model, 2, false);
+  EXPECT_EQ(all.per_token, 2.0 * 3 * kBlockWeights);
+  EXPECT_EQ(all.per_pair, 4.0 * 3 * 20);
+  EXPECT_EQ(second.per_token, 2.0 * kBlockWeights);
+  const FlopCount mlps = recomputed_flops(*model, 0, true);
+  EXPECT_EQ(mlps.per_token, 2.0 * 3 * 2 * 12 * 7);
+  EXPECT_EQ(mlps.per_pair, 0.0);
+  EXPECT_EQ(mlps.per_label, 0.0);
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -70,6 +70,7 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
       {},
       {.accumulation = 2},
       {.dtype = config::ComputeType::BFloat16},
+      {.dtype = config::ComputeType::Float16},
       {.optimizer = config::OptimizerKind::Sgd, .stage = config::ZeroStage::Zero2, .accumulation = 3},
       {.has_adapter = true, .stage = config::ZeroStage::Zero1, .accumulation = 2},
       {.has_adapter = true, .optimizer = config::OptimizerKind::Sgd, .stage = config::ZeroStage::Ddp},
@@ -124,6 +125,40 @@ TEST_F(TrainingTest, TensorsAreNamedAlikeAndLieInTheirBoxes) {
   EXPECT_EQ(static_cast<int64_t>(seen.size()), 4 * steps);
   EXPECT_GT(steps, 0);
   for (const std::string& of_rank : world_->all_gather_string(names)) EXPECT_EQ(of_rank, names);
+}
+
+// Losses of float16 follow those of float64, on any number of ranks; a scale that overflows costs steps that
+// change nothing, and is halved until gradients fit.
+TEST_F(TrainingTest, Float16SkipsStepsThatOverflowAndFollowsFloat64) {
+  for (const bool has_adapter : {false, true}) {
+    config::Recipe recipe = recipe_of({.has_adapter = has_adapter, .accumulation = 2});
+    recipe.lora_dropout = 0.0;
+    recipe.learning_rate = 0.003;
+    recipe.dtype = config::ComputeType::Float64;
+    const std::vector<double> want = TinyTraining(recipe, world_).run_to(6);
+    recipe.dtype = config::ComputeType::Float16;
+    recipe.initial_scale_power = 8;
+    TinyTraining plain(recipe, world_);
+    const std::vector<double> got = plain.run_to(6);
+    ASSERT_EQ(plain.training.state().scaler.num_skipped(), 0);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 0.01 * want[i]) << i;
+
+    recipe.initial_scale_power = 40;
+    recipe.max_steps = 60;  // for the learning rate
+    TinyTraining scaled(recipe, world_);
+    const std::vector<at::Tensor> before = scaled.values();
+    scaled.run_to(1);
+    EXPECT_EQ(scaled.training.state().scaler.num_skipped(), 1);
+    EXPECT_EQ(scaled.training.state().scaler.scale(), std::ldexp(1.0, 39));
+    const auto names = scaled.training.tensors();
+    const std::vector<at::Tensor> after = scaled.values();
+    for (size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(at::equal(after[i], before[i])) << names[i].name;
+    while (scaled.training.state().step < 40) scaled.training.step();
+    EXPECT_LT(scaled.training.state().scaler.num_skipped(), 38);
+    EXPECT_LT(scaled.training.state().scaler.scale(), std::ldexp(1.0, 39));
+    EXPECT_TRUE(std::isfinite(scaled.training.state().last_loss));
+    EXPECT_FALSE(at::equal(scaled.values()[0], before[0])) << names[0].name;
+  }
 }
 
 TEST_F(TrainingTest, APositionOutsideTheDataIsRefused) {

@@ -6,8 +6,9 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/log.h"
-#include "tessera/train/speed_of_light.h"
 
 namespace tessera::train {
 
@@ -27,15 +28,43 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   const double share = 1.0 / static_cast<double>(pp.size() * tokens);
   seconds_per_token_ = seconds[0].item<double>() * share;
   seconds_per_label_ = seconds[1].item<double>() * share;
+  count_flops(recipe, trained, mesh);
+  const at::Tensor peak = at::full({1}, 1e9 * gemm_rate(options), seconds.options());
+  mesh.world()->all_reduce(peak);
+  peak_ = peak.item<double>();
   log::info("light: matrix products alone, with every token trained, would run at " +
             std::to_string(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
             " tokens/s here; '% of light' below is how close a step comes to its products alone");
+}
+
+void Light::count_flops(const config::Recipe& recipe, const TrainedModel& trained,
+                        const parallel::DeviceMesh& mesh) {
+  model_ = model_flops(*trained.model);
+  const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
+  recomputed_ = recomputed_flops(*trained.model, is_block ? recipe.gradient_checkpointing_every : 0,
+                                 recipe.gradient_checkpointing == config::Checkpointing::Mlp);
+  comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
+  // A tied embedding lies on the first rank too, where it projects nothing.
+  if (pp.rank() + 1 < pp.size()) model_.per_label = 0.0;
+  const at::Tensor counts = at::tensor(
+      {model_.per_token, model_.per_label, model_.per_pair, recomputed_.per_token, recomputed_.per_pair},
+      at::TensorOptions(pp.device()).dtype(at::kDouble));
+  mesh.group(parallel::kAxisTp)->all_reduce(counts);
+  pp.all_reduce(counts);
+  const at::Tensor on_this_side = counts.to(kHost);
+  const auto of = host_span<const double>(on_this_side);
+  model_ = {of[0], of[1], of[2]};
+  recomputed_ = {of[3], 0.0, of[4]};
 }
 
 void Light::on_step(const TrainState&, StepMetrics& metrics) {
   metrics.sol = (seconds_per_token_ * static_cast<double>(metrics.tokens) +
                  seconds_per_label_ * static_cast<double>(metrics.label_tokens)) /
                 ranks_ / metrics.step_s;
+  const double model = model_.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs);
+  const double again = recomputed_.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs);
+  metrics.mfu = model / metrics.step_s / peak_;
+  metrics.hfu = (model + again) / metrics.step_s / peak_;
 }
 
 }  // namespace tessera::train

@@ -15,10 +15,16 @@ void MetricsFile::on_line(const StepMetrics& line) {
                                  {"tokens_per_s", line.tokens_per_s},
                                  {"step_s", line.step_s},
                                  {"sol", line.sol},
+                                 {"mfu", line.mfu},
+                                 {"hfu", line.hfu},
                                  {"peak_rss", line.peak_rss}};
   if (!line.datasets.empty()) json["losses"] = to_json(line.datasets);
   if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
+  if (line.loss_scale != 1.0) json["loss_scale"] = line.loss_scale;
+  for (const auto& [axis, traffic] : line.traffic) {
+    json["traffic"][axis] = {{"bytes_sent", traffic.bytes_sent}, {"wait_s", traffic.wait_s}};
+  }
   logs_.append(file_, json.dump() + "\n");
 }
 

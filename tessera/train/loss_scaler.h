@@ -1,0 +1,43 @@
+// The factor on the loss that keeps small gradients above float16's least number.
+#pragma once
+
+#include <cstdint>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/config/recipe.h"
+
+namespace tessera::train {
+
+// Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", 2018, section 3.2), for runs in
+// float16; in other types the scale is 1 and never changes. A step whose gradients are not finite changes no
+// weight and halves the scale; after loss_scale_window steps in a row that are finite it doubles. A scale
+// that the recipe gives stays.
+class LossScaler {
+ public:
+  LossScaler() = default;
+  explicit LossScaler(const config::Recipe& recipe);
+
+  // Whether steps that overflow are skipped.
+  bool is_on() const { return is_on_; }
+  double scale() const { return scale_; }
+  int64_t num_skipped() const { return num_skipped_; }  // steps so far
+
+  // After a step. Throws Error(Numerics) where gradients overflow at the least scale.
+  void update(bool is_finite, int64_t step);
+
+  // Takes what a run has found out so far; the settings stay.
+  void go_on(const LossScaler& before);
+  nlohmann::ordered_json to_json() const;
+  // Of what to_json() gave, for go_on(). Throws nlohmann::json::exception for anything else.
+  static LossScaler from_json(const nlohmann::ordered_json& json);
+
+ private:
+  bool is_on_ = false, is_dynamic_ = false;
+  double scale_ = 1.0, least_ = 1.0;
+  int64_t window_ = 1;
+  int64_t num_finite_ = 0;  // steps since the scale changed
+  int64_t num_skipped_ = 0;
+};
+
+}  // namespace tessera::train
