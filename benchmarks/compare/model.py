@@ -10,7 +10,7 @@ KINDS = {"amx": "Tile units (Intel AMX)", "avx512": "AVX-512 without tile units"
          "baseline": "Neither AVX2 nor AVX-512"}
 
 # Sections of the results beside those of the kinds, and their headings.
-OTHERS = {"ranks": "Several ranks", "memory": "Memory of layouts", "checkpoint": "Checkpoints"}
+OTHERS = {"ranks": "Several ranks", "memory": "Memory of layouts", "curves": "Loss curves of 8 ranks"}
 
 # One for every kind, or one for each kind that has any.
 Bound = float | Mapping[str, float] | None
