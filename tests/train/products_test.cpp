@@ -16,6 +16,7 @@ struct Family {
   std::string name;
   int64_t heads, kv_heads;
   nlohmann::json changes = {};
+  int64_t experts = 1;
 
   bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
 };
@@ -25,8 +26,10 @@ const std::vector<Family>& families() {
       {"llama3", 4, 2},
       {"gpt2", 3, 3},
       {"qwen3", 4, 2},
+      {"mixtral", 4, 2, {}, 5},
       {"smollm2", 9, 3},
       {"mistral_sliding", 4, 2},
+      {"qwen3_moe", 4, 2, {}, 7},
       {"llama2",
        8,
        4,
@@ -64,7 +67,7 @@ std::vector<ParallelDims> all_products(int64_t ranks) {
 }
 
 // What a layout leaves open, by turns whose lengths have no common factor.
-LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, size_t turn) {
+LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Family& family, size_t turn) {
   constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                            config::ZeroStage::Zero2};
   constexpr config::Checkpointing kCheckpointing[] = {
@@ -82,6 +85,10 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, size_t turn
   if (dims.dp_shard == 1 && turn % 4 == 0) layout.stage = config::ZeroStage::Ddp;
   layout.checkpointing = kCheckpointing[turn % 5];
   layout.method = turn % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;
+  // As many ranks as can share the experts out, or two, or one.
+  for (const int64_t ep : divisors(dims.dp_shard * dims.cp)) {
+    if (ep <= family.experts && turn % 3 > 0 && (turn % 3 == 1 || ep <= 2)) layout.ep = ep;
+  }
   if (dims.pp > 1) {
     // Sixteen layers are two stages for each of eight ranks.
     layout.schedule = kSchedules[turn % 7].kind;
@@ -119,7 +126,7 @@ TEST(ProductsTest, EqualOneProcess) {
                           .pp = dims.pp,
                           .trained = trained,
                           .folder = model.path()};
-        expect_same_as_one_process(with_choices(layout, dims, turn));
+        expect_same_as_one_process(with_choices(layout, dims, family, turn));
         ++ran;
         if (HasFailure()) return;
       }
