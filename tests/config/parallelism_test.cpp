@@ -41,10 +41,10 @@ TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
       "dp_shard_size 3 x dp_replicate_size 2 and 4 ranks, need sizes from 1 that multiply to the number of "
       "ranks. hint: dp_shard_size: -1 takes the ranks that remain");
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 2\n"), 3),
-              testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not fit the number of ranks; got "
-                                 "dp_shard_size -1 x dp_replicate_size 2 and 3 ranks"));
+              ::testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not fit the number of ranks; got "
+                                   "dp_shard_size -1 x dp_replicate_size 2 and 3 ranks"));
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 1000000\ndp_shard_size: 1000000\n"), 1),
-              testing::HasSubstr("dp_replicate_size 1000000 and 1 rank"));
+              ::testing::HasSubstr("dp_replicate_size 1000000 and 1 rank"));
 }
 
 TEST(ParallelismTest, ContextParallelRanksShareTheirData) {
@@ -56,7 +56,7 @@ TEST(ParallelismTest, ContextParallelRanksShareTheirData) {
   EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {cp_size: 2}\n"), 2).cp, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("sequence_parallel_degree: 2\n"), 2).cp, 2);
   EXPECT_THAT(message_of_world(recipe, 3),
-              testing::HasSubstr("r.yaml:4:1: context_parallel_size does not fit the number of ranks"));
+              ::testing::HasSubstr("r.yaml:4:1: context_parallel_size does not fit the number of ranks"));
   // The ranks of cp read the same data.
   EXPECT_EQ(validate_parallelism(recipe_with("context_parallel_size: 2\ntrain_batch_size: 3\n"), 6).cp, 2);
 }
@@ -68,10 +68,10 @@ TEST(ParallelismTest, TensorParallelRanksAreTakenOutFirst) {
   EXPECT_EQ(validate_parallelism(recipe_with("deepspeed: {tensor_parallel: {autotp_size: 2}}\n"), 4).tp, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {tp_size: 2}\n"), 2).dp_shard, 1);
   EXPECT_THAT(message_of_world(recipe_with("tensor_parallel_size: 2\n"), 3),
-              testing::HasSubstr("r.yaml:4:1: tensor_parallel_size does not fit the number of ranks; got "
-                                 "dp_shard_size -1 x tensor_parallel_size 2 and 3 ranks"));
+              ::testing::HasSubstr("r.yaml:4:1: tensor_parallel_size does not fit the number of ranks; got "
+                                   "dp_shard_size -1 x tensor_parallel_size 2 and 3 ranks"));
   EXPECT_THAT(message_of_world(recipe_with("tensor_parallel_size: 2\ndp_replicate_size: 4\n"), 4),
-              testing::HasSubstr("dp_replicate_size 4 x tensor_parallel_size 2 and 4 ranks"));
+              ::testing::HasSubstr("dp_replicate_size 4 x tensor_parallel_size 2 and 4 ranks"));
   // Ranks of one tensor parallel group read the same data.
   const Recipe total = recipe_with(
       "tensor_parallel_size: 2\ndeepspeed: {train_batch_size: 6, train_micro_batch_size_per_gpu: 1, "
@@ -88,8 +88,8 @@ TEST(ParallelismTest, PipelinesAreTakenOutToo) {
   EXPECT_EQ(validate_parallelism(pipeline, 4).pp, 4);
   EXPECT_EQ(validate_parallelism(recipe_with("deepspeed: {pipeline: {stages: auto}}\n"), 4).pp, 1);
   EXPECT_THAT(message_of_world(recipe_with("pipeline_parallel_size: 4\n"), 6),
-              testing::HasSubstr("r.yaml:4:1: pipeline_parallel_size does not fit the number of ranks; got "
-                                 "dp_shard_size -1 x pipeline_parallel_size 4 and 6 ranks"));
+              ::testing::HasSubstr("r.yaml:4:1: pipeline_parallel_size does not fit the number of ranks; got "
+                                   "dp_shard_size -1 x pipeline_parallel_size 4 and 6 ranks"));
 }
 
 TEST(ParallelismTest, PipelineKeys) {
@@ -99,22 +99,22 @@ TEST(ParallelismTest, PipelineKeys) {
       recipe_with("pipeline_schedule: interleaved\npipeline_stages_per_rank: 3\n").pipeline_stages_per_rank,
       3);
   EXPECT_THAT(message_of(kMinimal + "pipeline_schedule: zigzag\n"),
-              testing::HasSubstr("need 1f1b, gpipe, interleaved, zero_bubble"));
+              ::testing::HasSubstr("need 1f1b, gpipe, interleaved, zero_bubble"));
   EXPECT_THAT(
       message_of(kMinimal + "pipeline_stages_per_rank: 2\n"),
-      testing::HasSubstr("r.yaml:4:1: key 'pipeline_stages_per_rank': 1f1b has one stage a rank; got 2. "
-                         "hint: pipeline_schedule: interleaved"));
+      ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_stages_per_rank': 1f1b has one stage a rank; got 2. "
+                           "hint: pipeline_schedule: interleaved"));
   EXPECT_EQ(recipe_with("micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 6\n")
                 .pipeline_microbatches,
             6);
   EXPECT_THAT(message_of(kMinimal +
                          "micro_batch_size: 3\ngradient_accumulation_steps: 4\npipeline_microbatches: 5\n"),
-              testing::HasSubstr(
+              ::testing::HasSubstr(
                   "r.yaml:6:1: key 'pipeline_microbatches': the sequences of a step cannot be cut so; got 5 "
                   "and micro_batch_size 3 x gradient_accumulation_steps 4 = 12, need a divisor of 12. hint: "
                   "pipeline_microbatches: 4"));
   EXPECT_THAT(message_of(kMinimal + "pipeline_microbatches: 9\n"),
-              testing::HasSubstr("hint: pipeline_microbatches: 1"));
+              ::testing::HasSubstr("hint: pipeline_microbatches: 1"));
 }
 
 TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
@@ -124,7 +124,7 @@ TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
   EXPECT_EQ(validate_parallelism(recipe, 4).dp_shard, 4);
   EXPECT_THAT(
       message_of_world(recipe, 2),
-      testing::HasSubstr("got micro_batch_size 4 x gradient_accumulation_steps 2 x 2 ranks = 16, need 32"));
+      ::testing::HasSubstr("got micro_batch_size 4 x gradient_accumulation_steps 2 x 2 ranks = 16, need 32"));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 namespace tessera::config {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
   EXPECT_EQ(message_of(kMinimal + "sead: 1\n"),
@@ -253,9 +253,9 @@ TEST(RecipeErrorsTest, AllMistakesAreToldAtOnceInTheFilesOrder) {
 
 TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
   // The adapter that is refused leaves the LoRA keys without effect: that is no news.
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: qlora\nlora_r: 4\nwandb_project: x\n")).size(), 1u);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_modules: {a: b}\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of("base_model: m\ndatasets: x\nlearning_rate: y\n")).size(), 2u);
@@ -267,7 +267,7 @@ TEST(RecipeErrorsTest, HintsDoNotPointAtUnrelatedKeys) {
   for (const char* key : {"batch_implementation", "params", "enabled", "checkpoint", "cls_config",
                           "sample_packing_seq_factor", "fused_mlp_kernel"}) {
     EXPECT_THAT(message_of(kMinimal + key + ": 1\n"),
-                testing::EndsWith("unknown key '" + std::string(key) + "'"));
+                ::testing::EndsWith("unknown key '" + std::string(key) + "'"));
   }
 }
 

@@ -10,8 +10,8 @@
 namespace tessera::config {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Node parse(const std::string& text) {
   Place file;
@@ -180,7 +180,7 @@ TEST(YamlReaderTest, PlacesSyntaxErrors) {
                            "a: !!python/object:os.system x\n", "a: 1\n---\nb: 2\n"}) {
     const std::string message = yaml_error(text);
     EXPECT_THAT(message, HasSubstr("]: f.yaml:")) << text;
-    EXPECT_THAT(message, testing::Not(HasSubstr("f.yaml:0"))) << text;
+    EXPECT_THAT(message, ::testing::Not(HasSubstr("f.yaml:0"))) << text;
   }
 }
 

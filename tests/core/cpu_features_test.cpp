@@ -13,7 +13,7 @@ namespace {
 const char* const kVariables[] = {"TESSERA_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA",
                                   "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS"};
 
-class Guard : public testing::Test {
+class Guard : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : kVariables) unsetenv(name);

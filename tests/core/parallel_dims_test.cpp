@@ -36,12 +36,12 @@ TEST(ParallelDimsTest, RanksOfExpertsDivideThoseThatShareParameters) {
   dims.ep = 4;
   EXPECT_EQ(dims.resolved(8).dp_shard, 4);
   dims.ep = 3;
-  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("the nearest that work are 2 and 4"));
+  EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("the nearest that work are 2 and 4"));
   EXPECT_EQ(dims.resolved(6).ep, 3);
   dims.ep = 16;
-  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("expert_parallel_size: 8"));
+  EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("expert_parallel_size: 8"));
   dims.ep = 0;
-  EXPECT_THAT(refusal(dims, 8), testing::HasSubstr("expert_parallel_size: 1"));
+  EXPECT_THAT(refusal(dims, 8), ::testing::HasSubstr("expert_parallel_size: 1"));
 }
 
 TEST(ParallelDimsTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
@@ -50,12 +50,13 @@ TEST(ParallelDimsTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
   dims.dp_shard = 2;
   EXPECT_EQ(dims.resolved(4).dp_shard, 2);
   EXPECT_THAT(refusal(dims, 6),
-              testing::HasSubstr("dp_shard_size does not fit the number of ranks; got dp_shard_size "
-                                 "2 x dp_replicate_size 2 and 6 ranks"));
+              ::testing::HasSubstr("dp_shard_size does not fit the number of ranks; got dp_shard_size "
+                                   "2 x dp_replicate_size 2 and 6 ranks"));
   dims.dp_shard = -1;
-  EXPECT_THAT(refusal(dims, 5), testing::HasSubstr("dp_replicate_size does not fit the number of ranks"));
+  EXPECT_THAT(refusal(dims, 5), ::testing::HasSubstr("dp_replicate_size does not fit the number of ranks"));
   dims.tp = 3;
-  EXPECT_THAT(refusal(dims, 4), testing::HasSubstr("tensor_parallel_size does not fit the number of ranks"));
+  EXPECT_THAT(refusal(dims, 4),
+              ::testing::HasSubstr("tensor_parallel_size does not fit the number of ranks"));
   for (const int64_t none : {0, -2}) {
     ParallelDims empty;
     empty.dp_shard = none;

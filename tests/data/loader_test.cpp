@@ -14,7 +14,7 @@
 namespace tessera::data {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 constexpr int32_t kNone = static_cast<int32_t>(kIgnoreLabel);
 

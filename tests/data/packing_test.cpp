@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 // The definition, bin after bin: longest item first, into the first bin with room.
 std::vector<int64_t> naive_bin_loads(std::vector<int64_t> lengths, int64_t capacity) {

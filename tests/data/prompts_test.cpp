@@ -9,8 +9,8 @@
 namespace tessera::data {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 constexpr const char* kChatml =
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n' }}{% "
@@ -218,7 +218,7 @@ TEST(Chat, NoControlTokenAfterTheTurnLeavesTheNextHeaderMasked) {
       {"messages",
        {message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")}}};
   const auto rows = tokenize_record(dataset, record);
-  for (const std::string& text : trained_texts(rows[0])) EXPECT_THAT(text, testing::Not(HasSubstr("<|")));
+  for (const std::string& text : trained_texts(rows[0])) EXPECT_THAT(text, ::testing::Not(HasSubstr("<|")));
 }
 
 TEST(Chat, ToolCallsAreTrainedFromWhereThePromptEnds) {

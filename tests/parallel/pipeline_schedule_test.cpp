@@ -28,7 +28,7 @@ void for_all_small_sizes(Body&& body) {
                        ", stages " + std::to_string(stages) + ", micro-batches " +
                        std::to_string(micro_batches));
           body(kind, sizes);
-          if (testing::Test::HasFailure()) return;
+          if (::testing::Test::HasFailure()) return;
         }
       }
     }
@@ -130,9 +130,9 @@ TEST(PipelineScheduleTest, SizesThatAreNoneAreRefused) {
     }
     return "";
   };
-  EXPECT_THAT(error_of(PipelineKind::GPipe, {0, 1, 1}), testing::HasSubstr("ranks; got 0"));
-  EXPECT_THAT(error_of(PipelineKind::GPipe, {1, 1, 0}), testing::HasSubstr("micro-batches; got 0"));
-  EXPECT_THAT(error_of(PipelineKind::OneFOneB, {2, 2, 4}), testing::HasSubstr("one stage a rank; got 2"));
+  EXPECT_THAT(error_of(PipelineKind::GPipe, {0, 1, 1}), ::testing::HasSubstr("ranks; got 0"));
+  EXPECT_THAT(error_of(PipelineKind::GPipe, {1, 1, 0}), ::testing::HasSubstr("micro-batches; got 0"));
+  EXPECT_THAT(error_of(PipelineKind::OneFOneB, {2, 2, 4}), ::testing::HasSubstr("one stage a rank; got 2"));
 }
 
 // Each fault is found and named.
@@ -145,14 +145,14 @@ TEST(PipelineScheduleTest, FaultsAreFound) {
   };
   using Actions = std::vector<std::vector<Action>>;
   EXPECT_THAT(fault_of([](Actions& a) { a[0].pop_back(); }),
-              testing::HasSubstr("micro-batch 2 does not pass stage 0 on its way back"));
-  EXPECT_THAT(fault_of([](Actions& a) { a[1].push_back(a[1][0]); }), testing::HasSubstr("comes twice"));
-  EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[0], a[1]); }), testing::HasSubstr("does not belong"));
+              ::testing::HasSubstr("micro-batch 2 does not pass stage 0 on its way back"));
+  EXPECT_THAT(fault_of([](Actions& a) { a[1].push_back(a[1][0]); }), ::testing::HasSubstr("comes twice"));
+  EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[0], a[1]); }), ::testing::HasSubstr("does not belong"));
   EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[1][0], a[1][1]); }),
-              testing::HasSubstr("comes before its forward"));
+              ::testing::HasSubstr("comes before its forward"));
   // The forwards of rank 0 in another order.
   EXPECT_THAT(fault_of([](Actions& a) { std::swap(a[0][0], a[0][1]); }),
-              testing::HasSubstr("activations for stage 1 are sent in one order and received in another"));
+              ::testing::HasSubstr("activations for stage 1 are sent in one order and received in another"));
   // Rank 0 wants a gradient for which rank 1 needs what comes after it.
   EXPECT_THAT(
       fault_of([](Actions& a) {
@@ -161,9 +161,9 @@ TEST(PipelineScheduleTest, FaultsAreFound) {
         a[1] = {{ActionKind::Forward, 1, 0},  {ActionKind::Forward, 1, 1}, {ActionKind::Backward, 1, 0},
                 {ActionKind::Backward, 1, 1}, {ActionKind::Forward, 1, 2}, {ActionKind::Backward, 1, 2}};
       }),
-      testing::HasSubstr("rank 0 waits for ever for the input of the backward of micro-batch 0"));
+      ::testing::HasSubstr("rank 0 waits for ever for the input of the backward of micro-batch 0"));
   EXPECT_THAT(fault_of([](Actions& a) { a[0].back().kind = ActionKind::WeightGradient; }),
-              testing::HasSubstr("comes before its input gradient"));
+              ::testing::HasSubstr("comes before its input gradient"));
 }
 
 TEST(SplitBlocksTest, TheHeadCountsAsBlocks) {

@@ -71,7 +71,7 @@ TEST(TensorParallelTest, SequenceParallelismNeedsEqualPartsOfABatch) {
       net.table->forward(at::zeros({5}, at::kLong));
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("got 5 tokens, need a multiple of 2"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("got 5 tokens, need a multiple of 2"));
     }
   });
 }
@@ -106,8 +106,8 @@ TEST(TensorParallelTest, AxesAreAsManyAsThePlanNeeds) {
     tensor_parallel_axes(three, 4);
     FAIL() << "no error";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("nearest that work are 3 and 6"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("nearest that work are 3 and 6"));
   }
 }
 
@@ -122,9 +122,10 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
     return std::string();
   };
   EXPECT_EQ(message_of(kPlan, 3), "");
-  EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
-  EXPECT_THAT(message_of(kPlan, 4), testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
-  EXPECT_THAT(message_of({{{"inn", LayerStyle::colwise()}}}, 2), testing::HasSubstr("E-CONFIG-LAYER"));
+  EXPECT_THAT(message_of(kPlan, 4), ::testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
+  EXPECT_THAT(message_of(kPlan, 4),
+              ::testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
+  EXPECT_THAT(message_of({{{"inn", LayerStyle::colwise()}}}, 2), ::testing::HasSubstr("E-CONFIG-LAYER"));
 }
 
 // Logits come whole to every rank, and their gradient goes back to the parts.

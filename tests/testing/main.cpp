@@ -8,6 +8,6 @@ int main(int argc, char** argv) {
   tessera::guard_cpu_features();
   if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);
-  testing::UnitTest::GetInstance()->listeners().Append(new tessera::testing::ReportSkips(true));
+  ::testing::UnitTest::GetInstance()->listeners().Append(new tessera::testing::ReportSkips(true));
   return RUN_ALL_TESTS();
 }

@@ -17,7 +17,7 @@ std::shared_ptr<tessera::comm::Communicator> world_of_tests;
 
 // Ends the whole job at the first test that fails on any rank, and says what failed on ranks that print
 // nothing else.
-class EndJobOnFailure : public testing::EmptyTestEventListener {
+class EndJobOnFailure : public ::testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed() || world_of_tests->rank() == 0) return;
     std::fprintf(stderr, "rank %d: %s:%d: %s\n", static_cast<int>(world_of_tests->rank()),
@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
                  static_cast<int>(world_of_tests->size()));
     tessera::comm::Bootstrap::abort(1);
   }
-  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (world_of_tests->rank() != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new EndJobOnFailure);
   // Its end of a test comes before that of the listeners above.

@@ -51,7 +51,7 @@ std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) 
   return text += stream.finish();
 }
 
-class SentencePieceReference : public testing::Test {
+class SentencePieceReference : public ::testing::Test {
  protected:
   SentencePieceReference() : base(read("tokenizer.json")), vectors(read("vectors.json")) {
     std::string name = (fs::temp_directory_path() / "tessera-sentencepiece-XXXXXX").string();

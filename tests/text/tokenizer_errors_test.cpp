@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 // A small byte-level tokenizer, whole and valid.
 json valid_document() {
@@ -38,7 +38,7 @@ json valid_document() {
   })");
 }
 
-class TokenizerErrors : public testing::Test {
+class TokenizerErrors : public ::testing::Test {
  protected:
   TokenizerErrors() {
     std::string name = (fs::temp_directory_path() / "tessera-tokenizer-XXXXXX").string();
@@ -257,8 +257,8 @@ TEST_F(TokenizerErrors, LongPipelinesAreRefused) {
   for (const int count : {65, 100'000}) {
     EXPECT_THAT(
         error_after([&](json& d) { d["pre_tokenizer"] = sequence_of("pretokenizers", digits, count); }),
-        testing::AllOf(HasSubstr("E-MODEL-TOKENIZER-LIMIT"), HasSubstr("$.pre_tokenizer"),
-                       HasSubstr(std::to_string(count + 1)), HasSubstr("at most 64")));
+        ::testing::AllOf(HasSubstr("E-MODEL-TOKENIZER-LIMIT"), HasSubstr("$.pre_tokenizer"),
+                         HasSubstr(std::to_string(count + 1)), HasSubstr("at most 64")));
     EXPECT_THAT(error_after([&](json& d) {
                   d["normalizer"] = sequence_of("normalizers", {{"type", "NFC"}}, count);
                 }),

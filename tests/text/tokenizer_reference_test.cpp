@@ -41,7 +41,7 @@ std::string digest(const std::vector<int32_t>& ids) {
   return text;
 }
 
-class TokenizerReference : public testing::TestWithParam<const char*> {
+class TokenizerReference : public ::testing::TestWithParam<const char*> {
  protected:
   TokenizerReference()
       : tokenizer(Tokenizer::from_file(kFolder + GetParam() + "/tokenizer.json")),
@@ -132,7 +132,7 @@ TEST_P(TokenizerReference, SpansLieInTheText) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TokenizerReference,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm2", "o200k", "llama2", "mixed"),
+                         ::testing::Values("gpt2", "llama3", "qwen2", "smollm2", "o200k", "llama2", "mixed"),
                          [](const auto& info) { return std::string(info.param); });
 
 // Without a normalizer the spans tile the text, and each is its token's bytes.

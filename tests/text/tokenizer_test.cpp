@@ -28,8 +28,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const std::string kFolder = testing::source_folder() + "/tests/reference/data/tokenizer/";
 
@@ -54,7 +54,7 @@ std::vector<std::string> hard_strings() {
   return read_json(kFolder + "strings.json")["strings"].get<std::vector<std::string>>();
 }
 
-class TokenizerFolder : public testing::Test {
+class TokenizerFolder : public ::testing::Test {
  protected:
   TokenizerFolder() {
     std::string name = (fs::temp_directory_path() / "tessera-tokenizer-XXXXXX").string();
@@ -301,7 +301,7 @@ TEST(TokenizerTest, SpansOfBrokenUtf8) {
   std::vector<bool> covered(text.size());
   for (const ByteSpan& span : encoding.spans)
     for (int64_t i = span.begin; i < span.end; ++i) covered[static_cast<size_t>(i)] = true;
-  EXPECT_THAT(covered, testing::Each(true));
+  EXPECT_THAT(covered, ::testing::Each(true));
   EXPECT_EQ(tokenizer.decode(encoding.ids), "ab\xef\xbf\xbd c\xef\xbf\xbd");
 }
 
