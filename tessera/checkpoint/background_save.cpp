@@ -15,9 +15,6 @@
 namespace tessera::checkpoint {
 namespace {
 
-// A disk or a network file system may stall for long; a rank that is lost ends the run by other ways.
-constexpr std::chrono::hours kTimeout{24 * 7};
-
 std::string machine_name() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
@@ -69,9 +66,7 @@ std::vector<StateTensor> Snapshot::take(const std::vector<StateTensor>& tensors)
 }
 
 BackgroundSave::BackgroundSave(comm::Communicator& world)
-    : world_(world), group_(world.split(0, world.rank(), "checkpoint")) {
-  group_->set_default_timeout(kTimeout);
-}
+    : world_(world), group_(world.split(0, world.rank(), "checkpoint")) {}
 
 BackgroundSave::~BackgroundSave() {
   for (const auto* work : {&reserving_, &writing_}) {

@@ -42,6 +42,7 @@ void AgreedWork::finish() {
   } catch (const std::exception& error) {
     tell(ErrorKind::Internal, error.what());
   }
+  const flight::PatienceScope patience;
   for (Communicator* group : groups_) {
     for (const std::string& other : group->all_gather_string(told)) {
       if (told.empty()) told = other;

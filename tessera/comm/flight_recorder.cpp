@@ -23,6 +23,7 @@ namespace tessera::comm::flight {
 namespace {
 
 constexpr int64_t kRecords = 2000, kGroups = 128;
+constexpr int64_t kStopped_ns = 1'500'000'000;  // without a sign of life: this process was stopped itself
 
 template <size_t N>
 void put(char (&target)[N], std::string_view text) {
@@ -65,11 +66,13 @@ struct State {
   std::shared_ptr<char> memory;
   Notes* own = nullptr;
   int64_t num_ranks = 0;  // of the machine
-  std::mutex mutex;       // of begin(), which several threads may call
+  int64_t world_size = 0;
+  std::mutex mutex;  // of begin(), which several threads may call
   std::mutex life_mutex;
   std::condition_variable life_ends;
   std::thread life;
   bool is_ending = false;
+  std::atomic<int64_t> went_on_ns{0};  // after it was stopped
   std::string dump_file;
 };
 State& state() {
@@ -78,6 +81,7 @@ State& state() {
 }
 std::atomic<bool> g_has_hung{false};
 thread_local bool is_main_thread = false;
+thread_local int num_patient = 0;
 
 Notes* notes_of(int64_t i) { return reinterpret_cast<Notes*>(state().memory.get()) + i; }
 
@@ -85,7 +89,9 @@ void show_life() {
   State& all = state();
   std::unique_lock<std::mutex> lock(all.life_mutex);
   while (!all.is_ending) {
-    all.own->alive_ns = now_ns();
+    const int64_t now = now_ns();
+    if (now - all.own->alive_ns > kStopped_ns) all.went_on_ns = now;
+    all.own->alive_ns = now;
     all.life_ends.wait_for(lock, std::chrono::milliseconds(250));
   }
 }
@@ -148,6 +154,20 @@ std::vector<const Notes*> missing_from(const Record& record, const Notes& waitin
   return missing;
 }
 
+// When the last rank of this machine called the same collective.
+int64_t last_begin(const Record& record) {
+  int64_t last = record.begin_ns;
+  for (int64_t i = 0; i < state().num_ranks; ++i) {
+    const Notes* notes = notes_of(i);
+    const int64_t count = notes->num_records;
+    for (int64_t place = std::max<int64_t>(0, count - kRecords); place < count; ++place) {
+      const Record& other = notes->record(place);
+      if (other.group == record.group && other.number == record.number) last = std::max(last, other.begin_ns);
+    }
+  }
+  return last;
+}
+
 nlohmann::ordered_json to_json(const Notes& notes) {
   const auto seconds_ago = [now = now_ns()](int64_t ns) { return static_cast<double>(now - ns) * 1e-9; };
   nlohmann::ordered_json json = {{"rank", notes.rank},
@@ -202,6 +222,7 @@ void attach(detail::Transport& world) {
     all.memory = world.split(first, world.rank())->map_shared(count * kBytes);
   }
   all.num_ranks = count;
+  all.world_size = world.size();
   if (all.memory == nullptr) {
     all.num_ranks = 1;
     place = 0;
@@ -285,14 +306,25 @@ StorageScope::StorageScope(std::string_view what) {
 }
 
 StorageScope::~StorageScope() {
-  if (state().own != nullptr) --state().own->num_storage;
+  Notes* own = state().own;
+  if (own == nullptr) return;
+  own->storage_ns = now_ns();
+  --own->num_storage;
 }
 
-Finding look_into(int64_t place) {
+PatienceScope::PatienceScope() { ++num_patient; }
+PatienceScope::~PatienceScope() { --num_patient; }
+
+Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
   const State& all = state();
+  const auto is_recent = [timeout](int64_t ns) {
+    return ns > 0 && now_ns() - ns < std::chrono::nanoseconds(timeout).count();
+  };
+  if (num_patient > 0 && all.num_ranks < all.world_size) return {"", true};
   if (all.own == nullptr || place < 0 || all.own->num_records - place > kRecords) return {};
-  constexpr int64_t kFrozen_ns = 1'500'000'000;
-  if (now_ns() - all.own->alive_ns > kFrozen_ns) return {"", true};
+  if (now_ns() - all.own->alive_ns > kStopped_ns || is_recent(all.went_on_ns)) {
+    return {"", true};
+  }
   const Notes* waiting = all.own;
   const Record* record = &all.own->record(place);
   std::vector<const Notes*> seen = {waiting};
@@ -308,6 +340,7 @@ Finding look_into(int64_t place) {
       if (const std::string why = why_silent(*notes); !why.empty()) return blame(*notes, why);
     }
     for (const Notes* notes : missing) {
+      if (notes->num_storage == 0 && is_recent(notes->storage_ns)) return {"", true};
       if (notes->num_storage == 0) continue;
       Finding finding = blame(*notes, std::string("it is about to ") + notes->storage + " for " +
                                           seconds_since(notes->storage_ns));
@@ -324,7 +357,7 @@ Finding look_into(int64_t place) {
         if (const std::string why = why_silent(*notes); !why.empty())
           return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
       }
-      return {way, false};
+      return {way, is_recent(last_begin(*record))};
     }
     const Notes* next = missing.front();
     const int64_t wait = next->waiting_for - 1;

@@ -1,6 +1,7 @@
 // What the ranks of a machine did last, for the case that they wait for each other.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -64,14 +65,24 @@ class StorageScope {
   StorageScope& operator=(const StorageScope&) = delete;
 };
 
+// While it lives, this thread waits for what others do on storage. Where not all ranks are seen, which of
+// them lives is not known, and so its waits have no end.
+class PatienceScope {
+ public:
+  PatienceScope();
+  ~PatienceScope();
+  PatienceScope(const PatienceScope&) = delete;
+  PatienceScope& operator=(const PatienceScope&) = delete;
+};
+
 // Why an operation of this rank does not end.
 struct Finding {
   std::string text;  // "rank 1 (process 77 on n01) has not called it: it is stopped"; empty: not known
-  // It is no hang: it is up to a rank that lives and works on storage, or this rank itself was stopped for a
-  // while, which does not count.
+  // It is no hang: it is up to a rank that lives and works on storage; or the timeout has not passed since
+  // such work ended, since the last rank has come, or since this rank went on, having been stopped itself.
   bool is_excused = false;
 };
-Finding look_into(int64_t place);
+Finding look_into(int64_t place, std::chrono::milliseconds timeout);
 
 // The recordings of all ranks of the machine, as JSON, with `why`.
 std::string recordings(const std::string& why);

@@ -12,7 +12,7 @@ void PendingWork::wait() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
     lock.unlock();
-    const flight::Finding finding = flight::look_into(place_);
+    const flight::Finding finding = flight::look_into(place_, timeout_);
     if (!finding.is_excused) {
       std::string why = description() + " did not finish";
       if (const std::string rest = pending(); !rest.empty()) why += ": " + rest;

@@ -158,8 +158,9 @@ TEST_F(SlurmTest, AJobThatIsAskedToStopIsRequeuedAndGoesOn) {
       continue;
     }
     state = state_of(job);
-    // A job that goes back waits two minutes for its nodes to settle.
+    // A job that goes back waits two minutes for its nodes to settle; some seconds do here.
     if (is_asked && !is_released && state == "PENDING") {
+      usleep(5'000'000);
       is_released = slurm({"scontrol", "update", "JobId=" + job, "StartTime=now"}).exit_code == 0;
     }
     if (state == "COMPLETED" || state == "FAILED") break;
