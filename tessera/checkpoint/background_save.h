@@ -1,7 +1,6 @@
 // Checkpoints that are written while the steps go on.
 #pragma once
 
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <future>

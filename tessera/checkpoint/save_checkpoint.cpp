@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <system_error>
 
 #include <ATen/ATen.h>
 
@@ -68,7 +69,9 @@ Written write_tiles(const std::vector<StateTensor>& tensors, const std::string& 
     written.tensors.push_back({tensor->name, tensor->layout, {{tensor->box(), written.file, hash.text()}}});
   }
   writer.commit();
-  written.num_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+  std::error_code failed;
+  written.num_bytes = static_cast<int64_t>(std::filesystem::file_size(path, failed));
+  if (failed) throw io::storage_error(failed.value(), "cannot inspect", path);
   return written;
 }
 

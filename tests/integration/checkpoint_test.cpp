@@ -202,7 +202,7 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
 
 // The folder of the checkpoints disappears, or becomes something else.
 TEST_F(CheckpointTest, AFolderThatIsTakenAwayIsMadeAgainOrTold) {
-  const auto run_and = [&](const std::function<void()>& what) {
+  const auto run_and = [&](const char* on_save_error, const std::function<void()>& what) {
     RunOptions options;
     bool is_done = false;
     options.while_running = [&](pid_t) {
@@ -211,13 +211,16 @@ TEST_F(CheckpointTest, AFolderThatIsTakenAwayIsMadeAgainOrTold) {
       is_done = true;
     };
     fs::remove_all(out());
-    const ProgramResult result = train(saving({"max_steps=400"}), options);
+    const ProgramResult result = train(saving({"max_steps=400", on_save_error}), options);
     EXPECT_TRUE(is_done) << result.told();
     return result;
   };
-  EXPECT_EQ(run_and([&] { fs::rename(out(), here / "elsewhere"); }).exit_code, 0);
+  // A checkpoint that is being written meanwhile is lost.
+  const ProgramResult moved =
+      run_and("on_save_error=continue", [&] { fs::rename(out(), here / "elsewhere"); });
+  EXPECT_EQ(moved.exit_code, 0) << moved.told();
   EXPECT_EQ(newest(), 400);
-  const ProgramResult replaced = run_and([&] {
+  const ProgramResult replaced = run_and("on_save_error=stop", [&] {
     fs::rename(out(), here / "elsewhere-too");
     write_text(out(), "a file");
   });
