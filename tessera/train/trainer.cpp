@@ -74,8 +74,8 @@ void warn_of_dropped(const std::vector<data::DatasetStats>& stats) {
 void describe_batch(const config::Recipe& recipe, int64_t dp_size, int64_t samples_per_step) {
   std::string text = "batch: micro_batch_size " + std::to_string(recipe.micro_batch_size) +
                      " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
-                     " x " + std::to_string(dp_size) +
-                     " rank(s) that read = " + std::to_string(samples_per_step) + " sequences a step";
+                     " x dp_size " + std::to_string(dp_size) + " = " + std::to_string(samples_per_step) +
+                     " sequences a step";
   if (recipe.lr_scaling != config::LrScaling::None) {
     char rate[64];
     std::snprintf(rate, sizeof rate, "; learning rate %g instead of %g",
