@@ -145,7 +145,7 @@ def main() -> None:
         train = tensor_parallel_step(in_tensor_parallel(model, init_device_mesh("cpu", (size,))), options, ids)
     else:
         shape = (2, size // 2) if options.way == "hsdp" else (size,)
-        mesh = init_device_mesh("cpu", shape)
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape):])
         model = in_ddp(model, size) if options.way == "ddp" else sharded(model, mesh)
         optimizer = worker.make_optimizer(model)
         batch = {"input_ids": ids, "labels": ids.clone()}
