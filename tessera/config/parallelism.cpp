@@ -45,4 +45,17 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   return dims;
 }
 
+Recipe for_one_rank(Recipe recipe) {
+  const Recipe defaults;
+  for (const auto size :
+       {&Recipe::dp_replicate_size, &Recipe::dp_shard_size, &Recipe::context_parallel_size,
+        &Recipe::tensor_parallel_size, &Recipe::pipeline_parallel_size, &Recipe::pipeline_stages_per_rank,
+        &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::train_batch_size}) {
+    recipe.*size = defaults.*size;
+  }
+  recipe.pipeline_schedule = defaults.pipeline_schedule;
+  recipe.zero_stage = defaults.zero_stage;
+  return recipe;
+}
+
 }  // namespace tessera::config

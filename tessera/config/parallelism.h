@@ -12,4 +12,7 @@ namespace tessera::config {
 // Throws E-CONFIG-PARALLELISM with the factors, at a key of the recipe. Call it before any collective.
 ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size);
 
+// The recipe of any number of ranks for one process.
+Recipe for_one_rank(Recipe recipe);
+
 }  // namespace tessera::config

@@ -11,6 +11,7 @@
 #include "tessera/checkpoint/sharded_checkpoint.h"
 #include "tessera/comm/agreed_work.h"
 #include "tessera/config/load_recipe.h"
+#include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
 #include "tessera/data/default_chat_template.h"
 #include "tessera/io/file.h"
@@ -35,17 +36,8 @@ config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const 
   }
   recipe = with_dtype_of(std::move(recipe), checkpoint);
   if (!base_model.empty()) recipe.base_model = base_model;
-  const config::Recipe defaults;
   recipe.device = DeviceChoice::Cpu;
-  recipe.zero_stage = config::ZeroStage::Zero3;
-  for (const auto size : {&config::Recipe::dp_replicate_size, &config::Recipe::dp_shard_size,
-                          &config::Recipe::tensor_parallel_size, &config::Recipe::context_parallel_size,
-                          &config::Recipe::pipeline_parallel_size, &config::Recipe::pipeline_stages_per_rank,
-                          &config::Recipe::pipeline_microbatches, &config::Recipe::train_batch_size}) {
-    recipe.*size = defaults.*size;
-  }
-  recipe.pipeline_schedule = defaults.pipeline_schedule;
-  return recipe;
+  return config::for_one_rank(std::move(recipe));
 }
 
 }  // namespace
@@ -64,9 +56,7 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   std::optional<text::Tokenizer> tokenizer = load_recipe_tokenizer(recipe, problems);
   problems.settle();
   check_same_parameters(*checkpoint, model_fingerprint(planned, base.config), *planned.model);
-  planned.source = std::make_shared<checkpoint::SourceList>(
-      std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
-          checkpoint::checkpoint_source(checkpoint, kParameterPrefix), planned.source});
+  take_values_of(checkpoint, planned);
 
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));

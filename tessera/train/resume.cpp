@@ -199,6 +199,13 @@ void check_same_parameters(const ShardedCheckpoint& checkpoint, const std::strin
   }
 }
 
+void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& checkpoint,
+                    PlannedModel& planned) {
+  planned.source = std::make_shared<checkpoint::SourceList>(
+      std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
+          checkpoint::checkpoint_source(checkpoint, kParameterPrefix), planned.source});
+}
+
 TrainState state_of(const ShardedCheckpoint& checkpoint) {
   try {
     return train_state_from(checkpoint.manifest().state.at("training"));

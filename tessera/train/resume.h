@@ -10,6 +10,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/train/setup.h"
 #include "tessera/train/train_state.h"
 
 namespace tessera::train {
@@ -48,6 +49,10 @@ void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunI
 // notes, and the trained parameters of `model` are those that it holds.
 void check_same_parameters(const checkpoint::ShardedCheckpoint& checkpoint,
                            const std::string& model_fingerprint, const models::CausalLM& model);
+
+// From now on the model's values are the checkpoint's, where it holds them.
+void take_values_of(const std::shared_ptr<const checkpoint::ShardedCheckpoint>& checkpoint,
+                    PlannedModel& planned);
 
 // Beside the state, whether the evaluation of the last step is still to be made.
 inline constexpr const char* kOwesEvaluation = "owes_evaluation";

@@ -172,9 +172,7 @@ class Run {
     inputs_.libraries = "LibTorch " TORCH_VERSION ", " + comm::mpi_library_version();
     if (checkpoint_) {
       check_resumable(*checkpoint_, inputs_, *planned_.model, recipe_);
-      planned_.source = std::make_shared<checkpoint::SourceList>(
-          std::vector<std::shared_ptr<const checkpoint::ParameterSource>>{
-              checkpoint::checkpoint_source(checkpoint_, kParameterPrefix), planned_.source});
+      take_values_of(checkpoint_, planned_);
     }
     training_.emplace(recipe_, mesh_, std::move(*loader_), set_up_model(recipe_, std::move(planned_), mesh_));
     if (checkpoint_) {

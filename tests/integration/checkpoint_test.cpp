@@ -119,6 +119,12 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
               "--nproc", "2", "output_dir=cut"});
   run_well({"convert", "cut/checkpoint-2", "of_cut"});
   expect_same("of_cut", "cut", model_files);
+  // Of a run that spread experts over its ranks.
+  write_tiny_model(here / "sparse", {.family = "mixtral"});
+  train_well({"max_steps=2", "save_steps=2", "base_model=sparse", "expert_parallel_size=2", "--nproc", "2",
+              "output_dir=spread"});
+  run_well({"convert", "spread/checkpoint-2", "of_spread"});
+  expect_same("of_spread", "spread", {"model.safetensors", "config.json"});
   // An adapter, whose base model has moved.
   train_well({"max_steps=2", "save_steps=2", "adapter=lora", "lora_target_linear=true", "--nproc", "2",
               "output_dir=lora"});
