@@ -5,23 +5,14 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <unistd.h>
 
 #include "tessera/core/device.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_name.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/torch_dtype.h"
 
 namespace tessera::checkpoint {
-namespace {
-
-std::string machine_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
-}  // namespace
 
 int64_t Snapshot::bytes_to_come(const std::vector<StateTensor>& tensors) const {
   int64_t bytes = 0;
@@ -79,7 +70,7 @@ bool BackgroundSave::has_memory_for(const std::vector<StateTensor>& tensors) {
   // Every rank's machine, need, and what is free there; a twentieth of the machine stays so.
   const int64_t spare = available_memory_bytes() - total_memory_bytes() / 20;
   const auto told = world_.all_gather_string(std::to_string(snapshot_.bytes_to_come(tensors)) + " " +
-                                             std::to_string(spare) + " " + machine_name());
+                                             std::to_string(spare) + " " + host_name());
   std::map<std::string, std::pair<int64_t, int64_t>> machines;  // needed, spare
   for (const std::string& text : told) {
     size_t end = 0;

@@ -1,15 +1,12 @@
 #include "tessera/cli/launch.h"
 
 #include <algorithm>
-#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 #include <sys/wait.h>
-
-#include <unistd.h>
 
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/launch_checks.h"
@@ -19,6 +16,7 @@
 #include "tessera/comm/bootstrap.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/train/run_signals.h"
@@ -95,9 +93,7 @@ constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
 
 // "process 77 on n01"; empty for none.
 std::string place_of(pid_t process) {
-  char host[HOST_NAME_MAX + 1] = {};
-  if (process == 0 || gethostname(host, sizeof host - 1) != 0) return "";
-  return "process " + std::to_string(process) + " on " + host;
+  return process == 0 ? "" : "process " + std::to_string(process) + " on " + host_name();
 }
 
 // The rank that a signal ended first, in mpirun's words, which may know better than the links: other ranks

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tessera/comm/host/transport.h"
+#include "tessera/core/host_name.h"
 #include "tessera/core/process_status.h"
 
 namespace tessera::comm::flight {
@@ -205,7 +206,7 @@ void attach(detail::Transport& world) {
   State& all = state();
   if (all.own != nullptr) return;
   char host[64] = {};
-  gethostname(host, sizeof host - 1);
+  put(host, host_name());
   std::vector<char> hosts(static_cast<size_t>(world.size()) * sizeof host);
   world.all_gather(hosts.data(), host, std::vector<int64_t>(world.size(), sizeof host));
   int64_t first = -1, place = 0, count = 0;

@@ -4,10 +4,10 @@
 #include <optional>
 
 #include <ATen/Parallel.h>
-#include <unistd.h>
 
 #include "tessera/core/core_set.h"
 #include "tessera/core/environment.h"
+#include "tessera/core/host_name.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::comm {
@@ -15,12 +15,10 @@ namespace {
 
 // Names this machine among those of the job.
 std::string machine() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
   std::getline(file, boot);
-  return std::string(name) + "/" + boot;
+  return host_name() + "/" + boot;
 }
 
 // Whether the user wants ranks bound to cores; nothing where the user does not say.

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/checkpoint_folders.h"
@@ -103,11 +104,7 @@ bool is_left(const std::string& folder) {
       .hint("move them away");
 }
 
-std::string own_name() {
-  char host[256] = "";
-  (void)::gethostname(host, sizeof host - 1);
-  return "process " + std::to_string(::getpid()) + " on " + host;
-}
+std::string own_name() { return "process " + std::to_string(::getpid()) + " on " + host_name(); }
 
 void require_folder(const std::string& path, const std::string& given) {
   std::error_code ignored;

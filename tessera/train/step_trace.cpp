@@ -10,10 +10,10 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/core/host_name.h"
 #include "tessera/io/file.h"
 
 namespace tessera::train {
@@ -40,11 +40,6 @@ std::unique_ptr<at::ObserverContext> begin_operation(const at::RecordFunction& f
 void end_operation(const at::RecordFunction&, at::ObserverContext* context) {
   const auto& event = static_cast<OpenOperation*>(context)->event;
   if (event.buffer != nullptr) trace::end(event);
-}
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
 }
 
 // The steady clock's value on this machine at which every rank's recording is taken to begin.
