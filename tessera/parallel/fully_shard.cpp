@@ -189,7 +189,7 @@ void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro
 void ShardedModel::reduce_gradients() {
   state_->check_gradients();
   state_->is_last_micro_batch = true;
-  if (!state_->is_plain) state_->finish_backward();
+  state_->is_plain ? state_->complete_empty_tiles() : state_->finish_backward();
 }
 
 void ShardedModel::zero_grad() { state_->zero_grad(); }

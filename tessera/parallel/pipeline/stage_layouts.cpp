@@ -57,9 +57,6 @@ void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
   for (const ShardedParameter& parameter : model.parameters()) {
     if (!parameter.requires_grad) continue;
     const at::Tensor tile = parameter.tile.detach();
-    if (tile.numel() == 0 && !parameter.tile.grad().defined()) {
-      parameter.tile.mutable_grad() = at::zeros_like(tile);
-    }
     const std::vector<int64_t> others = other_holders(parameter, axis.name, rank);
     if (tile.numel() == 0 || others.empty()) continue;
     const at::Tensor own =

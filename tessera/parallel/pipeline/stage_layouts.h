@@ -20,8 +20,7 @@ ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& 
                                const HoldersOf& holders_of);
 
 // After the step's last backward: adds up, on their ranks, the gradients of parameters that several ranks
-// along `axis` hold (a tied embedding), tile.grad() of each, the same bits on all; and gives the empty tiles
-// of other stages empty gradients, so that optimizers count the step for them too. Collective over the axis.
+// along `axis` hold (a tied embedding), tile.grad() of each, the same bits on all. Collective over the axis.
 void complete_gradients(const ShardedModel& model, const RankAxis& axis);
 
 }  // namespace tessera::parallel
