@@ -25,6 +25,14 @@ nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses) {
   return json;
 }
 
+nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const auto& [axis, of_axis] : traffic) {
+    json[axis] = {{"bytes_sent", of_axis.bytes_sent}, {"wait_s", of_axis.wait_s}};
+  }
+  return json;
+}
+
 void MetricsWindow::add(const StepMetrics& step) {
   const StepMetrics before = sum_;
   sum_ = step;
@@ -72,22 +80,18 @@ StepMetrics MetricsWindow::take() {
 
 nlohmann::ordered_json MetricsWindow::to_json() const {
   // The rest of the sum is that of the last step, which the next one replaces.
-  nlohmann::ordered_json json = {{"steps", num_steps_},
-                                 {"loss", sum_.loss},
-                                 {"tokens", sum_.tokens},
-                                 {"label_tokens", sum_.label_tokens},
-                                 {"step_s", sum_.step_s},
-                                 {"products_s", products_s_},
-                                 {"model_s", model_s_},
-                                 {"hardware_s", hardware_s_},
-                                 {"save_stall_s", sum_.save_stall_s},
-                                 {"skipped_steps", sum_.skipped_steps},
-                                 {"datasets", datasets_},
-                                 {"traffic", nlohmann::ordered_json::object()}};
-  for (const auto& [axis, traffic] : sum_.traffic) {
-    json["traffic"][axis] = {{"bytes_sent", traffic.bytes_sent}, {"wait_s", traffic.wait_s}};
-  }
-  return json;
+  return {{"steps", num_steps_},
+          {"loss", sum_.loss},
+          {"tokens", sum_.tokens},
+          {"label_tokens", sum_.label_tokens},
+          {"step_s", sum_.step_s},
+          {"products_s", products_s_},
+          {"model_s", model_s_},
+          {"hardware_s", hardware_s_},
+          {"save_stall_s", sum_.save_stall_s},
+          {"skipped_steps", sum_.skipped_steps},
+          {"datasets", datasets_},
+          {"traffic", tessera::train::to_json(sum_.traffic)}};
 }
 
 MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {

@@ -29,6 +29,9 @@ std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
 // {"chats": 1.25, ...}
 nlohmann::ordered_json to_json(const std::vector<DatasetLoss>& losses);
 
+// {"fsdp": {"bytes_sent": 4096, "wait_s": 0.25}, ...}
+nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic);
+
 // One step, or the steps since the line before, as metrics.jsonl has them.
 struct StepMetrics {
   int64_t step = 0;  // 1-based

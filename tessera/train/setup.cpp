@@ -131,6 +131,18 @@ config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<co
   return {recipe.source_file};
 }
 
+// The value of `work()`, whose error names the line of the first of these keys that is given.
+template <class Work>
+decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys,
+                           Work&& work) {
+  try {
+    return work();
+  } catch (Error& error) {
+    const config::KeyPlace place = place_of(recipe, keys);
+    throw error.at(place.file, place.line, place.column);
+  }
+}
+
 config::KeyPlace place_of_targets(const config::Recipe& recipe) {
   return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
 }
@@ -222,42 +234,31 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, 
   return adapter;
 }
 
-// With the adapters, whose work counts. An error names the recipe's line.
+// With the adapters, whose work counts.
 std::optional<models::PipelinePlan> plan_pipeline(const models::CausalLM& model,
                                                   const config::Recipe& recipe) {
   if (recipe.pipeline_parallel_size == 1) return std::nullopt;
   const int64_t default_stages = recipe.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
   const int64_t stages =
       recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank : default_stages;
-  try {
-    return models::plan_pipeline(model, {recipe.pipeline_schedule, recipe.pipeline_parallel_size, stages});
-  } catch (Error& error) {
-    const config::KeyPlace place =
-        place_of(recipe, {"pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"});
-    throw error.at(place.file, place.line, place.column);
-  }
+  return at_place_of(recipe, {"pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
+                     [&] {
+                       return models::plan_pipeline(
+                           model, {recipe.pipeline_schedule, recipe.pipeline_parallel_size, stages});
+                     });
 }
 
-// An error names the recipe's line.
 void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
   if (recipe.tensor_parallel_size == 1) return;
-  try {
+  at_place_of(recipe, {"tensor_parallel_size"}, [&] {
     parallel::check_tensor_parallel(model, models::tensor_parallel_plan(model), recipe.tensor_parallel_size);
-  } catch (Error& error) {
-    const config::KeyPlace place = place_of(recipe, {"tensor_parallel_size"});
-    throw error.at(place.file, place.line, place.column);
-  }
+  });
 }
 
-// An error names the recipe's line.
 void check_expert_parallel(const models::CausalLM& model, const config::Recipe& recipe) {
   if (recipe.expert_parallel_size == 1) return;
-  try {
-    parallel::check_expert_parallel(model, recipe.expert_parallel_size);
-  } catch (Error& error) {
-    const config::KeyPlace place = place_of(recipe, {"expert_parallel_size"});
-    throw error.at(place.file, place.line, place.column);
-  }
+  at_place_of(recipe, {"expert_parallel_size"},
+              [&] { parallel::check_expert_parallel(model, recipe.expert_parallel_size); });
 }
 
 }  // namespace

@@ -22,9 +22,7 @@ void MetricsFile::on_line(const StepMetrics& line) {
   if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   if (line.loss_scale != 1.0) json["loss_scale"] = line.loss_scale;
-  for (const auto& [axis, traffic] : line.traffic) {
-    json["traffic"][axis] = {{"bytes_sent", traffic.bytes_sent}, {"wait_s", traffic.wait_s}};
-  }
+  if (!line.traffic.empty()) json["traffic"] = to_json(line.traffic);
   logs_.append(file_, json.dump() + "\n");
 }
 
