@@ -149,7 +149,8 @@ void read(const Source& source, std::optional<double>& out) { read(source, out.e
 void read(const Source& source, std::string& out) {
   if (!source.node.is_scalar()) throw type_error(source, "text");
   if (!source.choices.empty()) {
-    out = find_choice(source.node.text, source).name;
+    const std::string_view name = find_choice(source.node.text, source).name;
+    out = name.ends_with('*') ? source.node.text : std::string(name);
     return;
   }
   if (!source.node.is_quoted && parse_bool(source.node.text)) {

@@ -13,7 +13,8 @@ namespace tessera::config {
 // One entry of `datasets:` or `test_datasets:`.
 struct DatasetConfig {
   std::string path;     // a .json or .jsonl or .txt file, or a folder of them; resolved by load_recipe()
-  std::string type;     // alpaca, chat_template, sharegpt, completion; "" = pre-tokenised
+  std::string type;     // alpaca, chat_template, completion, ... (docs/datasets.md); "" = pre-tokenised
+  std::string name;     // which dataset of a dataset_info.json
   std::string ds_type;  // json or text; "" = from the file's name
   std::vector<std::string> data_files;      // files below `path`; empty = all
   std::string split;                        // "", "train", "train[:10%]", "train[100:200]"
@@ -33,6 +34,20 @@ struct DatasetConfig {
   std::string train_on_eos = "turn";   // all, turn, last, none
   std::string train_on_eot;            // "" = as train_on_eos
   bool drop_system_message = false;
+  std::string field_tools = "tools";                        // of a record: a list of tools, or JSON text
+  std::string field_thinking = "reasoning_content";         // of a message: its reasoning
+  std::string template_thinking_key = "reasoning_content";  // and what the template calls that
+  bool split_thinking = false;  // reasoning is cut out of the content, between <think> and </think>
+  std::string message_field_training_detail;  // name of a message's list of {begin_offset, end_offset, train}
+  // Of type user_defined: texts in which {system}, {instruction} and {input} are filled in.
+  std::string system_prompt, system_format = "{system}";
+  std::string format = "{instruction} {input} ", no_input_format = "{instruction} ";
+  // Of preference data.
+  std::string field_prompt = "prompt", field_chosen = "chosen", field_rejected = "rejected";
+  std::string field_completion = "completion", field_label = "label";
+  std::string prompt_format = "{prompt}", chosen_format = "{chosen}", rejected_format = "{rejected}",
+              completion_format = "{completion}";
+  std::string step_separator = "\n";  // of stepwise_supervised
   int64_t shards = 1, shards_idx = 0;
 
   // Where the entry stands in the recipe, for errors.
@@ -56,7 +71,10 @@ struct DataConfig {
   int64_t max_bad_lines = 100;        // ours: with `skip`, more than these end the run
   // tokenizer_default, chatml, llama3, mistral, alpaca, jinja; "" = tokenizer_default
   std::string chat_template;
-  std::string chat_template_jinja;  // inline template or a file
+  std::string chat_template_jinja;                          // inline template or a file
+  std::map<std::string, std::string> chat_template_kwargs;  // further variables of the template
+  std::vector<std::string> eot_tokens;  // that end a turn beside EOS; empty = as the template shows
+  std::string rl;                       // dpo, ipo, orpo, kto or simpo: the rows are preferences; "" = text
   // The folder that relative dataset paths start from.
   std::string source_folder;
 };

@@ -17,6 +17,7 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kUnbuiltValue = "!";
+constexpr const char* kBlank = " (blank)";  // behind the name of a key, until the entry has been read
 
 template <class T>
 bool has_key(std::span<const Key<T>> keys, std::string_view name) {
@@ -362,17 +363,26 @@ class Translator {
   // Adds a native key, unless another spelling already gave the same value.
   void set_native(std::string_view key, const Node& value, const Origin& origin) {
     if (value.is_null()) {
-      if (key == "roles_to_train" || key == "train_on_eos") {
-        problems_.warn("key '" + origin.path + "' is blank: its default holds");
+      if (key != "roles_to_train" && key != "train_on_eos") return;
+      // Both blank is how one asks for the last message alone.
+      const std::string_view other = key == "train_on_eos" ? "roles_to_train" : "train_on_eos";
+      const Entry* blank = origin.out.find(std::string(other) + kBlank);
+      if (blank == nullptr) {
+        origin.out.entries.push_back({std::string(key) + kBlank, origin.entry.key_place, value, origin.path});
+        return;
       }
+      origin.out.erase(std::string(other) + kBlank);
+      Node none;
+      none.kind = Node::Kind::Sequence;
+      none.place = value.place;
+      origin.out.entries.push_back({"roles_to_train", origin.entry.key_place, none, ""});
+      origin.out.entries.push_back(
+          {"train_on_eos", origin.entry.key_place, make_scalar("", value.place), ""});
+      problems_.warn("keys 'roles_to_train' and 'train_on_eos' are blank: the last message alone is trained");
       return;
     }
-    if (key == "type" && value.is_map()) {
-      throw config_error("UNSUPPORTED", "key '" + origin.path + "': own prompt formats are not built yet",
-                         origin.entry.key_place)
-          .got(describe(value))
-          .need("the name of a type");
-    }
+    if ((key == "rl" || key == "eot_tokens") && is_off(value, "")) return;
+    if (key == "type" && value.is_map()) return set_own_format(value, origin);
     Node translated = key == "datasets" || key == "test_datasets" ? translate_datasets(value, origin) : value;
     if (key == "type") translated.text = dataset_type(value.text);
     Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
@@ -404,11 +414,40 @@ class Translator {
            (key == "dtype" && value.is_scalar() && value.text == "auto");
   }
 
-  // Names that mean a built type.
+  // `type: {format: ...}` is type user_defined, with the map's keys beside it.
+  void set_own_format(const Node& map, const Origin& origin) {
+    constexpr std::string_view kKeys[] = {
+        "system_prompt", "system_format",    "field_system",    "field_instruction", "field_input",
+        "field_output",  "format",           "no_input_format", "field_prompt",      "prompt_format",
+        "field_chosen",  "chosen_format",    "field_rejected",  "rejected_format",   "field_completion",
+        "field_label",   "completion_format"};
+    for (const Entry& entry : map.entries) {
+      const std::string path = origin.path + '.' + entry.key;
+      const Origin inner{entry, path, origin.out};
+      if (std::find(std::begin(kKeys), std::end(kKeys), entry.key) == std::end(kKeys)) {
+        const std::vector<std::string> names(std::begin(kKeys), std::end(kKeys));
+        const std::string near = nearest_name(entry.key, names);
+        problems_.add(path, to_key_place(entry.key_place),
+                      config_error("UNKNOWN-KEY", "unknown key '" + path + "'", entry.key_place)
+                          .need(join(names, ", "))
+                          .hint(near.empty() ? "" : "did you mean '" + near + "'?"));
+        continue;
+      }
+      problems_.attempt(path, to_key_place(entry.key_place),
+                        [&] { set_native(entry.key, entry.value, inner); });
+    }
+    set_native("type", make_scalar("user_defined", map.place), origin);
+  }
+
+  // Names that mean the same type.
   static std::string dataset_type(const std::string& name) {
     if (name == "chat_template.default") return "chat_template";
-    if (name == "alpaca:instruct" || name == "alpaca.load") return "alpaca";
-    if (name == "alpaca:chat" || name == "alpaca_chat.load") return "alpaca_chat";
+    if (name == "alpaca:instruct" || name == "alpaca_instruct") return "alpaca";
+    if (name == "alpaca:chat") return "alpaca_chat";
+    for (const char* const suffix : {".load", ".default"}) {
+      if (name.ends_with(suffix))
+        return dataset_type(name.substr(0, name.size() - std::string_view(suffix).size()));
+    }
     return name;
   }
 
@@ -436,17 +475,33 @@ class Translator {
       translated.kind = Node::Kind::Map;
       translated.place = item.place;
       translate_map(item, section("datasets"), origin.path + '.' + std::to_string(i) + '.', translated);
+      warn_blank(translated);
       apply_sharegpt(translated);
       out.items[i] = std::move(translated);
     }
     return out;
   }
 
+  void warn_blank(Node& dataset) {
+    for (const char* const key : {"roles_to_train", "train_on_eos"}) {
+      const std::string name = std::string(key) + kBlank;
+      const Entry* blank = dataset.find(name);
+      if (blank == nullptr) continue;
+      problems_.warn("key '" + blank->origin + "' is blank: its default holds");
+      dataset.erase(name);
+    }
+  }
+
   // Old ShareGPT rows: {conversations: [{from: human, value: ...}]}.
-  static void apply_sharegpt(Node& dataset) {
+  void apply_sharegpt(Node& dataset) {
     const Entry* type = dataset.find("type");
     if (type == nullptr || type->value.text != "sharegpt") return;
     const Place place = type->value.place;
+    if (dataset.find("field_messages") == nullptr && dataset.find("message_property_mappings") == nullptr) {
+      problems_.warn((place.file ? *place.file + ':' + std::to_string(place.line) + ": " : std::string()) +
+                     "type: sharegpt is read as type: chat_template with field_messages: conversations and "
+                     "message_property_mappings: {role: from, content: value}");
+    }
     if (dataset.find("field_messages") == nullptr) {
       dataset.entries.push_back({"field_messages", place, make_scalar("conversations", place), ""});
     }

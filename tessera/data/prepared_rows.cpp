@@ -143,6 +143,9 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.min_sample_len = config.min_sample_len;
   shaping.train_on_inputs = config.train_on_inputs;
   shaping.on_bad_line = config.on_bad_line;
+  shaping.eot_tokens = config.eot_tokens;
+  shaping.chat_template_kwargs = config.chat_template_kwargs;
+  shaping.rl = config.rl;
   // Two streams: what differs has to agree in both to be taken for the same.
   ContentHash made_of, contents;
   made_of.add(TESSERA_VERSION);

@@ -122,7 +122,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "lora_dora: true",
                            "peft_use_dora: true",
                            "neftune_noise_alpha: 5",
-                           "rl: dpo",
+                           "rl: grpo",
                            "group_by_length: true",
                            "pretraining_dataset: [{path: x}]",
                            "streaming: true",
@@ -131,11 +131,10 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "relora: true",
                            "loraplus_lr_ratio: 16",
                            "unfrozen_parameters: [a]",
-                           "eot_tokens: ['<|im_end|>']",
                            "tokens: ['<x>']",
                            "optimizer: lion_pytorch",
                            "lr_scheduler: rex",
-                           "chat_template: gemma3",
+                           "chat_template: llava",
                            "cosine_constant_lr_ratio: 0.8",
                            "early_stopping_patience: 3",
                            "parallelism_config: {sp_size: 2}",
@@ -147,8 +146,8 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
         << line;
   }
-  for (const char* entry : {"type: metharme", "type: {format: '{instruction}'}", "ds_type: parquet",
-                            "field_tools: functions", "split_thinking: true"}) {
+  for (const char* entry : {"type: llama2_chat", "type: bradley_terry.chat_template", "type: 'alpaca:vicuna'",
+                            "type: my.module", "input_transform: f"}) {
     EXPECT_THAT(
         message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, " + std::string(entry) + "}]\n"),
         HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:3:"))
