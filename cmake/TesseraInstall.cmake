@@ -7,6 +7,10 @@ install(TARGETS tessera_base tessera tessera_libtorch EXPORT tessera-targets
 install(EXPORT tessera-targets NAMESPACE tessera:: DESTINATION "${package_dir}")
 install(TARGETS tessera_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 set_target_properties(tessera_cli PROPERTIES INSTALL_RPATH "${TESSERA_LIBTORCH_DIR}/lib")
+if(TESSERA_HAS_LIBARROW)
+  install(TARGETS tessera_tables LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+  set_target_properties(tessera_tables PROPERTIES INSTALL_RPATH "${TESSERA_LIBARROW_DIR}/lib")
+endif()
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/tessera" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.h" PATTERN "cli" EXCLUDE PATTERN "precompiled.h" EXCLUDE)

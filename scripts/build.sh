@@ -15,7 +15,7 @@ if [ ! -f "build/$preset/build.ninja" ]; then
   # With the compiler that CI has; what another one warns of is no reason to refuse its user a build.
   werror=OFF
   [ "$preset" = release ] && [ "$("${CXX:-c++}" -dumpversion)" = "$CI_COMPILER" ] && werror=ON
-  cmake --preset "$preset" -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
+  cmake --preset "$preset" -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
     { tail -n 40 "build/$preset/configure.log" >&2; die "configuring failed: build/$preset/configure.log"; }
 fi
 cmake --build "build/$preset" ${TESSERA_JOBS:+-j "$TESSERA_JOBS"} ${@:+--target "$@"}

@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs the packages that are missing (with --tests also those that lint needs) and puts
-# LibTorch into the per-user cache. Does nothing, quickly, when all is there. Safe to run from several clones at once.
+# LibTorch and libarrow into the per-user cache. Does nothing, quickly, when all is there. Safe to run from several clones at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 
 packages=(build-essential cmake ninja-build ccache git pkg-config python3 python3-pip unzip
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
+  zlib1g-dev libzstd-dev
   libgtest-dev libgmock-dev patchelf)
 [ "${1:-}" != --tests ] || packages+=(clang-format shellcheck)
 install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
+
+# For parquet and arrow files alone: a machine that cannot have it builds all the rest.
+scripts/fetch_libarrow.sh || say "without libarrow: parquet and arrow files will be refused"
 
 # A LibTorch of the user's own is used as it is, and never touched.
 if [ -n "${TESSERA_LIBTORCH:-}" ]; then

@@ -12,12 +12,15 @@ namespace tessera::config {
 
 // One entry of `datasets:` or `test_datasets:`.
 struct DatasetConfig {
-  std::string path;     // a .json or .jsonl or .txt file, or a folder of them; resolved by load_recipe()
-  std::string type;     // alpaca, chat_template, completion, ... (docs/datasets.md); "" = pre-tokenised
-  std::string name;     // which dataset of a dataset_info.json
-  std::string ds_type;  // json or text; "" = from the file's name
+  // A file, a folder, a pattern of files, or a name on the hub; resolved by load_recipe().
+  std::string path;
+  std::string type;      // alpaca, chat_template, completion, ... (docs/datasets.md); "" = pre-tokenised
+  std::string ds_type;   // json, text, csv, parquet or arrow; "" = from the file's name
+  std::string name;      // configuration of a dataset of the hub, or which dataset of a dataset_info.json
+  std::string revision;  // of a dataset of the hub; "" = main
+  std::string hub_id;    // set by load_recipe() where `path` was a name on the hub
   std::vector<std::string> data_files;      // files below `path`; empty = all
-  std::string split;                        // "", "train", "train[:10%]", "train[100:200]"
+  std::string split;                        // "", "train", "test[:10%]", "train[100:200]"
   std::string field = "text";               // column of `completion`
   std::string field_messages = "messages";  // load_recipe() sets "conversations" for sharegpt
   std::string field_system = "system";

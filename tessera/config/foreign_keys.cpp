@@ -394,7 +394,6 @@ constexpr ForeignKey kDatasetForeignKeys[] = {
     {"min_input_id", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
     {"max_input_id", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
     {"seed", Rule::Refuse, "made-up data are not built yet; bench train has random tokens"},
-    {"revision", Rule::Ignore},
     {"trust_remote_code", Rule::Ignore},
     {"preprocess_shards", Rule::Ignore},
     {"file", Rule::Hint, "path"},

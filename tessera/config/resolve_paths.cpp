@@ -4,6 +4,9 @@
 #include <filesystem>
 #include <string>
 
+#include <glob.h>
+
+#include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
 
 namespace tessera::config {
@@ -31,13 +34,6 @@ Error path_error(const Recipe& recipe, std::string_view name, const std::string&
     error.at(it->second.file, it->second.line, it->second.column);
   }
   return error.got(path);
-}
-
-Error table_error(const Recipe& recipe, const std::string& key, const std::string& given,
-                  const std::string& file) {
-  return path_error(recipe, "UNSUPPORTED", "csv, parquet and arrow files are not built yet", key, given)
-      .need("a .json, .jsonl or .txt file, or a folder of them")
-      .hint(conversion_hint(file));
 }
 
 // Without "." and "..", where that leaves the same place.
@@ -100,19 +96,40 @@ bool is_builder_name(const std::string& path) {
   return path == "json" || path == "text" || path == "csv" || path == "parquet" || path == "arrow";
 }
 
+bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != std::string::npos; }
+
+// A pattern that matches something, here or beside the recipe; empty where it matches nothing.
+std::string resolve_pattern(const std::string& pattern, const std::string& folder) {
+  for (const fs::path& path : {fs::path(pattern), fs::path(folder) / pattern}) {
+    glob_t found = {};
+    const bool matches = ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
+    ::globfree(&found);
+    if (matches) return path.lexically_normal().string();
+  }
+  return "";
+}
+
+// The folders of a path before the first part that is a pattern.
+fs::path plain_parent(const fs::path& path) {
+  fs::path parent;
+  for (const fs::path& part : path.parent_path()) {
+    if (is_pattern(part.string())) break;
+    parent /= part;
+  }
+  return parent;
+}
+
 // path: json, data_files: [a/x.jsonl, b/y.jsonl]  ->  path: <common folder>, data_files below it.
 void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
-  if (dataset.path != "json" && dataset.path != "text") {
-    throw table_error(recipe, key + "path", dataset.path, dataset.data_files.front());
-  }
   if (dataset.ds_type.empty()) dataset.ds_type = dataset.path;
   fs::path common;
   std::vector<fs::path> files;
   for (const std::string& name : dataset.data_files) {
-    const std::string found = resolve_path(name, recipe.source_folder);
-    if (!path_exists(found)) throw path_error(recipe, "NOT-FOUND", "no such file", key + "data_files", name);
+    std::string found = resolve_path(name, recipe.source_folder);
+    if (!path_exists(found)) found = is_pattern(name) ? resolve_pattern(name, recipe.source_folder) : "";
+    if (found.empty()) throw path_error(recipe, "NOT-FOUND", "no such file", key + "data_files", name);
     files.push_back(fs::absolute(found).lexically_normal());
-    const fs::path parent = files.back().parent_path();
+    const fs::path parent = plain_parent(files.back());
     if (files.size() == 1) {
       common = parent;
       continue;
@@ -131,12 +148,6 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
   resolve_template(recipe, dataset.chat_template_jinja);
   const std::string found = resolve_path(dataset.path, recipe.source_folder);
   if (path_exists(found)) {
-    if (dataset.ds_type != "text" && !is_folder(found) && !table_format(found).empty())
-      throw table_error(recipe, key + "path", dataset.path, found);
-    for (const std::string& file : dataset.data_files) {
-      if (dataset.ds_type != "text" && !table_format(file).empty())
-        throw table_error(recipe, key + "data_files", file, file);
-    }
     dataset.path = found;
     return;
   }
@@ -144,11 +155,30 @@ void resolve_dataset(Recipe& recipe, DatasetConfig& dataset, const std::string& 
     resolve_builder(recipe, dataset, key);
     return;
   }
-  throw path_error(recipe, "NOT-FOUND",
-                   is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
-                   key + "path", dataset.path)
-      .need("a local file or folder")
-      .hint("data is not downloaded: fetch it and give its path");
+  if (is_pattern(dataset.path) && !is_remote(dataset.path)) {
+    const std::string pattern = resolve_pattern(dataset.path, recipe.source_folder);
+    if (pattern.empty())
+      throw path_error(recipe, "NOT-FOUND", "no file matches the pattern", key + "path", dataset.path);
+    dataset.path = pattern;
+    return;
+  }
+  if (const auto snapshot = find_in_hub_cache(HubKind::Dataset, dataset.path, dataset.revision)) {
+    dataset.hub_id = dataset.path;
+    dataset.path = *snapshot;
+    return;
+  }
+  Error error =
+      path_error(recipe, "NOT-FOUND",
+                 is_remote(dataset.path) ? "remote data is not supported" : "no such file or folder",
+                 key + "path", dataset.path);
+  if (is_remote(dataset.path)) {
+    throw error.need("a local file or folder").hint("data is not downloaded: fetch it and give its path");
+  }
+  error.need("a local file or folder, or the name of a dataset in " + hub_cache_folder());
+  if (is_hub_id(dataset.path) && !fs::path(dataset.path).has_extension())
+    error.hint("a dataset of the hub is fetched by: " +
+               download_command(HubKind::Dataset, dataset.path, dataset.revision));
+  throw error;
 }
 
 }  // namespace

@@ -171,13 +171,7 @@ constexpr Choice kExcessLength[] = {
 };
 constexpr Choice kOnBadLine[] = {{"raise"}, {"skip"}};
 constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}, {""}};
-constexpr Choice kDsTypes[] = {
-    {"json"},
-    {"text"},
-    {"csv", kNotBuilt, "convert the file to JSON Lines"},
-    {"parquet", kNotBuilt, "convert the file to JSON Lines"},
-    {"arrow", kNotBuilt, "convert the file to JSON Lines"},
-};
+constexpr Choice kDsTypes[] = {{"json"}, {"text"}, {"csv"}, {"parquet"}, {"arrow"}};
 constexpr std::string_view kUseChatTemplate = "not built; write type: chat_template";
 constexpr std::string_view kReward = "reward models are not built yet";
 constexpr Choice kDatasetTypes[] = {
@@ -437,6 +431,8 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"path", &DatasetConfig::path},
     {"type", &DatasetConfig::type, 0, 0, kDatasetTypes},
     {"ds_type", &DatasetConfig::ds_type, 0, 0, kDsTypes},
+    {"name", &DatasetConfig::name},
+    {"revision", &DatasetConfig::revision},
     {"data_files", &DatasetConfig::data_files},
     {"split", &DatasetConfig::split},
     {"field", &DatasetConfig::field},
@@ -473,7 +469,6 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"rejected_format", &DatasetConfig::rejected_format},
     {"completion_format", &DatasetConfig::completion_format},
     {"step_separator", &DatasetConfig::step_separator},
-    {"name", &DatasetConfig::name},
     {"shards", &DatasetConfig::shards, 1, 1e9},
     {"shards_idx", &DatasetConfig::shards_idx, 0, 1e9},
 };

@@ -18,6 +18,21 @@
 namespace tessera::data {
 namespace {
 
+const std::string& shown_path(const config::DatasetConfig& dataset) {
+  return dataset.hub_id.empty() ? dataset.path : dataset.hub_id;
+}
+
+// "gsm8k" of openai/gsm8k, "chats" of data/chats.jsonl.gz and of chats/*.jsonl.
+std::string short_name(const config::DatasetConfig& dataset) {
+  std::filesystem::path path = shown_path(dataset);
+  while (path.has_parent_path() && path.filename().string().find_first_of("*?[") != std::string::npos)
+    path = path.parent_path();
+  if (const auto extension = path.extension();
+      extension == ".gz" || extension == ".zst" || extension == ".zstd")
+    path = path.stem();
+  return path.stem();
+}
+
 class DatasetReader {
  public:
   DatasetReader(const PromptContext& context, int64_t num_threads, RowStore& store)
@@ -35,9 +50,9 @@ class DatasetReader {
         context_.vocab_size > 0 ? context_.vocab_size : context_.tokenizer->vocab_size();
     if (auto stats = kept.load(before, vocab_size, store_)) {
       stats_ = *stats;
-      stats_.path = dataset.path;
+      stats_.path = shown_path(dataset);
       stats_.type = dataset.type;
-      log::info(dataset.path + ": prepared rows taken from " + kept.path_of(before));
+      log::info(shown_path(dataset) + ": prepared rows taken from " + kept.path_of(before));
       check(dataset);
       return stats_;
     }
@@ -56,7 +71,7 @@ class DatasetReader {
     const RecordRange range = resolve_range(slice, dataset.shards, dataset.shards_idx, num_records);
 
     stats_ = DatasetStats{};
-    stats_.path = dataset.path;
+    stats_.path = shown_path(dataset);
     stats_.type = dataset.type;
     first_bad_.clear();
     int64_t index = 0;
@@ -73,9 +88,11 @@ class DatasetReader {
         batch.clear();
         batch_bytes = 0;
       };
-      for (RawRecord record; index < range.end && next_record(*reader, record, index >= range.begin);
-           ++index) {
-        if (index < range.begin || record.line == 0) continue;
+      RawRecord record;
+      for (; index < range.end; ++index) {
+        const Next next = next_record(*reader, record, index >= range.begin);
+        if (next == Next::End) break;
+        if (index < range.begin || next == Next::Bad) continue;
         batch_bytes += static_cast<int64_t>(record.text.size());
         batch.push_back(std::move(record));
         if (batch_bytes >= kBatchBytes) flush();
@@ -107,16 +124,16 @@ class DatasetReader {
 
   bool skips() const { return config_.on_bad_line == "skip"; }
 
-  // The next record; one with line 0 stands for a bad one that was skipped.
-  bool next_record(RecordReader& reader, RawRecord& record, bool counts) {
+  enum class Next { Record, Bad, End };
+
+  // Bad: one that was skipped.
+  Next next_record(RecordReader& reader, RawRecord& record, bool counts) {
     try {
-      return reader.next(record);
+      return reader.next(record) ? Next::Record : Next::End;
     } catch (const Error& error) {
       if (!skips() || error.kind() != ErrorKind::Data || !reader.can_continue()) throw;
       if (counts) take_bad(error);
-      record = RawRecord{};
-      record.line = 0;
-      return true;
+      return Next::Bad;
     }
   }
 
@@ -125,7 +142,7 @@ class DatasetReader {
     RawRecord record;
     for (const DatasetFile& file : files) {
       const auto reader = open_records(file.path, file.format);
-      while (next_record(*reader, record, false)) ++count;
+      while (next_record(*reader, record, false) != Next::End) ++count;
     }
     return count;
   }
@@ -155,15 +172,16 @@ class DatasetReader {
 
   void check(const config::DatasetConfig& dataset) const {
     if (stats_.bad_records > 0) {
-      log::warn(dataset.path + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
+      log::warn(shown_path(dataset) + ": skipped " + std::to_string(stats_.bad_records) + " bad of " +
                 std::to_string(stats_.records) + " records; the first: " + first_bad_);
     }
     if (!dataset.type.empty()) {
-      for (const std::string& warning : data_warnings(stats_)) log::warn(dataset.path + ": " + warning);
+      for (const std::string& warning : data_warnings(stats_))
+        log::warn(shown_path(dataset) + ": " + warning);
     }
     if (stats_.rows > 0) return;
     Error error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on");
-    error.in(dataset.path)
+    error.in(shown_path(dataset))
         .got(std::to_string(stats_.records) + " records (" + std::to_string(stats_.bad_records) +
              " bad), of their rows " + std::to_string(stats_.dropped_long) + " too long, " +
              std::to_string(stats_.dropped_short) + " too short, " +
@@ -211,7 +229,7 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   PreparedData data;
   const bool is_kept = !config.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
   const auto read = [&](const config::DatasetConfig& dataset) {
-    store->begin_dataset(std::filesystem::path(dataset.path).stem());
+    store->begin_dataset(short_name(dataset));
     return is_kept ? reader.read_kept(dataset, options.tokenizer_fingerprint) : reader.read(dataset);
   };
   for (const config::DatasetConfig& dataset : config.datasets) data.train_stats.push_back(read(dataset));

@@ -138,6 +138,8 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.datasets = {dataset};
   shaping.datasets[0].path = "files";
   shaping.datasets[0].data_files.clear();
+  shaping.datasets[0].name.clear();
+  shaping.datasets[0].revision.clear();
   shaping.sequence_len = config.sequence_len;
   shaping.excess_length_strategy = config.excess_length_strategy;
   shaping.min_sample_len = config.min_sample_len;

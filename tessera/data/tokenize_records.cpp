@@ -63,7 +63,8 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
     for (Row& row : rows) filter(std::move(row), out);
   } catch (Error& error) {
     if (!placed) {
-      if (record.element >= 0) error.within("element " + std::to_string(record.element));
+      if (record.element >= 0)
+        error.within((record.line == 0 ? "row " : "element ") + std::to_string(record.element));
       error.at(file_.path, record.line, record.column);
     }
     out.error = error;

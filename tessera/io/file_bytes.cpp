@@ -1,8 +1,7 @@
 #include "tessera/io/file_bytes.h"
 
-#include <algorithm>
-
 #include "tessera/core/error.h"
+#include "tessera/io/file.h"
 
 namespace tessera::io {
 namespace {
@@ -11,9 +10,9 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 
 }  // namespace
 
-FileBytes::FileBytes(const std::string& path) : buffer_(kBlockBytes) {
+FileBytes::FileBytes(const std::string& path) : path_(path), buffer_(kBlockBytes) {
   if (!exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
-  file_ = File::open(path);
+  stream_ = open_byte_stream(path);
 
   const std::string_view head = peek();
   if (head.substr(0, 3) == "\xEF\xBB\xBF") {
@@ -27,8 +26,7 @@ FileBytes::FileBytes(const std::string& path) : buffer_(kBlockBytes) {
 std::string_view FileBytes::peek() {
   if (begin_ == end_) {
     begin_ = 0;
-    end_ = static_cast<size_t>(std::min(static_cast<int64_t>(buffer_.size()), file_.size() - offset_));
-    file_.read_at(offset_, buffer_.data(), static_cast<int64_t>(end_));
+    end_ = static_cast<size_t>(stream_->read(buffer_.data(), static_cast<int64_t>(buffer_.size())));
   }
   return {buffer_.data() + begin_, end_ - begin_};
 }

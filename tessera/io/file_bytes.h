@@ -1,21 +1,22 @@
-// Buffered reading of a file from start to end.
+// Buffered reading of a file of text from start to end.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tessera/io/file.h"
+#include "tessera/io/byte_stream.h"
 
 namespace tessera::io {
 
-// Forward-only view of a file in blocks; a UTF-8 byte order mark at the start is skipped.
+// Forward-only view of a file in blocks; gzip and Zstandard are decompressed, a UTF-8 byte order mark at the
+// start is skipped.
 class FileBytes {
  public:
   // Throws Error(Config) when there is no such file, Error(Storage) when it is not a regular file or cannot
-  // be opened, Error(Data) when it starts with a UTF-16 or UTF-32 byte order mark. What is read ends where
-  // the file ended when it was opened.
+  // be opened, Error(Data) when it starts with a UTF-16 or UTF-32 byte order mark.
   explicit FileBytes(const std::string& path);
 
   // Bytes read and not yet consumed; reads the next block when there are none. Empty only at the end of the
@@ -25,13 +26,14 @@ class FileBytes {
   // Next byte, or -1 at the end.
   int get();
 
-  // Offset in the file of the next byte.
+  // Offset of the next byte in the file, or in its decompressed text.
   int64_t offset() const { return offset_; }
-  const std::string& path() const { return file_.path(); }
+  const std::string& path() const { return path_; }
   bool had_byte_order_mark() const { return had_byte_order_mark_; }
 
  private:
-  File file_;
+  std::string path_;
+  std::unique_ptr<ByteStream> stream_;
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0;
   int64_t offset_ = 0;

@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/readers/parse_record.h"
 #include "tessera/data/readers/record_reader.h"
 
 #include "tests/data/expect_error.h"
+#include "tests/testing/compressed.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
@@ -239,7 +239,8 @@ TEST(Json, EveryChangedByteIsReadOrRefused) {
   const TempFolder folder;
   const std::string element = R"({"a": 1, "b": ["x\n", {}, null], "c": "\ud83d\ude00 é"})";
   int64_t read = 0, refused = 0;
-  for (const FileFormat format : {FileFormat::Json, FileFormat::JsonLines, FileFormat::Text}) {
+  for (const FileFormat format :
+       {FileFormat::Json, FileFormat::JsonLines, FileFormat::Text, FileFormat::Csv}) {
     const std::string whole =
         format == FileFormat::Json ? "[" + element + ",\n" + element + "]" : element + "\n" + element + "\n";
     for (size_t at = 0; at < whole.size(); ++at) {
@@ -259,6 +260,103 @@ TEST(Json, EveryChangedByteIsReadOrRefused) {
   }
   EXPECT_GT(read, 0);
   EXPECT_GT(refused, 0);
+}
+
+TEST(Json, TheListOfOneObject) {
+  const TempFolder folder;
+  const ReadAll all =
+      read_all(folder.write("a.json",
+                            "{\"version\": \"1, [\", \"n\": {\"data\": [1]},\n \"data\" : [\n{\"a\": 1},\n"
+                            " {\"a\": 2, \"data\": [{}]}], \"rest\": [\"]}\\\"\", {\"x\": 1}]}\n"),
+               FileFormat::Json);
+  EXPECT_THAT(field_a(all), ElementsAre(1, 2));
+  EXPECT_EQ(all.records[1].line, 4);
+  EXPECT_EQ(all.records[1].element, 1);
+  // A record that happens to hold such a list of texts, or a list under another name, is a record.
+  EXPECT_EQ(read_all(folder.write("b.json", R"({"data": ["x"]})"), FileFormat::Json).values.size(), 1U);
+  EXPECT_TRUE(read_all(folder.write("c.json", R"({"messages": [{"a": 1}]})"), FileFormat::Json)
+                  .values.at(0)
+                  .contains("messages"));
+  // Only the first object of a file holds all.
+  EXPECT_EQ(
+      read_all(folder.write("d.json", R"({"a": 1} {"data": [{"a": 2}]})"), FileFormat::Json).values.size(),
+      2U);
+  for (const char* text : {R"({"data": [{"a": 1}])", R"({"data": [{"a": 1}], "b)", R"({"data": [{"a": 1})"}) {
+    EXPECT_THAT(
+        error_text("E-DATA-TRUNCATED", [&] { read_all(folder.write("e.json", text), FileFormat::Json); }),
+        HasSubstr("e.json:1:"));
+  }
+}
+
+TEST(Compressed, EveryReaderTakesThem) {
+  const TempFolder folder;
+  const std::string lines = "{\"a\": 1}\n{\"a\": 2}\n";
+  for (const std::string& bytes : {testing::gzipped(lines), testing::zstd_frame(lines)}) {
+    const std::string path = folder.write("a", bytes);
+    EXPECT_THAT(field_a(read_all(path, FileFormat::JsonLines)), ElementsAre(1, 2));
+    EXPECT_THAT(field_a(read_all(path, FileFormat::Json)), ElementsAre(1, 2));
+    EXPECT_EQ(read_all(path, FileFormat::Text).records.at(0).text, lines);
+  }
+  EXPECT_EQ(read_all(folder.write("b", testing::gzipped("x,y\n1,2\n")), FileFormat::Csv).values.at(0)["y"],
+            "2");
+  // The rows before the damage come; then the line is named.
+  std::string long_lines;
+  for (int i = 0; i < 100'000; ++i) long_lines += "{\"a\": " + std::to_string(i) + "}\n";
+  const std::string whole = testing::gzipped(long_lines);
+  const std::string path = folder.write("cut.jsonl.gz", whole.substr(0, whole.size() / 2));
+  const auto reader = open_json_lines(path);
+  RawRecord record;
+  int64_t rows = 0;
+  const std::string text = error_text("E-DATA-COMPRESSED", [&] {
+    while (reader->next(record)) ++rows;
+  });
+  EXPECT_THAT(text, HasSubstr("cut.jsonl.gz:"));
+  EXPECT_FALSE(reader->can_continue()) << "the same damage would be met again";
+}
+
+TEST(Csv, CellsBecomeFields) {
+  const TempFolder folder;
+  const ReadAll all = read_all(folder.write("a.csv",
+                                            "\xEF\xBB\xBFname,text, n\r\n"
+                                            "a,\"x, \"\"y\"\"\nz\",1\r\n\r\n"
+                                            "b,,\"\"\nc,\t\\,0"),
+                               FileFormat::Csv);
+  ASSERT_EQ(all.values.size(), 3U);
+  EXPECT_EQ(all.values[0].dump(), R"({"name":"a","text":"x, \"y\"\nz"," n":"1"})");
+  EXPECT_EQ(all.values[1].dump(), R"({"name":"b","text":null," n":""})");
+  EXPECT_EQ(all.values[2].dump(), R"({"name":"c","text":"\t\\"," n":"0"})");
+  EXPECT_EQ(all.records[0].line, 2);
+  EXPECT_EQ(all.records[1].line, 5);
+  EXPECT_EQ(all.counts.blank_lines, 1);
+  EXPECT_TRUE(all.counts.byte_order_mark);
+  EXPECT_TRUE(all.counts.missing_final_newline);
+  EXPECT_EQ(read_all(folder.write("a.tsv", "a\tb\n1,5\t2\n"), FileFormat::Tsv).values.at(0)["a"], "1,5");
+  EXPECT_TRUE(read_all(folder.write("e.csv", ""), FileFormat::Csv).records.empty());
+  EXPECT_TRUE(read_all(folder.write("h.csv", "a,b\n"), FileFormat::Csv).records.empty());
+}
+
+TEST(Csv, ErrorsNameTheLine) {
+  const TempFolder folder;
+  const auto text_of = [&](const std::string& code, std::string_view text) {
+    const std::string path = folder.write("a.csv", text);
+    return error_text(code, [&] { read_all(path, FileFormat::Csv); });
+  };
+  EXPECT_THAT(text_of("E-DATA-CSV", "a,b\n1,2\n3\n"), HasSubstr("a.csv:3: "));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a,b\n1,2,3\n"), HasSubstr("got 3, need 2"));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a,a\n"), HasSubstr("a.csv:1: the header names column 'a' twice"));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a,\n"), HasSubstr("without a name"));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a\n\"x\"y\n"), HasSubstr("a.csv:2: text follows the closing quote"));
+  EXPECT_THAT(text_of("E-DATA-TRUNCATED", "a\n1\n\"x\n\n"), HasSubstr("a.csv:3: the file ends inside"));
+  EXPECT_THAT(text_of("E-DATA-ENCODING", "a,b\n1,x\xFF\n"),
+              HasSubstr("a.csv:2: invalid UTF-8 in cell 2, which begins at byte offset 6"));
+  EXPECT_THAT(text_of("E-DATA-ENCODING", std::string_view("a,b\n1,x\0\n", 9)), HasSubstr("a NUL byte"));
+  // A row of another width is one bad row; the next ones can be read.
+  const auto reader = open_csv(folder.write("b.csv", "a,b\n1\n3,4\n"), ',');
+  RawRecord record;
+  EXPECT_THROW(reader->next(record), Error);
+  ASSERT_TRUE(reader->can_continue());
+  ASSERT_TRUE(reader->next(record));
+  EXPECT_EQ(record.line, 3);
 }
 
 TEST(Text, OneDocumentInPieces) {
@@ -294,90 +392,6 @@ TEST(Text, EncodingErrorsNameTheByte) {
               HasSubstr("a.txt:2:3: invalid UTF-8 at byte offset 6"));
   const std::string utf16 = folder.write("b.txt", std::string_view("\xFF\xFEx\0", 4));
   EXPECT_THAT(error_text("E-DATA-ENCODING", [&] { read_all(utf16, FileFormat::Text); }), HasSubstr("UTF-16"));
-}
-
-config::DatasetConfig entry(const std::string& path) {
-  config::DatasetConfig dataset;
-  dataset.path = path;
-  dataset.source_file = "r.yaml";
-  dataset.source_line = 5;
-  return dataset;
-}
-
-TEST(DatasetFiles, FolderInOrderOfNames) {
-  const TempFolder folder;
-  folder.write("set/b.jsonl", "");
-  folder.write("set/a.json", "");
-  folder.write("set/deep/c.txt", "");
-  folder.write("set/.hidden.json", "");
-  folder.write("set/README.md", "");
-  const auto files = find_dataset_files(entry("set"), folder.path());
-  ASSERT_EQ(files.size(), 3U);
-  EXPECT_THAT(files[0].path, ::testing::EndsWith("set/a.json"));
-  EXPECT_EQ(files[0].format, FileFormat::Json);
-  EXPECT_EQ(files[1].format, FileFormat::JsonLines);
-  EXPECT_EQ(files[2].format, FileFormat::Text);
-
-  config::DatasetConfig chosen = entry("set");
-  chosen.data_files = {"b.jsonl", "a*"};
-  const auto two = find_dataset_files(chosen, folder.path());
-  ASSERT_EQ(two.size(), 2U);
-  EXPECT_THAT(two[0].path, ::testing::EndsWith("b.jsonl"));
-}
-
-TEST(DatasetFiles, MissingPathsNameTheEntry) {
-  const TempFolder folder;
-  folder.write("set/x.parquet", "");
-  const auto text_of = [&](const std::string& code, const config::DatasetConfig& dataset) {
-    return error_text(code, [&] { find_dataset_files(dataset, folder.path()); });
-  };
-  EXPECT_THAT(text_of("E-CONFIG-NO-FILE", entry("nowhere.json")), HasSubstr("r.yaml:5: "));
-  EXPECT_THAT(text_of("E-CONFIG-UNSUPPORTED", entry("set")), HasSubstr("pandas.read_parquet("));
-  folder.write("empty/x.bin", "");
-  EXPECT_THAT(text_of("E-CONFIG-NO-FILE", entry("empty")), HasSubstr("holds no dataset file"));
-  EXPECT_THAT(text_of("E-CONFIG-FILE-FORMAT", entry("set/x.parquet")), HasSubstr("unknown format"));
-  config::DatasetConfig dataset = entry("set");
-  dataset.data_files = {"y.json"};
-  EXPECT_THAT(text_of("E-CONFIG-NO-FILE", dataset), HasSubstr("'y.json' matches no file"));
-}
-
-RecordRange range_of(const std::string& split, int64_t num_records, int64_t shards = 1,
-                     int64_t shards_idx = 0) {
-  config::DatasetConfig dataset = entry("x");
-  dataset.split = split;
-  return resolve_range(parse_split(dataset), shards, shards_idx, num_records);
-}
-
-void expect_range(const RecordRange& range, int64_t begin, int64_t end) {
-  EXPECT_EQ(range.begin, begin);
-  EXPECT_EQ(range.end, end);
-}
-
-TEST(Split, Slices) {
-  expect_range(range_of("", 10), 0, 10);
-  expect_range(range_of("train", 10), 0, 10);
-  expect_range(range_of("train[:10%]", 25), 0, 2);   // 2.5 rounds to the even 2
-  expect_range(range_of("train[10%:]", 35), 4, 35);  // 3.5 rounds to the even 4
-  expect_range(range_of("train[100:200]", 150), 100, 150);
-  expect_range(range_of("train[-5:]", 20), 15, 20);
-  expect_range(range_of("train[50%:20%]", 20), 10, 10);
-}
-
-TEST(Split, ShardsTileTheRange) {
-  int64_t next = 3;
-  for (int64_t shard = 0; shard < 4; ++shard) {
-    const RecordRange range = range_of("train[3:]", 17, 4, shard);
-    EXPECT_EQ(range.begin, next);
-    next = range.end;
-  }
-  EXPECT_EQ(next, 17);
-}
-
-TEST(Split, RefusesOthers) {
-  for (const char* split :
-       {"test", "train[", "train[1]", "train[a:]", "train[:150%]", "[1:2]", "train[1:2]x"}) {
-    EXPECT_THAT(error_text("E-CONFIG-SPLIT", [&] { range_of(split, 10); }), HasSubstr("r.yaml:5: ")) << split;
-  }
 }
 
 }  // namespace

@@ -1,48 +1,52 @@
 #include "tessera/data/readers/dataset_files.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <filesystem>
+#include <optional>
+#include <set>
 
 #include <fnmatch.h>
+#include <glob.h>
+#include <nlohmann/json.hpp>
 
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/readers/dataset_card.h"
+#include "tessera/io/json_file.h"
 
 namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
 
-Error entry_error(const config::DatasetConfig& dataset, std::string_view name, const std::string& what) {
-  Error error(ErrorKind::Config, name, what);
-  if (!dataset.source_file.empty()) error.at(dataset.source_file, dataset.source_line);
-  return error;
-}
+constexpr const char* kKnown =
+    "json, jsonl, csv, tsv, txt (each also .gz or .zst), parquet or arrow (or set ds_type)";
 
 std::optional<FileFormat> format_of(const fs::path& path, const std::string& ds_type) {
-  const std::string extension = path.extension().string();
+  std::string extension = path.extension().string();
+  if (extension == ".gz" || extension == ".zst" || extension == ".zstd")
+    extension = path.stem().extension().string();
   if (ds_type == "text") return FileFormat::Text;
   if (extension == ".jsonl" || extension == ".ndjson") return FileFormat::JsonLines;
   if (extension == ".json" || ds_type == "json") return FileFormat::Json;
+  if (extension == ".tsv") return FileFormat::Tsv;
+  if (extension == ".csv" || ds_type == "csv") return FileFormat::Csv;
+  if (extension == ".parquet" || extension == ".arrow" || extension == ".feather" || ds_type == "parquet" ||
+      ds_type == "arrow")
+    return FileFormat::Table;
   if (extension == ".txt") return FileFormat::Text;
   return std::nullopt;
 }
 
-fs::path locate(const config::DatasetConfig& dataset, const std::string& source_folder) {
-  fs::path path = config::resolve_path(dataset.path, source_folder);
+bool is_there(const fs::path& path) {
   std::error_code ignored;
-  if (fs::exists(path, ignored)) return path;
-  throw entry_error(dataset, "NO-FILE", "datasets: path '" + dataset.path + "' does not exist")
-      .need("a .json, .jsonl or .txt file, or a folder of them")
-      .hint(path.is_relative() && !source_folder.empty()
-                ? "looked in the current folder and in " + source_folder
-                : "");
+  return fs::exists(path, ignored);
 }
 
 // All plain files below `folder`, by name; hidden ones are left out.
-std::vector<fs::path> walk(const config::DatasetConfig& dataset, const fs::path& folder) {
+std::vector<fs::path> walk(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
   fs::recursive_directory_iterator it(folder, error), end;
@@ -61,123 +65,188 @@ std::vector<fs::path> walk(const config::DatasetConfig& dataset, const fs::path&
   return files;
 }
 
-std::optional<SplitSlice::Bound> parse_bound(std::string_view text, bool& good) {
-  if (text.empty()) return std::nullopt;
-  SplitSlice::Bound bound;
-  if (text.back() == '%') {
-    bound.percent = true;
-    text.remove_suffix(1);
-  }
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bound.value);
-  good = good && error == std::errc() && end == text.data() + text.size() &&
-         (!bound.percent || (bound.value >= -100 && bound.value <= 100));
-  return bound;
-}
+class FileSearch {
+ public:
+  FileSearch(const config::DatasetConfig& dataset, const std::string& source_folder)
+      : dataset_(dataset), source_folder_(source_folder), split_(parse_split(dataset).name) {}
 
-int64_t resolve_bound(const std::optional<SplitSlice::Bound>& bound, int64_t missing, int64_t num_records) {
-  if (!bound) return missing;
-  int64_t at = bound->value;
-  if (bound->percent) {
-    at = static_cast<int64_t>(
-        std::nearbyint(static_cast<double>(at) * static_cast<double>(num_records) / 100.0));
+  std::vector<DatasetFile> run() {
+    const fs::path root = config::resolve_path(dataset_.path, source_folder_);
+    std::error_code ignored;
+    if (fs::is_directory(root, ignored)) {
+      search_folder(root);
+    } else if (is_there(root)) {
+      require_train(root, split_of_file(root.filename()));
+      add(root, "datasets");
+    } else {
+      search_pattern();
+    }
+    for (const DatasetFile& file : files_) {
+      if (file.format == FileFormat::Table) require_table_library(file.path);
+    }
+    return std::move(files_);
   }
-  if (at < 0) at += num_records;
-  return std::clamp<int64_t>(at, 0, num_records);
-}
+
+ private:
+  Error error(std::string_view name, const std::string& what) const {
+    return entry_error(dataset_, name, what);
+  }
+
+  void add(const fs::path& path, const std::string& key) {
+    const auto format = format_of(path, dataset_.ds_type);
+    if (!format)
+      throw error("FILE-FORMAT", key + ": '" + path.string() + "' is of an unknown format").need(kKnown);
+    files_.push_back({path.string(), *format});
+  }
+
+  // What forms one split by itself is `train`, whatever else it may be called.
+  void require_train(const fs::path& place, const std::string& own) const {
+    if (split_ != "train" && split_ != own) throw no_split_error(dataset_, "'" + place.string() + "'", {});
+  }
+
+  void search_pattern() {
+    for (const fs::path& pattern : {fs::path(dataset_.path), fs::path(source_folder_) / dataset_.path}) {
+      glob_t found = {};
+      std::vector<std::string> paths;
+      if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+        paths.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+      ::globfree(&found);
+      for (const std::string& path : paths) {
+        if (fs::is_directory(path)) {
+          for (const fs::path& file : walk(path)) add_known(file);
+        } else {
+          add(path, "datasets");
+        }
+      }
+      if (!files_.empty()) {
+        require_train(pattern, "");
+        return;
+      }
+    }
+    throw error("NO-FILE", "datasets: path '" + dataset_.path + "' does not exist")
+        .need(std::string("a file of ") + kKnown + ", or a folder of them")
+        .hint(fs::path(dataset_.path).is_relative() && !source_folder_.empty()
+                  ? "looked in the current folder and in " + source_folder_
+                  : "");
+  }
+
+  void add_known(const fs::path& file) {
+    if (format_of(file, dataset_.ds_type)) add(file, "datasets");
+  }
+
+  void search_folder(fs::path root) {
+    if (is_there(root / "dataset_dict.json")) {
+      const std::string whole = root.string();
+      root /= split_;
+      if (!is_there(root)) throw no_split_error(dataset_, "'" + whole + "'", saved_splits(whole));
+      return search_saved(root);
+    }
+    if (is_there(root / "state.json") && is_there(root / "dataset_info.json")) {
+      require_train(root, saved_split(root));
+      return search_saved(root);
+    }
+    if (!dataset_.data_files.empty()) return match(root, dataset_.data_files, "data_files");
+    if (const auto patterns = files_of_card(dataset_, root.string()))
+      return match(root, *patterns, "README.md");
+    if (!dataset_.name.empty()) {
+      root /= dataset_.name;
+      if (!is_there(root)) {
+        throw error("DATASET-NAME", "datasets: the folder has no configuration of this name")
+            .got("name: " + dataset_.name)
+            .need("a folder '" + root.string() + "', or a README.md that lists it");
+      }
+    }
+    take_split(root);
+  }
+
+  std::vector<std::string> saved_splits(const std::string& folder) const {
+    std::vector<std::string> names;
+    const auto dictionary = io::read_json_file(folder + "/dataset_dict.json", ErrorKind::Data);
+    const auto list = dictionary.find("splits");
+    if (list == dictionary.end() || !list->is_array()) return names;
+    for (const auto& name : *list)
+      if (name.is_string()) names.push_back(name);
+    return names;
+  }
+
+  std::string saved_split(const fs::path& folder) const {
+    const auto state = io::read_json_file((folder / "state.json").string(), ErrorKind::Data);
+    const auto found = state.find("_split");
+    return found != state.end() && found->is_string() ? found->get<std::string>() : "";
+  }
+
+  void search_saved(const fs::path& folder) {
+    const std::string path = (folder / "state.json").string();
+    const auto state = io::read_json_file(path, ErrorKind::Data);
+    const auto list = state.find("_data_files");
+    if (list == state.end() || !list->is_array() || list->empty())
+      throw Error(ErrorKind::Data, "SAVED-DATASET", "the list '_data_files' is missing or empty").in(path);
+    for (const auto& item : *list) {
+      const auto found = item.find("filename");
+      const std::string name = found != item.end() && found->is_string() ? found->get<std::string>() : "";
+      // Nothing outside the folder.
+      if (name.empty() || name.find('/') != std::string::npos || !is_there(folder / name))
+        throw Error(ErrorKind::Data, "SAVED-DATASET", "a file of the dataset is missing")
+            .in(path)
+            .got("'" + name + "'");
+      files_.push_back({(folder / name).string(), FileFormat::Table});
+    }
+  }
+
+  void match(const fs::path& root, const std::vector<std::string>& patterns, const std::string& key) {
+    const std::vector<fs::path> all = walk(root);
+    for (const std::string& pattern : patterns) {
+      const size_t before = files_.size();
+      // "a/**/b" is also "a/b", and "**" crosses folders.
+      const bool crosses = pattern.find("**") != std::string::npos;
+      std::string shorter = pattern;
+      if (const size_t at = shorter.find("**/"); at != std::string::npos) shorter.erase(at, 3);
+      for (const fs::path& path : all) {
+        const std::string name = path.lexically_relative(root).string();
+        const auto fits = [&](const std::string& text) {
+          return ::fnmatch(text.c_str(), name.c_str(), crosses ? 0 : FNM_PATHNAME) == 0;
+        };
+        if (fits(pattern) || (crosses && fits(shorter))) add(path, key);
+      }
+      if (files_.size() == before)
+        throw error("NO-FILE", key + ": '" + pattern + "' matches no file below " + root.string());
+    }
+  }
+
+  void take_split(const fs::path& root) {
+    std::vector<fs::path> all = walk(root), chosen;
+    std::erase_if(all, [&](const fs::path& path) { return !format_of(path, dataset_.ds_type); });
+    if (all.empty())
+      throw error("NO-FILE", "datasets: folder '" + root.string() + "' holds no dataset file").need(kKnown);
+    std::set<std::string> splits;
+    for (const fs::path& path : all) {
+      const std::string split = split_of_file(path.lexically_relative(root).string());
+      if (!split.empty()) splits.insert(split);
+      if (split == split_) chosen.push_back(path);
+    }
+    if (splits.empty()) {
+      require_train(root, "");
+      chosen = all;
+    } else if (chosen.empty()) {
+      throw no_split_error(dataset_, "'" + root.string() + "'", {splits.begin(), splits.end()});
+    } else if (chosen.size() < all.size()) {
+      log::info(root.string() + ": " + std::to_string(chosen.size()) + " of " + std::to_string(all.size()) +
+                " files are of split " + split_ + "; data_files chooses others");
+    }
+    for (const fs::path& path : chosen) add(path, "datasets");
+  }
+
+  const config::DatasetConfig& dataset_;
+  const std::string& source_folder_;
+  std::string split_;
+  std::vector<DatasetFile> files_;
+};
 
 }  // namespace
 
 std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
                                             const std::string& source_folder) {
-  const fs::path root = locate(dataset, source_folder);
-  const std::string known = "json, jsonl or txt (or set ds_type: json or text)";
-  std::vector<DatasetFile> files;
-  if (!fs::is_directory(root)) {
-    const auto format = format_of(root, dataset.ds_type);
-    if (!format) {
-      throw entry_error(dataset, "FILE-FORMAT", "datasets: '" + root.string() + "' is of an unknown format")
-          .need(known);
-    }
-    files.push_back({root.string(), *format});
-    return files;
-  }
-  const std::vector<fs::path> all = walk(dataset, root);
-  if (dataset.data_files.empty()) {
-    for (const fs::path& path : all) {
-      if (const auto format = format_of(path, dataset.ds_type)) files.push_back({path.string(), *format});
-    }
-  }
-  for (const std::string& pattern : dataset.data_files) {
-    const size_t before = files.size();
-    for (const fs::path& path : all) {
-      if (::fnmatch(pattern.c_str(), path.lexically_relative(root).c_str(), FNM_PATHNAME) != 0) continue;
-      const auto format = format_of(path, dataset.ds_type);
-      if (!format) {
-        throw entry_error(dataset, "FILE-FORMAT",
-                          "data_files: '" + path.string() + "' is of an unknown format")
-            .need(known);
-      }
-      files.push_back({path.string(), *format});
-    }
-    if (files.size() == before) {
-      throw entry_error(dataset, "NO-FILE",
-                        "data_files: '" + pattern + "' matches no file below " + root.string());
-    }
-  }
-  if (files.empty()) {
-    const auto table = std::find_if(all.begin(), all.end(), [](const fs::path& path) {
-      return !config::table_format(path.string()).empty();
-    });
-    if (table != all.end()) {
-      throw entry_error(dataset, "UNSUPPORTED",
-                        "datasets: folder '" + root.string() +
-                            "' holds csv, parquet or arrow files, which are not built yet")
-          .need(known)
-          .hint(config::conversion_hint(table->string()));
-    }
-    throw entry_error(dataset, "NO-FILE", "datasets: folder '" + root.string() + "' holds no dataset file")
-        .need(known);
-  }
-  return files;
-}
-
-bool SplitSlice::needs_count() const {
-  const auto counted = [](const std::optional<Bound>& bound) {
-    return bound && (bound->percent || bound->value < 0);
-  };
-  return counted(begin) || counted(end);
-}
-
-SplitSlice parse_split(const config::DatasetConfig& dataset) {
-  const std::string& split = dataset.split;
-  SplitSlice slice;
-  const size_t bracket = split.find('[');
-  const std::string name = split.substr(0, bracket);
-  bool good = name.empty() ? split.empty() : name == "train";
-  if (bracket != std::string::npos) {
-    const size_t colon = split.find(':', bracket);
-    good = good && colon != std::string::npos && split.back() == ']';
-    if (good) {
-      slice.begin = parse_bound(std::string_view(split).substr(bracket + 1, colon - bracket - 1), good);
-      slice.end = parse_bound(std::string_view(split).substr(colon + 1, split.size() - colon - 2), good);
-    }
-  }
-  if (!good) {
-    throw entry_error(dataset, "SPLIT", "datasets: split cannot be read")
-        .got("'" + split + "'")
-        .need("train, train[100:200] or train[:10%]")
-        .hint("files on disk form one split, train; choose files with data_files");
-  }
-  return slice;
-}
-
-RecordRange resolve_range(const SplitSlice& slice, int64_t shards, int64_t shards_idx, int64_t num_records) {
-  const int64_t begin = resolve_bound(slice.begin, 0, num_records);
-  const int64_t end = std::max(begin, resolve_bound(slice.end, num_records, num_records));
-  if (shards <= 1) return {begin, end};
-  const int64_t share = (end - begin) / shards, rest = (end - begin) % shards;
-  const int64_t first = begin + share * shards_idx + std::min(shards_idx, rest);
-  return {first, first + share + (shards_idx < rest ? 1 : 0)};
+  return FileSearch(dataset, source_folder).run();
 }
 
 }  // namespace tessera::data

@@ -25,17 +25,22 @@ class JsonLinesReader : public RecordReader {
     return false;
   }
 
-  bool can_continue() const override { return !is_endless_; }
+  bool can_continue() const override { return !is_broken_; }
 
  private:
   // Reads up to and without the line end; false at the end of the file.
   bool read_line(RawRecord& record) {
-    if (is_endless_ || bytes_.peek().empty()) return false;
+    if (is_broken_) return false;
+    is_broken_ = true;  // what the file below throws now, it would throw again
+    if (bytes_.peek().empty()) {
+      is_broken_ = false;
+      return false;
+    }
     record = RawRecord{};
     record.line = ++line_;
     record.byte_offset = bytes_.offset();
     int64_t length = 0;
-    bool ended = false;
+    bool ended = false, is_endless = false;
     while (!ended) {
       const std::string_view block = bytes_.peek();
       if (block.empty()) break;
@@ -44,16 +49,17 @@ class JsonLinesReader : public RecordReader {
       const size_t size =
           ended ? static_cast<size_t>(static_cast<const char*>(newline) - block.data()) : block.size();
       length += static_cast<int64_t>(size);
-      is_endless_ = length > kMaxSkippedBytes;
-      if (is_endless_) break;
+      is_endless = length > kMaxSkippedBytes;
+      if (is_endless) break;
       if (length <= kMaxRecordBytes) record.text.append(block.data(), size);
       bytes_.consume(size + (ended ? 1 : 0));
     }
+    is_broken_ = is_endless;
     if (!ended) counts_.missing_final_newline = true;
     if (length > kMaxRecordBytes) {
       throw Error(ErrorKind::Data, "LINE-TOO-LONG", "the line is too long")
           .at(bytes_.path(), line_)
-          .got(std::string(is_endless_ ? "more than " : "") + format_bytes(length))
+          .got(std::string(is_endless ? "more than " : "") + format_bytes(length))
           .need("at most " + format_bytes(kMaxRecordBytes));
     }
     if (!record.text.empty() && record.text.back() == '\r') {
@@ -65,7 +71,7 @@ class JsonLinesReader : public RecordReader {
 
   io::FileBytes bytes_;
   int64_t line_ = 0;
-  bool is_endless_ = false;
+  bool is_broken_ = false;
 };
 
 }  // namespace

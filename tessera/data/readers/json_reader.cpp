@@ -8,6 +8,10 @@
 namespace tessera::data {
 namespace {
 
+// Under these names the one object of a file holds its rows: as services and older datasets have it.
+constexpr std::string_view kListNames[] = {"data",    "rows",    "train",    "examples",
+                                           "samples", "records", "instances"};
+
 // Cuts the text into elements by following strings and brackets; each element is parsed later, by whoever
 // takes the record. So a file of any size is read in the memory of one element.
 class JsonReader : public RecordReader {
@@ -39,6 +43,11 @@ class JsonReader : public RecordReader {
         advance();
         skip_space();
         if (byte_ == ']') return close_array();
+      } else if (byte_ == '{') {
+        read_element(record);
+        if (!is_wrapped_) return true;
+        record = RawRecord{};
+        elements_ = 0;
       }
     } else if (in_array_) {
       if (byte_ == ']') return close_array();
@@ -65,6 +74,7 @@ class JsonReader : public RecordReader {
 
     int64_t depth = 0;
     bool in_string = false, escaped = false;
+    size_t name_begin = 0;  // of the last string of the outermost object
     while (true) {
       if (byte_ == -1) {
         if (depth == 0 && !in_string) return;
@@ -84,6 +94,7 @@ class JsonReader : public RecordReader {
         }
       } else if (byte_ == '"') {
         in_string = true;
+        if (depth == 1) name_begin = record.text.size() + 1;
       } else if (byte_ == '{' || byte_ == '[') {
         ++depth;
       } else if (byte_ == '}' || byte_ == ']') {
@@ -97,12 +108,52 @@ class JsonReader : public RecordReader {
       }
       record.text.push_back(static_cast<char>(byte_));
       advance();
+      if (opens_list(record, depth, in_string, name_begin)) {
+        in_array_ = is_wrapped_ = true;
+        return;
+      }
       if (depth <= 0 && !in_string && (record.text.back() == '}' || record.text.back() == ']')) return;
+    }
+  }
+
+  // Whether what has been read of the file is one object up to "<name of a list>": [, and an object follows.
+  bool opens_list(const RawRecord& record, int64_t depth, bool in_string, size_t name_begin) {
+    if (elements_ != 1 || in_array_ || in_string || depth != 2 || record.text.back() != '[') return false;
+    const std::string_view head(record.text);
+    const size_t name_end = head.find('"', name_begin);
+    if (name_end == std::string_view::npos) return false;
+    const std::string_view name = head.substr(name_begin, name_end - name_begin);
+    const size_t between = head.find_first_not_of(" \t\r\n", name_end + 1);
+    if (between == std::string_view::npos || head[between] != ':' || !is_list_name(name)) return false;
+    const size_t value = head.find_first_not_of(" \t\r\n", between + 1);
+    if (value != head.size() - 1) return false;
+    skip_space();
+    return byte_ == '{';
+  }
+
+  static bool is_list_name(std::string_view name) {
+    return std::ranges::find(kListNames, name) != std::end(kListNames);
+  }
+
+  // What stands behind the list in the object that holds it.
+  void skip_wrapper() {
+    int64_t depth = 1;
+    bool in_string = false, escaped = false;
+    for (; depth > 0; advance()) {
+      if (byte_ == -1) throw error("TRUNCATED", "the file ends inside the object that holds the list");
+      if (in_string) {
+        in_string = escaped || byte_ != '"';
+        escaped = !escaped && byte_ == '\\';
+        continue;
+      }
+      in_string = byte_ == '"';
+      depth += byte_ == '{' || byte_ == '[' ? 1 : byte_ == '}' || byte_ == ']' ? -1 : 0;
     }
   }
 
   bool close_array() {
     advance();
+    if (is_wrapped_) skip_wrapper();
     skip_space();
     if (byte_ != -1) throw error("JSON", "text after the end of the array").got(shown_byte());
     return finish();
@@ -141,7 +192,7 @@ class JsonReader : public RecordReader {
   io::FileBytes bytes_;
   int byte_ = 0;  // the byte to look at, -1 at the end
   int64_t line_ = 1, column_ = 0, elements_ = 0;
-  bool in_array_ = false, done_ = false;
+  bool in_array_ = false, is_wrapped_ = false, done_ = false;
 };
 
 }  // namespace

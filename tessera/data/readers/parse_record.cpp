@@ -90,6 +90,10 @@ std::string reason(std::string_view what) {
 }
 
 Error place(Error error, const RawRecord& record, const std::string& file, size_t byte) {
+  if (record.line == 0) {
+    error.at(file);
+    return error;
+  }
   int64_t line = record.line, column = record.column;
   for (const char c : std::string_view(record.text).substr(0, byte)) {
     ++column;
@@ -103,7 +107,8 @@ Error place(Error error, const RawRecord& record, const std::string& file, size_
 }
 
 std::string element_name(const RawRecord& record) {
-  return record.element < 0 ? "" : " (element " + std::to_string(record.element) + ")";
+  if (record.element < 0) return "";
+  return (record.line == 0 ? " (row " : " (element ") + std::to_string(record.element) + ")";
 }
 
 }  // namespace

@@ -11,10 +11,10 @@ constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 struct RawRecord {
   std::string text;         // one JSON value, or a piece of a text file
-  int64_t line = 1;         // of the first byte of `text`, 1-based
-  int64_t column = 1;       // in bytes, 1-based
+  int64_t line = 1;         // of the first byte of `text`, 1-based; 0 in files without lines (tables)
+  int64_t column = 1;       // in bytes, 1-based; 0 likewise
   int64_t byte_offset = 0;  // of the first byte of `text` in the file
-  int64_t element = -1;     // index in the array of a .json file; -1 elsewhere
+  int64_t element = -1;     // index in the array of a .json file, or row of a table; -1 elsewhere
   // A text file longer than one piece is one document in several records.
   bool begins_document = true;
   bool ends_document = true;

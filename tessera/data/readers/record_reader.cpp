@@ -9,6 +9,9 @@ std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat f
     case FileFormat::JsonLines: return open_json_lines(path);
     case FileFormat::Json: return open_json(path);
     case FileFormat::Text: return open_text(path);
+    case FileFormat::Csv: return open_csv(path, ',');
+    case FileFormat::Tsv: return open_csv(path, '\t');
+    case FileFormat::Table: return open_table(path);
   }
   throw_internal(__FILE__, __LINE__, "format", "unknown file format");
 }

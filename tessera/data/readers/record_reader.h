@@ -1,4 +1,5 @@
-// Streams of raw records: JSON lines, JSON arrays, text files.
+// Streams of raw records: JSON lines, JSON arrays, CSV, text files, tables. All but tables may be gzip or
+// Zstandard files.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,7 @@
 
 namespace tessera::data {
 
-enum class FileFormat { JsonLines, Json, Text };
+enum class FileFormat { JsonLines, Json, Text, Csv, Tsv, Table };
 
 // Reads one file from start to end, one record at a time, in bounded memory.
 class RecordReader {
@@ -29,10 +30,18 @@ class RecordReader {
 
 // One record a line. Blank lines are counted, CR before LF is dropped.
 std::unique_ptr<RecordReader> open_json_lines(const std::string& path);
-// The elements of one array, or a sequence of objects (pretty-printed or one a line).
+// The elements of one array, or a sequence of objects (pretty-printed or one a line), or the objects of the
+// list that one object holds under a name such as "data" or "rows".
 std::unique_ptr<RecordReader> open_json(const std::string& path);
 // One document: the file's text, in pieces of at most 8 MiB that end at line ends.
 std::unique_ptr<RecordReader> open_text(const std::string& path);
+// One record a row, with the names of the first row. Cells are texts, empty ones null (quoted ones "").
+std::unique_ptr<RecordReader> open_csv(const std::string& path, char delimiter);
+// The rows of a parquet or arrow file, in the memory of some rows (of an arrow file, of one of its batches).
+// Throws Error(Config) where the library for them is missing (require_table_library()).
+std::unique_ptr<RecordReader> open_table(const std::string& path);
+// Throws Error(Config), saying what to install, where parquet and arrow files such as `path` cannot be read.
+void require_table_library(const std::string& path);
 
 std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat format);
 

@@ -1,0 +1,24 @@
+// What the library for parquet and arrow files (tessera-tables.so) offers. It is apart from the program,
+// which loads it when such a file is read, so that libarrow is not needed otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// Raise it when a function changes.
+constexpr int32_t kTesseraTableApiVersion = 1;
+
+// Text stays valid until the next call with the same table. No function throws.
+struct TesseraTableApi {
+  int32_t version;
+  // Opens a parquet file, or an arrow file or stream, by its first bytes. Null when that fails; then
+  // `error` (of `error_size` bytes) holds why, ended by a zero.
+  void* (*open)(const char* path, char* error, size_t error_size);
+  // Columns that are left out because JSON has nothing for their bytes, joined by ", ".
+  const char* (*left_out)(void* table);
+  // The next row as a JSON object. 1; 0 at the end; -1 with the reason as `text`.
+  int32_t (*next)(void* table, const char** text, size_t* size);
+  void (*close)(void* table);
+};
+
+extern "C" const TesseraTableApi* tessera_table_api();

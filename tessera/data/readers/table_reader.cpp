@@ -1,0 +1,122 @@
+#include <array>
+#include <filesystem>
+
+#include <dlfcn.h>
+
+#include "tessera/config/resolve_paths.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/strings.h"
+#include "tessera/data/readers/record_reader.h"
+#include "tessera/data/readers/table_api.h"
+#include "tessera/io/file.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLibrary = "tessera-tables.so";
+
+// Beside the program, or where an installed or packaged one has its libraries.
+std::string find_library() {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* place : {".", "..", "../lib", "../lib/tessera", "../lib/x86_64-linux-gnu"}) {
+    const fs::path path = folder / place / kLibrary;
+    if (!error && fs::exists(path, error)) return path.lexically_normal().string();
+    error.clear();
+  }
+  return "";
+}
+
+const TesseraTableApi* load_library(std::string& reason) {
+  const std::string path = find_library();
+  if (path.empty()) {
+    reason = "this build has no " + std::string(kLibrary);
+    return nullptr;
+  }
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    reason = dlerror();
+    return nullptr;
+  }
+  const auto api = reinterpret_cast<decltype(&tessera_table_api)>(dlsym(library, "tessera_table_api"));
+  if (api == nullptr || api()->version != kTesseraTableApiVersion) {
+    reason = path + " is of another version";
+    return nullptr;
+  }
+  return api();
+}
+
+const TesseraTableApi& table_api(const std::string& path) {
+  static std::string reason;
+  static const TesseraTableApi* const api = load_library(reason);
+  if (api != nullptr) return *api;
+  throw Error(ErrorKind::Config, "UNSUPPORTED", "parquet and arrow files cannot be read: " + reason)
+      .in(path)
+      .hint("build Tessera where `./dev setup` can fetch libarrow, or " + config::conversion_hint(path));
+}
+
+class TableReader : public RecordReader {
+ public:
+  explicit TableReader(const std::string& path) : path_(path), api_(table_api(path)) {
+    if (!io::exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
+    io::File::open(path);  // refuses what is no file
+    std::array<char, 1024> reason = {};
+    table_ = api_.open(path.c_str(), reason.data(), reason.size());
+    if (table_ == nullptr)
+      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read: ") + reason.data())
+          .in(path);
+    if (const std::string columns = api_.left_out(table_); !columns.empty())
+      log::warn(path + ": columns of bytes are left out: " + columns);
+  }
+  ~TableReader() override {
+    if (table_ != nullptr) api_.close(table_);
+  }
+  TableReader(const TableReader&) = delete;
+  TableReader& operator=(const TableReader&) = delete;
+
+  bool next(RawRecord& record) override {
+    const char* text = nullptr;
+    size_t size = 0;
+    const int32_t result = api_.next(table_, &text, &size);
+    if (result == 0) return false;
+    record = RawRecord{};
+    record.line = 0;
+    record.column = 0;
+    record.element = ++row_;
+    if (result < 0) {
+      can_continue_ = false;
+      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read on: ") + text)
+          .in(path_ + ": row " + std::to_string(row_));
+    }
+    if (static_cast<int64_t>(size) > kMaxRecordBytes) {
+      throw Error(ErrorKind::Data, "ELEMENT-TOO-LONG", "the row is too long")
+          .in(path_ + ": row " + std::to_string(row_))
+          .got(format_bytes(static_cast<int64_t>(size)) + " as JSON")
+          .need("at most " + format_bytes(kMaxRecordBytes));
+    }
+    record.text.assign(text, size);
+    return true;
+  }
+
+  bool can_continue() const override { return can_continue_; }
+
+ private:
+  std::string path_;
+  const TesseraTableApi& api_;
+  void* table_ = nullptr;
+  int64_t row_ = -1;
+  bool can_continue_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<RecordReader> open_table(const std::string& path) {
+  return std::make_unique<TableReader>(path);
+}
+
+void require_table_library(const std::string& path) { table_api(path); }
+
+}  // namespace tessera::data

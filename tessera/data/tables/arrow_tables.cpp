@@ -1,0 +1,289 @@
+// tessera-tables.so: parquet and arrow files as rows of JSON, by libarrow and libparquet.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/ipc/api.h>
+#include <arrow/util/float16.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/properties.h>
+
+#include "tessera/data/readers/json_text.h"
+#include "tessera/data/readers/table_api.h"
+
+namespace {
+
+using tessera::data::append_json_string;
+
+// Rows that are decoded at a time.
+constexpr int64_t kBatchRows = 1024;
+constexpr int64_t kBufferBytes = int64_t{1} << 20;
+
+template <class T>
+T value_of(arrow::Result<T>&& result) {
+  if (!result.ok()) throw std::runtime_error(result.status().message());
+  return std::move(result).ValueUnsafe();
+}
+
+void require(const arrow::Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message());
+}
+
+bool is_bytes(const arrow::DataType& type) {
+  switch (type.id()) {
+    case arrow::Type::BINARY:
+    case arrow::Type::LARGE_BINARY:
+    case arrow::Type::BINARY_VIEW:
+    case arrow::Type::FIXED_SIZE_BINARY: return true;
+    default: return false;
+  }
+}
+
+void append_number(std::string& out, double value) {
+  if (!std::isfinite(value)) {
+    out += "null";
+    return;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  out += text;
+  // A number that JSON's readers take for a floating one, as it is.
+  if (std::strpbrk(text, ".e") == nullptr) out += ".0";
+}
+
+template <class Array>
+const Array& as(const arrow::Array& array) {
+  return static_cast<const Array&>(array);
+}
+
+void append_value(std::string& out, const arrow::Array& array, int64_t row);
+
+template <class List>
+void append_list(std::string& out, const arrow::Array& array, int64_t row) {
+  const List& list = as<List>(array);
+  out += '[';
+  const int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
+  for (int64_t i = begin; i < end; ++i) {
+    if (i > begin) out += ", ";
+    append_value(out, *list.values(), i);
+  }
+  out += ']';
+}
+
+void append_struct(std::string& out, const arrow::Array& array, int64_t row) {
+  const auto& fields = as<arrow::StructArray>(array);
+  const auto& type = *array.type();
+  out += '{';
+  for (int i = 0; i < type.num_fields(); ++i) {
+    if (i > 0) out += ", ";
+    append_json_string(out, type.field(i)->name());
+    out += ": ";
+    append_value(out, *fields.field(i), row);
+  }
+  out += '}';
+}
+
+// Pairs whose keys are text become an object, as `datasets` gives them; others a list of pairs.
+void append_map(std::string& out, const arrow::Array& array, int64_t row) {
+  const auto& map = as<arrow::MapArray>(array);
+  const int64_t begin = map.value_offset(row), end = begin + map.value_length(row);
+  const bool is_object = map.keys()->type_id() == arrow::Type::STRING;
+  out += is_object ? '{' : '[';
+  for (int64_t i = begin; i < end; ++i) {
+    if (i > begin) out += ", ";
+    if (!is_object) out += '[';
+    append_value(out, *map.keys(), i);
+    out += is_object ? ": " : ", ";
+    append_value(out, *map.items(), i);
+    if (!is_object) out += ']';
+  }
+  out += is_object ? '}' : ']';
+}
+
+template <class Array>
+void append_integer(std::string& out, const arrow::Array& array, int64_t row) {
+  out += std::to_string(as<Array>(array).Value(row));
+}
+
+template <class Array>
+void append_text(std::string& out, const arrow::Array& array, int64_t row) {
+  const auto text = as<Array>(array).GetView(row);
+  append_json_string(out, {text.data(), text.size()});
+}
+
+void append_value(std::string& out, const arrow::Array& array, int64_t row) {
+  if (array.IsNull(row)) {
+    out += "null";
+    return;
+  }
+  switch (array.type_id()) {
+    case arrow::Type::BOOL: out += as<arrow::BooleanArray>(array).Value(row) ? "true" : "false"; return;
+    case arrow::Type::INT8: return append_integer<arrow::Int8Array>(out, array, row);
+    case arrow::Type::INT16: return append_integer<arrow::Int16Array>(out, array, row);
+    case arrow::Type::INT32: return append_integer<arrow::Int32Array>(out, array, row);
+    case arrow::Type::INT64: return append_integer<arrow::Int64Array>(out, array, row);
+    case arrow::Type::UINT8: return append_integer<arrow::UInt8Array>(out, array, row);
+    case arrow::Type::UINT16: return append_integer<arrow::UInt16Array>(out, array, row);
+    case arrow::Type::UINT32: return append_integer<arrow::UInt32Array>(out, array, row);
+    case arrow::Type::UINT64: return append_integer<arrow::UInt64Array>(out, array, row);
+    case arrow::Type::FLOAT: return append_number(out, as<arrow::FloatArray>(array).Value(row));
+    case arrow::Type::DOUBLE: return append_number(out, as<arrow::DoubleArray>(array).Value(row));
+    case arrow::Type::HALF_FLOAT: {
+      const uint16_t bits = as<arrow::HalfFloatArray>(array).Value(row);
+      return append_number(out, arrow::util::Float16::FromBits(bits).ToFloat());
+    }
+    case arrow::Type::STRING: return append_text<arrow::StringArray>(out, array, row);
+    case arrow::Type::LARGE_STRING: return append_text<arrow::LargeStringArray>(out, array, row);
+    case arrow::Type::STRING_VIEW: return append_text<arrow::StringViewArray>(out, array, row);
+    case arrow::Type::LIST: return append_list<arrow::ListArray>(out, array, row);
+    case arrow::Type::LARGE_LIST: return append_list<arrow::LargeListArray>(out, array, row);
+    case arrow::Type::FIXED_SIZE_LIST: return append_list<arrow::FixedSizeListArray>(out, array, row);
+    case arrow::Type::STRUCT: return append_struct(out, array, row);
+    case arrow::Type::MAP: return append_map(out, array, row);
+    case arrow::Type::DICTIONARY: {
+      const auto& words = as<arrow::DictionaryArray>(array);
+      return append_value(out, *words.dictionary(), words.GetValueIndex(row));
+    }
+    case arrow::Type::EXTENSION: return append_value(out, *as<arrow::ExtensionArray>(array).storage(), row);
+    default: break;
+  }
+  if (is_bytes(*array.type())) {
+    out += "null";
+    return;
+  }
+  // Dates, times, decimals and the like, as they are printed.
+  append_json_string(out, value_of(array.GetScalar(row))->ToString());
+}
+
+class Table {
+ public:
+  explicit Table(const char* path) {
+    file_ = value_of(arrow::io::ReadableFile::Open(path, arrow::system_memory_pool()));
+    char magic[6] = {};
+    value_of(file_->ReadAt(0, sizeof magic, magic));
+    if (std::memcmp(magic, "PAR1", 4) == 0) {
+      open_parquet();
+    } else if (std::memcmp(magic, "ARROW1", 6) == 0) {
+      open_file();
+    } else {
+      require(file_->Seek(0));
+      stream_ = value_of(arrow::ipc::RecordBatchStreamReader::Open(file_, options()));
+    }
+    const auto schema = stream_ ? stream_->schema() : random_->schema();
+    for (const auto& field : schema->fields()) {
+      if (!is_bytes(*field->type())) continue;
+      left_out_ += (left_out_.empty() ? "" : ", ") + field->name();
+    }
+  }
+
+  const std::string& left_out() const { return left_out_; }
+
+  bool next(std::string& text) {
+    while (!batch_ || row_ == batch_->num_rows()) {
+      if (!next_batch()) return false;
+      row_ = 0;
+      // Offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
+      require(batch_->ValidateFull());
+    }
+    text = "{";
+    for (int i = 0; i < batch_->num_columns(); ++i) {
+      const arrow::Array& column = *batch_->column(i);
+      if (is_bytes(*column.type())) continue;
+      if (text.size() > 1) text += ", ";
+      append_json_string(text, batch_->column_name(i));
+      text += ": ";
+      append_value(text, column, row_);
+    }
+    text += '}';
+    ++row_;
+    return true;
+  }
+
+ private:
+  static arrow::ipc::IpcReadOptions options() {
+    arrow::ipc::IpcReadOptions options = arrow::ipc::IpcReadOptions::Defaults();
+    options.memory_pool = arrow::system_memory_pool();
+    options.use_threads = false;
+    return options;
+  }
+
+  void open_parquet() {
+    parquet::ReaderProperties properties(arrow::system_memory_pool());
+    // A page at a time, and not a whole column of a row group.
+    properties.enable_buffered_stream();
+    properties.set_buffer_size(kBufferBytes);
+    parquet::ArrowReaderProperties arrow_properties(false);
+    arrow_properties.set_batch_size(kBatchRows);
+    arrow_properties.set_pre_buffer(false);
+    parquet::arrow::FileReaderBuilder builder;
+    require(builder.Open(file_, properties));
+    builder.memory_pool(arrow::system_memory_pool())->properties(arrow_properties);
+    require(builder.Build(&parquet_));
+    stream_ = value_of(parquet_->GetRecordBatchReader());
+  }
+
+  void open_file() { random_ = value_of(arrow::ipc::RecordBatchFileReader::Open(file_, options())); }
+
+  bool next_batch() {
+    if (stream_) {
+      require(stream_->ReadNext(&batch_));
+      return batch_ != nullptr;
+    }
+    if (next_batch_ == random_->num_record_batches()) return false;
+    batch_ = value_of(random_->ReadRecordBatch(next_batch_++));
+    return true;
+  }
+
+  std::shared_ptr<arrow::io::ReadableFile> file_;
+  std::unique_ptr<parquet::arrow::FileReader> parquet_;
+  std::shared_ptr<arrow::RecordBatchReader> stream_;
+  std::shared_ptr<arrow::ipc::RecordBatchFileReader> random_;
+  std::shared_ptr<arrow::RecordBatch> batch_;
+  std::string left_out_;
+  int next_batch_ = 0;
+  int64_t row_ = 0;
+};
+
+struct Handle {
+  std::unique_ptr<Table> table;
+  std::string text;
+};
+
+void* open_table(const char* path, char* error, size_t error_size) {
+  try {
+    return new Handle{std::make_unique<Table>(path), ""};
+  } catch (const std::exception& failure) {
+    std::snprintf(error, error_size, "%s", failure.what());
+    return nullptr;
+  }
+}
+
+int32_t next_row(void* opaque, const char** text, size_t* size) {
+  auto& handle = *static_cast<Handle*>(opaque);
+  int32_t result = -1;
+  try {
+    result = handle.table->next(handle.text) ? 1 : 0;
+  } catch (const std::exception& failure) {
+    handle.text = failure.what();
+  }
+  *text = handle.text.c_str();
+  *size = handle.text.size();
+  return result;
+}
+
+const char* left_out(void* opaque) { return static_cast<Handle*>(opaque)->table->left_out().c_str(); }
+
+void close_table(void* opaque) { delete static_cast<Handle*>(opaque); }
+
+constexpr TesseraTableApi kApi = {kTesseraTableApiVersion, open_table, left_out, next_row, close_table};
+
+}  // namespace
+
+const TesseraTableApi* tessera_table_api() { return &kApi; }

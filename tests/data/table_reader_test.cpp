@@ -1,0 +1,124 @@
+// Parquet and arrow files, against the rows that they were made of.
+#include <filesystem>
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/data/readers/dataset_files.h"
+#include "tessera/data/readers/parse_record.h"
+#include "tessera/data/readers/record_reader.h"
+
+#include "tests/data/expect_error.h"
+#include "tests/testing/paths.h"
+#include "tests/testing/skip.h"
+#include "tests/testing/temp_folder.h"
+
+namespace tessera::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::vector<nlohmann::ordered_json> read_all(const std::string& path, FileFormat format = FileFormat::Table) {
+  std::vector<nlohmann::ordered_json> rows;
+  const auto reader = open_records(path, format);
+  RawRecord record;
+  while (reader->next(record)) rows.push_back(parse_record(record, path));
+  return rows;
+}
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+class TableReaderTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      require_table_library("x.parquet");
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("E-CONFIG-UNSUPPORTED"), HasSubstr("libarrow"),
+                                      HasSubstr("pandas.read_parquet(")));
+      GTEST_SKIP() << testing::skip::kLibArrow;
+    }
+  }
+
+  const std::string data_ = testing::source_folder() + "/tests/reference/data/tables";
+  testing::TempFolder folder_;
+};
+
+TEST_F(TableReaderTest, RowsAreThoseOfTheJsonLines) {
+  const auto expected = read_all(data_ + "/rows.jsonl", FileFormat::JsonLines);
+  ASSERT_EQ(expected.size(), 50U);
+  for (const char* name : {"rows.parquet", "snappy.parquet", "rows.arrow", "stream.arrow"})
+    EXPECT_EQ(read_all(data_ + "/" + name), expected) << name;
+}
+
+TEST_F(TableReaderTest, OtherColumns) {
+  ::testing::internal::CaptureStderr();
+  const auto rows = read_all(data_ + "/others.parquet");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("columns of bytes are left out: image"));
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].dump(), R"({"day":"2024-10-04","word":"a","half":1.5,"pairs":{"k":1},"large":["x"]})");
+  EXPECT_EQ(rows[1].dump(), R"({"day":null,"word":"b","half":null,"pairs":{},"large":null})");
+}
+
+TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {
+  config::DatasetConfig dataset;
+  const auto count = [&](const std::string& path) {
+    dataset.path = path;
+    size_t rows = 0;
+    for (const DatasetFile& file : find_dataset_files(dataset, ""))
+      rows += read_all(file.path, file.format).size();
+    return rows;
+  };
+  EXPECT_EQ(count(data_ + "/saved"), 40U);
+  EXPECT_EQ(count(data_ + "/saved/test"), 10U) << "one split by itself is what its folder holds";
+  dataset.split = "test";
+  EXPECT_EQ(count(data_ + "/saved"), 10U);
+  dataset.split = "validation";
+  EXPECT_THAT(error_text("E-CONFIG-SPLIT", [&] { count(data_ + "/saved"); }), HasSubstr("need train, test"));
+
+  // A list that names what is not there, or lies outside the folder.
+  folder_.write("set/dataset_info.json", "{}");
+  dataset.split = "";
+  for (const char* state :
+       {R"({"_data_files": [{"filename": "x.arrow"}]})", R"({"_data_files": [{"filename": 5}]})",
+        R"({"_data_files": [{"filename": "../a.arrow"}]})", R"({"_data_files": []})", "[]"}) {
+    folder_.write("set/state.json", state);
+    EXPECT_THAT(error_text("E-DATA-SAVED-DATASET", [&] { count(folder_ / "set"); }), HasSubstr("state.json"));
+  }
+}
+
+// Whatever a file is cut to or one of its bytes is changed to, it is read, or refused by its name.
+TEST_F(TableReaderTest, DamageIsRefusedOrHarmless) {
+  for (const char* name : {"snappy.parquet", "rows.arrow", "stream.arrow"}) {
+    const std::string whole = bytes_of(data_ + "/" + name);
+    int64_t refused = 0;
+    const auto check = [&](const std::string& bytes) {
+      const std::string path = folder_.write("damaged", bytes);
+      try {
+        read_all(path);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::Data) << error.what();
+        EXPECT_THAT(error.what(), HasSubstr("damaged"));
+        ++refused;
+      }
+    };
+    for (size_t size = 0; size < whole.size(); size += 197) check(whole.substr(0, size));
+    const int64_t cut = refused;
+    EXPECT_GT(cut, 10) << name;
+    for (size_t at = 0; at < whole.size(); at += 31) {
+      std::string changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ 0xFF);
+      check(changed);
+    }
+    EXPECT_GT(refused, cut) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::data
