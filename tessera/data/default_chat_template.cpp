@@ -6,6 +6,7 @@
 
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/data/prompts/prompt.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::data {
@@ -22,7 +23,7 @@ std::string trained_chat_template(const config::DataConfig& config, const text::
   const auto of_all = default_chat_template(config, tokenizer);
   std::set<std::string> used;
   for (const config::DatasetConfig& dataset : config.datasets) {
-    if (dataset.type != "chat_template" && dataset.type != "sharegpt") continue;
+    if (!uses_chat_template(dataset)) continue;
     const bool has_own = !dataset.chat_template.empty() || !dataset.chat_template_jinja.empty();
     const auto chosen = !has_own
                             ? of_all

@@ -12,6 +12,7 @@
 #include "tessera/core/log.h"
 #include "tessera/data/loader.h"
 #include "tessera/data/prepared_rows.h"
+#include "tessera/data/prompts/llama_factory.h"
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/tokenize_records.h"
 
@@ -228,7 +229,8 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
 
   PreparedData data;
   const bool is_kept = !config.dataset_prepared_path.empty() && !options.tokenizer_fingerprint.empty();
-  const auto read = [&](const config::DatasetConfig& dataset) {
+  const auto read = [&](const config::DatasetConfig& entry) {
+    const config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
     store->begin_dataset(short_name(dataset));
     return is_kept ? reader.read_kept(dataset, options.tokenizer_fingerprint) : reader.read(dataset);
   };

@@ -15,7 +15,7 @@ namespace tessera::data {
 namespace {
 
 // Raise it when the same records make other rows, or when the file changes.
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 constexpr int64_t kSecondsPerDay = 86400;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 
@@ -121,7 +121,7 @@ void hash_file(ContentHash& hash, const std::string& path) {
 }
 
 std::string template_of(const config::DatasetConfig& dataset, const PromptContext& context) {
-  if (dataset.type != "chat_template" && dataset.type != "sharegpt") return "";
+  if (!uses_chat_template(dataset)) return "";
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty())
     return context.chat_template != nullptr ? context.chat_template->source() : "";
   return text::select_chat_template(dataset.chat_template, dataset.chat_template_jinja,

@@ -26,6 +26,7 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/loader_options.h"
+#include "tessera/data/prompts/prompt.h"
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
@@ -132,6 +133,7 @@ class Run {
 
   // What can be wrong with model, adapter and tokenizer shows before data are read, and at once.
   void plan() {
+    data::refuse_unbuilt_objective(recipe_);
     base_ = checkpoint::read_base_files(recipe_.base_model);
     model_config_ =
         models::parse_model_config(base_.config, io::join_path(recipe_.base_model, "config.json"));

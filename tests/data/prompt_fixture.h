@@ -62,6 +62,30 @@ inline config::DatasetConfig dataset_of(const Json& keys) {
       dataset.train_on_eot = value;
     else if (key == "drop_system_message")
       dataset.drop_system_message = value;
+    else if (key == "field_input")
+      dataset.field_input = value;
+    else if (key == "field_system")
+      dataset.field_system = value;
+    else if (key == "field_thinking")
+      dataset.field_thinking = value;
+    else if (key == "split_thinking")
+      dataset.split_thinking = value;
+    else if (key == "message_field_training_detail")
+      dataset.message_field_training_detail = value;
+    else if (key == "system_prompt")
+      dataset.system_prompt = value;
+    else if (key == "system_format")
+      dataset.system_format = value;
+    else if (key == "format")
+      dataset.format = value;
+    else if (key == "no_input_format")
+      dataset.no_input_format = value;
+    else if (key == "field_prompt")
+      dataset.field_prompt = value;
+    else if (key == "prompt_format")
+      dataset.prompt_format = value;
+    else if (key == "name")
+      dataset.name = value;
     else
       throw std::runtime_error("unknown dataset key " + key);
   }

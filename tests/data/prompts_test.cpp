@@ -123,21 +123,18 @@ TEST(Chat, BadRecords) {
   EXPECT_THAT(text_of("E-DATA-MISSING-FIELD", {{"conversation", 1}}),
               HasSubstr("no field 'messages'; got fields conversation"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk("hello")),
-              HasSubstr("field 'messages' is not a list; got string"));
+              HasSubstr("field 'messages' is a text that is no JSON; got hello"));
+  EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk(3)), HasSubstr("field 'messages' is not a list; got number"));
   EXPECT_THAT(text_of("E-DATA-EMPTY-FIELD", talk(Json::array())), HasSubstr("'messages' is an empty list"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk(Json::array({"hi"}))),
               HasSubstr("messages[0]: is not an object; got string"));
   EXPECT_THAT(text_of("E-DATA-UNKNOWN-ROLE", talk({message("user", "x"), message("narrator", "y")})),
-              HasSubstr("messages[1]: unknown role; got 'narrator', need one of assistant, gpt, human, "
-                        "system, tool, user"));
+              HasSubstr("messages[1]: unknown role; got 'narrator', need one of assistant, developer, "
+                        "environment, function, gpt, human, ipython, observation, system, tool, user"));
   EXPECT_THAT(text_of("E-DATA-FIELD-TYPE", talk({message("user", "x"), message("assistant", nullptr)})),
               HasSubstr("messages[1]: field 'content' is not a text; got null"));
   EXPECT_THAT(text_of("E-DATA-MISSING-FIELD", talk(Json::array({{{"role", "user"}}}))),
               HasSubstr("messages[0]: no field 'content'"));
-  EXPECT_THAT(
-      text_of("E-DATA-NO-TRAINED-TURN", talk(Json::array({message("user", "x")}))),
-      HasSubstr(
-          "no turn to train; got 1 messages, none of a trained role, need a message of role assistant"));
   EXPECT_THAT(text_of("E-DATA-EMPTY-FIELD", talk(Json::array({message("system", "x")})),
                       {{"drop_system_message", true}}),
               HasSubstr("a system message alone"));
@@ -169,7 +166,7 @@ TEST(Fields, AMissingOneSaysWhichTypeFits) {
   EXPECT_THAT(text_of({{"question", "a"}, {"answer", "b"}}),
               HasSubstr("type: alpaca, field_instruction: question, field_output: answer"));
   EXPECT_THAT(text_of({{"prompt", "a"}, {"chosen", "b"}, {"rejected", "c"}}),
-              HasSubstr("preferences are not built"));
+              HasSubstr("these rows are preferences"));
   EXPECT_THAT(text_of({{"text", "a"}}), HasSubstr("type: completion"));
   EXPECT_THAT(text_of({{"input_ids", {1}}}), HasSubstr("leave type blank"));
   EXPECT_THAT(text_of({{"segments", {1}}}), HasSubstr("type: input_output"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/text/chat_encoding.h"
 #include "tessera/text/select_chat_template.h"
 
@@ -10,6 +11,42 @@ namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, const std::string& value) {
+  if (value == "all") return EndRule::All;
+  if (value == "turn" || value.empty()) return EndRule::Turn;
+  if (value == "last") return EndRule::Last;
+  if (value == "none") return EndRule::None;
+  throw Error(ErrorKind::Config, "END-RULE", std::string("datasets: unknown ") + key)
+      .at(dataset.source_file, dataset.source_line)
+      .got("'" + value + "'")
+      .need("all, turn, last or none");
+}
+
+// Values as YAML reads them: true, 3, text.
+std::shared_ptr<const Json> template_variables(const std::map<std::string, std::string>& texts) {
+  if (texts.empty()) return nullptr;
+  auto variables = std::make_shared<Json>(Json::object());
+  for (const auto& [name, text] : texts) {
+    const Json value = Json::parse(text, nullptr, false);
+    (*variables)[name] = value.is_boolean() || value.is_number() ? value : Json(text);
+  }
+  return variables;
+}
+
+std::string text_of(const Json& message, const std::string& key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// What an error says behind its code, to be told at another place.
+std::string message_of(const Error& error) {
+  const std::string text = error.what();
+  const size_t colon = text.find("]: ");
+  return colon == std::string::npos ? text : text.substr(colon + 3);
+}
+
+}  // namespace
 
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
                                                           const PromptContext& context) {
@@ -23,32 +60,13 @@ std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetC
                                     context.config.source_folder, *context.tokenizer);
 }
 
-EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, const std::string& value) {
-  if (value == "all") return EndRule::All;
-  if (value == "turn" || value.empty()) return EndRule::Turn;
-  if (value == "last") return EndRule::Last;
-  if (value == "none") return EndRule::None;
-  throw Error(ErrorKind::Config, "END-RULE", std::string("datasets: unknown ") + key)
-      .at(dataset.source_file, dataset.source_line)
-      .got("'" + value + "'")
-      .need("all, turn, last or none");
-}
-
-// What an error says behind its code, to be told at another place.
-std::string message_of(const Error& error) {
-  const std::string text = error.what();
-  const size_t colon = text.find("]: ");
-  return colon == std::string::npos ? text : text.substr(colon + 3);
-}
-
-}  // namespace
-
 ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context)
     : tokenizer_(*context.tokenizer),
       chat_template_(choose_template(dataset, context)),
       reader_(dataset),
       train_on_inputs_(context.config.train_on_inputs),
-      now_(context.now) {
+      now_(context.now),
+      variables_(template_variables(context.config.chat_template_kwargs)) {
   const std::vector<std::string> roles =
       dataset.roles_to_train.value_or(std::vector<std::string>{"assistant"});
   for (const std::string& role : roles)
@@ -56,9 +74,11 @@ ChatPrompt::ChatPrompt(const config::DatasetConfig& dataset, const PromptContext
   rules_.eos = parse_end_rule(dataset, "train_on_eos", dataset.train_on_eos);
   rules_.eot = parse_end_rule(dataset, "train_on_eot",
                               dataset.train_on_eot.empty() ? dataset.train_on_eos : dataset.train_on_eot);
-  last_message_only_ =
-      roles.empty() && dataset.train_on_eos.empty() && dataset.message_field_training.empty();
-  end_tokens_ = find_end_tokens();
+  last_message_only_ = roles.empty() && dataset.train_on_eos.empty() &&
+                       dataset.message_field_training.empty() &&
+                       dataset.message_field_training_detail.empty();
+  const std::vector<std::string>& eot_tokens = context.config.eot_tokens;
+  end_tokens_ = eot_tokens.empty() ? find_end_tokens() : given_end_tokens(dataset, eot_tokens);
 }
 
 void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
@@ -73,8 +93,16 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
   if (last_message_only_) {
     row.labels = label_from_last(encoded, turns);
   } else {
-    if (!chat_template_->has_generation_blocks()) widen_to_prompt(conversation, chat.text(), turns, train);
-    row.labels = label_chat(encoded, turns, train, rules_, end_tokens_, tokenizer_.eos_id().value_or(-1));
+    if (!chat_template_->has_generation_blocks())
+      widen_turns(conversation, chat.text(), encoded, turns, train);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      if (!train[i] || !conversation.turns[i].has_spans()) continue;
+      const Json& message = conversation.messages[i];
+      apply_train_spans(chat, conversation.turns, static_cast<int64_t>(i), text_of(message, "content"),
+                        text_of(message, reader_.thinking_key()), turns[i]);
+    }
+    row.labels =
+        label_chat(encoded, turns, train, rules_, end_tokens_, tokenizer_.eos_id().value_or(-1), eos_is_eot_);
   }
   row.input_ids = encoded.ids;
   rows.push_back(std::move(row));
@@ -84,6 +112,7 @@ text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
                                       bool add_generation_prompt) const {
   text::RenderOptions options = text::render_options(tokenizer_, add_generation_prompt);
   options.now = now_;
+  options.variables = variables_;
   try {
     return chat_template_->render(messages, tools, options);
   } catch (const Error& error) {
@@ -116,27 +145,52 @@ std::vector<int32_t> ChatPrompt::find_end_tokens() const {
   return ids;
 }
 
+// EOS, and the recipe's eot_tokens.
+std::vector<int32_t> ChatPrompt::given_end_tokens(const config::DatasetConfig& dataset,
+                                                  const std::vector<std::string>& names) {
+  std::vector<int32_t> ids;
+  const auto eos = tokenizer_.eos_id();
+  for (const std::string& name : names) {
+    const auto id = tokenizer_.token_to_id(name);
+    if (!id) {
+      throw Error(ErrorKind::Config, "EOT-TOKEN", "eot_tokens: no token of the model's vocabulary")
+          .at(dataset.source_file, dataset.source_line)
+          .got("'" + name + "'")
+          .need("a text that is one token");
+    }
+    const bool is_written = chat_template_->source().find(name) != std::string::npos || id == eos;
+    if (!is_written)
+      log::warn("eot_tokens: the chat template of " + dataset.path + " does not write '" + name + "'");
+    ids.push_back(*id);
+  }
+  eos_is_eot_ = eos && std::find(ids.begin(), ids.end(), *eos) != ids.end();
+  if (eos_is_eot_ && names.size() > 1 && rules_.eos != rules_.eot) {
+    throw Error(ErrorKind::Config, "EOT-TOKEN",
+                "train_on_eos and train_on_eot disagree on the end-of-sequence token, which eot_tokens names")
+        .at(dataset.source_file, dataset.source_line)
+        .hint("take it out of eot_tokens, or set both alike");
+  }
+  if (eos && !eos_is_eot_) ids.push_back(*eos);
+  return ids;
+}
+
 std::vector<bool> ChatPrompt::choose_turns(const Conversation& conversation) const {
   std::vector<bool> train;
-  bool candidate = last_message_only_;
   for (const Turn& turn : conversation.turns) {
     const bool by_role = train_on_inputs_ || roles_to_train_.contains(turn.role);
-    candidate = candidate || by_role || turn.train.has_value();
-    train.push_back(turn.train.value_or(by_role));
-  }
-  if (!candidate) {
-    throw Error(ErrorKind::Data, "NO-TRAINED-TURN", "the conversation has no turn to train")
-        .got(std::to_string(conversation.turns.size()) + " messages, none of a trained role")
-        .need("a message of role " +
-              (roles_to_train_.empty() ? std::string("in roles_to_train") : *roles_to_train_.begin()));
+    const bool has_any = (turn.content_spans && !turn.content_spans->empty()) ||
+                         (turn.reasoning_spans && !turn.reasoning_spans->empty());
+    train.push_back(turn.train.value_or(turn.has_spans() ? has_any : by_role));
   }
   return train;
 }
 
 // What the template itself writes into a turn with tool calls or reasoning is the assistant's to write too:
-// such a turn starts where the prompt for it ends, if the text begins with that prompt.
-void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::string& text,
-                                 std::vector<TurnSpans>& turns, const std::vector<bool>& train) const {
+// such a turn starts where the prompt for it ends, if the text begins with that prompt, and ends before its
+// end-of-turn token.
+void ChatPrompt::widen_turns(const Conversation& conversation, const std::string& text,
+                             const text::Encoding& encoded, std::vector<TurnSpans>& turns,
+                             const std::vector<bool>& train) const {
   Json before = Json::array();
   for (size_t i = 0; i < turns.size(); ++i) {
     if (train[i] && !conversation.turns[i].text_only && i > 0 && !turns[i].ranges.empty()) {
@@ -144,6 +198,9 @@ void ChatPrompt::widen_to_prompt(const Conversation& conversation, const std::st
       const auto size = static_cast<int64_t>(prompt.size());
       if (text.starts_with(prompt) && size <= turns[i].ranges.front().begin)
         turns[i].ranges.front().begin = size;
+      const int64_t end = find_end_token(encoded, turns[i].closing, end_tokens_);
+      if (end >= 0)
+        turns[i].ranges.back().end = std::max(turns[i].ranges.back().end, encoded.spans[end].begin);
     }
     before.push_back(conversation.messages[i]);
   }

@@ -10,10 +10,15 @@
 
 namespace tessera::data {
 
+// The template of an entry: its own, or the recipe's. Throws what select_chat_template() throws.
+std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
+                                                          const PromptContext& context);
+
 // Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train
 // (all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by
-// train_on_eos and train_on_eot. With both roles_to_train and train_on_eos empty, everything from the last
-// message on is trained (with train_on_inputs, everything).
+// train_on_eos and train_on_eot. Parts of a message that say so are trained or masked alone. With both
+// roles_to_train and train_on_eos empty, everything from the last message on is trained (with
+// train_on_inputs, everything).
 class ChatPrompt : public PromptType {
  public:
   ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
@@ -25,9 +30,11 @@ class ChatPrompt : public PromptType {
   text::RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                             bool add_generation_prompt = false) const;
   std::vector<int32_t> find_end_tokens() const;
+  std::vector<int32_t> given_end_tokens(const config::DatasetConfig& dataset,
+                                        const std::vector<std::string>& names);
   std::vector<bool> choose_turns(const Conversation& conversation) const;
-  void widen_to_prompt(const Conversation& conversation, const std::string& text,
-                       std::vector<TurnSpans>& turns, const std::vector<bool>& train) const;
+  void widen_turns(const Conversation& conversation, const std::string& text, const text::Encoding& encoded,
+                   std::vector<TurnSpans>& turns, const std::vector<bool>& train) const;
   std::vector<int32_t> label_from_last(const text::Encoding& encoded,
                                        const std::vector<TurnSpans>& turns) const;
 
@@ -39,7 +46,9 @@ class ChatPrompt : public PromptType {
   bool train_on_inputs_ = false;
   bool last_message_only_ = false;
   std::optional<int64_t> now_;
+  std::shared_ptr<const nlohmann::ordered_json> variables_;
   std::vector<int32_t> end_tokens_;
+  bool eos_is_eot_ = true;
 };
 
 }  // namespace tessera::data

@@ -21,7 +21,8 @@ int64_t first_token_into(const text::Encoding& encoded, int64_t byte) {
   return found - encoded.spans.begin();
 }
 
-// The first end token after the turn's content, or -1.
+}  // namespace
+
 int64_t find_end_token(const text::Encoding& encoded, const text::ByteSpan& closing,
                        const std::vector<int32_t>& end_tokens) {
   const auto size = static_cast<int64_t>(encoded.ids.size());
@@ -32,33 +33,36 @@ int64_t find_end_token(const text::Encoding& encoded, const text::ByteSpan& clos
   return -1;
 }
 
-}  // namespace
-
 std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
-                                const std::vector<int32_t>& end_tokens, int32_t eos) {
+                                const std::vector<int32_t>& end_tokens, int32_t eos, bool eos_is_eot) {
   const auto ignore = static_cast<int32_t>(kIgnoreLabel);
   const auto size = static_cast<int64_t>(encoded.ids.size());
   std::vector<int32_t> labels(encoded.ids.size(), ignore);
+  const auto for_tokens_in = [&](const text::ByteSpan& range, bool trained) {
+    for (int64_t i = first_token_into(encoded, range.begin); i < size && encoded.spans[i].begin < range.end;
+         ++i)
+      labels[i] = trained ? encoded.ids[i] : ignore;
+  };
   for (size_t turn = 0; turn < turns.size(); ++turn) {
     if (!train[turn]) continue;
-    for (const text::ByteSpan& range : turns[turn].ranges) {
-      for (int64_t i = first_token_into(encoded, range.begin); i < size && encoded.spans[i].begin < range.end;
-           ++i) {
-        labels[i] = encoded.ids[i];
-      }
-    }
+    for (const text::ByteSpan& range : turns[turn].ranges) for_tokens_in(range, true);
+    for (const text::ByteSpan& range : turns[turn].masked) for_tokens_in(range, false);
   }
+  const auto trains = [](EndRule rule, bool is_trained_turn) {
+    return rule == EndRule::All || (rule == EndRule::Turn && is_trained_turn);
+  };
   int64_t last_eos = -1, last_eot = -1;
   for (size_t turn = 0; turn < turns.size(); ++turn) {
-    if (turns[turn].ranges.empty()) continue;
+    if (turns[turn].ranges.empty() && turns[turn].masked.empty()) continue;
     const int64_t at = find_end_token(encoded, turns[turn].closing, end_tokens);
     if (at < 0) continue;
-    const bool is_eos = encoded.ids[at] == eos;
-    const EndRule rule = is_eos ? rules.eos : rules.eot;
-    const bool trained = rule == EndRule::All || (rule == EndRule::Turn && train[turn]);
+    const bool is_eos = encoded.ids[at] == eos, is_eot = !is_eos || eos_is_eot;
+    const bool trained =
+        (is_eos && trains(rules.eos, train[turn])) || (is_eot && trains(rules.eot, train[turn]));
     labels[at] = trained ? encoded.ids[at] : ignore;
-    if (train[turn]) (is_eos ? last_eos : last_eot) = at;
+    if (train[turn] && is_eos) last_eos = at;
+    if (train[turn] && is_eot) last_eot = at;
   }
   if (rules.eos == EndRule::Last && last_eos >= 0) labels[last_eos] = encoded.ids[last_eos];
   if (rules.eot == EndRule::Last && last_eot >= 0) labels[last_eot] = encoded.ids[last_eot];

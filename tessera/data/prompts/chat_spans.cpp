@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/core/error.h"
+
 namespace tessera::data {
 namespace {
 
@@ -89,6 +91,69 @@ std::vector<TurnSpans> find_turn_spans(const text::RenderedChat& chat, const std
     if (!ranges.empty()) turn.ranges = std::move(ranges);
   }
   return turns;
+}
+
+namespace {
+
+// A text of a message, of which the template writes pieces in order.
+struct SourceText {
+  const std::string& text;
+  const TrainSpans& spans;
+  size_t cursor = 0;
+  bool is_found = false;
+
+  size_t find(std::string_view piece) const { return text.find(piece, cursor); }
+  // Cuts a rendered piece, whose bytes stand here from `at` on, into what is trained and what is not.
+  void cut(size_t at, const text::ByteSpan& rendered, TurnSpans& turn) {
+    const auto is_trained = [&](int64_t byte) {
+      return std::any_of(spans->begin(), spans->end(), [&](const TrainSpan& span) {
+        return span.train && byte >= span.begin && byte < span.end;
+      });
+    };
+    cursor = at + static_cast<size_t>(rendered.end - rendered.begin);
+    is_found = true;
+    for (int64_t begin = rendered.begin; begin < rendered.end;) {
+      const auto source = [&](int64_t byte) { return static_cast<int64_t>(at) + byte - rendered.begin; };
+      const bool trained = spans && is_trained(source(begin));
+      int64_t end = begin + 1;
+      while (end < rendered.end && (spans && is_trained(source(end))) == trained) ++end;
+      (trained ? turn.ranges : turn.masked).push_back({begin, end});
+      begin = end;
+    }
+  }
+};
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+}  // namespace
+
+void apply_train_spans(const text::RenderedChat& chat, const std::vector<Turn>& messages, int64_t index,
+                       const std::string& content, const std::string& reasoning, TurnSpans& turn) {
+  const Turn& message = messages[static_cast<size_t>(index)];
+  SourceText sources[] = {{reasoning, message.reasoning_spans}, {content, message.content_spans}};
+  const std::string text = chat.text();
+  turn.ranges.clear();
+  for (const Piece& piece : content_pieces(chat, messages)) {
+    if (piece.message != index || piece.is_role) continue;
+    const std::string_view written = std::string_view(text).substr(
+        static_cast<size_t>(piece.span.begin), static_cast<size_t>(piece.span.end - piece.span.begin));
+    SourceText* source = nullptr;
+    for (SourceText& candidate : sources) {
+      if (source == nullptr && !candidate.text.empty() && candidate.find(written) != std::string::npos)
+        source = &candidate;
+    }
+    if (source != nullptr) {
+      source->cut(source->find(written), piece.span, turn);
+    } else {
+      turn.masked.push_back(piece.span);
+    }
+  }
+  for (const SourceText& source : sources) {
+    if (!source.spans || source.is_found || is_blank(source.text)) continue;
+    throw Error(ErrorKind::Data, "TRAINING-DETAIL",
+                "the chat template rewrites this text, so that parts of it cannot be found again")
+        .got(source.text.substr(0, 60));
+  }
 }
 
 }  // namespace tessera::data

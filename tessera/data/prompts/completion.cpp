@@ -13,9 +13,14 @@ CompletionPrompt::CompletionPrompt(const config::DatasetConfig& dataset, const P
     : tokenizer_(*context.tokenizer), field_(dataset.field), sequence_len_(context.config.sequence_len) {}
 
 void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
+  const std::string& text = required_text(record.fields, field_);
+  // A document without text is none; the last piece of one may be empty.
+  if (text.empty() && record.begins_document) {
+    rows.emplace_back();
+    return;
+  }
   const std::vector<int32_t> ids =
-      encode_document(tokenizer_, required_text(record.fields, field_),
-                      {.bos = record.begins_document, .eos = record.ends_document});
+      encode_document(tokenizer_, text, {.bos = record.begins_document, .eos = record.ends_document});
   const auto size = static_cast<int64_t>(ids.size());
   for (int64_t begin = 0; begin < size; begin += sequence_len_) {
     const int64_t end = std::min(begin + sequence_len_, size);

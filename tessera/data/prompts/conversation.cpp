@@ -6,28 +6,147 @@
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/prompts/fields.h"
+#include "tessera/text/chat_template/text.h"
 
 namespace tessera::data {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The text of content given as a list of {type: text, text} parts.
-std::string join_parts(const Json& parts) {
+Error type_error(const std::string& field, const char* is_not, const Json& value, const char* need) {
+  return Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not " + is_not)
+      .got(value.type_name())
+      .need(need);
+}
+
+// A list, or JSON text of one.
+Json list_of(const Json& value, const std::string& field) {
+  Json list = value;
+  if (const auto* text = value.get_ptr<const std::string*>()) {
+    list = Json::parse(*text, nullptr, false);
+    if (list.is_discarded()) {
+      throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is a text that is no JSON")
+          .got(text->substr(0, 40))
+          .need("a list, or JSON text of one");
+    }
+  }
+  if (!list.is_array()) throw type_error(field, "a list", list, "array");
+  return list;
+}
+
+const std::string& part_text(const Json& part) {
+  for (const char* key : {"text", "content", "value"}) {
+    const Json* value = find_field(part, key);
+    if (value != nullptr && value->is_string()) return value->get_ref<const std::string&>();
+  }
+  return required_text(part, "text");
+}
+
+// What a part of content says of its training; nothing where it says nothing.
+std::optional<bool> part_training(const Json& part) {
+  if (const Json* train = find_field(part, "train")) {
+    if (!train->is_boolean()) throw type_error("train", "a boolean", *train, "true, false or null");
+    return train->get<bool>();
+  }
+  if (const Json* weight = find_field(part, "weight")) {
+    if (!weight->is_number()) throw type_error("weight", "a number", *weight, "0 or 1");
+    return weight->get<double>() != 0.0;
+  }
+  return std::nullopt;
+}
+
+// The text of content given as a list of {type: text, text} parts, and what is trained of it where a part
+// says.
+std::string join_parts(const Json& parts, TrainSpans& spans) {
   std::string text;
+  std::vector<TrainSpan> found;
+  bool is_said = false;
   for (const Json& part : parts) {
+    const auto begin = static_cast<int64_t>(text.size());
+    std::optional<bool> train;
     if (const auto* plain = part.get_ptr<const std::string*>()) {
       text += *plain;
-      continue;
-    }
-    if (!part.is_object() || part.value("type", Json("text")) != "text") {
+    } else if (!part.is_object() || part.value("type", Json("text")) != "text") {
       throw Error(ErrorKind::Data, "CONTENT-PART", "a message's content holds a part that is no text")
           .got(part.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
           .need("parts of type text");
+    } else {
+      text += part_text(part);
+      train = part_training(part);
+      is_said = is_said || train.has_value();
     }
-    text += required_text(part, "text");
+    found.push_back({begin, static_cast<int64_t>(text.size()), train.value_or(true)});
   }
+  if (is_said) spans = std::move(found);
   return text;
+}
+
+// Character offsets, the last one inside, as byte spans of `text`.
+std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field, const std::string& text) {
+  if (!detail.is_array()) throw type_error(field, "a list", detail, "array");
+  std::vector<int64_t> starts;
+  for (size_t at = 0; at < text.size(); at += text::jinja::utf8_step(text, at))
+    starts.push_back(static_cast<int64_t>(at));
+  starts.push_back(static_cast<int64_t>(text.size()));
+  const auto length = static_cast<int64_t>(starts.size()) - 1;
+  std::vector<TrainSpan> spans;
+  for (const Json& item : detail) {
+    const auto number = [&](const char* key) {
+      const auto found = item.is_object() ? item.find(key) : item.end();
+      const bool is_offset = item.is_object() && found != item.end() && found->is_number_integer();
+      const int64_t value = is_offset ? found->get<int64_t>() : -1;
+      if (value < 0) {
+        throw Error(ErrorKind::Data, "TRAINING-DETAIL", "an element of '" + field + "' has no '" + key + "'")
+            .got(item.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
+            .need("{begin_offset, end_offset, train}, with offsets of characters from 0");
+      }
+      return value;
+    };
+    const int64_t begin = number("begin_offset"), end = number("end_offset");
+    const Json* train = find_field(item, "train");
+    if (train == nullptr || !train->is_boolean() || begin > end) {
+      throw Error(ErrorKind::Data, "TRAINING-DETAIL",
+                  "an element of '" + field + "' is no range with a choice")
+          .got(item.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80))
+          .need("begin_offset <= end_offset, and train: true or false");
+    }
+    spans.push_back(
+        {starts[std::min(begin, length)], starts[std::min(end, length - 1) + 1], train->get<bool>()});
+  }
+  return spans;
+}
+
+std::string strip(const std::string& text, bool right) {
+  return text::jinja::strip(text::jinja::Text(text), std::nullopt, true, right).bytes;
+}
+
+// The text between two tags, and where it ends; nothing where one of them is missing.
+struct Tagged {
+  std::string inside, behind;
+};
+std::optional<Tagged> between(const std::string& text, const char* open, const char* close) {
+  const size_t begin = text.find(open), end = text.find(close);
+  if (begin == std::string::npos || end == std::string::npos) return std::nullopt;
+  const size_t inner = begin + std::string_view(open).size();
+  return Tagged{inner <= end ? text.substr(inner, end - inner) : "",
+                text.substr(end + std::string_view(close).size())};
+}
+
+// Reasoning that stands in the content, cut out of it.
+std::optional<std::string> split_reasoning(std::string& content) {
+  constexpr std::pair<const char*, const char*> kThinking[] = {
+      {"<think>", "</think>"},
+      {"<reasoning>", "</reasoning>"},
+      {"<|begin_of_thought|>", "<|end_of_thought|>"}};
+  for (const auto& [open, close] : kThinking) {
+    const auto thought = between(content, open, close);
+    if (!thought) continue;
+    content = strip(thought->behind, false);
+    if (const auto answer = between(content, "<|begin_of_solution|>", "<|end_of_solution|>"))
+      content = strip(answer->inside, true);
+    return strip(thought->inside, true);
+  }
+  return std::nullopt;
 }
 
 // Templates print arguments with tojson: a string that holds JSON becomes the object it stands for.
@@ -39,7 +158,24 @@ void parse_arguments(Json& calls) {
     const auto found = target.find("arguments");
     if (found == target.end() || !found->is_string()) continue;
     Json parsed = Json::parse(found->get_ref<const std::string&>(), nullptr, false);
-    if (parsed.is_object()) *found = std::move(parsed);
+    if (!parsed.is_discarded()) *found = std::move(parsed);
+  }
+}
+
+// The parameters of a function may be JSON text too.
+void parse_parameters(Json& tools) {
+  for (Json& tool : tools) {
+    if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object()) continue;
+    Json& function = tool["function"];
+    const auto found = function.find("parameters");
+    if (found == function.end() || !found->is_string()) continue;
+    Json parsed = Json::parse(found->get_ref<const std::string&>(), nullptr, false);
+    if (parsed.is_discarded()) {
+      throw Error(ErrorKind::Data, "FIELD-TYPE", "the parameters of a tool are a text that is no JSON")
+          .got(found->get_ref<const std::string&>().substr(0, 40))
+          .need("a JSON schema");
+    }
+    *found = std::move(parsed);
   }
 }
 
@@ -62,14 +198,23 @@ ConversationReader::ConversationReader(const config::DatasetConfig& dataset)
     : field_messages_(dataset.field_messages),
       field_system_(dataset.field_system),
       field_training_(dataset.message_field_training),
+      field_training_detail_(dataset.message_field_training_detail),
+      field_tools_(dataset.field_tools),
+      thinking_key_(dataset.template_thinking_key),
       properties_(dataset.message_property_mappings),
       roles_{{"human", "user"},          {"user", "user"},     {"gpt", "assistant"},
              {"assistant", "assistant"}, {"system", "system"}, {"tool", "tool"}},
-      drop_system_message_(dataset.drop_system_message) {
+      drop_system_message_(dataset.drop_system_message),
+      split_thinking_(dataset.split_thinking) {
+  // Roles that some templates know beside these.
+  for (const char* role : {"developer", "function", "ipython", "observation", "environment"})
+    roles_[role] = role;
   const bool sharegpt = dataset.type == "sharegpt";
   if (sharegpt && field_messages_ == "messages") field_messages_ = "conversations";
   properties_.try_emplace("role", sharegpt ? "from" : "role");
   properties_.try_emplace("content", sharegpt ? "value" : "content");
+  if (!thinking_key_.empty() && !dataset.field_thinking.empty())
+    properties_.try_emplace(thinking_key_, dataset.field_thinking);
   for (const auto& [role, names] : dataset.roles) {
     roles_.insert_or_assign(role, role);
     for (const std::string& name : names) roles_.insert_or_assign(name, role);
@@ -96,10 +241,11 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
   out["role"] = turn.role;
 
   const std::string& content = properties_.at("content");
-  const bool calls = find_field(message, "tool_calls") != nullptr;
+  const bool calls = find_field(message, properties_.contains("tool_calls") ? properties_.at("tool_calls")
+                                                                            : "tool_calls") != nullptr;
   const Json* value = find_field(message, content);
   if (value != nullptr && value->is_array()) {
-    out["content"] = join_parts(*value);
+    out["content"] = join_parts(*value, turn.content_spans);
   } else if (value != nullptr || !calls) {
     out["content"] = required_text(message, content);
   } else {
@@ -110,29 +256,46 @@ Json ConversationReader::read_message(const Json& message, Turn& turn) const {
     if (const Json* mapped = find_field(message, column)) out[name] = *mapped;
   }
   for (const auto& [key, field] : message.items()) {
-    const bool taken = key == properties_.at("role") || key == content || key == field_training_;
+    const bool taken = key == properties_.at("role") || key == content || key == field_training_ ||
+                       key == field_training_detail_;
     if (!taken && !out.contains(key) && !field.is_null()) out[key] = field;
   }
-  for (const char* key : {"tool_calls", "reasoning_content", "thinking"})
-    turn.text_only = turn.text_only && !out.contains(key);
-  if (const auto* text = out["content"].get_ptr<const std::string*>())
-    turn.content_is_role = reads_as(*text, turn.role);
-  if (calls) parse_arguments(out["tool_calls"]);
-
-  if (field_training_.empty()) return out;
-  if (const Json* train = find_field(message, field_training_)) {
-    if (!train->is_boolean()) {
-      throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field_training_ + "' is not a boolean")
-          .got(train->type_name())
-          .need("true, false or null");
-    }
-    turn.train = train->get<bool>();
+  if (out.contains(thinking_key_) && out[thinking_key_].is_array())
+    out[thinking_key_] = join_parts(Json(out[thinking_key_]), turn.reasoning_spans);
+  if (split_thinking_ && turn.role == "assistant" && value != nullptr && value->is_string()) {
+    auto& text = out["content"].get_ref<std::string&>();
+    if (auto reasoning = split_reasoning(text)) out[thinking_key_] = std::move(*reasoning);
   }
+  for (const char* key : {"tool_calls", "reasoning_content", "thinking", thinking_key_.c_str()})
+    turn.text_only = turn.text_only && !out.contains(key);
+  if (const auto* text = out["content"].get_ptr<const std::string*>()) {
+    turn.content_is_role = reads_as(*text, turn.role);
+    const Json* detail =
+        field_training_detail_.empty() ? nullptr : find_field(message, field_training_detail_);
+    if (detail != nullptr && !turn.content_spans)
+      turn.content_spans = detail_spans(*detail, field_training_detail_, *text);
+  }
+  if (calls) parse_arguments(out["tool_calls"]);
+  read_training(message, turn);
   return out;
 }
 
+void ConversationReader::read_training(const Json& message, Turn& turn) const {
+  const Json* train = field_training_.empty() ? nullptr : find_field(message, field_training_);
+  if (train == nullptr) return;
+  if (!train->is_boolean()) {
+    throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field_training_ + "' is not a boolean")
+        .got(train->type_name())
+        .need("true, false or null");
+  }
+  turn.train = train->get<bool>();
+}
+
 Conversation ConversationReader::read(const Json& record) const {
-  const Json& messages = required_array(record, field_messages_);
+  const Json messages = list_of(required_value(record, field_messages_), field_messages_);
+  if (messages.empty()) {
+    throw Error(ErrorKind::Data, "EMPTY-FIELD", "field '" + field_messages_ + "' is an empty list");
+  }
   Conversation conversation;
   conversation.messages = Json::array();
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -146,8 +309,7 @@ Conversation ConversationReader::read(const Json& record) const {
     conversation.turns.push_back(std::move(turn));
   }
   if (conversation.turns.front().role != "system") {
-    if (const Json* system = find_field(record, field_system_);
-        system != nullptr && system->is_string() && !system->get_ref<const std::string&>().empty()) {
+    if (const Json* system = find_field(record, field_system_); system != nullptr && system->is_string()) {
       conversation.messages.insert(conversation.messages.begin(),
                                    Json{{"role", "system"}, {"content", *system}});
       conversation.turns.insert(conversation.turns.begin(), Turn{.role = "system"});
@@ -161,8 +323,12 @@ Conversation ConversationReader::read(const Json& record) const {
     throw Error(ErrorKind::Data, "EMPTY-FIELD",
                 "field '" + field_messages_ + "' holds a system message alone");
   }
-  if (const Json* tools = find_field(record, "tools"); tools != nullptr && tools->is_array()) {
-    conversation.tools = *tools;
+  const Json* tools = find_field(record, field_tools_);
+  if (tools != nullptr && tools != &record[field_messages_]) {
+    const bool is_blank = tools->is_string() && tools->get_ref<const std::string&>().empty();
+    if (!is_blank) conversation.tools = list_of(*tools, field_tools_);
+    if (conversation.tools.is_array()) parse_parameters(conversation.tools);
+    if (conversation.tools.is_array() && conversation.tools.empty()) conversation.tools = nullptr;
   }
   return conversation;
 }

@@ -13,11 +13,23 @@
 
 namespace tessera::data {
 
+// Half-open byte range of a message's content, or of its reasoning, that is trained or masked.
+struct TrainSpan {
+  int64_t begin = 0, end = 0;
+  bool train = true;
+};
+using TrainSpans = std::optional<std::vector<TrainSpan>>;
+
 struct Turn {
   std::string role;                // after the roles map: user, assistant, ...
   std::optional<bool> train = {};  // what the message's own field says
   bool text_only = true;           // no tool calls, reasoning or the like
   bool content_is_role = false;    // the content reads as the role does
+  // Where a part of the message alone is trained: of these, what no span trains is masked. Set by the
+  // message's training detail, or by content in parts with train or weight.
+  TrainSpans content_spans = {}, reasoning_spans = {};
+
+  bool has_spans() const { return content_spans || reasoning_spans; }
 };
 
 struct Conversation {
@@ -35,20 +47,26 @@ class ConversationReader {
   // For type sharegpt, defaults are conversations/from/value.
   explicit ConversationReader(const config::DatasetConfig& dataset);
 
-  // Throws Error(Data) without a place: missing or empty list, a message that is no object, unknown role,
-  // content that is missing, null (but beside tool calls) or no text.
+  // Messages and tools may be JSON text. Throws Error(Data) without a place: missing or empty list, a message
+  // that is no object, unknown role, content that is missing, null (but beside tool calls) or no text,
+  // training detail that is none.
   Conversation read(const nlohmann::ordered_json& record) const;
   // The role that `name` stands for. Throws Error(Data) for an unknown one.
   const std::string& role_of(const std::string& name) const;
   bool knows_role(const std::string& name) const { return roles_.contains(name); }
+  // What the template calls a message's reasoning.
+  const std::string& thinking_key() const { return thinking_key_; }
 
  private:
   nlohmann::ordered_json read_message(const nlohmann::ordered_json& message, Turn& turn) const;
 
-  std::string field_messages_, field_system_, field_training_;
+  void read_training(const nlohmann::ordered_json& message, Turn& turn) const;
+
+  std::string field_messages_, field_system_, field_training_, field_training_detail_, field_tools_;
+  std::string thinking_key_;
   std::map<std::string, std::string> properties_;  // template's name -> column
   std::map<std::string, std::string> roles_;       // name in the data -> role
-  bool drop_system_message_ = false;
+  bool drop_system_message_ = false, split_thinking_ = false;
 };
 
 }  // namespace tessera::data

@@ -4,7 +4,11 @@ namespace tessera::data {
 
 std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::string_view text,
                                      DocumentEnds ends) {
-  std::vector<int32_t> ids = tokenizer.encode(text, {.parse_special = false, .add_special_tokens = ends.bos});
+  return set_ends(tokenizer, tokenizer.encode(text, {.parse_special = false, .add_special_tokens = ends.bos}),
+                  ends);
+}
+
+std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int32_t> ids, DocumentEnds ends) {
   const auto eos = tokenizer.eos_id();
   if (ends.bos && eos && !ids.empty() && ids.back() == *eos)
     ids.pop_back();  // a post-processor may add both ends

@@ -19,6 +19,10 @@ struct DocumentEnds {
 std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::string_view text,
                                      DocumentEnds ends);
 
+// Of ids that were encoded with special tokens where `ends.bos`: takes an EOS away that the tokenizer's
+// post-processor put last, and adds one where it is asked for.
+std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int32_t> ids, DocumentEnds ends);
+
 // Appends ids to a row, trained or masked.
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained);
 

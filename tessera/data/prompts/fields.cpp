@@ -48,7 +48,8 @@ std::string what_fits(const Json& object) {
     return "these messages want message_property_mappings: {role: from, content: value}";
   if (has(object, {"role", "content"}))
     return "these messages want message_property_mappings: {role: role, content: content}";
-  if (has(object, {"chosen", "rejected"})) return "rows of preferences are not built yet";
+  if (has(object, {"chosen", "rejected"}))
+    return "these rows are preferences: set rl (docs/datasets.md lists the types)";
   if (has(object, {"instruction", "output"})) return "these rows are type: alpaca";
   if (has(object, {"segments"})) return "these rows are type: input_output";
   if (has(object, {"input_ids"})) return "these rows are token ids: leave type blank";
@@ -64,7 +65,9 @@ std::string what_fits(const Json& object) {
   return "";
 }
 
-const Json& required(const Json& object, const std::string& field) {
+}  // namespace
+
+const Json& required_value(const Json& object, const std::string& field) {
   const auto found = object.find(field);
   if (found == object.end()) {
     throw Error(ErrorKind::Data, "MISSING-FIELD", "no field '" + field + "'")
@@ -74,10 +77,8 @@ const Json& required(const Json& object, const std::string& field) {
   return *found;
 }
 
-}  // namespace
-
 const std::string& required_text(const Json& object, const std::string& field) {
-  const Json& value = required(object, field);
+  const Json& value = required_value(object, field);
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
       .got(value.type_name())
@@ -94,7 +95,7 @@ std::string optional_text(const Json& object, const std::string& field) {
 }
 
 const Json& required_array(const Json& object, const std::string& field) {
-  const Json& value = required(object, field);
+  const Json& value = required_value(object, field);
   if (!value.is_array()) {
     throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a list")
         .got(value.type_name())

@@ -7,6 +7,8 @@
 
 namespace tessera::data {
 
+// A value that must be there, null or not.
+const nlohmann::ordered_json& required_value(const nlohmann::ordered_json& object, const std::string& field);
 // A text that must be there.
 const std::string& required_text(const nlohmann::ordered_json& object, const std::string& field);
 // A text that may be missing or null: then it is empty.

@@ -2,13 +2,30 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/strings.h"
-#include "tessera/data/prompts/alpaca.h"
 #include "tessera/data/prompts/chat.h"
 #include "tessera/data/prompts/completion.h"
 #include "tessera/data/prompts/input_output.h"
+#include "tessera/data/prompts/instruct.h"
+#include "tessera/data/prompts/llama_factory.h"
+#include "tessera/data/prompts/preference.h"
 #include "tessera/data/prompts/pretokenized.h"
+#include "tessera/data/prompts/pygmalion.h"
+#include "tessera/data/prompts/stepwise.h"
+#include "tessera/data/prompts/windows.h"
 
 namespace tessera::data {
+namespace {
+
+std::unique_ptr<PromptType> make_instruct(const config::DatasetConfig& dataset,
+                                          const PromptContext& context) {
+  // `conversation: chatml` of an entry, which the recipe's reader makes its chat_template.
+  const bool is_chatml = dataset.type == "alpaca_chat" && dataset.chat_template == "chatml";
+  const FoundInstructType found = find_instruct_type(is_chatml ? "alpaca:chatml" : dataset.type);
+  if (found.type == nullptr) return nullptr;
+  return std::make_unique<InstructPrompt>(found, dataset, context);
+}
+
+}  // namespace
 
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context) {
@@ -19,12 +36,17 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
         .got(dataset.path)
         .hint("set tokenizer_config to a folder that has one");
   }
-  if (type == "alpaca" || type == "alpaca_chat" || type == "alpaca_w_system") {
-    return std::make_unique<AlpacaPrompt>(dataset, context);
-  }
+  if (!context.config.rl.empty() || is_preference_type(type))
+    return std::make_unique<PreferencePrompt>(dataset, context);
+  if (auto instruct = make_instruct(dataset, context)) return instruct;
+  if (type == "user_defined") return std::make_unique<InstructPrompt>(dataset, context);
   if (type == "chat_template" || type == "sharegpt") return std::make_unique<ChatPrompt>(dataset, context);
+  if (type == "llama_factory") return std::make_unique<LlamaFactoryPrompt>(dataset, context);
   if (type == "completion") return std::make_unique<CompletionPrompt>(dataset, context);
+  if (type == "pretrain") return std::make_unique<PretrainPrompt>(dataset, context);
   if (type == "input_output") return std::make_unique<InputOutputPrompt>(dataset, context);
+  if (type == "pygmalion") return std::make_unique<PygmalionPrompt>(context);
+  if (type == "stepwise_supervised") return std::make_unique<StepwisePrompt>(dataset, context);
   if (type.empty() && dataset.ds_type == "text") return std::make_unique<CompletionPrompt>(dataset, context);
   if (type.empty()) return std::make_unique<PretokenizedPrompt>(dataset, context);
   const std::string near = nearest_name(type, prompt_type_names());
@@ -35,8 +57,34 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
 }
 
 std::vector<std::string> prompt_type_names() {
-  return {"alpaca",   "alpaca_chat", "alpaca_w_system", "chat_template",
-          "sharegpt", "completion",  "input_output"};
+  std::vector<std::string> names;
+  for (const InstructType& type : instruct_types()) names.emplace_back(type.name);
+  for (const char* name : {"chat_template", "sharegpt", "llama_factory", "completion", "pretrain",
+                           "input_output", "pygmalion", "stepwise_supervised", "user_defined"}) {
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+bool uses_chat_template(const config::DatasetConfig& dataset) {
+  const std::string& type = dataset.type;
+  return type == "chat_template" || type == "sharegpt" || type == "llama_factory" ||
+         type.starts_with("chat_template.");
+}
+
+void refuse_unbuilt_objective(const config::DataConfig& config) {
+  for (const auto* list : {&config.datasets, &config.test_datasets}) {
+    for (const config::DatasetConfig& dataset : *list) {
+      const bool is_stepwise = dataset.type == "stepwise_supervised";
+      if (config.rl.empty() && !is_stepwise && !is_preference_type(dataset.type)) continue;
+      throw Error(ErrorKind::Config, "UNSUPPORTED",
+                  is_stepwise ? "training a reward model on steps is not built yet"
+                              : "training on preferences is not built yet")
+          .at(dataset.source_file, dataset.source_line)
+          .got(config.rl.empty() ? "type: " + dataset.type : "rl: " + config.rl)
+          .hint("`tessera data show` reads and checks these rows");
+    }
+  }
 }
 
 }  // namespace tessera::data

@@ -52,4 +52,11 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
 // The names that `type:` takes, besides blank for pre-tokenised rows.
 std::vector<std::string> prompt_type_names();
 
+// Whether the entry's rows are written by a chat template.
+bool uses_chat_template(const config::DatasetConfig& dataset);
+
+// Throws Error(Config) at the first entry whose rows nothing trains on yet: preferences, and steps with a
+// verdict.
+void refuse_unbuilt_objective(const config::DataConfig& config);
+
 }  // namespace tessera::data

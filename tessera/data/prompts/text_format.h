@@ -1,0 +1,53 @@
+// Prompts made by filling fields into a text.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/config/data_config.h"
+#include "tessera/data/prompts/encode.h"
+#include "tessera/text/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+// A text that knows which of its bytes came from the data: only in the others may control tokens stand.
+struct MarkedText {
+  std::string text;
+  std::vector<text::ByteSpan> contents;  // in order, apart, none empty
+
+  void add_scaffold(std::string_view piece) { text += piece; }
+  void add_content(std::string_view piece);
+};
+
+// The ids of a marked text between the asked ends; none, and no ends, for an empty text.
+std::vector<int32_t> encode_marked(const text::Tokenizer& tokenizer, const MarkedText& marked,
+                                   DocumentEnds ends);
+
+// A text with places such as {instruction}; {{ and }} stand for braces, as in Python's str.format.
+class TextFormat {
+ public:
+  using Lookup = std::function<std::string_view(std::string_view name)>;
+
+  // `key` names the text in errors. Throws Error(Config) at the dataset's entry for a brace alone.
+  TextFormat(std::string_view format, const std::string& key, const config::DatasetConfig& dataset);
+
+  // Throws Error(Config) at the entry for a place that is not among `names`.
+  void check_names(const std::vector<std::string>& names) const;
+  // Appends the text to `out`, with values as content.
+  void fill(const Lookup& value_of, MarkedText& out) const;
+  std::string fill(const Lookup& value_of) const;
+  bool is_empty() const { return pieces_.empty(); }
+
+ private:
+  struct Piece {
+    std::string text;  // or the name of a place
+    bool is_place = false;
+  };
+  std::vector<Piece> pieces_;
+  std::string key_, source_file_;
+  int64_t source_line_ = 0;
+};
+
+}  // namespace tessera::data

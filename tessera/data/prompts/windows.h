@@ -1,0 +1,26 @@
+// Plain text in windows that overlap.
+#pragma once
+
+#include <string>
+
+#include "tessera/data/prompts/prompt.h"
+
+namespace tessera::data {
+
+// Type pretrain: windows of sequence_len tokens, all trained, each with the tokenizer's BOS before it and an
+// EOS behind it. Of two neighbours min(256, (sequence_len - 1) / 2) tokens are the same.
+class PretrainPrompt : public PromptType {
+ public:
+  PretrainPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
+
+  void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
+  std::vector<int32_t> end_tokens() const override;
+
+ private:
+  const text::Tokenizer& tokenizer_;
+  std::string field_;
+  std::vector<int32_t> begin_;  // what the post-processor puts before a text
+  int64_t window_, stride_;
+};
+
+}  // namespace tessera::data

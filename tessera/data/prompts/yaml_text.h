@@ -1,0 +1,14 @@
+// Values written as YAML the way PyYAML's dump() does, which some prompts of 2023 hold.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace tessera::data {
+
+// yaml.dump(value, default_flow_style=False): keys in order, lines folded at 80 columns, ASCII only. Throws
+// Error(Data) for a value nested deeper than 64 or a key longer than 120 bytes.
+std::string yaml_text(const nlohmann::ordered_json& value);
+
+}  // namespace tessera::data
