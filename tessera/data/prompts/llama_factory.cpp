@@ -128,6 +128,7 @@ config::DatasetConfig resolve_dataset_info(const config::DatasetConfig& dataset,
   }
   config::DatasetConfig entry = dataset;
   entry.path = (path.parent_path() / file).string();
+  entry.name.clear();
   apply_columns(columns, entry);
   const std::string formatting = text_at(description, "formatting");
   if (formatting == "sharegpt") {
