@@ -11,6 +11,7 @@
 #include "tessera/core/error.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
+#include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/train/recipe_data.h"
 #include "tessera/train/setup.h"
@@ -23,6 +24,8 @@ void add_data(CLI::App& app, Action& action) {
     std::vector<std::string> overrides;
     data::ShowOptions show;
     bool no_color = false;
+    std::string html;
+    CLI::Option* num_rows = nullptr;
     int64_t nproc = 0;
   };
   auto options = std::make_shared<Options>();
@@ -31,10 +34,14 @@ void add_data(CLI::App& app, Action& action) {
   CLI::App* verb = data->add_subcommand("show", "Print rows with the trained tokens marked, and the counts");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
-  verb->add_option("--rows", options->show.num_rows, "Rows to print")->check(CLI::Range(0, 1000000));
+  options->num_rows = verb->add_option("--rows", options->show.num_rows, "Rows to print");
+  options->num_rows->check(CLI::Range(0, 1000000));
   verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
       ->check(CLI::Range(1, 4096));
   verb->add_flag("--tokens", options->show.tokens, "Mark the borders of tokens");
+  verb->add_flag("--each-token", options->show.each_token, "A line for each token: place, id, label, text");
+  verb->add_option("--html", options->html,
+                   "Write a page with 50 rows (or --rows) and the counts to this file");
   verb->add_flag("--no-color", options->no_color, "Brackets instead of colour on a terminal");
   verb->callback([options, &action] {
     action = [options] {
@@ -56,7 +63,13 @@ void add_data(CLI::App& app, Action& action) {
       show.color = !options->no_color && isatty(STDOUT_FILENO) != 0;
       show.train = data::train_loader_options(recipe, 0, 1);
       show.eval = data::eval_loader_options(recipe, 0, 1);
+      if (!options->html.empty()) {
+        if (options->num_rows->count() == 0) show.num_rows = 50;
+        io::write_file_atomic(options->html, data::show_data_html(rows, *tokenizer, show, options->recipe));
+        show.num_rows = 0;
+      }
       data::show_data(std::cout, rows, *tokenizer, show);
+      if (!options->html.empty()) std::cout << "\nrows: " << options->html << '\n';
       return 0;
     };
   });

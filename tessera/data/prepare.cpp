@@ -37,7 +37,9 @@ std::string short_name(const config::DatasetConfig& dataset) {
 class DatasetReader {
  public:
   DatasetReader(const PromptContext& context, int64_t num_threads, RowStore& store)
-      : config_(context.config), context_(context), num_threads_(num_threads), store_(store) {}
+      : config_(context.config), context_(context), num_threads_(num_threads), store_(store) {
+    if (context.tokenizer != nullptr) control_tokens_.emplace(*context.tokenizer);
+  }
 
   // Also keeps what was read, and takes from there what was kept.
   DatasetStats read_kept(const config::DatasetConfig& dataset, const std::string& tokenizer_fingerprint) {
@@ -80,7 +82,8 @@ class DatasetReader {
       if (index >= range.end) break;
       const config::DatasetConfig entry = entry_for(dataset, file);
       const auto prompt = make_prompt_type(entry, context_);
-      RecordTokenizer tokenizer(*prompt, entry, file, config_, context_.vocab_size, num_threads_);
+      RecordTokenizer tokenizer(*prompt, entry, file, config_, context_.vocab_size, num_threads_,
+                                spells_plain_text(entry) ? &*control_tokens_ : nullptr);
       const auto reader = open_records(file.path, file.format);
       std::vector<RawRecord> batch;
       int64_t batch_bytes = 0;
@@ -112,15 +115,21 @@ class DatasetReader {
   static config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file) {
     config::DatasetConfig entry = dataset;
     if (file.format != FileFormat::Text) return entry;
+    if (dataset.type == "pretrain") return entry;
     if (!dataset.type.empty() && dataset.type != "completion") {
       throw Error(ErrorKind::Config, "DATASET-TYPE",
                   "'" + file.path + "' is a text file, which has no columns")
           .at(dataset.source_file, dataset.source_line)
           .got("type: " + dataset.type)
-          .need("type: completion");
+          .need("type: completion or pretrain");
     }
     entry.type = "completion";
     return entry;
+  }
+
+  // In the texts of other types control tokens are meant.
+  bool spells_plain_text(const config::DatasetConfig& entry) const {
+    return control_tokens_ && entry.type != "input_output" && !entry.type.empty();
   }
 
   bool skips() const { return config_.on_bad_line == "skip"; }
@@ -202,6 +211,7 @@ class DatasetReader {
   DatasetStats stats_;
   std::string first_bad_;
   int64_t bad_records_ = 0;  // of all datasets
+  std::optional<ControlTokens> control_tokens_;
 };
 
 // The last rows become evaluation rows.
@@ -270,6 +280,7 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   end_labels += other.end_labels;
   untrained_ends += other.untrained_ends;
   repeated_ends += other.repeated_ends;
+  control_texts += other.control_texts;
   longest = std::max(longest, other.longest);
   dropped_long += other.dropped_long;
   truncated += other.truncated;
@@ -291,6 +302,10 @@ std::vector<std::string> data_warnings(const DatasetStats& stats) {
   if (stats.repeated_ends > 0) {
     warnings.push_back("in " + std::to_string(stats.repeated_ends) + of_rows +
                        "an end-of-turn or EOS token stands twice in a row: does the text hold one already?");
+  }
+  if (stats.control_texts > 0) {
+    warnings.push_back(std::to_string(stats.control_texts) + " of " + std::to_string(stats.records) +
+                       " records spell a control token, as \"<|im_end|>\" is one: in them it is plain text");
   }
   return warnings;
 }

@@ -15,7 +15,7 @@ namespace tessera::data {
 namespace {
 
 // Raise it when the same records make other rows, or when the file changes.
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 constexpr int64_t kSecondsPerDay = 86400;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 
@@ -24,7 +24,7 @@ constexpr int64_t DatasetStats::*kCounts[] = {
     &DatasetStats::tokens,        &DatasetStats::label_tokens,       &DatasetStats::end_labels,
     &DatasetStats::longest,       &DatasetStats::untrained_ends,     &DatasetStats::repeated_ends,
     &DatasetStats::dropped_long,  &DatasetStats::truncated,          &DatasetStats::cut_tokens,
-    &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled,
+    &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled, &DatasetStats::control_texts,
 };
 constexpr size_t kNumCounts = std::size(kCounts);
 

@@ -13,14 +13,15 @@ namespace tessera::data {
 
 RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset,
                                  const DatasetFile& file, const config::DataConfig& config,
-                                 int64_t vocab_size, int64_t num_threads)
+                                 int64_t vocab_size, int64_t num_threads, const ControlTokens* control_tokens)
     : prompt_(prompt),
       dataset_(dataset),
       file_(file),
       config_(config),
       end_tokens_(prompt.end_tokens()),
       vocab_size_(vocab_size),
-      num_threads_(num_threads) {}
+      num_threads_(num_threads),
+      control_tokens_(control_tokens) {}
 
 std::vector<TokenizedRecord> RecordTokenizer::run(const std::vector<RawRecord>& records) const {
   std::vector<TokenizedRecord> results(records.size());
@@ -61,6 +62,7 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
     std::vector<Row> rows;
     prompt_.tokenize({fields, record.begins_document, record.ends_document}, rows);
     for (Row& row : rows) filter(std::move(row), out);
+    if (control_tokens_ != nullptr && control_tokens_->are_in(record.text)) ++out.stats.control_texts;
   } catch (Error& error) {
     if (!placed) {
       if (record.element >= 0)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/core/error.h"
+#include "tessera/data/control_tokens.h"
 #include "tessera/data/prepare.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/data/readers/dataset_files.h"
@@ -21,9 +22,11 @@ struct TokenizedRecord {
 
 class RecordTokenizer {
  public:
-  // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0.
+  // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0. Records that spell
+  // one of `control_tokens` are counted; null: none is.
   RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
-                  const config::DataConfig& config, int64_t vocab_size, int64_t num_threads);
+                  const config::DataConfig& config, int64_t vocab_size, int64_t num_threads,
+                  const ControlTokens* control_tokens = nullptr);
 
   // One result a record, in the records' order.
   std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
@@ -40,6 +43,7 @@ class RecordTokenizer {
   const config::DataConfig& config_;
   std::vector<int32_t> end_tokens_;
   int64_t vocab_size_, num_threads_;
+  const ControlTokens* control_tokens_;
 };
 
 }  // namespace tessera::data

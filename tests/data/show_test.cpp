@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/data/control_tokens.h"
 #include "tessera/data/loader_options.h"
 
 #include "tests/data/prompt_fixture.h"
@@ -98,6 +99,87 @@ TEST(Show, WarnsWhenNoEndTokenIsTrained) {
   EXPECT_THAT(text_of(), HasSubstr("warning: no end-of-turn or EOS token is ever trained"));
   recipe.datasets[0].train_on_eos = "turn";
   EXPECT_THAT(text_of(), Not(HasSubstr("warning")));
+}
+
+// Four rows: one is in both sets, one too long, one without an answer, one that spells a control token.
+struct ShownData {
+  ShownData() {
+    folder.write(
+        "a.jsonl",
+        "{\"instruction\": \"q\", \"output\": \"<b>&\\u0001 <|im_end|>\"}\n"
+        "{\"instruction\": \"q\", \"output\": \"" +
+            std::string(400, 'x') +
+            "\"}\n"
+            "{\"instruction\": \"q\", \"output\": \"\"}\n{\"instruction\": \"q\", \"output\": \"same\"}\n");
+    folder.write("b.jsonl", "{\"instruction\": \"q\", \"output\": \"same\"}\n");
+    recipe.source_folder = folder.path();
+    recipe.sequence_len = 200;
+    recipe.sample_packing = true;
+    recipe.shuffle_merged_datasets = false;
+    recipe.datasets.push_back(dataset_of({{"path", "a.jsonl"}, {"type", "alpaca"}}));
+    recipe.test_datasets.push_back(dataset_of({{"path", "b.jsonl"}, {"type", "alpaca"}}));
+    data = prepare_data(recipe, small_tokenizer(), nullptr);
+    options.train = train_loader_options(recipe, 0, 1);
+    options.eval = eval_loader_options(recipe, 0, 1);
+  }
+
+  const TempFolder folder;
+  config::Recipe recipe;
+  PreparedData data;
+  ShowOptions options = {.num_rows = 10};
+};
+
+TEST(Show, WarnsWithCounts) {
+  const ShownData shown;
+  std::ostringstream out;
+  show_data(out, shown.data, small_tokenizer(), shown.options);
+  EXPECT_THAT(out.str(), HasSubstr("warning: 1 row dropped: longer than sequence_len (200)"));
+  EXPECT_THAT(out.str(), HasSubstr("warning: 1 row dropped: no label is left"));
+  EXPECT_THAT(out.str(), HasSubstr("warning: 1 of 4 records spell a control token"));
+  EXPECT_THAT(out.str(), HasSubstr("warning: 1 of 1 rows are training rows too"));
+}
+
+TEST(Show, EachTokenHasALine) {
+  ShownData shown;
+  shown.options.num_rows = 1;
+  shown.options.each_token = true;
+  std::ostringstream out;
+  show_data(out, shown.data, small_tokenizer(), shown.options);
+  const int64_t eos = *small_tokenizer().eos_id();
+  EXPECT_THAT(out.str(), HasSubstr("row 0: a, "));
+  EXPECT_THAT(out.str(), ::testing::ContainsRegex("      0 +" + std::to_string(*small_tokenizer().bos_id()) +
+                                                  "  masked  '<.bos.>'"));
+  EXPECT_THAT(out.str(), ::testing::ContainsRegex(" " + std::to_string(eos) + "  trained '<.endoftext.>'"));
+}
+
+TEST(Show, ThePageHoldsEveryTokenAndNeedsNothingElse) {
+  const ShownData shown;
+  const std::string page = show_data_html(shown.data, small_tokenizer(), shown.options, "a <recipe>.yaml");
+  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  EXPECT_THAT(page, HasSubstr("<title>a &lt;recipe&gt;.yaml</title>"));
+  EXPECT_THAT(page, HasSubstr("Sequence 0 of the first epoch: "));
+  EXPECT_THAT(page, HasSubstr("document 0: a, "));
+  EXPECT_THAT(page, HasSubstr("&lt;</b>"));
+  EXPECT_THAT(page, HasSubstr("\\x01"));
+  EXPECT_THAT(page, Not(HasSubstr("\x01")));
+  EXPECT_THAT(page, HasSubstr("<p class=\"warning\">warning: 1 of 1 rows are training rows too"));
+  for (const char* outside : {"http:", "https:", "<script", "src=", "<link"})
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+  int64_t tokens = 0;
+  for (size_t at = page.find(", place "); at != std::string::npos; at = page.find(", place ", at + 1))
+    ++tokens;
+  EXPECT_EQ(tokens, shown.data.train.store->length(shown.data.train.rows[0]) +
+                        shown.data.train.store->length(shown.data.train.rows[1]));
+}
+
+TEST(ControlTokensTest, FindsWhatATextSpells) {
+  const ControlTokens tokens(small_tokenizer());
+  EXPECT_TRUE(tokens.are_in("a <|im_end|> b"));
+  EXPECT_TRUE(tokens.are_in("<|endoftext|>"));
+  EXPECT_TRUE(tokens.are_in("<<|eot_id|>"));
+  EXPECT_TRUE(tokens.are_in("</s>"));
+  EXPECT_FALSE(tokens.are_in("<|im_en|> <| <b> im_end|> <"));
+  EXPECT_FALSE(tokens.are_in(""));
 }
 
 }  // namespace

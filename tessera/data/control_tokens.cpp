@@ -1,0 +1,33 @@
+#include "tessera/data/control_tokens.h"
+
+#include <algorithm>
+
+namespace tessera::data {
+
+ControlTokens::ControlTokens(const text::Tokenizer& tokenizer) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    std::string token = tokenizer.id_to_token(id);
+    // A token of one or two bytes is in many a text that means none.
+    if (token.size() < 3) continue;
+    if (firsts_.find(token.front()) == std::string::npos) firsts_ += token.front();
+    tokens_.push_back(std::move(token));
+  }
+  std::sort(tokens_.begin(), tokens_.end());
+}
+
+bool ControlTokens::are_in(std::string_view text) const {
+  for (size_t at = text.find_first_of(firsts_); at != std::string_view::npos && !tokens_.empty();
+       at = text.find_first_of(firsts_, at + 1)) {
+    const std::string_view rest = text.substr(at);
+    // Of the sorted tokens, one that the rest begins with stands at or before the rest itself.
+    for (auto token = std::upper_bound(tokens_.begin(), tokens_.end(), rest); token != tokens_.begin();) {
+      --token;
+      if (rest.starts_with(*token)) return true;
+      if (token->substr(0, 1) != rest.substr(0, 1) || token->substr(0, 3) < rest.substr(0, 3)) break;
+    }
+  }
+  return false;
+}
+
+}  // namespace tessera::data

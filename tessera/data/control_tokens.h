@@ -1,0 +1,24 @@
+// Texts that spell control tokens.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/text/tokenizer/tokenizer.h"
+
+namespace tessera::data {
+
+// The special tokens of a tokenizer, to look for in the records of a dataset. Immutable.
+class ControlTokens {
+ public:
+  explicit ControlTokens(const text::Tokenizer& tokenizer);
+  // Whether one of them is in the text.
+  bool are_in(std::string_view text) const;
+
+ private:
+  std::string firsts_;  // the first bytes of all
+  std::vector<std::string> tokens_;
+};
+
+}  // namespace tessera::data

@@ -1,0 +1,130 @@
+#include <algorithm>
+
+#include "tessera/data/show.h"
+#include "tessera/data/show_parts.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr const char* kHead = R"(<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root { color-scheme: light dark; --ink: #1d2733; --soft: #66727f; --line: #d5dbe1; --page: #fff; --mark: #cdeccf; --warn: #8a4b00; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e9ee; --soft: #93a0ad; --line: #3a444e; --page: #15191e; --mark: #1f4d2a; --warn: #ffb95c; }
+}
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); max-width: 75rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } h3 { font-size: .95rem; margin: 1rem 0 .3rem; font-weight: 600; }
+table { border-collapse: collapse; margin: .3rem 0; } th, td { text-align: left; padding: .1rem 1.5rem .1rem 0; font-weight: 400; }
+th { color: var(--soft); } td { font-variant-numeric: tabular-nums; }
+.counts { display: flex; flex-wrap: wrap; gap: 0 3rem; } .warning { color: var(--warn); margin: .2rem 0; max-width: 45rem; }
+.note { color: var(--soft); }
+.text { font: 13px/1.7 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); border-radius: 4px; padding: .6rem .8rem; margin: 0; color: var(--soft); }
+.text b { font-weight: 400; color: var(--ink); background: var(--mark); border-radius: 2px; }
+.text .c { font-style: italic; }
+#borders:checked ~ main .text span, #borders:checked ~ main .text b { outline: 1px solid var(--line); }
+#trained:checked ~ main .text span { display: none; }
+label { margin-right: 1.5rem; }
+</style>
+)";
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
+// HTML forbids some characters that text may hold.
+std::string page_text(std::string_view bytes) {
+  std::string out;
+  const std::string text = printable(bytes, true);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F.
+    if (byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0) {
+      out += "\ufffd";
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return escaped(out);
+}
+
+std::string tables_html(const std::vector<ShownTable>& tables) {
+  std::string out = "<div class=\"counts\">\n";
+  for (const ShownTable& table : tables) {
+    out += "<section><h3>" + escaped(table.title) + "</h3>\n<table>\n";
+    for (const auto& [name, value] : table.lines) {
+      out += "<tr><th scope=\"row\">" + escaped(name) + "</th><td>" + escaped(value) + "</td></tr>\n";
+    }
+    out += "</table>\n";
+    for (const std::string& warning : table.warnings)
+      out += "<p class=\"warning\">warning: " + escaped(warning) + "</p>\n";
+    out += "</section>\n";
+  }
+  return out + "</div>\n";
+}
+
+std::string document_html(const RowSet& rows, int64_t place, const text::Tokenizer& tokenizer) {
+  const Row row = rows.store->row(rows.rows[static_cast<size_t>(place)]);
+  const std::string dataset =
+      rows.store->dataset_name(rows.store->dataset(rows.rows[static_cast<size_t>(place)]));
+  std::string out = "<h3>document " + std::to_string(place) + ": " + escaped(dataset) + ", " +
+                    std::to_string(rows.length(place)) + " tokens, " +
+                    std::to_string(rows.label_count(place)) + " trained</h3>\n<p class=\"text\">";
+  for (size_t i = 0; i < row.input_ids.size(); ++i) {
+    const int32_t id = row.input_ids[i];
+    const bool trained = is_trained(row, i);
+    const char* tag = trained ? "b" : "span";
+    out += std::string("<") + tag + (tokenizer.is_special(id) ? " class=\"c\"" : "") + " title=\"" +
+           (trained ? "trained" : "masked") + ", token " + std::to_string(id) + ", place " +
+           std::to_string(i) + ", document " + std::to_string(place) + ", " + escaped(dataset) + "\">" +
+           page_text(tokenizer.token_bytes(id)) + "</" + tag + ">";
+  }
+  return out + "</p>\n";
+}
+
+}  // namespace
+
+std::string show_data_html(const PreparedData& data, const text::Tokenizer& tokenizer,
+                           const ShowOptions& options, const std::string& title) {
+  std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n" + std::string(kHead) + "<title>" +
+                    escaped(title) + "</title>\n</head>\n<body>\n<h1>" + escaped(title) + "</h1>\n";
+  out +=
+      "<input type=\"checkbox\" id=\"borders\"> <label for=\"borders\">borders of tokens</label>\n"
+      "<input type=\"checkbox\" id=\"trained\"> <label for=\"trained\">trained tokens "
+      "alone</label>\n<main>\n";
+  out += "<h2>Counts</h2>\n" + tables_html(describe_data(data, options));
+  out +=
+      "<h2>Rows</h2>\n<p class=\"note\">Marked tokens are trained, all others are masked. Point at a token "
+      "for "
+      "its id, label, dataset and document.</p>\n";
+  if (data.train.size() > 0) {
+    const Loader loader(data.train, options.train);
+    int64_t shown = 0;
+    for (int64_t sample = 0; sample < loader.num_samples() && shown < options.num_rows; ++sample) {
+      const auto places = loader.rows_of_sample(sample);
+      if (options.train.packing) {
+        out += "<h2>Sequence " + std::to_string(sample) +
+               " of the first epoch: " + std::to_string(places.size()) +
+               (places.size() == 1 ? " document" : " documents") + "</h2>\n";
+      }
+      for (const int64_t place : places) {
+        if (shown++ == options.num_rows) break;
+        out += document_html(data.train, place, tokenizer);
+      }
+    }
+  }
+  return out + "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace tessera::data
