@@ -15,7 +15,7 @@ import source_rules
 LEVELS = [
     ["core"],
     ["config", "io", "ops", "comm", "offload"],
-    ["nn", "text", "quantization"],
+    ["nn", "text", "quantization", "report"],
     ["parallel"],
     ["checkpoint"],
     ["optim", "peft", "data"],
@@ -25,7 +25,7 @@ LEVELS = [
     ["cli"],
 ]
 LEVEL_OF = {folder: level for level, folders in enumerate(LEVELS) for folder in folders}
-TORCH_FREE = {"config", "io", "text", "data"}
+TORCH_FREE = {"config", "io", "text", "report", "data"}
 ENVIRONMENT = re.compile(r"\b(?:(?:secure_)?getenv|(?:un)?setenv|putenv|clearenv)\s*\(|\bextern char\s*\*\*\s*environ\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]')
 

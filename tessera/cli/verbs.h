@@ -31,6 +31,7 @@ void add_bench_generate(CLI::App& bench, Action& action);
 void add_debug(CLI::App& app, Action& action);
 void add_debug_schedule(CLI::App& debug, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_environment(CLI::App& app, Action& action);
 
 }  // namespace tessera::cli

@@ -225,6 +225,24 @@ TEST_F(VerbsTest, DataShowMarksTrainedTokens) {
   run_well({"data", "show", "recipe.yaml", "sample_packing=true", "sequence_len=64"});
 }
 
+TEST_F(VerbsTest, ReportShowsRuns) {
+  train_well({"max_steps=3", "output_dir=first"});
+  train_well({"max_steps=2", "output_dir=second", "learning_rate=0.5"});
+  run_well({"report", "first", "second"});
+  const std::string page = read_text(here / "report.html");
+  for (const char* part : {"<title>first, second</title>", "<figcaption>Loss</figcaption>",
+                           "Where the recipes differ", "<th scope=\"row\">learning_rate</th>"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  // Its own page it replaces, another file it does not.
+  run_well({"report", "first"});
+  EXPECT_NE(read_text(here / "report.html"), page);
+  write_text(here / "mine.html", "<p>mine</p>");
+  expect_error(run({"report", "first", "-o", "mine.html"}), 2, "E-CONFIG-REPORT", {"mine.html"});
+  EXPECT_EQ(read_text(here / "mine.html"), "<p>mine</p>");
+  expect_error(run({"report", "model"}), 2, "E-CONFIG-REPORT", {"model", "metrics.jsonl"});
+}
+
 TEST_F(VerbsTest, BenchGenerateEndsWithOneJsonObject) {
   std::vector<nlohmann::json> results;
   for (const Words& more :

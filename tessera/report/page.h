@@ -1,0 +1,20 @@
+// The page that shows runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/report/run_record.h"
+
+namespace tessera::report {
+
+// The first bytes of every page made here.
+inline constexpr const char* kPageBegin =
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<!-- made by tessera report -->\n";
+
+// One HTML page that needs nothing else: a table of the runs, charts of all that they measured with a line
+// for each run (loss, loss of each dataset, learning rate, gradient norm, speed, memory, time of a step by
+// section, and every other number), their recipes, and where these differ. At least one run.
+std::string page(const std::vector<RunRecord>& runs);
+
+}  // namespace tessera::report

@@ -1,0 +1,77 @@
+// How the page looks, and its script, which tells the values under the pointer.
+#pragma once
+
+namespace tessera::report {
+
+inline constexpr const char* kPageStyle = R"css(
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #6a737d; --rule: #d7dce1; --paper: #fff; --box: #f6f8fa }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ed; --soft: #98a2ad; --rule: #3a424b; --paper: #14181d; --box: #1d232a }
+}
+body { margin: 2rem auto; max-width: 1240px; padding: 0 1rem; font: 15px/1.5 system-ui, sans-serif;
+  color: var(--ink); background: var(--paper) }
+h1 { font-size: 1.5rem } h2 { font-size: 1.1rem }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 0 1.5rem }
+th, td { padding: .3rem .8rem; border-bottom: 1px solid var(--rule); text-align: right; white-space: pre;
+  font-weight: normal; vertical-align: top }
+th:first-child { text-align: left } thead th { color: var(--soft); white-space: normal; vertical-align: bottom }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 1.5rem }
+figure { margin: 0; position: relative } figcaption { font-weight: 600 }
+svg { width: 100%; height: auto; display: block }
+svg text { font-size: 12px; fill: var(--soft) }
+text.left { text-anchor: end } text.below { text-anchor: middle }
+line.grid { stroke: var(--rule) } line.axis { stroke: var(--soft) } line.pointer { stroke: var(--soft) }
+polyline { fill: none; stroke: currentColor; stroke-width: 1.8; stroke-linejoin: round }
+polyline.dashed { stroke-dasharray: 6 4 } polyline.faint { opacity: .3; stroke-width: 1 }
+polygon.area { fill: currentColor; opacity: .75; stroke: none } circle { fill: currentColor }
+.legend { display: flex; flex-wrap: wrap; gap: 0 1rem; font-size: 13px }
+.key::before { content: ""; display: inline-block; width: 1.2em; margin-right: .4em; vertical-align: middle;
+  border-top: 3px solid }
+.key.dashed::before { border-top-style: dashed }
+.told { position: absolute; pointer-events: none; padding: .3rem .6rem; font-size: 13px; white-space: pre;
+  color: var(--ink); background: var(--box); border: 1px solid var(--rule); border-radius: 4px; z-index: 1 }
+.color-0 { color: #0b72b9 } .color-1 { color: #d55e00 } .color-2 { color: #1a9a6c } .color-3 { color: #c05f9a }
+.color-4 { color: #b58900 } .color-5 { color: #4aa3df } .color-6 { color: #8a5cd0 } .color-7 { color: #7a8288 }
+.color-8 { color: #a0522d } .color-9 { color: #3f8f29 }
+details { margin: .5rem 0 } pre { padding: 1rem; overflow-x: auto; background: var(--box) }
+)css";
+
+inline constexpr const char* kPageScript = R"js(
+for (const svg of document.querySelectorAll("figure svg")) {
+  const {left, right, first, last} = Object.fromEntries(Object.entries(svg.dataset).map(([k, v]) => [k, +v]));
+  const series = [...svg.querySelectorAll("[data-values]")].filter(s => s.dataset.values).map(s => ({
+    name: s.dataset.name,
+    points: s.dataset.values.split(" ").map(p => p.split(",").map(Number))
+  }));
+  const told = document.createElement("div");
+  told.className = "told";
+  told.hidden = true;
+  svg.after(told);
+  const pointer = document.createElementNS("http://www.w3.org/2000/svg", "line");
+  pointer.setAttribute("class", "pointer");
+  const nearest = (points, step) =>
+    points.reduce((a, b) => Math.abs(b[0] - step) < Math.abs(a[0] - step) ? b : a);
+  svg.addEventListener("pointermove", event => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    const wanted = first + (at.x - left) / (right - left) * (last - first);
+    const found = series.map(s => [s.name, ...nearest(s.points, wanted)]);
+    if (!found.length) return;
+    const step = nearest(found.map(f => [f[1]]), wanted)[0];
+    const x = left + (step - first) / (last - first) * (right - left);
+    for (const [name, value] of [["x1", x], ["x2", x], ["y1", 10], ["y2", 232]]) pointer.setAttribute(name, value);
+    svg.append(pointer);
+    told.textContent = ["step " + step, ...found.map(f => f[0] + ": " + f[2] +
+      (f[1] === step ? "" : " (step " + f[1] + ")"))].join("\n");
+    told.hidden = false;
+    const box = svg.parentElement.getBoundingClientRect();
+    const isRight = event.clientX - box.left > box.width / 2;
+    told.style.left = isRight ? "auto" : event.clientX - box.left + 16 + "px";
+    told.style.right = isRight ? box.right - event.clientX + 16 + "px" : "auto";
+    told.style.top = event.clientY - box.top + 16 + "px";
+  });
+  svg.addEventListener("pointerleave", () => { told.hidden = true; pointer.remove(); });
+}
+)js";
+
+}  // namespace tessera::report

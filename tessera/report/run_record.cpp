@@ -1,0 +1,147 @@
+#include "tessera/report/run_record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+#include "tessera/io/json_file.h"
+
+namespace tessera::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxMetrics = int64_t{1} << 30;
+constexpr int64_t kMaxRecipe = int64_t{4} << 20;
+constexpr const char* kMetrics = "metrics.jsonl";
+// Where a run writes until its result is in place.
+constexpr const char* kUnfinished = ".tessera-partial";
+
+bool has_metrics(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / kMetrics, ignored);
+}
+
+void add_numbers(const nlohmann::json& value, const std::string& name,
+                 std::map<std::string, double>& numbers) {
+  if (value.is_number()) {
+    if (std::isfinite(value.get<double>())) numbers[name] = value.get<double>();
+  } else if (value.is_object()) {
+    for (const auto& [key, inner] : value.items()) {
+      add_numbers(inner, name.empty() ? key : name + "/" + key, numbers);
+    }
+  }
+}
+
+Record record_of(const std::string& line, const std::string& file, int64_t number) {
+  const auto problem = [&](const std::string& what) {
+    return Error(ErrorKind::Data, "METRICS", what).at(file, number);
+  };
+  const nlohmann::json json = io::parse_json(line, file + ":" + std::to_string(number), ErrorKind::Data);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+    throw problem("not a record of a step").need("an object with \"step\"");
+  }
+  Record record{json["step"].get<int64_t>(), {}};
+  add_numbers(json, "", record.numbers);
+  record.numbers.erase("step");
+  return record;
+}
+
+RunRecord read_run(const fs::path& folder) {
+  RunRecord run;
+  const std::string file = folder / kMetrics;
+  const std::string text = io::read_file(file, kMaxMetrics);
+  int64_t number = 0;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    ++number;
+    if (end == begin) continue;
+    Record record = record_of(text.substr(begin, end - begin), file, number);
+    const bool is_evaluation = record.numbers.contains("eval_loss");
+    (is_evaluation ? run.evaluations : run.steps).push_back(std::move(record));
+  }
+  if (io::exists(folder / "recipe.yaml")) run.recipe = io::read_file(folder / "recipe.yaml", kMaxRecipe);
+  return run;
+}
+
+// The folders with metrics that `given` means.
+std::vector<fs::path> find_folders(const std::string& given) {
+  const fs::path folder = fs::path(given).lexically_normal() / "";
+  const fs::path path = folder.parent_path().empty() ? folder : folder.parent_path();
+  if (has_metrics(path)) return {path};
+  if (has_metrics(path.string() + kUnfinished)) return {path.string() + kUnfinished};
+  std::error_code error;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (has_metrics(entry.path())) found.push_back(entry.path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+    throw io::storage_error(error.value(), "open folder", given);
+  }
+  std::sort(found.begin(), found.end());
+  if (found.empty()) {
+    throw Error(ErrorKind::Config, "REPORT", "no run")
+        .at(given)
+        .need("a folder with metrics.jsonl, as training leaves it, or a folder of such folders");
+  }
+  return found;
+}
+
+// The last components of the paths, as many as make them differ.
+std::vector<std::string> short_names(const std::vector<fs::path>& paths) {
+  std::vector<std::string> names;
+  for (size_t count = 1; count < 32; ++count) {
+    names.clear();
+    for (const fs::path& path : paths) {
+      const std::vector<fs::path> parts(path.begin(), path.end());
+      fs::path name;
+      for (size_t i = parts.size() - std::min(count, parts.size()); i < parts.size(); ++i) name /= parts[i];
+      names.push_back(name);
+    }
+    if (std::set<std::string>(names.begin(), names.end()).size() == names.size()) break;
+  }
+  return names;
+}
+
+}  // namespace
+
+Points RunRecord::points(const std::string& number) const {
+  Points points;
+  for (const auto* records : {&steps, &evaluations}) {
+    for (const Record& record : *records) {
+      const auto found = record.numbers.find(number);
+      if (found != record.numbers.end()) {
+        points.emplace_back(static_cast<double>(record.step), found->second);
+      }
+    }
+  }
+  return points;
+}
+
+std::vector<RunRecord> read_runs(const std::vector<std::string>& folders) {
+  std::vector<fs::path> paths, absolute;
+  for (const std::string& folder : folders) {
+    for (const fs::path& path : find_folders(folder)) {
+      const fs::path whole = fs::absolute(path).lexically_normal();
+      if (std::find(absolute.begin(), absolute.end(), whole) != absolute.end()) continue;
+      paths.push_back(path);
+      absolute.push_back(whole);
+    }
+  }
+  std::vector<std::string> names = short_names(absolute);
+  std::vector<RunRecord> runs;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    runs.push_back(read_run(paths[i]));
+    runs.back().is_unfinished = names[i].ends_with(kUnfinished);
+    if (runs.back().is_unfinished) names[i].resize(names[i].size() - std::string(kUnfinished).size());
+    runs.back().name = names[i];
+  }
+  return runs;
+}
+
+}  // namespace tessera::report

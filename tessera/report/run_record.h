@@ -1,0 +1,36 @@
+// What the output folder of a run tells of it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::report {
+
+// One line of metrics.jsonl.
+struct Record {
+  int64_t step = 0;
+  // All other numbers, nested ones under joined names: "loss", "losses/chats", "traffic/tp/wait_s".
+  std::map<std::string, double> numbers;
+};
+
+using Points = std::vector<std::pair<double, double>>;
+
+struct RunRecord {
+  std::string name;    // of the folder; as much of the path as tells it from the other runs
+  std::string recipe;  // the text of recipe.yaml; empty where there is none
+  bool is_unfinished = false;
+  std::vector<Record> steps, evaluations;  // in the order of the file
+
+  // (step, value) of the records that have the number; of both kinds of records.
+  Points points(const std::string& number) const;
+};
+
+// The runs of these folders: output folders, those of runs that still go on, or folders of such folders.
+// A line that a run has begun to write is left out. Throws Error(Config, "REPORT") for a folder without runs,
+// Error(Data, "METRICS") at a line that is no record, and Storage.
+std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
+
+}  // namespace tessera::report

@@ -1,0 +1,119 @@
+#include "tessera/report/line_chart.h"
+
+#include <cmath>
+#include <regex>
+
+#include <gtest/gtest.h>
+
+namespace tessera::report {
+namespace {
+
+// All numbers that an attribute named so holds, of every element.
+std::vector<double> numbers(const std::string& svg, const std::string& attribute) {
+  std::vector<double> found;
+  const std::regex pattern(" " + attribute + "=\"([^\"]*)\"");
+  for (std::sregex_iterator at(svg.begin(), svg.end(), pattern), end; at != end; ++at) {
+    const std::string text = (*at)[1];
+    const std::regex number("[-0-9.e+]+");
+    for (std::sregex_iterator one(text.begin(), text.end(), number); one != end; ++one) {
+      found.push_back(std::stod((*one)[0]));
+    }
+  }
+  return found;
+}
+
+TEST(LineChart, NumbersForPeople) {
+  EXPECT_EQ(format_number(0.3125), "0.3125");
+  EXPECT_EQ(format_number(9999), "9999");
+  EXPECT_EQ(format_number(1234567), "1.235M");
+  EXPECT_EQ(format_number(2e-5), "2e-05");
+  EXPECT_EQ(format_number(1.5 * 1024 * 1024 * 1024, Unit::Bytes), "1.5 GiB");
+  EXPECT_EQ(format_number(0.0125, Unit::Seconds), "12.5 ms");
+  EXPECT_EQ(format_number(2, Unit::Seconds), "2 s");
+}
+
+TEST(LineChart, HigherValuesLieHigherWithinTheFrame) {
+  for (const bool is_log : {false, true}) {
+    Chart chart{"Loss"};
+    chart.is_log = is_log;
+    chart.series.push_back({"run", {{1, 4.0}, {10, 2.0}, {20, 1.0}}});
+    const std::vector<double> points = numbers(figure(chart), "points");
+    ASSERT_EQ(points.size(), 6U);
+    EXPECT_LT(points[0], points[2]);
+    EXPECT_LT(points[2], points[4]);
+    EXPECT_LT(points[1], points[3]);
+    EXPECT_LT(points[3], points[5]);
+    // Twice the step as far, on a logarithmic axis half the value as far.
+    EXPECT_NEAR((points[4] - points[0]) / (points[2] - points[0]), 19.0 / 9.0, 1e-2);
+    const double share = (points[5] - points[3]) / (points[3] - points[1]);
+    EXPECT_NEAR(share, is_log ? 1.0 : 0.5, 1e-2);
+    for (size_t i = 0; i < points.size(); i += 2) {
+      EXPECT_TRUE(points[i] >= 0 && points[i] <= 560 && points[i + 1] >= 0 && points[i + 1] <= 260);
+    }
+  }
+}
+
+TEST(LineChart, AnyValuesMakeAChart) {
+  const std::vector<Points> cases = {{{1, 0.0}},
+                                     {{5, 3.0}},
+                                     {{1, 1e-300}, {2, 1e300}},
+                                     {{0, -2}, {1, -2}},
+                                     {{1000000, 1}, {1000001, 2}},
+                                     {{1, 200.0}, {2, std::nextafter(200.0, 300.0)}}};
+  for (const Points& points : cases) {
+    Chart chart{"x"};
+    chart.series.push_back({"run", points});
+    const std::string svg = figure(chart);
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    EXPECT_EQ(svg.find("inf"), std::string::npos) << svg;
+    EXPECT_LT(svg.size(), 20000U);
+  }
+}
+
+TEST(LineChart, AreasStandOnEachOther) {
+  Chart chart{"Time", Unit::Seconds};
+  chart.is_stacked = true;
+  chart.series = {{"compute", {{1, 3}, {2, 3}}}, {"wait", {{1, 1}, {2, 1}}, 1}};
+  const std::string svg = figure(chart);
+  const std::vector<double> points = numbers(svg, "points");
+  // Each area: two points of its top, then two of its floor.
+  ASSERT_EQ(points.size(), 16U);
+  EXPECT_DOUBLE_EQ(points[1], points[15]);  // the top of the first is the floor of the second
+  const double per_second = (points[7] - points[1]) / 3;
+  EXPECT_NEAR(points[15] - points[9], per_second, 0.2);
+  EXPECT_NE(svg.find("data-name=\"wait\" data-values=\"1,1 2,1\""), std::string::npos) << svg;
+}
+
+TEST(LineChart, NamesAreText) {
+  Chart chart{"<b>"};
+  chart.series = {{"a\"b", {{1, 1}}}, {"</svg>", {{1, 2}}, 1}};
+  const std::string svg = figure(chart);
+  EXPECT_EQ(svg.find("<b>"), std::string::npos);
+  EXPECT_EQ(svg.find("a\"b"), std::string::npos);
+  EXPECT_EQ(svg.find("</svg>"), svg.rfind("</svg>"));
+}
+
+TEST(LineChart, ThinningKeepsExtremes) {
+  Points points;
+  for (int i = 0; i < 10000; ++i) points.emplace_back(i, std::sin(i * 0.001));
+  points[777].second = 9.0;
+  points[5555].second = -9.0;
+  const Points thinned = thin(points, 100);
+  EXPECT_LE(thinned.size(), 100U);
+  EXPECT_NE(std::find(thinned.begin(), thinned.end(), points[777]), thinned.end());
+  EXPECT_NE(std::find(thinned.begin(), thinned.end(), points[5555]), thinned.end());
+  for (size_t i = 1; i < thinned.size(); ++i) EXPECT_LT(thinned[i - 1].first, thinned[i].first);
+  EXPECT_EQ(thin(points, 20000), points);
+}
+
+TEST(LineChart, SmoothingIsAMeanWithHalfLife) {
+  Points steps(100, {0, 1.0});
+  for (const auto& [step, value] : smooth(steps, 3)) EXPECT_NEAR(value, 1.0, 1e-12);
+  // A change is half seen after one half-life, once the past is long.
+  Points change(200, {0, 0.0});
+  for (int i = 0; i < 4; ++i) change.emplace_back(0, 1.0);
+  EXPECT_NEAR(smooth(change, 4).back().second, 0.5, 1e-9);
+}
+
+}  // namespace
+}  // namespace tessera::report

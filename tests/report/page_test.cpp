@@ -1,0 +1,110 @@
+#include "tessera/report/page.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "tessera/report/run_summary.h"
+
+namespace tessera::report {
+namespace {
+
+RunRecord run_of(const std::string& name, int64_t num_steps, double loss) {
+  RunRecord run;
+  run.name = name;
+  for (int64_t step = 1; step <= num_steps; ++step) {
+    run.steps.push_back({step,
+                         {{"loss", loss / static_cast<double>(step)},
+                          {"lr", 1e-3},
+                          {"tokens", 100},
+                          {"step_s", 0.5},
+                          {"tokens_per_s", 200},
+                          {"losses/chats", loss},
+                          {"losses/books", loss},
+                          {"traffic/tp/wait_s", 0.125},
+                          {"traffic/tp/bytes_sent", 4096},
+                          {"brand_new", 7}}});
+  }
+  run.evaluations.push_back({num_steps, {{"eval_loss", 0.75}, {"eval_losses/chats", 0.5}}});
+  run.recipe = "base_model: m\nlearning_rate: " + std::to_string(loss) + "\ndatasets:\n  - path: a.jsonl\n";
+  return run;
+}
+
+std::vector<std::string> titles(const std::string& html) {
+  std::vector<std::string> found;
+  const std::string tag = "<figcaption>";
+  for (size_t at = html.find(tag); at != std::string::npos; at = html.find(tag, at + 1)) {
+    const size_t begin = at + tag.size();
+    found.push_back(html.substr(begin, html.find('<', begin) - begin));
+  }
+  return found;
+}
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t number = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++number;
+  return number;
+}
+
+TEST(Page, OneRun) {
+  const std::string html = page({run_of("only", 5, 2.0)});
+  EXPECT_EQ(titles(html),
+            (std::vector<std::string>{"Loss", "Loss by dataset", "Learning rate", "Tokens per second",
+                                      "Time of a step", "Time of a step by section: only",
+                                      "Bytes that a step sends, first rank", "brand_new"}));
+  EXPECT_TRUE(html.starts_with(kPageBegin));
+  EXPECT_EQ(html.find("http://", html.find("</script>")), std::string::npos);
+  for (const char* outside : {"src=", "href=", "@import", "url("}) {
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  }
+  EXPECT_EQ(count(html, "<figure>"), count(html, "</figure>"));
+  EXPECT_EQ(html.find("Where the recipes differ"), std::string::npos);
+}
+
+TEST(Page, SeveralRunsAreCompared) {
+  const std::string html = page({run_of("a", 5, 2.0), run_of("b<i>", 100, 3.0)});
+  const std::vector<std::string> charts = titles(html);
+  for (const char* title : {"Loss of chats", "Loss of books", "Time of a step by section: a"}) {
+    EXPECT_NE(std::find(charts.begin(), charts.end(), title), charts.end()) << title;
+  }
+  EXPECT_EQ(html.find("b<i>"), std::string::npos);
+  EXPECT_NE(html.find("b&lt;i&gt;"), std::string::npos);
+  EXPECT_NE(html.find("Where the recipes differ"), std::string::npos);
+}
+
+TEST(Page, ARunWithoutALineYet) {
+  RunRecord run;
+  run.name = "young";
+  const std::string html = page({run});
+  EXPECT_TRUE(titles(html).empty());
+  EXPECT_NE(html.find("young"), std::string::npos);
+}
+
+TEST(RunSummary, ColumnsThatSomeRunHas) {
+  const Table table = summary({run_of("a", 4, 2.0)});
+  ASSERT_EQ(table.size(), 2U);
+  ASSERT_EQ(table[0].size(), table[1].size());
+  const auto cell = [&](const std::string& column) {
+    const auto at = std::find(table[0].begin(), table[0].end(), column);
+    return at == table[0].end() ? "none" : table[1][static_cast<size_t>(at - table[0].begin())];
+  };
+  EXPECT_EQ(cell("run"), "a");
+  EXPECT_EQ(cell("steps"), "4");
+  EXPECT_EQ(cell("tokens"), "400");
+  EXPECT_EQ(cell("time of the steps"), "2s");
+  EXPECT_EQ(cell("loss at the end"), "0.5");
+  EXPECT_EQ(cell("best evaluation"), "0.75 (step 4)");
+  EXPECT_EQ(cell("MFU, median"), "none");
+}
+
+TEST(RunSummary, KeysOfRecipesThatDiffer) {
+  RunRecord first = run_of("a", 1, 2.0), second = run_of("b", 1, 3.0);
+  second.recipe += "seed: 3\n";
+  RunRecord without;
+  const Table table = recipe_differences({first, second, without});
+  EXPECT_EQ(table, (Table{{"key", "a", "b"}, {"learning_rate", "2.000000", "3.000000"}, {"seed", "", "3"}}));
+}
+
+}  // namespace
+}  // namespace tessera::report
