@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# setup.sh [--tests]: installs the packages that are missing (with --tests also those that lint needs) and puts
-# LibTorch and libarrow into the per-user cache. Does nothing, quickly, when all is there. Safe to run from several clones at once.
+# setup.sh [--tests]: installs the packages that are missing (with --tests also those that lint and fuzzing need) and
+# puts LibTorch and libarrow into the per-user cache. Does nothing, quickly, when all is there. Safe to run from several
+# clones at once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -9,7 +10,7 @@ packages=(build-essential cmake ninja-build ccache git pkg-config python3 python
   libopenmpi-dev openmpi-bin libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libicu-dev
   zlib1g-dev libzstd-dev
   libgtest-dev libgmock-dev patchelf)
-[ "${1:-}" != --tests ] || packages+=(clang-format shellcheck)
+[ "${1:-}" != --tests ] || packages+=(clang-format shellcheck clang libclang-rt-14-dev)
 install_packages "${packages[@]}"
 command -v c++ >/dev/null || die "no C++ compiler after set-up"
 

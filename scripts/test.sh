@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test, then the address sanitizer
-# over the tests that need no LibTorch; ctest's closing lines come once more at the end. With arguments, which go to ctest, only the tests that they choose. TESSERA_PRESET picks
-# another build, which then runs alone.
+# over the tests that need no LibTorch, then fuzzing; ctest's closing lines come once more at the end. With arguments,
+# which go to ctest, only the tests that they choose. TESSERA_PRESET picks another build, which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -37,6 +37,9 @@ if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"
   scripts/build.sh asan base_tests
   run_tests asan -L base || failed=1
+  say "fuzzing, a few seconds a format"
+  scripts/build.sh fuzz fuzz_targets
+  run_tests fuzz -L fuzz || failed=1
 fi
 # Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
 say "this run's processor"

@@ -169,8 +169,9 @@ Value Interpreter::call_macro(const Macro& macro, Arguments arguments) {
   for (size_t i = 0; i < std::min(count, arguments.positional.size()); ++i)
     given[i] = &arguments.positional[i];
   for (auto& [name, value] : arguments.keyword) {
-    const auto known = std::find_if(definition.parameters.begin(), definition.parameters.end(),
-                                    [&](const auto& parameter) { return parameter.name == name; });
+    const auto known =
+        std::find_if(definition.parameters.begin(), definition.parameters.end(),
+                     [&, name = name](const auto& parameter) { return parameter.name == name; });
     if (known != definition.parameters.end()) {
       const Value*& place = given[static_cast<size_t>(known - definition.parameters.begin())];
       if (place != nullptr) runtime_.fail(called + " got argument '" + std::string(name) + "' twice");

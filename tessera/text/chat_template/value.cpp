@@ -136,6 +136,7 @@ Value Value::method(Value receiver, std::string_view name) {
   return value;
 }
 
+const Sequence& Value::items() const { return static_cast<const Sequence&>(*object_); }
 const Dict& Value::dict() const { return static_cast<const Dict&>(*object_); }
 Loop& Value::loop() const { return static_cast<jinja::Loop&>(*object_); }
 const MethodObject& Value::method() const { return static_cast<const MethodObject&>(*object_); }

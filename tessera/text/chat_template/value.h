@@ -53,16 +53,7 @@ struct StringObject : Object {
   Text text;
 };
 
-// List, Tuple, View, Range and Generator. Immutable, apart from a generator being used up.
-struct Sequence : Object {
-  std::vector<Value> items;
-  Origin origin;          // where the whole came from, if from one place
-  std::string_view name;  // of a view or generator, for repr: "dict_keys"
-  int depth = 1;          // 1 + that of the deepest item
-  int64_t stop = 0;       // of a range
-  mutable bool used_up = false;
-};
-
+struct Sequence;
 struct Dict;
 struct MethodObject;
 
@@ -107,7 +98,7 @@ class Value {
   double real() const { return kind_ == Kind::Float ? real_ : static_cast<double>(integer_); }
   const Text& text() const { return static_cast<const StringObject&>(*object_).text; }
   const std::string& bytes() const { return text().bytes; }
-  const Sequence& items() const { return static_cast<const Sequence&>(*object_); }
+  const Sequence& items() const;
   const Dict& dict() const;
   const std::string& undefined_reason() const { return static_cast<const UndefinedInfo&>(*object_).reason; }
   Namespace& space() const { return *space_; }
@@ -129,6 +120,16 @@ class Value {
     Macro* macro_;
   };
   std::shared_ptr<Object> object_;
+};
+
+// List, Tuple, View, Range and Generator. Immutable, apart from a generator being used up.
+struct Sequence : Object {
+  std::vector<Value> items;
+  Origin origin;          // where the whole came from, if from one place
+  std::string_view name;  // of a view or generator, for repr: "dict_keys"
+  int depth = 1;          // 1 + that of the deepest item
+  int64_t stop = 0;       // of a range
+  mutable bool used_up = false;
 };
 
 // Keeps the order of its keys.
