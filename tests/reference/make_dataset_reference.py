@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes tests/reference/data/prompts/datasets.json: rows of every dataset type as Axolotl itself makes them, with the
 small tokenizer of make_prompt_reference.py and with SmolLM2's. tests/data/dataset_types_test.cpp reads them.
+And tests/reference/data/chat_template/builtins.json: conversations as Axolotl's named templates write them.
 
 usage: make_dataset_reference.py AXOLOTL/src        (a checkout; nothing of it needs to be installed)
 Needs: pip install transformers jinja2 datasets pyyaml colorama addict. Of the last two, stand-ins do.
@@ -280,6 +281,25 @@ def chat_cases(m):
     m.run("chat: parameters as JSON", chat(THINK), {"messages": calls, "tools": textual}, smol)
 
 
+def named_cases(m):
+    smol = ("smollm2",)
+    talk = say(("user", "Who are you?"), ("assistant", " I am an assistant. "), ("user", "How many?"), ("assistant", "Twelve."))
+    for name in ("qwen3", "qwen3_5", "qwen_25", "qwen2_vl", "nemotron_h", "falcon_h1", "mistral_v1", "mistral_v2v3", "mistral_v3_tekken",
+                 "deepseek_v2", "alpaca"):
+        m.run(f"template {name}", {"type": "chat_template", "chat_template": name}, {"messages": talk}, smol)
+    call = {"type": "function", "function": {"name": "count", "arguments": "{\"n\": 12}"}}
+    tools = [{"type": "function", "function": {"name": "count", "description": "Counts.", "parameters": {"type": "object"}}}]
+    for title, content in (("beside words", "Let me see."), ("alone", "")):
+        calls = [talk[0], {"role": "assistant", "content": content, "tool_calls": [call]}, {"role": "tool", "content": "12"}, talk[3]]
+        for name in ("qwen3", "qwen_25"):
+            m.run(f"template {name}: a call {title}", {"type": "chat_template", "chat_template": name}, {"messages": calls, "tools": tools}, smol)
+    thought = [talk[0], {"role": "assistant", "content": "Twelve.", "reasoning_content": "Let me count."}]
+    m.run("template qwen3: reasoning", {"type": "chat_template", "chat_template": "qwen3"}, {"messages": thought}, smol)
+    split = say(("user", "How many?"), ("assistant", "<think>Let me count.</think>Twelve."))
+    m.run("template qwen3: split_thinking", {"type": "chat_template", "chat_template": "qwen3", "split_thinking": True}, {"messages": split}, smol)
+    m.run("template qwen3: enable_thinking", {"type": "chat_template", "chat_template": "qwen3"}, {"messages": split}, smol, chat_template_kwargs={"enable_thinking": False})
+
+
 def control_cases(m):
     """Contents that look like control tokens: plain text, by Tessera's rule."""
     smol = m.tokenizers["smollm2"]
@@ -338,17 +358,57 @@ def straddling_cases(m):
                   [(coded["input_ids"], labels)], {})
 
 
+BUILTIN = """aya cohere deepseek_v2 exaone falcon_h1 gemma gemma3 gemma3n llama4 metharme mistral_v1 mistral_v2v3 mistral_v3_tekken
+nemotron_h phi_3 phi_35 qwen2_vl qwen3 qwen3_5 qwen_25 chatml llama3 alpaca""".split()
+
+
+def builtin_templates(source):
+    """Conversations as Axolotl's named templates write them, for tests/text/chat_template_reference_test.cpp."""
+    from transformers.utils import chat_template_utils as hf
+    folder = pathlib.Path(source) / "axolotl" / "utils" / "chat_templates" / "templates"
+    tools = [{"type": "function", "function": {"name": "count", "description": "Counts.", "parameters": {"type": "object"}}}]
+    call = [{"type": "function", "function": {"name": "count", "arguments": {"n": 12}}}]
+    two = say(("user", " Hi \n"), ("assistant", " Hello.\n"), ("user", "How many?"), ("assistant", "Twelve. \U0001f600"))
+    system = say(("system", " Be brief. "))
+    called = [two[0], {"role": "assistant", "content": "", "tool_calls": call}, {"role": "tool", "content": "12"},
+              {"role": "tool", "content": "13"}, two[3], two[2], {"role": "assistant", "content": "See.", "tool_calls": call * 2}]
+    thought = [two[0], {**two[1], "reasoning_content": "Hm.\n"}, two[2], {**two[3], "reasoning_content": "\nLet me count."}]
+    conversations = {"two": (two, None), "system": (system + two, None), "question": (system + two[:1], None), "first": (two[:1], None),
+                     "tools": (called, tools), "tools and system": (system + called, tools), "reasoning": (thought, None),
+                     "think": (say(("user", "a"), ("assistant", "<think>\nx\n</think>\n\ny")), None)}
+    with_tools = ("qwen3", "qwen3_5", "qwen_25")
+    cases = []
+    for name in BUILTIN:
+        template = hf._compile_jinja_template((folder / f"{name}.jinja").read_text(encoding="utf-8"))
+        for title, (messages, tool_list) in conversations.items():
+            for prompt in (False, True):
+                if tool_list and name not in with_tools:
+                    continue
+                try:
+                    text = template.render(messages=messages, tools=tool_list, documents=None, add_generation_prompt=prompt,
+                                           bos_token="<s>", eos_token="</s>")
+                except Exception:  # any refusal counts
+                    text = None
+                cases.append([name, title, prompt, text])
+    data = {"conversations": {k: {"messages": m, "tools": t} for k, (m, t) in conversations.items()}, "cases": cases}
+    out = HERE / "data" / "chat_template" / "builtins.json"
+    out.write_text(json.dumps(data, ensure_ascii=True, indent=1) + "\n")
+    print(f"{len(cases)} cases of templates")
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     m = Maker(sys.argv[1])
     instruct_cases(m)
     chat_cases(m)
+    named_cases(m)
     control_cases(m)
     straddling_cases(m)
     lines = ",\n".join(json.dumps(case, ensure_ascii=True) for case in m.cases)
     OUT.write_text("[\n" + lines + "\n]\n")
     print(f"{len(m.cases)} cases")
+    builtin_templates(sys.argv[1])
 
 
 if __name__ == "__main__":

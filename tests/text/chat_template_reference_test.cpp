@@ -64,6 +64,22 @@ TEST(ChatTemplateReference, families_render_as_by_jinja2) {
   }
 }
 
+// Conversations as Axolotl's templates of the same names write them (make_dataset_reference.py).
+TEST(ChatTemplateReference, builtin_templates_write_what_their_names_promise) {
+  const Json data = reference("builtins");
+  ASSERT_GT(data.at("cases").size(), 200u);
+  for (const Json& one : data.at("cases")) {
+    const auto name = one.at(0).get<std::string>(), title = one.at(1).get<std::string>();
+    const Json& conversation = data.at("conversations").at(title);
+    RenderOptions options;
+    options.bos_token = "<s>";
+    options.eos_token = "</s>";
+    options.add_generation_prompt = one.at(2).get<bool>();
+    check(ChatTemplate::builtin(name).source(), conversation.at("messages"), conversation.at("tools"),
+          options, one.at(3), name + " on " + title);
+  }
+}
+
 TEST(ChatTemplateReference, constructs_render_as_by_jinja2) {
   const Json data = reference("constructs");
   ASSERT_GT(data.at("cases").size(), 300u);

@@ -1,5 +1,6 @@
 #include "tessera/text/chat_template/chat_template.h"
 
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -240,8 +241,8 @@ TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
     EXPECT_EQ(generated(chat), words) << name;
     EXPECT_EQ(contents(chat), (Pieces{{"S", 0}, {"U1", 1}, {"A1", 2}, {"U2", 3}, {"A2", 4}})) << name;
   }
-  EXPECT_EQ(ChatTemplate::builtin_names(),
-            (std::vector<std::string>{"alpaca", "chatml", "llama3", "mistral"}));
+  const std::vector<std::string> names = ChatTemplate::builtin_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 24U);
 }
 
 TEST(ChatTemplateBuiltin, unknown_name_is_an_error_of_the_recipe) {

@@ -186,8 +186,9 @@ std::vector<bool> ChatPrompt::choose_turns(const Conversation& conversation) con
 }
 
 // What the template itself writes into a turn with tool calls or reasoning is the assistant's to write too:
-// such a turn starts where the prompt for it ends, if the text begins with that prompt, and ends before its
-// end-of-turn token.
+// such a turn starts where the prompt for it ends, if the text begins with that prompt, else at the last line
+// that both begin (Qwen's prompt opens a thought that a call has none of), and ends before its end-of-turn
+// token.
 void ChatPrompt::widen_turns(const Conversation& conversation, const std::string& text,
                              const text::Encoding& encoded, std::vector<TurnSpans>& turns,
                              const std::vector<bool>& train) const {
@@ -195,9 +196,12 @@ void ChatPrompt::widen_turns(const Conversation& conversation, const std::string
   for (size_t i = 0; i < turns.size(); ++i) {
     if (train[i] && !conversation.turns[i].text_only && i > 0 && !turns[i].ranges.empty()) {
       const std::string prompt = render(before, conversation.tools, true).text();
-      const auto size = static_cast<int64_t>(prompt.size());
-      if (text.starts_with(prompt) && size <= turns[i].ranges.front().begin)
-        turns[i].ranges.front().begin = size;
+      auto size = static_cast<size_t>(
+          std::mismatch(prompt.begin(), prompt.end(), text.begin(), text.end()).first - prompt.begin());
+      if (size < prompt.size()) size = text.rfind('\n', size == 0 ? 0 : size - 1) + 1;
+      const auto begin = static_cast<int64_t>(size);
+      if (begin > turns[i - 1].closing.begin && begin <= turns[i].ranges.front().begin)
+        turns[i].ranges.front().begin = begin;
       const int64_t end = find_end_token(encoded, turns[i].closing, end_tokens_);
       if (end >= 0)
         turns[i].ranges.back().end = std::max(turns[i].ranges.back().end, encoded.spans[end].begin);

@@ -1,6 +1,6 @@
 #include "tessera/text/chat_template/builtins.h"
 
-#include <utility>
+#include <span>
 
 namespace tessera::text::jinja {
 
@@ -79,21 +79,25 @@ constexpr std::string_view kAlpaca = R"({{- bos_token -}}
 {%- endif -%}
 )";
 
-constexpr std::pair<std::string_view, std::string_view> kTemplates[] = {
+constexpr NamedTemplate kTemplates[] = {
     {"alpaca", kAlpaca}, {"chatml", kChatml}, {"llama3", kLlama3}, {"mistral", kMistral}};
 
 }  // namespace
 
 std::string_view builtin_source(std::string_view name) {
-  for (const auto& [known, source] : kTemplates) {
-    if (known == name) return source;
+  for (const std::span<const NamedTemplate> list :
+       {std::span<const NamedTemplate>(kTemplates), family_templates()}) {
+    for (const NamedTemplate& known : list) {
+      if (known.name == name) return known.source;
+    }
   }
   return {};
 }
 
 std::vector<std::string> builtin_template_names() {
   std::vector<std::string> names;
-  for (const auto& [name, source] : kTemplates) names.emplace_back(name);
+  for (const NamedTemplate& known : kTemplates) names.emplace_back(known.name);
+  for (const NamedTemplate& known : family_templates()) names.emplace_back(known.name);
   return names;
 }
 

@@ -1,0 +1,424 @@
+// The built-in templates of model families: each writes conversations of text as the family's own does.
+#include "tessera/text/chat_template/builtins.h"
+
+namespace tessera::text::jinja {
+namespace {
+
+// The system message is refused.
+constexpr std::string_view kGemma = R"jinja({{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{{- raise_exception('the gemma template knows no system message') -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'assistant' -%}
+{{- '<start_of_turn>model\n' -}}
+{%- generation -%}{{- message['content'] | trim + '<end_of_turn>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- '<start_of_turn>' + message['role'] + '\n' + message['content'] | trim + '<end_of_turn>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}
+)jinja";
+
+// The system message goes before the words of the first user.
+constexpr std::string_view kGemma3 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- set before = system + '\n\n' if loop.first and system is not none else '' -%}
+{%- if message['role'] == 'assistant' -%}
+{{- '<start_of_turn>model\n' -}}
+{%- generation -%}{{- message['content'] | trim + '<end_of_turn>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- '<start_of_turn>' + message['role'] + '\n' + before + message['content'] | trim + '<end_of_turn>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<start_of_turn>model\n' -}}{%- endif -%}
+)jinja";
+
+// The prompt for an answer is written behind every user turn.
+constexpr std::string_view kPhi3 = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}
+{{- '<|system|>\n' + message['content'] + '<|end|>\n' -}}
+{%- elif message['role'] == 'user' -%}
+{{- '<|user|>\n' + message['content'] + '<|end|>\n<|assistant|>\n' -}}
+{%- elif message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|end|>' -}}{%- endgeneration -%}
+{{- '\n' -}}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+constexpr std::string_view kPhi35 = R"jinja({%- for message in messages -%}
+{%- if message['role'] == 'user' or (message['role'] == 'system' and message['content']) -%}
+{{- '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>\n' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<|assistant|>\n' -}}
+{%- generation -%}{{- message['content'] + '<|end|>' -}}{%- endgeneration -%}
+{{- '\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%}
+)jinja";
+
+constexpr std::string_view kDeepseekV2 = R"jinja({{- bos_token -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}
+{{- message['content'] + '\n\n' -}}
+{%- elif message['role'] == 'user' -%}
+{{- '<｜User｜>' + message['content'] -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<｜Assistant｜>' -}}
+{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%}
+)jinja";
+
+constexpr std::string_view kCohere = R"jinja({{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- if system is not none -%}
+{{- '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>' + system + '<|END_OF_TURN_TOKEN|>' -}}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'user' -%}
+{{- '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' + message['content'] | trim + '<|END_OF_TURN_TOKEN|>' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' -}}
+{%- generation -%}{{- message['content'] | trim + '<|END_OF_TURN_TOKEN|>' -}}{%- endgeneration -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' -}}{%- endif -%}
+)jinja";
+
+// A user's turn ends in a line feed alone.
+constexpr std::string_view kExaone =
+    R"jinja({%- if messages and messages[0]['role'] != 'system' -%}{{- '[|system|][|endofturn|]\n' -}}{%- endif -%}
+{%- for message in messages -%}
+{{- '[|' + message['role'] + '|]' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '[|endofturn|]' -}}{%- endgeneration -%}
+{%- elif message['role'] == 'user' -%}
+{{- message['content'] -}}
+{%- else -%}
+{{- message['content'] + '[|endofturn|]' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '[|assistant|]' -}}{%- endif -%}
+)jinja";
+
+// One EOS ends the whole conversation.
+constexpr std::string_view kMetharme = R"jinja({{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- if system is none -%}
+{%- set system = 'Enter RP mode. You shall reply to the user while staying in character. Your responses must be detailed, creative, immersive, and drive the scenario forward.' -%}
+{%- endif -%}
+{{- '<|system|>' + system -}}
+{%- for message in turns -%}
+{%- if message['role'] == 'user' -%}
+{{- '<|user|>' + message['content'] | trim -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<|model|>' -}}
+{%- generation -%}{{- message['content'] | trim -}}{%- endgeneration -%}
+{%- endif -%}
+{%- endfor -%}
+{{- '<|model|>' if add_generation_prompt else eos_token -}}
+)jinja";
+
+constexpr std::string_view kNemotronH = R"jinja({%- for message in messages -%}
+{%- if message['role'] == 'assistant' -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
+{{- '\n' -}}
+{%- elif message['role'] == 'user' or (message['role'] == 'system' and loop.first) -%}
+{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}
+{%- else -%}
+{{- raise_exception('the nemotron_h template knows a first system message, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+)jinja";
+
+// A system message that is not the first is left out.
+constexpr std::string_view kFalconH1 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'assistant' -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
+{{- '\n' -}}
+{%- elif message['role'] != 'system' or loop.first -%}
+{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+)jinja";
+
+// Of its text.
+constexpr std::string_view kQwen2Vl = R"jinja({%- if messages and messages[0]['role'] != 'system' -%}
+{{- '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{{- '<|im_start|>' + message['role'] + '\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '<|im_end|>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+)jinja";
+
+constexpr std::string_view kMistralV1 = R"jinja({{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'user' -%}
+{{- ' [INST] ' + (system + '\n\n' if loop.first and system is not none else '') + message['content'] + ' [/INST]' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- ' ' -}}
+{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
+{%- else -%}
+{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+// The system message goes before the words of a user who speaks last, and is else left out.
+constexpr std::string_view kMistralV2V3 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'user' -%}
+{{- '[INST] ' + (system + '\n\n' if loop.last and system is not none else '') + message['content'] + '[/INST]' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- ' ' -}}
+{%- generation -%}{{- message['content'] | trim + eos_token -}}{%- endgeneration -%}
+{%- else -%}
+{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+// The same with other spaces.
+constexpr std::string_view kMistralV3Tekken =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
+{{- raise_exception('after an optional system message, user and assistant must take turns') -}}
+{%- endif -%}
+{%- if message['role'] == 'user' -%}
+{{- '[INST]' + (system + '\n\n' if loop.last and system is not none else '') + message['content'] + '[/INST]' -}}
+{%- elif message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
+{%- else -%}
+{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+constexpr std::string_view kLlama4 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = none -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{%- if system is not none -%}
+{{- '<|header_start|>system<|header_end|>\n\n' + system | trim + '<|eot|>' -}}
+{%- endif -%}
+{%- for message in turns -%}
+{%- if message['role'] in ['tool', 'ipython'] or message['tool_calls'] -%}
+{{- raise_exception('the built-in llama4 template takes no tools; give the model\'s own by chat_template_jinja') -}}
+{%- endif -%}
+{{- '<|header_start|>' + message['role'] + '<|header_end|>\n\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|eot|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '<|eot|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|header_start|>assistant<|header_end|>\n\n' -}}{%- endif -%}
+)jinja";
+
+constexpr std::string_view kQwen25 = R"jinja({%- set first = messages[0] if messages else {} -%}
+{%- if tools -%}
+{{- '<|im_start|>system\n' -}}
+{%- if first['role'] == 'system' -%}{{- first['content'] -}}{%- else -%}{{- 'You are Qwen, created by Alibaba Cloud. You are a helpful assistant.' -}}{%- endif -%}
+{{- '\n\n' -}}
+{{- "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" -}}
+{%- for tool in tools -%}{{- '\n' + tool | tojson -}}{%- endfor -%}
+{{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" -}}
+{%- elif first['role'] == 'system' -%}
+{{- '<|im_start|>system\n' + first['content'] + '<|im_end|>\n' -}}
+{%- else -%}
+{{- '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n' -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message['role'] == 'user' or (message['role'] == 'system' and not loop.first) -%}
+{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<|im_start|>assistant' -}}
+{%- if not message['tool_calls'] or message['content'] -%}{{- '\n' + message['content'] -}}{%- endif -%}
+{%- for call in message['tool_calls'] or [] -%}
+{%- set called = call['function'] if call['function'] is defined else call -%}
+{{- '\n<tool_call>\n{"name": "' + called['name'] + '", "arguments": ' + called['arguments'] | tojson + '}\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\n' -}}
+{%- elif message['role'] == 'tool' -%}
+{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
+{{- '\n<tool_response>\n' + message['content'] + '\n</tool_response>' -}}
+{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{- '<|im_end|>\n' -}}{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}
+)jinja";
+
+// Reasoning is written behind the last words of a user alone, and for the last answer even where there is
+// none.
+constexpr std::string_view kQwen3 = R"jinja({%- set first = messages[0] if messages else {} -%}
+{%- if tools -%}
+{{- '<|im_start|>system\n' -}}
+{%- if first['role'] == 'system' -%}{{- first['content'] + '\n\n' -}}{%- endif -%}
+{{- "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function signatures within <tools></tools> XML tags:\n<tools>" -}}
+{%- for tool in tools -%}{{- '\n' + tool | tojson -}}{%- endfor -%}
+{{- "\n</tools>\n\nFor each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n" -}}
+{%- elif first['role'] == 'system' -%}
+{{- '<|im_start|>system\n' + first['content'] + '<|im_end|>\n' -}}
+{%- endif -%}
+{%- set asked = namespace(last=messages | length - 1, is_found=false) -%}
+{%- for message in messages | reverse -%}
+{%- if not asked.is_found and message['role'] == 'user' and not (message['content'].startswith('<tool_response>') and message['content'].endswith('</tool_response>')) -%}
+{%- set asked.last = messages | length - 1 - loop.index0 -%}
+{%- set asked.is_found = true -%}
+{%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+{%- if message['role'] == 'user' or (message['role'] == 'system' and not loop.first) -%}
+{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' -}}
+{%- elif message['role'] == 'assistant' -%}
+{%- set content = message['content'] or '' -%}
+{%- set thought = '' -%}
+{%- if message['reasoning_content'] is string -%}
+{%- set thought = message['reasoning_content'] -%}
+{%- elif '</think>' in content -%}
+{%- set thought = content.split('</think>')[0].rstrip('\n').split('<think>')[-1].lstrip('\n') -%}
+{%- set content = content.split('</think>')[-1].lstrip('\n') -%}
+{%- endif -%}
+{{- '<|im_start|>assistant\n' -}}
+{%- if loop.index0 > asked.last and (loop.last or thought) -%}
+{{- '<think>\n' + thought.strip('\n') + '\n</think>\n\n' + content.lstrip('\n') -}}
+{%- else -%}
+{{- content -}}
+{%- endif -%}
+{%- for call in message['tool_calls'] or [] -%}
+{%- if content or not loop.first -%}{{- '\n' -}}{%- endif -%}
+{%- set called = call['function'] or call -%}
+{{- '<tool_call>\n{"name": "' + called['name'] + '", "arguments": ' -}}
+{%- if called['arguments'] is string -%}{{- called['arguments'] -}}{%- else -%}{{- called['arguments'] | tojson -}}{%- endif -%}
+{{- '}\n</tool_call>' -}}
+{%- endfor -%}
+{{- '<|im_end|>\n' -}}
+{%- elif message['role'] == 'tool' -%}
+{%- if loop.first or messages[loop.index0 - 1]['role'] != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
+{{- '\n<tool_response>\n' + message['content'] + '\n</tool_response>' -}}
+{%- if loop.last or messages[loop.index0 + 1]['role'] != 'tool' -%}{{- '<|im_end|>\n' -}}{%- endif -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|im_start|>assistant\n<think>\n\n' -}}
+{%- if enable_thinking is defined and enable_thinking is false -%}{{- '</think>\n\n' -}}{%- endif -%}
+{%- endif -%}
+)jinja";
+
+constexpr NamedTemplate kFamilies[] = {
+    {"aya", kCohere},
+    {"cohere", kCohere},
+    {"deepseek_v2", kDeepseekV2},
+    {"exaone", kExaone},
+    {"falcon_h1", kFalconH1},
+    {"gemma", kGemma},
+    {"gemma3", kGemma3},
+    {"gemma3n", kGemma3},
+    {"llama4", kLlama4},
+    {"metharme", kMetharme},
+    {"mistral_v1", kMistralV1},
+    {"mistral_v2v3", kMistralV2V3},
+    {"mistral_v3_tekken", kMistralV3Tekken},
+    {"nemotron_h", kNemotronH},
+    {"phi_3", kPhi3},
+    {"phi_35", kPhi35},
+    {"qwen2_vl", kQwen2Vl},
+    {"qwen3", kQwen3},
+    {"qwen3_5", kQwen3},
+    {"qwen_25", kQwen25},
+};
+
+}  // namespace
+
+std::span<const NamedTemplate> family_templates() { return kFamilies; }
+
+}  // namespace tessera::text::jinja
