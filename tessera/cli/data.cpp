@@ -1,6 +1,7 @@
-// tessera data show
+// tessera data show, tessera data prepare
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
@@ -17,6 +18,62 @@
 #include "tessera/train/setup.h"
 
 namespace tessera::cli {
+namespace {
+
+struct RecipeRows {
+  config::Recipe recipe;
+  std::optional<text::Tokenizer> tokenizer;
+  data::PreparedData rows;
+};
+
+// The same checks as before a training, in the same order.
+RecipeRows read_rows(config::Recipe recipe, int64_t nproc) {
+  RecipeRows out;
+  out.recipe = std::move(recipe);
+  if (nproc > 0) config::validate_parallelism(out.recipe, nproc);
+  const auto model_config = models::read_model_config(out.recipe.base_model);
+  config::Problems problems;
+  train::plan_model(out.recipe, *model_config, problems);
+  out.tokenizer = train::load_recipe_tokenizer(out.recipe, problems);
+  problems.settle();
+  out.rows = train::read_recipe_data(out.recipe, *model_config, out.tokenizer);
+  return out;
+}
+
+void add_prepare(CLI::App& data, Action& action) {
+  struct Options {
+    std::string recipe;
+    std::vector<std::string> overrides;
+  };
+  auto options = std::make_shared<Options>();
+  CLI::App* verb =
+      data.add_subcommand("prepare", "Make the rows of a recipe and keep them in dataset_prepared_path");
+  verb->add_option("recipe", options->recipe, "The recipe")->required();
+  verb->add_option("overrides", options->overrides, "key=value");
+  verb->callback([options, &action] {
+    action = [options] {
+      config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
+      if (recipe.dataset_prepared_path.empty()) {
+        throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
+            .at(options->recipe)
+            .got("nothing")
+            .need("a folder")
+            .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
+      }
+      const RecipeRows made = read_rows(std::move(recipe), 0);
+      for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
+        for (const data::DatasetStats& stats : *list) {
+          std::cout << stats.path << ": " << stats.rows << " rows of " << stats.tokens << " tokens, "
+                    << stats.label_tokens << " trained, from " << stats.records << " records\n";
+        }
+      }
+      std::cout << "kept in " << made.recipe.dataset_prepared_path << '\n';
+      return 0;
+    };
+  });
+}
+
+}  // namespace
 
 void add_data(CLI::App& app, Action& action) {
   struct Options {
@@ -31,6 +88,7 @@ void add_data(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* data = app.add_subcommand("data", "Look at what a recipe trains on");
   data->require_subcommand(1);
+  add_prepare(*data, action);
   CLI::App* verb = data->add_subcommand("show", "Print rows with the trained tokens marked, and the counts");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
@@ -45,15 +103,8 @@ void add_data(CLI::App& app, Action& action) {
   verb->add_flag("--no-color", options->no_color, "Brackets instead of colour on a terminal");
   verb->callback([options, &action] {
     action = [options] {
-      const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
-      // The same checks as before a training, in the same order.
-      if (options->nproc > 0) config::validate_parallelism(recipe, options->nproc);
-      const auto model_config = models::read_model_config(recipe.base_model);
-      config::Problems problems;
-      train::plan_model(recipe, *model_config, problems);
-      auto tokenizer = train::load_recipe_tokenizer(recipe, problems);
-      problems.settle();
-      const data::PreparedData rows = train::read_recipe_data(recipe, *model_config, tokenizer);
+      const auto [recipe, tokenizer, rows] =
+          read_rows(config::load_recipe(options->recipe, options->overrides), options->nproc);
       if (!tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)

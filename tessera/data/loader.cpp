@@ -110,6 +110,7 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
   for (int64_t sample = begin_sample; sample < end_sample; ++sample) {
     for (const int64_t place : rows_of_sample(sample)) {
       const int64_t row = rows_.rows[place];
+      rows_.store->check(row);
       const auto tokens = rows_.store->tokens(row);
       const size_t start = batch.input_ids.size();
       batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());

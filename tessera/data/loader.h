@@ -66,7 +66,7 @@ class Loader {
   // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
   double packing_efficiency() const { return efficiency_; }
 
-  // The next step; goes on with the next epoch at the end of one.
+  // The next step; goes on with the next epoch at the end of one. Throws what RowStore::check() throws.
   Step next_step();
   Cursor cursor() const { return cursor_; }
   // Throws Error(Checkpoint) for a cursor outside the data.

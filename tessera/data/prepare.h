@@ -7,39 +7,12 @@
 #include <vector>
 
 #include "tessera/config/data_config.h"
+#include "tessera/data/prepare_stats.h"
 #include "tessera/data/row_store.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::data {
-
-// What became of the records of one dataset entry. Every record and row is in exactly one count of what was
-// left out, or among `rows`.
-struct DatasetStats {
-  std::string path, type;
-  int64_t records = 0;             // read, of those that `split` and `shards` leave
-  int64_t bad_records = 0;         // skipped by on_bad_line: skip
-  int64_t blank_lines = 0;         // not records
-  int64_t rows = 0;                // kept
-  int64_t tokens = 0;              // of the kept rows
-  int64_t label_tokens = 0;        // of the kept rows: positions that are trained
-  int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
-  int64_t untrained_ends = 0;      // rows with a trained turn whose end-of-turn or EOS token is not trained
-  int64_t repeated_ends = 0;       // rows in which such a token stands twice in a row
-  int64_t control_texts = 0;       // records that spell a control token, which stays plain text
-  int64_t longest = 0;             // tokens of the longest row, before any was dropped or truncated
-  int64_t dropped_long = 0;        // rows above sequence_len, with excess_length_strategy: drop
-  int64_t truncated = 0;           // rows cut to sequence_len and kept
-  int64_t cut_tokens = 0;          // tokens that truncation took
-  int64_t dropped_short = 0;       // rows below min_sample_len
-  int64_t dropped_unlabelled = 0;  // rows without (after truncation) a token to train
-
-  DatasetStats& operator+=(const DatasetStats& other);
-};
-
-// What to say of a dataset whose rows will not teach a model to stop, or to stop twice: ends that are not
-// trained, as with a template whose control tokens the tokenizer lacks, and ends that are doubled.
-std::vector<std::string> data_warnings(const DatasetStats& stats);
 
 struct PreparedData {
   RowSet train;
@@ -56,6 +29,8 @@ struct PrepareOptions {
   std::string tokenizer_fingerprint;
   // What templates call now, as RenderOptions::now: ranks must agree in it. Nothing: local_clock().
   std::optional<int64_t> now = std::nullopt;
+  // Text of the records that are made into rows at a time, and kept as one file; memory is a few times that.
+  int64_t chunk_bytes = int64_t{64} << 20;
   uint64_t seed = 42;  // of the order in which the rows of all datasets are merged
 };
 

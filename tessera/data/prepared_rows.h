@@ -1,16 +1,15 @@
-// Tokenised rows of dataset entries kept on disk (dataset_prepared_path), so that the next run need not make
-// them again.
+// Tokenised rows of dataset entries kept on disk (dataset_prepared_path), so that they are made once.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tessera/data/prepare.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/data/readers/dataset_files.h"
-#include "tessera/data/row_store.h"
+#include "tessera/data/row_file.h"
 
 namespace tessera::data {
 
@@ -21,22 +20,38 @@ namespace tessera::data {
 std::string prepared_key(const config::DatasetConfig& dataset, const std::vector<DatasetFile>& files,
                          const PromptContext& context, const std::string& tokenizer_fingerprint);
 
-// One file for each key, complete or absent: any number of processes may read and write at a time.
+// The rows of one key: a folder of chunks, each a RowFile that is complete or absent, and a note of how many
+// there are once all have been made. Any number of processes, of any machines that share the folder, make
+// them together: each claims chunks that nobody has. A claim ends with its process, so one that is killed
+// leaves only what is whole, and its work goes on with the others or with the next run.
 class PreparedRows {
  public:
-  explicit PreparedRows(std::string folder) : folder_(std::move(folder)) {}
+  // Makes the folder `key` below `folder`. Throws Error(Storage).
+  PreparedRows(const std::string& folder, const std::string& key);
+  PreparedRows(const PreparedRows&) = delete;
+  PreparedRows& operator=(const PreparedRows&) = delete;
+  ~PreparedRows();
 
-  // Appends the rows of `key` to `store` and returns their counts (without path and type). Nothing where
-  // there are none, or where the file is not sound, which is warned of. Ids are below `vocab_size`.
-  std::optional<DatasetStats> load(const std::string& key, int64_t vocab_size, RowStore& store) const;
-  // Keeps the rows of `store` from `first_row` on. What cannot be written is warned of.
-  void save(const std::string& key, const RowStore& store, int64_t first_row,
-            const DatasetStats& stats) const;
+  // All rows, in order. Nothing where some have not been made; damaged ones are removed, with a warning.
+  std::optional<std::vector<std::shared_ptr<const RowFile>>> load() const;
 
-  std::string path_of(const std::string& key) const;
+  // Whether the chunk is for this process to make, which then writes it to chunk_path() and gives it back.
+  bool claim(int64_t chunk);
+  void give_back(int64_t chunk);
+  std::string chunk_path(int64_t chunk) const;
+
+  // Waits until all chunks have been made, and notes their number: true. False when some have not, and
+  // nobody makes them.
+  bool wait_for(int64_t num_chunks);
+
+  const std::string& path() const { return path_; }
 
  private:
-  std::string folder_;
+  bool lock(int64_t chunk, bool takes) const;
+  bool is_made(int64_t chunk) const;
+
+  std::string path_;
+  int lock_file_ = -1;
 };
 
 }  // namespace tessera::data

@@ -1,7 +1,6 @@
 #include "tessera/data/row_store.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "tessera/core/error.h"
@@ -9,23 +8,18 @@
 namespace tessera::data {
 
 void RowStore::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels) {
-  TESSERA_ASSERT(input_ids.size() == labels.size(), "row with labels of another length");
-  TESSERA_ASSERT(input_ids.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
-                 "row too long");
-  const auto size = static_cast<int32_t>(labels.size());
-  for (int32_t i = 0; i < size; ++i) {
-    if (labels[i] == kIgnoreLabel) continue;
-    TESSERA_ASSERT(labels[i] == input_ids[i], "label that is not the row's own token");
-    const bool extends = i > 0 && labels[i - 1] != kIgnoreLabel;
-    if (extends) {
-      runs_.back().end = i + 1;
-    } else {
-      runs_.push_back({i, i + 1});
-    }
-  }
-  tokens_.insert(tokens_.end(), input_ids.begin(), input_ids.end());
-  token_offsets_.push_back(static_cast<int64_t>(tokens_.size()));
-  run_offsets_.push_back(static_cast<int64_t>(runs_.size()));
+  if (parts_.empty() || parts_.back().file) parts_.push_back({size_, nullptr, {}});
+  parts_.back().buffer.append(input_ids, labels);
+  ++size_;
+  num_tokens_ += static_cast<int64_t>(input_ids.size());
+}
+
+void RowStore::append(std::shared_ptr<const RowFile> file) {
+  if (file->entries().empty()) return;
+  const auto num_rows = static_cast<int64_t>(file->entries().size());
+  num_tokens_ += file->num_tokens();
+  parts_.push_back({size_, std::move(file), {}});
+  size_ += num_rows;
 }
 
 void RowStore::begin_dataset(const std::string& name) {
@@ -41,13 +35,35 @@ int64_t RowStore::dataset(int64_t row) const {
   return std::max<int64_t>(0, next - dataset_begins_.begin() - 1);
 }
 
-int64_t RowStore::label_count(int64_t row) const {
-  int64_t count = 0;
-  for (const LabelRun& run : label_runs(row)) count += run.end - std::max(run.begin, 1);
-  return count;
+const RowStore::Part& RowStore::part_of(int64_t row) const {
+  return *(std::ranges::upper_bound(parts_, row, {}, &Part::first_row) - 1);
+}
+
+std::span<const int32_t> RowStore::tokens(int64_t row) const {
+  const Part& part = part_of(row);
+  const RowEntry& entry = part.entry(row);
+  return {part.words() + entry.offset, static_cast<size_t>(entry.length)};
+}
+
+std::span<const LabelRun> RowStore::label_runs(int64_t row) const {
+  static_assert(sizeof(LabelRun) == 2 * sizeof(int32_t));
+  const Part& part = part_of(row);
+  const RowEntry& entry = part.entry(row);
+  return {reinterpret_cast<const LabelRun*>(part.words() + entry.offset + entry.length),
+          static_cast<size_t>(entry.num_runs)};
+}
+
+void RowStore::check(int64_t row) const {
+  const Part& part = part_of(row);
+  if (!part.file || hash_of_row(tokens(row), label_runs(row)) == part.entry(row).hash) return;
+  throw Error(ErrorKind::Storage, "DAMAGED-ROWS",
+              "prepared row " + std::to_string(row - part.first_row) + " is not what was written")
+      .in(part.file->path())
+      .hint("remove the file, and start again: its rows are made anew");
 }
 
 Row RowStore::row(int64_t row) const {
+  check(row);
   const auto ids = tokens(row);
   Row out{{ids.begin(), ids.end()}, std::vector<int32_t>(ids.size(), static_cast<int32_t>(kIgnoreLabel))};
   for (const LabelRun& run : label_runs(row)) {

@@ -1,4 +1,4 @@
-// Tokenised rows in flat arrays.
+// Tokenised rows.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,18 @@
 #include <vector>
 
 #include "tessera/data/batch.h"
+#include "tessera/data/row_file.h"
 
 namespace tessera::data {
 
-// Half-open range of positions of one row that carry labels.
-struct LabelRun {
-  int32_t begin = 0;
-  int32_t end = 0;
-};
-
-// Append-only. A row's labels are its own tokens at the positions of its label runs.
+// Append-only: rows in memory, and rows of mapped files. A row's labels are its own tokens at the positions
+// of its label runs.
 class RowStore {
  public:
-  // Requires equal sizes, at most 2^31 - 1 tokens, and labels[i] of input_ids[i] or kIgnoreLabel.
+  // See RowBuffer::append().
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels);
   void append(const Row& row) { append(row.input_ids, row.labels); }
+  void append(std::shared_ptr<const RowFile> file);
 
   // The rows to come are of another dataset. Names are unique: one that is taken gets a number.
   void begin_dataset(const std::string& name);
@@ -30,25 +27,38 @@ class RowStore {
   int64_t dataset(int64_t row) const;
   const std::string& dataset_name(int64_t dataset) const { return dataset_names_[dataset]; }
 
-  int64_t size() const { return static_cast<int64_t>(token_offsets_.size()) - 1; }
-  int64_t num_tokens() const { return token_offsets_.back(); }
-  int64_t length(int64_t row) const { return token_offsets_[row + 1] - token_offsets_[row]; }
+  int64_t size() const { return size_; }
+  int64_t num_tokens() const { return num_tokens_; }
+  int64_t length(int64_t row) const { return entry(row).length; }
   // Positions that a model is trained to predict: labels, without one at position 0, which nothing precedes.
-  int64_t label_count(int64_t row) const;
+  int64_t label_count(int64_t row) const { return entry(row).num_labels; }
+  // Of its tokens and labels. Equal rows have equal hashes.
+  uint64_t hash(int64_t row) const { return entry(row).hash; }
 
-  std::span<const int32_t> tokens(int64_t row) const {
-    return {tokens_.data() + token_offsets_[row], static_cast<size_t>(length(row))};
-  }
-  std::span<const LabelRun> label_runs(int64_t row) const {
-    return {runs_.data() + run_offsets_[row], static_cast<size_t>(run_offsets_[row + 1] - run_offsets_[row])};
-  }
+  std::span<const int32_t> tokens(int64_t row) const;
+  std::span<const LabelRun> label_runs(int64_t row) const;
+  // Throws Error(Storage) where what a file holds of the row is not what was written.
+  void check(int64_t row) const;
+  // check() and a copy.
   Row row(int64_t row) const;
 
  private:
-  std::vector<int32_t> tokens_;
-  std::vector<int64_t> token_offsets_ = {0};
-  std::vector<LabelRun> runs_;
-  std::vector<int64_t> run_offsets_ = {0};
+  // Rows of a file, or of a buffer.
+  struct Part {
+    int64_t first_row = 0;
+    std::shared_ptr<const RowFile> file;
+    RowBuffer buffer;
+
+    const RowEntry& entry(int64_t row) const {
+      return file ? file->entries()[row - first_row] : buffer.entries[row - first_row];
+    }
+    const int32_t* words() const { return file ? file->words() : buffer.words.data(); }
+  };
+  const Part& part_of(int64_t row) const;
+  const RowEntry& entry(int64_t row) const { return part_of(row).entry(row); }
+
+  std::vector<Part> parts_;
+  int64_t size_ = 0, num_tokens_ = 0;
   std::vector<int64_t> dataset_begins_;
   std::vector<std::string> dataset_names_;
 };

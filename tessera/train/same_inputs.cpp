@@ -14,16 +14,9 @@ namespace {
 constexpr int64_t kSampledBytes = 1024;  // of every kSampledEvery bytes of a tensor, and at its end
 constexpr int64_t kSampledEvery = int64_t{1} << 20;
 
-uint64_t row_hash(const data::RowSet& rows, int64_t i) {
-  ContentHash hash;
-  hash.add(rows.store->tokens(rows.rows[i]));
-  hash.add(rows.store->label_runs(rows.rows[i]));
-  return hash.value();
-}
-
 std::vector<uint64_t> row_hashes(const data::RowSet& rows) {
   std::vector<uint64_t> hashes;
-  for (int64_t i = 0; i < rows.size(); ++i) hashes.push_back(row_hash(rows, i));
+  for (int64_t i = 0; i < rows.size(); ++i) hashes.push_back(rows.store->hash(rows.rows[i]));
   return hashes;
 }
 

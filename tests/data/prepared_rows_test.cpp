@@ -1,15 +1,24 @@
 #include "tessera/data/prepared_rows.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <sys/wait.h>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/data/prepare.h"
+#include "tessera/io/disk_calls.h"
 
+#include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
 #include "tests/testing/temp_folder.h"
 
@@ -49,7 +58,7 @@ class PreparedRowsTest : public ::testing::Test {
     std::vector<std::string> paths;
     if (!std::filesystem::exists(config_.dataset_prepared_path)) return paths;
     for (const auto& entry : std::filesystem::directory_iterator(config_.dataset_prepared_path))
-      paths.push_back(entry.path().string());
+      if (entry.is_directory()) paths.push_back(entry.path().string());
     return paths;
   }
 
@@ -62,6 +71,13 @@ std::vector<Row> rows_of(const PreparedData& data) {
   std::vector<Row> rows;
   for (const int64_t row : data.train.rows) rows.push_back(data.train.store->row(row));
   return rows;
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
 }
 
 void expect_same(const PreparedData& a, const PreparedData& b) {
@@ -154,14 +170,13 @@ TEST_F(PreparedRowsTest, ATemplateWithTheDateIsOfItsDay) {
   EXPECT_TRUE(is_kept);
 }
 
-TEST_F(PreparedRowsTest, DamagedFilesAreMadeAgain) {
+// Damage of the index is found at the start, and the rows are made again; damage of a row when it is used.
+TEST_F(PreparedRowsTest, DamageIsNeverTakenForRows) {
   const PreparedData first = prepare();
-  const std::string path = kept().at(0);
-  std::ifstream stream(path, std::ios::binary);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  const std::string sound = text.str();
+  const std::string path = kept().at(0) + "/000000.rows";
+  const std::string sound = read_text(path);
   std::mt19937 random(7);
+  int64_t made_again = 0, refused = 0;
   for (int i = 0; i < 200; ++i) {
     std::string damaged = sound;
     const size_t at = random() % damaged.size();
@@ -173,16 +188,111 @@ TEST_F(PreparedRowsTest, DamagedFilesAreMadeAgain) {
       damaged += damaged.substr(0, at);
     }
     if (damaged == sound) continue;
+    // Another file: the first rows are still mapped.
+    std::filesystem::remove(path);
     std::ofstream(path, std::ios::binary) << damaged;
     bool is_kept = true;
     const PreparedData again = prepare(&is_kept);
-    EXPECT_FALSE(is_kept) << i;
+    if (is_kept) {
+      ++refused;
+      EXPECT_THAT(error_text("E-STORAGE-DAMAGED-ROWS", [&] { rows_of(again); }), HasSubstr(path)) << i;
+      continue;
+    }
+    ++made_again;
     EXPECT_THAT(told_, HasSubstr("are damaged; they are made again"));
     expect_same(first, again);
   }
+  EXPECT_GT(made_again, 100);
+  EXPECT_GT(refused, 10);
+  std::filesystem::remove(path);
+  expect_same(first, prepare());
   bool is_kept = false;
   expect_same(first, prepare(&is_kept));
   EXPECT_TRUE(is_kept);
+}
+
+// Every disk call of the preparation, as the last one of a process that is killed there, and as one that
+// fails.
+class DiskFaultTest : public PreparedRowsTest {
+ protected:
+  PreparedData prepare_in_chunks() {
+    return prepare_data(config_, small_tokenizer(), nullptr,
+                        {.tokenizer_fingerprint = "tokenizer", .chunk_bytes = 120});
+  }
+};
+
+TEST_F(DiskFaultTest, AKilledProcessLeavesOnlyWhatIsWhole) {
+  const PreparedData whole = prepare_in_chunks();
+  ASSERT_EQ(kept().size(), 1u);
+  const auto num_chunks =
+      std::ranges::count_if(std::filesystem::directory_iterator(kept()[0]),
+                            [](const auto& entry) { return entry.path().extension() == ".rows"; });
+  ASSERT_GT(num_chunks, 2);
+  int64_t kills = 0;
+  for (bool was_killed = true; was_killed; ++kills) {
+    std::filesystem::remove_all(config_.dataset_prepared_path);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      int64_t calls = 0;
+      io::disk::set_hook([&](std::string_view, const std::string&) {
+        if (calls++ == kills) ::_exit(9);
+        return 0;
+      });
+      log::set_quiet(true);
+      prepare_in_chunks();
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    was_killed = WEXITSTATUS(status) == 9;
+    expect_same(whole, prepare_in_chunks());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(config_.dataset_prepared_path)) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("complete")) continue;  // its leftovers are a few bytes
+      EXPECT_EQ(name.find(".tmp."), std::string::npos) << name << " after kill " << kills;
+    }
+  }
+  EXPECT_GT(kills, 3 * num_chunks);
+}
+
+TEST_F(DiskFaultTest, AFullDiskIsNoReasonToStop) {
+  const PreparedData whole = prepare_in_chunks();
+  int64_t faults = 0;
+  for (bool has_failed = true; has_failed; ++faults) {
+    std::filesystem::remove_all(config_.dataset_prepared_path);
+    int64_t calls = 0;
+    io::disk::set_hook([&](std::string_view call, const std::string&) {
+      const bool fails = calls++ == faults && call != "remove_file";
+      return fails ? ENOSPC : 0;
+    });
+    ::testing::internal::CaptureStderr();
+    const PreparedData rows = prepare_in_chunks();
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    io::disk::set_hook(nullptr);
+    has_failed = calls > faults;
+    expect_same(whole, rows);
+  }
+  EXPECT_GT(faults, 10);
+}
+
+TEST_F(DiskFaultTest, ProcessesShareTheWork) {
+  const PreparedData whole = prepare_in_chunks();
+  std::filesystem::remove_all(config_.dataset_prepared_path);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    log::set_quiet(true);
+    const PreparedData rows = prepare_in_chunks();
+    ::_exit(rows_of(rows).size() == rows_of(whole).size() ? 0 : 1);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  expect_same(whole, prepare_in_chunks());
+  EXPECT_EQ(kept().size(), 1u);
 }
 
 TEST_F(PreparedRowsTest, SeveralProcessesAtATime) {
@@ -211,8 +321,16 @@ TEST_F(PreparedRowsTest, AFolderThatCannotBeIsNoReasonToStop) {
   config_.on_bad_line = "skip";
   config_.dataset_prepared_path = folder_ / "other";
   folder_.write("a.jsonl", "{\"text\": \"good\"}\nbad\n");
-  EXPECT_EQ(prepare().train.size(), 1);
-  EXPECT_TRUE(kept().empty()) << "bad records are told of in every run";
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_EQ(prepare().train.size(), 1);
+    EXPECT_THAT(told_, HasSubstr("skipped 1 bad of 2 records; the first: ")) << "told of in every run";
+  }
+  config_.max_bad_lines = 0;
+  EXPECT_THAT(
+      error_text(
+          "E-DATA-TOO-MANY-BAD-LINES",
+          [&] { prepare_data(config_, small_tokenizer(), nullptr, {.tokenizer_fingerprint = "tokenizer"}); }),
+      HasSubstr("a.jsonl:2:"));
 }
 
 }  // namespace

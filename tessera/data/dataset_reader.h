@@ -1,0 +1,53 @@
+// From one dataset entry to rows in a store.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "tessera/data/control_tokens.h"
+#include "tessera/data/prepare.h"
+#include "tessera/data/prompts/prompt.h"
+#include "tessera/data/readers/record_batches.h"
+#include "tessera/data/row_file.h"
+
+namespace tessera::data {
+
+// The entry's name for people: its path, or its name on the hub. The short one: "gsm8k" of openai/gsm8k,
+// "chats" of data/chats.jsonl.gz and of chats/*.jsonl.
+const std::string& shown_path(const config::DatasetConfig& dataset);
+std::string short_name(const config::DatasetConfig& dataset);
+
+class DatasetReader {
+ public:
+  // `context` is borrowed.
+  DatasetReader(const PromptContext& context, const PrepareOptions& options);
+
+  // Appends the entry's rows: those that are kept (dataset_prepared_path), or made now, and then kept. Throws
+  // what prepare_data() throws.
+  DatasetStats read(const config::DatasetConfig& dataset, RowStore& store);
+
+ private:
+  struct Source;
+  using Keep = std::function<void(const Row&)>;
+
+  bool keeps() const;
+  bool spells_plain_text(const config::DatasetConfig& entry) const;
+  void read_kept(const Source& source, RowStore& store);
+  void read_into(const Source& source, RowStore& store);
+  int64_t make_chunks(const Source& source, class PreparedRows& kept);
+  void tokenize(const Source& source, const RecordBatch& batch, RowFileNotes& notes, const Keep& keep);
+  void add(const RowFileNotes& notes);
+  void limit_bad_records(int64_t more, const std::string& first);
+  void check(const config::DatasetConfig& dataset) const;
+
+  const PromptContext& context_;
+  const config::DataConfig& config_;
+  PrepareOptions options_;
+  std::optional<ControlTokens> control_tokens_;
+  RowFileNotes notes_;       // of the entry
+  int64_t bad_records_ = 0;  // of all entries
+};
+
+}  // namespace tessera::data

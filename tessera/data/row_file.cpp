@@ -1,0 +1,153 @@
+#include "tessera/data/row_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "tessera/core/content_hash.h"
+#include "tessera/core/error.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr int64_t kVersion = 3;
+constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
+constexpr size_t kBufferedWords = size_t{1} << 20;
+
+constexpr int64_t DatasetStats::*kCounts[] = {
+    &DatasetStats::records,       &DatasetStats::blank_lines,        &DatasetStats::rows,
+    &DatasetStats::tokens,        &DatasetStats::label_tokens,       &DatasetStats::end_labels,
+    &DatasetStats::longest,       &DatasetStats::untrained_ends,     &DatasetStats::repeated_ends,
+    &DatasetStats::dropped_long,  &DatasetStats::truncated,          &DatasetStats::cut_tokens,
+    &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled, &DatasetStats::bad_records,
+    &DatasetStats::control_texts,
+};
+constexpr size_t kNumCounts = std::size(kCounts);
+static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + kNumCounts * sizeof(int64_t),
+              "a count that the file does not keep");
+
+// The file: words, filled up to 8 bytes; entries; the text of `first_bad`, filled up to 8 bytes; this. It
+// comes last because a file is written from start to end.
+struct Footer {
+  char magic[8];
+  int64_t version, num_rows, num_words, num_tokens, text_size;
+  int64_t counts[kNumCounts];
+  uint64_t hash;  // of entries, text and all above
+};
+
+constexpr int64_t filled_up(int64_t bytes) { return (bytes + 7) / 8 * 8; }
+
+uint64_t hash_of_index(std::string_view entries_and_text, Footer footer) {
+  footer.hash = 0;
+  ContentHash hash;
+  hash.add(entries_and_text);
+  hash.add(std::span<const Footer>(&footer, 1));
+  return hash.value();
+}
+
+bool is_sound(const RowEntry& entry, int64_t num_words) {
+  return entry.length >= 1 && entry.num_runs >= 0 && entry.offset >= 0 && entry.offset <= num_words &&
+         entry.length + 2 * int64_t{entry.num_runs} <= num_words - entry.offset;
+}
+
+}  // namespace
+
+uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs) {
+  ContentHash hash;
+  hash.add(tokens);
+  hash.add(runs);
+  return hash.value();
+}
+
+void RowBuffer::append(std::span<const int32_t> input_ids, std::span<const int32_t> labels,
+                       int64_t first_word) {
+  TESSERA_ASSERT(input_ids.size() == labels.size(), "row with labels of another length");
+  TESSERA_ASSERT(input_ids.size() <= static_cast<size_t>(std::numeric_limits<int32_t>::max()),
+                 "row too long");
+  RowEntry entry;
+  entry.offset = first_word + static_cast<int64_t>(words.size());
+  entry.length = static_cast<int32_t>(input_ids.size());
+  words.insert(words.end(), input_ids.begin(), input_ids.end());
+  std::vector<LabelRun> runs;
+  for (int32_t i = 0; i < entry.length; ++i) {
+    if (labels[i] == kIgnoreLabel) continue;
+    TESSERA_ASSERT(labels[i] == input_ids[i], "label that is not the row's own token");
+    entry.num_labels += i > 0 ? 1 : 0;
+    if (i > 0 && labels[i - 1] != kIgnoreLabel) {
+      runs.back().end = i + 1;
+    } else {
+      runs.push_back({i, i + 1});
+    }
+  }
+  entry.num_runs = static_cast<int32_t>(runs.size());
+  for (const LabelRun& run : runs) words.insert(words.end(), {run.begin, run.end});
+  entry.hash = hash_of_row(input_ids, runs);
+  entries.push_back(entry);
+  num_tokens += entry.length;
+}
+
+std::shared_ptr<const RowFile> RowFile::open(const std::string& path) {
+  if (!io::exists(path)) return nullptr;
+  const auto rows = std::make_shared<RowFile>();
+  rows->file_ = io::MappedFile(path);
+  std::string_view bytes = rows->file_.bytes();
+  Footer footer;
+  if (bytes.size() < sizeof footer) return nullptr;
+  std::memcpy(&footer, bytes.data() + bytes.size() - sizeof footer, sizeof footer);
+  bytes.remove_suffix(sizeof footer);
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (std::memcmp(footer.magic, kMagic, sizeof kMagic) != 0 || footer.version != kVersion) return nullptr;
+  for (const int64_t count : {footer.num_rows, footer.num_words, footer.num_tokens, footer.text_size}) {
+    if (count < 0 || count > size) return nullptr;
+  }
+  const int64_t word_bytes = filled_up(footer.num_words * static_cast<int64_t>(sizeof(int32_t)));
+  const int64_t entry_bytes = footer.num_rows * static_cast<int64_t>(sizeof(RowEntry));
+  if (size != word_bytes + entry_bytes + filled_up(footer.text_size)) return nullptr;
+  const std::string_view index = bytes.substr(static_cast<size_t>(word_bytes));
+  if (hash_of_index(index, footer) != footer.hash) return nullptr;
+
+  rows->words_ = reinterpret_cast<const int32_t*>(bytes.data());
+  rows->entries_ = {reinterpret_cast<const RowEntry*>(index.data()), static_cast<size_t>(footer.num_rows)};
+  const auto sound = [&](const RowEntry& entry) { return is_sound(entry, footer.num_words); };
+  if (!std::ranges::all_of(rows->entries_, sound)) return nullptr;
+  rows->num_tokens_ = footer.num_tokens;
+  rows->notes_.first_bad =
+      index.substr(static_cast<size_t>(entry_bytes), static_cast<size_t>(footer.text_size));
+  for (size_t i = 0; i < kNumCounts; ++i) rows->notes_.stats.*kCounts[i] = footer.counts[i];
+  return rows;
+}
+
+void RowFileWriter::append(const Row& row) {
+  buffer_.append(row.input_ids, row.labels, written_words_);
+  if (buffer_.words.size() >= kBufferedWords) flush();
+}
+
+void RowFileWriter::flush() {
+  file_.append(buffer_.words.data(), static_cast<int64_t>(buffer_.words.size() * sizeof(int32_t)));
+  written_words_ += static_cast<int64_t>(buffer_.words.size());
+  buffer_.words.clear();
+}
+
+void RowFileWriter::finish(const RowFileNotes& notes) {
+  Footer footer = {};
+  std::memcpy(footer.magic, kMagic, sizeof kMagic);
+  footer.version = kVersion;
+  footer.num_rows = static_cast<int64_t>(buffer_.entries.size());
+  footer.num_words = written_words_ + static_cast<int64_t>(buffer_.words.size());
+  footer.num_tokens = buffer_.num_tokens;
+  footer.text_size = static_cast<int64_t>(notes.first_bad.size());
+  for (size_t i = 0; i < kNumCounts; ++i) footer.counts[i] = notes.stats.*kCounts[i];
+  if (footer.num_words % 2 != 0) buffer_.words.push_back(0);
+  flush();
+  std::string index(reinterpret_cast<const char*>(buffer_.entries.data()),
+                    buffer_.entries.size() * sizeof(RowEntry));
+  index += notes.first_bad;
+  index.resize(static_cast<size_t>(filled_up(static_cast<int64_t>(index.size()))), '\0');
+  footer.hash = hash_of_index(index, footer);
+  file_.append(index);
+  file_.append(&footer, sizeof footer);
+  file_.commit();
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,89 @@
+// Rows in a file that is mapped and not read: tokens and labels of some rows, one after the other, and an
+// index.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/data/batch.h"
+#include "tessera/data/prepare_stats.h"
+#include "tessera/io/file.h"
+#include "tessera/io/mapped_file.h"
+
+namespace tessera::data {
+
+// Half-open range of positions of one row that carry labels.
+struct LabelRun {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+// Of one row. Its tokens and then its label runs lie from `offset` on, in units of 4 bytes.
+struct RowEntry {
+  int64_t offset = 0;
+  uint64_t hash = 0;  // of tokens and runs
+  int32_t length = 0;
+  int32_t num_runs = 0;
+  int32_t num_labels = 0;  // see RowStore::label_count()
+  int32_t reserved = 0;
+};
+
+// Rows in memory, in the form in which a file holds them.
+struct RowBuffer {
+  std::vector<RowEntry> entries;
+  std::vector<int32_t> words;
+  int64_t num_tokens = 0;
+
+  // Requires equal sizes, at most 2^31 - 1 tokens, and labels[i] of input_ids[i] or kIgnoreLabel. Offsets
+  // count from `first_word`.
+  void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels, int64_t first_word = 0);
+};
+
+uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs);
+
+// Counts that go with rows, and the first record that was skipped.
+struct RowFileNotes {
+  DatasetStats stats;
+  std::string first_bad;
+};
+
+class RowFile {
+ public:
+  // Null where the file is not there, or its index is not what RowFileWriter wrote. Reads the index alone:
+  // what a row holds is checked by its hash when it is used. Throws Storage.
+  static std::shared_ptr<const RowFile> open(const std::string& path);
+
+  std::span<const RowEntry> entries() const { return entries_; }
+  const int32_t* words() const { return words_; }
+  int64_t num_tokens() const { return num_tokens_; }
+  const RowFileNotes& notes() const { return notes_; }
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  io::MappedFile file_;
+  std::span<const RowEntry> entries_;
+  const int32_t* words_ = nullptr;
+  int64_t num_tokens_ = 0;
+  RowFileNotes notes_;
+};
+
+// Writes a file of any size in the memory of its index: complete or absent. Throws Storage.
+class RowFileWriter {
+ public:
+  explicit RowFileWriter(const std::string& path) : file_(path) {}
+
+  void append(const Row& row);
+  void finish(const RowFileNotes& notes);
+
+ private:
+  void flush();
+
+  io::AtomicFile file_;
+  RowBuffer buffer_;  // its entries are of all rows, its words of those not yet written
+  int64_t written_words_ = 0;
+};
+
+}  // namespace tessera::data

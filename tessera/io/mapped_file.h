@@ -1,0 +1,35 @@
+// A file's bytes in memory that all processes of a machine share.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tessera::io {
+
+// Read-only. Where the file shrinks or its disk fails while it is mapped, the process that touches the
+// missing bytes ends with an E-STORAGE-MAPPED error that names file and byte, and exit code 6.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Throws Storage when the path cannot be opened or mapped, or is not a regular file.
+  explicit MappedFile(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  // Begins at the start of a page.
+  std::string_view bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  void swap(MappedFile& other) noexcept;
+
+  std::string path_;
+  const char* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace tessera::io
