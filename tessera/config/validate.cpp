@@ -208,6 +208,16 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
     const DatasetConfig& dataset = datasets[i];
     const std::string prefix = key + '.' + std::to_string(i) + '.';
     validate_template(rules, dataset.chat_template, dataset.chat_template_jinja, prefix);
+    const size_t colon = dataset.type.find(':');
+    const std::string style = colon == std::string::npos ? "instruct" : dataset.type.substr(colon + 1);
+    const bool is_known = style == "instruct" || style == "chat" || style == "chatml" || style == "phi";
+    if (!is_known || (dataset.type.starts_with("reflection:") && style != "instruct")) {
+      rules.refuse({prefix + "type"},
+                   rules.error("VALUE", "key '" + prefix + "type': no such style", prefix + "type")
+                       .got(dataset.type)
+                       .need(dataset.type.starts_with("reflection:") ? "reflection:instruct"
+                                                                     : "instruct, chat, chatml or phi"));
+    }
     if (dataset.shards_idx >= dataset.shards) {
       rules.refuse({prefix + "shards_idx", prefix + "shards"},
                    rules.error("RANGE", "key '" + prefix + "shards_idx': out of range", prefix + "shards_idx")

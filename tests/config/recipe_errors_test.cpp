@@ -11,6 +11,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+TEST(RecipeErrorsTest, StylesOfTypesAreChecked) {
+  const auto text_of = [](const std::string& type) {
+    return message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: '" + type + "'}]\n");
+  };
+  EXPECT_THAT(text_of("gpteacher:vicuna"),
+              HasSubstr("key 'datasets.0.type': no such style; got gpteacher:vicuna"));
+  EXPECT_THAT(text_of("reflection:chat"), HasSubstr("need reflection:instruct"));
+}
+
 TEST(RecipeErrorsTest, UnknownKeysNamePlacePathAndANearName) {  // C1
   EXPECT_EQ(message_of(kMinimal + "sead: 1\n"),
             "error[E-CONFIG-UNKNOWN-KEY]: r.yaml:4:1: unknown key 'sead'. hint: did you mean 'seed'?");

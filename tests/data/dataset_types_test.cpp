@@ -1,4 +1,5 @@
 #include <fstream>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -310,6 +311,86 @@ TEST(LlamaFactory, FunctionCallsAreToolCalls) {
                            tokenize_record(dataset, {{"conversations", {turn("function_call", "x")}}});
                          }),
               HasSubstr("a function call is no JSON of one; got x"));
+}
+
+// Values that a column may hold where it should not.
+Json odd_value(std::mt19937_64& random) {
+  static const std::vector<Json> kValues = {
+      nullptr,
+      true,
+      3,
+      -1,
+      1e300,
+      18446744073709551615ULL,
+      "",
+      "x",
+      "[",
+      "[]",
+      "{}",
+      "{\"name\": 1}",
+      "<think>a</think>",
+      "</think><think>",
+      Json::array(),
+      Json::array({nullptr}),
+      Json::array({1, "a"}),
+      Json::array({Json::array()}),
+      Json::object(),
+      Json::array({Json::object()}),
+      Json::array({{{"role", "user"}, {"content", "x"}}}),
+      Json::array({{{"role", "assistant"}, {"content", Json::array({{{"type", "text"}}})}}}),
+      Json::array({{{"from", "gpt"},
+                    {"value", "x"},
+                    {"parts", Json::array({{{"begin_offset", 9}, {"end_offset", 9}, {"train", true}}})}}}),
+      Json::array({{{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({1})}}}),
+      Json::array({{{"role", "assistant"}, {"content", nullptr}, {"tool_calls", "x"}}}),
+      Json::array({{{"label", true}, {"text", "x"}}}),
+      Json::array({Json::array({"a", "b"})}),
+      Json::array({{{"answer", "x"}, {"rank", 1}}, {{"answer", "y"}, {"rank", "z"}}})};
+  return kValues[random() % kValues.size()];
+}
+
+TEST(DatasetTypes, OddRecordsEndInRowsOrADataError) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const char* columns[] = {
+      "instruction", "input",     "output",        "system",        "question", "answer",      "response",
+      "choices",     "solution",  "explanation",   "article",       "summary",  "context",     "reflection",
+      "corrected",   "scores",    "critiques",     "revision",      "prompt",   "generation",  "text",
+      "segments",    "messages",  "conversations", "tools",         "history",  "completions", "labels",
+      "chosen",      "rejected",  "completion",    "label",         "answers",  "INSTRUCTION", "RESPONSE",
+      "category",    "message_1", "message_2",     "system_prompt", "input_ids"};
+  std::vector<std::string> types = prompt_type_names();
+  types.insert(types.end(), {"chatml", "chatml.ultra", "llama3.argilla_chat", "zephyr.nectar",
+                             "chat_template.argilla_chat", ""});
+  int64_t rows_made = 0;
+  for (const std::string& type : types) {
+    Json keys = {{"type", type},
+                 {"chat_template", "qwen3"},
+                 {"message_field_training_detail", "parts"},
+                 {"split_thinking", true}};
+    const config::DatasetConfig dataset = dataset_of(keys);
+    const config::DataConfig recipe;
+    const auto prompt = make_prompt_type(dataset, {recipe, &small_tokenizer(), nullptr, 0});
+    for (int i = 0; i < 300; ++i) {
+      Json record = Json::object();
+      for (const char* column : columns) {
+        if (random() % 3 != 0) record[column] = random() % 2 == 0 ? Json("x") : odd_value(random);
+      }
+      std::vector<Row> rows;
+      try {
+        prompt->tokenize({record}, rows);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::Data) << type << ' ' << error.what() << '\n' << record.dump();
+      } catch (const Json::exception&) {
+        // The caller makes these an error at the record's line.
+      }
+      for (const Row& row : rows)
+        EXPECT_EQ(row.input_ids.size(), row.labels.size()) << type << ' ' << record.dump();
+      rows_made += static_cast<int64_t>(rows.size());
+    }
+  }
+  EXPECT_GT(rows_made, 500);
 }
 
 TEST(DatasetTypes, EveryNameOfTheRecipeIsBuilt) {
