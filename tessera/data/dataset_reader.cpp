@@ -280,6 +280,10 @@ void DatasetReader::check(const config::DatasetConfig& dataset) const {
   if (stats.dropped_long > 0) {
     error.hint("raise sequence_len (" + std::to_string(config_.sequence_len) + "; the longest row has " +
                std::to_string(stats.longest) + " tokens) or set excess_length_strategy: truncate");
+  } else if (stats.dropped_unlabelled > 0) {
+    error.hint(
+        "no row has anything to train: are the answers in another column (field_output), or of another "
+        "role (roles_to_train)?");
   }
   throw error;
 }

@@ -208,7 +208,8 @@ TEST_F(Prepare, TruncationThatLeavesNoLabelIsCountedAndRefusedForAll) {
   EXPECT_EQ(stats.truncated, 0);
 
   folder_.write("a.jsonl", token_rows({10, 12}, 8));
-  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("2 without labels"));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), ::testing::AllOf(HasSubstr("2 without labels"),
+                                                        HasSubstr("hint: no row has anything to train")));
 }
 
 TEST_F(Prepare, ALabelOnTheFirstTokenAloneIsNoLabel) {

@@ -35,6 +35,12 @@ THINK = ("{% if tools %}{{ '<|im_start|>system\\n' + (tools | tojson) + '<|im_en
          "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
 
+# What SmolLM2's instruct models ship: data of theirs.
+SMOLLM2 = ("{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful "
+           "AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + "
+           "message['content'] + '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+
+
 class Dict(dict):
     """What Axolotl's code wants of addict.Dict and of its own DictDefault: missing attributes are None."""
 
@@ -225,6 +231,7 @@ def chat_cases(m):
             "spaces": say(("user", "  a  "), ("assistant", "\n\n  b \n"))}
     for title, messages in hard.items():
         m.run(f"chat: {title}", chat(CHATML), {"messages": messages}, smol)
+        m.run(f"chat: {title}, SmolLM2's template", chat(SMOLLM2), {"messages": messages}, smol)
         m.run(f"chat: {title}", chat(CHATML), {"messages": messages}, small, eot_tokens=["<|im_end|>"])
     m.run("chat: all roles", chat(CHATML, roles_to_train=["human", "gpt", "system"]), {"messages": talk}, smol)
     m.run("chat: trained inputs", chat(CHATML), {"messages": talk}, smol, train_on_inputs=True)
