@@ -19,19 +19,20 @@ Error type_error(const std::string& field, const char* is_not, const Json& value
       .need(need);
 }
 
-// A list, or JSON text of one.
-Json list_of(const Json& value, const std::string& field) {
-  Json list = value;
+// A list: `value`, or what its JSON text holds, which is put into `parsed`.
+const Json& list_of(const Json& value, const std::string& field, Json& parsed) {
+  const Json* list = &value;
   if (const auto* text = value.get_ptr<const std::string*>()) {
-    list = Json::parse(*text, nullptr, false);
-    if (list.is_discarded()) {
+    parsed = Json::parse(*text, nullptr, false);
+    if (parsed.is_discarded()) {
       throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is a text that is no JSON")
           .got(text->substr(0, 40))
           .need("a list, or JSON text of one");
     }
+    list = &parsed;
   }
-  if (!list.is_array()) throw type_error(field, "a list", list, "array");
-  return list;
+  if (!list->is_array()) throw type_error(field, "a list", *list, "array");
+  return *list;
 }
 
 const std::string& part_text(const Json& part) {
@@ -292,7 +293,8 @@ void ConversationReader::read_training(const Json& message, Turn& turn) const {
 }
 
 Conversation ConversationReader::read(const Json& record) const {
-  const Json messages = list_of(required_value(record, field_messages_), field_messages_);
+  Json parsed;
+  const Json& messages = list_of(required_value(record, field_messages_), field_messages_, parsed);
   if (messages.empty()) {
     throw Error(ErrorKind::Data, "EMPTY-FIELD", "field '" + field_messages_ + "' is an empty list");
   }
@@ -326,7 +328,8 @@ Conversation ConversationReader::read(const Json& record) const {
   const Json* tools = find_field(record, field_tools_);
   if (tools != nullptr && tools != &record[field_messages_]) {
     const bool is_blank = tools->is_string() && tools->get_ref<const std::string&>().empty();
-    if (!is_blank) conversation.tools = list_of(*tools, field_tools_);
+    Json parsed_tools;
+    if (!is_blank) conversation.tools = list_of(*tools, field_tools_, parsed_tools);
     if (conversation.tools.is_array()) parse_parameters(conversation.tools);
     if (conversation.tools.is_array() && conversation.tools.empty()) conversation.tools = nullptr;
   }
