@@ -52,6 +52,7 @@ struct DatasetConfig {
               completion_format = "{completion}";
   std::string step_separator = "\n";  // of stepwise_supervised
   int64_t shards = 1, shards_idx = 0;
+  double weight = 1.0;  // ours: of mix_strategy
 
   // Where the entry stands in the recipe, for errors.
   std::string source_file;
@@ -69,6 +70,10 @@ struct DataConfig {
   int64_t min_sample_len = 2;
   bool train_on_inputs = false;
   bool shuffle_merged_datasets = true;
+  std::string mix_strategy = "concat";       // concat, interleave_under, interleave_over
+  double mix_temperature = 0.0;              // ours: weights x size^(1 / this); 0 = weights alone
+  bool dataset_exact_deduplication = false;  // rows with the same tokens and labels once
+  double dataset_near_deduplication = 0.0;   // ours: share in common from which on rows are the same; 0 = off
   std::string dataset_prepared_path;
   std::string on_bad_line = "raise";  // ours: raise or skip
   int64_t max_bad_lines = 100;        // ours: with `skip`, more than these end the run

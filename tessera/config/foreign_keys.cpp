@@ -143,7 +143,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"pretraining_dataset", Rule::Refuse,
      "streaming pre-training data is not built yet; type: completion reads text"},
     {"streaming", Rule::Refuse, "streaming data is not built yet"},
-    {"dataset_exact_deduplication", Rule::Refuse, kNotYet},
+    {"interleave_probs", Rule::Refuse, "write weight in each dataset's entry"},
     {"dataset_shard_num", Rule::Refuse, "not built yet; write shards in the dataset's entry"},
     {"dataset_shard_idx", Rule::Refuse, "not built yet; write shards_idx in the dataset's entry"},
     {"shuffle_before_merging_datasets", Rule::Refuse, kNotYet},

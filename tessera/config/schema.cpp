@@ -171,6 +171,7 @@ constexpr Choice kExcessLength[] = {
 };
 constexpr Choice kOnBadLine[] = {{"raise"}, {"skip"}};
 constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}, {""}};
+constexpr Choice kMixStrategies[] = {{"concat"}, {"interleave_under"}, {"interleave_over"}};
 constexpr Choice kDsTypes[] = {{"json"}, {"text"}, {"csv"}, {"parquet"}, {"arrow"}};
 constexpr std::string_view kUseChatTemplate = "not built; write type: chat_template";
 constexpr std::string_view kReward = "reward models are not built yet";
@@ -343,6 +344,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"eval_sample_packing", &Recipe::eval_sample_packing},
     {"train_on_inputs", &Recipe::train_on_inputs},
     {"shuffle_merged_datasets", &Recipe::shuffle_merged_datasets},
+    {"mix_strategy", &Recipe::mix_strategy, 0, 0, kMixStrategies},
+    {"mix_temperature", &Recipe::mix_temperature, 0, 1e6},
+    {"dataset_exact_deduplication", &Recipe::dataset_exact_deduplication},
+    {"dataset_near_deduplication", &Recipe::dataset_near_deduplication, 0, 1},
     {"dataset_prepared_path", &Recipe::dataset_prepared_path},
     {"on_bad_line", &Recipe::on_bad_line, 0, 0, kOnBadLine},
     {"max_bad_lines", &Recipe::max_bad_lines, 0, 1e12},
@@ -469,6 +474,7 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"rejected_format", &DatasetConfig::rejected_format},
     {"completion_format", &DatasetConfig::completion_format},
     {"step_separator", &DatasetConfig::step_separator},
+    {"weight", &DatasetConfig::weight, 1e-9, 1e9},
     {"shards", &DatasetConfig::shards, 1, 1e9},
     {"shards_idx", &DatasetConfig::shards_idx, 0, 1e9},
 };

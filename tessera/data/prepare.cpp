@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/data/dataset_reader.h"
+#include "tessera/data/deduplicate.h"
 #include "tessera/data/loader.h"
+#include "tessera/data/mix.h"
 #include "tessera/data/prompts/llama_factory.h"
 
 namespace tessera::data {
@@ -26,6 +30,25 @@ void split_off_eval(double val_set_size, PreparedData& data) {
   data.eval.store = data.train.store;
   data.eval.rows.assign(data.train.rows.end() - num_eval, data.train.rows.end());
   data.train.rows.resize(static_cast<size_t>(num_rows - num_eval));
+}
+
+// Leaves out rows that an earlier one is the same as, those of datasets to evaluate on too.
+void drop_duplicates(const config::DataConfig& config, const PrepareOptions& options, PreparedData& data) {
+  if (!config.dataset_exact_deduplication && config.dataset_near_deduplication == 0.0) return;
+  const RowStore& store = *data.train.store;
+  std::vector<bool> is_left_out = find_duplicates(store);
+  const auto exact = std::ranges::count(is_left_out, true);
+  if (config.dataset_near_deduplication > 0.0) {
+    const int64_t num_threads =
+        options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
+    find_near_duplicates(store, config.dataset_near_deduplication, num_threads, is_left_out);
+  }
+  const auto all = std::ranges::count(is_left_out, true);
+  log::info("left out: " + std::to_string(exact) + " rows that are the same as an earlier one" +
+            (all > exact ? ", " + std::to_string(all - exact) + " that nearly are" : "") + ", of " +
+            std::to_string(store.size()));
+  for (RowSet* rows : {&data.train, &data.eval})
+    std::erase_if(rows->rows, [&](int64_t row) { return is_left_out[row]; });
 }
 
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
@@ -54,12 +77,11 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
     data.train.rows.resize(static_cast<size_t>(num_train));
     std::iota(data.train.rows.begin(), data.train.rows.end(), 0);
   }
-  if (config.test_datasets.empty()) {
-    split_off_eval(config.val_set_size, data);
-  } else {
-    data.eval.rows.resize(static_cast<size_t>(store->size() - num_train));
-    std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
-  }
+  data.eval.rows.resize(static_cast<size_t>(store->size() - num_train));
+  std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
+  drop_duplicates(config, options, data);
+  if (config.test_datasets.empty()) split_off_eval(config.val_set_size, data);
+  data.train.rows = mix_rows(data.train, config, options.seed);
   return data;
 }
 
