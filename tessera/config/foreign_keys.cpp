@@ -311,7 +311,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"hub_*", Rule::Ignore},
     {"hf_*", Rule::Ignore},
     {"wandb_*", Rule::Ignore},
-    {"use_wandb", Rule::Ignore},
     {"mlflow_*", Rule::Ignore},
     {"use_mlflow", Rule::Ignore},
     {"comet_*", Rule::Ignore},

@@ -1,5 +1,6 @@
 #include "tessera/config/load_recipe.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -56,6 +57,26 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
 }
 
 std::string dump_recipe(const Recipe& recipe) { return write_yaml(recipe); }
+
+std::vector<std::pair<std::string, std::string>> top_level_values(const std::string& dumped) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (size_t begin = 0; begin < dumped.size();) {
+    const size_t end = std::min(dumped.find('\n', begin), dumped.size());
+    const std::string line = dumped.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t colon = line.find(':');
+    const bool starts_key =
+        colon != std::string::npos && std::string_view(" -#").find(line[0]) == std::string_view::npos;
+    if (starts_key) {
+      values.emplace_back(line.substr(0, colon),
+                          line.substr(std::min(line.find_first_not_of(' ', colon + 1), line.size())));
+    } else if (!values.empty()) {
+      std::string& text = values.back().second;
+      text += (text.empty() ? "" : "\n") + line;
+    }
+  }
+  return values;
+}
 
 std::vector<std::string> known_keys() { return all_key_paths(); }
 

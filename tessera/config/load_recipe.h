@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/config/recipe.h"
@@ -23,6 +24,9 @@ Recipe parse_recipe(std::string_view text, std::string_view file_name,
 
 // The resolved recipe as YAML with native keys only. parse_recipe() of it gives the same recipe.
 std::string dump_recipe(const Recipe& recipe);
+// The top-level keys of what dump_recipe() gave, in its order, each with the text below it as it stands
+// there.
+std::vector<std::pair<std::string, std::string>> top_level_values(const std::string& dumped);
 
 // Every key path a recipe may hold, native ones first ("learning_rate", "datasets.0.path",
 // "fsdp_config.reshard_after_forward", ...): for completion and help.

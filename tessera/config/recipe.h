@@ -97,6 +97,12 @@ struct Recipe : DataConfig {
   bool allow_data_change = false;                         // ours: go on with other rows
   bool overwrite_output_dir = false;                      // take the place of an older result
 
+  // Trackers
+  std::optional<bool> use_wandb;  // without it, a project decides
+  std::string wandb_project, wandb_entity, wandb_name, wandb_run_id;
+  std::string wandb_mode;       // "disabled" alone changes something
+  std::string prometheus_file;  // ours
+
   // Guards
   double loss_watchdog_threshold = 0.0;  // 0 = off
   int64_t loss_watchdog_patience = 3;

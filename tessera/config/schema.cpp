@@ -397,6 +397,14 @@ const Key<Recipe> kRecipeKeys[] = {
     {"save_only_model", &Recipe::save_only_model},
     {"allow_data_change", &Recipe::allow_data_change},
     {"overwrite_output_dir", &Recipe::overwrite_output_dir},
+    // Trackers
+    {"use_wandb", &Recipe::use_wandb},
+    {"wandb_project", &Recipe::wandb_project},
+    {"wandb_entity", &Recipe::wandb_entity},
+    {"wandb_name", &Recipe::wandb_name},
+    {"wandb_run_id", &Recipe::wandb_run_id},
+    {"wandb_mode", &Recipe::wandb_mode},
+    {"prometheus_file", &Recipe::prometheus_file},
     // Guards
     {"loss_watchdog_threshold", &Recipe::loss_watchdog_threshold, 0, 1e12},
     {"loss_watchdog_patience", &Recipe::loss_watchdog_patience, 1, kMaxSteps},

@@ -20,6 +20,7 @@ class LogFile {
   bool append(std::string_view record) noexcept;
   const std::string& path() const { return path_; }
   bool is_empty() const { return size_ == 0; }
+  int64_t size() const { return size_; }  // bytes
   // All records, also where somebody has removed the file. Throws Storage.
   std::string text() const;
   // Whether path() still names this file.

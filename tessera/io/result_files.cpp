@@ -44,7 +44,10 @@ struct Contents {
 
 constexpr std::string_view kEvents = "events.out.tfevents.#.#";
 const Contents kRuns = {{kEvents}, {}};
-const Contents kCheckpoint = {{"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events"}, {}};
+const Contents kWandbRun = {{"run-#.wandb"}, {}};
+const Contents kWandb = {{}, {{"offline-run-#_#-#", &kWandbRun}}};
+const Contents kCheckpoint = {{"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#"},
+                              {}};
 const Contents kResult = {{
                               "config.json",
                               "generation_config.json",
@@ -68,6 +71,7 @@ const Contents kResult = {{
                               "latest.tessera-stays",
                           },
                           {{"runs", &kRuns},
+                           {"wandb", &kWandb},
                            {"checkpoint-#", &kCheckpoint},
                            {"checkpoint-#.tessera-partial", &kCheckpoint},
                            {"checkpoint-#.tessera-old", &kCheckpoint},

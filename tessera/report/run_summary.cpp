@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/median.h"
 #include "tessera/core/strings.h"
 #include "tessera/report/line_chart.h"
@@ -57,27 +57,6 @@ std::string best_evaluation(const RunRecord& run) {
   return format_number(best->second) + " (step " + format_number(best->first) + ")";
 }
 
-// The text below each top-level key.
-std::map<std::string, std::string> keys_of(const std::string& recipe) {
-  std::map<std::string, std::string> keys;
-  std::string* current = nullptr;
-  for (size_t begin = 0; begin < recipe.size();) {
-    const size_t end = std::min(recipe.find('\n', begin), recipe.size());
-    const std::string line = recipe.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t colon = line.find(':');
-    const bool starts_key =
-        colon != std::string::npos && std::string(" -#").find(line[0]) == std::string::npos;
-    if (starts_key) {
-      current = &keys[line.substr(0, colon)];
-      *current = line.substr(std::min(line.find_first_not_of(' ', colon + 1), line.size()));
-    } else if (current != nullptr) {
-      *current += (current->empty() ? "" : "\n") + line;
-    }
-  }
-  return keys;
-}
-
 }  // namespace
 
 Table summary(const std::vector<RunRecord>& runs) {
@@ -126,7 +105,8 @@ Table recipe_differences(const std::vector<RunRecord>& runs) {
   for (const RunRecord& run : runs) {
     if (run.recipe.empty()) continue;
     rows[0].push_back(run.name);
-    recipes.push_back(keys_of(run.recipe));
+    const auto values = config::top_level_values(run.recipe);
+    recipes.emplace_back(values.begin(), values.end());
     for (const auto& [name, text] : recipes.back()) names.insert(name);
   }
   for (const std::string& name : names) {

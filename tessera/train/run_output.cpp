@@ -16,7 +16,9 @@
 #include "tessera/train/reporters/last_step.h"
 #include "tessera/train/reporters/metrics_file.h"
 #include "tessera/train/reporters/progress.h"
+#include "tessera/train/reporters/prometheus.h"
 #include "tessera/train/reporters/tensorboard.h"
+#include "tessera/train/reporters/wandb.h"
 #include "tessera/train/resume.h"
 
 namespace tessera::train {
@@ -89,7 +91,7 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
     }
     result_->begin();
     require_space(trained, tokenizer, checkpoint_bytes);
-    result_->keep_unfinished({"metrics.jsonl", "runs", "recipe.yaml"});
+    result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "recipe.yaml"});
     logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
     write_recipe();
     log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
@@ -105,6 +107,10 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
         signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
+    if (wants_wandb(recipe_)) reporters.push_back(std::make_unique<WandbFile>(*logs_, saved_recipe_));
+    if (!recipe_.prometheus_file.empty()) {
+      reporters.push_back(std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir));
+    }
     reporters.push_back(std::make_unique<Progress>(total_steps));
   });
   work.finish();

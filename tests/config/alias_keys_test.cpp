@@ -348,8 +348,8 @@ TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
   EXPECT_THAT(message, HasSubstr("r.yaml:4:1: unknown key 'sead'"));
 
   write("{\n \"zero_optimization\": {\"stage\": 2},\n \"aio\": {\"block_size\": 1}\n}\n");
-  EXPECT_EQ(warnings_of(kMinimal + "wandb_project: x\ndeepspeed: " + path + "\n"),
-            "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4)\n"
+  EXPECT_EQ(warnings_of(kMinimal + "mlflow_run_name: x\ndeepspeed: " + path + "\n"),
+            "tessera: warning: r.yaml: accepted without effect: mlflow_run_name (line 4)\n"
             "tessera: warning: " +
                 path + ": accepted without effect: aio (line 3)\n");
 }
@@ -370,8 +370,8 @@ TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {
 TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
   EXPECT_EQ(
       warnings_of(kMinimal +
-                  "wandb_project: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
-      "tessera: warning: r.yaml: accepted without effect: wandb_project (line 4), hub_model_id (line 5), "
+                  "mlflow_run_name: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
+      "tessera: warning: r.yaml: accepted without effect: mlflow_run_name (line 4), hub_model_id (line 5), "
       "lm_eval_tasks (line 6), save_first_step (line 7)\n");
 }
 

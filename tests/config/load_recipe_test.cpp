@@ -361,9 +361,10 @@ TEST(LoadRecipeTest, NamesTheLineOfAMissingModel) {  // C10
 
 TEST(KnownKeysTest, HoldEverySpellingOnce) {
   std::vector<std::string> keys = known_keys();
-  for (const char* key : {"learning_rate", "datasets.0.path", "fsdp_config.reshard_after_forward",
-                          "wandb_project", "deepspeed.zero_optimization.stage", "special_tokens.pad_token"}) {
-    const bool is_prefix_key = std::string(key) == "wandb_project";
+  for (const char* key :
+       {"learning_rate", "datasets.0.path", "fsdp_config.reshard_after_forward", "mlflow_run_name",
+        "deepspeed.zero_optimization.stage", "special_tokens.pad_token"}) {
+    const bool is_prefix_key = std::string(key) == "mlflow_run_name";
     EXPECT_EQ(std::find(keys.begin(), keys.end(), key) != keys.end(), !is_prefix_key) << key;
   }
   std::sort(keys.begin(), keys.end());

@@ -18,6 +18,7 @@
 #include "tessera/train/reporters/tensorboard.h"
 
 #include "tests/testing/temp_folder.h"
+#include "tests/train/wire_reader.h"
 
 namespace tessera::train {
 namespace {
@@ -33,31 +34,6 @@ TEST(Crc32c, KnownVectors) {
   std::string rising;
   for (char c = 0; c < 32; ++c) rising += c;
   EXPECT_EQ(crc32c(rising), 0x46DD794EU);
-}
-
-template <class T>
-T take(std::string& bytes) {
-  T value{};
-  if (bytes.size() < sizeof value) throw std::runtime_error("the bytes end early");
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes.erase(0, sizeof value);
-  return value;
-}
-
-uint64_t take_varint(std::string& bytes) {
-  uint64_t value = 0;
-  for (int shift = 0;; shift += 7) {
-    const auto byte = take<uint8_t>(bytes);
-    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return value;
-  }
-}
-
-std::string take_bytes(std::string& bytes, uint64_t size) {
-  if (bytes.size() < size) throw std::runtime_error("the bytes end early");
-  std::string part = bytes.substr(0, size);
-  bytes.erase(0, size);
-  return part;
 }
 
 uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }

@@ -22,6 +22,11 @@ std::vector<std::pair<std::string, std::string>> RunLogs::contents() const {
   return contents;
 }
 
+std::string RunLogs::kept_name(const std::string& prefix) const {
+  const auto found = kept_.lower_bound(prefix);
+  return found != kept_.end() && found->first.starts_with(prefix) ? found->first : "";
+}
+
 void RunLogs::append(io::LogFile& file, std::string_view record) {
   if (file.append(record) || has_warned_) return;
   has_warned_ = true;

@@ -24,6 +24,8 @@ class RunLogs {
   // is this object's. Throws Error(Storage).
   io::LogFile& open(const std::string& name, const std::string& kept_as);
   void append(io::LogFile& file, std::string_view record);
+  // The name that begins so of what a checkpoint kept; empty for none.
+  std::string kept_name(const std::string& prefix) const;
   // Writes all files again where somebody has removed one, and says whether. For the end of a run: what is
   // written afterwards does not reach them. Throws Error(Storage).
   bool put_back();

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/reporters/run_logs.h"
+#include "tessera/train/reporters/scalars.h"
 
 namespace tessera::train {
 
@@ -27,8 +27,7 @@ class TensorBoardFile : public Reporter {
 
 // One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
 // CRC-32C).
-std::string tensorboard_event(double wall_time, int64_t step,
-                              const std::vector<std::pair<std::string, float>>& scalars);
+std::string tensorboard_event(double wall_time, int64_t step, const Scalars& scalars);
 // The event that must open a file.
 std::string tensorboard_header(double wall_time);
 // CRC-32C (Castagnoli) of `bytes`.

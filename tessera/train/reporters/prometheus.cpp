@@ -1,0 +1,74 @@
+#include "tessera/train/reporters/prometheus.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/io/file.h"
+
+namespace tessera::train {
+namespace {
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '\n') {
+      out += "\\n";
+      continue;
+    }
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+std::string printed(double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+}  // namespace
+
+std::string prometheus_text(const Scalars& scalars, const std::string& run) {
+  std::map<std::string, std::string> samples;  // of each metric, whose type is told once
+  for (const auto& [name, value] : scalars) {
+    const size_t second = name.find('/', name.find('/') + 1);
+    std::string metric = "tessera_" + name.substr(0, second);
+    std::replace(metric.begin(), metric.end(), '/', '_');
+    std::string labels = "run=" + quoted(run);
+    if (second != std::string::npos) labels += ",dataset=" + quoted(name.substr(second + 1));
+    samples[metric] += metric + "{" + labels + "} " + printed(value) + "\n";
+  }
+  std::string text;
+  for (const auto& [metric, lines] : samples) text += "# TYPE " + metric + " gauge\n" + lines;
+  return text;
+}
+
+void PrometheusFile::on_line(const StepMetrics& line) {
+  step_ = line.step;
+  train_ = scalars_of(line);
+  write();
+}
+
+void PrometheusFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+  step_ = step;
+  evaluation_ = scalars_of_evaluation(loss, datasets);
+  write();
+}
+
+void PrometheusFile::write() {
+  Scalars all = train_;
+  all.insert(all.end(), evaluation_.begin(), evaluation_.end());
+  all.emplace_back("train/step", static_cast<double>(step_));
+  try {
+    io::write_file_atomic(path_, prometheus_text(all, run_));
+  } catch (const Error& error) {
+    if (!has_warned_) log::warn(std::string(error.what()) + "; training goes on");
+    has_warned_ = true;
+  }
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,30 @@
+#include "tessera/train/reporters/scalars.h"
+
+namespace tessera::train {
+namespace {
+
+void add_datasets(const std::string& prefix, const std::vector<DatasetLoss>& datasets, Scalars& scalars) {
+  for (const DatasetLoss& dataset : datasets) scalars.emplace_back(prefix + dataset.name, dataset.loss);
+}
+
+}  // namespace
+
+Scalars scalars_of(const StepMetrics& line) {
+  Scalars scalars = {{"train/loss", line.loss},
+                     {"train/learning_rate", line.lr},
+                     {"train/grad_norm", line.grad_norm},
+                     {"train/tokens_per_s", line.tokens_per_s},
+                     {"train/epoch", line.epoch},
+                     {"train/mfu", line.mfu},
+                     {"train/peak_rss_gib", static_cast<double>(line.peak_rss) / 1073741824.0}};
+  add_datasets("train/loss/", line.datasets, scalars);
+  return scalars;
+}
+
+Scalars scalars_of_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
+  Scalars scalars = {{"eval/loss", loss}};
+  add_datasets("eval/loss/", datasets, scalars);
+  return scalars;
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,45 @@
+// What a run measures, for Weights & Biases: the file that `wandb sync` uploads. Nothing is sent by Tessera.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/reporters/run_logs.h"
+#include "tessera/train/reporters/scalars.h"
+
+namespace tessera::train {
+
+// Whether the recipe asks for it: use_wandb, or a wandb_project without it; and not wandb_mode: disabled.
+bool wants_wandb(const config::Recipe& recipe);
+
+// wandb/offline-run-<date>_<time>-<number>/run-<number>.wandb
+class WandbFile : public Reporter {
+ public:
+  // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
+  // Error(Storage).
+  WandbFile(RunLogs& logs, const config::Recipe& recipe);
+
+  void on_line(const StepMetrics& line) override;
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+
+ private:
+  void add(int64_t number, int64_t step, const Scalars& scalars);
+  void append(const std::string& record);
+
+  RunLogs& logs_;
+  std::string number_;  // of the run's files
+  io::LogFile& file_;
+  double begin_;
+};
+
+// The record in the framing of the file at this offset: LevelDB's log format, in blocks of 32 KiB, with
+// zlib's CRC-32 over type and data. The file begins with wandb_file_header().
+std::string wandb_framed(std::string_view record, int64_t offset);
+std::string wandb_file_header();
+
+}  // namespace tessera::train
