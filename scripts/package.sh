@@ -59,6 +59,11 @@ say "libraries"
 install -m 755 "$build/tessera" "$staging/bin/tessera"
 install -m 755 "$(readlink -f "$(command -v mpirun)")" "$staging/bin/mpirun"
 add_needed "$build/tessera"
+# For parquet and arrow files, where libarrow was there to build it.
+if [ -e "$build/tessera-tables.so" ]; then
+  install -m 644 "$build/tessera-tables.so" "$staging/lib/tessera-tables.so"
+  add_needed "$build/tessera-tables.so"
+fi
 add_needed "$(readlink -f "$(command -v mpirun)")"
 path_of() { ompi_info --parsable --path "$1" | head -n 1 | cut -d: -f3; }
 plugins=$(path_of pkglibdir)
@@ -117,12 +122,13 @@ if [ ! -d "$licenses" ]; then
   licenses=$staging/wheel-licenses
 fi
 cp -r "$licenses"/. "$staging/licenses/"
+[ ! -e "$staging/lib/tessera-tables.so" ] || cp -r "$LIBARROW_DIR/licenses/." "$staging/licenses/"
 rm -rf "$staging/wheels" "$staging/wheel-licenses"
 # The Debian packages of the copied files, and those compiled in.
 {
   printf '%s\n' nlohmann-json3-dev libcli11-dev openmpi-bin
   for file in "${origins[@]}"; do
-    case "$file" in "$LIBTORCH_DIR"/*) continue ;; esac
+    case "$file" in "$LIBTORCH_DIR"/* | "$LIBARROW_DIR"/*) continue ;; esac
     real=$(readlink -f "$file")
     dpkg -S "$real" 2>/dev/null || dpkg -S "${real#/usr}" || die "no package owns $real, so its licence is not known"
   done | cut -d: -f1
