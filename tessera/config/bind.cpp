@@ -159,13 +159,18 @@ void read(const Source& source, std::string& out) {
   out = source.node.text;
 }
 
-void read(const Source& source, std::vector<std::string>& out) {
+// A list, or the one item of a list.
+template <class Value>
+void read(const Source& source, std::vector<Value>& out) {
   out.clear();
   if (source.node.is_scalar()) {
     read(source, out.emplace_back());
     return;
   }
-  if (!source.node.is_sequence()) throw type_error(source, "a list of texts");
+  if (!source.node.is_sequence()) {
+    throw type_error(source,
+                     std::is_same_v<Value, std::string> ? "a list of texts" : "a list of whole numbers");
+  }
   for (size_t i = 0; i < source.node.items.size(); ++i) {
     const std::string path = source.path + '.' + std::to_string(i);
     read(Source{source.node.items[i], path, source.low, source.high, source.choices, source.problems},
@@ -267,7 +272,10 @@ std::string write(double value) { return format_number(value); }
 std::string write(const std::optional<int64_t>& value) { return write(*value); }
 std::string write(const std::optional<double>& value) { return write(*value); }
 std::string write(const std::string& value) { return quote(value); }
-std::string write(const std::vector<std::string>& value) { return nlohmann::json(value).dump(); }
+template <class Value>
+std::string write(const std::vector<Value>& value) {
+  return nlohmann::json(value).dump();
+}
 std::string write(const std::optional<std::vector<std::string>>& value) { return write(*value); }
 template <class Value>
 std::string write(const std::map<std::string, Value>& value) {

@@ -54,6 +54,7 @@ Recipe for_one_rank(Recipe recipe) {
     recipe.*size = defaults.*size;
   }
   recipe.pipeline_schedule = defaults.pipeline_schedule;
+  recipe.pipeline_split.clear();
   recipe.zero_stage = defaults.zero_stage;
   return recipe;
 }

@@ -133,6 +133,7 @@ struct Recipe : DataConfig {
   int64_t pipeline_parallel_size = 1;
   PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
   int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
+  std::vector<int64_t> pipeline_split;   // ours: layers of each stage; empty = by their work
   int64_t pipeline_microbatches = 0;     // of a step; 0 = gradient_accumulation_steps
   int64_t expert_parallel_size = 1;      // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;

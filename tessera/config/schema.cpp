@@ -433,6 +433,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_parallel_size", &Recipe::pipeline_parallel_size, 1, kMaxPipeline},
     {"pipeline_schedule", enum_field<&Recipe::pipeline_schedule>, 0, 0, kPipelineSchedules},
     {"pipeline_stages_per_rank", &Recipe::pipeline_stages_per_rank, 0, kMaxPipeline},
+    {"pipeline_split", &Recipe::pipeline_split, 1, kMaxPipeline},
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},

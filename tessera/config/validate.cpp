@@ -142,6 +142,12 @@ void validate_pipeline(Rules& rules) {
                      .got(std::to_string(recipe.pipeline_stages_per_rank))
                      .hint("pipeline_schedule: interleaved"));
   }
+  if (!recipe.pipeline_split.empty() && recipe.pipeline_parallel_size == 1) {
+    rules.refuse({"pipeline_split", "pipeline_parallel_size"},
+                 rules.error("CONFLICT", "key 'pipeline_split': one rank holds all layers", "pipeline_split")
+                     .got("pipeline_parallel_size 1")
+                     .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size())));
+  }
   const int64_t parts = recipe.pipeline_microbatches;
   const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
   if (parts == 0 || rows % parts == 0) return;

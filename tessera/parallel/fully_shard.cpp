@@ -1,6 +1,7 @@
 #include "tessera/parallel/fully_shard.h"
 
 #include <map>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -188,8 +189,9 @@ void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro
 
 void ShardedModel::reduce_gradients() {
   state_->check_gradients();
-  state_->is_last_micro_batch = true;
-  state_->is_plain ? state_->complete_empty_tiles() : state_->finish_backward();
+  const bool is_done = std::exchange(state_->is_last_micro_batch, true);
+  if (state_->is_plain) return state_->complete_empty_tiles();
+  if (!is_done) state_->finish_backward();
 }
 
 void ShardedModel::zero_grad() { state_->zero_grad(); }

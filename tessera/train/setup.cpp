@@ -235,17 +235,18 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, 
 }
 
 // With the adapters, whose work counts.
-std::optional<models::PipelinePlan> plan_pipeline(const models::CausalLM& model,
-                                                  const config::Recipe& recipe) {
+std::optional<parallel::PipelinePlan> plan_pipeline(const models::CausalLM& model,
+                                                    const config::Recipe& recipe) {
   if (recipe.pipeline_parallel_size == 1) return std::nullopt;
   const int64_t default_stages = recipe.pipeline_schedule == PipelineKind::Interleaved ? 2 : 1;
   const int64_t stages =
       recipe.pipeline_stages_per_rank > 0 ? recipe.pipeline_stages_per_rank : default_stages;
-  return at_place_of(recipe, {"pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
-                     [&] {
-                       return models::plan_pipeline(
-                           model, {recipe.pipeline_schedule, recipe.pipeline_parallel_size, stages});
-                     });
+  return at_place_of(
+      recipe, {"pipeline_split", "pipeline_stages_per_rank", "pipeline_parallel_size", "pipeline_schedule"},
+      [&] {
+        return models::plan_pipeline(model, recipe.pipeline_parallel_size,
+                                     {recipe.pipeline_schedule, stages, recipe.pipeline_split});
+      });
 }
 
 void check_tensor_parallel(const models::CausalLM& model, const config::Recipe& recipe) {

@@ -60,7 +60,7 @@ struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
-  std::optional<models::PipelinePlan> pipeline;
+  std::optional<parallel::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
   std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads
 };

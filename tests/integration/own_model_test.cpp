@@ -43,6 +43,10 @@ TEST(OwnModelTest, WithItsTokensCut) {
   expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/context_parallel");
 }
 
+TEST(OwnModelTest, AsAPipeline) {
+  expect_same_losses_on_any_ranks(std::string(TESSERA_BUILD_DIR) + "/pipeline", {"2", "3", "4"});
+}
+
 TEST(OwnModelTest, AgainstTheInstalledPackage) {
   if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
   const TempFolder here;

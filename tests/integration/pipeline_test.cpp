@@ -78,6 +78,8 @@ TEST_F(PipelineTest, ThreeRanksOf5Layers) {
   train_into("one", same, {});
   train_into("three", same, {"pipeline_parallel_size=3", "zero_stage=1", "--nproc", "3"});
   expect_same_run("three");
+  train_into("split", same, {"pipeline_parallel_size=3", "pipeline_split=[1,3,1]", "--nproc", "3"});
+  expect_same_run("split");
 }
 
 TEST_F(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
@@ -87,6 +89,10 @@ TEST_F(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
                {"6 ranks and 5 layers", "hint: pipeline_parallel_size: 5"});
   expect_error(train({"pipeline_parallel_size=3", "pipeline_schedule=interleaved", "--nproc", "3"}), 2,
                "E-CONFIG-PIPELINE", {"3 ranks with 2 stages each", "hint: pipeline_stages_per_rank: 1"});
+  expect_error(train({"pipeline_parallel_size=2", "pipeline_split=[2,2]", "--nproc", "2"}), 2,
+               "E-CONFIG-PIPELINE",
+               {"got [2, 2], need 2 numbers from 1, one for each stage, that add up to the 5 layers",
+                "hint: by their work it would be ["});
   expect_error(train({"pipeline_parallel_size=2", "pipeline_microbatches=3", "--nproc", "2"}), 2,
                "E-CONFIG-RANGE", {"need a divisor of 2", "hint: pipeline_microbatches: 2"});
 }

@@ -86,7 +86,7 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
   layout.checkpointing = kCheckpointing[turn % 5];
   layout.method = turn % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;
   // As many ranks as can share the experts out, or two, or one.
-  for (const int64_t ep : divisors(dims.dp_shard * dims.cp)) {
+  for (const int64_t ep : divisors(shards)) {
     if (ep <= family.experts && turn % 3 > 0 && (turn % 3 == 1 || ep <= 2)) layout.ep = ep;
   }
   if (dims.pp > 1) {
@@ -94,6 +94,11 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
     layout.schedule = kSchedules[turn % 7].kind;
     layout.stages_per_rank = kSchedules[turn % 7].stages_per_rank;
     layout.micro_batches = 1 + static_cast<int64_t>(turn * 3 % 7);
+    // Of twice as many layers as ranks, the odd stages get most.
+    const auto stages = static_cast<size_t>(dims.pp * layout.stages_per_rank);
+    if (turn % 3 == 0 && layout.stages_per_rank == 1 && stages % 2 == 0) {
+      for (size_t stage = 0; stage < stages; ++stage) layout.split.push_back(stage % 2 == 0 ? 1 : 3);
+    }
     if (dims.dp_replicate * dims.dp_shard == 1) layout.micro_batches += 1;
   } else {
     layout.micro_batches = 2 + static_cast<int64_t>(turn % 2);

@@ -28,8 +28,9 @@ struct LayoutCase {
   config::Checkpointing checkpointing = config::Checkpointing::Off;
   PipelineKind schedule = PipelineKind::OneFOneB;
   int64_t stages_per_rank = 1;
-  std::string folder;         // a config.json with random weights, in place of the family's reference
-  int64_t micro_batches = 3;  // of every rank along dp and step
+  std::vector<int64_t> split;  // layers of each stage
+  std::string folder;          // a config.json with random weights, in place of the family's reference
+  int64_t micro_batches = 3;   // of every rank along dp and step
 };
 
 // Of these the loss asks for a balance, too.
@@ -51,6 +52,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.expert_parallel_size = layout.ep;
   recipe.pipeline_schedule = layout.schedule;
   recipe.pipeline_stages_per_rank = layout.stages_per_rank;
+  recipe.pipeline_split = layout.split;
   recipe.gradient_checkpointing = layout.checkpointing;
   recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
   recipe.seed = 5;
@@ -88,9 +90,8 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   options.shard.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
   options.shard.reduce_every_backward = recipe.zero_stage >= config::ZeroStage::Zero2;
   if (recipe.pipeline_parallel_size > 1) {
-    options.pipeline = models::plan_pipeline(
-        *trained.model,
-        {recipe.pipeline_schedule, recipe.pipeline_parallel_size, recipe.pipeline_stages_per_rank});
+    options.pipeline = models::plan_pipeline(*trained.model, recipe.pipeline_parallel_size,
+                                             {recipe.pipeline_schedule, recipe.pipeline_stages_per_rank});
   }
   const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model));
   const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
@@ -233,6 +234,7 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
   LayoutCase alone = layout;
   alone.dp_replicate = alone.tp = alone.cp = alone.pp = alone.ep = alone.stages_per_rank = 1;
   alone.schedule = PipelineKind::OneFOneB;
+  alone.split.clear();
   alone.checkpointing = config::Checkpointing::Off;
   const Outcome want = run(alone, comm::Communicator::single(), count);
   // Nothing is equal because it is zero.

@@ -1,5 +1,8 @@
 #include "tessera/models/common/parallelize.h"
 
+#include <optional>
+#include <utility>
+
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/context_parallel/context_parallel.h"
@@ -11,7 +14,6 @@ namespace tessera::models {
 ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
-  const parallel::RankAxis pp{parallel::kAxisPp, mesh.group(parallel::kAxisPp)};
   if (mesh.size(parallel::kAxisTp) > 1) {
     const parallel::TensorParallelOptions tp{.sequence_parallel = options.sequence_parallel};
     const parallel::RankAxis axis{parallel::kAxisTp, mesh.group(parallel::kAxisTp)};
@@ -25,8 +27,10 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
       cp->all_reduce(sums, false, {{{}, "choices of experts"}});
     });
   }
+  std::optional<parallel::Pipeline> pipeline;
   if (options.pipeline) {
-    shard.layouts = hold_by_stage(model, *options.pipeline, shard.layouts, pp);
+    const parallel::RankAxis pp{parallel::kAxisPp, mesh.group(parallel::kAxisPp)};
+    pipeline.emplace(model, pipeline_parts(model), *options.pipeline, pp, shard.layouts);
   }
   if (mesh.size(parallel::kAxisEp) > 1) {
     parallel::expert_parallel(
@@ -42,10 +46,10 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
   ParallelModel result;
   result.sharded = parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
-  if (options.pipeline) {
+  if (pipeline) {
     const int64_t ranks_per_batch = options.sequence_parallel ? mesh.size(parallel::kAxisTp) : 1;
     result.pipeline =
-        std::make_unique<Pipeline>(model, *result.sharded, *options.pipeline, pp, ranks_per_batch);
+        std::make_unique<Pipeline>(model, *result.sharded, *std::move(pipeline), ranks_per_batch);
   }
   return result;
 }

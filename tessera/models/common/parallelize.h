@@ -19,7 +19,7 @@ struct ParallelizeOptions {
   bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
   bool sequence_parallel = false;  // parallel::TensorParallelOptions
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
-  std::optional<PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
+  std::optional<parallel::PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
   parallel::ShardOptions shard;
 };
 

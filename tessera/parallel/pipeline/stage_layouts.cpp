@@ -1,6 +1,7 @@
 #include "tessera/parallel/pipeline/stage_layouts.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -31,9 +32,9 @@ ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& 
   std::vector<RankAxis> axes = layouts.axes();
   axes.push_back(axis);
   ParameterLayouts held(std::move(axes));
-  for (auto& entry : root.named_parameters()) {
-    at::Tensor& parameter = entry.value();
-    TESSERA_ASSERT(parameter.is_meta(), "a pipeline is cut before there are values");
+  std::set<const c10::TensorImpl*> seen;  // of a shared parameter, one name is enough
+  for (at::Tensor& parameter : root.parameters()) {
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     Layout layout = layouts.of(parameter).with(
         {axis.name, axis.group->size(), Placement::held_by(holders_of(parameter)), false});
     const Box box = layout.local_box(coordinates_on(held.axes()));

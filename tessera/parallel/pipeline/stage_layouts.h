@@ -14,8 +14,8 @@ namespace tessera::parallel {
 // The ranks, in order, of the stages that use a parameter.
 using HoldersOf = std::function<std::vector<int64_t>(const at::Tensor& parameter)>;
 
-// `layouts` with one axis more, along which each parameter of `root` (on the meta device) lies whole on the
-// ranks that use it and is empty on the others. Comes after tensor parallelism and before fully_shard().
+// `layouts` with one axis more, along which each parameter of `root` lies whole on the ranks that use it and
+// becomes empty on the others. Comes after tensor parallelism and before fully_shard().
 ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& layouts, const RankAxis& axis,
                                const HoldersOf& holders_of);
 
