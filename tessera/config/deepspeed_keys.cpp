@@ -100,7 +100,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"load_from_fp32_weights", Rule::Quiet},
     {"elastic_checkpoint", Rule::Quiet},
     {"ignore_unused_parameters", Rule::Quiet},
-    {"zero_hpz_partition_size", Rule::Ignore, "", "1"},
+    {"zero_hpz_partition_size", Rule::Rename, "zero_hpz_partition_size"},
     {"zero_quantized_weights", Rule::Refuse, "quantised communication is not built yet"},
     {"zero_quantized_nontrainable_weights", Rule::Refuse, "quantised communication is not built yet"},
     {"zero_quantized_gradients", Rule::Refuse, "quantised communication is not built yet"},

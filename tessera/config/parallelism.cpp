@@ -22,6 +22,7 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
   dims.cp = recipe.context_parallel_size;
   dims.pp = recipe.pipeline_parallel_size;
   dims.ep = recipe.expert_parallel_size;
+  dims.hpz = recipe.zero_hpz_partition_size;
   dims = dims.resolved(world_size, locate);
   if (dims.ep > 1 && recipe.zero_stage == ZeroStage::Ddp) {
     Error error(ErrorKind::Config, "PARALLELISM", "experts are spread over ranks that share parameters out");
@@ -30,6 +31,16 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
         .got("expert_parallel_size " + std::to_string(dims.ep) + " and zero_stage 0, where each rank has all")
         .need("zero_stage 1, 2 or 3")
         .hint("zero_stage: 1 sends as much and keeps less");
+  }
+  if (dims.hpz > 1 && recipe.zero_stage != ZeroStage::Zero3) {
+    Error error(ErrorKind::Config, "PARALLELISM",
+                "zero_hpz_partition_size is where the backward gathers the parameters from");
+    locate(error, "zero_hpz_partition_size");
+    throw error
+        .got("zero_hpz_partition_size " + std::to_string(dims.hpz) + " and zero_stage " +
+             std::to_string(static_cast<int>(recipe.zero_stage)) + ", which gathers them once a step")
+        .need("zero_stage 3")
+        .hint("leave zero_hpz_partition_size out");
   }
   const int64_t readers = dims.dp_replicate * dims.dp_shard;
   const int64_t batch = recipe.micro_batch_size * recipe.gradient_accumulation_steps * readers;
@@ -50,7 +61,8 @@ Recipe for_one_rank(Recipe recipe) {
   for (const auto size :
        {&Recipe::dp_replicate_size, &Recipe::dp_shard_size, &Recipe::context_parallel_size,
         &Recipe::tensor_parallel_size, &Recipe::pipeline_parallel_size, &Recipe::pipeline_stages_per_rank,
-        &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::train_batch_size}) {
+        &Recipe::pipeline_microbatches, &Recipe::expert_parallel_size, &Recipe::zero_hpz_partition_size,
+        &Recipe::train_batch_size}) {
     recipe.*size = defaults.*size;
   }
   recipe.pipeline_schedule = defaults.pipeline_schedule;

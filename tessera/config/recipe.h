@@ -137,6 +137,7 @@ struct Recipe : DataConfig {
   int64_t pipeline_microbatches = 0;     // of a step; 0 = gradient_accumulation_steps
   int64_t expert_parallel_size = 1;      // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
+  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbours that keep secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // ddp_timeout
 
   // DeepSpeed's train_batch_size, 0 = not given: validate_parallelism() holds it against

@@ -437,6 +437,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
+    {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},
 };

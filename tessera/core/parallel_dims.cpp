@@ -36,20 +36,25 @@ ParallelDims ParallelDims::resolved(int64_t world_size, const Locate& locate) co
   ParallelDims result = *this;
   result.dp_shard = rest;
   const int64_t readers = rest * cp;
-  if (ep >= 1 && readers % ep == 0) return result;
-  int64_t below = std::min(std::max<int64_t>(ep, 1), readers), above = std::min(below, readers);
-  while (readers % below != 0) --below;
-  while (readers % above != 0) ++above;
-  Error error(ErrorKind::Config, "PARALLELISM",
-              "expert_parallel_size does not divide the ranks that share parameters out");
-  if (locate) locate(error, "expert_parallel_size");
-  throw error
-      .got("expert_parallel_size " + std::to_string(ep) + " and dp_shard_size " + std::to_string(rest) +
-           " x context_parallel_size " + std::to_string(cp) + " = " + std::to_string(readers))
-      .need("a divisor of " + std::to_string(readers))
-      .hint(below == above
-                ? "expert_parallel_size: " + std::to_string(below)
-                : "the nearest that work are " + std::to_string(below) + " and " + std::to_string(above));
+  const auto check_divides = [&](const std::string& key, int64_t size) {
+    if (size >= 1 && readers % size == 0) return;
+    int64_t below = std::min(std::max<int64_t>(size, 1), readers), above = std::min(below, readers);
+    while (readers % below != 0) --below;
+    while (readers % above != 0) ++above;
+    Error error(ErrorKind::Config, "PARALLELISM",
+                key + " does not divide the ranks that share parameters out");
+    if (locate) locate(error, key);
+    throw error
+        .got(key + " " + std::to_string(size) + " and dp_shard_size " + std::to_string(rest) +
+             " x context_parallel_size " + std::to_string(cp) + " = " + std::to_string(readers))
+        .need("a divisor of " + std::to_string(readers))
+        .hint(below == above
+                  ? key + ": " + std::to_string(below)
+                  : "the nearest that work are " + std::to_string(below) + " and " + std::to_string(above));
+  };
+  check_divides("expert_parallel_size", ep);
+  check_divides("zero_hpz_partition_size", hpz);
+  return result;
 }
 
 }  // namespace tessera

@@ -50,11 +50,16 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
   make_group(kAxisDp, {1, 2});
   make_group(kAxisLoss, {1, 2, 3});
 
-  // fsdp as expert_shard x ep. Without experts to share there is no ep; with one expert_shard rank, no other.
+  // Parts of fsdp: neighbours along hpz; and as expert_shard x ep. Without experts to share there is no ep;
+  // with one expert_shard rank, no other.
   const int64_t place = coordinates[2] * dims_.cp + coordinates[3], ep = dims_.ep;
   const int64_t others =
       ((coordinates[0] * dims_.dp_replicate + coordinates[1]) * dims_.tp + coordinates[4]) * dims_.dp_shard *
       dims_.cp;
+  const int64_t fsdp = dims_.dp_shard * dims_.cp;
+  groups_[kAxisHpz] = dims_.hpz == 1 || dims_.hpz == fsdp
+                          ? comm::Communicator::single(device())
+                          : world_->split(others + place / dims_.hpz, place % dims_.hpz, kAxisHpz);
   groups_[kAxisEp] = comm::Communicator::single(device());
   groups_[kAxisExpertShard] = groups_[kAxisFsdp];
   if (ep == 1) return;

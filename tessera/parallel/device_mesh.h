@@ -23,6 +23,8 @@ inline constexpr const char* kAxisFsdp = "fsdp";
 // which fully_shard() spreads them.
 inline constexpr const char* kAxisEp = "ep";
 inline constexpr const char* kAxisExpertShard = "expert_shard";
+// Neighbours of fsdp that keep secondary shards (ShardGroups::secondary); one rank where there are none.
+inline constexpr const char* kAxisHpz = "hpz";
 // dp_replicate x dp_shard: the ranks that read different data.
 inline constexpr const char* kAxisDp = "dp";
 // dp x cp: the ranks that hold different label tokens, over which losses are summed.

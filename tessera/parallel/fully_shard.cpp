@@ -114,7 +114,7 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
 }
 
 void check_arguments(const detail::UnitPlan& plan, const ShardGroups& groups, const ShardOptions& options) {
-  if (groups.shard == nullptr || groups.replicate == nullptr) {
+  if (groups.shard == nullptr || groups.replicate == nullptr || groups.secondary == nullptr) {
     throw Error(ErrorKind::Config, "SHARD-GROUPS", "fully_shard() without a group of ranks")
         .hint("Communicator::single() is the group of this process alone");
   }
@@ -249,6 +249,8 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   axes.push_back({kAxisDpReplicate, groups.replicate});
   axes.push_back({kAxisFsdp, groups.shard});
   const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
+  const auto secondary = std::make_shared<detail::GatherSlots>(groups.secondary);
+  const auto no_secondary = std::make_shared<detail::GatherSlots>(comm::Communicator::single());
   std::map<const comm::Communicator*, std::shared_ptr<detail::GatherSlots>> slots_apart;
   bool needs_hooks = false;
   const auto add_group = [&](std::unique_ptr<detail::ParamGroup> group) {
@@ -259,14 +261,15 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   for (size_t i = 0; i < plan.unit_names.size(); ++i) {
     const std::string& name = plan.unit_names[i];
     state.groups_of_unit.emplace_back();
-    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, parameters_of[i], slots));
+    add_group(std::make_unique<detail::ParamGroup>(name, axes, policy, divisor, parameters_of[i], slots,
+                                                   secondary));
     policy.keeps_narrow_gradients = options.mixed_precision.keeps_narrow_gradients && num_replicas == 1;
     if (apart[i].empty()) continue;
     const std::vector<RankAxis>& own_axes = apart[i].front().second->axes;
     auto& own_slots = slots_apart[own_axes.back().group.get()];
     if (own_slots == nullptr) own_slots = std::make_shared<detail::GatherSlots>(own_axes.back().group);
     add_group(std::make_unique<detail::ParamGroup>("experts of " + name, own_axes, policy, divisor, apart[i],
-                                                   own_slots));
+                                                   own_slots, no_secondary));
   }
   for (size_t i = 0; i < state.parameters.size(); ++i) {
     if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);

@@ -25,6 +25,10 @@ struct RankAxis {
 struct ShardGroups {
   std::shared_ptr<comm::Communicator> shard;
   std::shared_ptr<comm::Communicator> replicate = comm::Communicator::single();
+  // Neighbours in `shard` that keep secondary shards (Wang et al., "ZeRO++", arXiv 2306.10209): what a
+  // forward gathered over `shard` stays, cut over these ranks, until the step's last backward has gathered it
+  // again from them alone. For ranks of one machine out of several. A group of one: none.
+  std::shared_ptr<comm::Communicator> secondary = comm::Communicator::single();
 };
 
 // This rank's coordinates on these axes, in their order.

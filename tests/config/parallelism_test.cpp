@@ -117,6 +117,45 @@ TEST(ParallelismTest, PipelineKeys) {
               ::testing::HasSubstr("hint: pipeline_microbatches: 1"));
 }
 
+TEST(ParallelismTest, PipelineSplit) {
+  EXPECT_TRUE(recipe_with("").pipeline_split.empty());
+  const Recipe recipe = recipe_with("pipeline_parallel_size: 3\npipeline_split: [9, 8, 7]\n");
+  EXPECT_EQ(recipe.pipeline_split, (std::vector<int64_t>{9, 8, 7}));
+  EXPECT_EQ(parse_recipe(dump_recipe(recipe), "again.yaml").pipeline_split, recipe.pipeline_split);
+  EXPECT_EQ(
+      parse_recipe(kMinimal, "r.yaml", {"pipeline_parallel_size=2", "pipeline_split=[1,4]"}).pipeline_split,
+      (std::vector<int64_t>{1, 4}));
+  EXPECT_THAT(message_of(kMinimal + "pipeline_split: [2, 2]\n"),
+              ::testing::HasSubstr("r.yaml:4:1: key 'pipeline_split': one rank holds all layers; got "
+                                   "pipeline_parallel_size 1. hint: pipeline_parallel_size: 2"));
+  EXPECT_THAT(message_of(kMinimal + "pipeline_parallel_size: 2\npipeline_split: [2, 0]\n"),
+              ::testing::HasSubstr("key 'pipeline_split.1': out of range; got 0"));
+  EXPECT_THAT(message_of(kMinimal + "pipeline_parallel_size: 2\npipeline_split: {a: 1}\n"),
+              ::testing::HasSubstr("need a list of whole numbers"));
+}
+
+TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {
+  EXPECT_EQ(validate_parallelism(recipe_with(""), 4).hpz, 1);
+  const Recipe recipe = recipe_with(
+      "context_parallel_size: 2\ndeepspeed: {zero_optimization: {stage: 3, zero_hpz_partition_size: 4}}\n");
+  EXPECT_EQ(recipe.zero_hpz_partition_size, 4);
+  EXPECT_EQ(validate_parallelism(recipe, 8).hpz, 4);
+  EXPECT_THAT(
+      message_of_world(recipe, 6),
+      ::testing::HasSubstr("zero_hpz_partition_size does not divide the ranks that share parameters out; "
+                           "got zero_hpz_partition_size 4 and dp_shard_size 3 x context_parallel_size 2 = "
+                           "6, need a divisor of 6. hint: the nearest that work are 3 and 6"));
+  EXPECT_THAT(message_of_world(recipe_with("zero_hpz_partition_size: 2\nzero_stage: 2\n"), 4),
+              ::testing::HasSubstr("r.yaml:4:1: zero_hpz_partition_size is where the backward gathers the "
+                                   "parameters from; got zero_hpz_partition_size 2 and zero_stage 2, which "
+                                   "gathers them once a step, need zero_stage 3"));
+  // DeepSpeed's default says nothing.
+  EXPECT_EQ(validate_parallelism(
+                recipe_with("deepspeed: {zero_optimization: {stage: 2, zero_hpz_partition_size: 1}}\n"), 4)
+                .hpz,
+            1);
+}
+
 TEST(ParallelismTest, HoldsDeepSpeedsTotalAgainstTheProduct) {
   const Recipe recipe = recipe_with(
       "deepspeed: {train_batch_size: 32, train_micro_batch_size_per_gpu: 4, gradient_accumulation_steps: "

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 
 #include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
@@ -38,6 +40,60 @@ TEST(FullyShardTest, RanksOfTwoMachinesEqualOneProcess) {
     comm::run_fake_ranks(
         4, [&](const auto& world) { testing::check_parity(world, parity); }, 2);
   }
+}
+
+// On 4 and 6 ranks, of one machine and of machines of as many ranks as keep secondary shards together.
+TEST(FullyShardTest, SecondaryShardsEqualOneProcess) {
+  for (const int64_t ranks : {4, 6}) {
+    for (const auto& parity : testing::parity_cases(ranks)) {
+      if (parity.hpz == 1) continue;
+      for (const int64_t ranks_per_node : {int64_t{0}, parity.hpz}) {
+        comm::run_fake_ranks(
+            ranks, [&](const auto& world) { testing::check_parity(world, parity); }, ranks_per_node);
+      }
+    }
+  }
+}
+
+// What the gathered parameters of 4 ranks take between forward and backward, and after it.
+std::pair<int64_t, int64_t> gathered_bytes(int64_t hpz) {
+  std::pair<int64_t, int64_t> bytes;
+  memory_ledger::start();
+  comm::run_fake_ranks(
+      4,
+      [&](const auto& world) {
+        const DeviceMesh mesh(world, {.hpz = hpz});
+        testing::ToyModel model;
+        const auto sharded =
+            fully_shard(model, {world, comm::Communicator::single(), mesh.group(kAxisHpz)}, model.units());
+        const auto note = [&](int64_t& live) {
+          world->barrier();
+          if (world->rank() == 0) live = memory_ledger::live().of(MemoryCategory::GatheredParameters);
+          world->barrier();
+        };
+        const auto batch = testing::toy_batch(world->rank());
+        const at::Tensor loss = model.loss(batch.words, batch.labels);
+        note(bytes.first);
+        loss.backward();
+        note(bytes.second);
+      },
+      1);
+  memory_ledger::stop();
+  return bytes;
+}
+
+TEST(FullyShardTest, SecondaryShardsTakeTheirPartOfTheMemory) {
+  install_cpu_allocator();
+  int64_t block_bytes = 0;
+  for (const auto& block : testing::ToyModel().blocks) {
+    for (const at::Tensor& parameter : block->parameters()) block_bytes += 8 * parameter.numel();
+  }
+  const auto [plain, plain_after] = gathered_bytes(1);
+  const auto [with_secondary, after] = gathered_bytes(2);
+  // Each of two pairs of ranks keeps every block.
+  EXPECT_EQ(with_secondary - plain, 2 * block_bytes);
+  EXPECT_EQ(plain_after, 0);
+  EXPECT_EQ(after, 0);
 }
 
 TEST(FullyShardTest, RanksOfOneMachineReadOneCopyOfAGatheredUnit) {

@@ -15,7 +15,7 @@ namespace tessera::testing {
 
 struct ParityCase {
   std::string name;
-  int64_t dp_replicate = 1;
+  int64_t dp_replicate = 1, hpz = 1;
   parallel::ShardOptions options;
   bool freeze_some = false;
   bool checkpoint_activations = false;
@@ -73,6 +73,7 @@ inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const
 
   ParallelDims dims;
   dims.dp_replicate = parity.dp_replicate;
+  dims.hpz = parity.hpz;
   const parallel::DeviceMesh mesh(world, dims);
   ToyModel model;
   if (parity.freeze_some) freeze_some_parameters(model);
@@ -82,7 +83,9 @@ inline void check_parity(const std::shared_ptr<comm::Communicator>& world, const
   parallel::ShardOptions options = parity.options;
   options.average_gradients = false;
   const auto sharded =
-      parallel::fully_shard(model, {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)},
+      parallel::fully_shard(model,
+                            {mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate),
+                             mesh.group(parallel::kAxisHpz)},
                             model.units(), options);
 
   for (int step = 0; step < 2; ++step) {
@@ -134,6 +137,10 @@ inline std::vector<ParityCase> parity_cases(int64_t num_ranks) {
   stages.back().options.reduce_every_backward = false;
   stages.push_back({.name = "ddp", .dp_replicate = num_ranks});
   if (num_ranks % 2 == 0) stages.push_back({.name = "hsdp", .dp_replicate = num_ranks / 2});
+  for (const int64_t hpz : {2, 3}) {
+    if (num_ranks % hpz == 0 && hpz < num_ranks)
+      stages.push_back({.name = "secondary shards over " + std::to_string(hpz), .hpz = hpz});
+  }
 
   std::vector<ParityCase> cases;
   for (const ParityCase& stage : stages) {

@@ -22,7 +22,7 @@ enum class Trained { All, LoraWithDropout, SomeFrozen };
 struct LayoutCase {
   std::string family;
   config::ZeroStage stage = config::ZeroStage::Zero3;
-  int64_t dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1;
+  int64_t dp_replicate = 1, tp = 1, cp = 1, pp = 1, ep = 1, hpz = 1;
   ContextParallelMethod method = ContextParallelMethod::Auto;
   Trained trained = Trained::All;
   config::Checkpointing checkpointing = config::Checkpointing::Off;
@@ -50,6 +50,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.context_parallel_method = layout.method;
   recipe.pipeline_parallel_size = layout.pp;
   recipe.expert_parallel_size = layout.ep;
+  recipe.zero_hpz_partition_size = layout.hpz;
   recipe.pipeline_schedule = layout.schedule;
   recipe.pipeline_stages_per_rank = layout.stages_per_rank;
   recipe.pipeline_split = layout.split;
@@ -226,13 +227,14 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
   };
   SCOPED_TRACE(layout.family + text("zero_stage", layout.stage) + text("dp_replicate", layout.dp_replicate) +
                text("tp", layout.tp) + text("cp", layout.cp) + text("method", layout.method) +
-               text("pp", layout.pp) + text("ep", layout.ep) + text("schedule", layout.schedule) +
-               text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
-               text("trained", layout.trained) + text("checkpointing", layout.checkpointing));
+               text("pp", layout.pp) + text("ep", layout.ep) + text("hpz", layout.hpz) +
+               text("schedule", layout.schedule) + text("stages", layout.stages_per_rank) +
+               text("micro-batches", layout.micro_batches) + text("trained", layout.trained) +
+               text("checkpointing", layout.checkpointing));
   const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
   const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
   LayoutCase alone = layout;
-  alone.dp_replicate = alone.tp = alone.cp = alone.pp = alone.ep = alone.stages_per_rank = 1;
+  alone.dp_replicate = alone.tp = alone.cp = alone.pp = alone.ep = alone.hpz = alone.stages_per_rank = 1;
   alone.schedule = PipelineKind::OneFOneB;
   alone.split.clear();
   alone.checkpointing = config::Checkpointing::Off;

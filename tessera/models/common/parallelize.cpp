@@ -43,7 +43,8 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
     if (every > 0 && number % every == 0) parallel::checkpoint_activations(*blocks[i]);
     if (options.recompute_mlps) blocks[i]->recompute_hidden();
   }
-  const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate)};
+  const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate),
+                                     mesh.group(parallel::kAxisHpz)};
   ParallelModel result;
   result.sharded = parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
   if (pipeline) {

@@ -33,23 +33,25 @@ at::Tensor at_offset(const at::Tensor& bytes, int64_t offset, const at::Tensor& 
 
 class SlotGather : public Gather {
  public:
-  SlotGather(std::vector<UnitParam>& params, Places places, comm::Communicator& group, GatherSlots& slots,
+  SlotGather(std::vector<UnitParam>& params, ShardKind kind, Places places, GatherSlots& slots,
              at::Tensor slot, const std::string& hint)
       : params_(params), places_(std::move(places)), slots_(slots), slot_(std::move(slot)) {
-    std::vector<std::pair<at::Tensor, at::Tensor>> tiles;  // to, from
+    comm::Communicator& group = slots.group();
+    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
     for (size_t i = 0; i < params.size(); ++i) {
       const UnitParam& param = params[i];
-      const at::Tensor tile = param.owned->tile.detach();
-      if (param.is_tile || tile.numel() == 0) continue;
+      if (param.is_tile) continue;
+      const at::Tensor shard = param.shard_of(kind);
+      if (shard.numel() == 0) continue;
       const int64_t begin =
-          param.pieces[group.rank()].begin * static_cast<int64_t>(param.parameter.element_size());
-      tiles.emplace_back(at_offset(slot_, places_.offsets[i] + begin, param.whole, tile.sizes()), tile);
+          param.pieces_of(kind)[group.rank()].begin * static_cast<int64_t>(param.parameter.element_size());
+      shards.emplace_back(at_offset(slot_, places_.offsets[i] + begin, param.whole, shard.sizes()), shard);
     }
     work_ = group.write_shared(places_.num_bytes,
                                // Casts to the compute type on the way.
-                               [tiles = std::move(tiles), slot = slot_] {
+                               [shards = std::move(shards), slot = slot_] {
                                  const at::NoGradGuard no_grad;
-                                 for (const auto& [to, from] : tiles) ops::cast_into(to, from);
+                                 for (const auto& [to, from] : shards) ops::cast_into(to, from);
                                },
                                true, {{{}, hint}});
   }
@@ -75,16 +77,19 @@ class SlotGather : public Gather {
   std::shared_ptr<comm::Work> work_;
 };
 
-// Every rank's tiles lie in a part of the buffer, one part behind the other.
+// Every rank's shards lie in a part of the buffer, one part behind the other.
 class CopyGather : public Gather {
  public:
-  CopyGather(std::vector<UnitParam>& params, comm::Communicator& group, const std::string& hint)
-      : params_(params) {
+  CopyGather(std::vector<UnitParam>& params, ShardKind kind, comm::Communicator& group,
+             const std::string& hint)
+      : params_(params), kind_(kind) {
     const MemoryScope memory(MemoryCategory::Communication);
     std::vector<int64_t> counts;
     int64_t num_bytes = 0;
     for (int64_t rank = 0; rank < group.size(); ++rank) {
-      parts_.emplace_back(params, [rank](const UnitParam& param) { return param.tile_bytes(rank); });
+      parts_.emplace_back(params, [kind, rank](const UnitParam& param) {
+        return param.pieces_of(kind)[rank].count * static_cast<int64_t>(param.parameter.element_size());
+      });
       counts.push_back(parts_.back().num_bytes);
       for (int64_t& offset : parts_.back().offsets) offset += num_bytes;
       num_bytes += counts.back();
@@ -93,9 +98,10 @@ class CopyGather : public Gather {
     buffer_ = at::empty({num_bytes}, at::TensorOptions().dtype(at::kByte).device(device));
     const Places& own = parts_[group.rank()];
     for (size_t i = 0; i < params.size(); ++i) {
-      const at::Tensor tile = params[i].owned->tile.detach();
-      if (params[i].is_tile || tile.numel() == 0) continue;
-      ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, tile.sizes()), tile);
+      if (params[i].is_tile) continue;
+      const at::Tensor shard = params[i].shard_of(kind);
+      if (shard.numel() == 0) continue;
+      ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, shard.sizes()), shard);
     }
     const at::Tensor input = buffer_.narrow(0, own.offsets.front(), counts[group.rank()]);
     work_ = group.all_gather_v(buffer_, input, counts, true, {{{}, hint}});
@@ -108,7 +114,7 @@ class CopyGather : public Gather {
       if (params_[i].is_tile) continue;
       const at::Tensor whole = params_[i].allocate().view({-1});
       for (size_t rank = 0; rank < parts_.size(); ++rank) {
-        const auto [begin, count] = params_[i].pieces[rank];
+        const auto [begin, count] = params_[i].pieces_of(kind_)[rank];
         if (count == 0) continue;
         whole.narrow(0, begin, count).copy_(at_offset(buffer_, parts_[rank].offsets[i], whole, {count}));
       }
@@ -122,6 +128,7 @@ class CopyGather : public Gather {
 
  private:
   std::vector<UnitParam>& params_;
+  const ShardKind kind_;
   std::vector<Places> parts_;  // by rank, in the buffer
   at::Tensor buffer_;
   std::shared_ptr<comm::Work> work_;
@@ -146,15 +153,15 @@ class CastGather : public Gather {
 
 }  // namespace
 
-std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, comm::Communicator& group,
-                                     GatherSlots& slots, const std::string& hint) {
+std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind kind, GatherSlots& slots,
+                                     const std::string& hint) {
   const at::NoGradGuard no_grad;
-  if (group.size() == 1) return std::make_unique<CastGather>(params);
+  if (slots.group().size() == 1) return std::make_unique<CastGather>(params);
   Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
   if (const at::Tensor slot = slots.take(places.num_bytes); slot.defined()) {
-    return std::make_unique<SlotGather>(params, std::move(places), group, slots, slot, hint);
+    return std::make_unique<SlotGather>(params, kind, std::move(places), slots, slot, hint);
   }
-  return std::make_unique<CopyGather>(params, group, hint);
+  return std::make_unique<CopyGather>(params, kind, slots.group(), hint);
 }
 
 }  // namespace tessera::parallel::detail

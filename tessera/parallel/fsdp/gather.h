@@ -30,8 +30,9 @@ class Gather {
 // `whole` is the slot. Ranks of several machines: the tiles are packed, gathered and copied out. One rank in
 // another compute type: the tile is cast into the storage, by finish().
 //
-// `params` and `slots` outlive it.
-std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, comm::Communicator& group,
-                                     GatherSlots& slots, const std::string& hint);
+// Secondary shards (UnitParam::secondary) go the same ways, over their own group. `params` and `slots`, of
+// the group, outlive it.
+std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind kind, GatherSlots& slots,
+                                     const std::string& hint);
 
 }  // namespace tessera::parallel::detail

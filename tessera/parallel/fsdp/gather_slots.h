@@ -20,6 +20,7 @@ class GatherSlots {
  public:
   explicit GatherSlots(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
 
+  comm::Communicator& group() { return *group_; }
   // A slot as bytes, with what its last user left there: write to it in Communicator::write_shared() only.
   // Undefined where the ranks share no memory. Collective, and waits, where no slot of the size is free.
   at::Tensor take(int64_t num_bytes);

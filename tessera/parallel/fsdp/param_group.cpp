@@ -10,10 +10,15 @@
 namespace tessera::parallel::detail {
 
 ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy,
-                       double divisor, const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots)
-    : name_(std::move(name)), axes_(std::move(axes)), slots_(std::move(slots)) {
+                       double divisor, const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots,
+                       std::shared_ptr<GatherSlots> secondary)
+    : name_(std::move(name)),
+      axes_(std::move(axes)),
+      slots_(std::move(slots)),
+      secondary_slots_(std::move(secondary)) {
+  const int64_t num_secondary = secondary_slots_->group().size();
   for (const auto& [parameter, owned] : parameters) {
-    params_.emplace_back(parameter, *owned, *axes_.back().group, name_);
+    params_.emplace_back(parameter, *owned, slots_->group(), num_secondary, name_);
     reduces_once_ = reduces_once_ || (params_.back().is_tile && params_.back().is_trained());
     needs_gather_ = needs_gather_ || (!params_.back().is_tile && params_.back().num_bytes() > 0);
   }
@@ -31,18 +36,20 @@ void ParamGroup::accumulate_directly() {
   }
 }
 
-void ParamGroup::start_unshard() {
+void ParamGroup::start_unshard(ShardKind kind) {
   if (state_ != State::Sharded) return;
-  gather_ = start_gather(params_, *axes_.back().group, *slots_, "parameters of " + name_);
+  if (!has_secondary_) kind = ShardKind::Primary;
+  GatherSlots& slots = kind == ShardKind::Primary ? *slots_ : *secondary_slots_;
+  gather_ = start_gather(params_, kind, slots, "parameters of " + name_);
   state_ = State::Gathering;
 }
 
-void ParamGroup::unshard() {
+void ParamGroup::unshard(ShardKind kind) {
   if (state_ == State::Gathered) return;
   if (state_ == State::PartlyFreed) reshard();
   const MemoryScope memory(MemoryCategory::GatheredParameters);
   const at::NoGradGuard no_grad;
-  start_unshard();
+  start_unshard(kind);
   gather_->finish();
   for (UnitParam& param : params_) {
     if (!param.is_tile) param.show();
@@ -58,6 +65,24 @@ void ParamGroup::reshard() {
   gather_->free();  // also a prefetch that nobody used
   gather_.reset();
   state_ = State::Sharded;
+}
+
+void ParamGroup::keep_secondary() {
+  comm::Communicator& group = secondary_slots_->group();
+  if (group.size() == 1 || !needs_gather_ || state_ != State::Gathered) return;
+  const MemoryScope memory(MemoryCategory::GatheredParameters);
+  const at::NoGradGuard no_grad;
+  for (UnitParam& param : params_) {
+    if (param.is_tile) continue;
+    const auto [begin, count] = param.secondary_pieces[group.rank()];
+    param.secondary = param.whole.view({-1}).narrow(0, begin, count).clone();
+  }
+  has_secondary_ = true;
+}
+
+void ParamGroup::drop_secondary() {
+  for (UnitParam& param : params_) param.secondary.reset();
+  has_secondary_ = false;
 }
 
 int64_t ParamGroup::free_named(const std::function<bool(const at::Tensor&)>& is_named) {

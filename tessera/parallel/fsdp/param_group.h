@@ -29,9 +29,11 @@ using GroupParameters = std::vector<std::pair<at::Tensor, ShardedParameter*>>;
 class ParamGroup {
  public:
   // `parameters` of the module and what this rank owns of them, which outlives the group. `axes`: of their
-  // layouts, the sharded one last. Makes the parameters hollow. `divisor`: of the summed gradients.
+  // layouts, the sharded one last, over whose ranks `slots` are; `secondary`: over those of
+  // ShardGroups::secondary. Makes the parameters hollow. `divisor`: of the summed gradients.
   ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy, double divisor,
-             const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots);
+             const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots,
+             std::shared_ptr<GatherSlots> secondary);
 
   const std::string& name() const { return name_; }
   bool is_gathered() const { return state_ == State::Gathered; }
@@ -46,9 +48,14 @@ class ParamGroup {
   // From now on ops add gradients to the parameters directly.
   void accumulate_directly();
 
-  void start_unshard();
-  void unshard();
+  // Of secondary shards where there are none: primary.
+  void start_unshard(ShardKind kind = ShardKind::Primary);
+  void unshard(ShardKind kind = ShardKind::Primary);
   void reshard();
+  // Between unshard() and reshard() of a forward, where there is a secondary group: copies this rank's
+  // secondary shards, from which unshard() makes the same values until they are dropped.
+  void keep_secondary();
+  void drop_secondary();
   // Frees those of the gathered parameters that are named, where they have memory of their own (not in a
   // slot); the others stay until reshard(). Returns a number for what is left, 0 where nothing was freed. For
   // a backward that reads only the others, is_freed_as(number) is as good as gathered.
@@ -66,10 +73,10 @@ class ParamGroup {
   std::string name_;
   const std::vector<RankAxis> axes_;
   std::vector<UnitParam> params_;
-  bool needs_gather_ = false, reduces_once_ = false;
+  bool needs_gather_ = false, reduces_once_ = false, has_secondary_ = false;
   State state_ = State::Sharded;
   int64_t num_partly_freed_ = 0;  // how often so far
-  std::shared_ptr<GatherSlots> slots_;
+  std::shared_ptr<GatherSlots> slots_, secondary_slots_;
   std::unique_ptr<Gather> gather_;  // unless Sharded
   std::unique_ptr<GradientReduce> gradients_;
 };

@@ -174,14 +174,15 @@ Error no_values(const std::string& kind, const std::string& name) {
 
 void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t freed) {
   check_tiles();
+  const ShardKind kind = direction < 0 ? ShardKind::Secondary : ShardKind::Primary;
   for (const size_t group : groups_of_unit[i]) {
-    if (!param_groups[group]->is_freed_as(freed)) param_groups[group]->unshard();
+    if (!param_groups[group]->is_freed_as(freed)) param_groups[group]->unshard(kind);
   }
   // The root is used first and, in the backward, leads to the last unit.
   const size_t count = groups_of_unit.size();
   const size_t neighbour = i == 0 && direction < 0 ? count - 1 : i + static_cast<size_t>(direction);
   if (neighbour == 0 || neighbour >= count) return;
-  for (const size_t group : groups_of_unit[neighbour]) param_groups[group]->start_unshard();
+  for (const size_t group : groups_of_unit[neighbour]) param_groups[group]->start_unshard(kind);
 }
 
 bool ShardState::frees(size_t i, Moment moment) const {
@@ -195,7 +196,10 @@ bool ShardState::frees(size_t i, Moment moment) const {
 
 void ShardState::free_where_due(size_t i, Moment moment) {
   if (!frees(i, moment)) return;
-  for (const size_t group : groups_of_unit[i]) param_groups[group]->reshard();
+  for (const size_t group : groups_of_unit[i]) {
+    if (moment == Moment::Forward) param_groups[group]->keep_secondary();
+    param_groups[group]->reshard();
+  }
 }
 
 int64_t ShardState::free_forward_only() {
@@ -230,7 +234,9 @@ void ShardState::finish_backward() {
     param_groups[i]->gradients().end_backward();
   }
   for (size_t i = 0; i < groups_of_unit.size(); ++i) free_where_due(i, Moment::EndOfBackward);
-  if (is_last_micro_batch) complete_empty_tiles();
+  if (!is_last_micro_batch) return;
+  for (const auto& group : param_groups) group->drop_secondary();
+  complete_empty_tiles();
 }
 
 bool ShardState::needs_gather(size_t unit) const {
@@ -253,6 +259,7 @@ void ShardState::recover() {
 void ShardState::clear_units() {
   for (size_t i = param_groups.size(); i-- > 0;) {
     param_groups[i]->gradients().cancel();
+    param_groups[i]->drop_secondary();
     if (!is_kept_unsharded) param_groups[i]->reshard();
   }
   is_interrupted = false;

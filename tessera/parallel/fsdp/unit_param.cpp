@@ -11,7 +11,7 @@ namespace {
 
 // The pieces of the last axis of a layout that this rank sees from `coordinates`, in what the axes before
 // leave. fully_shard() cuts on dim 0, so each is one run.
-std::vector<comm::ElementRange> pieces_of(const ShardedParameter& owned, int64_t num_ranks) {
+std::vector<comm::ElementRange> pieces_by_layout(const ShardedParameter& owned, int64_t num_ranks) {
   const size_t last = owned.layout.axes().size() - 1;
   const Box whole =
       owned.layout.first_axes(last).local_box({owned.coordinates.begin(), owned.coordinates.end() - 1});
@@ -27,6 +27,16 @@ std::vector<comm::ElementRange> pieces_of(const ShardedParameter& owned, int64_t
   return pieces;
 }
 
+// Of `count` elements, for one rank after the other, as evenly as they can be.
+std::vector<comm::ElementRange> even_pieces(int64_t count, int64_t num_ranks) {
+  std::vector<comm::ElementRange> pieces;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) {
+    const Piece piece = piece_of(count, num_ranks, rank);
+    pieces.push_back({piece.begin, piece.size});
+  }
+  return pieces;
+}
+
 void set_memory(const at::Tensor& tensor, at::DataPtr memory, int64_t num_bytes) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(std::move(memory));
@@ -36,10 +46,11 @@ void set_memory(const at::Tensor& tensor, at::DataPtr memory, int64_t num_bytes)
 }  // namespace
 
 UnitParam::UnitParam(const at::Tensor& parameter, ShardedParameter& owned,
-                     const comm::Communicator& shard_group, const std::string& unit)
+                     const comm::Communicator& shard_group, int64_t num_secondary, const std::string& unit)
     : owned(&owned),
       parameter(parameter),
-      pieces(pieces_of(owned, shard_group.size())),
+      pieces(pieces_by_layout(owned, shard_group.size())),
+      secondary_pieces(even_pieces(parameter.numel(), num_secondary)),
       is_tile(owned.tile.is_same(parameter)) {
   if (is_tile) return;
   whole = parameter.detach();
@@ -51,8 +62,8 @@ int64_t UnitParam::num_bytes() const {
   return parameter.numel() * static_cast<int64_t>(parameter.element_size());
 }
 
-int64_t UnitParam::tile_bytes(int64_t rank) const {
-  return pieces[rank].count * static_cast<int64_t>(parameter.element_size());
+at::Tensor UnitParam::shard_of(ShardKind kind) const {
+  return kind == ShardKind::Primary ? owned->tile.detach() : secondary;
 }
 
 at::Tensor UnitParam::allocate() {
