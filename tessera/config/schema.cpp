@@ -144,6 +144,7 @@ constexpr Choice kContextParallelMethods[] = {
     {"auto", as_int(ContextParallelMethod::Auto)},
     {"ring", as_int(ContextParallelMethod::Ring)},
     {"ulysses", as_int(ContextParallelMethod::Ulysses)},
+    {"usp", as_int(ContextParallelMethod::Usp)},
 };
 constexpr Choice kZeroStages[] = {
     {"3", as_int(ZeroStage::Zero3)},

@@ -14,6 +14,7 @@ enum class ContextParallelMethod {
   Auto,     // Ulysses where the key/value heads can be dealt evenly, else the ring
   Ring,     // keys and values go round; any number of heads
   Ulysses,  // heads change places with tokens; ranks beyond the key/value heads have no part in attention
+  Usp,      // a grid of both: Ulysses among as many neighbours as share the heads evenly, rings across
 };
 
 // Sizes of the axes. dp_shard -1 = the ranks that the others leave.

@@ -18,6 +18,7 @@
 #include "tessera/parallel/context_parallel/ring_attention.h"
 #include "tessera/parallel/context_parallel/token_split.h"
 #include "tessera/parallel/context_parallel/ulysses.h"
+#include "tessera/parallel/context_parallel/usp.h"
 
 #include "tests/testing/gradcheck.h"
 #include "tests/testing/random.h"
@@ -81,8 +82,21 @@ at::Tensor by_ulysses(const Inputs& in, const TokenSplit& split, const Case& c,
                       const std::shared_ptr<comm::Communicator>& group) {
   nn::SequenceContext context;
   context.document_starts = c.starts;
-  return ulysses_attention(in[0], in[1], in[2], split, *nn::document_attention(), context, 0, c.formula,
-                           group);
+  return ulysses_attention(
+      in[0], in[1], in[2], whole_line(split),
+      [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+        return nn::document_attention()->attend(q, k, v, context, 0, c.formula);
+      },
+      group);
+}
+// Rings over groups of so many neighbours.
+Attend by_usp(int64_t neighbours) {
+  return [neighbours](const Inputs& in, const TokenSplit& split, const Case& c,
+                      const std::shared_ptr<comm::Communicator>& group) {
+    const int64_t number = group->rank() / neighbours, place = group->rank() % neighbours;
+    return usp_attention(in[0], in[1], in[2], split, c.formula, group->split(number, place, "heads"),
+                         group->split(place, number, "ring"));
+  };
 }
 
 void expect_same_as_whole(const Case& c, int64_t ranks, const Attend& attend, at::ScalarType type,
@@ -130,8 +144,19 @@ TEST(ContextParallel, RandomDocumentsEqualWholeOnes) {
           expect_same_as_whole(c, ranks, attend, at::kDouble, 1e-12);
         }
         expect_same_as_whole(c, ranks, by_ring, at::kFloat, 2e-5);
+        if (ranks == 4) expect_same_as_whole(c, ranks, by_usp(2), at::kDouble, 1e-12);
         if (HasFailure()) return;
       }
+    }
+  }
+}
+
+TEST(ContextParallel, GridsOf6RanksEqualWholeDocuments) {
+  for (const int64_t neighbours : {2, 3}) {
+    for (const ops::AttentionFormula& formula :
+         {ops::AttentionFormula{0.3}, ops::AttentionFormula{0.3, true, 17}}) {
+      expect_same_as_whole({{0, 3, 90, 101, 250}, 6, 3, 8, formula}, 6, by_usp(neighbours), at::kDouble,
+                           1e-12);
     }
   }
 }
@@ -162,9 +187,10 @@ TEST(ContextParallel, ReplacesTheCoreOfAModule) {
   nn::SequenceContext context;
   context.document_starts = starts;
   const at::Tensor want = whole.attention->forward(x, context);
-  for (const auto method :
-       {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses, ContextParallelMethod::Auto}) {
-    comm::run_fake_ranks(3, [&](const auto& world) {
+  for (const auto method : {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses,
+                            ContextParallelMethod::Auto, ContextParallelMethod::Usp}) {
+    // Two key/value heads: pairs of neighbours, of which four ranks make a ring.
+    comm::run_fake_ranks(method == ContextParallelMethod::Usp ? 4 : 3, [&](const auto& world) {
       Net net;
       context_parallel(net, method, world);
       const nn::TokenBatch batch{at::arange(23), at::arange(23) + 100, at::arange(23), starts};

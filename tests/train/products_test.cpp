@@ -84,7 +84,15 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
   layout.stage = kStages[turn % 3];
   if (dims.dp_shard == 1 && turn % 4 == 0) layout.stage = config::ZeroStage::Ddp;
   layout.checkpointing = kCheckpointing[turn % 5];
-  layout.method = turn % 2 == 0 ? ContextParallelMethod::Ring : ContextParallelMethod::Ulysses;
+  constexpr ContextParallelMethod kMethods[] = {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses,
+                                                ContextParallelMethod::Usp};
+  layout.method = kMethods[turn / 3 % 3];
+  // Secondary shards over half of the ranks, or a third.
+  const int64_t shards = dims.dp_shard * dims.cp;
+  for (const int64_t part : {2, 3}) {
+    if (layout.stage == config::ZeroStage::Zero3 && shards % part == 0 && turn % 2 == 0)
+      layout.hpz = shards / part;
+  }
   // As many ranks as can share the experts out, or two, or one.
   for (const int64_t ep : divisors(shards)) {
     if (ep <= family.experts && turn % 3 > 0 && (turn % 3 == 1 || ep <= 2)) layout.ep = ep;

@@ -28,7 +28,10 @@ void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& f
   const int64_t world = testing::world()->size();
   for (int64_t cp = 2; cp <= world; ++cp) {
     if (world % cp != 0) continue;
-    for (const auto method : {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses}) {
+    for (const auto method :
+         {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses, ContextParallelMethod::Usp}) {
+      // Else it is one of the others.
+      if (method == ContextParallelMethod::Usp && cp < 4) continue;
       layouts.push_back({.family = family, .cp = cp, .method = method});
       const int64_t rest = world / cp;
       if (rest > 1 && rest <= num_kv_heads) {

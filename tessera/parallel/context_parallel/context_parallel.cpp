@@ -1,5 +1,8 @@
 #include "tessera/parallel/context_parallel/context_parallel.h"
 
+#include <map>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -10,14 +13,41 @@
 #include "tessera/nn/attention.h"
 #include "tessera/parallel/context_parallel/ring_attention.h"
 #include "tessera/parallel/context_parallel/ulysses.h"
+#include "tessera/parallel/context_parallel/usp.h"
 
 namespace tessera::parallel {
 namespace {
 
+using Group = std::shared_ptr<comm::Communicator>;
+
+// Ranks as a grid: neighbours exchange heads for tokens (Ulysses), and those of like place among their
+// neighbours make a ring. One of the two may be a rank alone.
+struct Grid {
+  Group heads, ring;
+};
+
+// As many neighbours as share the key/value heads evenly.
+int64_t neighbours_of(ContextParallelMethod method, int64_t num_ranks, int64_t kv_heads) {
+  switch (method) {
+    case ContextParallelMethod::Ring: return 1;
+    case ContextParallelMethod::Ulysses: return num_ranks;
+    case ContextParallelMethod::Auto: return kv_heads % num_ranks == 0 ? num_ranks : 1;
+    case ContextParallelMethod::Usp: return std::gcd(num_ranks, kv_heads);
+  }
+  TESSERA_ASSERT(false, "a method of context parallelism");
+}
+
+Grid make_grid(const Group& group, int64_t neighbours) {
+  const Group alone = comm::Communicator::single(group->device());
+  if (neighbours == 1) return {alone, group};
+  if (neighbours == group->size()) return {group, alone};
+  const int64_t number = group->rank() / neighbours, place = group->rank() % neighbours;
+  return {group->split(number, place, "cp_heads"), group->split(place, number, "cp_ring")};
+}
+
 class ContextParallelCore : public nn::AttentionCore {
  public:
-  ContextParallelCore(ContextParallelMethod method, std::shared_ptr<comm::Communicator> group)
-      : method_(method), group_(std::move(group)) {}
+  ContextParallelCore(Grid grid, Group group) : grid_(std::move(grid)), group_(std::move(group)) {}
 
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const nn::SequenceContext& context, int64_t layer,
@@ -43,17 +73,20 @@ class ContextParallelCore : public nn::AttentionCore {
   at::Tensor attend_part(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const TokenSplit& split, const nn::SequenceContext& context, int64_t layer,
                          const ops::AttentionFormula& formula) const {
-    const bool is_even = k.size(1) % group_->size() == 0;
-    if (method_ == ContextParallelMethod::Ring || (method_ == ContextParallelMethod::Auto && !is_even)) {
-      return ring_attention(q, k, v, split, formula, group_);
-    }
+    if (grid_.heads->size() == 1) return ring_attention(q, k, v, split, formula, group_);
+    if (grid_.ring->size() > 1) return usp_attention(q, k, v, split, formula, grid_.heads, grid_.ring);
     nn::SequenceContext whole = context;
     whole.part.reset();
-    return ulysses_attention(q, k, v, split, *nn::document_attention(), whole, layer, formula, group_);
+    return ulysses_attention(
+        q, k, v, whole_line(split),
+        [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs) {
+          return nn::document_attention()->attend(qs, ks, vs, whole, layer, formula);
+        },
+        grid_.heads);
   }
 
-  ContextParallelMethod method_;
-  std::shared_ptr<comm::Communicator> group_;
+  const Grid grid_;
+  const Group group_;
 };
 
 }  // namespace
@@ -61,9 +94,16 @@ class ContextParallelCore : public nn::AttentionCore {
 void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group) {
   if (group->size() == 1) return;
-  const auto core = std::make_shared<const ContextParallelCore>(method, group);
+  std::map<int64_t, std::shared_ptr<const nn::AttentionCore>> cores;  // by the neighbours of their grid
   for (const auto& module : root.modules(/*include_self=*/false)) {
-    if (auto* const attention = dynamic_cast<nn::Attention*>(module.get())) attention->set_core(core);
+    auto* const attention = dynamic_cast<nn::Attention*>(module.get());
+    if (attention == nullptr) continue;
+    const int64_t neighbours = neighbours_of(method, group->size(), attention->cached_heads().num_kv_heads);
+    auto& core = cores[neighbours];
+    if (core == nullptr) {
+      core = std::make_shared<const ContextParallelCore>(make_grid(group, neighbours), group);
+    }
+    attention->set_core(core);
   }
 }
 

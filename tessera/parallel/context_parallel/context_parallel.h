@@ -13,7 +13,7 @@ namespace tessera::parallel {
 
 // Puts attention over the ranks of `group` into every nn::Attention below `root`, whose forwards then take
 // the tokens that token_part() gives this rank, and a context that says so. All else in a model works on each
-// token alone. The loss and the gradients are this rank's parts of the sums over the group. Not collective.
+// token alone. The loss and the gradients are this rank's parts of the sums over the group. Collective.
 // A cache is an Error(Config, "CONTEXT-PARALLEL"): generate with the whole line on each rank.
 void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group);

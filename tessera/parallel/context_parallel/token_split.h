@@ -21,6 +21,8 @@ class TokenSplit {
 
   static constexpr int64_t kHalves = 2;
 
+  // Over `factor` times fewer ranks: each has the tokens of so many neighbours.
+  TokenSplit coarser(int64_t factor) const { return TokenSplit(starts_, num_ranks_ / factor); }
   int64_t num_ranks() const { return num_ranks_; }
   // Tokens of a rank, and of one of its halves.
   int64_t count(int64_t rank) const { return count(rank, 0) + count(rank, 1); }

@@ -50,57 +50,75 @@ struct Exchange : torch::autograd::Function<Exchange> {
   };
 };
 
-// The tokens of the line in the order in which the ranks hold them, one rank after the other.
-at::Tensor order_by_rank(const TokenSplit& split, const at::TensorOptions& options) {
+int64_t count_of(const std::vector<nn::TokenRun>& runs) {
+  int64_t count = 0;
+  for (const nn::TokenRun& run : runs) count += run.count;
+  return count;
+}
+
+// Their places in the line, one after the other.
+at::Tensor places_of(const std::vector<nn::TokenRun>& runs, const at::TensorOptions& options) {
   const auto int_options = options.dtype(at::kLong);
-  std::vector<at::Tensor> runs = {at::empty({0}, int_options)};
-  for (int64_t rank = 0; rank < split.num_ranks(); ++rank) {
-    for (const nn::TokenRun& run : split.runs(rank)) {
-      runs.push_back(at::arange(run.first, run.first + run.count, int_options));
-    }
+  std::vector<at::Tensor> places = {at::empty({0}, int_options)};
+  for (const nn::TokenRun& run : runs) {
+    places.push_back(at::arange(run.first, run.first + run.count, int_options));
   }
-  return at::cat(runs);
+  return at::cat(places);
 }
 
 }  // namespace
 
+SharedTokens whole_line(const TokenSplit& split) {
+  SharedTokens tokens;
+  for (int64_t rank = 0; rank < split.num_ranks(); ++rank) tokens.of_rank.push_back(split.runs(rank));
+  int64_t count = 0;
+  for (const auto& runs : tokens.of_rank) count += count_of(runs);
+  tokens.line = {{0, count}};
+  return tokens;
+}
+
 at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const TokenSplit& split, const nn::AttentionCore& core,
-                             const nn::SequenceContext& context, int64_t layer,
-                             const ops::AttentionFormula& formula, const Group& group) {
+                             const SharedTokens& tokens, const AttentionOfHeads& attend, const Group& group) {
   const trace::Scope trace_scope("ulysses_attention");
-  const int64_t num_ranks = group->size(), rank = group->rank(), tokens = q.size(0), head_dim = q.size(2),
+  const int64_t num_ranks = group->size(), rank = group->rank(), own_tokens = q.size(0), head_dim = q.size(2),
                 shared_by = q.size(1) / k.size(1);
   const auto kv_heads = [&](int64_t of) { return piece_of(k.size(1), num_ranks, of, 1); };
   const int64_t own = kv_heads(rank).size;
 
   std::vector<at::Tensor> parts;
+  std::vector<nn::TokenRun> held;  // one rank after the other
   Counts tokens_to_come, heads_to_go, results_to_go, results_to_come;
   for (int64_t other = 0; other < num_ranks; ++other) {
     const auto [first, count] = kv_heads(other);
+    const std::vector<nn::TokenRun>& theirs = tokens.of_rank[static_cast<size_t>(other)];
     parts.push_back(at::cat({q.narrow(1, first * shared_by, count * shared_by), k.narrow(1, first, count),
                              v.narrow(1, first, count)},
                             1)
                         .flatten());
-    heads_to_go.push_back(tokens * count * (shared_by + 2) * head_dim);
-    results_to_come.push_back(tokens * count * shared_by * head_dim);
-    tokens_to_come.push_back(split.count(other) * own * (shared_by + 2) * head_dim);
-    results_to_go.push_back(split.count(other) * own * shared_by * head_dim);
+    heads_to_go.push_back(own_tokens * count * (shared_by + 2) * head_dim);
+    results_to_come.push_back(own_tokens * count * shared_by * head_dim);
+    tokens_to_come.push_back(count_of(theirs) * own * (shared_by + 2) * head_dim);
+    results_to_go.push_back(count_of(theirs) * own * shared_by * head_dim);
+    held.insert(held.end(), theirs.begin(), theirs.end());
   }
-  const at::Tensor order = order_by_rank(split, q.options()), place = at::argsort(order);
+  // Where each token of the line lies among those that are held, and the other way round.
+  const at::Tensor line_places = places_of(tokens.line, q.options()),
+                   by_place = at::argsort(places_of(held, q.options()));
+  const at::Tensor from_held = by_place.index_select(0, at::argsort(at::argsort(line_places))),
+                   from_line = at::argsort(from_held);
   const at::Tensor line = Exchange::apply(at::cat(parts), tokens_to_come, heads_to_go, group)
-                              .view({order.size(0), own * (shared_by + 2), head_dim})
-                              .index_select(0, place);
+                              .view({from_held.size(0), own * (shared_by + 2), head_dim})
+                              .index_select(0, from_held);
   const int64_t q_heads = own * shared_by;
-  const at::Tensor result = core.attend(line.narrow(1, 0, q_heads), line.narrow(1, q_heads, own),
-                                        line.narrow(1, q_heads + own, own), context, layer, formula);
+  const at::Tensor result =
+      attend(line.narrow(1, 0, q_heads), line.narrow(1, q_heads, own), line.narrow(1, q_heads + own, own));
   const at::Tensor back =
-      Exchange::apply(result.index_select(0, order).flatten(), results_to_come, results_to_go, group);
+      Exchange::apply(result.index_select(0, from_line).flatten(), results_to_come, results_to_go, group);
   std::vector<at::Tensor> heads;
   int64_t at = 0;
   for (int64_t other = 0; other < num_ranks; ++other) {
     const int64_t size = results_to_come[static_cast<size_t>(other)];
-    heads.push_back(back.narrow(0, at, size).view({tokens, kv_heads(other).size * shared_by, head_dim}));
+    heads.push_back(back.narrow(0, at, size).view({own_tokens, kv_heads(other).size * shared_by, head_dim}));
     at += size;
   }
   return at::cat(heads, 1);

@@ -1,0 +1,31 @@
+#include "tessera/parallel/context_parallel/usp.h"
+
+#include <ATen/ATen.h>
+
+#include "tessera/parallel/context_parallel/ring_attention.h"
+#include "tessera/parallel/context_parallel/ulysses.h"
+
+namespace tessera::parallel {
+
+at::Tensor usp_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const TokenSplit& split, const ops::AttentionFormula& formula,
+                         const std::shared_ptr<comm::Communicator>& heads,
+                         const std::shared_ptr<comm::Communicator>& ring) {
+  // The parts of neighbours, put together, are a part of the split over so many ranks fewer: cuts at
+  // length x i / parts fall together.
+  const TokenSplit coarse = split.coarser(heads->size());
+  SharedTokens tokens;
+  for (int64_t i = 0; i < heads->size(); ++i)
+    tokens.of_rank.push_back(split.runs(ring->rank() * heads->size() + i));
+  tokens.line = coarse.runs(ring->rank());
+  return ulysses_attention(
+      q, k, v, tokens,
+      [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs) {
+        // Of ranks beyond the heads.
+        if (qs.size(1) == 0) return qs + ks + vs;
+        return ring_attention(qs, ks, vs, coarse, formula, ring);
+      },
+      heads);
+}
+
+}  // namespace tessera::parallel
