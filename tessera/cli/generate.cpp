@@ -11,9 +11,13 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
+#include "tessera/cli/launch.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
+#include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/comm/bootstrap.h"
+#include "tessera/comm/rank_cores.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -27,7 +31,7 @@ namespace {
 struct Options : AnsweringOptions {
   std::string prompts_file, output_file;
   std::vector<std::string> prompts, more_prompts;
-  int64_t batch_size = 8, prefill_tokens = 1024;
+  int64_t batch_size = 8, prefill_tokens = 1024, nproc = 1;
   bool is_chat = false, shows_stats = false;
 };
 
@@ -139,6 +143,26 @@ std::vector<Prompt> gather_prompts(const Options& options) {
   return prompts;
 }
 
+// Of the first rank, to which standard input belongs: all ranks answer the same prompts with the same seed.
+std::vector<Prompt> prompts_of_first(Options& options, comm::Communicator& world) {
+  std::vector<Prompt> prompts;
+  std::string told;
+  if (world.rank() == 0) {
+    prompts = gather_prompts(options);
+    settle_sampling(options);
+    if (world.size() == 1) return prompts;
+    nlohmann::ordered_json json = {{"seed", options.generate.sampling.seed}, {"prompts", nullptr}};
+    for (const Prompt& prompt : prompts)
+      json["prompts"].push_back({prompt.text, prompt.messages, prompt.tools, prompt.place});
+    told = json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  const auto json = nlohmann::ordered_json::parse(world.all_gather_string(told)[0]);
+  if (world.rank() == 0) return prompts;
+  options.generate.sampling.seed = json["seed"];
+  for (const auto& prompt : json["prompts"]) prompts.push_back({prompt[0], prompt[1], prompt[2], prompt[3]});
+  return prompts;
+}
+
 // `chat_template` is null where no prompt is a conversation.
 std::vector<int64_t> encode_prompt(const Options& options, const text::Tokenizer& tokenizer,
                                    const text::ChatTemplate* chat_template, const Prompt& prompt) {
@@ -165,10 +189,21 @@ void log_stats(const models::GenerationTimes& times, int64_t new_tokens, double 
   log::info(text);
 }
 
-int run_generate(Options options) {
-  const std::vector<Prompt> prompts = gather_prompts(options);
-  settle_sampling(options);
+int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
+  const bool reads_input = options.prompts_file == "-" || std::ranges::count(options.prompts, "-") > 0;
+  if (options.nproc > 1 && reads_input) {
+    throw Error(ErrorKind::Config, "PROMPT", "ranks that --nproc starts have no standard input")
+        .need("--prompts FILE")
+        .hint("under mpirun, without --nproc, it goes to the first rank");
+  }
+  if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
+  const comm::Bootstrap bootstrap(compute.device());
+  const std::shared_ptr<comm::Communicator>& world = bootstrap.world();
+  if (world->size() > 1) comm::share_cores(*world);
+  tell_started();
+  const bool is_first = world->rank() == 0;
+  const std::vector<Prompt> prompts = prompts_of_first(options, *world);
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
@@ -179,17 +214,17 @@ int run_generate(Options options) {
         .hint("add --chat, or give prompts with \"messages\"");
   }
   std::optional<AnswerFile> file;
-  if (!options.output_file.empty()) file.emplace(options.output_file);
+  if (is_first && !options.output_file.empty()) file.emplace(options.output_file);
   const ModelSource source(options.model, options.adapter);
   const text::Tokenizer& tokenizer = source.tokenizer();
   std::shared_ptr<const text::ChatTemplate> chat_template;
   if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
-  const auto model = source.load(compute);
+  const auto model = source.load(compute, world);
 
   models::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
   std::optional<OrderedAnswers> answers;
-  if (!file) answers.emplace(prompts);
+  if (is_first && !file) answers.emplace(prompts);
   std::vector<std::string> whole(prompts.size());  // for the file
   std::vector<int64_t> prompt_tokens(prompts.size());
   const auto show = [&](size_t index, const std::string& more) {
@@ -237,13 +272,13 @@ int run_generate(Options options) {
       return true;
     });
   }
-  if (options.shows_stats) log_stats(generator.times(), new_tokens, timer.seconds());
+  if (is_first && options.shows_stats) log_stats(generator.times(), new_tokens, timer.seconds());
   return 0;
 }
 
 }  // namespace
 
-void add_generate(CLI::App& app, Action& action) {
+void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("generate", "Continue a text, or answer as a chat model");
   add_answering_options(*verb, *options);
@@ -268,7 +303,11 @@ void add_generate(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
-  verb->callback([options, &action] { action = [options] { return run_generate(*options); }; });
+  verb->add_option("--nproc", options->nproc,
+                   "Ranks to start on this machine, which share the weights and the work of each layer")
+      ->check(CLI::Range(1, 4096));
+  verb->callback(
+      [options, line, &action] { action = [options, line] { return run_generate(*options, line); }; });
 }
 
 }  // namespace tessera::cli

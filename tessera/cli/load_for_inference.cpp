@@ -1,22 +1,42 @@
 #include "tessera/cli/load_for_inference.h"
 
 #include <utility>
+#include <vector>
 
 #include "tessera/checkpoint/gguf_tensors.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
+#include "tessera/models/common/parallelize.h"
 #include "tessera/models/registry.h"
+#include "tessera/parallel/device_mesh.h"
 #include "tessera/peft/adapter_files.h"
 
 namespace tessera::cli {
 namespace {
 
+using World = std::shared_ptr<comm::Communicator>;
+
 std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
                                        const std::shared_ptr<const checkpoint::StoredTensors>& files,
-                                       const std::string& adapter_folder, at::Device device) {
+                                       const std::string& adapter_folder, at::Device device,
+                                       const World& world) {
+  models::check_tensors(*model, *files);
+  std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
+      checkpoint::stored_source(files, models::state_dict_adapter(*model))};
+  if (!adapter_folder.empty()) {
+    const peft::LoraTargets targets = peft::apply_adapter(*model, peft::read_adapter_config(adapter_folder));
+    const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
+    sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
+  }
+  models::BoxOf box_of;
+  if (world->size() > 1) {
+    box_of = [layouts = models::cut_layers(*model, {parallel::kAxisTp, world})](const at::Tensor& parameter) {
+      return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
+    };
+  }
   // Adapters are added to weights of the model's own type.
-  models::load_weights(*model, files, adapter_folder.empty(), device);
-  if (!adapter_folder.empty()) peft::load_adapter(*model, adapter_folder, {}, device);
+  models::load_weights(*model, checkpoint::SourceList(std::move(sources)), adapter_folder.empty(), device,
+                       box_of);
   model->eval();
   return model;
 }
@@ -25,19 +45,20 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
 
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
                                                      const std::string& adapter_folder,
-                                                     const at::TensorOptions& options) {
+                                                     const at::TensorOptions& options, const World& world) {
   auto model = models::build_model(folder, c10::typeMetaToScalarType(options.dtype()));
   const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder));
-  return load(std::move(model), checkpoint::stored_tensors(files), adapter_folder, options.device());
+  return load(std::move(model), checkpoint::stored_tensors(files), adapter_folder, options.device(), world);
 }
 
 std::shared_ptr<models::CausalLM> load_gguf_for_inference(const std::string& file,
                                                           const std::string& adapter_folder,
-                                                          const at::TensorOptions& options) {
+                                                          const at::TensorOptions& options,
+                                                          const World& world) {
   const auto gguf = std::make_shared<const checkpoint::GgufModel>(io::GgufFile::open(file));
   const auto config = models::parse_model_config(gguf->config(DType::F32), file);
   return load(models::build_model(*config, c10::typeMetaToScalarType(options.dtype())),
-              checkpoint::stored_tensors(gguf), adapter_folder, options.device());
+              checkpoint::stored_tensors(gguf), adapter_folder, options.device(), world);
 }
 
 }  // namespace tessera::cli

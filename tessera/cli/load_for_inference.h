@@ -1,4 +1,4 @@
-// A model folder, with or without an adapter, as one process uses it.
+// A model folder, with or without an adapter, to be used and not trained.
 #pragma once
 
 #include <memory>
@@ -6,18 +6,21 @@
 
 #include <c10/core/TensorOptions.h>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/models/common/causal_lm.h"
 
 namespace tessera::cli {
 
 // The model of `folder` in eval mode, computing in the type (matrices stored in bf16 stay so) and on the
-// device of `options`, with the adapter of `adapter_folder` unless that is empty. Throws Error(Model).
-std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
-                                                     const std::string& adapter_folder,
-                                                     const at::TensorOptions& options);
+// device of `options`, with the adapter of `adapter_folder` unless that is empty; its layers are cut over the
+// ranks of `world`, which then run the same calls. Throws Error(Model), and Error(Config) for layers that
+// cannot be cut so. Collective.
+std::shared_ptr<models::CausalLM> load_for_inference(
+    const std::string& folder, const std::string& adapter_folder, const at::TensorOptions& options,
+    const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single());
 // The same of a GGUF file, which is expanded as it is read.
-std::shared_ptr<models::CausalLM> load_gguf_for_inference(const std::string& file,
-                                                          const std::string& adapter_folder,
-                                                          const at::TensorOptions& options);
+std::shared_ptr<models::CausalLM> load_gguf_for_inference(
+    const std::string& file, const std::string& adapter_folder, const at::TensorOptions& options,
+    const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single());
 
 }  // namespace tessera::cli

@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
   tessera::cli::add_train(app, line, action);
   tessera::cli::add_convert(app, action);
   tessera::cli::add_merge(app, action);
-  tessera::cli::add_generate(app, action);
+  tessera::cli::add_generate(app, line, action);
   tessera::cli::add_chat(app, action);
   tessera::cli::add_data(app, action);
   tessera::cli::add_bench(app, line, action);

@@ -8,6 +8,7 @@
 
 #include <c10/core/TensorOptions.h>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -24,8 +25,10 @@ class ModelSource {
   ModelSource(std::string path, std::string adapter);
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
-  // The model in eval mode, computing in the type and on the device of `options`. Throws Error(Model).
-  std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options) const;
+  // load_for_inference().
+  std::shared_ptr<models::CausalLM> load(
+      const at::TensorOptions& options,
+      const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single()) const;
   // The ids that end an answer: those of the model's configuration and those of the tokenizer.
   std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
 

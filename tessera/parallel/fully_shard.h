@@ -110,8 +110,8 @@ class ShardedModel {
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
   void set_is_last_micro_batch(bool is_last);
   // Makes tile.grad() complete as the step's last backward does: for steps in which none of the backwards was
-  // said to be the last, since gradients come after it or in an order of their own (a pipeline). Nothing where
-  // one was. Collective.
+  // said to be the last, since gradients come after it or in an order of their own (a pipeline). Nothing
+  // where one was. Collective.
   void reduce_gradients();
   // Begins a step: drops the gradients of the one before, whole or not.
   void zero_grad();

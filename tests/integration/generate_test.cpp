@@ -44,6 +44,55 @@ Words answers(const std::string& out, const std::string& prompt) {
   return parts;
 }
 
+// Heads that three ranks get unevenly, and experts; with and without an adapter, with and without sampling.
+TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
+  write_text(here / "prompts.jsonl",
+             "{\"prompt\": \"Hi\"}\n{\"prompt\": \"One, two, three\"}\n{\"prompt\": \"a\"}\n");
+  for (const std::string family : {"llama", "mixtral", "gpt2"}) {
+    write_tiny_model(here / family, {.family = family, .kv_heads = 4});
+    for (const std::string temperature : {"0", "1"}) {
+      const Words same = {"generate",
+                          "--model",
+                          family,
+                          "--dtype",
+                          "fp64",
+                          "--prompts",
+                          "prompts.jsonl",
+                          "--temperature",
+                          temperature,
+                          "--seed",
+                          "3",
+                          "--batch-size",
+                          "2",
+                          "--max-new-tokens",
+                          "24"};
+      const ProgramResult alone = run(same);
+      ASSERT_EQ(alone.exit_code, 0) << alone.told();
+      for (const char* ranks : {"2", "3", "4"}) {
+        Words more = same;
+        more.insert(more.end(), {"--nproc", ranks});
+        const ProgramResult result = run(more);
+        ASSERT_EQ(result.exit_code, 0) << result.told();
+        EXPECT_EQ(result.out, alone.out) << family << " on " << ranks << " ranks";
+      }
+    }
+  }
+}
+
+TEST_F(GenerateTest, RanksHaveOneErrorAndNoStandardInput) {
+  write_text(here / "bad.jsonl", "{\"prompt\": \"Hi\"}\n{\"text\": 1}\n");
+  const Words on_two = {"generate", "--model", "model", "--nproc", "2"};
+  const auto asked = [&](const Words& more) {
+    Words words = on_two;
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  expect_error(asked({"--prompts", "bad.jsonl"}), 3, "E-DATA-PROMPTS", {"bad.jsonl:2"});
+  expect_error(asked({"-"}), 2, "E-CONFIG-PROMPT", {"no standard input", "need --prompts FILE"});
+  expect_error(run({"generate", "--model", "model", "--nproc", "3", "Hi"}), 2, "E-CONFIG-TENSOR-PARALLEL",
+               {"2 key/value heads"});
+}
+
 TEST_F(GenerateTest, ThePromptGivenTwiceGetsTwoAnswers) {
   write_text(here / "prompts.jsonl", "{\"prompt\": \"Hi\"}\n{\"prompt\": \"Hi\"}\n{\"prompt\": \"Hi\"}\n");
   const Words sampled = {

@@ -32,8 +32,8 @@ std::string source(const std::string& path) { return read_text(source_folder() +
 TEST(LibraryGuideTest, EverySnippetIsPartOfAProgram) {
   const std::string page = source("docs/library.md");
   const std::string programs = source("examples/library_guide.cpp") + source("examples/pipeline.cpp");
-  for (const auto& [language, text, count] : {std::tuple("cpp", programs, 17),
-                                              std::tuple("cmake", source("examples/CMakeLists.txt"), 1)}) {
+  for (const auto& [language, text, count] :
+       {std::tuple("cpp", programs, 17), std::tuple("cmake", source("examples/CMakeLists.txt"), 1)}) {
     const std::string program = normalised(text);
     const auto found = snippets(page, language);
     EXPECT_GE(found.size(), static_cast<size_t>(count)) << language;

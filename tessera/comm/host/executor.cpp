@@ -1,8 +1,10 @@
 #include "tessera/comm/host/executor.h"
 
 #include <chrono>
+#include <optional>
 
 #include <ATen/Parallel.h>
+#include <c10/core/InferenceMode.h>
 #include <omp.h>
 
 #include "tessera/comm/flight_recorder.h"
@@ -15,6 +17,7 @@ struct Executor::State {
   struct Task {
     std::shared_ptr<PendingWork> work;
     std::function<void()> operation;
+    bool is_in_inference;  // c10::InferenceMode of who submitted it, whose tensors nobody else may write
   };
   std::mutex mutex;
   std::condition_variable changed;
@@ -44,7 +47,7 @@ Executor::~Executor() {
 void Executor::submit(std::shared_ptr<PendingWork> work, std::function<void()> operation) {
   if (!thread_.joinable()) thread_ = std::thread(&Executor::run, state_);
   const std::lock_guard<std::mutex> lock(state_->mutex);
-  state_->tasks.push_back({std::move(work), std::move(operation)});
+  state_->tasks.push_back({std::move(work), std::move(operation), c10::InferenceMode::is_enabled()});
   state_->changed.notify_all();
 }
 
@@ -66,6 +69,8 @@ void Executor::run(std::shared_ptr<State> state) {
       state->is_idle = false;
     }
     std::exception_ptr error;
+    std::optional<c10::InferenceMode> inference;
+    if (task.is_in_inference) inference.emplace();
     try {
       const trace::Scope scope(task.work->operation(), "communication", trace::Row::Communication,
                                task.work->description());

@@ -55,7 +55,7 @@ void check_tensors(const CausalLM& model, const checkpoint::StoredTensors& files
 }
 
 void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bool keeps_bf16,
-                  at::Device device) {
+                  at::Device device, const BoxOf& box_of) {
   const at::ScalarType hidden_type = model.hidden_type();
   std::vector<Place> places;
   int64_t bytes = 0;
@@ -77,7 +77,8 @@ void load_weights(CausalLM& model, const checkpoint::ParameterSource& source, bo
   for (Place& place : places) {
     const at::Tensor value =
         all.narrow(0, place.offset, place.bytes()).view(place.type).view(place.parameter.sizes());
-    source.read(place.name, checkpoint::whole_box(value.sizes().vec()), value);
+    const parallel::Box box = box_of ? box_of(place.parameter) : checkpoint::whole_box(value.sizes().vec());
+    source.read(place.name, box, value);
     nn::materialize(place.parameter, value);
     if (is_narrower) place.parameter.set_requires_grad(false);
   }

@@ -7,18 +7,23 @@
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/parallel/context_parallel/context_parallel.h"
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
-#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera::models {
+
+parallel::ParameterLayouts cut_layers(CausalLM& model, const parallel::RankAxis& axis,
+                                      const parallel::TensorParallelOptions& options) {
+  parallel::ParameterLayouts layouts =
+      parallel::tensor_parallel(model, tensor_parallel_plan(model), axis, options);
+  parallel::tensor_parallel_head(model.head(), layouts, axis, options);
+  return layouts;
+}
 
 ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
   if (mesh.size(parallel::kAxisTp) > 1) {
-    const parallel::TensorParallelOptions tp{.sequence_parallel = options.sequence_parallel};
-    const parallel::RankAxis axis{parallel::kAxisTp, mesh.group(parallel::kAxisTp)};
-    shard.layouts = parallel::tensor_parallel(model, tensor_parallel_plan(model), axis, tp);
-    parallel::tensor_parallel_head(model.head(), shard.layouts, axis, tp);
+    shard.layouts = cut_layers(model, {parallel::kAxisTp, mesh.group(parallel::kAxisTp)},
+                               {.sequence_parallel = options.sequence_parallel});
   }
   if (mesh.size(parallel::kAxisCp) > 1) {
     const auto& cp = mesh.group(parallel::kAxisCp);

@@ -10,8 +10,14 @@
 #include "tessera/models/common/pipeline.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 namespace tessera::models {
+
+// Cuts the layers of `model`, on the meta device with its adapters, over the ranks of `axis`, and the output
+// projection with the loss: parallel::tensor_parallel() by the family's plan. Collective along the axis.
+parallel::ParameterLayouts cut_layers(CausalLM& model, const parallel::RankAxis& axis,
+                                      const parallel::TensorParallelOptions& options = {});
 
 struct ParallelizeOptions {
   // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
