@@ -12,7 +12,7 @@
 
 namespace tessera::checkpoint {
 
-inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr int64_t kCheckpointVersion = 2;
 
 // The box of a tensor that one rank has written, under the tensor's name in its file.
 struct StoredTile {

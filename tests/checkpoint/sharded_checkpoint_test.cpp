@@ -263,6 +263,10 @@ TEST(ShardedCheckpointTest, DamageIsFound) {
     expect_error(ErrorKind::Checkpoint, {file}, checked);
     fs::resize_file(home + file, static_cast<uintmax_t>(size + 1));
     expect_error(ErrorKind::Checkpoint, {file}, checked);
+    // What a loss of power leaves of a file that was not flushed: its size, and zeros.
+    fs::resize_file(home + file, static_cast<uintmax_t>(size / 2));
+    fs::resize_file(home + file, static_cast<uintmax_t>(size));
+    expect_error(ErrorKind::Checkpoint, {file}, checked);
     fs::remove(home + file);
     expect_error(ErrorKind::Checkpoint, {file}, checked);
   }
@@ -273,15 +277,19 @@ TEST(ShardedCheckpointTest, DamageIsFound) {
   expect_error(ErrorKind::Checkpoint, {"E-CKPT-DAMAGED"}, checked);
 }
 
-TEST(ShardedCheckpointTest, ALaterFormatIsRefused) {
+TEST(ShardedCheckpointTest, AnotherFormatIsRefused) {
   const testing::TempFolder folder;
   save(kTwo, 1, folder.path());
   const std::string path = folder / "checkpoint-1/manifest.json";
-  std::string text = io::read_file(path, 1 << 20);
-  text.replace(text.find("\"version\":1"), 11, "\"version\":2");
-  io::write_file_atomic(path, text);
-  expect_error(ErrorKind::Checkpoint, {"E-CKPT-VERSION", "got 2", "need 1"},
-               [&] { open_step(folder.path(), 1); });
+  const std::string written = io::read_file(path, 1 << 20);
+  std::string text;
+  for (const char* other : {"1", "3"}) {
+    text = written;
+    text.replace(text.find("\"version\":2"), 11, std::string("\"version\":") + other);
+    io::write_file_atomic(path, text);
+    expect_error(ErrorKind::Checkpoint, {"E-CKPT-VERSION", std::string("got ") + other, "need 2"},
+                 [&] { open_step(folder.path(), 1); });
+  }
 }
 
 TEST(ShardedCheckpointTest, FoldersAreOrderedByNumberAndLinksAreNone) {
