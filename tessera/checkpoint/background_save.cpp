@@ -67,8 +67,8 @@ BackgroundSave::~BackgroundSave() {
 
 bool BackgroundSave::has_memory_for(const std::vector<StateTensor>& tensors) {
   if (reserving_.valid()) reserving_.get();
-  // Every rank's machine, need, and what is free there; a twentieth of the machine stays so.
-  const int64_t spare = available_memory_bytes() - total_memory_bytes() / 20;
+  // Every rank's machine, need, and what is free there; a twentieth of what it may have stays so.
+  const int64_t spare = available_memory_bytes() - usable_memory_bytes() / 20;
   const auto told = world_.all_gather_string(std::to_string(snapshot_.bytes_to_come(tensors)) + " " +
                                              std::to_string(spare) + " " + host_name());
   std::map<std::string, std::pair<int64_t, int64_t>> machines;  // needed, spare

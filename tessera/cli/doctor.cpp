@@ -109,7 +109,8 @@ int run_doctor() {
   row("used of them", name_of(usable_isa()) + std::string(" (TESSERA_ISA holds it lower)"));
   row("float32 products", float_products);
   row("bfloat16 products", bf16_products);
-  row("memory", format_bytes(total_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
+  row("memory",
+      format_bytes(usable_memory_bytes()) + ", " + format_bytes(available_memory_bytes()) + " free");
   row("disk here", format_bytes(io::free_space(".")) + " free");
   row("environment", settings());
   row("LibTorch", TORCH_VERSION);

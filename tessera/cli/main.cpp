@@ -25,6 +25,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/version.h"
 
 namespace {
 
@@ -192,7 +193,7 @@ int main(int argc, char** argv) {
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
-  app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
+  app.set_version_flag("-V,--version", std::string("tessera ") + tessera::program_version());
   app.footer(
       "Start with: tessera doctor; then write a recipe (base_model, datasets, learning_rate) and run\n"
       "tessera train RECIPE.yaml --nproc 2.\n"

@@ -1,10 +1,13 @@
 #include "tessera/core/process_stats.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <thread>
 
 #include <sched.h>
+
+#include "tessera/core/memory_limit.h"
 
 namespace tessera {
 namespace {
@@ -35,7 +38,17 @@ double Timer::seconds() const { return std::chrono::duration<double>(Clock::now(
 int64_t peak_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmHWM"); }
 int64_t current_rss_bytes() { return proc_kilobytes("/proc/self/status", "VmRSS"); }
 int64_t total_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemTotal"); }
-int64_t available_memory_bytes() { return proc_kilobytes("/proc/meminfo", "MemAvailable"); }
+
+int64_t usable_memory_bytes() {
+  const auto limit = memory_limit();
+  return limit ? std::min(limit->bytes, total_memory_bytes()) : total_memory_bytes();
+}
+
+int64_t available_memory_bytes() {
+  const int64_t free = proc_kilobytes("/proc/meminfo", "MemAvailable");
+  const auto limit = memory_limit();
+  return limit ? std::min(limit->free, free) : free;
+}
 
 double running_threads_of_others() {
   constexpr int kNumLooks = 20;

@@ -21,8 +21,11 @@ class Timer {
 int64_t peak_rss_bytes();
 // Current resident set in bytes.
 int64_t current_rss_bytes();
-// Memory of the machine in bytes (MemTotal) and what can still be taken without swapping (MemAvailable).
+// Memory of the machine in bytes (MemTotal).
 int64_t total_memory_bytes();
+// What this process and others of its control group may have of it, and what is still free of that without
+// swapping (MemAvailable).
+int64_t usable_memory_bytes();
 int64_t available_memory_bytes();
 // Threads of the whole machine, this one not counted, that ran or waited for a core during the next 20
 // milliseconds, on average; 0 where the system does not tell.

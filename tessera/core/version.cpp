@@ -1,0 +1,7 @@
+#include "tessera/core/version.h"
+
+namespace tessera {
+
+const char* program_version() { return TESSERA_VERSION; }
+
+}  // namespace tessera
