@@ -9,6 +9,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/core/torch_dtype.h"
 #include "tessera/io/file.h"
 #include "tessera/io/json_file.h"
 #include "tessera/io/json_reader.h"
@@ -20,6 +21,7 @@ namespace {
 using parallel::Box;
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
+constexpr const char* kConfigFile = "config.json";
 
 using Parameters = std::unordered_map<std::string, const parallel::ShardedParameter*>;
 
@@ -31,7 +33,8 @@ Parameters parameters_of(const parallel::ShardedModel& model) {
   return parameters;
 }
 
-std::vector<io::TensorSpec> specs_of(const parallel::ShardedModel& model, const StateDictAdapter& table) {
+std::vector<io::TensorSpec> specs_of(const parallel::ShardedModel& model, const StateDictAdapter& table,
+                                     std::optional<DType> wanted) {
   const Parameters parameters = parameters_of(model);
   std::vector<io::TensorSpec> specs;
   for (const StateDictAdapter::StoredTensor& stored : table.stored_tensors()) {
@@ -39,7 +42,7 @@ std::vector<io::TensorSpec> specs_of(const parallel::ShardedModel& model, const 
     for (const std::string& name : stored.parameters) {
       TESSERA_ASSERT(parameters.at(name)->layout.dtype() == dtype, stored.name + " is made of several types");
     }
-    specs.push_back({stored.name, dtype, stored.shape});
+    specs.push_back({stored.name, wanted.value_or(dtype), stored.shape});
   }
   return specs;
 }
@@ -49,6 +52,25 @@ void check_finite(const std::string& name, const at::Tensor& value) {
   if (at::isfinite(value).all().item<bool>()) return;
   throw Error(ErrorKind::Numerics, "WEIGHT", "the trained weight '" + name + "' is not finite")
       .hint("nothing is saved; lower learning_rate, check the data, or set max_grad_norm");
+}
+
+void check_fits(const std::string& name, const at::Tensor& value) {
+  if (at::isfinite(value).all().item<bool>()) return;
+  throw Error(ErrorKind::Numerics, "WEIGHT", "the weight '" + name + "' is too large for the type to write")
+      .hint("--dtype bf16 has the range of float32");
+}
+
+// The configuration with the type of the weights. Both spellings: Transformers 5 reads `dtype`, older ones
+// `torch_dtype`.
+std::string config_text(const std::string& text, DType dtype) {
+  auto config = nlohmann::ordered_json::parse(text);
+  const char* name = dtype == DType::F64    ? "float64"
+                     : dtype == DType::BF16 ? "bfloat16"
+                     : dtype == DType::F16  ? "float16"
+                                            : "float32";
+  config["torch_dtype"] = name;
+  config["dtype"] = name;
+  return config.dump(2) + "\n";
 }
 
 // Elements of a stored tensor, in its order, in pieces of whole rows.
@@ -105,21 +127,25 @@ BaseFiles read_base_files(const std::string& folder) {
 }
 
 FolderPlan model_folder(StateDictAdapter table, const BaseFiles& base, DType dtype) {
-  auto config = nlohmann::ordered_json::parse(base.config);
-  const char* name = dtype == DType::F64 ? "float64" : "float32";
-  // Both spellings: Transformers 5 reads `dtype`, older ones `torch_dtype`.
-  config["torch_dtype"] = name;
-  config["dtype"] = name;
   FolderPlan plan;
   plan.table = std::move(table);
-  plan.files.emplace_back("config.json", config.dump(2) + "\n");
+  plan.files.emplace_back(kConfigFile, config_text(base.config, dtype));
   if (!base.generation.empty()) plan.files.emplace_back("generation_config.json", base.generation);
   return plan;
 }
 
-int64_t weight_bytes(const parallel::ShardedModel& model, const StateDictAdapter& table) {
+FolderPlan with_dtype(FolderPlan plan, DType dtype) {
+  plan.dtype = dtype;
+  for (auto& [name, text] : plan.files) {
+    if (name == kConfigFile) text = config_text(text, dtype);
+  }
+  return plan;
+}
+
+int64_t weight_bytes(const parallel::ShardedModel& model, const StateDictAdapter& table,
+                     std::optional<DType> dtype) {
   int64_t bytes = 0;
-  for (const io::TensorSpec& spec : specs_of(model, table)) bytes += spec.num_bytes();
+  for (const io::TensorSpec& spec : specs_of(model, table, dtype)) bytes += spec.num_bytes();
   return bytes;
 }
 
@@ -127,11 +153,15 @@ void save_folder(const parallel::ShardedModel& model, const FolderPlan& plan, co
                  comm::AgreedWork& work) {
   const Parameters parameters = parameters_of(model);
   std::optional<io::ShardedSafetensorsWriter> writer;
-  work.run_on_first([&] { writer.emplace(folder, specs_of(model, plan.table), plan.weights); });
+  work.run_on_first([&] { writer.emplace(folder, specs_of(model, plan.table, plan.dtype), plan.weights); });
   for (const StoredParameter& entry : plan.table.parameters()) {
-    const at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
+    at::Tensor whole = model.full_tensor(*parameters.at(entry.name));
     work.run_on_first([&] {
       check_finite(entry.name, whole);
+      if (plan.dtype) {
+        whole = whole.to(to_scalar_type(*plan.dtype));
+        check_fits(entry.name, whole);
+      }
       for (const auto& overlaps : plan.table.overlaps(entry.name, whole_box(entry.shape))) {
         write_parts(*writer, overlaps, whole);
       }

@@ -1,6 +1,7 @@
 // tessera convert
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include <CLI/CLI.hpp>
@@ -50,7 +51,8 @@ io::ResultFolder result_of(const Options& options, const char* what) {
                                            .inputs = {{what, options.input}}});
 }
 
-DType dtype_of(const Options& options) {
+std::optional<DType> dtype_of(const Options& options) {
+  if (options.dtype.empty()) return std::nullopt;
   return options.dtype == "bf16" ? DType::BF16 : options.dtype == "fp16" ? DType::F16 : DType::F32;
 }
 
@@ -58,7 +60,7 @@ void convert_gguf(const Options& options) {
   io::GgufFile file = io::GgufFile::open(options.input);
   const text::Tokenizer tokenizer = text::Tokenizer::from_gguf(file);
   const checkpoint::GgufModel model(std::move(file));
-  const DType dtype = dtype_of(options);
+  const DType dtype = dtype_of(options).value_or(DType::F32);
   io::ResultFolder result = result_of(options, "the GGUF file");
   result.begin();
   const int64_t weight_bytes = checkpoint::gguf_import_bytes(model, dtype);
@@ -80,13 +82,8 @@ void convert_folder(const Options& options) {
         .need("a GGUF file, or a checkpoint's folder")
         .hint("a Hugging Face folder is read as it is; writing one in another type is not built yet");
   }
-  if (!options.dtype.empty()) {
-    throw Error(ErrorKind::Config, "CONVERT-DTYPE", "a checkpoint is written in the type that its run keeps")
-        .in(options.input)
-        .hint("leave --dtype out");
-  }
   io::ResultFolder result = result_of(options, "the checkpoint");
-  const auto converted = train::convert_checkpoint(options.input, options.base, result);
+  const auto converted = train::convert_checkpoint(options.input, options.base, dtype_of(options), result);
   log::info(std::string(converted.is_adapter ? "adapter" : "model") + " of step " +
             std::to_string(converted.step) + " (" + format_bytes(converted.weight_bytes) + ") written to " +
             options.output);
@@ -100,8 +97,10 @@ void add_convert(CLI::App& app, Action& action) {
       "convert", "Make a Hugging Face folder out of a checkpoint of a run, or out of a GGUF file");
   verb->add_option("input", options->input, "The checkpoint's folder, or the GGUF file")->required();
   verb->add_option("output", options->output, "The folder to write")->required();
-  verb->add_option("--dtype", options->dtype,
-                   "Type of the weights of a GGUF file as they are written; fp32 by default")
+  verb->add_option(
+          "--dtype", options->dtype,
+          "Type of the weights as they are written; by default that of the checkpoint's run, and fp32 for "
+          "a GGUF file")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_option("--base", options->base,
                    "The base model's folder, where a checkpoint's run had it elsewhere");

@@ -43,7 +43,7 @@ config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const 
 }  // namespace
 
 ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
-                                       io::ResultFolder& result) {
+                                       std::optional<DType> dtype, io::ResultFolder& result) {
   const auto checkpoint = checkpoint::ShardedCheckpoint::open(folder);
   checkpoint->verify(0, 1);
   const config::Recipe recipe = recipe_of(*checkpoint, base_model);
@@ -61,11 +61,12 @@ ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::str
   const auto world = comm::Communicator::single();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, 1));
   const TrainedModel trained = set_up_model(recipe, std::move(planned), mesh);
-  const checkpoint::FolderPlan plan = result_folder(trained, recipe, base);
+  checkpoint::FolderPlan plan = result_folder(trained, recipe, base);
+  if (dtype) plan = checkpoint::with_dtype(std::move(plan), *dtype);
   ConvertedCheckpoint converted;
   converted.step = checkpoint->manifest().step;
   converted.is_adapter = is_adapter;
-  converted.weight_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved);
+  converted.weight_bytes = checkpoint::weight_bytes(*trained.sharded, trained.saved, dtype);
   result.begin();
   result.require_space(converted.weight_bytes + (tokenizer ? tokenizer->saved_bytes() : 0));
   comm::AgreedWork work({world.get()}, "save the result");

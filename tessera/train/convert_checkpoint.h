@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "tessera/core/dtype.h"
 #include "tessera/io/result_folder.h"
 
 namespace tessera::train {
@@ -17,9 +19,10 @@ struct ConvertedCheckpoint {
 // Writes the parameters of the checkpoint in `folder`, saved by any number of ranks, into `result`, which has
 // not begun: the Hugging Face folder, or for an adapter the PEFT folder, that the run's output_dir would be,
 // to the byte. One process, whose memory holds the model. Every value is held against its hash first.
-// `base_model`: where the run's base model lies now; empty for where it lay. Throws Error(Checkpoint),
+// `base_model`: where the run's base model lies now; empty for where it lay. `dtype`: the type of the weights
+// as they are written; nothing for that of the run's result. Throws Error(Checkpoint),
 // Error(Model) and Error(Storage).
 ConvertedCheckpoint convert_checkpoint(const std::string& folder, const std::string& base_model,
-                                       io::ResultFolder& result);
+                                       std::optional<DType> dtype, io::ResultFolder& result);
 
 }  // namespace tessera::train
