@@ -119,7 +119,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
         recipe["lora_alpha"] = 2 * options->lora_r;
       }
       bench_options.recipe = config::parse_recipe(recipe.dump(), "bench", options->overrides);
-      const comm::Bootstrap bootstrap(device);
+      const comm::Bootstrap bootstrap(device, own_start_timeout_s());
       comm::share_cores(*bootstrap.world());
       tell_started();
       const train::BenchResult result = train::bench_train(bench_options, bootstrap.world());

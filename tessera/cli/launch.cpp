@@ -83,12 +83,6 @@ std::string first_words(const std::string& output) {
   return "nothing";
 }
 
-// How long ranks may take to start: libraries may lie on a slow disk, and many ranks share the cores.
-double start_timeout_s(int64_t nproc) {
-  const double usual = 40.0 + static_cast<double>(nproc);
-  return environment::get_seconds("TESSERA_START_TIMEOUT").value_or(usual);
-}
-
 constexpr char kHint[] = "TESSERA_LAUNCHER_OUTPUT=1 shows all that mpirun says";
 
 // "process 77 on n01"; empty for none.
@@ -228,6 +222,16 @@ JobEnd launch(int64_t nproc, const std::vector<std::string>& arguments) {
   const bool is_stopped = failure && failure->exit_code &&
                           (*failure->exit_code == train::kStoppedExitCode || *failure->exit_code > 128);
   return {code, end.signal_to_us != 0 || is_stopped};
+}
+
+// Libraries may lie on a slow disk, and many ranks share the cores.
+double start_timeout_s(int64_t num_ranks) {
+  const double usual = 40.0 + static_cast<double>(num_ranks);
+  return environment::get_seconds("TESSERA_START_TIMEOUT").value_or(usual);
+}
+
+double own_start_timeout_s() {
+  return has_launching_process() ? 0.0 : start_timeout_s(comm::launch_info().size);
 }
 
 }  // namespace tessera::cli

@@ -22,6 +22,11 @@ struct JobEnd {
 // and when ranks do not start.
 JobEnd launch(int64_t nproc, const std::vector<std::string>& arguments);
 
+// How long so many ranks may take to start; and what comm::Bootstrap is to bound, which is nothing where the
+// process that started the ranks does.
+double start_timeout_s(int64_t num_ranks);
+double own_start_timeout_s();
+
 // Whether a launcher started this process as one of several ranks, or of one. Throws Error(Config) where that
 // was another number than an `nproc` above 1.
 bool is_under_launcher(int64_t nproc);

@@ -1,7 +1,13 @@
 #include "tessera/comm/bootstrap.h"
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
+#include <string>
+#include <thread>
 
 #include <unistd.h>
 
@@ -10,6 +16,8 @@
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/core/environment.h"
+#include "tessera/core/error.h"
+#include "tessera/core/log.h"
 
 namespace tessera::comm {
 namespace {
@@ -21,6 +29,47 @@ int64_t environment_int(const char* name, int64_t missing) {
   const long value = std::strtol(text->c_str(), &end, 10);
   return *end == '\0' ? value : missing;
 }
+
+// Ends the process unless it is destroyed in time.
+class StartBound {
+ public:
+  StartBound(const LaunchInfo& info, double seconds) {
+    if (seconds <= 0.0) return;
+    thread_ = std::thread([this, info, seconds] {
+      // One of those that wait speaks: the job ends with it.
+      constexpr double kBetweenRanks_s = 2.0, kMost_s = 60.0;
+      const double all_s = seconds + std::min(kMost_s, kBetweenRanks_s * static_cast<double>(info.rank));
+      std::unique_lock lock(mutex_);
+      if (ended_.wait_for(lock, std::chrono::duration<double>(all_s), [this] { return has_ended_; })) return;
+      const Error error = Error(ErrorKind::Peer, "START", "the ranks of the job have not met")
+                              .got("rank " + std::to_string(info.rank) + " has waited for the others for " +
+                                   std::to_string(static_cast<int64_t>(seconds)) + " s")
+                              .need("all " + std::to_string(info.size) + " ranks to start")
+                              .hint(
+                                  "a rank may be stopped or a machine down, slow, or behind a firewall; "
+                                  "TESSERA_START_TIMEOUT=SECONDS waits longer");
+      log::error(error.what());
+      _exit(exit_code(ErrorKind::Peer));
+    });
+  }
+  ~StartBound() {
+    if (!thread_.joinable()) return;
+    {
+      const std::lock_guard lock(mutex_);
+      has_ended_ = true;
+      ended_.notify_all();
+    }
+    thread_.join();
+  }
+  StartBound(const StartBound&) = delete;
+  StartBound& operator=(const StartBound&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
 
 }  // namespace
 
@@ -72,7 +121,7 @@ LaunchInfo launch_info() {
   return {};
 }
 
-Bootstrap::Bootstrap(at::Device device) {
+Bootstrap::Bootstrap(at::Device device, double start_timeout_s) {
   const LaunchInfo info = launch_info();
   if (info.size == 1) {
     world_ = Communicator::single(device);
@@ -85,8 +134,11 @@ Bootstrap::Bootstrap(at::Device device) {
         .hint("ranks exchange tensors in host memory only");
   }
   int provided = 0;
-  // Every group has a thread of its own, and the messages have one.
-  detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  {
+    const StartBound bound(info, start_timeout_s);
+    // Every group has a thread of its own, and the messages have one.
+    detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
   has_mpi_ = true;
   if (provided < MPI_THREAD_MULTIPLE) {
     throw Error(ErrorKind::Peer, "MPI-THREADS", "this MPI does not serve several threads at once")
