@@ -26,6 +26,27 @@ bool are_counts(const std::vector<int64_t>& counts, int64_t num_ranks) {
          std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
 }
 
+// The ranks of the world that split() puts together with this one, in their order; none where nothing is
+// recorded of them. Collective.
+std::vector<int64_t> ranks_of_part(detail::TensorBackend& backend, const detail::Call& call, int64_t color,
+                                   int64_t key) {
+  constexpr int64_t kFields = 3;
+  if (flight::own_rank() < 0) return {};
+  const int64_t size = backend.size();
+  const at::Tensor own = at::tensor({color, key, flight::own_rank()}, on_host(at::kLong));
+  const at::Tensor all = at::empty({kFields * size}, on_host(at::kLong));
+  backend.all_gather(call, all, own, std::vector<int64_t>(static_cast<size_t>(size), kFields))->wait();
+  const auto* const values = all.const_data_ptr<int64_t>();
+  std::vector<std::pair<int64_t, int64_t>> part;  // key, rank
+  for (int64_t r = 0; r < size; ++r) {
+    if (values[kFields * r] == color) part.emplace_back(values[kFields * r + 1], values[kFields * r + 2]);
+  }
+  std::ranges::stable_sort(part, {}, &std::pair<int64_t, int64_t>::first);
+  std::vector<int64_t> ranks;
+  for (const auto& [unused, rank] : part) ranks.push_back(rank);
+  return ranks;
+}
+
 }  // namespace
 
 std::shared_ptr<Communicator> Communicator::single(at::Device device) {
@@ -264,12 +285,13 @@ std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::functio
 }
 
 std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, std::string name) {
-  auto part = std::make_shared<Communicator>(backend_->split(call("split", OpOptions{}), color, key),
-                                             std::move(name));
+  const detail::Call call = this->call("split", OpOptions{});
+  const std::vector<int64_t> ranks = ranks_of_part(*backend_, call, color, key);
+  auto part = std::make_shared<Communicator>(backend_->split(call, color, key), std::move(name));
   part->set_default_timeout(default_timeout_);
   part->key_ =
       (key_ * 1'000'003 + static_cast<uint64_t>(num_collectives_)) * 1'000'003 + static_cast<uint64_t>(color);
-  if (part->size() > 1) flight::join(part->key_, part->rank());
+  if (part->size() > 1) flight::join(part->key_, part->rank(), ranks);
   return part;
 }
 

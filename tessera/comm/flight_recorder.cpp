@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,7 +25,7 @@
 namespace tessera::comm::flight {
 namespace {
 
-constexpr int64_t kRecords = 2000, kGroups = 128;
+constexpr int64_t kRecords = 2000, kGroups = 128, kRanks = 64;
 constexpr int64_t kStopped_ns = 1'500'000'000;  // without a sign of life: this process was stopped itself
 
 template <size_t N>
@@ -40,11 +42,13 @@ struct Record {
   char name[24], group_name[24], hint[56];
 };
 
-// A group of the rank: how many collectives it has called.
+// A group of the rank: how many collectives it has called, and the first of its ranks.
 struct GroupNote {
   uint64_t key;
   int64_t rank;
   std::atomic<int64_t> num_called;
+  int64_t num_ranks;
+  int32_t ranks[kRanks];
 };
 
 // One rank's notes: valid when all bytes are zero, written by the rank alone, read by all, also in mid-write.
@@ -75,6 +79,7 @@ struct State {
   bool is_ending = false;
   std::atomic<int64_t> went_on_ns{0};  // after it was stopped
   std::string dump_file;
+  std::vector<std::string> hosts;  // of all ranks
 };
 State& state() {
   static auto* const the = new State();
@@ -139,6 +144,20 @@ std::string last_of(const Notes& notes) {
   return "it runs; its last call, " + name_of(last) + ", " +
          (last.end_ns > 0 ? "ended " + seconds_since(last.end_ns) : "began " + seconds_since(last.begin_ns)) +
          " ago";
+}
+
+// "rank 2 on n02, rank 3 on n02": those of the operation of `waiting` that run on other machines.
+std::string unseen_in(const Record& record, const Notes& waiting) {
+  const GroupNote* const group = note_of(waiting, record.group);
+  std::string names;
+  for (int64_t i = 0; group != nullptr && i < std::min(group->num_ranks, kRanks); ++i) {
+    const bool takes_part = record.number > 0 || ((record.peers >> i) & 1) != 0;
+    const auto rank = static_cast<size_t>(group->ranks[i]);
+    if (!takes_part || rank >= state().hosts.size() || state().hosts[rank] == waiting.host) continue;
+    if (!names.empty()) names += ", ";
+    names += "rank " + std::to_string(rank) + " on " + state().hosts[rank];
+  }
+  return names;
 }
 
 // The ranks of this machine that keep `waiting` in `record`, the first one first.
@@ -209,6 +228,7 @@ void attach(detail::Transport& world) {
   put(host, host_name());
   std::vector<char> hosts(static_cast<size_t>(world.size()) * sizeof host);
   world.all_gather(hosts.data(), host, std::vector<int64_t>(world.size(), sizeof host));
+  for (int64_t r = 0; r < world.size(); ++r) all.hosts.emplace_back(hosts.data() + r * sizeof host);
   int64_t first = -1, place = 0, count = 0;
   for (int64_t r = 0; r < world.size(); ++r) {
     if (std::memcmp(hosts.data() + r * sizeof host, host, sizeof host) != 0) continue;
@@ -235,7 +255,9 @@ void attach(detail::Transport& world) {
   all.own->process = getpid();
   put(all.own->host, host);
   is_main_thread = true;
-  join(kWorldGroup, world.rank());
+  std::vector<int64_t> ranks(static_cast<size_t>(world.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  join(kWorldGroup, world.rank(), ranks);
   all.own->alive_ns = now_ns();
   all.life = std::thread(show_life);
 }
@@ -251,14 +273,20 @@ void detach() {
   all.life.join();
 }
 
-void join(uint64_t group, int64_t group_rank) {
+int64_t own_rank() { return state().own == nullptr ? -1 : state().own->rank; }
+
+void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks) {
   State& all = state();
   if (all.own == nullptr) return;
   const std::lock_guard<std::mutex> lock(all.mutex);
   const int64_t count = all.own->num_groups;
   if (count == kGroups) return;
   all.own->groups[count].key = group;
-  all.own->groups[count].rank = group_rank;
+  GroupNote& note = all.own->groups[count];
+  note.rank = group_rank;
+  note.num_ranks = std::min(std::ssize(ranks), kRanks);
+  for (int64_t i = 0; i < note.num_ranks; ++i)
+    note.ranks[i] = static_cast<int32_t>(ranks[static_cast<size_t>(i)]);
   all.own->num_groups = count + 1;
 }
 
@@ -357,6 +385,10 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
         if (notes == waiting || note_of(*notes, record->group) == nullptr) continue;
         if (const std::string why = why_silent(*notes); !why.empty())
           return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
+      }
+      if (const std::string unseen = unseen_in(*record, *waiting); !unseen.empty()) {
+        way += name_of(*waiting) + " waits for " + unseen +
+               ", which are not seen from here: they hang, or the link between the machines is down";
       }
       return {way, is_recent(last_begin(*record))};
     }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::comm {
 namespace detail {
@@ -16,8 +17,8 @@ class Transport;
 // of life, several times a second, from a thread of its own; the last 2000 operations of all its groups, with
 // begin and end; the operation that its main thread waits for; and whether it works on storage. A rank that
 // has waited too long reads the others' notes, asks nobody, and so can tell of a rank that is stopped, has
-// ended, computes on and on, or is in another call. Where ranks share no memory, a rank knows of itself
-// alone.
+// ended, computes on and on, or is in another call. Of ranks on other machines
+// it knows the machine alone; where ranks share no memory, a rank knows of itself alone.
 namespace flight {
 
 // An operation that begins. `number` counts the group's collectives, 0 for messages.
@@ -36,8 +37,10 @@ void attach(detail::Transport& world);
 // Ends the sign of life; the notes stay.
 void detach();
 
-// This rank is in a group. Before the first operation of any of its ranks.
-void join(uint64_t group, int64_t group_rank);
+// This rank's number among all ranks; -1 where nothing is recorded.
+int64_t own_rank();
+// This rank is in a group of these ranks. Before the first operation of any of them.
+void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks);
 
 // Its place in the recording, for end() and the others; -1 where nothing is recorded.
 int64_t begin(const Operation& operation);
