@@ -28,7 +28,8 @@ int log_descriptor = -1;
 bool is_terminal = false, is_alive = false;
 void (*tell_end_of_process)(int) = nullptr;
 int ending_process = 0;
-std::atomic<bool> are_stops_deferred{false}, loses_nothing{false}, is_saved{false}, is_save_asked{false};
+std::atomic<bool> are_stops_deferred{false}, loses_nothing{false}, is_saved{false}, is_done{false},
+    is_save_asked{false};
 std::atomic<int> direct{0}, passed_on{0}, num_stops{0}, stop{0};
 struct sigaction before[std::size(kSignals)];
 
@@ -61,6 +62,7 @@ void handle(int signal, siginfo_t* info, void*) {
   }
   const int count = std::max(direct.load(), passed_on.load());
   if (count <= num_stops.exchange(count)) return;
+  if (is_done && count == 1) return;
   int none = 0;
   stop.compare_exchange_strong(none, signal);
   if (count > 1 || !are_stops_deferred) {
@@ -83,7 +85,7 @@ RunSignals::RunSignals(void (*tell_end)(int), int ender) {
   is_terminal = isatty(log_descriptor) != 0;
   tell_end_of_process = tell_end;
   ending_process = ender;
-  are_stops_deferred = loses_nothing = is_saved = is_save_asked = false;
+  are_stops_deferred = loses_nothing = is_saved = is_done = is_save_asked = false;
   direct = passed_on = num_stops = stop = 0;
   struct sigaction action = {};
   action.sa_sigaction = handle;
@@ -96,8 +98,10 @@ RunSignals::RunSignals(void (*tell_end)(int), int ender) {
 }
 
 RunSignals::~RunSignals() {
-  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
   is_alive = false;
+  // A program that ends with its run loses nothing by what comes until then.
+  if ((is_done || is_saved) && tell_end_of_process != nullptr) return;
+  for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
 void RunSignals::set_notice(const std::string& text) {
@@ -115,6 +119,7 @@ void RunSignals::set_lock(const std::string& path) {
 
 void RunSignals::set_loses_nothing() { loses_nothing = true; }
 void RunSignals::set_saved() { is_saved = true; }
+void RunSignals::set_done() { is_done = true; }
 void RunSignals::defer_stops() { are_stops_deferred = true; }
 int RunSignals::stop_signal() const { return stop; }
 bool RunSignals::take_save() { return is_save_asked.exchange(false); }

@@ -38,8 +38,11 @@ class RunSignals {
   // An end at once by a first request loses nothing: its exit code is kStoppedExitCode. Otherwise, and by a
   // second request, the process ends by the signal.
   void set_loses_nothing();
-  // The run has saved what it has, and ends: no request loses anything any more.
+  // The run has saved what it has, and ends: no request loses anything any more. Or the result is in place: a
+  // first request to stop comes too late and is let be. Both hold after this object's end, too, in a program
+  // that gave `tell_end`, and so ends with its run.
   void set_saved();
+  void set_done();
   // From now on a first request to stop waits to be taken.
   void defer_stops();
 
