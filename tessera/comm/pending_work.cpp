@@ -2,6 +2,7 @@
 
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 
 namespace tessera::comm::detail {
@@ -9,6 +10,7 @@ namespace tessera::comm::detail {
 void PendingWork::wait() {
   const trace::Scope scope("wait for " + operation(), "wait", trace::Row::Wait, description());
   const flight::WaitScope waiting(place_);
+  const SectionScope section(StepSection::Wait);
   std::unique_lock<std::mutex> lock(mutex_);
   while (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
     lock.unlock();

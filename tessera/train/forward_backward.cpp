@@ -4,6 +4,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/memory_scope.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 #include "tessera/parallel/context_parallel/context_parallel.h"
 
@@ -45,6 +46,7 @@ at::Tensor run_pipeline(TrainedModel& trained, const parallel::DeviceMesh& mesh,
 
 at::Tensor loss_of(TrainedModel& trained, const nn::TokenBatch& batch) {
   const trace::Scope trace_scope("forward");
+  const SectionScope section(StepSection::Forward);
   const MemoryScope memory(MemoryCategory::Activations);
   return trained.model->loss(batch);
 }
@@ -92,6 +94,7 @@ at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& m
     add_loss(sum, loss);
     if (!loss.requires_grad()) continue;
     const trace::Scope trace_scope("backward");
+    const SectionScope section(StepSection::Backward);
     const MemoryScope memory(MemoryCategory::Backward);
     (loss * scale).backward();
   }

@@ -3,11 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
+
+#include "tessera/core/step_clock.h"
+#include "tessera/train/straggler_watch.h"
 
 namespace tessera::train {
 
@@ -53,6 +57,8 @@ struct StepMetrics {
   int64_t skipped_steps = 0;                   // that made no update (spike_action, an overflow of float16)
   bool rolls_back = false;                     // the last step asks for the newest checkpoint's values
   std::map<std::string, AxisTraffic> traffic;  // mean of a step, by axis; none for one rank
+  StepTimes own_times = {};                    // of this rank, in the last step
+  std::optional<Straggler> straggler;          // that there was at the last step
 };
 
 // The steps since the last line, as one.

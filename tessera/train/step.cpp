@@ -10,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/memory_scope.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 #include "tessera/optim/gradient_norm.h"
 #include "tessera/train/bad_numbers.h"
@@ -17,14 +18,6 @@
 
 namespace tessera::train {
 namespace {
-
-// The value of `body()`, as a part of the timeline and of the memory's use.
-template <class Body>
-decltype(auto) in_phase(const char* name, MemoryCategory category, Body&& body) {
-  const trace::Scope trace_scope(name);
-  const MemoryScope memory(category);
-  return body();
-}
 
 // The losses of this rank's micro-batches, added up on their device in float64.
 class LossSum {
@@ -127,7 +120,12 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
   if (!result.is_updated) return result;
   const double factor = optim::clip_factor(result.grad_norm, input.max_grad_norm) / input.loss_scale;
-  in_phase("optimizer", MemoryCategory::OptimizerState, [&] { optimizer.step(input.lr, factor); });
+  {
+    const trace::Scope trace_scope("optimizer");
+    const SectionScope section(StepSection::Optimizer);
+    const MemoryScope memory(MemoryCategory::OptimizerState);
+    optimizer.step(input.lr, factor);
+  }
   return result;
 }
 

@@ -25,6 +25,7 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/core/version.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/io/file.h"
@@ -40,6 +41,7 @@
 #include "tessera/train/reporters/memory.h"
 #include "tessera/train/reporters/network.h"
 #include "tessera/train/reporters/replica_check.h"
+#include "tessera/train/reporters/stragglers.h"
 #include "tessera/train/resume.h"
 #include "tessera/train/run_output.h"
 #include "tessera/train/run_schedule.h"
@@ -124,7 +126,10 @@ class Run {
     const TrainState& state = training_->state();
     const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
                                   state.tokens, recipe_.output_dir, is_stopped};
-    if (!is_stopped) output_.save(training_->trained(), base_, tokenizer_);
+    if (!is_stopped) {
+      output_.save(training_->trained(), base_, tokenizer_);
+      signals_.set_done();
+    }
     return summary;
   }
 
@@ -171,7 +176,8 @@ class Run {
     inputs_.model = model_fingerprint(planned_, base_.config);
     inputs_.recipe = config::dump_recipe(config::with_absolute_paths(recipe_));
     inputs_.dtype = compute_name(recipe_.dtype);
-    inputs_.libraries = "LibTorch " TORCH_VERSION ", " + comm::mpi_library_version();
+    inputs_.libraries = std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION ", " +
+                        comm::mpi_library_version();
     if (checkpoint_) {
       check_resumable(*checkpoint_, inputs_, *planned_.model, recipe_);
       take_values_of(checkpoint_, planned_);
@@ -190,6 +196,7 @@ class Run {
     measuring_.push_back(std::make_unique<Light>(recipe_, training_->trained(), mesh_));
     measuring_.push_back(std::make_unique<Memory>(*mesh_.world()));
     measuring_.push_back(std::make_unique<Network>(mesh_));
+    measuring_.push_back(std::make_unique<Stragglers>(mesh_));
   }
 
   // Whether it made all steps. What the run is asked for between two steps comes after what the step is

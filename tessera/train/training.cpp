@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/core/process_stats.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/train/run_schedule.h"
 #include "tessera/train/step.h"
 
@@ -40,7 +41,11 @@ Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data
 
 StepMetrics Training::step() {
   const Timer timer;
-  const data::Step data = loader_.next_step();
+  StepClock::of_this_thread().restart();
+  const data::Step data = [&] {
+    const SectionScope section(StepSection::Data);
+    return loader_.next_step();
+  }();
   StepInput input;
   input.micro_batches = &data.micro_batches;
   input.label_tokens = data.label_tokens;
@@ -83,6 +88,7 @@ StepMetrics Training::step() {
   metrics.token_pairs = data.token_pairs;
   metrics.loss_scale = state_.scaler.scale();
   metrics.step_s = timer.seconds();
+  metrics.own_times = StepClock::of_this_thread().times();
   metrics.tokens_per_s = static_cast<double>(data.tokens) / metrics.step_s;
   return metrics;
 }

@@ -11,6 +11,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/deferred_gradient.h"
 
@@ -127,6 +128,7 @@ class Executor {
       }
       case ActionKind::WeightGradient: {
         const trace::Scope trace_scope("weight gradients");
+        const SectionScope section(StepSection::Backward);
         in_flight_.extract(key).mapped().weight_gradients.run();
         return;
       }
@@ -136,6 +138,7 @@ class Executor {
   void forward(const Action& action) {
     const at::Tensor input = take(action);
     const trace::Scope trace_scope("forward");
+    const SectionScope section(StepSection::Forward);
     const MemoryScope memory(MemoryCategory::Activations);
     const bool has_graph = schedule_.has_backward && at::GradMode::is_enabled();
     if (input.defined() && has_graph) input.set_requires_grad(stage_.needs_input_gradient(action.stage));
@@ -154,6 +157,7 @@ class Executor {
   void backward(const Action& action, InFlight& in_flight) {
     const at::Tensor gradient = take(action);
     const trace::Scope trace_scope("backward");
+    const SectionScope section(StepSection::Backward);
     const MemoryScope memory(MemoryCategory::Backward);
     if (in_flight.output.requires_grad()) {
       stage_.backward(action.stage, action.micro_batch, in_flight.output, gradient);

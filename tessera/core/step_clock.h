@@ -1,0 +1,49 @@
+// Where the time of a training step goes, as the thread that makes the step sees it.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+namespace tessera {
+
+// Waiting for other ranks is a section of its own, wherever it happens.
+enum class StepSection : uint8_t { Other, Data, Forward, Backward, Optimizer, Wait };
+inline constexpr size_t kNumStepSections = 6;
+using StepTimes = std::array<double, kNumStepSections>;  // seconds of each section
+
+const char* section_name(StepSection section);
+// All but the waiting.
+double busy_seconds(const StepTimes& times);
+
+// Of one thread. What is in no scope counts as Other.
+class StepClock {
+ public:
+  static StepClock& of_this_thread();
+  void restart();
+  // Since restart().
+  StepTimes times();
+  // The section from now on; gives the one before.
+  StepSection enter(StepSection section);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  StepTimes times_ = {};
+  StepSection section_ = StepSection::Other;
+  Clock::time_point since_ = Clock::now();
+};
+
+// The time of a C++ scope, less that of the scopes inside it.
+class SectionScope {
+ public:
+  explicit SectionScope(StepSection section) : outer_(StepClock::of_this_thread().enter(section)) {}
+  ~SectionScope() { StepClock::of_this_thread().enter(outer_); }
+  SectionScope(const SectionScope&) = delete;
+  SectionScope& operator=(const SectionScope&) = delete;
+
+ private:
+  const StepSection outer_;
+};
+
+}  // namespace tessera

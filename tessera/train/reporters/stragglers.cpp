@@ -1,0 +1,93 @@
+#include "tessera/train/reporters/stragglers.h"
+
+#include <cstdio>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include "tessera/core/device.h"
+#include "tessera/core/host_memory.h"
+#include "tessera/core/host_name.h"
+#include "tessera/core/log.h"
+
+namespace tessera::train {
+namespace {
+
+constexpr int64_t kNumExchanged = static_cast<int64_t>(kNumStepSections) + 1;  // and the window's length
+
+std::vector<std::string> names_of_ranks(comm::Communicator& world) {
+  std::vector<std::string> names =
+      world.all_gather_string("(process " + std::to_string(getpid()) + " on " + host_name() + ")");
+  for (size_t rank = 0; rank < names.size(); ++rank)
+    names[rank] = "rank " + std::to_string(rank) + " " + names[rank];
+  return names;
+}
+
+// Ranks of one stage of a pipeline have the same work.
+std::vector<int64_t> stages(const parallel::DeviceMesh& mesh) {
+  std::vector<int64_t> stages;
+  for (const std::string& stage :
+       mesh.world()->all_gather_string(std::to_string(mesh.coordinate(parallel::kAxisPp)))) {
+    stages.push_back(std::stoll(stage));
+  }
+  return stages;
+}
+
+}  // namespace
+
+Stragglers::Stragglers(const parallel::DeviceMesh& mesh)
+    : world_(*mesh.world()), ranks_(names_of_ranks(world_)), watch_(stages(mesh)) {}
+
+void Stragglers::on_step(const TrainState&, StepMetrics& metrics) {
+  if (world_.size() == 1) return;
+  if (exchange_ != nullptr) finish_exchange();
+  for (size_t s = 0; s < kNumStepSections; ++s) times_[s] += metrics.own_times[s];
+  window_s_ += metrics.step_s;
+  if (++num_steps_ == watch_.num_steps()) begin_exchange();
+  metrics.straggler = straggler_;
+}
+
+void Stragglers::begin_exchange() {
+  const at::Tensor own = at::empty({kNumExchanged}, on_host(at::kDouble));
+  const auto values = host_span<double>(own);
+  for (size_t s = 0; s < kNumStepSections; ++s)
+    values[s] = std::exchange(times_[s], 0.0) / static_cast<double>(num_steps_);
+  values[kNumStepSections] = std::exchange(window_s_, 0.0);
+  num_steps_ = 0;
+  own_ = own.to(world_.device());
+  all_ = at::empty({world_.size(), kNumExchanged}, own_.options());
+  comm::AllGatherOptions options;
+  options.hint = "times of the ranks";
+  exchange_ = world_.all_gather_single(all_, own_, /*async_op=*/true, options);
+}
+
+void Stragglers::finish_exchange() {
+  std::exchange(exchange_, nullptr)->wait();
+  const at::Tensor all = all_.to(kHost);
+  const auto values = host_span<const double>(all);
+  std::vector<StepTimes> times(static_cast<size_t>(world_.size()));
+  for (size_t rank = 0; rank < times.size(); ++rank) {
+    for (size_t s = 0; s < kNumStepSections; ++s)
+      times[rank][s] = values[rank * static_cast<size_t>(kNumExchanged) + s];
+  }
+  tell(watch_.judge(times, values[kNumStepSections]));
+}
+
+void Stragglers::tell(const std::optional<Straggler>& now) {
+  const int64_t before = straggler_ ? straggler_->rank : -1;
+  straggler_ = now;
+  if (before >= 0 && (!now || now->rank != before))
+    log::info(ranks_[static_cast<size_t>(before)] + " keeps up with the others again");
+  if (!now || now->rank == before) return;
+  char text[256];
+  std::snprintf(
+      text, sizeof text,
+      " holds the others up: a step takes it %.3g s, %.1f times the others' %.3g s (waiting aside), "
+      "most of it in section '%s'. hint: other programs on its cores, a processor that throttles, a "
+      "machine that swaps",
+      now->seconds, now->slowdown, now->others_s, section_name(now->section));
+  log::warn(ranks_[static_cast<size_t>(now->rank)] + text);
+}
+
+}  // namespace tessera::train

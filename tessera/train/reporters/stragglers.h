@@ -1,0 +1,42 @@
+// Tells of a rank that holds the others up.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/parallel/device_mesh.h"
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/straggler_watch.h"
+
+namespace tessera::train {
+
+// Every rank has one. Every few seconds the ranks exchange where their time went, as the next step goes on;
+// the first rank's log names a straggler, and metrics.jsonl has it as long as it is one.
+class Stragglers : public Reporter {
+ public:
+  // `mesh` outlives this. Collective.
+  explicit Stragglers(const parallel::DeviceMesh& mesh);
+  // Collective.
+  void on_step(const TrainState& state, StepMetrics& metrics) override;
+
+ private:
+  void begin_exchange();
+  void finish_exchange();
+  void tell(const std::optional<Straggler>& now);
+
+  comm::Communicator& world_;
+  std::vector<std::string> ranks_;  // "rank 1 (process 77 on n01)"
+  StragglerWatch watch_;
+  StepTimes times_ = {};  // of the window's steps
+  double window_s_ = 0.0;
+  int64_t num_steps_ = 0;
+  at::Tensor own_, all_;
+  std::shared_ptr<comm::Work> exchange_;
+  std::optional<Straggler> straggler_;
+};
+
+}  // namespace tessera::train
