@@ -1,9 +1,12 @@
 // Runs that are killed and started again, as a user does it.
+#include <bit>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <random>
+#include <sys/prctl.h>
 
-#include "tessera/io/checkpoint_folders.h"
+#include <linux/capability.h>
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/processes.h"
@@ -20,21 +23,7 @@ class CheckpointTest : public ProgramTest {
   const Words saving_ = {"max_steps=60", "save_steps=3", "save_total_limit=2",
                          "auto_resume_from_checkpoints=true", "overwrite_output_dir=false"};
 
-  Words saving(const Words& more) const {
-    Words words = saving_;
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  int64_t newest() const {
-    const auto found = io::list_checkpoints(out());
-    return found.empty() ? 0 : found.front().step;
-  }
-  // Steps and losses of the lines of metrics.jsonl.
-  std::vector<std::pair<int64_t, double>> losses(const std::string& folder) const {
-    std::vector<std::pair<int64_t, double>> losses;
-    for (const auto& line : read_metrics(folder)) losses.emplace_back(line.at("step"), line.at("loss"));
-    return losses;
-  }
+  Words saving(const Words& more) const { return with(saving_, more); }
 };
 
 // All ranks, or one of them, at random moments; then again, until the run ends.
@@ -134,8 +123,23 @@ TEST_F(CheckpointTest, AnyCheckpointBecomesAModelFolder) {
   expect_error(run({"convert", "lora/checkpoint-2", "again"}), 4, "E-MODEL-NO-FILE", {"model/config.json"});
   run_well({"convert", "--base", "moved", "lora/checkpoint-2", "again"});
   expect_same("again", "lora", {"adapter_model.safetensors"});
-  expect_error(run({"convert", "--base", "moved", "--dtype", "bf16", "lora/checkpoint-2", "typed"}), 2,
-               "E-CONFIG-CONVERT-DTYPE", {"lora/checkpoint-2"});
+  // In another type: every value is the nearest one.
+  run_well({"convert", "--base", "moved", "--dtype", "bf16", "wide/checkpoint-3", "in_bf16"});
+  const auto narrow = io::SafetensorsFile::open(here / "in_bf16/model.safetensors");
+  EXPECT_EQ(nlohmann::json::parse(read_text(here / "in_bf16/config.json")).at("dtype"), "bfloat16");
+  for (const io::TensorInfo& tensor : narrow.tensors()) {
+    ASSERT_EQ(tensor.dtype, DType::BF16) << tensor.name;
+    const std::vector<float> wide = read_f32(here / "of_3/model.safetensors", tensor.name);
+    std::vector<uint16_t> bits(wide.size());
+    narrow.read(tensor, 0, tensor.num_bytes(), bits.data());
+    for (size_t i = 0; i < wide.size(); ++i) {
+      const float value = std::bit_cast<float>(static_cast<uint32_t>(bits[i]) << 16);
+      ASSERT_LE(std::abs(value - wide[i]), std::abs(wide[i]) / 256) << tensor.name;
+    }
+  }
+  run_well({"convert", "--base", "moved", "--dtype", "fp16", "lora/checkpoint-2", "in_fp16"});
+  EXPECT_EQ(io::SafetensorsFile::open(here / "in_fp16/adapter_model.safetensors").tensors().front().dtype,
+            DType::F16);
   expect_error(run({"convert", "--base", "moved", "lora/checkpoint-2", "again"}), 2, "E-CONFIG-OUTPUT-USED",
                {"--overwrite"});
   // A flipped bit.
@@ -164,10 +168,7 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
   if (!disk.is_mounted()) GTEST_SKIP() << skip::kPermission << ": mounts";
   const std::string filler = here / "disk/filler";
   const Words words = saving({"output_dir=disk/out", "max_steps=2000", "--nproc", "2"});
-  const auto newest_there = [&] {
-    const auto found = io::list_checkpoints(here / "disk/out");
-    return found.empty() ? 0 : found.front().step;
-  };
+  const auto newest_there = [&] { return newest("disk/out"); };
   RunOptions options;
   bool is_full = false;
   options.while_running = [&](pid_t) {
@@ -211,28 +212,151 @@ TEST_F(CheckpointTest, ADiskThatFillsIsToldAtOnceAndLosesNothing) {
 TEST_F(CheckpointTest, AFolderThatIsTakenAwayIsMadeAgainOrTold) {
   const auto run_and = [&](const char* on_save_error, const std::function<void()>& what) {
     RunOptions options;
-    bool is_done = false;
-    options.while_running = [&](pid_t) {
-      if (is_done || newest() < 6) return;
-      what();
-      is_done = true;
+    bool is_done = false, is_asked = false;
+    options.while_running = [&](pid_t id) {
+      if (!is_done && newest() >= 6) {
+        what();
+        is_done = true;
+      } else if (is_done && !is_asked && newest() > 0) {
+        is_asked = true;
+        kill(id, SIGTERM);
+      }
     };
     fs::remove_all(out());
-    const ProgramResult result = train(saving({"max_steps=400", on_save_error}), options);
+    const ProgramResult result = train(saving({"max_steps=1000000", on_save_error}), options);
     EXPECT_TRUE(is_done) << result.told();
     return result;
   };
   // A checkpoint that is being written meanwhile is lost.
   const ProgramResult moved =
       run_and("on_save_error=continue", [&] { fs::rename(out(), here / "elsewhere"); });
-  EXPECT_EQ(moved.exit_code, 0) << moved.told();
-  EXPECT_EQ(newest(), 400);
+  EXPECT_EQ(moved.exit_code, 75) << moved.told();
+  EXPECT_GT(newest(), newest("elsewhere")) << moved.told();
+  EXPECT_GE(newest("elsewhere"), 6);
   const ProgramResult replaced = run_and("on_save_error=stop", [&] {
     fs::rename(out(), here / "elsewhere-too");
     write_text(out(), "a file");
   });
   EXPECT_EQ(replaced.exit_code, 6) << replaced.told();
   EXPECT_EQ(read_text(out()), "a file");
+}
+
+// Somebody takes the permission to write away, and gives it back.
+TEST_F(CheckpointTest, AFolderThatCannotBeWrittenAnyMoreLosesNothing) {
+  train_well({"max_steps=60", "output_dir=whole"});
+  RunOptions options;
+  options.prepare = [] {
+    // Root, too, is to be held to permissions.
+    for (const int capability : {CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH}) {
+      if (getuid() == 0 && prctl(PR_CAPBSET_DROP, capability) != 0) _exit(kCannotPrepare);
+    }
+  };
+  const auto may_write = [&](bool is_allowed) {
+    fs::permissions(out(), is_allowed ? fs::perms::owner_all : fs::perms::owner_read | fs::perms::owner_exec);
+  };
+  bool is_taken = false;
+  options.while_running = [&](pid_t) {
+    if (is_taken || newest() < 6) return;
+    may_write(false);
+    is_taken = true;
+  };
+  const ProgramResult refused = train(saving({"max_steps=100000"}), options);
+  if (refused.exit_code == kCannotPrepare) GTEST_SKIP() << skip::kPermission << ": capabilities";
+  EXPECT_EQ(refused.exit_code, 6) << refused.told();
+  EXPECT_NE(refused.err.find("error[E-STORAGE-PERMISSION]"), std::string::npos) << refused.told();
+  EXPECT_GE(newest(), 6);
+  may_write(true);
+
+  bool is_given = false, is_stopped = false;
+  int64_t before = 0;
+  is_taken = false;
+  options.while_running = nullptr;
+  options.while_talking = [&](pid_t id, const std::string& err) {
+    if (!is_taken && err.find("going on from") != std::string::npos) {
+      may_write(false);
+      is_taken = true;
+    } else if (is_taken && !is_given && err.find("is not saved, training goes on") != std::string::npos) {
+      before = newest();
+      may_write(true);
+      is_given = true;
+    } else if (is_given && !is_stopped && newest() > before) {
+      kill(id, SIGTERM);
+      is_stopped = true;
+    }
+  };
+  const ProgramResult lenient = train(saving({"max_steps=1000000", "on_save_error=continue"}), options);
+  EXPECT_EQ(lenient.exit_code, 75) << lenient.told();
+  EXPECT_TRUE(is_stopped) << lenient.told();
+}
+
+// A stop that comes as a checkpoint is being written, behind the steps or between two of them.
+TEST_F(CheckpointTest, AStopInTheMidstOfASaveLosesNothingOn2Ranks) {
+  train_well({"max_steps=600", "--nproc", "2", "output_dir=whole"});
+  for (const std::string async : {"true", "false"}) {
+    SCOPED_TRACE("async_save=" + async);
+    fs::remove_all(out());
+    const Words words = saving({"max_steps=600", "save_steps=1", "async_save=" + async, "--nproc", "2"});
+    bool is_sent = false;
+    RunOptions options;
+    options.while_running = [&](pid_t root) {
+      if (is_sent || newest() < 3) return;
+      const auto ranks = ranks_below(root);
+      if (ranks.size() != 2 || !hold(ranks[0])) return;
+      // Held in a save, the signal is the first that it meets.
+      for (const auto& entry : fs::directory_iterator(out())) {
+        if (io::is_partial_checkpoint(entry.path().filename())) is_sent = true;
+      }
+      if (is_sent) kill(ranks[0], SIGTERM);
+      kill(ranks[0], SIGCONT);
+    };
+    const ProgramResult result = train(words, options);
+    EXPECT_TRUE(is_sent);
+    ASSERT_EQ(result.exit_code, 75) << result.told();
+    const std::string step = std::to_string(newest());
+    EXPECT_NE(result.err.find("stopped after step " + step + " by SIGTERM"), std::string::npos)
+        << result.told();
+    train_well(saving({"max_steps=600", "save_steps=1000", "--nproc", "2"}));
+    EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
+    EXPECT_EQ(losses(out()), losses(here / "whole"));
+  }
+}
+
+// `latest` is for people: whatever it says, the newest whole checkpoint is gone on from.
+TEST_F(CheckpointTest, WhatLatestSaysDoesNotMatter) {
+  train_well({"max_steps=9", "output_dir=whole"});
+  train_well(saving({"max_steps=6"}));
+  for (const std::string text : {"", "\xff\xfe nothing", "checkpoint-3\n", "checkpoint-99\n", "../out\n"}) {
+    SCOPED_TRACE(text);
+    fs::remove_all(here / "next");
+    fs::copy(out(), here / "next", fs::copy_options::recursive);
+    write_text(here / "next/latest", text);
+    const ProgramResult result = train_well(saving({"max_steps=9", "output_dir=next"}));
+    EXPECT_NE(result.err.find("going on from next/checkpoint-6, after step 6"), std::string::npos)
+        << result.told();
+    EXPECT_TRUE(read_text(here / "next/model.safetensors") == read_text(here / "whole/model.safetensors"));
+    EXPECT_EQ(read_text(here / "next/latest"), "checkpoint-9\n");
+  }
+}
+
+// What a run reads it has read before its first step.
+TEST_F(CheckpointTest, FilesThatAreCutOrRemovedInMidRunChangeNothing) {
+  train_well({"max_steps=1000", "dataset_prepared_path=kept", "output_dir=whole"});
+  bool is_gone = false;
+  RunOptions options;
+  options.while_running = [&](pid_t) {
+    if (is_gone || num_steps() == 0) return;
+    for (const auto& entry : fs::recursive_directory_iterator(here / "prepared")) {
+      if (entry.is_regular_file()) fs::resize_file(entry.path(), entry.file_size() / 2);
+    }
+    fs::resize_file(here / "rows.jsonl", 10);
+    fs::resize_file(model() + "/model.safetensors", 100);
+    fs::remove(model() + "/config.json");
+    is_gone = true;
+  };
+  const ProgramResult result = train({"max_steps=1000", "dataset_prepared_path=prepared"}, options);
+  EXPECT_TRUE(is_gone);
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
 }
 
 TEST_F(CheckpointTest, AnyNumberOfRanksGoesOn) {

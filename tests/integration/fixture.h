@@ -6,10 +6,14 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include "tessera/core/error.h"
+#include "tessera/io/checkpoint_folders.h"
 
 #include "tests/testing/run_program.h"
 #include "tests/testing/temp_folder.h"
@@ -77,6 +81,28 @@ class ProgramTest : public ::testing::Test {
   // Where a run that has not ended, or has failed, keeps its files.
   std::string partial(const std::string& file = "") const {
     return here / ("out.tessera-partial" + (file.empty() ? "" : "/" + file));
+  }
+
+  // The step of the newest checkpoint in `folder`; 0 for none.
+  int64_t newest(const std::string& folder = "out") const {
+    try {
+      const auto found = io::list_checkpoints(here / folder);
+      return found.empty() ? 0 : found.front().step;
+    } catch (const Error&) {
+      return 0;  // it is just being moved
+    }
+  }
+  // Of the run that goes on, as far as its metrics.jsonl tells.
+  size_t num_steps() const { return ProgramResult::lines(read_text(partial("metrics.jsonl"))).size(); }
+  // Steps and losses of the lines of metrics.jsonl.
+  std::vector<std::pair<int64_t, double>> losses(const std::string& folder) const {
+    std::vector<std::pair<int64_t, double>> losses;
+    for (const auto& line : read_metrics(folder)) losses.emplace_back(line.at("step"), line.at("loss"));
+    return losses;
+  }
+  static Words with(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
   }
 
   // The program, run inside the folder.

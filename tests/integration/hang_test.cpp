@@ -18,22 +18,26 @@ class HangTest : public ProgramTest {
 
   // Stops the victim after some steps; what the job said, and who it was.
   ProgramResult run_with_stopped_rank(const Case& each, pid_t& victim) const {
-    fs::remove_all(partial());
-    std::vector<pid_t> ranks;
-    RunOptions options;
-    options.timeout_s = 90.0;
-    options.while_running = [&](pid_t root) {
-      if (victim != 0 || !fs::exists(partial("metrics.jsonl")) || read_text(partial("metrics.jsonl")).empty())
-        return;
-      ranks = ranks_below(root);
-      if (std::ssize(ranks) != each.ranks) return;
-      victim = ranks[each.victim];
-      kill(victim, SIGSTOP);
-    };
-    Words words = {"max_steps=10000000", "ddp_timeout=3", "--nproc", std::to_string(each.ranks)};
-    words.insert(words.end(), each.keys.begin(), each.keys.end());
-    const ProgramResult result = train(words, options);
-    expect_gone(ranks);
+    ProgramResult result;
+    // On a machine that is busy elsewhere a rank may seem to hang before the victim is stopped.
+    for (int timeout_s = 3; timeout_s <= 27 && victim == 0; timeout_s *= 3) {
+      fs::remove_all(partial());
+      std::vector<pid_t> ranks;
+      RunOptions options;
+      options.timeout_s = 120.0;
+      options.while_running = [&](pid_t root) {
+        if (victim != 0 || num_steps() == 0) return;
+        ranks = ranks_below(root);
+        if (std::ssize(ranks) != each.ranks) return;
+        victim = ranks[each.victim];
+        kill(victim, SIGSTOP);
+      };
+      result = train(with({"max_steps=10000000", "ddp_timeout=" + std::to_string(timeout_s), "--nproc",
+                           std::to_string(each.ranks)},
+                          each.keys),
+                     options);
+      expect_gone(ranks);
+    }
     return result;
   }
 };
@@ -68,37 +72,72 @@ TEST_F(HangTest, AStoppedRankIsNamedUnderEveryAxisOn2And3Ranks) {
 
 // It takes a while, and then goes on: a run that is only slow is let alone.
 TEST_F(HangTest, AShortStopChangesNothing) {
-  train_well({"max_steps=60", "--nproc", "2", "output_dir=whole"});
+  train_well({"max_steps=600", "--nproc", "2", "output_dir=whole"});
   bool is_done = false;
   RunOptions options;
   options.while_running = [&](pid_t root) {
-    if (is_done || !fs::exists(partial("metrics.jsonl")) || read_text(partial("metrics.jsonl")).empty())
-      return;
+    if (is_done || num_steps() == 0) return;
     const auto ranks = ranks_below(root);
-    if (ranks.size() != 2) return;
+    if (ranks.size() != 2 || !hold(ranks[1])) return;
     is_done = true;
-    kill(ranks[1], SIGSTOP);
     usleep(1'500'000);
     kill(ranks[1], SIGCONT);
   };
-  const ProgramResult result = train({"max_steps=60", "ddp_timeout=60", "--nproc", "2"}, options);
+  const ProgramResult result = train({"max_steps=600", "ddp_timeout=60", "--nproc", "2"}, options);
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(is_done);
   EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
+}
+
+// A rank that is stopped three quarters of the time, as by a machine that has too much to do.
+TEST_F(HangTest, ASlowRankOf3IsNamedAndTheRunGoesOn) {
+  pid_t victim = 0;
+  int looks = 0;
+  size_t steps_when_told = 0;
+  RunOptions options;
+  options.while_talking = [&](pid_t root, const std::string& err) {
+    if (victim == 0) {
+      if (num_steps() < 3) return;
+      const auto ranks = ranks_below(root);
+      if (std::ssize(ranks) == 3) victim = ranks[1];
+      return;
+    }
+    const bool is_told = err.find("holds the others up") != std::string::npos;
+    kill(victim, !is_told && ++looks % 4 != 0 ? SIGSTOP : SIGCONT);
+    if (!is_told) return;
+    if (steps_when_told == 0) steps_when_told = num_steps();
+    if (num_steps() > steps_when_told + 20) kill(root, SIGTERM);
+  };
+  const ProgramResult result = train({"max_steps=100000000", "--nproc", "3"}, options);
+  EXPECT_EQ(result.exit_code, 143) << result.told();
+  const Words told = ProgramResult::lines_with(result.err, "holds the others up");
+  ASSERT_EQ(told.size(), 1u) << result.told();
+  EXPECT_NE(told[0].find("tessera: warning: rank 1 (process " + std::to_string(victim) + " on "),
+            std::string::npos)
+      << told[0];
+  EXPECT_NE(told[0].find("most of it in section '"), std::string::npos) << told[0];
+  int64_t lines = 0;
+  for (const auto& line : read_metrics(partial())) {
+    if (!line.contains("straggler")) continue;
+    EXPECT_EQ(line["straggler"]["rank"], 1);
+    EXPECT_GE(line["straggler"]["slowdown"], 1.5);
+    ++lines;
+  }
+  EXPECT_GT(lines, 0);
 }
 
 TEST_F(HangTest, AHangIsRestarted) {
   bool is_stopped = false;
   RunOptions options;
   options.while_running = [&](pid_t root) {
-    if (is_stopped || !fs::exists(out("checkpoint-4"))) return;
+    if (is_stopped || newest() < 4 || newest() > 200) return;
     const auto ranks = ranks_below(root);
     if (ranks.size() != 2) return;
     is_stopped = true;
     kill(ranks[0], SIGSTOP);
   };
   const ProgramResult result = train(
-      {"max_steps=300", "save_steps=2", "ddp_timeout=3", "--nproc", "2", "--max-restarts", "1"}, options);
+      {"max_steps=300", "save_steps=2", "ddp_timeout=10", "--nproc", "2", "--max-restarts", "1"}, options);
   EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_EQ(ProgramResult::lines_with(result.err, "restart 1 of 1, from out/checkpoint-").size(), 1u)
       << result.told();

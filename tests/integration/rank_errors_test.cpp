@@ -98,6 +98,18 @@ TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
   EXPECT_EQ(same.exit_code, 0) << same.told();
 }
 
+// Under the user's own mpirun: a process that never joins.
+TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJob) {
+  RunOptions options;
+  options.folder = here.path();
+  options.environment["TESSERA_START_TIMEOUT"] = "2";
+  const ProgramResult result = run_command(
+      mpirun({"--quiet", "-n", "2", program_path(), "train", "recipe.yaml", ":", "-n", "1", "sleep", "600"}),
+      options);
+  expect_error(result, 9, "E-PEER-START",
+               {"of the job have not met", "all 3 ranks", "TESSERA_START_TIMEOUT"});
+}
+
 TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
   for (const size_t victim : {0u, 1u}) {
     bool has_killed = false;
@@ -119,6 +131,40 @@ TEST_F(RankErrorsTest, KilledRankEndsTheJob) {
     EXPECT_FALSE(std::filesystem::exists(out("model.safetensors")));
     expect_gone(ranks);
     std::filesystem::remove_all(partial());
+  }
+}
+
+TEST_F(RankErrorsTest, AKilledRankIsNamedUnderEveryAxisOn2And3And4Ranks) {
+  write_tiny_model(here / "experts", {.family = "mixtral"});
+  struct Case {
+    size_t ranks, victim;
+    Words keys;
+  };
+  const Case cases[] = {{3, 2, {}},
+                        {4, 3, {"dp_replicate_size=2"}},
+                        {2, 0, {"tensor_parallel_size=2"}},
+                        {2, 1, {"context_parallel_size=2"}},
+                        {2, 0, {"pipeline_parallel_size=2"}},
+                        {2, 1, {"pipeline_parallel_size=2"}},
+                        {2, 1, {"base_model=experts", "expert_parallel_size=2"}}};
+  for (const Case& each : cases) {
+    std::string name = std::to_string(each.ranks) + " ranks, rank " + std::to_string(each.victim);
+    for (const std::string& key : each.keys) name += " " + key;
+    SCOPED_TRACE(name);
+    std::filesystem::remove_all(partial());
+    std::vector<pid_t> ranks;
+    RunOptions options;
+    options.while_running = [&](pid_t root) {
+      if (ranks.size() == each.ranks || num_steps() == 0) return;
+      ranks = ranks_below(root);
+      if (ranks.size() == each.ranks) kill(ranks[each.victim], SIGKILL);
+    };
+    const ProgramResult result =
+        train(with({"max_steps=10000000", "--nproc", std::to_string(each.ranks)}, each.keys), options);
+    expect_error(result, 9, "E-PEER-LOST",
+                 {"rank " + std::to_string(each.victim) + " ", "signal 9",
+                  "process " + std::to_string(ranks.at(each.victim))});
+    expect_gone(ranks);
   }
 }
 

@@ -28,18 +28,12 @@ class ResultTest : public ProgramTest {
  protected:
   const Words lora_ = {"adapter=lora", "lora_target_linear=true"};
 
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   // Nothing that a run works with is left beside the results.
   void expect_clean() const {
     for (const std::string& name : here.entries())
       EXPECT_EQ(name.find("tessera-"), std::string::npos) << name;
   }
-  bool has_steps() const {
-    return fs::exists(partial("metrics.jsonl")) && !read_text(partial("metrics.jsonl")).empty();
-  }
+  bool has_steps() const { return num_steps() > 0; }
 };
 
 TEST_F(ResultTest, ARefusedRunTouchesNothing) {

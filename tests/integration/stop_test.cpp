@@ -2,8 +2,6 @@
 #include <csignal>
 #include <random>
 
-#include "tessera/io/checkpoint_folders.h"
-
 #include "tests/integration/fixture.h"
 #include "tests/testing/processes.h"
 
@@ -16,27 +14,13 @@ class StopTest : public ProgramTest {
  protected:
   static constexpr int kSteps = 40;
 
-  static Words with(Words words, const Words& more) {
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
   // A run that saves only when it is asked to, and at its end.
   Words run_of(int ranks, const Words& more = {}) const {
     return with({"max_steps=" + std::to_string(kSteps), "save_steps=1000", "overwrite_output_dir=false",
                  "auto_resume_from_checkpoints=true", "--nproc", std::to_string(ranks)},
                 more);
   }
-  int64_t newest() const {
-    const auto found = io::list_checkpoints(out());
-    return found.empty() ? 0 : found.front().step;
-  }
-  size_t num_lines() const { return ProgramResult::lines(read_text(partial("metrics.jsonl"))).size(); }
-  bool has_steps(size_t count) const { return fs::exists(partial("metrics.jsonl")) && num_lines() >= count; }
-  std::vector<std::pair<int64_t, double>> losses(const std::string& folder) const {
-    std::vector<std::pair<int64_t, double>> losses;
-    for (const auto& line : read_metrics(folder)) losses.emplace_back(line.at("step"), line.at("loss"));
-    return losses;
-  }
+  bool has_steps(size_t count) const { return num_steps() >= count; }
   void expect_same_result(const std::string& want) const {
     EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (want + "/model.safetensors")));
     EXPECT_EQ(losses(out()), losses(here / want));
@@ -109,8 +93,11 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
       clear();
       int sent = 0, looks = 0;
       RunOptions options;
-      options.while_running = [&](pid_t id) {
-        if (sent == 2 || newest() == 0 || ++looks < 20) return;
+      // The second one when the first is heard: the kernel keeps one signal of a kind.
+      options.while_talking = [&](pid_t id, const std::string& err) {
+        const auto has_said = [&](const char* text) { return err.find(text) != std::string::npos; };
+        const bool is_due = sent == 0 ? has_said(" saved: ") && ++looks > 10 : has_said("asked to stop");
+        if (sent == 2 || !is_due) return;
         kill(id, SIGINT);
         ++sent;
       };
@@ -165,11 +152,12 @@ TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
 TEST_F(StopTest, WithoutCheckpointsARunSavesOnlyOnRequest) {
   bool is_asked = false, is_stopped = false;
   RunOptions options;
-  options.while_running = [&](pid_t id) {
+  options.while_talking = [&](pid_t id, const std::string& err) {
     if (!is_asked && has_steps(2)) {
       is_asked = true;
       kill(id, SIGUSR1);
-    } else if (is_asked && !is_stopped && newest() > 0 && has_steps(static_cast<size_t>(newest()) + 20)) {
+    } else if (is_asked && !is_stopped && err.find(" saved: ") != std::string::npos &&
+               has_steps(static_cast<size_t>(newest()) + 20)) {
       is_stopped = true;
       kill(id, SIGTERM);
     }
@@ -207,7 +195,7 @@ TEST_F(StopTest, BeforeTheFirstStepNothingIsLost) {
 // The evaluation that a stop cut short is made by the run that goes on.
 TEST_F(StopTest, AStopDuringAnEvaluationLeavesItToTheNextRun) {
   write_text(here / "eval.jsonl", tiny_rows(600));
-  const Words evaluating = {"test_datasets.0.path=eval.jsonl", "eval_steps=4", "max_steps=8"};
+  const Words evaluating = {"test_datasets.0.path=eval.jsonl", "eval_steps=4", "max_steps=40"};
   train_well(run_of(2, with(evaluating, {"output_dir=whole"})));
   bool is_sent = false;
   RunOptions options;

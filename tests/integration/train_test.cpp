@@ -187,6 +187,21 @@ TEST_F(TrainTest, ClosedStderrDoesNotStopIt) {
   }
 }
 
+// The disk of a redirected log is full.
+TEST_F(TrainTest, FullStreamsDoNotStopIt) {
+  for (const std::string more : {"", "--nproc 2"}) {
+    const ProgramResult result =
+        run_command({"bash", "-c",
+                     std::string("exec '") + program_path() + "' train recipe.yaml max_steps=40 " + more +
+                         " >/dev/full 2>/dev/full"},
+                    {.folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << more << result.told();
+    EXPECT_EQ(read_metrics(out()).size(), 40u) << more;
+    EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
+    std::filesystem::remove_all(out());
+  }
+}
+
 TEST_F(TrainTest, FileSizeLimitEndsInAnError) {
   // The model does not fit under the limit of 16 KiB; the logs do.
   const ProgramResult result = run_command(

@@ -61,6 +61,20 @@ inline void expect_gone(const std::vector<pid_t>& ids) {
   }
 }
 
+// Stops the process, and waits until it is; false where it has ended. What is then seen of it stays so until
+// SIGCONT or SIGKILL: for faults that must not come too late.
+inline bool hold(pid_t id) {
+  kill(id, SIGSTOP);
+  while (true) {
+    const std::string stat = read_file_text("/proc/" + std::to_string(id) + "/stat");
+    const size_t end = stat.rfind(')');
+    if (end == std::string::npos || stat.compare(end, 3, ") Z") == 0 || stat.compare(end, 3, ") X") == 0)
+      return false;
+    if (stat.compare(end, 3, ") T") == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // A variable of a process's environment; empty when it has none.
 inline std::string variable_of(pid_t id, const std::string& name) {
   std::istringstream stream(read_file_text("/proc/" + std::to_string(id) + "/environ"));

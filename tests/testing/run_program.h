@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <stdexcept>
@@ -62,8 +63,10 @@ struct RunOptions {
   // Runs in the new process before the program: limits, namespaces. Ends it by _exit(kCannotPrepare) where
   // the machine does not permit that.
   std::function<void()> prepare;
-  // Called with the program's id about every 10 ms while it runs.
+  // Called with the program's id about every 10 ms while it runs; the second one also with what it has
+  // written to stderr by then.
   std::function<void(pid_t)> while_running;
+  std::function<void(pid_t, const std::string& err)> while_talking;
 };
 
 namespace detail {
@@ -73,6 +76,15 @@ inline std::string contents(std::FILE* file) {
   std::rewind(file);
   char block[4096];
   for (size_t count; (count = std::fread(block, 1, sizeof block, file)) > 0;) text.append(block, count);
+  return text;
+}
+
+// Without moving the place where the program writes on.
+inline std::string contents_so_far(std::FILE* file) {
+  std::string text;
+  char block[4096];
+  for (ssize_t count; (count = pread(fileno(file), block, sizeof block, std::ssize(text))) > 0;)
+    text.append(block, static_cast<size_t>(count));
   return text;
 }
 
@@ -131,6 +143,7 @@ inline ProgramResult run_command(const Words& command, const RunOptions& options
       result.has_timed_out = true;
     }
     if (options.while_running) options.while_running(child);
+    if (options.while_talking) options.while_talking(child, detail::contents_so_far(err));
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
