@@ -387,8 +387,9 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
           return {way + name_of(*notes) + " has called it, but does not go on: " + why, false};
       }
       if (const std::string unseen = unseen_in(*record, *waiting); !unseen.empty()) {
-        way += name_of(*waiting) + " waits for " + unseen +
-               ", which are not seen from here: they hang, or the link between the machines is down";
+        way +=
+            name_of(*waiting) + " waits for " + unseen +
+            ": what happens there is not seen from here; it hangs, or the link between the machines is down";
       }
       return {way, is_recent(last_begin(*record))};
     }
