@@ -198,7 +198,7 @@ int run_generate(Options options, const CommandLine& line) {
         .hint("under mpirun, without --nproc, it goes to the first rank");
   }
   if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
-  const comm::Bootstrap bootstrap(compute.device());
+  const comm::Bootstrap bootstrap(compute.device(), own_start_timeout_s());
   const std::shared_ptr<comm::Communicator>& world = bootstrap.world();
   if (world->size() > 1) comm::share_cores(*world);
   tell_started();
