@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "tessera/core/html_text.h"
 #include "tessera/data/show.h"
 #include "tessera/data/show_parts.h"
 
@@ -28,47 +29,16 @@ label { margin-right: 1.5rem; }
 </style>
 )";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
-
-// HTML forbids some characters that text may hold.
-std::string page_text(std::string_view bytes) {
-  std::string out;
-  const std::string text = printable(bytes, true);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F.
-    if (byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0) {
-      out += "\ufffd";
-      ++i;
-    } else {
-      out += text[i];
-    }
-  }
-  return escaped(out);
-}
-
 std::string tables_html(const std::vector<ShownTable>& tables) {
   std::string out = "<div class=\"counts\">\n";
   for (const ShownTable& table : tables) {
-    out += "<section><h3>" + escaped(table.title) + "</h3>\n<table>\n";
+    out += "<section><h3>" + html_text(table.title) + "</h3>\n<table>\n";
     for (const auto& [name, value] : table.lines) {
-      out += "<tr><th scope=\"row\">" + escaped(name) + "</th><td>" + escaped(value) + "</td></tr>\n";
+      out += "<tr><th scope=\"row\">" + html_text(name) + "</th><td>" + html_text(value) + "</td></tr>\n";
     }
     out += "</table>\n";
     for (const std::string& warning : table.warnings)
-      out += "<p class=\"warning\">warning: " + escaped(warning) + "</p>\n";
+      out += "<p class=\"warning\">warning: " + html_text(warning) + "</p>\n";
     out += "</section>\n";
   }
   return out + "</div>\n";
@@ -78,7 +48,7 @@ std::string document_html(const RowSet& rows, int64_t place, const text::Tokeniz
   const Row row = rows.store->row(rows.rows[static_cast<size_t>(place)]);
   const std::string dataset =
       rows.store->dataset_name(rows.store->dataset(rows.rows[static_cast<size_t>(place)]));
-  std::string out = "<h3>document " + std::to_string(place) + ": " + escaped(dataset) + ", " +
+  std::string out = "<h3>document " + std::to_string(place) + ": " + html_text(dataset) + ", " +
                     std::to_string(rows.length(place)) + " tokens, " +
                     std::to_string(rows.label_count(place)) + " trained</h3>\n<p class=\"text\">";
   for (size_t i = 0; i < row.input_ids.size(); ++i) {
@@ -87,8 +57,8 @@ std::string document_html(const RowSet& rows, int64_t place, const text::Tokeniz
     const char* tag = trained ? "b" : "span";
     out += std::string("<") + tag + (tokenizer.is_special(id) ? " class=\"c\"" : "") + " title=\"" +
            (trained ? "trained" : "masked") + ", token " + std::to_string(id) + ", place " +
-           std::to_string(i) + ", document " + std::to_string(place) + ", " + escaped(dataset) + "\">" +
-           page_text(tokenizer.token_bytes(id)) + "</" + tag + ">";
+           std::to_string(i) + ", document " + std::to_string(place) + ", " + html_text(dataset) + "\">" +
+           html_text(printable(tokenizer.token_bytes(id), true)) + "</" + tag + ">";
   }
   return out + "</p>\n";
 }
@@ -98,7 +68,7 @@ std::string document_html(const RowSet& rows, int64_t place, const text::Tokeniz
 std::string show_data_html(const PreparedData& data, const text::Tokenizer& tokenizer,
                            const ShowOptions& options, const std::string& title) {
   std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n" + std::string(kHead) + "<title>" +
-                    escaped(title) + "</title>\n</head>\n<body>\n<h1>" + escaped(title) + "</h1>\n";
+                    html_text(title) + "</title>\n</head>\n<body>\n<h1>" + html_text(title) + "</h1>\n";
   out +=
       "<input type=\"checkbox\" id=\"borders\"> <label for=\"borders\">borders of tokens</label>\n"
       "<input type=\"checkbox\" id=\"trained\"> <label for=\"trained\">trained tokens "

@@ -35,7 +35,16 @@ const text::Tokenizer& tokenizer() {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const char* const types[] = {"chat_template", "alpaca", "completion", "input_output", ""};
+  static const char* const types[] = {"chat_template",
+                                      "alpaca",
+                                      "completion",
+                                      "input_output",
+                                      "",
+                                      "sharegpt",
+                                      "oasst",
+                                      "context_qa",
+                                      "creative_acr.load_answer",
+                                      "stepwise_supervised"};
   static const auto chat_template = text::ChatTemplate::builtin("chatml");
   const fuzz::MemoryFile file(fuzz::text_of(data + 1, size - 1));
   config::DataConfig config;
