@@ -214,23 +214,44 @@ template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
               std::map<std::string, KeyPlace>& places, Problems& problems);
 
-void read_datasets(const Source& source, std::vector<DatasetConfig>& out,
-                   std::map<std::string, KeyPlace>& places) {
-  if (!source.node.is_sequence()) throw type_error(source, "a list of maps with 'path' and 'type'");
+// Whether an entry of a list of maps holds the keys that it cannot be without.
+void check_entry(const DatasetConfig& dataset, const Node& item, const std::string& path,
+                 const Problems& problems) {
+  if (dataset.path.empty() && !problems.has(path + ".path")) {
+    throw config_error("MISSING", "missing key '" + path + ".path'", item.place).need("a file or folder");
+  }
+}
+
+void check_entry(const LrGroup& group, const Node& item, const std::string& path, const Problems& problems) {
+  if (group.modules.empty() && !problems.has(path + ".modules")) {
+    throw config_error("MISSING", "missing key '" + path + ".modules'", item.place)
+        .need("parts of the names of parameters");
+  }
+  if (item.find("lr") == nullptr) {
+    throw config_error("MISSING", "missing key '" + path + ".lr'", item.place).need("a learning rate");
+  }
+}
+
+void set_source(DatasetConfig& dataset, const Place& place) {
+  dataset.source_file = place.file ? *place.file : "";
+  dataset.source_line = place.line;
+}
+void set_source(LrGroup&, const Place&) {}
+
+template <class Item>
+void read_entries(const Source& source, std::span<const Key<Item>> keys, const std::string& with,
+                  std::vector<Item>& out, std::map<std::string, KeyPlace>& places) {
+  if (!source.node.is_sequence()) throw type_error(source, "a list of maps " + with);
   out.clear();
   for (size_t i = 0; i < source.node.items.size(); ++i) {
     const Node& item = source.node.items[i];
     const std::string path = source.path + '.' + std::to_string(i);
-    DatasetConfig& dataset = out.emplace_back();
-    dataset.source_file = item.place.file ? *item.place.file : "";
-    dataset.source_line = item.place.line;
+    Item& entry = out.emplace_back();
+    set_source(entry, item.place);
     source.problems.attempt(path, to_key_place(item.place), [&] {
-      if (!item.is_map())
-        throw type_error({item, path, 0, 0, {}, source.problems}, "a map with 'path' and 'type'");
-      bind_map(item, dataset_keys(), path + '.', dataset, places, source.problems);
-      if (dataset.path.empty() && !source.problems.has(path + ".path")) {
-        throw config_error("MISSING", "missing key '" + path + ".path'", item.place).need("a file or folder");
-      }
+      if (!item.is_map()) throw type_error({item, path, 0, 0, {}, source.problems}, "a map " + with);
+      bind_map(item, keys, path + '.', entry, places, source.problems);
+      check_entry(entry, item, path, source.problems);
     });
   }
 }
@@ -246,6 +267,7 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
     const std::string path = entry.origin.empty() ? prefix + entry.key : entry.origin;
     const Source source{entry.value, path, key->low, key->high, key->choices, problems};
     places[prefix + entry.key] = to_key_place(entry.key_place);
+    if (entry.origin != prefix + entry.key) places[prefix + entry.key].written_as = entry.origin;
     for (const Entry& inner : entry.value.entries) {
       places[prefix + entry.key + '.' + inner.key] = to_key_place(inner.key_place);
     }
@@ -254,7 +276,9 @@ void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& 
         if (!entry.value.is_scalar()) throw type_error(source, join(choice_names(source), ", "));
         field.set(out, find_choice(choice_text(source), source).value);
       } else if constexpr (std::is_same_v<decltype(field), std::vector<DatasetConfig> T::*>) {
-        read_datasets(source, out.*field, places);
+        read_entries(source, dataset_keys(), "with 'path' and 'type'", out.*field, places);
+      } else if constexpr (std::is_same_v<decltype(field), std::vector<LrGroup> T::*>) {
+        read_entries(source, lr_group_keys(), "with 'modules' and 'lr'", out.*field, places);
       } else {
         read(source, out.*field);
       }
@@ -282,14 +306,46 @@ std::string write(const std::map<std::string, Value>& value) {
   return nlohmann::json(value).dump();
 }
 
+std::span<const Key<DatasetConfig>> keys_of(const DatasetConfig&) { return dataset_keys(); }
+std::span<const Key<LrGroup>> keys_of(const LrGroup&) { return lr_group_keys(); }
+
+template <class T, class F>
+constexpr bool is_list_of_maps =
+    std::is_same_v<F, std::vector<DatasetConfig> T::*> || std::is_same_v<F, std::vector<LrGroup> T::*>;
+
+// Which keys are written, and what is said of them.
+struct Writing {
+  const std::map<std::string, KeyPlace>& places;
+  KeysToWrite keys;
+  PlacesToWrite comments;
+
+  bool skips(const std::string& path) const { return keys == KeysToWrite::Given && !places.contains(path); }
+  // Behind a line that is as long as this.
+  std::string comment(const std::string& path, size_t length) const {
+    constexpr size_t kColumn = 48;
+    if (comments == PlacesToWrite::None) return "";
+    const auto place = places.find(path);
+    std::string text = "default";
+    if (place != places.end()) {
+      const KeyPlace& at = place->second;
+      text = at.file + (at.line > 0 ? ':' + std::to_string(at.line) : "") +
+             (at.written_as.empty() ? "" : " (" + at.written_as + ')');
+    }
+    return std::string(length < kColumn ? kColumn - length : 1, ' ') + "# " + text;
+  }
+};
+
 template <class T>
-void write_map(const T& object, std::span<const Key<T>> keys, const std::string& first,
-               const std::string& indent, std::string& out) {
+void write_map(const T& object, std::span<const Key<T>> keys, const std::string& prefix,
+               const std::string& first, const std::string& indent, const Writing& writing,
+               std::string& out) {
   const T defaults;
   bool is_first = true;
   for (const Key<T>& key : keys) {
+    const std::string path = prefix + std::string(key.name);
     std::string value;
-    bool is_skipped = false;
+    bool is_skipped = writing.skips(path);
+    if (is_skipped) continue;
     std::visit(
         [&](auto field) {
           using F = decltype(field);
@@ -301,10 +357,12 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
                 break;
               }
             }
-          } else if constexpr (std::is_same_v<F, std::vector<DatasetConfig> T::*>) {
-            for (const DatasetConfig& dataset : object.*field) {
+          } else if constexpr (is_list_of_maps<T, F>) {
+            for (size_t i = 0; i < (object.*field).size(); ++i) {
+              const auto& item = (object.*field)[i];
               value += '\n';
-              write_map(dataset, dataset_keys(), "  - ", "    ", value);
+              write_map(item, keys_of(item), path + '.' + std::to_string(i) + '.', "  - ", "    ", writing,
+                        value);
               value.pop_back();
             }
             if (value.empty()) is_skipped = true;
@@ -320,11 +378,14 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
         },
         key.field);
     if (is_skipped) continue;
-    out += is_first ? first : indent;
+    std::string line = is_first ? first : indent;
     is_first = false;
-    out += key.name;
-    out += value.starts_with('\n') ? ":" : ": ";
-    out += value;
+    line += key.name;
+    line += ':';
+    const bool has_items = value.starts_with('\n');
+    if (!has_items) line += ' ' + value;
+    out += line + writing.comment(path, line.size());
+    if (has_items) out += value;
     out += '\n';
   }
 }
@@ -335,9 +396,9 @@ void bind_recipe(const Node& map, Recipe& recipe, Problems& problems) {
   bind_map(map, recipe_keys(), "", recipe, recipe.key_places, problems);
 }
 
-std::string write_yaml(const Recipe& recipe) {
+std::string write_yaml(const Recipe& recipe, KeysToWrite keys, PlacesToWrite places) {
   std::string out;
-  write_map(recipe, recipe_keys(), "", "", out);
+  write_map(recipe, recipe_keys(), "", "", "", {recipe.key_places, keys, places}, out);
   return out;
 }
 

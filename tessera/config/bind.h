@@ -17,7 +17,13 @@ namespace tessera::config {
 // Fills recipe.key_places.
 void bind_recipe(const Node& map, Recipe& recipe, Problems& problems);
 
-// The recipe as YAML, one native key a line, every value given; loading it again gives the same recipe.
-std::string write_yaml(const Recipe& recipe);
+enum class KeysToWrite { All, Given };
+enum class PlacesToWrite { None, AsComments };
+
+// The recipe as YAML, one native key a line; loading it again gives the same recipe. Given: only keys that
+// are in recipe.key_places. AsComments: behind each value where it comes from, "r.yaml:3", with the spelling
+// that stands there where it is another, "command line" or "default".
+std::string write_yaml(const Recipe& recipe, KeysToWrite keys = KeysToWrite::All,
+                       PlacesToWrite places = PlacesToWrite::None);
 
 }  // namespace tessera::config

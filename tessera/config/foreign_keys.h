@@ -12,11 +12,12 @@ enum class Rule {
   Rename,   // `target` is the native key; the value passes through
   Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, "theirs=!" is
             // known and not built, "*=!" says so of every other; without it others are unknown
-  Ignore,   // no effect here: one warning, unless blank, false or none
-  Quiet,    // no effect needed, no word about it
+  Ignore,   // no effect here: one warning, unless blank, false, none or one of `values`; `target` is the
+            // reason
+  Quiet,    // no effect needed, no word about it; `target` is the reason
   Refuse,   // would change results and is not built: `target` is the reason, `values` those that mean "off"
   Enter,    // a map with keys of its own: `target` is the path of its Section
-  Special,  // `target` names a function of translate.cpp
+  Special,  // `target` names a function of translate.cpp; `values` says what it does
   Hint,     // another tool's name: refused as unknown, pointing at `target`
 };
 
@@ -29,16 +30,21 @@ struct ForeignKey {
 
 // One map of a recipe.
 struct Section {
-  std::string_view path;          // "" = the recipe itself; "datasets" stands for one entry of it
+  std::string_view path;          // "" = the recipe itself; "datasets" and "lr_groups" are one entry of it
   std::string_view strip_prefix;  // keys are accepted with and without it
   bool auto_is_unset;             // DeepSpeed: the value "auto" leaves the recipe's own
   std::span<const ForeignKey> keys;
 };
 
+// Of trainer_keys.cpp: its keys are no part of a recipe.
+inline constexpr std::string_view kTrainerSection = "transformers";
+
 // All sections; the first is the recipe itself.
 std::span<const Section> sections();
-// Those of them that are DeepSpeed's (deepspeed_keys.cpp).
+// Those of them that are DeepSpeed's (deepspeed_keys.cpp), and those that are no part of a recipe
+// (trainer_keys.cpp).
 std::span<const Section> deepspeed_sections();
+std::span<const Section> trainer_sections();
 // Throws an Internal error when there is none.
 const Section& section(std::string_view path);
 // Exact names before prefixes, the longest prefix first; nullptr when unknown. `key` must already be free of

@@ -12,6 +12,7 @@
 #include "tessera/core/device_choice.h"
 #include "tessera/core/parallel_dims.h"
 #include "tessera/core/pipeline_kind.h"
+#include "tessera/core/schedule_kind.h"
 
 namespace tessera::config {
 
@@ -19,10 +20,10 @@ namespace tessera::config {
 struct KeyPlace {
   std::string file;
   int64_t line = 0, column = 0;
+  std::string written_as = {};  // the key path there, where it is another spelling; else ""
 };
 
 enum class OptimizerKind { AdamW, Sgd };
-enum class SchedulerKind { Cosine, Linear, Constant, ConstantWithWarmup };
 enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
 // How the learning rate follows the number of sequences of a step.
@@ -38,6 +39,13 @@ enum class SpikeAction { Off, Warn, Skip, Rollback };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
 
+// Parameters with a learning rate of their own: weight matrices whose names contain one of `modules`.
+struct LrGroup {
+  std::string name;
+  std::vector<std::string> modules;
+  double lr = 0.0;
+};
+
 // Its keys about data are the DataConfig.
 struct Recipe : DataConfig {
   // Model
@@ -49,6 +57,8 @@ struct Recipe : DataConfig {
   // Training
   bool sample_packing = false;
   std::optional<bool> eval_sample_packing;
+  bool sample_packing_sequentially = false;
+  bool group_by_length = false;
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
@@ -57,8 +67,24 @@ struct Recipe : DataConfig {
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
-  SchedulerKind lr_scheduler = SchedulerKind::Cosine;
+  ScheduleKind lr_scheduler = ScheduleKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
+  double cosine_constant_lr_ratio = 0.0;  // 0 = off
+  bool lr_quadratic_warmup = false;
+  // lr_scheduler_kwargs of Transformers, under names of their own; see optim::Schedule.
+  double lr_cycles = 0.0;
+  double lr_end = 1e-7, lr_power = 1.0;
+  int64_t lr_timescale = 0;
+  double lr_decay_steps = 0.1;  // below 1: share of the steps
+  std::optional<int64_t> lr_stable_steps;
+  RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
+  double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
+  int64_t jagged_restart_steps = 0;  // 0 = never
+  int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
+  // Learning rates of parts of the model.
+  std::optional<double> embedding_lr, embedding_lr_scale;
+  std::vector<LrGroup> lr_groups;
+  double loraplus_lr_ratio = 0.0;  // 0 = off
   // With neither the warm-up takes 3 % of the steps, at most 100.
   std::optional<double> warmup_ratio;
   std::optional<double> warmup_steps;  // below 1: share of the steps
@@ -76,7 +102,8 @@ struct Recipe : DataConfig {
   int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
   int64_t seed = 42;
   std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
-  double neftune_noise_alpha = 0.0;            // not built: load_recipe() refuses other values
+  double neftune_noise_alpha = 0.0;            // 0 = off
+  double label_smoothing_factor = 0.0;
 
   // Output
   std::string output_dir = "./model-out";
@@ -84,6 +111,8 @@ struct Recipe : DataConfig {
   Cadence eval_strategy = Cadence::Epoch;
   double eval_steps = 0.0;  // below 1: share of the steps; 0 with evals_per_epoch 0: logging_steps
   double evals_per_epoch = 0.0;
+  int64_t early_stopping_patience = 0;  // evaluations without a better loss that end the run; 0 = never
+  double early_stopping_threshold = 0.0;
   bool save_final = true;  // ours
   Cadence save_strategy = Cadence::No;
   double save_steps = 0.0;  // below 1: share of the steps; 0 with saves_per_epoch 0: 500

@@ -78,19 +78,27 @@ constexpr Choice kLrScalings[] = {
     {"sqrt", as_int(LrScaling::Sqrt)},
 };
 constexpr Choice kSchedulers[] = {
-    {"cosine", as_int(SchedulerKind::Cosine)},
-    {"linear", as_int(SchedulerKind::Linear)},
-    {"constant", as_int(SchedulerKind::Constant)},
-    {"constant_with_warmup", as_int(SchedulerKind::ConstantWithWarmup)},
-    {"cosine_with_restarts", kNotBuilt, "not built yet"},
-    {"cosine_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
+    {"cosine", as_int(ScheduleKind::Cosine)},
+    {"linear", as_int(ScheduleKind::Linear)},
+    {"constant", as_int(ScheduleKind::Constant)},
+    {"constant_with_warmup", as_int(ScheduleKind::ConstantWithWarmup)},
+    {"cosine_with_restarts", as_int(ScheduleKind::CosineWithRestarts)},
+    {"polynomial", as_int(ScheduleKind::Polynomial)},
+    {"inverse_sqrt", as_int(ScheduleKind::InverseSqrt)},
+    {"warmup_stable_decay", as_int(ScheduleKind::WarmupStableDecay)},
+    {"wsd", as_int(ScheduleKind::WarmupStableDecay)},
+    {"one_cycle", as_int(ScheduleKind::OneCycle),
+     "only the learning rate goes through the cycle, adam_beta1 stays as it is"},
+    {"rex", as_int(ScheduleKind::Rex)},
+    {"cosine_with_min_lr", as_int(ScheduleKind::Cosine)},
     {"cosine_warmup_with_min_lr", kNotBuilt, "write lr_scheduler: cosine and cosine_min_lr_ratio"},
-    {"polynomial", kNotBuilt, "not built yet"},
-    {"inverse_sqrt", kNotBuilt, "not built yet"},
-    {"reduce_lr_on_plateau", kNotBuilt, "not built yet"},
-    {"warmup_stable_decay", kNotBuilt, "not built yet"},
-    {"one_cycle", kNotBuilt, "not built yet"},
-    {"rex", kNotBuilt, "not built yet"},
+    {"reduce_lr_on_plateau", kNotBuilt, "not built yet; write cosine, and early_stopping_patience"},
+    {"greedy", kNotBuilt, "not built yet; write cosine, and early_stopping_patience"},
+};
+constexpr Choice kRamps[] = {
+    {"linear", as_int(RampKind::Linear)},
+    {"cosine", as_int(RampKind::Cosine)},
+    {"1-sqrt", as_int(RampKind::OneMinusSqrt)},
 };
 constexpr Choice kAdapters[] = {
     {"lora", as_int(AdapterKind::Lora)},
@@ -343,6 +351,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"min_sample_len", &Recipe::min_sample_len, 0, kMaxSequence},
     {"sample_packing", &Recipe::sample_packing},
     {"eval_sample_packing", &Recipe::eval_sample_packing},
+    {"sample_packing_sequentially", &Recipe::sample_packing_sequentially},
+    {"group_by_length", &Recipe::group_by_length},
     {"train_on_inputs", &Recipe::train_on_inputs},
     {"shuffle_merged_datasets", &Recipe::shuffle_merged_datasets},
     {"mix_strategy", &Recipe::mix_strategy, 0, 0, kMixStrategies},
@@ -363,6 +373,27 @@ const Key<Recipe> kRecipeKeys[] = {
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},
+    {"cosine_constant_lr_ratio", &Recipe::cosine_constant_lr_ratio, 0, 1},
+    {"lr_quadratic_warmup", &Recipe::lr_quadratic_warmup},
+    {"lr_cycles", &Recipe::lr_cycles, 0, 1e6},
+    {"lr_end", &Recipe::lr_end, 0, 1e3},
+    {"lr_power", &Recipe::lr_power, 0, 1e3},
+    {"lr_timescale", &Recipe::lr_timescale, 0, kMaxSteps},
+    {"lr_decay_steps", &Recipe::lr_decay_steps, 0, kMaxSteps},
+    {"lr_stable_steps", &Recipe::lr_stable_steps, 0, kMaxSteps},
+    {"lr_warmup_type", enum_field<&Recipe::lr_warmup_type>, 0, 0, kRamps},
+    {"lr_decay_type", enum_field<&Recipe::lr_decay_type>, 0, 0, kRamps},
+    {"lr_div_factor", &Recipe::lr_div_factor, 1, 1e12},
+    {"lr_final_div_factor", &Recipe::lr_final_div_factor, 1, 1e12},
+    {"jagged_restart_steps", &Recipe::jagged_restart_steps, 0, kMaxSteps},
+    {"jagged_restart_warmup_steps", &Recipe::jagged_restart_warmup_steps, 1, kMaxSteps},
+    {"jagged_restart_anneal_steps", &Recipe::jagged_restart_anneal_steps, 1, kMaxSteps},
+    {"embedding_lr", &Recipe::embedding_lr, 0, 1e3},
+    {"embedding_lr_scale", &Recipe::embedding_lr_scale, 0, 1e6},
+    {"lr_groups", &Recipe::lr_groups},
+    {"loraplus_lr_ratio", &Recipe::loraplus_lr_ratio, 0, 1e6},
+    {"neftune_noise_alpha", &Recipe::neftune_noise_alpha, 0, 1e6},
+    {"label_smoothing_factor", &Recipe::label_smoothing_factor, 0, kBelowOne},
     {"warmup_ratio", &Recipe::warmup_ratio, 0, 1},
     {"warmup_steps", &Recipe::warmup_steps, 0, kMaxSteps},
     {"weight_decay", &Recipe::weight_decay, 0, 1e3},
@@ -386,6 +417,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"eval_strategy", enum_field<&Recipe::eval_strategy>, 0, 0, kCadences},
     {"eval_steps", &Recipe::eval_steps, 0, kMaxSteps},
     {"evals_per_epoch", &Recipe::evals_per_epoch, 0, 1e6},
+    {"early_stopping_patience", &Recipe::early_stopping_patience, 0, kMaxSteps},
+    {"early_stopping_threshold", &Recipe::early_stopping_threshold, 0, 1e12},
     {"save_final", &Recipe::save_final},
     {"save_strategy", enum_field<&Recipe::save_strategy>, 0, 0, kSaveCadences},
     {"save_steps", &Recipe::save_steps, 0, kMaxSteps},
@@ -439,7 +472,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
-    {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e7},
+    {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},
 };
 
@@ -490,12 +523,19 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"shards_idx", &DatasetConfig::shards_idx, 0, 1e9},
 };
 
+const Key<LrGroup> kLrGroupKeys[] = {
+    {"name", &LrGroup::name},
+    {"modules", &LrGroup::modules},
+    {"lr", &LrGroup::lr, 0, 1e3},
+};
+
 constexpr std::string_view kRequired[] = {"base_model", "datasets", "learning_rate"};
 
 }  // namespace
 
 std::span<const Key<Recipe>> recipe_keys() { return kRecipeKeys; }
 std::span<const Key<DatasetConfig>> dataset_keys() { return kDatasetKeys; }
+std::span<const Key<LrGroup>> lr_group_keys() { return kLrGroupKeys; }
 std::span<const std::string_view> required_recipe_keys() { return kRequired; }
 
 }  // namespace tessera::config

@@ -36,7 +36,8 @@ using Field = std::variant<
     bool T::*, std::optional<bool> T::*, int64_t T::*, std::optional<int64_t> T::*, double T::*,
     std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*, std::vector<int64_t> T::*,
     std::optional<std::vector<std::string>> T::*, std::map<std::string, std::string> T::*,
-    std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, std::vector<DatasetConfig> T::*>;
+    std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, std::vector<DatasetConfig> T::*,
+    std::vector<LrGroup> T::*>;
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
@@ -51,6 +52,7 @@ struct Key {
 
 std::span<const Key<Recipe>> recipe_keys();
 std::span<const Key<DatasetConfig>> dataset_keys();
+std::span<const Key<LrGroup>> lr_group_keys();
 
 // Keys without which there is nothing to train.
 std::span<const std::string_view> required_recipe_keys();

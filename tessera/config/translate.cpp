@@ -27,7 +27,14 @@ bool has_key(std::span<const Key<T>> keys, std::string_view name) {
 bool is_native(const Section& section, std::string_view key) {
   if (section.path.empty()) return has_key(recipe_keys(), key);
   if (section.path == "datasets") return has_key(dataset_keys(), key);
+  if (section.path == "lr_groups") return has_key(lr_group_keys(), key);
   return false;
+}
+
+// Of a native key that is a list of maps, the section that its entries are; "" for others.
+std::string_view entries_of(std::string_view key) {
+  if (key == "datasets" || key == "test_datasets") return "datasets";
+  return key == "lr_groups" ? key : "";
 }
 
 std::string lower(std::string_view text) {
@@ -101,7 +108,7 @@ bool same_value(const std::string& key, const Node& a, const Node& b) {
 // What a user would call the place of a section.
 std::string section_title(std::string_view path) {
   if (path.empty()) return "at the top level";
-  if (path == "datasets") return "in an entry of 'datasets'";
+  if (path == "datasets" || path == "lr_groups") return "in an entry of '" + std::string(path) + "'";
   return "under '" + std::string(path) + "'";
 }
 
@@ -111,6 +118,8 @@ std::vector<std::string> names_of(const Section& section) {
     for (const auto& key : recipe_keys()) names.emplace_back(key.name);
   } else if (section.path == "datasets") {
     for (const auto& key : dataset_keys()) names.emplace_back(key.name);
+  } else if (section.path == "lr_groups") {
+    for (const auto& key : lr_group_keys()) names.emplace_back(key.name);
   }
   for (const ForeignKey& key : section.keys) {
     if (key.rule != Rule::Hint && !key.name.ends_with('*')) names.emplace_back(key.name);
@@ -127,7 +136,7 @@ std::string other_home(const Section& here, std::string_view key) {
     }
   }
   for (const Section& other : sections()) {
-    if (&other == &here) continue;
+    if (&other == &here || other.path == kTrainerSection) continue;
     // DeepSpeed's words are so common that only its own file means them.
     if (other.path.starts_with("deepspeed") && !here.path.starts_with("deepspeed")) continue;
     const std::vector<std::string> names = names_of(other);
@@ -140,11 +149,14 @@ class Translator {
  public:
   Translator(const std::string& folder, Problems& problems) : folder_(folder), problems_(problems) {}
 
-  Node run(const Node& root) {
+  Node run(const std::vector<SourceFile>& files) {
     Node out;
     out.kind = Node::Kind::Map;
-    out.place = root.place;
-    translate_map(root, sections().front(), "", out);
+    out.place = files.front().root.place;
+    for (const SourceFile& file : files) {
+      file_ = &file.root;
+      translate_map(file.root, section(file.section), "", out);
+    }
     warn_ignored();
     return out;
   }
@@ -246,6 +258,8 @@ class Translator {
         is_known ? "UNSUPPORTED" : "VALUE",
         "key '" + origin.path + "': " + (is_known ? "this value is not built" : "unknown value"), word.place);
     error.got(describe(word)).need(join(names, ", "));
+    if (canonical(word).find("hybrid") != std::string::npos)
+      return error.hint("dp_replicate_size and dp_shard_size say over which ranks");
     const std::string near = is_known ? "" : nearest_name(canonical(word), names);
     if (!near.empty()) error.hint("did you mean '" + near + "'?");
     return error;
@@ -270,6 +284,23 @@ class Translator {
       check_model_type(origin);
     } else if (key.target == "plugins") {
       check_plugins(origin);
+    } else if (key.target == "named_datasets") {
+      // Their entries have keys of their own, which names of ours must lead to.
+      const std::string list = key.name == "eval_dataset" ? "test_datasets" : "datasets";
+      set_native(list, named_datasets(value, key.name == "dataset_name"), {origin.entry, list, origin.out});
+    } else if (key.target == "lora_target") {
+      const Node names = list_of(value);
+      const bool is_all =
+          names.items.size() == 1 && (names.items[0].text == "all" || names.items[0].text == "all-linear");
+      if (is_all) return set_native("lora_target_linear", make_scalar("true", value.place), origin);
+      set_native("lora_target_modules", names, origin);
+    } else if (key.target == "lora_modules_to_save") {
+      set_native(key.target, list_of(value), origin);
+    } else if (key.target == "max_steps") {
+      if (value.text != "-1") set_native(key.target, value, origin);
+    } else if (key.target == "resume") {
+      const bool is_switch = canonical(value) == "true";
+      set_native(is_switch ? "auto_resume_from_checkpoints" : "resume_from_checkpoint", value, origin);
     } else if (key.target == "batch_size") {
       // Rows of a step and a rank; applied when micro_batch_size is known.
       set_native("batch_size", value, origin);
@@ -292,6 +323,45 @@ class Translator {
       }
       map->value.entries.push_back({property, origin.entry.key_place, value, ""});
     }
+  }
+
+  // A list, or the names of a text that are separated by commas or spaces.
+  static Node list_of(const Node& value) {
+    if (!value.is_scalar()) return value;
+    Node list;
+    list.kind = Node::Kind::Sequence;
+    list.place = value.place;
+    for (const std::string& name : split_words(value.text, " ,")) {
+      list.items.push_back(make_scalar(name, value.place));
+      list.items.back().is_quoted = true;
+    }
+    return list;
+  }
+
+  // The entries of `datasets` that names stand for: of LLaMA-Factory's dataset_info.json, or of the hub.
+  Node named_datasets(const Node& value, bool is_of_hub) {
+    const Entry* folder = file_->find("dataset_dir");
+    const bool has_folder = folder != nullptr && folder->value.is_scalar();
+    const std::string info = (has_folder ? folder->value.text : "data") + "/dataset_info.json";
+    Node names = list_of(value);
+    for (Node& name : names.items) {
+      Node entry;
+      entry.kind = Node::Kind::Map;
+      entry.place = name.place;
+      const auto add = [&](const char* key, const std::string& text) {
+        entry.entries.push_back({key, name.place, make_scalar(text, name.place), ""});
+        entry.entries.back().value.is_quoted = true;
+      };
+      add("path", is_of_hub ? name.text : info);
+      if (!is_of_hub) {
+        add("type", "llama_factory");
+        add("name", name.text);
+      } else {
+        problems_.warn("dataset '" + name.text + "': the type of its rows must be set by hand");
+      }
+      name = std::move(entry);
+    }
+    return names;
   }
 
   // The folder's config.json decides; a class of another kind of model cannot be what it asks for.
@@ -340,8 +410,11 @@ class Translator {
     std::error_code ignored;
     std::string path = name;
     if (!fs::exists(path, ignored) && fs::path(name).is_relative()) {
-      const fs::path beside = fs::path(folder_) / name;
-      if (fs::exists(beside, ignored)) path = beside.string();
+      const Place& place = origin.entry.value.place;
+      const fs::path own_folder = place.file && !place.is_override ? fs::path(*place.file).parent_path() : "";
+      for (const fs::path& folder : {own_folder, fs::path(folder_)}) {
+        if (path == name && fs::exists(folder / name, ignored)) path = (folder / name).string();
+      }
     }
     if (!fs::exists(path, ignored)) {
       throw config_error("NOT-FOUND", "key '" + origin.path + "': no such file", origin.entry.value.place)
@@ -383,7 +456,8 @@ class Translator {
     }
     if ((key == "rl" || key == "eot_tokens") && is_off(value, "")) return;
     if (key == "type" && value.is_map()) return set_own_format(value, origin);
-    Node translated = key == "datasets" || key == "test_datasets" ? translate_datasets(value, origin) : value;
+    const std::string_view entries = entries_of(key);
+    Node translated = entries.empty() ? value : translate_entries(value, section(entries), origin);
     if (key == "type") translated.text = dataset_type(value.text);
     Entry entry{std::string(key), origin.entry.key_place, std::move(translated),
                 origin.path == key ? std::string() : origin.path};
@@ -465,7 +539,7 @@ class Translator {
     entry.origin = "lora_target_modules";
   }
 
-  Node translate_datasets(const Node& list, const Origin& origin) {
+  Node translate_entries(const Node& list, const Section& entries, const Origin& origin) {
     if (!list.is_sequence()) return list;
     Node out = list;
     for (size_t i = 0; i < out.items.size(); ++i) {
@@ -474,7 +548,7 @@ class Translator {
       Node translated;
       translated.kind = Node::Kind::Map;
       translated.place = item.place;
-      translate_map(item, section("datasets"), origin.path + '.' + std::to_string(i) + '.', translated);
+      translate_map(item, entries, origin.path + '.' + std::to_string(i) + '.', translated);
       warn_blank(translated);
       apply_sharegpt(translated);
       out.items[i] = std::move(translated);
@@ -560,20 +634,22 @@ class Translator {
 
   const std::string& folder_;
   Problems& problems_;
+  const Node* file_ = nullptr;                                             // that is being translated
   std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;  // keys of each file
 };
 
 }  // namespace
 
-Node translate(const Node& root, const std::string& folder, Problems& problems) {
-  return Translator(folder, problems).run(root);
+Node translate(const std::vector<SourceFile>& files, const std::string& folder, Problems& problems) {
+  return Translator(folder, problems).run(files);
 }
 
 std::vector<std::string> all_key_paths() {
   std::vector<std::string> paths;
   for (const Section& section : sections()) {
+    if (section.path == kTrainerSection) continue;
     std::string prefix(section.path);
-    if (prefix == "datasets") prefix += ".0";
+    if (prefix == "datasets" || prefix == "lr_groups") prefix += ".0";
     if (!prefix.empty()) prefix += '.';
     for (const std::string& name : names_of(section)) paths.push_back(prefix + name);
   }

@@ -21,6 +21,7 @@ constexpr std::pair<const char*, const char*> kExclusive[] = {
     {"save_steps", "saves_per_epoch"},
     {"batch_size", "gradient_accumulation_steps"},
     {"lora_target_modules", "lora_target_regex"},
+    {"embedding_lr", "embedding_lr_scale"},
 };
 
 bool is_active(const Node& node) {
@@ -111,6 +112,7 @@ void validate_adapter(Rules& rules) {
         {"lora_modules_to_save", !recipe.lora_modules_to_save.empty()},
         {"lora_model_dir", !recipe.lora_model_dir.empty()},
         {"peft_use_rslora", recipe.peft_use_rslora},
+        {"loraplus_lr_ratio", recipe.loraplus_lr_ratio > 0.0},
     };
     for (const auto& [key, is_changed] : keys) {
       if (is_changed) rules.warn(key, std::string("key '") + key + "' has no effect without 'adapter: lora'");
@@ -123,6 +125,145 @@ void validate_adapter(Rules& rules) {
                   "lora_target_parameters"},
                  rules.error("MISSING", "key 'adapter': lora has nothing to adapt", "adapter")
                      .need("lora_target_linear: true or lora_target_modules"));
+  }
+}
+
+// Keys that only some schedules read.
+void warn_of_other_schedules(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const Recipe defaults;
+  using enum ScheduleKind;
+  struct Line {
+    const char* key;
+    bool is_changed;
+    std::vector<ScheduleKind> readers;
+    const char* names;
+  };
+  const Line lines[] = {
+      {"cosine_min_lr_ratio",
+       recipe.cosine_min_lr_ratio > 0.0,
+       {Cosine, Rex, WarmupStableDecay},
+       "cosine, rex or warmup_stable_decay"},
+      {"cosine_constant_lr_ratio", recipe.cosine_constant_lr_ratio > 0.0, {Cosine}, "cosine"},
+      {"lr_quadratic_warmup", recipe.lr_quadratic_warmup, {Cosine}, "cosine"},
+      {"lr_cycles",
+       recipe.lr_cycles > 0.0,
+       {Cosine, CosineWithRestarts, WarmupStableDecay},
+       "cosine, cosine_with_restarts or warmup_stable_decay"},
+      {"lr_end", recipe.lr_end != defaults.lr_end, {Polynomial}, "polynomial"},
+      {"lr_power", recipe.lr_power != defaults.lr_power, {Polynomial}, "polynomial"},
+      {"lr_timescale", recipe.lr_timescale > 0, {InverseSqrt}, "inverse_sqrt"},
+      {"lr_decay_steps",
+       recipe.lr_decay_steps != defaults.lr_decay_steps,
+       {WarmupStableDecay},
+       "warmup_stable_decay"},
+      {"lr_stable_steps", recipe.lr_stable_steps.has_value(), {WarmupStableDecay}, "warmup_stable_decay"},
+      {"lr_warmup_type",
+       recipe.lr_warmup_type != defaults.lr_warmup_type,
+       {WarmupStableDecay},
+       "warmup_stable_decay"},
+      {"lr_decay_type",
+       recipe.lr_decay_type != defaults.lr_decay_type,
+       {WarmupStableDecay},
+       "warmup_stable_decay"},
+      {"lr_div_factor", recipe.lr_div_factor != defaults.lr_div_factor, {OneCycle}, "one_cycle"},
+      {"lr_final_div_factor",
+       recipe.lr_final_div_factor != defaults.lr_final_div_factor,
+       {OneCycle},
+       "one_cycle"},
+  };
+  for (const Line& line : lines) {
+    const bool is_read =
+        std::find(line.readers.begin(), line.readers.end(), recipe.lr_scheduler) != line.readers.end();
+    if (!line.is_changed || is_read) continue;
+    rules.warn(line.key, std::string("key '") + line.key +
+                             "' has no effect without 'lr_scheduler: " + line.names + "'");
+  }
+}
+
+void validate_schedule(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  warn_of_other_schedules(rules);
+  if (recipe.cosine_constant_lr_ratio > 0.0 && recipe.cosine_min_lr_ratio == 0.0) {
+    rules.refuse({"cosine_constant_lr_ratio", "cosine_min_lr_ratio"},
+                 rules
+                     .error("CONFLICT", "key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'",
+                            "cosine_constant_lr_ratio")
+                     .hint("the learning rate would stay at 0 from there on"));
+  }
+  if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate) {
+    rules.refuse({"lr_end", "learning_rate"},
+                 rules.error("RANGE", "key 'lr_end': not below 'learning_rate'", "lr_end")
+                     .got(std::to_string(recipe.lr_end) + " and " + std::to_string(recipe.learning_rate)));
+  }
+  if (recipe.jagged_restart_steps > 0 &&
+      recipe.jagged_restart_steps < recipe.jagged_restart_warmup_steps + recipe.jagged_restart_anneal_steps) {
+    rules.refuse({"jagged_restart_steps", "jagged_restart_warmup_steps", "jagged_restart_anneal_steps"},
+                 rules
+                     .error("CONFLICT", "key 'jagged_restart_steps': shorter than its warm-up and annealing",
+                            "jagged_restart_steps")
+                     .got(std::to_string(recipe.jagged_restart_steps))
+                     .need("at least " + std::to_string(recipe.jagged_restart_warmup_steps +
+                                                        recipe.jagged_restart_anneal_steps)));
+  }
+}
+
+// Learning rates of parts of the model are shares of learning_rate, which the schedule moves.
+void validate_learning_rates(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const std::string key = recipe.embedding_lr         ? "embedding_lr"
+                          : recipe.embedding_lr_scale ? "embedding_lr_scale"
+                          : !recipe.lr_groups.empty() ? "lr_groups"
+                                                      : "";
+  if (key.empty()) return;
+  if (recipe.loraplus_lr_ratio > 0.0) {
+    rules.refuse({"loraplus_lr_ratio", key},
+                 rules
+                     .error("CONFLICT", "keys 'loraplus_lr_ratio' and '" + key + "' exclude each other",
+                            "loraplus_lr_ratio")
+                     .hint("keep one of them"));
+  }
+  if (recipe.learning_rate == 0.0) {
+    rules.refuse(
+        {"learning_rate", key},
+        rules.error("CONFLICT", "key '" + key + "' needs a 'learning_rate' above 0", "learning_rate"));
+  }
+}
+
+void validate_early_stopping(Rules& rules, bool has_eval_data) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.early_stopping_patience == 0) {
+    if (recipe.early_stopping_threshold > 0.0)
+      rules.warn("early_stopping_threshold",
+                 "key 'early_stopping_threshold' has no effect without 'early_stopping_patience'");
+    return;
+  }
+  if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
+  rules.refuse({"early_stopping_patience", "val_set_size", "test_datasets", "eval_strategy"},
+               rules
+                   .error("CONFLICT", "key 'early_stopping_patience': this run evaluates nothing",
+                          "early_stopping_patience")
+                   .need("val_set_size or test_datasets, and an eval_strategy other than no"));
+}
+
+// In which order rows come.
+void validate_order(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (recipe.group_by_length && recipe.sample_packing) {
+    rules.warn("group_by_length",
+               "key 'group_by_length' has no effect with 'sample_packing': packed sequences are alike");
+  }
+  if (recipe.group_by_length && !recipe.shuffle_merged_datasets) {
+    rules.refuse({"group_by_length", "shuffle_merged_datasets"},
+                 rules
+                     .error("CONFLICT",
+                            "keys 'group_by_length' and 'shuffle_merged_datasets': false exclude each other",
+                            "group_by_length")
+                     .hint("keep the order of the rows, or group them by length"));
+  }
+  if (recipe.sample_packing_sequentially && !recipe.sample_packing) {
+    rules.warn("sample_packing_sequentially",
+               "key 'sample_packing_sequentially' has no effect without 'sample_packing: true'");
   }
 }
 
@@ -299,7 +440,9 @@ void settle_keys(Node& map, Problems& problems) {
     problems.attempt("gradient_accumulation_steps", place, [&] { resolve_batch_size(map); });
     map.erase("batch_size");
   }
+}
 
+void check_required(const Node& map, Problems& problems) {
   std::vector<std::string> missing;
   for (const std::string_view name : required_recipe_keys()) {
     if (problems.has(name) || (name == "datasets" && problems.has("pretraining_dataset"))) continue;
@@ -351,10 +494,6 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn("base_batch_size",
                "key 'base_batch_size' has no effect without 'lr_scaling: linear' or 'sqrt'");
   }
-  if (recipe.cosine_min_lr_ratio > 0.0 && recipe.lr_scheduler != SchedulerKind::Cosine) {
-    rules.warn("cosine_min_lr_ratio",
-               "key 'cosine_min_lr_ratio' has no effect without 'lr_scheduler: cosine'");
-  }
   const bool has_eval_data = recipe.val_set_size > 0.0 || !recipe.test_datasets.empty();
   if (!has_eval_data && recipe.eval_strategy == Cadence::Steps) {
     const std::string key = recipe.eval_steps > 0.0        ? "eval_steps"
@@ -369,6 +508,10 @@ void validate(const Recipe& recipe, Problems& problems) {
         rules.error("CONFLICT", "keys 'min_sample_len' and 'sequence_len': every row would be dropped", key)
             .got(std::to_string(recipe.min_sample_len) + " and " + std::to_string(recipe.sequence_len)));
   }
+  validate_schedule(rules);
+  validate_learning_rates(rules);
+  validate_early_stopping(rules, has_eval_data);
+  validate_order(rules);
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);
   validate_pipeline(rules);

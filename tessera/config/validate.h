@@ -8,9 +8,10 @@
 namespace tessera::config {
 
 // On the translated map, before binding: resolves DeepSpeed-like `batch_size` and how often to evaluate, and
-// drops a key of the file that a command-line key excludes. Problems: E-CONFIG-CONFLICT naming both keys,
-// E-CONFIG-MISSING naming the required keys that are absent.
+// drops a key of the file that a command-line key excludes. Problems: E-CONFIG-CONFLICT naming both keys.
 void settle_keys(Node& map, Problems& problems);
+// Problem: E-CONFIG-MISSING, naming the required keys that are absent.
+void check_required(const Node& map, Problems& problems);
 
 // On the filled recipe: rules between values. Problems: E-CONFIG-CONFLICT, -RANGE or -MISSING; warns about
 // keys that have no effect without another one. What follows from another problem is left out.

@@ -48,15 +48,25 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps,
   optim::Schedule schedule;
   schedule.peak = peak_learning_rate(recipe, samples_per_step);
   schedule.total_steps = total_steps;
-  switch (recipe.lr_scheduler) {
-    case config::SchedulerKind::Cosine:
-      schedule.kind = optim::ScheduleKind::Cosine;
-      schedule.min_ratio = recipe.cosine_min_lr_ratio;
-      break;
-    case config::SchedulerKind::Linear: schedule.kind = optim::ScheduleKind::Linear; break;
-    case config::SchedulerKind::Constant: schedule.kind = optim::ScheduleKind::Constant; return schedule;
-    case config::SchedulerKind::ConstantWithWarmup: schedule.kind = optim::ScheduleKind::Constant; break;
-  }
+  schedule.kind = recipe.lr_scheduler;
+  schedule.restart_steps = recipe.jagged_restart_steps;
+  schedule.restart_warmup_steps = recipe.jagged_restart_warmup_steps;
+  schedule.restart_anneal_steps = recipe.jagged_restart_anneal_steps;
+  if (recipe.cosine_min_lr_ratio > 0.0) schedule.restart_min_ratio = recipe.cosine_min_lr_ratio;
+  if (schedule.kind == ScheduleKind::Constant) return schedule;
+  if (schedule.kind != ScheduleKind::Linear) schedule.min_ratio = recipe.cosine_min_lr_ratio;
+  schedule.constant_ratio = recipe.cosine_constant_lr_ratio;
+  schedule.has_quadratic_warmup = recipe.lr_quadratic_warmup;
+  schedule.cycles = recipe.lr_cycles;
+  schedule.end = recipe.lr_end;
+  schedule.power = recipe.lr_power;
+  schedule.timescale = recipe.lr_timescale;
+  schedule.decay_steps = count_steps(recipe.lr_decay_steps, total_steps);
+  schedule.stable_steps = recipe.lr_stable_steps.value_or(-1);
+  schedule.rise = recipe.lr_warmup_type;
+  schedule.fall = recipe.lr_decay_type;
+  schedule.div_factor = recipe.lr_div_factor;
+  schedule.final_div_factor = recipe.lr_final_div_factor;
   schedule.warmup_steps = warmup_steps(recipe, total_steps);
   if (schedule.warmup_steps > 0 && schedule.warmup_steps >= total_steps) note_unreached_peak(schedule);
   return schedule;

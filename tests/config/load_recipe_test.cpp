@@ -60,7 +60,7 @@ TEST(LoadRecipeTest, ReadsAnAxolotlLoraRecipe) {
   EXPECT_EQ(recipe.sequence_len, 2048);
   EXPECT_EQ(recipe.gradient_accumulation_steps, 2);
   EXPECT_EQ(recipe.optimizer, OptimizerKind::AdamW);
-  EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Cosine);
+  EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::Cosine);
   EXPECT_DOUBLE_EQ(recipe.learning_rate, 2e-4);
   EXPECT_EQ(recipe.dtype, ComputeType::Auto);
   EXPECT_EQ(recipe.gradient_checkpointing, Checkpointing::Block);
@@ -93,7 +93,7 @@ TEST(LoadRecipeTest, ReadsAnFsdp2Recipe) {
   EXPECT_EQ(recipe.dp_shard_size, 2);
   EXPECT_EQ(recipe.dp_replicate_size, 2);
   EXPECT_EQ(recipe.dtype, ComputeType::BFloat16);
-  EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::ConstantWithWarmup);
+  EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::ConstantWithWarmup);
   EXPECT_EQ(recipe.datasets[0].split, "train[:1%]");
   EXPECT_EQ(recipe.max_steps, 20);
 }

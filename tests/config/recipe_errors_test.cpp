@@ -121,7 +121,7 @@ TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {  // C4
   EXPECT_EQ(recipe.micro_batch_size, 4);
   EXPECT_EQ(recipe.sequence_len, 2048);
   EXPECT_EQ(recipe.max_steps, 1000);
-  EXPECT_EQ(recipe.lr_scheduler, SchedulerKind::Cosine);
+  EXPECT_EQ(recipe.lr_scheduler, ScheduleKind::Cosine);
   EXPECT_EQ(recipe.warmup_steps, std::nullopt);
   EXPECT_EQ(recipe.output_dir, "2024");
   EXPECT_EQ(recipe.datasets[0].train_on_eos, "none");
@@ -181,8 +181,10 @@ TEST(RecipeErrorsTest, CheckpointingTakesTrueFalseAndMlp) {
 TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
   EXPECT_THAT(
       message_of(kMinimal + "lr_scheduler: cosin\n"),
-      HasSubstr("key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
-                "constant_with_warmup. hint: did you mean 'cosine'?"));
+      HasSubstr(
+          "key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
+          "constant_with_warmup, cosine_with_restarts, polynomial, inverse_sqrt, warmup_stable_decay, wsd, "
+          "one_cycle, rex, cosine_with_min_lr. hint: did you mean 'cosine'?"));
   EXPECT_THAT(message_of(kMinimal + "zero_stage: 4\n"), HasSubstr("E-CONFIG-VALUE]: r.yaml:4:13"));
   EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: alpacca}]\n"),
               HasSubstr("key 'datasets.0.type': unknown value"));
@@ -358,7 +360,37 @@ TEST(RecipeErrorsTest, WarnsAboutKeysWithoutEffect) {
               AllOf(HasSubstr("r.yaml:4: key 'eval_strategy' has no effect"), Not(HasSubstr("eval_steps"))));
   EXPECT_THAT(warnings_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, roles_to_train: }]\n"),
               HasSubstr("key 'datasets.0.roles_to_train' is blank: its default holds"));
+  EXPECT_THAT(warnings_of(kMinimal + "lr_scheduler: linear\nlr_power: 2\n"),
+              HasSubstr("key 'lr_power' has no effect without 'lr_scheduler: polynomial'"));
+  EXPECT_THAT(warnings_of(kMinimal + "sample_packing: true\ngroup_by_length: true\n"),
+              HasSubstr("key 'group_by_length' has no effect with 'sample_packing'"));
+  EXPECT_THAT(warnings_of(kMinimal + "loraplus_lr_ratio: 16\n"),
+              HasSubstr("'loraplus_lr_ratio' has no effect without 'adapter: lora'"));
   EXPECT_EQ(warnings_of(kMinimal), "");
+}
+
+TEST(RecipeErrorsTest, LearningRatesThatCannotBe) {  // C8
+  EXPECT_THAT(message_of(kMinimal + "cosine_constant_lr_ratio: 0.8\n"),
+              HasSubstr("key 'cosine_constant_lr_ratio' needs 'cosine_min_lr_ratio'"));
+  EXPECT_THAT(message_of(kMinimal + "lr_scheduler: polynomial\nlr_end: 1\n"),
+              HasSubstr("key 'lr_end': not below 'learning_rate'"));
+  EXPECT_THAT(message_of(kMinimal + "jagged_restart_steps: 5\n"), HasSubstr("need at least 11"));
+  EXPECT_THAT(message_of(kMinimal + "embedding_lr: 1e-5\nembedding_lr_scale: 2\n"),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(message_of(kMinimal + "adapter: lora\nlora_target_linear: true\nloraplus_lr_ratio: 4\n"
+                                    "embedding_lr: 1e-5\n"),
+              HasSubstr("keys 'loraplus_lr_ratio' and 'embedding_lr' exclude each other"));
+  EXPECT_THAT(message_of(kMinimal + "lr_groups: [{name: a, lr: 1}]\n"),
+              HasSubstr("missing key 'lr_groups.0.modules'"));
+  EXPECT_THAT(message_of(kMinimal + "lr_groups: [{name: a, modules: [q], lr: 1, lrr: 2}]\n"),
+              HasSubstr("unknown key 'lr_groups.0.lrr'. hint: did you mean 'lr'?"));
+  EXPECT_THAT(message_of(kMinimal + "lr_groups: [{modules: [q], lr: -1}]\n"),
+              HasSubstr("key 'lr_groups.0.lr': out of range"));
+  EXPECT_THAT(message_of(kMinimal + "lr_scheduler_kwargs: {powr: 1}\n"), HasSubstr("did you mean 'power'?"));
+  EXPECT_THAT(message_of(kMinimal + "early_stopping_patience: 3\n"),
+              HasSubstr("key 'early_stopping_patience': this run evaluates nothing"));
+  EXPECT_THAT(message_of(kMinimal + "group_by_length: true\ncurriculum_sampling: true\n"),
+              HasSubstr("keys 'group_by_length' and 'shuffle_merged_datasets': false exclude each other"));
 }
 
 }  // namespace

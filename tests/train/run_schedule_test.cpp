@@ -1,9 +1,15 @@
 #include "tessera/train/run_schedule.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tessera/config/load_recipe.h"
+
+#include "tests/testing/paths.h"
 
 namespace tessera::train {
 namespace {
@@ -34,9 +40,9 @@ TEST(RunSchedule, WarmUp) {
   EXPECT_EQ(warmup(200), 7);
   recipe.warmup_steps = 7;
   EXPECT_EQ(warmup(200), 7);
-  recipe.lr_scheduler = config::SchedulerKind::Constant;
+  recipe.lr_scheduler = ScheduleKind::Constant;
   EXPECT_EQ(warmup(200), 0);
-  recipe.lr_scheduler = config::SchedulerKind::ConstantWithWarmup;
+  recipe.lr_scheduler = ScheduleKind::ConstantWithWarmup;
   EXPECT_EQ(warmup(200), 7);
 }
 
@@ -71,6 +77,28 @@ TEST(RunSchedule, AShortRunSeesTheFirstLearningRatesOfALongOne) {
   EXPECT_THAT(note_of(10), HasSubstr("in the run of 10"));
   EXPECT_EQ(note_of(11), "");
   EXPECT_EQ(make_schedule(recipe, 11, 1).at(10), 0.5);
+}
+
+// From the keys of a recipe to the learning rate of every update.
+TEST(RunSchedule, TheValuesAreThoseOfTheReferences) {
+  std::ifstream file(testing::source_folder() + "/tests/reference/data/schedules.json");
+  const auto document = nlohmann::json::parse(file);
+  const double peak = document.at("learning_rate");
+  ASSERT_GT(document.at("cases").size(), 50u);
+  for (const auto& reference : document.at("cases")) {
+    nlohmann::json keys = reference.at("recipe");
+    SCOPED_TRACE(keys.dump());
+    keys["base_model"] = "m";
+    keys["datasets"] = {{{"path", "d.jsonl"}}};
+    keys["learning_rate"] = peak;
+    const config::Recipe recipe = config::parse_recipe(keys.dump(), "r.yaml");
+    const int64_t total = reference.at("total_steps");
+    const optim::Schedule schedule = make_schedule(recipe, total, 1);
+    const std::vector<double> values = reference.at("values");
+    for (size_t step = 0; step < values.size(); ++step) {
+      EXPECT_NEAR(schedule.at(static_cast<int64_t>(step)), values[step], 1e-12 * peak) << "step " << step;
+    }
+  }
 }
 
 std::vector<int64_t> evaluated(const config::Recipe& recipe) {

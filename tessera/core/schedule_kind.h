@@ -1,0 +1,22 @@
+// The kinds of learning-rate schedule, as recipes name them.
+#pragma once
+
+namespace tessera {
+
+enum class ScheduleKind {
+  Cosine,
+  Linear,
+  Constant,
+  ConstantWithWarmup,
+  CosineWithRestarts,
+  Polynomial,
+  InverseSqrt,
+  WarmupStableDecay,
+  OneCycle,
+  Rex
+};
+
+// How a rise or fall between two learning rates bends.
+enum class RampKind { Linear, Cosine, OneMinusSqrt };
+
+}  // namespace tessera

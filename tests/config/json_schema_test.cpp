@@ -1,0 +1,54 @@
+#include "tessera/config/json_schema.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/config/key_help.h"
+#include "tessera/config/schema.h"
+
+#include "tests/config/config_testing.h"
+
+namespace tessera::config {
+namespace {
+
+TEST(JsonSchemaTest, HoldsEveryKeyWithItsHelpAndItsValues) {
+  const auto schema = nlohmann::json::parse(json_schema());
+  const auto& keys = schema.at("properties");
+  for (const auto& key : recipe_keys()) ASSERT_TRUE(keys.contains(key.name)) << key.name;
+  const auto& entry = keys.at("datasets").at("items").at("properties");
+  for (const auto& key : dataset_keys()) ASSERT_TRUE(entry.contains(key.name)) << key.name;
+  EXPECT_EQ(keys.at("learning_rate").at("description"), "peak learning rate");
+  EXPECT_EQ(keys.at("learning_rate").at("minimum"), 0.0);
+  EXPECT_EQ(keys.at("lora_dropout").at("exclusiveMaximum"), 1.0);
+  EXPECT_EQ(entry.at("split").at("type").at(0), "string");
+  const auto& names = keys.at("lr_scheduler").at("enum");
+  EXPECT_NE(std::find(names.begin(), names.end(), "rex"), names.end());
+  EXPECT_EQ(std::find(names.begin(), names.end(), "reduce_lr_on_plateau"), names.end());
+  const auto& stages = keys.at("zero_stage").at("enum");
+  EXPECT_NE(std::find(stages.begin(), stages.end(), 3), stages.end()) << "also as a number";
+  EXPECT_EQ(keys.at("gradient_clipping").at("description"), "means max_grad_norm");
+  EXPECT_TRUE(keys.at("load_in_4bit").at("deprecated"));
+  EXPECT_TRUE(schema.at("patternProperties").contains("^wandb_"));
+  EXPECT_FALSE(schema.at("additionalProperties"));
+  EXPECT_EQ(schema.at("required"), (nlohmann::json{"base_model", "datasets", "learning_rate"}));
+}
+
+TEST(KeyHelpTest, IsThatOfTheDocs) {
+  for (const auto& key : recipe_keys()) {
+    if (key.name == "adam_beta1" || key.name == "adam_beta2" || key.name == "adam_epsilon" ||
+        key.name == "seed")
+      continue;  // say what they are themselves
+    EXPECT_NE(key_help(key.name), "") << key.name;
+  }
+  EXPECT_NE(key_help("path", true), "");
+  EXPECT_EQ(key_help("no_such_key"), "");
+  for (const char mark : {'`', ']'}) EXPECT_EQ(key_help("lora_model_dir").find(mark), std::string::npos);
+  size_t count = 0;
+  for (const KeyGroup& group : key_groups()) {
+    EXPECT_FALSE(group.title.empty());
+    count += group.keys.size();
+  }
+  EXPECT_EQ(count, recipe_keys().size());
+}
+
+}  // namespace
+}  // namespace tessera::config
