@@ -22,7 +22,8 @@ Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows
   if (options.packing) {
     std::vector<int64_t> lengths(rows_.rows.size());
     for (int64_t i = 0; i < rows_.size(); ++i) lengths[i] = rows_.length(i);
-    plan_ = pack_first_fit_decreasing(lengths, options.sequence_len);
+    plan_ = options.packs_in_order ? pack_in_order(lengths, options.sequence_len)
+                                   : pack_first_fit_decreasing(lengths, options.sequence_len);
     efficiency_ = data::packing_efficiency(plan_, lengths, options.sequence_len);
   } else {
     plan_ = pack_one_each(rows_.size());
@@ -60,11 +61,30 @@ void Loader::order_epoch() {
   if (ordered_epoch_ == cursor_.epoch) return;
   if (options_.shuffle) {
     order_ = random_order(num_samples(), options_.seed, "data.epoch", static_cast<uint64_t>(cursor_.epoch));
+    if (options_.groups_by_length) group_by_length();
   } else if (order_.empty()) {
     order_.resize(static_cast<size_t>(num_samples()));
     std::iota(order_.begin(), order_.end(), 0);
   }
   ordered_epoch_ = cursor_.epoch;
+}
+
+int64_t Loader::length_of_sample(int64_t sample) const {
+  int64_t length = 0;
+  for (const int64_t place : plan_.sequence(sample)) length += rows_.length(place);
+  return length;
+}
+
+void Loader::group_by_length() {
+  constexpr int64_t kLargestGroup = 2048, kFewestGroups = 4;
+  const int64_t size = std::clamp<int64_t>(num_samples() / kFewestGroups, 1, kLargestGroup);
+  const auto is_longer = [&](int64_t a, int64_t b) { return length_of_sample(a) > length_of_sample(b); };
+  for (int64_t begin = 0; begin < num_samples(); begin += size) {
+    const auto first = order_.begin() + begin;
+    std::stable_sort(first, first + std::min(size, num_samples() - begin), is_longer);
+  }
+  // What does not fit into memory shows in the first step.
+  std::iter_swap(order_.begin(), std::min_element(order_.begin(), order_.end(), is_longer));
 }
 
 Step Loader::next_step() {

@@ -15,11 +15,13 @@ namespace tessera::data {
 struct LoaderOptions {
   int64_t dp_rank = 0;
   int64_t dp_size = 1;
-  int64_t micro_batch_size = 1;  // sequences of a micro-batch
-  int64_t accumulation = 1;      // micro-batches of a step
-  int64_t sequence_len = 512;    // room of a packed sequence
-  bool packing = false;          // several rows a sequence; else one
-  bool shuffle = true;           // a new order every epoch; else the order of the rows
+  int64_t micro_batch_size = 1;   // sequences of a micro-batch
+  int64_t accumulation = 1;       // micro-batches of a step
+  int64_t sequence_len = 512;     // room of a packed sequence
+  bool packing = false;           // several rows a sequence; else one
+  bool packs_in_order = false;    // of neighbours; else of rows that fill a sequence well
+  bool shuffle = true;            // a new order every epoch; else the order of the rows
+  bool groups_by_length = false;  // where shuffled: neighbours of like length
   uint64_t seed = 42;
 };
 
@@ -46,7 +48,9 @@ struct Step {
   Cursor next;  // where the step after this one starts: what a checkpoint stores
 };
 
-// Deals rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone; a step takes the
+// Deals rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also where they
+// are grouped by length: then each of at least four parts of the shuffled epoch, of at most 2048 samples, is
+// sorted from long to short, and the longest sample of all comes first. A step takes the
 // next dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask
 // others.
 class Loader {
@@ -77,6 +81,8 @@ class Loader {
 
  private:
   void order_epoch();
+  void group_by_length();
+  int64_t length_of_sample(int64_t sample) const;
   bool has_several() const { return datasets_.size() > 1; }
   int64_t dataset_of(int64_t place) const;
   MicroBatch make_micro_batch(int64_t begin_sample, int64_t end_sample) const;

@@ -15,7 +15,9 @@ LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank
   }
   options.sequence_len = recipe.sequence_len;
   options.packing = recipe.sample_packing;
+  options.packs_in_order = recipe.sample_packing_sequentially;
   options.shuffle = recipe.shuffle_merged_datasets;
+  options.groups_by_length = recipe.group_by_length && !recipe.sample_packing;
   options.seed = static_cast<uint64_t>(recipe.seed);
   return options;
 }

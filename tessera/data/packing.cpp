@@ -71,6 +71,20 @@ PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t cap
   return plan;
 }
 
+PackPlan pack_in_order(std::span<const int64_t> lengths, int64_t capacity) {
+  PackPlan plan;
+  int64_t room = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    TESSERA_ASSERT(lengths[i] > 0 && lengths[i] <= capacity, "row that fits no sequence");
+    if (i > 0 && lengths[i] > room) plan.offsets.push_back(static_cast<int64_t>(i));
+    if (i == 0 || lengths[i] > room) room = capacity;
+    room -= lengths[i];
+    plan.items.push_back(static_cast<int64_t>(i));
+  }
+  if (!lengths.empty()) plan.offsets.push_back(static_cast<int64_t>(lengths.size()));
+  return plan;
+}
+
 PackPlan pack_one_each(int64_t num_items) {
   PackPlan plan;
   plan.offsets.resize(static_cast<size_t>(num_items) + 1);

@@ -24,6 +24,10 @@ struct PackPlan {
 PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity,
                                    int64_t group_size = 100'000);
 
+// Next-fit: each item goes into the sequence of the one before it where it fits, else into a new one, so that
+// items stay in order. Requires 0 < lengths[i] <= capacity.
+PackPlan pack_in_order(std::span<const int64_t> lengths, int64_t capacity);
+
 // One item a sequence, in order.
 PackPlan pack_one_each(int64_t num_items);
 

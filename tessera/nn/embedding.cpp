@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/nn/random_scope.h"
 #include "tessera/ops/embedding.h"
 
 namespace tessera::nn {
@@ -13,9 +14,19 @@ Embedding::Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType
 
 at::Tensor Embedding::forward(const at::Tensor& input_ids) const {
   return run(input_ids, [this](const ops::Activation& ids) {
-    return first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
-                      : ops::embedding(weight, ids.value());
+    const at::Tensor y = first_row_ ? ops::embedding_part(weight, *first_row_, ids.value())
+                                    : ops::embedding(weight, ids.value());
+    return noise_alpha_ > 0.0 && is_training() ? with_noise(y, ids.value()) : y;
   });
+}
+
+at::Tensor Embedding::with_noise(const at::Tensor& y, const at::Tensor& input_ids) const {
+  const at::Tensor noise = embedding_noise_here(y, noise_alpha_);
+  if (first_row_) {
+    const at::Tensor row = input_ids - *first_row_;
+    noise.mul_(row.ge(0).logical_and(row.lt(weight.size(0))).unsqueeze(1));
+  }
+  return y + noise;
 }
 
 }  // namespace tessera::nn

@@ -20,11 +20,16 @@ class Embedding : public Layer, public HasInitialValues {
   // From now on the weight holds rows [first_row, first_row + weight.size(0)) of the table, and ids of others
   // give zeros: the sum over the holders of all rows is the whole.
   void set_first_row(int64_t first_row) { first_row_ = first_row; }
+  // In training, embedding_noise_here() is added; of the holders of a table's rows each adds it for its own.
+  void set_noise(double alpha) { noise_alpha_ = alpha; }
 
   at::Tensor weight;  // [num_embeddings, hidden_size]
 
  private:
+  at::Tensor with_noise(const at::Tensor& y, const at::Tensor& input_ids) const;
+
   std::optional<int64_t> first_row_;
+  double noise_alpha_ = 0.0;
 };
 
 }  // namespace tessera::nn

@@ -30,6 +30,9 @@ class OutputHead : public Layer {
   // From now on the weight holds a part of the vocabulary.
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
+  // Of the loss (ops::linear_cross_entropy), in training and evaluation.
+  void set_label_smoothing(double factor) { label_smoothing_ = factor; }
+
   const at::Tensor& weight() const { return weight_; }
   // The norm's, and the weight.
   std::vector<at::Tensor> used_parameters() const;
@@ -38,6 +41,7 @@ class OutputHead : public Layer {
   at::Tensor weight_;
   std::shared_ptr<const Norm> norm_;
   std::optional<ops::VocabularyPart> part_;
+  double label_smoothing_ = 0.0;
 };
 
 }  // namespace tessera::nn

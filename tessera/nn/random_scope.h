@@ -1,8 +1,9 @@
-// Where in the run a dropout site stands, so that its mask is a pure function of place.
+// Where in the run a dropout site stands, so that its mask is a pure function of place; noise likewise.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -13,9 +14,10 @@ namespace tessera::nn {
 
 struct RandomPlace {
   uint64_t seed = 0;
-  uint64_t step = 0;         // optimizer step
-  uint64_t micro_batch = 0;  // number of the micro-batch in the step, counted over all ranks
-  TokenPart part = {};       // the tokens of the micro-batch that are here
+  uint64_t step = 0;                          // optimizer step
+  uint64_t micro_batch = 0;                   // number of the micro-batch in the step, counted over all ranks
+  TokenPart part = {};                        // the tokens of the micro-batch that are here
+  std::vector<int64_t> document_starts = {};  // of the micro-batch, for noise
 };
 
 // While it lives, dropout sites draw their masks for its place. It must span the forward and the backward
@@ -32,5 +34,11 @@ struct RowPart {
 // the rows of some tokens alone, i is the element's place in the whole. Error(Internal) outside any
 // RandomScope.
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part = {});
+
+// What NEFTune (Jain et al., "NEFTune: noisy embeddings improve instruction finetuning", 2023) adds to the
+// embeddings of the tokens here: [tokens, hidden_size], of the type of x; of a token of a document of L
+// tokens uniform within alpha / sqrt(L hidden_size) of 0. An element is a function of (seed, step,
+// micro_batch) and its place in the micro-batch. Error(Internal) outside any RandomScope.
+at::Tensor embedding_noise_here(const at::Tensor& x, double alpha);
 
 }  // namespace tessera::nn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -18,16 +19,17 @@ namespace {
 constexpr int64_t kBlocks = 256;  // counters drawn at a time
 constexpr int64_t kGrain = 16384;
 
-// Fills out[0, count) for the elements from `index` on: element i takes word i % 4 of counter i / 4.
-template <class T>
-void fill(const CounterRng& rng, uint64_t step, uint64_t index, uint32_t threshold, double keep, T* out,
+// Fills out[0, count) for the elements from `index` on: element i takes word i % 4 of counter i / 4, of which
+// `convert(words, out, count)` makes values.
+template <class T, class Convert>
+void fill(const CounterRng& rng, uint64_t step, uint64_t index, const Convert& convert, T* out,
           int64_t count) {
   std::array<uint32_t, 4 * kBlocks> words;
   while (count > 0) {
     const int64_t skip = static_cast<int64_t>(index % 4);
     const int64_t taken = std::min<int64_t>(count, static_cast<int64_t>(words.size()) - skip);
     kernels::philox_blocks(index / 4, step, rng.key(), words.data(), (skip + taken + 3) / 4);
-    kernels::select_at_least(words.data() + skip, threshold, keep, out, taken);
+    convert(words.data() + skip, out, taken);
     index += static_cast<uint64_t>(taken);
     out += taken;
     count -= taken;
@@ -95,17 +97,52 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
   dispatch(mask.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     T* out = write<T>(mask);
+    const auto select = [&](const uint32_t* words, T* to, int64_t count) {
+      kernels::select_at_least(words, threshold, 1 / (1 - p), to, count);
+    };
     const int64_t run = row_width > 0 ? sizes.back() : mask.numel();  // elements with successive indices
     at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end;) {
         const int64_t row = i / run, next = std::min(end, (row + 1) * run);
         const auto index = static_cast<uint64_t>(first_index + row * row_width + (i - row * run));
-        fill(rng, step, index, threshold, 1 / (1 - p), out + i, next - i);
+        fill(rng, step, index, select, out + i, next - i);
         i = next;
       }
     });
   });
   return mask;
+}
+
+at::Tensor uniform_noise(at::IntArrayRef sizes, uint64_t seed, uint64_t stream, uint64_t step,
+                         int64_t first_index, const at::TensorOptions& options) {
+  TESSERA_CHECK_ARGUMENT(first_index >= 0, "uniform_noise: first_index");
+  at::Tensor noise = at::empty(sizes, options);
+  check_operands("uniform_noise", {&noise});
+  const CounterRng rng(seed, stream, step);
+  if (!uses_kernels(noise)) {
+    const at::Tensor words =
+        words_of(rng, step, elements(noise, std::max<int64_t>(noise.numel(), 1), first_index, 0));
+    return noise.copy_((words.to(at::kDouble) + 0.5) * 0x1.0p-31 - 1.0);
+  }
+  dispatch(noise.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    using C = kernels::ComputeType<T>;
+    T* out = write<T>(noise);
+    const auto convert = [](const uint32_t* words, T* to, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const double value = (static_cast<double>(words[i]) + 0.5) * 0x1.0p-31 - 1.0;
+        if constexpr (std::is_same_v<T, kernels::Bf16>) {
+          to[i] = kernels::to_bf16(static_cast<C>(value));
+        } else {
+          to[i] = static_cast<C>(value);
+        }
+      }
+    };
+    at::parallel_for(0, noise.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      fill(rng, step, static_cast<uint64_t>(first_index + begin), convert, out + begin, end - begin);
+    });
+  });
+  return noise;
 }
 
 }  // namespace tessera::ops

@@ -1,4 +1,4 @@
-// Dropout masks that do not depend on how a tensor is split over ranks.
+// Dropout masks and noise that do not depend on how a tensor is split over ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,5 +16,9 @@ namespace tessera::ops {
 // every device. Throws Error(Config, "DROPOUT-RANGE") for another p.
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
                         int64_t first_index, const at::TensorOptions& options, int64_t row_width = 0);
+
+// Uniform numbers between -1 and 1, drawn as dropout_mask() draws.
+at::Tensor uniform_noise(at::IntArrayRef sizes, uint64_t seed, uint64_t stream, uint64_t step,
+                         int64_t first_index, const at::TensorOptions& options);
 
 }  // namespace tessera::ops

@@ -65,8 +65,18 @@ at::Tensor sum_in_order(const at::Tensor& losses) {
   return at::scalar_tensor(sum, losses.options());
 }
 
+// The part of the target that all tokens of the vocabulary share; 0 = none.
+struct Smoothing {
+  double factor = 0.0;
+  int64_t vocabulary = 1;
+
+  bool is_on() const { return factor > 0.0; }
+  double of_token() const { return factor / static_cast<double>(vocabulary); }
+};
+
 // Makes of every part's sums those of the whole vocabulary. sums: [2, positions], the logarithms of the sums
-// of exponentials and the logits of the labels, 0 where another part holds the label.
+// of exponentials and the logits of the labels, 0 where another part holds the label; with smoothing [3,
+// positions], the sums of the logits too.
 void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
   const at::Tensor log_sums = sums.select(0, 0), largest = log_sums.clone();
   part.all_max(largest);
@@ -77,18 +87,23 @@ void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
 
 // losses_of() as a formula, for any device.
 void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses, bool in_place,
-                  const VocabularyPart* part) {
+                  const VocabularyPart* part, const Smoothing& smoothing) {
   const at::ScalarType exact = compute_type(logits.scalar_type());
   const int64_t count = logits.size(0), width = logits.size(1);
-  const at::Tensor sums = at::zeros({2, count}, logits.options().dtype(exact));
+  const at::Tensor sums = at::zeros({smoothing.is_on() ? 3 : 2, count}, logits.options().dtype(exact));
   const at::Tensor log_sums = sums.select(0, 0), targets = sums.select(0, 1);
   const at::Tensor wide = logits.to(exact), place = labels - (part == nullptr ? 0 : part->first_token);
   const at::Tensor is_held = place.ge(0).logical_and(place.lt(width));
   const at::Tensor column = place.clamp(0, std::max<int64_t>(width - 1, 0)).unsqueeze(1);
   log_sums.copy_(at::logsumexp(wide, 1));
   if (width > 0) targets.copy_(at::where(is_held, wide.gather(1, column).squeeze(1), targets));
+  if (smoothing.is_on()) sums.select(0, 2).copy_(wide.sum(1));
   if (part != nullptr) combine_parts(sums, *part);
   losses.copy_(log_sums.to(at::kDouble) - targets.to(at::kDouble));
+  if (smoothing.is_on()) {
+    losses.add_(targets.to(at::kDouble), smoothing.factor);
+    losses.sub_(sums.select(0, 2).to(at::kDouble), smoothing.of_token());
+  }
   if (!in_place || width == 0) return;
   logits.copy_(at::exp(wide - log_sums.unsqueeze(1)));
   // expm1 keeps the target's gradient exact where its probability is near 1.
@@ -96,23 +111,27 @@ void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::
   const at::Tensor kept = logits.gather(1, column).squeeze(1);
   at::Tensor gradients = logits;
   gradients.scatter_(1, column, at::where(is_held, minus_one, kept).unsqueeze(1));
+  if (!smoothing.is_on()) return;
+  gradients.sub_(smoothing.of_token());
+  gradients.scatter_add_(1, column, is_held.to(logits.scalar_type()).mul_(smoothing.factor).unsqueeze(1));
 }
 
 // Losses, in float64, of the rows of `logits`; with `in_place`, the rows become their gradients, softmax -
 // one-hot. labels: int64 on the device of the logits.
 void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::Tensor& losses_in,
-               bool in_place, const VocabularyPart* part) {
-  if (!uses_kernels(logits)) return losses_plain(logits, labels_in, losses_in, in_place, part);
+               bool in_place, const VocabularyPart* part, const Smoothing& smoothing) {
+  if (!uses_kernels(logits)) return losses_plain(logits, labels_in, losses_in, in_place, part, smoothing);
   const auto* labels = read<int64_t>(labels_in);
   auto* losses = write<double>(losses_in);
   const int64_t count = logits.size(0), width = logits.size(1);
   const int64_t first_token = part == nullptr ? 0 : part->first_token;
-  const at::Tensor sums = at::empty({2, count}, logits.options().dtype(compute_type(logits.scalar_type())));
+  const at::Tensor sums = at::empty({smoothing.is_on() ? 3 : 2, count},
+                                    logits.options().dtype(compute_type(logits.scalar_type())));
   dispatch(logits.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     using C = kernels::ComputeType<T>;
     T* data = write<T>(logits);
-    C *log_sums = write<C>(sums), *targets = log_sums + count;
+    C *log_sums = write<C>(sums), *targets = log_sums + count, *totals = targets + count;
     // The label's logit, or null where it is not among these.
     const auto target_of = [&](int64_t row) {
       const int64_t place = labels[row] - first_token;
@@ -123,20 +142,36 @@ void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::
           width > 0 ? kernels::log_sum_exp(data + row * width, width) : -std::numeric_limits<C>::infinity();
       const T* target = target_of(row);
       targets[row] = target == nullptr ? C(0) : widened(*target);
+      if (!smoothing.is_on()) return;
+      double total = 0.0;
+      for (int64_t i = 0; i < width; ++i) total += static_cast<double>(widened(data[row * width + i]));
+      totals[row] = static_cast<C>(total);
+    };
+    const auto rounded = [](C value) {
+      if constexpr (std::is_same_v<T, kernels::Bf16>) {
+        return kernels::to_bf16(value);
+      } else {
+        return value;
+      }
+    };
+    // Of a row of gradients.
+    const auto smooth = [&](T* row, T* target) {
+      const C of_token = static_cast<C>(smoothing.of_token());
+      for (int64_t i = 0; i < width; ++i) row[i] = rounded(widened(row[i]) - of_token);
+      if (target != nullptr) *target = rounded(widened(*target) + static_cast<C>(smoothing.factor));
     };
     const auto finish_row = [&](int64_t row) {
       losses[row] = static_cast<double>(log_sums[row]) - static_cast<double>(targets[row]);
+      if (smoothing.is_on()) {
+        losses[row] += smoothing.factor * static_cast<double>(targets[row]) -
+                       smoothing.of_token() * static_cast<double>(totals[row]);
+      }
       if (!in_place) return;
       kernels::shifted_exp(data + row * width, log_sums[row], width);
       T* target = target_of(row);
-      if (target == nullptr) return;
       // expm1 keeps the target's gradient exact where its probability is near 1.
-      const C minus_one = std::expm1(targets[row] - log_sums[row]);
-      if constexpr (std::is_same_v<T, kernels::Bf16>) {
-        *target = kernels::to_bf16(minus_one);
-      } else {
-        *target = minus_one;
-      }
+      if (target != nullptr) *target = rounded(std::expm1(targets[row] - log_sums[row]));
+      if (smoothing.is_on()) smooth(data + row * width, target);
     };
     at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
@@ -167,13 +202,15 @@ struct Result {
 };
 
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
-               const VocabularyPart* part, const LossSources* sources, bool want_hidden, bool want_weight) {
+               const VocabularyPart* part, const LossSources* sources, double label_smoothing,
+               bool want_hidden, bool want_weight) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const MemoryScope memory(MemoryCategory::Loss);
   const at::Tensor hidden = hidden_in.contiguous();
   const auto type = hidden.scalar_type(), exact = compute_type(type);
   // The same for the holders of all parts, who go through the chunks together.
   const int64_t vocabulary = part == nullptr ? weight.size(0) : part->vocab_size;
+  const Smoothing smoothing{label_smoothing, vocabulary};
   Labelled found = find_labelled(labels, vocabulary);
   const int64_t count = static_cast<int64_t>(found.labels.size());
   const bool all = count == hidden.size(0);
@@ -201,7 +238,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
     losses_of(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size),
-              want_hidden || want_weight, part);
+              want_hidden || want_weight, part, smoothing);
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -219,9 +256,9 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t chunk, const VocabularyPart* part,
-                            const LossSources* sources) {
-    Result result =
-        compute(hidden, weight, labels, chunk, part, sources, hidden.requires_grad(), weight.requires_grad());
+                            const LossSources* sources, double label_smoothing) {
+    Result result = compute(hidden, weight, labels, chunk, part, sources, label_smoothing,
+                            hidden.requires_grad(), weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
     ctx->saved_data["weight"] = weight;
@@ -241,20 +278,20 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     };
     at::Tensor grad_hidden = take("grad_hidden"), grad_weight = take("grad_weight");
     if (grad_hidden.defined()) grad_hidden.mul_(grads[0]);
-    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}, {}};
+    if (!grad_weight.defined()) return {grad_hidden, grad_weight, {}, {}, {}, {}, {}};
     const MemoryScope memory(MemoryCategory::Gradients);
     const at::Tensor weight = take("weight");
     const auto direct_type = direct_gradient_type(weight);
     if (direct_type && weight.grad().defined()) {
       weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
-      return {grad_hidden, {}, {}, {}, {}, {}};
+      return {grad_hidden, {}, {}, {}, {}, {}, {}};
     }
     grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
     if (direct_type) {
       weight.mutable_grad() = grad_weight;
       grad_weight.reset();
     }
-    return {grad_hidden, grad_weight, {}, {}, {}, {}};
+    return {grad_hidden, grad_weight, {}, {}, {}, {}, {}};
   }
 };
 
@@ -270,8 +307,8 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 }
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                                int64_t chunk_tokens, const VocabularyPart* part,
-                                const LossSources* sources) {
+                                int64_t chunk_tokens, const VocabularyPart* part, const LossSources* sources,
+                                double label_smoothing) {
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operands(kName, {&hidden, &weight});
   TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
@@ -281,10 +318,13 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                              labels.scalar_type() == at::kLong && is_on_host(labels),
                          "linear_cross_entropy: labels must be [tokens] int64 on the host");
   TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
+  TESSERA_CHECK_ARGUMENT(label_smoothing >= 0.0 && label_smoothing < 1.0,
+                         "linear_cross_entropy: label_smoothing");
   if (!needs_graph({hidden, weight})) {
-    return compute(hidden, weight, labels, chunk_tokens, part, sources, false, false).loss;
+    return compute(hidden, weight, labels, chunk_tokens, part, sources, label_smoothing, false, false).loss;
   }
-  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources);
+  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources,
+                                           label_smoothing);
 }
 
 }  // namespace tessera::ops

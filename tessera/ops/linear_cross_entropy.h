@@ -35,12 +35,15 @@ struct LossSources {
 // backward pass, which therefore runs once and is not differentiable itself. No labelled position: 0, with
 // zero gradients. Throws Error(Data, "LABEL-RANGE") for a label outside the vocabulary.
 //
+// With `label_smoothing` e (Szegedy et al., "Rethinking the Inception architecture", 2016, section 7) the
+// loss of a position is (1 - e) times that and e times the mean of -log softmax over the whole vocabulary.
+//
 // With a `part`, weight holds the rows of a part of the vocabulary. The result is the loss over the whole of
 // it, the same for all holders of parts; weight's gradient is that of its rows, and hidden's is this part's
 // share of it: the sum over the holders is the whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr,
-                                const LossSources* sources = nullptr);
+                                const LossSources* sources = nullptr, double label_smoothing = 0.0);
 
 // Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
 // takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at

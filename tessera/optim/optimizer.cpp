@@ -63,7 +63,6 @@ class AdamW : public Optimizer {
 
   void step(double lr, double gradient_scale) override {
     ops::AdamWUpdate update;
-    update.learning_rate = lr;
     update.beta1 = options_.beta1;
     update.beta2 = options_.beta2;
     update.epsilon = options_.epsilon;
@@ -74,6 +73,7 @@ class AdamW : public Optimizer {
       steps_[i].add_(1.0);
       if (tiles_[i].tile.numel() == 0) continue;
       update.step = steps_[i].item<int64_t>();
+      update.learning_rate = lr * tiles_[i].lr_scale;
       update.weight_decay = tiles_[i].weight_decay;
       ops::adamw(tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update);
     }
@@ -105,8 +105,9 @@ class Sgd : public Optimizer {
       const at::Tensor& gradient = optimized.tile.grad();
       if (!gradient.defined()) continue;
       const at::Tensor tile = optimized.tile.detach();
-      if (optimized.weight_decay != 0.0) tile.mul_(1.0 - lr * optimized.weight_decay);
-      tile.add_(gradient.detach(), -lr * gradient_scale);
+      const double own_lr = lr * optimized.lr_scale;
+      if (optimized.weight_decay != 0.0) tile.mul_(1.0 - own_lr * optimized.weight_decay);
+      tile.add_(gradient.detach(), -own_lr * gradient_scale);
     }
   }
   std::vector<checkpoint::StateTensor> states() override { return {}; }

@@ -22,6 +22,7 @@ struct OptimizedTile {
   // Of the parameter, and where this rank stands on its axes. Left out: the tile is all of it.
   parallel::Layout layout = {};
   std::vector<int64_t> coordinates = {};
+  double lr_scale = 1.0;  // its learning rate over that of step()
 };
 
 class Optimizer {

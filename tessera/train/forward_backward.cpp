@@ -83,6 +83,7 @@ at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& m
   const auto place_of = [&](int64_t m) {
     nn::RandomPlace place = random_place(m);
     place.part = own[static_cast<size_t>(m)].part;
+    place.document_starts = own[static_cast<size_t>(m)].document_starts;
     return place;
   };
   if (trained.pipeline) return run_pipeline(trained, mesh, {own, scale, place_of}, dataset_losses);

@@ -67,6 +67,7 @@ class MetricsWindow {
   void add(const StepMetrics& step);
   // Requires a step since the last take().
   StepMetrics take();
+  bool is_empty() const { return num_steps_ == 0; }
 
   nlohmann::ordered_json to_json() const;
   // Of what to_json() gave. Throws nlohmann::json::exception for anything else.

@@ -23,6 +23,7 @@
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/train/parameter_rates.h"
 
 namespace tessera::train {
 namespace {
@@ -274,6 +275,8 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   check_tensor_parallel(model, recipe);
   check_expert_parallel(model, recipe);
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
+  model.set_embedding_noise(recipe.neftune_noise_alpha);
+  model.head().set_label_smoothing(recipe.label_smoothing_factor);
   // What an adapter holds comes before the base's, and what neither holds is random.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {
@@ -292,6 +295,11 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
       sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
     }
   }
+  std::vector<std::string> trained_names;
+  for (const auto& entry : model.named_parameters()) {
+    if (entry.value().requires_grad()) trained_names.push_back(entry.key());
+  }
+  warn_of_unused_rates(recipe, trained_names);
   planned.pipeline = plan_pipeline(model, recipe);
   sources.push_back(models::random_source(model, static_cast<uint64_t>(recipe.seed)));
   planned.source = std::make_shared<checkpoint::SourceList>(std::move(sources));

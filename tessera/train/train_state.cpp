@@ -13,7 +13,8 @@ nlohmann::ordered_json to_json(const TrainState& state) {
           {"last_loss", state.last_loss},
           {"loss_scaler", state.scaler.to_json()},
           {"window", state.window.to_json()},
-          {"guard", state.guard.to_json()}};
+          {"guard", state.guard.to_json()},
+          {"early_stopping", state.early_stopping.to_json()}};
 }
 
 TrainState train_state_from(const nlohmann::ordered_json& json) {
@@ -26,6 +27,7 @@ TrainState train_state_from(const nlohmann::ordered_json& json) {
   state.scaler = LossScaler::from_json(json.at("loss_scaler"));
   state.window = MetricsWindow::from_json(json.at("window"));
   state.guard = StepGuard::from_json(json.at("guard"));
+  state.early_stopping = EarlyStopping::from_json(json.at("early_stopping"));
   return state;
 }
 

@@ -7,6 +7,7 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/loader.h"
+#include "tessera/train/early_stopping.h"
 #include "tessera/train/loss_scaler.h"
 #include "tessera/train/metrics.h"
 #include "tessera/train/step_guard.h"
@@ -25,8 +26,10 @@ struct TrainState {
   LossScaler scaler;
   MetricsWindow window;  // the steps since the last line of metrics.jsonl
   StepGuard guard;
+  EarlyStopping early_stopping;
 
-  bool is_done() const { return step >= total_steps; }
+  bool has_stopped_early() const { return early_stopping.has_ended(recipe); }
+  bool is_done() const { return step >= total_steps || has_stopped_early(); }
   // Whether the last step was the last one of an epoch.
   bool ends_epoch() const { return step > 0 && cursor.sample == 0; }
 };

@@ -252,6 +252,10 @@ class Run {
       is_stopped = request == Request::Stop && !state.is_done();
       const bool is_evaluated = !is_stopped && evaluate();
       if (!is_evaluated) is_stopped = true;
+      if (state.has_stopped_early()) {
+        if (const auto line = training_->rest_of_line())
+          tell([&](Reporter& reporter) { reporter.on_line(*line); });
+      }
       if (request != Request::None) begin_saving();
       if (!checkpoints) continue;
       if (request == Request::Save) checkpoints->ask();

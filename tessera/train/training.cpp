@@ -6,6 +6,7 @@
 
 #include "tessera/core/process_stats.h"
 #include "tessera/core/step_clock.h"
+#include "tessera/train/parameter_rates.h"
 #include "tessera/train/run_schedule.h"
 #include "tessera/train/step.h"
 
@@ -15,6 +16,7 @@ namespace {
 std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
                                                  const parallel::ShardedModel& sharded) {
   auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
+  set_learning_rates(recipe, tiles);
   if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
   return optim::make_adamw(std::move(tiles), {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon});
 }
@@ -97,6 +99,16 @@ std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
   state_.window.add(step);
   const int64_t every = std::max<int64_t>(1, count_steps(state_.recipe.logging_steps, state_.total_steps));
   if (step.step % every != 0 && !state_.is_done()) return std::nullopt;
+  return state_.window.take();
+}
+
+bool Training::note_evaluation(double loss) {
+  state_.early_stopping.judge(state_.recipe, loss);
+  return state_.has_stopped_early();
+}
+
+std::optional<StepMetrics> Training::rest_of_line() {
+  if (state_.window.is_empty()) return std::nullopt;
   return state_.window.take();
 }
 

@@ -36,6 +36,10 @@ class Training {
   StepMetrics step();
   // Takes the step into the line of metrics.jsonl to come; the line, where it is due.
   std::optional<StepMetrics> add_to_line(const StepMetrics& step);
+  // The line of the steps since the last one, for a run that ends before its last step.
+  std::optional<StepMetrics> rest_of_line();
+  // Takes in the loss of an evaluation: whether the run ends with it (early_stopping_patience).
+  bool note_evaluation(double loss);
 
   // The trained parameters ("parameter/<name>") and the optimizer's states ("optimizer/<name>/<state>"), in
   // the same order on all ranks.

@@ -247,5 +247,36 @@ TEST(Loader, RefusesNothingAndCursorsOutside) {
   }
 }
 
+TEST(Loader, GroupsSamplesOfLikeLengthWhateverTheRanks) {
+  const RowSet rows = random_rows(203, 30, 8);
+  LoaderOptions options = options_of(0, 1, 1, 1, false);
+  options.groups_by_length = true;
+  const auto epoch_of = [&](const LoaderOptions& of, int64_t epoch) {
+    Loader loader(rows, of);
+    loader.seek({epoch, 0});
+    std::vector<int64_t> order;
+    for (int64_t i = 0; i < loader.num_samples(); ++i) order.push_back(loader.rows_of_sample(i).front());
+    return order;
+  };
+  const std::vector<int64_t> order = epoch_of(options, 0);
+  std::vector<int64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (int64_t i = 0; i < rows.size(); ++i) ASSERT_EQ(sorted[i], i) << "each row once";
+  int64_t longest = 0, falls = 0, rises = 0;
+  for (int64_t i = 0; i < rows.size(); ++i) longest = std::max(longest, rows.length(i));
+  EXPECT_EQ(rows.length(order.front()), longest);
+  for (size_t i = 1; i < order.size(); ++i) {
+    falls += rows.length(order[i]) < rows.length(order[i - 1]) ? 1 : 0;
+    rises += rows.length(order[i]) > rows.length(order[i - 1]) ? 1 : 0;
+  }
+  // Four groups of 50 rows and one of 3; the longest row, put first, may leave a step behind.
+  EXPECT_LE(rises, 6);
+  EXPECT_GT(falls, 50);
+  EXPECT_NE(order, epoch_of(options, 1));
+  LoaderOptions other = options_of(1, 3, 2, 4, false);
+  other.groups_by_length = true;
+  EXPECT_EQ(order, epoch_of(other, 0));
+}
+
 }  // namespace
 }  // namespace tessera::data

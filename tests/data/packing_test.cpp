@@ -93,5 +93,13 @@ TEST(Packing, NothingIsAnEmptyPlan) {
   EXPECT_DOUBLE_EQ(packing_efficiency(PackPlan{}, {}, 10), 0.0);
 }
 
+TEST(Packing, InOrderFillsOneSequenceAfterTheOther) {
+  const std::vector<int64_t> lengths = {4, 4, 3, 8, 1, 9, 10};
+  const PackPlan plan = pack_in_order(lengths, 10);
+  EXPECT_THAT(plan.items, ElementsAre(0, 1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(plan.offsets, ElementsAre(0, 2, 3, 5, 6, 7));
+  EXPECT_EQ(pack_in_order({}, 10).size(), 0);
+}
+
 }  // namespace
 }  // namespace tessera::data

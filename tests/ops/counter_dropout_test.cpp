@@ -78,5 +78,18 @@ TEST(CounterDropoutTest, ZeroKeepsAllAndBadRatesAreRefused) {
   }
 }
 
+TEST(CounterNoiseTest, IsUniformAndASliceEqualsItsPlaceInTheWhole) {
+  const at::Tensor whole = uniform_noise({300, 37}, 1, 2, 3, 0, at::kDouble).flatten();
+  EXPECT_LT(whole.abs().max().item<double>(), 1.0);
+  EXPECT_NEAR(whole.mean().item<double>(), 0.0, 0.03);
+  EXPECT_NEAR(whole.var().item<double>(), 1.0 / 3.0, 0.02);
+  for (const int64_t first : {1, 5, 1023, 2589}) {
+    EXPECT_TRUE(at::equal(uniform_noise({77}, 1, 2, 3, first, at::kDouble), whole.narrow(0, first, 77)));
+  }
+  const CounterRng rng(1, 2, 3);
+  EXPECT_EQ(whole[41].item<double>(), (rng.words(10)[1] + 0.5) * 0x1.0p-31 - 1.0);
+  EXPECT_FALSE(at::equal(whole, uniform_noise({300 * 37}, 1, 2, 4, 0, at::kDouble)));
+}
+
 }  // namespace
 }  // namespace tessera::ops

@@ -14,12 +14,22 @@ namespace {
 
 using namespace checks;
 
-Op fused(int64_t chunk = 0) {
-  return [chunk](const Inputs& in) { return linear_cross_entropy(in[0], in[1], in[2], chunk); };
+Op fused(int64_t chunk = 0, double smoothing = 0.0) {
+  return [=](const Inputs& in) {
+    return linear_cross_entropy(in[0], in[1], in[2], chunk, nullptr, nullptr, smoothing);
+  };
 }
 at::Tensor formula(const Inputs& in) {
   const at::Tensor logits = at::matmul(in[0], in[1].t());
   return at::nll_loss(at::log_softmax(logits, -1), in[2], {}, at::Reduction::Sum, kIgnoreLabel);
+}
+
+// The loss of torch.nn.functional.cross_entropy(..., label_smoothing).
+Op smoothed_formula(double smoothing) {
+  return [smoothing](const Inputs& in) {
+    return at::cross_entropy_loss(at::matmul(in[0], in[1].t()), in[2], {}, at::Reduction::Sum, kIgnoreLabel,
+                                  smoothing);
+  };
 }
 
 // Every `ignored`-th label is kIgnoreLabel (0: none).
@@ -51,6 +61,21 @@ TEST(LinearCrossEntropyTest, EqualsTheFormulaForEveryChunkAndSubsetOfGradients) 
       }
     }
   }
+}
+
+TEST(LinearCrossEntropyTest, SmoothedLabelsEqualTheFormula) {
+  for (const double smoothing : {0.1, 0.7}) {
+    for (const int64_t ignored : {0, 3}) {
+      for (const int64_t chunk : {0, 2}) {
+        SCOPED_TRACE(std::to_string(smoothing) + ", ignored " + std::to_string(ignored));
+        const Inputs in = make_inputs(13, 6, 11, ignored, 2);
+        expect_same_for_subsets(fused(chunk, smoothing), smoothed_formula(smoothing), in, 2, 1e-11);
+      }
+    }
+  }
+  // Not what it is without.
+  const Inputs in = make_inputs(13, 6, 11, 0, 2);
+  EXPECT_GT((fused(0, 0.1)(in) - fused()(in)).abs().item<double>(), 1e-3);
 }
 
 TEST(LinearCrossEntropyTest, VocabularyLongerThanABlockOfTheKernel) {
@@ -147,9 +172,9 @@ TEST(LinearCrossEntropyTest, TheGradientOfTheWeightIsGivenAway) {
 
 // Holders of rows [bounds[i], bounds[i + 1]) of the projection, one thread each.
 void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& bounds, int64_t chunk,
-                                  double tolerance) {
+                                  double tolerance, double smoothing = 0.0) {
   const Inputs whole = {trained(in[0]), trained(in[1]), in[2]};
-  const Evaluation want = evaluate(fused(chunk), whole);
+  const Evaluation want = evaluate(fused(chunk, smoothing), whole);
   const size_t parts = bounds.size() - 1;
   std::vector<Evaluation> got(parts);
   comm::run_fake_ranks(static_cast<int64_t>(parts), [&](const std::shared_ptr<comm::Communicator>& world) {
@@ -160,7 +185,7 @@ void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& 
                               [&](const at::Tensor& values) { world->all_reduce(values, false, max); },
                               [&](const at::Tensor& values) { world->all_reduce(values); }};
     const Op op = [&](const Inputs& own) {
-      return linear_cross_entropy(own[0], own[1], own[2], chunk, &part);
+      return linear_cross_entropy(own[0], own[1], own[2], chunk, &part, nullptr, smoothing);
     };
     const at::Tensor rows = in[1].narrow(0, bounds[rank], bounds[rank + 1] - bounds[rank]);
     got[rank] = evaluate(op, {trained(in[0]), trained(rows), in[2]});
@@ -185,7 +210,9 @@ TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
     for (const int64_t chunk : {0, 1, 4}) {
       for (const int64_t ignored : {0, 3}) {
         SCOPED_TRACE(std::to_string(bounds.size() - 1) + " parts, chunk " + std::to_string(chunk));
-        expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12);
+        for (const double smoothing : {0.0, 0.2}) {
+          expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12, smoothing);
+        }
       }
     }
   }

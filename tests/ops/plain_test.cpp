@@ -233,6 +233,11 @@ TEST_P(PlainOpsOf, Losses) {
       expect_same_when_plain(
           [&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk, &part); },
           {hidden, weight});
+      expect_same_when_plain(
+          [&](const Inputs& in) {
+            return linear_cross_entropy(in[0], in[1], labels, chunk, &part, nullptr, 0.1);
+          },
+          {hidden, weight});
     }
   }
 }
@@ -281,7 +286,8 @@ TEST_P(PlainOpsOf, DropoutMasksToTheBit) {
     return std::vector<at::Tensor>{dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, options),
                                    dropout_mask({5, 3, 7}, 0.45, ~0ULL, ~0ULL, ~0ULL, far, options),
                                    dropout_mask({9, 5}, 0.7, 1, 2, 3, 4, options, 11),
-                                   dropout_mask({0, 5}, 0.7, 1, 2, 3, 4, options)};
+                                   dropout_mask({0, 5}, 0.7, 1, 2, 3, 4, options),
+                                   uniform_noise({70, 37}, 1, 2, 3, far, options)};
   };
   const auto want = run();
   const PlainOps plain;

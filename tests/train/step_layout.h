@@ -64,6 +64,8 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.lora_alpha = 6.0;
     recipe.lora_dropout = has_experts(layout.family) ? 0.0 : 0.3;
     recipe.lora_target_linear = true;
+    recipe.neftune_noise_alpha = 5.0;
+    recipe.label_smoothing_factor = 0.1;
     recipe.lora_modules_to_save = {layout.family == "gpt2" ? "ln_f" : "norm"};
   }
   return recipe;

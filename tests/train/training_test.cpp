@@ -53,6 +53,13 @@ class TrainingTest : public ::testing::Test {
       recipe.lora_target_linear = true;
       recipe.lora_dropout = 0.2;
       recipe.lora_modules_to_save = {"norm"};
+      recipe.loraplus_lr_ratio = 4.0;
+      recipe.neftune_noise_alpha = 5.0;
+      recipe.label_smoothing_factor = 0.1;
+    } else {
+      recipe.embedding_lr = 0.02;
+      recipe.lr_groups = {{"attention", {"q_proj"}, 0.05}};
+      recipe.group_by_length = !run.packing;
     }
     return recipe;
   }

@@ -91,6 +91,16 @@ double CausalLM::router_aux_loss_coef() const {
   return config().num_experts == 0 ? 0.0 : router_aux_loss_coef_.value_or(config().router_aux_loss_coef);
 }
 
+void CausalLM::set_embedding_noise(double alpha) {
+  for (const auto& module : modules(/*include_self=*/false)) {
+    auto* const embedding = dynamic_cast<nn::Embedding*>(module.get());
+    if (embedding == nullptr) continue;
+    // A table of positions comes after that of the tokens.
+    embedding->set_noise(alpha);
+    return;
+  }
+}
+
 int64_t CausalLM::carried_rows() const {
   if (router_aux_loss_coef() == 0.0) return 0;
   return nn::RouterBalance::carried_rows(config().num_experts, config().hidden_size, hidden_type());

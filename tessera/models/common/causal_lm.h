@@ -53,6 +53,8 @@ class CausalLM : public torch::nn::Module {
   // Of nn::RouterBalance, in place of the configuration's.
   void set_router_aux_loss_coef(double coefficient) { router_aux_loss_coef_ = coefficient; }
   double router_aux_loss_coef() const;
+  // Of the token embedding (nn::Embedding::set_noise).
+  void set_embedding_noise(double alpha);
   // For ranks that hold parts of a micro-batch's tokens: `sum` sums a tensor over them, in place.
   void set_token_sum(ops::ChangeInPlace sum) { token_sum_ = std::move(sum); }
   // [tokens, vocabulary], in the model's type. Holds all of them: for tests and scoring.

@@ -1,9 +1,11 @@
 #include "tessera/train/reporters/evaluation.h"
 
 #include <cmath>
+#include <cstdio>
 #include <string>
 
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
 #include "tessera/train/run_schedule.h"
 #include "tessera/train/step.h"
 
@@ -26,6 +28,12 @@ void Evaluation::after_step(const TrainState& state) {
         .hint("nothing is saved; lower learning_rate, or check the data");
   }
   tell_([&](Reporter& reporter) { reporter.on_evaluation(state.step, loss, evaluated.datasets); });
+  if (training_.note_evaluation(loss)) {
+    char best[32];
+    std::snprintf(best, sizeof best, "%.4f", state.early_stopping.best_loss());
+    log::info("stopped early after step " + std::to_string(state.step) + ": no evaluation loss below " +
+              best + " in " + std::to_string(state.recipe.early_stopping_patience) + " evaluations");
+  }
 }
 
 }  // namespace tessera::train

@@ -1,0 +1,34 @@
+// Ends a run whose evaluation loss no longer falls.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "tessera/config/recipe.h"
+
+namespace tessera::train {
+
+// A function of the evaluation losses so far, so every rank and every run that goes on from a checkpoint
+// comes to the same.
+class EarlyStopping {
+ public:
+  // Takes in the loss of an evaluation. It is better where it is below the best one by more than the recipe's
+  // early_stopping_threshold.
+  void judge(const config::Recipe& recipe, double eval_loss);
+  // Whether early_stopping_patience evaluations in a row were none better.
+  bool has_ended(const config::Recipe& recipe) const {
+    return recipe.early_stopping_patience > 0 && num_worse_ >= recipe.early_stopping_patience;
+  }
+  double best_loss() const { return best_loss_.value_or(0.0); }
+
+  nlohmann::ordered_json to_json() const;
+  static EarlyStopping from_json(const nlohmann::ordered_json& json);
+
+ private:
+  std::optional<double> best_loss_;
+  int64_t num_worse_ = 0;  // evaluations since the best one
+};
+
+}  // namespace tessera::train

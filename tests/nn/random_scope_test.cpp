@@ -1,0 +1,71 @@
+#include "tessera/nn/random_scope.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/nn/embedding.h"
+
+namespace tessera::nn {
+namespace {
+
+constexpr int64_t kWidth = 50;
+
+at::Tensor noise_of(const RandomPlace& place, int64_t tokens, double alpha = 5.0) {
+  const RandomScope scope(place);
+  return embedding_noise_here(at::zeros({tokens, kWidth}, at::kDouble), alpha);
+}
+
+TEST(EmbeddingNoise, IsBoundedByTheLengthOfItsDocument) {
+  const at::Tensor noise = noise_of({1, 2, 3, {}, {0, 4, 4, 104}}, 104);
+  const auto largest = [&](int64_t first, int64_t count) {
+    return noise.narrow(0, first, count).abs().max().item<double>();
+  };
+  const double of_short = 5.0 / std::sqrt(4.0 * kWidth), of_long = 5.0 / std::sqrt(100.0 * kWidth);
+  EXPECT_LT(largest(0, 4), of_short);
+  EXPECT_GT(largest(0, 4), 0.95 * of_short);
+  EXPECT_LT(largest(4, 100), of_long);
+  EXPECT_GT(largest(4, 100), 0.99 * of_long);
+}
+
+TEST(EmbeddingNoise, OfSomeTokensIsCutOutOfThatOfAll) {
+  const std::vector<int64_t> starts = {0, 4, 30};
+  const at::Tensor whole = noise_of({1, 2, 3, {}, starts}, 30);
+  const TokenPart part = std::vector<TokenRun>{{2, 5}, {20, 3}};
+  EXPECT_TRUE(at::equal(noise_of({1, 2, 3, part, starts}, 8),
+                        at::cat({whole.narrow(0, 2, 5), whole.narrow(0, 20, 3)})));
+  for (const RandomPlace& other : {RandomPlace{9, 2, 3, {}, starts}, RandomPlace{1, 9, 3, {}, starts},
+                                   RandomPlace{1, 2, 9, {}, starts}}) {
+    EXPECT_FALSE(at::equal(noise_of(other, 30), whole));
+  }
+  EXPECT_EQ(noise_of({1, 2, 3, {}, {0}}, 0).numel(), 0);
+}
+
+TEST(EmbeddingNoise, IsAddedInTrainingAlone) {
+  Embedding embedding(7, kWidth, at::kDouble);
+  embedding.weight = at::ones({7, kWidth}, at::kDouble);
+  embedding.set_noise(5.0);
+  const at::Tensor ids = at::tensor(std::vector<int64_t>{3, 1, 4}, at::kLong);
+  embedding.eval();
+  EXPECT_TRUE(at::equal(embedding.forward(ids), at::ones({3, kWidth}, at::kDouble)));
+  embedding.train();
+  EXPECT_THROW(embedding.forward(ids), Error) << "no scope";
+  const RandomPlace place{1, 2, 3, {}, {0, 3}};
+  const RandomScope scope(place);
+  const at::Tensor noise = embedding_noise_here(at::zeros({3, kWidth}, at::kDouble), 5.0);
+  EXPECT_TRUE(at::equal(embedding.forward(ids), 1.0 + noise));
+  // Each holder of rows adds it for its own.
+  Embedding low(4, kWidth, at::kDouble), high(3, kWidth, at::kDouble);
+  low.weight = at::ones({4, kWidth}, at::kDouble);
+  high.weight = at::ones({3, kWidth}, at::kDouble);
+  low.set_first_row(0);
+  high.set_first_row(4);
+  low.set_noise(5.0);
+  high.set_noise(5.0);
+  EXPECT_TRUE(at::equal(low.forward(ids) + high.forward(ids), 1.0 + noise));
+}
+
+}  // namespace
+}  // namespace tessera::nn
