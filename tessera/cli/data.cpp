@@ -77,7 +77,7 @@ void add_prepare(CLI::App& data, Action& action) {
 
 void add_data(CLI::App& app, Action& action) {
   struct Options {
-    std::string recipe;
+    std::string recipe, accelerate_config;
     std::vector<std::string> overrides;
     data::ShowOptions show;
     bool no_color = false;
@@ -94,6 +94,8 @@ void add_data(CLI::App& app, Action& action) {
   verb->add_option("overrides", options->overrides, "key=value");
   options->num_rows = verb->add_option("--rows", options->show.num_rows, "Rows to print");
   options->num_rows->check(CLI::Range(0, 1000000));
+  verb->add_option("--accelerate-config", options->accelerate_config,
+                   "A configuration file of Accelerate that says more than the recipe");
   verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
       ->check(CLI::Range(1, 4096));
   verb->add_flag("--tokens", options->show.tokens, "Mark the borders of tokens");
@@ -104,7 +106,8 @@ void add_data(CLI::App& app, Action& action) {
   verb->callback([options, &action] {
     action = [options] {
       const auto [recipe, tokenizer, rows] =
-          read_rows(config::load_recipe(options->recipe, options->overrides), options->nproc);
+          read_rows(config::load_recipe(options->recipe, options->overrides, options->accelerate_config),
+                    options->nproc);
       if (!tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)

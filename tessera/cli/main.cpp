@@ -207,11 +207,13 @@ int main(int argc, char** argv) {
   tessera::cli::add_generate(app, line, action);
   tessera::cli::add_chat(app, action);
   tessera::cli::add_data(app, action);
+  tessera::cli::add_recipe(app, action);
   tessera::cli::add_bench(app, line, action);
   tessera::cli::add_debug(app, action);
   tessera::cli::add_doctor(app, action);
   tessera::cli::add_report(app, action);
   tessera::cli::add_environment(app, action);
+  tessera::cli::add_completion(app, action);
   // Words that are turned into flags before parsing; listed here.
   app.add_subcommand("help", "What a verb takes: tessera help VERB");
   app.add_subcommand("version", "The version");

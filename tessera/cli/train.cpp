@@ -22,7 +22,7 @@ namespace tessera::cli {
 
 void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
-    std::string recipe;
+    std::string recipe, accelerate_config;
     std::vector<std::string> overrides;
     int64_t nproc = 1, max_restarts = 0;
   };
@@ -31,6 +31,8 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("recipe", options->recipe, "The recipe (YAML; docs/recipes.md)")->required();
   verb->add_option("overrides", options->overrides,
                    "key=value: replaces what the recipe says (a.b=value for nested keys)");
+  verb->add_option("--accelerate-config", options->accelerate_config,
+                   "A configuration file of Accelerate that says more than the recipe");
   verb->add_option("--nproc", options->nproc, "Ranks to start on this machine")->check(CLI::Range(1, 4096));
   verb->add_option("--max-restarts", options->max_restarts,
                    "Start again from the newest checkpoint, this often, when a rank is lost or hangs")
@@ -57,7 +59,8 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       const bool will_relaunch = (options->nproc > 1 && !is_under_launcher(options->nproc)) || has_restarts;
       // Its warnings are the first rank's to say.
       if (will_relaunch) log::set_quiet(true);
-      const config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
+      const config::Recipe recipe =
+          config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
       if (will_relaunch) log::set_quiet(false);
       const at::Device device = train::device_of(recipe);
       config::validate_parallelism(recipe, info.has_launcher ? info.size : options->nproc);

@@ -25,6 +25,8 @@ void add_merge(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, const CommandLine& line, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
+void add_recipe(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, const CommandLine& line, Action& action);
 void add_bench_tokenize(CLI::App& bench, Action& action);
 void add_bench_generate(CLI::App& bench, Action& action);

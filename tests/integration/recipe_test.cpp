@@ -1,4 +1,5 @@
 // What the keys of a recipe lead to, as a user sees it.
+#include <cstdlib>
 #include <set>
 
 #include "tests/integration/fixture.h"
@@ -310,6 +311,94 @@ TEST_F(RecipeTest, HelpAndVersionAreVerbsToo) {
   EXPECT_EQ(run_well({"help", "train"}).out, run_well({"train", "--help"}).out);
   EXPECT_EQ(run_well({"help", "data", "show"}).out, run_well({"data", "show", "--help"}).out);
   EXPECT_TRUE(has(run_well({"help", "train"}).out, "--nproc"));
+}
+
+TEST_F(RecipeTest, CheckPrintsTheRecipeAndWhereItIsFrom) {
+  const ProgramResult result = run_well({"recipe", "check", "recipe.yaml", "seed=7", "--nproc", "2"});
+  EXPECT_TRUE(has(result.out, "learning_rate: 0.01")) << result.out;
+  EXPECT_TRUE(has(result.out, "# recipe.yaml:4\n")) << result.out;
+  EXPECT_TRUE(has(result.out, "# command line\n")) << result.out;
+  EXPECT_TRUE(has(result.out, "# default\n")) << result.out;
+  write_text(here / "resolved.yaml", result.out);
+  EXPECT_EQ(run({"train", "resolved.yaml", "max_steps=1"}).exit_code, 0);
+  write_text(
+      here / "wrong.yaml",
+      "base_model: model\ndatasets: [{path: rows.jsonl}]\nlearning_rte: 1\nlearning_rate: x\nrl: grpo\n");
+  const ProgramResult wrong = run({"recipe", "check", "wrong.yaml"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_EQ(wrong.error_lines().size(), 3u) << wrong.told();
+  EXPECT_EQ(wrong.out, "");
+  expect_error(run({"recipe", "check", "recipe.yaml", "--nproc", "3", "tensor_parallel_size=2"}), 2,
+               "E-CONFIG", {"tensor_parallel_size"});
+  expect_error(run({"recipe", "check", "recipe.yaml", "base_model=nowhere"}), 2, "E-CONFIG-NOT-FOUND",
+               {"no such folder"});
+  run_well({"recipe", "check", "recipe.yaml", "base_model=nowhere", "--keys-only"});
+}
+
+TEST_F(RecipeTest, AFileOfAccelerateSaysMore) {
+  write_text(here / "accelerate.yaml", "mixed_precision: bf16\ndistributed_type: MULTI_CPU\n");
+  const ProgramResult result =
+      train_well({"--accelerate-config", "accelerate.yaml", "--nproc", "2", "max_steps=1"});
+  EXPECT_TRUE(has(result.err, "dtype: computing in bfloat16")) << result.told();
+  EXPECT_TRUE(has(result.err, "dp_replicate 2")) << result.told();
+}
+
+TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
+  run_well({"recipe", "init", "new.yaml", "base_model=model", "datasets.0.path=rows.jsonl",
+            "learning_rate=1e-3", "max_steps=1", "output_dir=new"});
+  EXPECT_EQ(run({"train", "new.yaml"}).exit_code, 0);
+  expect_error(run({"recipe", "init", "new.yaml"}), 2, "E-CONFIG-EXISTS", {"--overwrite"});
+  expect_error(run({"recipe", "init", "-"}), 2, "E-CONFIG-MISSING", {"base_model, datasets, learning_rate"});
+  EXPECT_TRUE(has(run_well({"recipe", "schema"}).out, "\"learning_rate\""));
+  EXPECT_TRUE(has(run_well({"recipe", "keys"}).out, "# What becomes of every key"));
+  EXPECT_TRUE(
+      has(run_well({"recipe", "convert", "--arguments", "--learning_rate 3"}).out, "learning_rate: 3"));
+}
+
+TEST_F(RecipeTest, ARunEndsWhenItsEvaluationsGetNoBetter) {
+  const Words stopping = {"val_set_size=4", "eval_steps=2",    "early_stopping_patience=2",
+                          "max_steps=40",   "logging_steps=3", "early_stopping_threshold=1000",
+                          "save_steps=2"};
+  for (const Words& ranks : {Words{}, Words{"--nproc", "3", "micro_batch_size=1"}}) {
+    Words arguments = stopping;
+    arguments.insert(arguments.end(), ranks.begin(), ranks.end());
+    const ProgramResult result = train_well(arguments);
+    EXPECT_EQ(ProgramResult::lines_with(result.err, "stopped early after step 6").size(), 1u)
+        << result.told();
+    EXPECT_EQ(num_evaluations(out()), 3);
+    EXPECT_EQ(train_lines(out()).back().at("step"), 6) << "also the steps since the last line";
+    EXPECT_TRUE(std::filesystem::exists(out("model.safetensors")));
+    // The counter is part of a checkpoint: the same run from step 4 on ends where it did.
+    Words again = arguments;
+    again.insert(again.end(), {"resume_from_checkpoint=out/checkpoint-4", "output_dir=again"});
+    const ProgramResult resumed = train_well(again);
+    EXPECT_EQ(ProgramResult::lines_with(resumed.err, "stopped early after step 6").size(), 1u)
+        << resumed.told();
+    std::filesystem::remove_all(here / "again");
+    std::filesystem::remove_all(out());
+  }
+}
+
+TEST_F(RecipeTest, BashCompletesVerbsFlagsAndKeys) {
+  const ProgramResult script = run_well({"completion", "bash"});
+  write_text(here / "completion.bash", script.out);
+  const auto complete = [&](const std::string& words) {
+    const std::string command = "bash -c 'source " + (here / "completion.bash") + "; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tessera 2> /dev/null; "
+                                "echo ${COMPREPLY[@]}' > " +
+                                (here / "words");
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return read_text(here / "words");
+  };
+  EXPECT_EQ(complete("tessera rec"), "recipe\n");
+  EXPECT_EQ(complete("tessera recipe che"), "check\n");
+  EXPECT_EQ(complete("tessera train r.yaml --max-r"), "--max-restarts\n");
+  EXPECT_EQ(complete("tessera train r.yaml learning_r"), "learning_rate=\n");
+  EXPECT_EQ(complete("tessera doctor learning_r"), "\n");
+  for (const char* shell : {"zsh", "fish"}) {
+    EXPECT_TRUE(has(run_well({"completion", shell}).out, "max-restarts")) << shell;
+  }
+  EXPECT_EQ(run({"completion", "csh"}).exit_code, 2);
 }
 
 }  // namespace

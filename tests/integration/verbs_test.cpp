@@ -26,7 +26,8 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 TEST_F(VerbsTest, HelpOfEveryVerb) {
   const std::vector<std::pair<Words, Words>> cases = {
       {{},
-       {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor", "environment"}},
+       {"train", "convert", "merge", "generate", "chat", "data", "bench", "debug", "doctor", "environment",
+        "recipe", "completion"}},
       {{"train"}, {"recipe", "--nproc", "key=value"}},
       {{"convert"}, {"GGUF", "output", "--dtype"}},
       {{"merge"}, {"adapter", "output", "--base"}},
@@ -34,6 +35,7 @@ TEST_F(VerbsTest, HelpOfEveryVerb) {
        {"--model", "--chat", "--temperature", "--top-p", "--max-new-tokens", "--prompts", "--batch-size"}},
       {{"chat"}, {"--model", "--system", "--min-p", "--repetition-penalty", "--stop", "--seed", "/reset"}},
       {{"data"}, {"show"}},
+      {{"recipe"}, {"check", "init", "convert", "keys", "schema"}},
       {{"data", "show"}, {"recipe", "--rows"}},
       {{"bench"}, {"train", "tokenize", "generate"}},
       {{"bench", "tokenize"}, {"--model", "--file", "--passes", "--json"}},

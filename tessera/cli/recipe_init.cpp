@@ -1,0 +1,100 @@
+// tessera recipe init
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "tessera/cli/recipe.h"
+#include "tessera/config/new_recipe.h"
+#include "tessera/core/error.h"
+#include "tessera/io/file.h"
+
+namespace tessera::cli {
+namespace {
+
+struct Options {
+  std::string file;
+  std::vector<std::string> assignments;
+  bool all_keys = false, overwrite = false;
+};
+
+bool is_given(const Options& options, const std::string& key) {
+  for (const std::string& assignment : options.assignments) {
+    if (assignment.rfind(key + '=', 0) == 0 || assignment.rfind(key + '.', 0) == 0) return true;
+  }
+  return false;
+}
+
+// The answer on the terminal, or `otherwise` for none. The end of the input is none.
+std::string ask(const std::string& question, const std::string& otherwise) {
+  std::cerr << question << (otherwise.empty() ? "" : " [" + otherwise + "]") << ": " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  return answer.empty() ? otherwise : answer;
+}
+
+// Asks for what training cannot be without, and for what most recipes decide.
+void ask_for_rest(Options& options) {
+  const auto ask_for = [&](const std::string& key, const std::string& question,
+                           const std::string& otherwise) {
+    if (is_given(options, key)) return std::string();
+    const std::string answer = ask(question, otherwise);
+    if (!answer.empty()) options.assignments.push_back(key + '=' + answer);
+    return answer;
+  };
+  ask_for("base_model", "Model folder", "");
+  if (!is_given(options, "datasets")) {
+    const std::string path = ask("Data file or folder", "");
+    if (!path.empty()) {
+      options.assignments.push_back("datasets.0.path=" + path);
+      const std::string type =
+          ask("Type of its rows (chat_template, alpaca, completion, ...; none: token ids)",
+              config::guess_dataset_type(path));
+      if (!type.empty()) options.assignments.push_back("datasets.0.type=" + type);
+    }
+  }
+  if (!is_given(options, "adapter") &&
+      ask("Train an adapter (lora) or all weights (full)", "lora") == "lora") {
+    options.assignments.insert(options.assignments.end(), {"adapter=lora", "lora_target_linear=true"});
+  }
+  const bool has_adapter = is_given(options, "adapter");
+  ask_for("learning_rate", "Peak learning rate", has_adapter ? "2e-4" : "2e-5");
+  ask_for("output_dir", "Folder for the result", "./model-out");
+}
+
+int init(Options options) {
+  const bool is_printed = options.file == "-";
+  if (!is_printed && !options.overwrite && std::filesystem::exists(options.file)) {
+    throw Error(ErrorKind::Config, "EXISTS", "the recipe is there already")
+        .in(options.file)
+        .hint("--overwrite");
+  }
+  if (isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0) ask_for_rest(options);
+  const std::string text = config::new_recipe(options.assignments, options.all_keys);
+  if (is_printed) {
+    std::cout << text;
+  } else {
+    io::write_file_atomic(options.file, text);
+    std::cerr << "wrote " << options.file << "; tessera recipe check " << options.file << " looks at it\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_recipe_init(CLI::App& recipe, Action& action) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = recipe.add_subcommand("init", "Write a commented recipe; asks on a terminal");
+  verb->add_option("file", options->file, "The recipe to write; - prints it")->required();
+  verb->add_option("overrides", options->assignments, "key=value: what it says");
+  verb->add_flag("--all-keys", options->all_keys, "List every key, not only those that recipes usually set");
+  verb->add_flag("--overwrite", options->overwrite, "Replace a recipe that is there");
+  verb->footer(
+      "tessera recipe init r.yaml base_model=MODEL datasets.0.path=rows.jsonl datasets.0.type=alpaca "
+      "learning_rate=2e-4");
+  verb->callback([options, &action] { action = [options] { return init(*options); }; });
+}
+
+}  // namespace tessera::cli
