@@ -32,12 +32,13 @@ struct EnumField {
 };
 
 template <class T>
-using Field = std::variant<
-    bool T::*, std::optional<bool> T::*, int64_t T::*, std::optional<int64_t> T::*, double T::*,
-    std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*, std::vector<int64_t> T::*,
-    std::optional<std::vector<std::string>> T::*, std::map<std::string, std::string> T::*,
-    std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, std::vector<DatasetConfig> T::*,
-    std::vector<LrGroup> T::*>;
+using Field =
+    std::variant<bool T::*, std::optional<bool> T::*, int64_t T::*, std::optional<int64_t> T::*, double T::*,
+                 std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*,
+                 std::vector<int64_t> T::*, std::optional<std::vector<std::string>> T::*,
+                 std::map<std::string, std::string> T::*,
+                 std::map<std::string, std::vector<std::string>> T::*, EnumField<T>,
+                 std::vector<DatasetConfig> T::*, std::vector<LrGroup> T::*>;
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
