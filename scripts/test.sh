@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test, then the address sanitizer
-# over the tests that need no LibTorch, then fuzzing; ctest's closing lines come once more at the end. With arguments,
-# which go to ctest, only the tests that they choose. TESSERA_PRESET picks another build, which then runs alone.
+# test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
+# exhaustive (an hour) and netns (it makes networks), then the address sanitizer over the tests that need no LibTorch,
+# then fuzzing; ctest's closing lines come once more at the end. With arguments, which go to ctest, only the tests that
+# they choose. TESSERA_PRESET picks another build, which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -31,7 +32,7 @@ run_tests() {
 scripts/build.sh "$preset"
 grep -q '^TESSERA_WERROR:BOOL=ON' "build/$preset/CMakeCache.txt" || say "note: warnings are not errors in build/$preset"
 failed=0
-if [ $# = 0 ]; then set -- -LE exhaustive; is_whole=1; else is_whole=0; fi
+if [ $# = 0 ]; then set -- -LE 'exhaustive|netns'; is_whole=1; else is_whole=0; fi
 run_tests "$preset" "$@" || failed=1
 if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"

@@ -44,7 +44,7 @@ Words answers(const std::string& out, const std::string& prompt) {
   return parts;
 }
 
-// Heads that three ranks get unevenly, and experts; with and without an adapter, with and without sampling.
+// Heads that three ranks get unevenly, and experts; with and without sampling.
 TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
   write_text(here / "prompts.jsonl",
              "{\"prompt\": \"Hi\"}\n{\"prompt\": \"One, two, three\"}\n{\"prompt\": \"a\"}\n");

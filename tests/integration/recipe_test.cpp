@@ -54,7 +54,7 @@ TEST_F(RecipeTest, AllThatIsWrongIsToldAtOnce) {
 
 TEST_F(RecipeTest, WarningsAreSaidOnceByManyRanks) {
   for (const Words& more : {Words{}, Words{"--nproc", "2"}}) {
-    Words arguments = {"wandb_project=x", "max_steps=1", "save_final=false"};
+    Words arguments = {"mlflow_run_name=x", "max_steps=1", "save_final=false"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = train_well(arguments);
     EXPECT_EQ(ProgramResult::lines_with(result.err, "accepted without effect").size(), 1u) << result.told();
