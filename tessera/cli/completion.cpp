@@ -68,19 +68,25 @@ std::string paths_of(const std::vector<Verb>& verbs) {
 // Keys with a number in their path stand for all of a list.
 std::string keys() { return join(config::known_keys(), "= ") + "="; }
 
+// For bash and zsh: finds the verb among these words, and begins to choose by it.
+std::string verb_before(const std::string& words, const std::vector<Verb>& verbs) {
+  return "  for word in " + words +
+         "; do\n"
+         "    case \"$verb/$word\" in\n"
+         "      " +
+         paths_of(verbs) +
+         ") verb=\"$verb/$word\" ;;\n"
+         "    esac\n"
+         "  done\n"
+         "  case \"$verb\" in\n";
+}
+
 std::string bash(const std::vector<Verb>& verbs) {
   std::string script =
       "# tessera completion bash > ~/.local/share/bash-completion/completions/tessera\n"
       "_tessera() {\n"
-      "  local current=${COMP_WORDS[COMP_CWORD]} verb= words= keys= word\n"
-      "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do\n"
-      "    case \"$verb/$word\" in\n"
-      "      " +
-      paths_of(verbs) +
-      ") verb=\"$verb/$word\" ;;\n"
-      "    esac\n"
-      "  done\n"
-      "  case \"$verb\" in\n";
+      "  local current=${COMP_WORDS[COMP_CWORD]} verb= words= keys= word\n" +
+      verb_before("\"${COMP_WORDS[@]:1:COMP_CWORD-1}\"", verbs);
   for (const Verb& verb : verbs) {
     script += "    '" + verb.path + "') words='" + words_of(verb) + "'";
     script += verb.takes_keys ? "; keys=1 ;;\n" : " ;;\n";
@@ -104,15 +110,8 @@ std::string zsh(const std::vector<Verb>& verbs) {
       "#compdef tessera\n"
       "# tessera completion zsh > a folder of $fpath, as _tessera\n"
       "_tessera() {\n"
-      "  local verb= word\n"
-      "  for word in ${words[2,CURRENT-1]}; do\n"
-      "    case \"$verb/$word\" in\n"
-      "      " +
-      paths_of(verbs) +
-      ") verb=\"$verb/$word\" ;;\n"
-      "    esac\n"
-      "  done\n"
-      "  case \"$verb\" in\n";
+      "  local verb= word\n" +
+      verb_before("${words[2,CURRENT-1]}", verbs);
   for (const Verb& verb : verbs) {
     script += "    '" + verb.path + "') compadd -- " + words_of(verb);
     if (verb.takes_keys) script += "; compadd -S '' -- " + keys();
