@@ -4,14 +4,10 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kNotYet = "not built yet";
 constexpr std::string_view kHostMemory =
     "offloading to a drive is not built yet; \"cpu\" is where everything is here";
 
-constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
 constexpr std::string_view kInMemory = "all tensors are in host memory";
-constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
-constexpr std::string_view kPieces = "checkpoints are sharded and the result is one safetensors folder";
 constexpr std::string_view kFloat32 = "weights, sums and optimizer states are in float32";
 constexpr std::string_view kPlace = "layers are dealt by their work, and a checkpoint says where to go on";
 constexpr std::string_view kScale = "every overflow halves the loss scale";

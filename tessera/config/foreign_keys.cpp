@@ -8,7 +8,6 @@ namespace {
 constexpr std::string_view kStages =
     "full_shard=3 shard_grad_op=2 no_shard=0 true=3 false=2 1=3 2=2 3=0 auto_wrap= offload= "
     "hybrid_shard=! hybrid_shard_zero2=! _hybrid_shard_zero2=!";
-constexpr std::string_view kNotYet = "not built yet";
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives are not built yet; only supervised training is";
 constexpr std::string_view kReward = "reward models are not built yet; only language models are";
@@ -19,17 +18,13 @@ constexpr std::string_view kResize = "resizing the vocabulary is not built yet";
 constexpr std::string_view kEditConfig = "not built yet; edit the model folder's config.json";
 
 // Of keys that change no result.
-constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
 constexpr std::string_view kCompile = "there is nothing to compile: the kernels are native code";
 constexpr std::string_view kMemory =
     "where weights and activations lie is decided by the layout of the ranks";
 constexpr std::string_view kTracker =
     "metrics.jsonl and TensorBoard files are written; no other tracker is built yet";
-constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
 constexpr std::string_view kLauncher = "--nproc, mpirun or Slurm says how many ranks there are";
-constexpr std::string_view kHub = "nothing is downloaded or uploaded";
 constexpr std::string_view kFolder = "the files of the model folder decide";
-constexpr std::string_view kPieces = "checkpoints are sharded and the result is one safetensors folder";
 constexpr std::string_view kPrepare = "rows are made ready by all ranks; all of them are trained on";
 constexpr std::string_view kPack = "rows are packed first-fit decreasing, 100,000 at a time";
 constexpr std::string_view kNoPadding = "tokens are never padded, and each counts once";

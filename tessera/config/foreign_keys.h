@@ -28,6 +28,14 @@ struct ForeignKey {
   std::string_view values = "";
 };
 
+// Reasons that the keys of several tools have.
+inline constexpr std::string_view kNotYet = "not built yet";
+inline constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
+inline constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
+inline constexpr std::string_view kPieces =
+    "checkpoints are sharded and the result is one safetensors folder";
+inline constexpr std::string_view kHub = "nothing is downloaded or uploaded";
+
 // One map of a recipe.
 struct Section {
   std::string_view path;          // "" = the recipe itself; "datasets" and "lr_groups" are one entry of it

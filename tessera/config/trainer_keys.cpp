@@ -5,10 +5,8 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
 constexpr std::string_view kTracker =
     "metrics.jsonl and TensorBoard files are written; no other tracker is built yet";
-constexpr std::string_view kHub = "nothing is downloaded or uploaded";
 constexpr std::string_view kPrepare = "rows are made ready by all ranks";
 constexpr std::string_view kVerb = "what a run does is the verb: tessera train, generate, chat";
 constexpr std::string_view kQuantised = "quantised weights are not built yet; leave it out";
