@@ -15,6 +15,7 @@
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/version.h"
 #include "tessera/data/file_identity.h"
 #include "tessera/io/file.h"
 #include "tessera/text/select_chat_template.h"
@@ -70,7 +71,7 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.rl = config.rl;
   // Two streams: what differs has to agree in both to be taken for the same.
   ContentHash made_of, contents;
-  made_of.add(TESSERA_VERSION);
+  made_of.add(program_version());
   made_of.add(std::to_string(kVersion) + ' ' + std::to_string(context.vocab_size));
   const std::string chat_template = template_of(dataset, context);
   for (const std::string& text : {config::dump_recipe(shaping), chat_template, tokenizer_fingerprint})
