@@ -93,8 +93,9 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
     if (layout.stage == config::ZeroStage::Zero3 && shards % part == 0 && turn % 2 == 0)
       layout.hpz = shards / part;
   }
-  // As many ranks as can share the experts out, or two, or one.
+  // As many ranks as can share the experts out, or two, or one; DDP has nobody to share with.
   for (const int64_t ep : divisors(shards)) {
+    if (layout.stage == config::ZeroStage::Ddp) break;
     if (ep <= family.experts && turn % 3 > 0 && (turn % 3 == 1 || ep <= 2)) layout.ep = ep;
   }
   if (dims.pp > 1) {
