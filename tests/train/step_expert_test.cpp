@@ -70,6 +70,37 @@ TEST(StepExpertTest, StagesOfAPipeline) {
   }
 }
 
+// Of all gradients together; routers that choose another expert of two like ones are within it.
+TEST(StepExpertTest, OtherTypesStayWithinBounds) {
+  struct Bound {
+    config::ComputeType dtype;
+    double loss, gradients;
+  };
+  const auto world = testing::world();
+  const int64_t count = 3 * world->size();
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    LayoutCase layout{.family = family};
+    const Outcome want = run(layout, comm::Communicator::single(), count);
+    layout.ep = world->size() <= 4 ? world->size() : 2;
+    for (const Bound& bound :
+         {Bound{config::ComputeType::Float32, 1e-5, 1e-4}, Bound{config::ComputeType::BFloat16, 0.01, 0.1}}) {
+      SCOPED_TRACE(std::string(family) + ", type " + std::to_string(static_cast<int>(bound.dtype)));
+      layout.dtype = bound.dtype;
+      const Outcome got = run(layout, world, count);
+      EXPECT_NEAR(got.losses[0], want.losses[0], bound.loss * want.losses[0]);
+      double error = 0.0, norm = 0.0;
+      ASSERT_EQ(got.gradients.size(), want.gradients.size());
+      for (size_t i = 0; i < got.gradients.size(); ++i) {
+        const at::Tensor& exact = want.gradients[i].second;
+        error += (got.gradients[i].second - exact).square().sum().item<double>();
+        norm += exact.square().sum().item<double>();
+      }
+      EXPECT_GT(error, 0.0) << "another type";
+      EXPECT_LT(std::sqrt(error / norm), bound.gradients);
+    }
+  }
+}
+
 TEST(StepExpertTest, ARankHoldsItsExpertsAlone) {
   const auto world = testing::world();
   const LayoutCase layout{.family = "mixtral", .ep = std::min<int64_t>(world->size(), 5)};

@@ -31,6 +31,7 @@ struct LayoutCase {
   std::vector<int64_t> split;  // layers of each stage
   std::string folder;          // a config.json with random weights, in place of the family's reference
   int64_t micro_batches = 3;   // of every rank along dp and step
+  config::ComputeType dtype = config::ComputeType::Float64;
 };
 
 // Of these the loss asks for a balance, too.
@@ -42,7 +43,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   config::Recipe recipe;
   recipe.base_model = layout.folder.empty() ? models::reference_folder(layout.family) : layout.folder;
   recipe.random_init = !layout.folder.empty();
-  recipe.dtype = config::ComputeType::Float64;
+  recipe.dtype = layout.dtype;
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
   recipe.tensor_parallel_size = layout.tp;

@@ -1,6 +1,9 @@
 // What a step sends along each axis is what the formulas of the methods say.
 #include <gtest/gtest.h>
 
+#include "tessera/nn/sparse_mlp.h"
+#include "tessera/parallel/expert_parallel/expert_dispatch.h"
+#include "tessera/parallel/layout.h"
 #include "tessera/train/step.h"
 
 #include "tests/testing/mpi_world.h"
@@ -29,9 +32,12 @@ struct Sent {
   std::map<std::string, comm::Traffic> by_axis;  // by this rank in one step
   int64_t block_bytes = 0, rest_bytes = 0;       // of the parameters of blocks and of all others
   int64_t num_blocks = 0, hidden_size = 0;
+  double key_value_bytes = 0.0, query_bytes = 0.0;  // of a token in a block
 
   void expect_bytes(const std::string& axis, int64_t ranks, double whole) const {
-    const double wanted = whole * static_cast<double>(ranks - 1) / static_cast<double>(ranks);
+    expect_bytes(axis, whole * static_cast<double>(ranks - 1) / static_cast<double>(ranks));
+  }
+  void expect_bytes(const std::string& axis, double wanted) const {
     const auto found = by_axis.find(axis);
     ASSERT_NE(found, by_axis.end()) << axis;
     EXPECT_NEAR(static_cast<double>(found->second.bytes_sent), wanted, kSmall) << axis;
@@ -39,15 +45,21 @@ struct Sent {
   }
 };
 
+using BeforeStep = std::function<void(models::CausalLM&, const parallel::DeviceMesh&)>;
+
 // Of the second step, with `num_batches` micro-batches a rank.
-Sent run(config::Recipe recipe, int64_t num_batches = 1) {
-  recipe.base_model = testing::source_folder() + "/tests/reference/data/models/llama3";
+Sent run(config::Recipe recipe, int64_t num_batches = 1, const std::string& family = "llama3",
+         const BeforeStep& before_step = {}) {
+  recipe.base_model = testing::source_folder() + "/tests/reference/data/models/" + family;
   const auto world = testing::world();
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);
   Sent sent;
   sent.num_blocks = static_cast<int64_t>(trained.model->blocks().size());
   sent.hidden_size = trained.model->config().hidden_size;
+  const nn::CachedHeads heads = trained.model->blocks().front()->cached_heads();
+  sent.key_value_bytes = static_cast<double>(2 * heads.num_kv_heads * heads.head_dim * 4);
+  sent.query_bytes = static_cast<double>(trained.model->config().num_heads * heads.head_dim * 4);
   for (const auto& parameter : trained.sharded->parameters()) {
     const bool is_of_block = parameter.name.find(".layers.") != std::string::npos;
     (is_of_block ? sent.block_bytes : sent.rest_bytes) += parameter.layout.numel() * 4;
@@ -56,6 +68,7 @@ Sent run(config::Recipe recipe, int64_t num_batches = 1) {
   const std::vector<data::MicroBatch> batches(static_cast<size_t>(num_batches), batch());
   std::map<std::string, comm::Traffic> before;
   for (int64_t step = 0; step < 2; ++step) {
+    if (before_step) before_step(*trained.model, mesh);
     before = mesh.traffic();
     run_step(trained, *optimizer, mesh, {&batches, 100, step, 0.1, 1.0, 1});
   }
@@ -117,6 +130,79 @@ TEST(TrafficTest, OfTensorParallelLayersIsTheirHiddenStates) {
   const Sent sent = run(recipe, 4);
   const double hidden = static_cast<double>(4 * kTokens * sent.hidden_size * 4);
   sent.expect_bytes("tp", n, hidden * static_cast<double>(10 * sent.num_blocks + 4));
+}
+
+// Of keys and values, [tokens, key/value heads]: they go round the ring in the forward and in the backward,
+// where their gradients go one step further, to whom they belong.
+TEST(TrafficTest, OfRingsIsTheirKeysAndValues) {
+  // Of two in dp_shard: alone cp is the group that shares parameters, too.
+  const int64_t n = testing::world()->size() / 2;
+  if (n == 1) return;
+  config::Recipe recipe;
+  recipe.context_parallel_size = n;
+  recipe.context_parallel_method = ContextParallelMethod::Ring;
+  const Sent sent = run(recipe, 40);
+  const double layers = static_cast<double>(40 * kTokens * sent.num_blocks), ranks = static_cast<double>(n);
+  sent.expect_bytes("cp", layers * sent.key_value_bytes * (2.0 * (ranks - 1.0) / ranks + 1.0));
+}
+
+// Jacobs et al., "DeepSpeed Ulysses" (arXiv 2309.14509), section 3.2: queries, keys, values and results
+// change places, and so do their gradients.
+TEST(TrafficTest, OfExchangedHeadsIsTheirPart) {
+  const int64_t n = 2;  // key/value heads, which are dealt evenly
+  if (testing::world()->size() == n) return;
+  config::Recipe recipe;
+  recipe.context_parallel_size = n;
+  recipe.context_parallel_method = ContextParallelMethod::Ulysses;
+  const Sent sent = run(recipe, 40);
+  const double tokens = static_cast<double>(40 * kTokens * sent.num_blocks) / static_cast<double>(n);
+  sent.expect_bytes("cp", n, 2.0 * tokens * (2.0 * sent.query_bytes + sent.key_value_bytes));
+}
+
+// The experts of other ranks, with the rows that this rank sends to each counted.
+class CountedDispatch : public nn::ExpertCore {
+ public:
+  CountedDispatch(std::shared_ptr<comm::Communicator> group, std::vector<int64_t>& rows)
+      : group_(group), dispatch_(group), rows_(rows) {}
+  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
+                 const nn::Experts& experts) const override {
+    for (int64_t rank = 0; rank < group_->size(); ++rank) {
+      if (rank == group_->rank()) continue;
+      const auto [first, count] = parallel::piece_of(std::ssize(counts), group_->size(), rank);
+      for (int64_t e = first; e < first + count; ++e) rows_[static_cast<size_t>(rank)] += counts[e];
+    }
+    return dispatch_.run(rows, counts, experts);
+  }
+
+ private:
+  const std::shared_ptr<comm::Communicator> group_;
+  const parallel::ExpertDispatch dispatch_;
+  std::vector<int64_t>& rows_;
+};
+
+// Rows go to their experts, results come back; in the backward the gradients of results go, and those of rows
+// come back. A rank sends its own rows to others, and theirs back to them, twice.
+TEST(TrafficTest, OfExpertsIsTheRowsThatTravel) {
+  const int64_t n = testing::world()->size(), ranks = n == 6 ? 3 : n;
+  config::Recipe recipe;
+  recipe.expert_parallel_size = ranks;
+  std::vector<int64_t> rows;  // to each rank of the group, in the last step
+  std::shared_ptr<comm::Communicator> group;
+  const Sent sent =
+      run(recipe, 20, "mixtral", [&](models::CausalLM& model, const parallel::DeviceMesh& mesh) {
+        group = mesh.group(parallel::kAxisEp);
+        rows.assign(static_cast<size_t>(group->size()), 0);
+        for (const auto& module : model.modules(/*include_self=*/false)) {
+          if (auto* const mlp = dynamic_cast<nn::SparseMLP*>(module.get()))
+            mlp->set_core(std::make_shared<CountedDispatch>(group, rows));
+        }
+      });
+  ASSERT_EQ(group->size(), ranks);
+  const at::Tensor all = at::empty({ranks, ranks}, at::kLong);
+  group->all_gather_single(all, at::tensor(rows, at::kLong));
+  const int64_t travel =
+      all.select(0, group->rank()).sum().item<int64_t>() + all.select(1, group->rank()).sum().item<int64_t>();
+  sent.expect_bytes("ep", 2.0 * static_cast<double>(travel * sent.hidden_size * 4));
 }
 
 }  // namespace
