@@ -120,8 +120,8 @@ int job_exit_code(const LauncherEnd& end, const RankLinks& links, int64_t nproc)
   if (end.has_not_started) {
     throw Error(ErrorKind::Peer, "LAUNCHER",
                 "only " + std::to_string(links.num_started()) + " of " + std::to_string(nproc) +
-                    " ranks have started, it is up to " + end.missing + "; mpirun says " +
-                    first_words(end.output))
+                    " ranks have started on " + host_name() + ", it is up to " + end.missing +
+                    "; mpirun says " + first_words(end.output))
         .hint(std::string("TESSERA_START_TIMEOUT=SECONDS gives them longer; ") + kHint);
   }
   const std::string rank = failure ? "rank " + std::to_string(failure->rank) : "a rank";

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "tessera/core/environment.h"
+#include "tessera/core/host_name.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_status.h"
 #include "tessera/core/strings.h"
@@ -187,7 +188,7 @@ std::string RankLinks::missing(int64_t num_ranks) const {
       continue;
     }
     const pid_t process = found->second->process;
-    const std::string named = name + " (process " + std::to_string(process);
+    const std::string named = name + " (process " + std::to_string(process) + " on " + host_name();
     if (process_status(process).is_stopped())
       stopped.push_back(named + ", stopped)");
     else if (!found->second->has_started)

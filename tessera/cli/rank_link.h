@@ -39,7 +39,8 @@ class RankLinks {
   int64_t num_joined() const { return num_joined_; }
   // Those that have met the others.
   int64_t num_started() const { return num_started_; }
-  // "rank 1 (process 77, stopped), rank 2": the ranks that keep the others from starting, as far as is known.
+  // "rank 1 (process 77 on n01, stopped), rank 2": the ranks that keep the others from starting, as far as is
+  // known.
   std::string missing(int64_t num_ranks) const;
   // The first end that was not a good one.
   const std::optional<RankEnd>& first_failure() const { return first_failure_ ? first_failure_ : ended_; }

@@ -72,7 +72,7 @@ void add_train(CLI::App& app, const CommandLine& line, Action& action) {
       if (has_restarts) return run_with_restarts(recipe, options->max_restarts, start);
       if (will_relaunch) return start({}).exit_code;
       train::RunSignals signals(tell_end, has_launching_process() ? getppid() : 0);
-      const comm::Bootstrap bootstrap(device, own_start_timeout_s());
+      const comm::Bootstrap bootstrap(device, own_start_timeout_s(), recipe.output_dir);
       comm::share_cores(*bootstrap.world());
       tell_started();
       const bool is_stopped = train::train(recipe, bootstrap.world(), signals).is_stopped;

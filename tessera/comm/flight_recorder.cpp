@@ -275,6 +275,11 @@ void detach() {
 
 int64_t own_rank() { return state().own == nullptr ? -1 : state().own->rank; }
 
+bool spans_machines() {
+  const std::vector<std::string>& hosts = state().hosts;
+  return std::ranges::any_of(hosts, [&](const std::string& host) { return host != hosts.front(); });
+}
+
 void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks) {
   State& all = state();
   if (all.own == nullptr) return;

@@ -39,6 +39,8 @@ void detach();
 
 // This rank's number among all ranks; -1 where nothing is recorded.
 int64_t own_rank();
+// Whether ranks of the job run on other machines, as far as attach() has learnt of them.
+bool spans_machines();
 // This rank is in a group of these ranks. Before the first operation of any of them.
 void join(uint64_t group, int64_t group_rank, const std::vector<int64_t>& ranks);
 

@@ -98,16 +98,33 @@ TEST_F(RankErrorsTest, RanksThatSeeDifferentRecipes) {
   EXPECT_EQ(same.exit_code, 0) << same.told();
 }
 
-// Under the user's own mpirun: a process that never joins.
-TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJob) {
+// Under the user's own mpirun: processes that never join.
+TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJobAndIsNamed) {
+  RunOptions options;
+  options.folder = here.path();
+  options.environment["TESSERA_START_TIMEOUT"] = "3";
+  const auto job = [](const Words& last) {
+    return mpirun(with({"--quiet", "-n", "2", program_path(), "train", "recipe.yaml", ":"}, last));
+  };
+  const ProgramResult one = run_command(job({"-n", "1", "sleep", "600"}), options);
+  expect_error(one, 9, "E-PEER-START",
+               {"of the job have not met: rank 2 has not come; there are rank 0 (process ",
+                "rank 1 (process ", "all 3 ranks", "TESSERA_START_TIMEOUT"});
+  const ProgramResult two = run_command(job({"-n", "2", "sleep", "600"}), options);
+  expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not come; there are rank 0 (process "});
+  for (const std::string& name : here.entries()) EXPECT_FALSE(name.starts_with(".tessera-start")) << name;
+}
+
+// Files of a job that is gone, and a folder that cannot be written.
+TEST_F(RankErrorsTest, WhoHasComeIsNotKnownWhereNothingCanBeWritten) {
   RunOptions options;
   options.folder = here.path();
   options.environment["TESSERA_START_TIMEOUT"] = "2";
-  const ProgramResult result = run_command(
-      mpirun({"--quiet", "-n", "2", program_path(), "train", "recipe.yaml", ":", "-n", "1", "sleep", "600"}),
-      options);
-  expect_error(result, 9, "E-PEER-START",
-               {"of the job have not met", "all 3 ranks", "TESSERA_START_TIMEOUT"});
+  const ProgramResult result =
+      run_command(mpirun({"--quiet", "-n", "2", program_path(), "train", "recipe.yaml",
+                          "output_dir=/proc/out", ":", "-n", "1", "sleep", "600"}),
+                  options);
+  expect_error(result, 9, "E-PEER-START", {"of the job have not met; got rank 0 has waited"});
 }
 
 TEST_F(RankErrorsTest, KilledRankEndsTheJob) {

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <linux/if.h>
@@ -88,6 +89,16 @@ class TwoMachines {
     words.insert(words.end(), launch.begin(), launch.end());
     words.insert(words.end(), command.begin(), command.end());
     return words;
+  }
+
+  // That run on either of them.
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> found;
+    for (const std::string& name : names_) {
+      for (const std::string& id : ProgramResult::lines(run_command({"ip", "netns", "pids", name}).out))
+        found.push_back(std::stoi(id));
+    }
+    return found;
   }
 
   // Of all that machine-a has sent to machine-b.

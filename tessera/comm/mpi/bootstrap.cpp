@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -13,8 +14,10 @@
 
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/comm/host/host_backend.h"
+#include "tessera/comm/mpi/launcher_release.h"
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/mpi_transport.h"
+#include "tessera/comm/start_roll.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -33,15 +36,18 @@ int64_t environment_int(const char* name, int64_t missing) {
 // Ends the process unless it is destroyed in time.
 class StartBound {
  public:
-  StartBound(const LaunchInfo& info, double seconds) {
+  StartBound(const LaunchInfo& info, double seconds, const std::string& shared_path) {
     if (seconds <= 0.0) return;
+    roll_.emplace(info, shared_path);
     thread_ = std::thread([this, info, seconds] {
       // One of those that wait speaks: the job ends with it.
       constexpr double kBetweenRanks_s = 2.0, kMost_s = 60.0;
       const double all_s = seconds + std::min(kMost_s, kBetweenRanks_s * static_cast<double>(info.rank));
       std::unique_lock lock(mutex_);
       if (ended_.wait_for(lock, std::chrono::duration<double>(all_s), [this] { return has_ended_; })) return;
-      const Error error = Error(ErrorKind::Peer, "START", "the ranks of the job have not met")
+      const std::string known = roll_->text();
+      const Error error = Error(ErrorKind::Peer, "START",
+                                "the ranks of the job have not met" + (known.empty() ? "" : ": " + known))
                               .got("rank " + std::to_string(info.rank) + " has waited for the others for " +
                                    std::to_string(static_cast<int64_t>(seconds)) + " s")
                               .need("all " + std::to_string(info.size) + " ranks to start")
@@ -49,6 +55,7 @@ class StartBound {
                                   "a rank may be stopped or a machine down, slow, or behind a firewall; "
                                   "TESSERA_START_TIMEOUT=SECONDS waits longer");
       log::error(error.what());
+      roll_->clear();
       _exit(exit_code(ErrorKind::Peer));
     });
   }
@@ -68,6 +75,7 @@ class StartBound {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool has_ended_ = false;
+  std::optional<StartRoll> roll_;
   std::thread thread_;
 };
 
@@ -121,7 +129,7 @@ LaunchInfo launch_info() {
   return {};
 }
 
-Bootstrap::Bootstrap(at::Device device, double start_timeout_s) {
+Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::string& shared_path) {
   const LaunchInfo info = launch_info();
   if (info.size == 1) {
     world_ = Communicator::single(device);
@@ -135,7 +143,7 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s) {
   }
   int provided = 0;
   {
-    const StartBound bound(info, start_timeout_s);
+    const StartBound bound(info, start_timeout_s, shared_path);
     // Every group has a thread of its own, and the messages have one.
     detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
@@ -169,7 +177,12 @@ void Bootstrap::abort(int exit_code) {
   int is_initialised = 0, is_finalised = 0;
   MPI_Initialized(&is_initialised);
   MPI_Finalized(&is_finalised);
-  if (is_initialised != 0 && is_finalised == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  if (is_initialised != 0 && is_finalised == 0) {
+    const bool may_be_cut_off =
+        exit_code == tessera::exit_code(ErrorKind::Hang) || exit_code == tessera::exit_code(ErrorKind::Peer);
+    if (may_be_cut_off && flight::spans_machines()) detail::release_launcher();
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+  }
   _exit(exit_code);
 }
 
