@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <new>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include <ATen/Parallel.h>
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/launch.h"
@@ -26,10 +28,13 @@
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/version.h"
+#include "tessera/io/mapped_file.h"
 
 namespace {
 
 using tessera::ErrorKind;
+
+int64_t launched_rank = 0;
 
 // One line, however many ranks failed: an error that all ranks meet is told by the first; another rank speaks
 // only if the first has not ended the job by then.
@@ -45,6 +50,14 @@ int fail(ErrorKind kind, const std::string& text) {
   tessera::cli::tell_end(code);
   if (info.size > 1) tessera::comm::Bootstrap::abort(code);
   return code;
+}
+
+// The same in a signal handler: bytes of a mapped file are missing, mostly for all ranks.
+void end_by_fault(const char* line, int code) {
+  if (launched_rank > 0) sleep(2);
+  (void)!write(fileno(tessera::log::stream()), line, std::strlen(line));
+  tessera::cli::tell_end(code);
+  _exit(code);
 }
 
 // What a verb printed is its result: a full disk must not cut it off unseen.
@@ -187,8 +200,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> library_words = tessera::cli::words_of_libraries();
   ignore_write_signals();
   tessera::cli::use_packaged_mpi();
-  const bool is_launched = tessera::cli::join_launching_process(tessera::comm::launch_info().rank);
-  tessera::log::set_quiet(tessera::comm::launch_info().rank > 0);
+  launched_rank = tessera::comm::launch_info().rank;
+  const bool is_launched = tessera::cli::join_launching_process(launched_rank);
+  tessera::log::set_quiet(launched_rank > 0);
+  tessera::io::set_fault_end(end_by_fault);
 
   CLI::App app("Trains and finetunes large language models over many devices.", "tessera");
   app.require_subcommand(1);

@@ -1,6 +1,5 @@
 #include "tessera/io/mapped_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -32,6 +31,12 @@ Mappings& mappings() {
   return all;
 }
 
+void say_and_end(const char* line, int exit_code) {
+  (void)!::write(fileno(log::stream()), line, std::strlen(line));
+  ::_exit(exit_code);
+}
+FaultEnd fault_end = say_and_end;
+
 void on_bus_error(int signal, siginfo_t* info, void*) {
   const auto* const address = static_cast<const char*>(info->si_addr);
   Mappings& all = mappings();
@@ -39,15 +44,12 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   auto found = all.by_address.upper_bound(address);
   if (found != all.by_address.begin() && address < (--found)->first + found->second.first) {
     char text[4500];
-    const int size =
-        std::snprintf(text, sizeof text,
-                      "tessera: error[E-STORAGE-MAPPED]: %s: byte %lld cannot be read: the file shrank, or "
-                      "its disk failed\n",
-                      found->second.second.c_str(), static_cast<long long>(address - found->first));
-    const ssize_t ignored =
-        ::write(fileno(log::stream()), text, static_cast<size_t>(std::min<int>(size, sizeof text - 1)));
-    static_cast<void>(ignored);
-    ::_exit(exit_code(ErrorKind::Storage));
+    std::snprintf(
+        text, sizeof text,
+        "tessera: error[E-STORAGE-MAPPED]: %.4000s: byte %lld cannot be read: the file shrank, or its disk "
+        "failed\n",
+        found->second.second.c_str(), static_cast<long long>(address - found->first));
+    fault_end(text, exit_code(ErrorKind::Storage));
   }
   // Not ours.
   std::signal(signal, SIG_DFL);
@@ -62,6 +64,8 @@ void catch_bus_errors() {
 }
 
 }  // namespace
+
+void set_fault_end(FaultEnd end) { fault_end = end; }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   const File file = File::open(path);  // refuses what is no regular file

@@ -8,7 +8,8 @@
 namespace tessera::io {
 
 // Read-only. Where the file shrinks or its disk fails while it is mapped, the process that touches the
-// missing bytes ends with an E-STORAGE-MAPPED error that names file and byte, and exit code 6.
+// missing bytes ends with an E-STORAGE-MAPPED error that names file and byte, and exit code 6; by
+// set_fault_end() in another way.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -31,5 +32,9 @@ class MappedFile {
   const char* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// `end` is called in a signal handler with the error's line, and is to end the process.
+using FaultEnd = void (*)(const char* line, int exit_code);
+void set_fault_end(FaultEnd end);
 
 }  // namespace tessera::io
