@@ -10,8 +10,8 @@ size_t index_of(StepSection section) { return static_cast<size_t>(section); }
 }  // namespace
 
 const char* section_name(StepSection section) {
-  constexpr std::array<const char*, kNumStepSections> kNames = {"other",    "data",      "forward",
-                                                                "backward", "optimizer", "wait"};
+  constexpr std::array<const char*, kNumStepSections> kNames = {"other",     "data", "forward", "backward",
+                                                                "optimizer", "wait", "forward"};
   return kNames[index_of(section)];
 }
 
@@ -28,6 +28,7 @@ StepClock& StepClock::of_this_thread() {
 
 void StepClock::restart() {
   times_ = {};
+  layers_ = 0;
   since_ = Clock::now();
 }
 

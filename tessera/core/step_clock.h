@@ -8,9 +8,10 @@
 
 namespace tessera {
 
-// Waiting for other ranks is a section of its own, wherever it happens.
-enum class StepSection : uint8_t { Other, Data, Forward, Backward, Optimizer, Wait };
-inline constexpr size_t kNumStepSections = 6;
+// Waiting for other ranks is a section of its own, wherever it happens. Layers: the part of the forward that
+// is the same in every stage of a pipeline; Forward is the rest.
+enum class StepSection : uint8_t { Other, Data, Forward, Backward, Optimizer, Wait, Layers };
+inline constexpr size_t kNumStepSections = 7;
 using StepTimes = std::array<double, kNumStepSections>;  // seconds of each section
 
 const char* section_name(StepSection section);
@@ -24,12 +25,16 @@ class StepClock {
   void restart();
   // Since restart().
   StepTimes times();
+  // Layers that were run forward, and how many since restart().
+  void count_layers(int64_t layers) { layers_ += layers; }
+  int64_t layers() const { return layers_; }
   // The section from now on; gives the one before.
   StepSection enter(StepSection section);
 
  private:
   using Clock = std::chrono::steady_clock;
   StepTimes times_ = {};
+  int64_t layers_ = 0;
   StepSection section_ = StepSection::Other;
   Clock::time_point since_ = Clock::now();
 };

@@ -58,6 +58,7 @@ struct StepMetrics {
   bool rolls_back = false;                     // the last step asks for the newest checkpoint's values
   std::map<std::string, AxisTraffic> traffic;  // mean of a step, by axis; none for one rank
   StepTimes own_times = {};                    // of this rank, in the last step
+  int64_t own_layers = 0;                      // that it ran forward there
   std::optional<Straggler> straggler;          // that there was at the last step
 };
 

@@ -91,6 +91,7 @@ StepMetrics Training::step() {
   metrics.loss_scale = state_.scaler.scale();
   metrics.step_s = timer.seconds();
   metrics.own_times = StepClock::of_this_thread().times();
+  metrics.own_layers = StepClock::of_this_thread().layers();
   metrics.tokens_per_s = static_cast<double>(data.tokens) / metrics.step_s;
   return metrics;
 }

@@ -8,19 +8,27 @@
 namespace tessera::train {
 namespace {
 
-StepTimes times(double forward, double backward, double wait = 0.0) {
-  StepTimes result = {};
-  result[static_cast<size_t>(StepSection::Forward)] = forward;
-  result[static_cast<size_t>(StepSection::Backward)] = backward;
-  result[static_cast<size_t>(StepSection::Wait)] = wait;
+RankTimes times(double forward, double backward, double wait = 0.0) {
+  RankTimes result;
+  result.sections[static_cast<size_t>(StepSection::Forward)] = forward;
+  result.sections[static_cast<size_t>(StepSection::Backward)] = backward;
+  result.sections[static_cast<size_t>(StepSection::Wait)] = wait;
   return result;
 }
 
-const StepTimes kUsual = times(0.1, 0.2, 0.3), kSlow = times(0.1, 0.8);
+// Of a stage: its layers, and what comes before or behind them.
+RankTimes stage(double layers, double layer_s, double rest_s) {
+  RankTimes result = times(rest_s, 2.0 * (layers * layer_s + rest_s));
+  result.sections[static_cast<size_t>(StepSection::Layers)] = layers * layer_s;
+  result.layers = layers;
+  return result;
+}
+
+const RankTimes kUsual = times(0.1, 0.2, 0.3), kSlow = times(0.1, 0.8);
 
 TEST(StragglerWatchTest, NamesARankThatIsSlowInThreeWindowsAndWhereItsTimeGoes) {
   StragglerWatch watch({0, 0, 0});
-  const std::vector<StepTimes> ranks = {kUsual, kUsual, kSlow};
+  const std::vector<RankTimes> ranks = {kUsual, kUsual, kSlow};
   EXPECT_FALSE(watch.judge(ranks, 4.0));
   EXPECT_FALSE(watch.judge(ranks, 4.0));
   for (int window = 0; window < 2; ++window) {
@@ -48,18 +56,45 @@ TEST(StragglerWatchTest, WaitingIsNoWork) {
     EXPECT_FALSE(watch.judge({times(0.1, 0.2, 9.0), times(0.1, 0.2), times(0.1, 0.2)}, 4.0));
 }
 
-TEST(StragglerWatchTest, StagesOfAPipelineAreNotComparedWithEachOther) {
+// Stages differ in their numbers of layers, and in what comes before and behind these: that is no straggler.
+TEST(StragglerWatchTest, StagesOfAPipelineAreNotComparedByTheirSteps) {
   StragglerWatch watch({0, 0, 1, 1});
   for (int window = 0; window < 5; ++window) EXPECT_FALSE(watch.judge({kUsual, kUsual, kSlow, kSlow}, 4.0));
-  StragglerWatch alone({0, 1});
-  for (int window = 0; window < 5; ++window) EXPECT_FALSE(alone.judge({kUsual, kSlow}, 4.0));
+  StragglerWatch alone({0, 1, 2});
+  for (int window = 0; window < 5; ++window)
+    EXPECT_FALSE(alone.judge({stage(9, 0.01, 0.02), stage(8, 0.011, 0.0), stage(3, 0.009, 0.9)}, 4.0));
+}
+
+TEST(StragglerWatchTest, ARankIsComparedWithOtherStagesByTheForwardOfALayer) {
+  for (size_t slow = 0; slow < 3; ++slow) {
+    SCOPED_TRACE(slow);
+    std::vector<RankTimes> ranks = {stage(9, 0.01, 0.02), stage(8, 0.011, 0.0), stage(3, 0.009, 0.9)};
+    ranks[slow] = stage(ranks[slow].layers, 0.03, 0.0);
+    StragglerWatch watch({0, 1, 2});
+    std::optional<Straggler> found;
+    for (int window = 0; window < 3; ++window) {
+      EXPECT_FALSE(found) << window;
+      found = watch.judge(ranks, 4.0);
+    }
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->rank, static_cast<int64_t>(slow));
+    EXPECT_TRUE(found->is_of_layer);
+    EXPECT_NEAR(found->seconds, 0.03, 1e-9);
+    EXPECT_STREQ(section_name(found->section), "forward");
+  }
+  // A machine with a whole stage: one of its ranks is named.
+  StragglerWatch watch({0, 0, 1, 1});
+  const std::vector<RankTimes> ranks = {stage(4, 0.01, 0.1), stage(4, 0.01, 0.1), stage(4, 0.03, 0.0),
+                                        stage(4, 0.031, 0.0)};
+  for (int window = 0; window < 2; ++window) EXPECT_FALSE(watch.judge(ranks, 4.0));
+  EXPECT_EQ(watch.judge(ranks, 4.0).value().rank, 3);
 }
 
 // Every window another rank, or one window of three; and some microseconds are nothing.
 TEST(StragglerWatchTest, WhatComesAndGoesIsNoStraggler) {
   StragglerWatch watch({0, 0, 0});
   for (size_t window = 0; window < 30; ++window) {
-    std::vector<StepTimes> ranks(3, kUsual);
+    std::vector<RankTimes> ranks(3, kUsual);
     if (window % 3 != 0) ranks[window / 3 % 3] = kSlow;
     EXPECT_FALSE(watch.judge(ranks, 4.0)) << window;
   }
@@ -75,7 +110,7 @@ TEST(StragglerWatchTest, NoiseIsNoStraggler) {
   std::uniform_real_distribution<double> noise(0.8, 1.15);
   StragglerWatch watch({0, 0, 0, 0});
   for (int window = 0; window < 1000; ++window) {
-    std::vector<StepTimes> ranks;
+    std::vector<RankTimes> ranks;
     for (int rank = 0; rank < 4; ++rank) ranks.push_back(times(0.1 * noise(random), 0.2 * noise(random)));
     EXPECT_FALSE(watch.judge(ranks, 4.0));
   }
@@ -83,7 +118,7 @@ TEST(StragglerWatchTest, NoiseIsNoStraggler) {
 
 TEST(StragglerWatchTest, AWindowTakesSomeSecondsAndSomeSteps) {
   StragglerWatch watch({0, 0});
-  const std::vector<StepTimes> ranks(2, kUsual);
+  const std::vector<RankTimes> ranks(2, kUsual);
   EXPECT_EQ(watch.num_steps(), StragglerWatch::kLeastSteps);
   (void)watch.judge(ranks, 0.005);
   EXPECT_EQ(watch.num_steps(), 50);

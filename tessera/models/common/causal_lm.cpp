@@ -7,6 +7,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/error.h"
+#include "tessera/core/step_clock.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/embedding.h"
 
@@ -70,6 +71,8 @@ at::Tensor CausalLM::hidden_states(const at::Tensor& input_ids, const at::Tensor
 
 at::Tensor CausalLM::through_blocks(at::Tensor x, int64_t begin, int64_t end,
                                     const nn::SequenceContext& context) const {
+  const SectionScope section(StepSection::Layers);
+  StepClock::of_this_thread().count_layers(end - begin);
   for (int64_t i = begin; i < end; ++i) x = nn::call(*blocks()[i], x, context);
   return x;
 }

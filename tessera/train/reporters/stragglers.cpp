@@ -14,7 +14,8 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kNumExchanged = static_cast<int64_t>(kNumStepSections) + 1;  // and the window's length
+// The sections, the layers, and the window's length.
+constexpr int64_t kNumExchanged = static_cast<int64_t>(kNumStepSections) + 2;
 
 std::vector<std::string> names_of_ranks(comm::Communicator& world) {
   std::vector<std::string> names =
@@ -43,6 +44,7 @@ void Stragglers::on_step(const TrainState&, StepMetrics& metrics) {
   if (world_.size() == 1) return;
   if (exchange_ != nullptr) finish_exchange();
   for (size_t s = 0; s < kNumStepSections; ++s) times_[s] += metrics.own_times[s];
+  layers_ += static_cast<double>(metrics.own_layers);
   window_s_ += metrics.step_s;
   if (++num_steps_ == watch_.num_steps()) begin_exchange();
   metrics.straggler = straggler_;
@@ -53,7 +55,8 @@ void Stragglers::begin_exchange() {
   const auto values = host_span<double>(own);
   for (size_t s = 0; s < kNumStepSections; ++s)
     values[s] = std::exchange(times_[s], 0.0) / static_cast<double>(num_steps_);
-  values[kNumStepSections] = std::exchange(window_s_, 0.0);
+  values[kNumStepSections] = std::exchange(layers_, 0.0) / static_cast<double>(num_steps_);
+  values[kNumStepSections + 1] = std::exchange(window_s_, 0.0);
   num_steps_ = 0;
   own_ = own.to(world_.device());
   all_ = at::empty({world_.size(), kNumExchanged}, own_.options());
@@ -66,12 +69,13 @@ void Stragglers::finish_exchange() {
   std::exchange(exchange_, nullptr)->wait();
   const at::Tensor all = all_.to(kHost);
   const auto values = host_span<const double>(all);
-  std::vector<StepTimes> times(static_cast<size_t>(world_.size()));
+  std::vector<RankTimes> times(static_cast<size_t>(world_.size()));
   for (size_t rank = 0; rank < times.size(); ++rank) {
-    for (size_t s = 0; s < kNumStepSections; ++s)
-      times[rank][s] = values[rank * static_cast<size_t>(kNumExchanged) + s];
+    const auto of_rank = values.subspan(rank * static_cast<size_t>(kNumExchanged));
+    for (size_t s = 0; s < kNumStepSections; ++s) times[rank].sections[s] = of_rank[s];
+    times[rank].layers = of_rank[kNumStepSections];
   }
-  tell(watch_.judge(times, values[kNumStepSections]));
+  tell(watch_.judge(times, values[kNumStepSections + 1]));
 }
 
 void Stragglers::tell(const std::optional<Straggler>& now) {
@@ -83,10 +87,11 @@ void Stragglers::tell(const std::optional<Straggler>& now) {
   char text[256];
   std::snprintf(
       text, sizeof text,
-      " holds the others up: a step takes it %.3g s, %.1f times the others' %.3g s (waiting aside), "
-      "most of it in section '%s'. hint: other programs on its cores, a processor that throttles, a "
-      "machine that swaps",
-      now->seconds, now->slowdown, now->others_s, section_name(now->section));
+      " holds the others up: %s takes it %.3g s, %.1f times the others' %.3g s (waiting aside), most of it "
+      "in "
+      "section '%s'. hint: other programs on its cores, a processor that throttles, a machine that swaps",
+      now->is_of_layer ? "the forward of a layer" : "a step", now->seconds, now->slowdown, now->others_s,
+      section_name(now->section));
   log::warn(ranks_[static_cast<size_t>(now->rank)] + text);
 }
 

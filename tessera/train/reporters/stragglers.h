@@ -32,7 +32,7 @@ class Stragglers : public Reporter {
   std::vector<std::string> ranks_;  // "rank 1 (process 77 on n01)"
   StragglerWatch watch_;
   StepTimes times_ = {};  // of the window's steps
-  double window_s_ = 0.0;
+  double layers_ = 0.0, window_s_ = 0.0;
   int64_t num_steps_ = 0;
   at::Tensor own_, all_;
   std::shared_ptr<comm::Work> exchange_;
