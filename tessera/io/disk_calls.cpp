@@ -18,6 +18,11 @@ Hook& hook() {
   return installed;
 }
 
+ReadHook& read_hook() {
+  static ReadHook installed;
+  return installed;
+}
+
 template <typename Call>
 auto run(std::string_view name, const std::string& path, Call call) {
   decltype(call()) result = -1;
@@ -36,6 +41,7 @@ auto run(std::string_view name, const std::string& path, Call call) {
 }  // namespace
 
 void set_hook(Hook installed) { hook() = std::move(installed); }
+void set_read_hook(ReadHook installed) { read_hook() = std::move(installed); }
 
 int open_new(const std::string& path, int more_flags) {
   return run("open", path,
@@ -46,6 +52,19 @@ int64_t write(int descriptor, const std::string& path, const void* data, int64_t
   return run("write", path, [&] {
     return static_cast<int64_t>(::pwrite(descriptor, data, static_cast<size_t>(num_bytes), offset));
   });
+}
+
+int64_t read(int descriptor, const std::string& path, void* data, int64_t num_bytes, int64_t offset) {
+  if (read_hook()) num_bytes = read_hook()(path, num_bytes);
+  if (num_bytes < 0) {
+    errno = static_cast<int>(-num_bytes);
+    return -1;
+  }
+  int64_t result = 0;
+  do {
+    result = ::pread(descriptor, data, static_cast<size_t>(num_bytes), offset);
+  } while (result < 0 && errno == EINTR);
+  return result;
 }
 
 int allocate(int descriptor, const std::string& path, int64_t num_bytes) {

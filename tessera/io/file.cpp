@@ -22,6 +22,7 @@ namespace {
 
 // One system call moves at most this much: the kernel's own limit is a little under 2 GiB.
 constexpr int64_t kMaxTransfer = int64_t{1} << 30;
+constexpr int64_t kEarlyWrite = int64_t{1} << 20;
 
 std::string_view cause_name(int error_number) {
   switch (error_number) {
@@ -118,8 +119,7 @@ void File::read_at(int64_t offset, void* destination, int64_t num_bytes) const {
   TESSERA_ASSERT(offset >= 0 && num_bytes >= 0, "negative range in a read of " + path_);
   auto* out = static_cast<char*>(destination);
   while (num_bytes > 0) {
-    const auto wanted = static_cast<size_t>(std::min(num_bytes, kMaxTransfer));
-    const ssize_t got = retry_interrupted([&] { return ::pread(descriptor_, out, wanted, offset); });
+    const int64_t got = disk::read(descriptor_, path_, out, std::min(num_bytes, kMaxTransfer), offset);
     if (got < 0) throw storage_error(errno, "cannot read", at_byte(path_, offset));
     if (got == 0) {
       throw Error(ErrorKind::Storage, "SHORT-READ", "the file ends before the bytes that are needed")
@@ -196,6 +196,8 @@ void AtomicFile::write_at(int64_t offset, const void* data, int64_t num_bytes) {
         disk::write(descriptor_, temporary_path_, from, std::min(num_bytes, kMaxTransfer), offset);
     // A write of nothing would loop for ever; no disk does that for a good reason.
     if (put <= 0) throw storage_error(put < 0 ? errno : EIO, "cannot write", at_byte(path_, offset));
+    // Large files go to the disk as they are written: the flush at the end then has little left to wait for.
+    if (put >= kEarlyWrite) (void)::sync_file_range(descriptor_, offset, put, SYNC_FILE_RANGE_WRITE);
     from += put;
     offset += put;
     num_bytes -= put;

@@ -395,6 +395,52 @@ TEST(ShardedCheckpointTest, AFailedSaveIsToldToAllAndLeavesTheOlderOne) {
   log::set_quiet(false);
 }
 
+// A disk that fails, or ends, at each of the reads of a load: an error with the file and the byte, never
+// other values. One that gives less than it is asked for is read on.
+TEST(ShardedCheckpointTest, AReadThatFailsIsToldWithItsPlace) {
+  const testing::TempFolder folder;
+  save(kTwo, 5, folder.path());
+  const auto load = [&] {
+    const auto checkpoint = open_step(folder.path(), 5);
+    checkpoint->verify(0, 1);
+    expect_values(kTwo, *checkpoint, 5);
+  };
+  struct Fault {
+    const char* code;
+    std::function<int64_t(int64_t num_bytes)> result;
+  };
+  const Fault faults[] = {{"E-STORAGE-IO", [](int64_t) { return -EIO; }},
+                          {"E-STORAGE-SHORT-READ", [](int64_t) { return 0; }},
+                          {"", [](int64_t num_bytes) { return (num_bytes + 1) / 2; }}};
+  for (const Fault& fault : faults) {
+    int stop = 1;
+    for (bool has_failed = true; has_failed; ++stop) {
+      SCOPED_TRACE(std::string(fault.code) + " at read " + std::to_string(stop));
+      std::string path;
+      int reads = 0;
+      io::disk::set_read_hook([&](const std::string& read_path, int64_t num_bytes) {
+        if (++reads != stop) return num_bytes;
+        path = read_path;
+        return fault.result(num_bytes);
+      });
+      if (fault.code[0] == '\0') {
+        load();
+      } else {
+        try {
+          load();
+          EXPECT_TRUE(path.empty()) << "the fault at " << path << " is not told";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), fault.code) << error.what();
+          EXPECT_THAT(error.what(), HasSubstr(path + ": byte "));
+        }
+      }
+      io::disk::set_read_hook(nullptr);
+      has_failed = !path.empty();
+    }
+    EXPECT_GT(stop, 10);
+  }
+}
+
 TEST(ShardedCheckpointTest, ASaveReplacesOneOfItsStep) {
   const testing::TempFolder folder;
   save(kTwo, 5, folder.path());

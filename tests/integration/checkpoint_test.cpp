@@ -9,6 +9,7 @@
 #include <linux/capability.h>
 
 #include "tests/integration/fixture.h"
+#include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
 #include "tests/testing/skip.h"
 #include "tests/testing/small_disk.h"
@@ -355,6 +356,90 @@ TEST_F(CheckpointTest, FilesThatAreCutOrRemovedInMidRunChangeNothing) {
   EXPECT_TRUE(is_gone);
   ASSERT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
+}
+
+// Prepared rows are mapped: what is cut off of them is missing from the next step on.
+TEST_F(CheckpointTest, PreparedRowsThatShrinkInMidRunEndTheJobWithTheirName) {
+  for (const std::string ranks : {"1", "2"}) {
+    SCOPED_TRACE(ranks + " ranks");
+    fs::remove_all(here / "prepared");
+    fs::remove_all(partial());
+    bool is_cut = false;
+    RunOptions options;
+    options.while_running = [&](pid_t) {
+      if (is_cut || num_steps() < 3) return;
+      for (const auto& entry : fs::recursive_directory_iterator(here / "prepared")) {
+        if (entry.is_regular_file()) fs::resize_file(entry.path(), 0);
+      }
+      is_cut = true;
+    };
+    const ProgramResult result =
+        train({"max_steps=10000000", "dataset_prepared_path=prepared", "--nproc", ranks}, options);
+    EXPECT_TRUE(is_cut);
+    expect_error(result, 6, "E-STORAGE-MAPPED", {"prepared/", ": byte ", "cannot be read: the file shrank"});
+  }
+}
+
+// A disk that fails, or gives less than it has, at any of the reads of a run that goes on.
+TEST_F(CheckpointTest, AReadThatFailsIsToldOrAnOlderCheckpointIsTakenOn1And2Ranks) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const auto with_fault = [&](const std::string& rank, uint64_t number, const std::string& fault) {
+    RunOptions options;
+    options.environment = {{"LD_PRELOAD", fs::path(program_path()).parent_path() / "tests/libread_faults.so"},
+                           {"READ_FAULT_FOLDER", here.path()},
+                           {"READ_FAULT_RANK", rank},
+                           {"READ_FAULT_NUMBER", std::to_string(number)},
+                           {"READ_FAULT", fault},
+                           {"READ_FAULT_COUNT", here / "count"}};
+    return options;
+  };
+  for (const Words& launch : {Words{}, Words{"--nproc", "2"}}) {
+    const std::string ranks = launch.empty() ? "1" : "2", whole = "whole" + ranks, first = "first" + ranks;
+    train_well(with({"max_steps=7", "output_dir=" + whole}, launch));
+    train_well(with({"max_steps=6", "save_steps=3", "output_dir=" + first}, launch));
+    const auto again = [&](const RunOptions& options) {
+      fs::remove_all(out());
+      fs::remove_all(partial());
+      fs::create_directory(out());
+      for (const char* name : {"checkpoint-3", "checkpoint-6"})
+        fs::copy(here / (first + "/" + name), out(name), fs::copy_options::recursive);
+      return train(with({"max_steps=7", "save_steps=3", "auto_resume_from_checkpoints=true",
+                         "overwrite_output_dir=false"},
+                        launch),
+                   options);
+    };
+    int num_told = 0, num_older = 0;
+    for (const std::string& rank : launch.empty() ? Words{"none"} : Words{"0", "1"}) {
+      fs::remove(here / "count");
+      const ProgramResult counted = again(with_fault(rank, 0, "count"));
+      ASSERT_EQ(counted.exit_code, 0) << counted.told();
+      const auto count = std::stoull(read_text(here / "count"));
+      ASSERT_GT(count, 20u);
+      for (const std::string fault : {"EIO", "end", "EIO", "end", "EIO", "end", "short"}) {
+        const uint64_t number = 1 + random() % count;
+        SCOPED_TRACE(ranks + " ranks, rank " + rank + ", read " + std::to_string(number) + " of " +
+                     std::to_string(count) + ": " + fault);
+        const ProgramResult result = again(with_fault(rank, number, fault));
+        EXPECT_FALSE(result.has_timed_out);
+        if (result.exit_code == 0) {
+          EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (whole + "/model.safetensors")))
+              << result.told();
+          num_older += result.err.find("is not whole and is passed over") != std::string::npos ? 1 : 0;
+          continue;
+        }
+        ++num_told;
+        EXPECT_NE(fault, "short") << "what comes in two pieces is whole: " << result.told();
+        EXPECT_GE(result.exit_code, 2) << result.told();
+        EXPECT_LE(result.exit_code, 6) << result.told();
+        expect_error(result, result.exit_code, "E-", {"/"});
+        EXPECT_EQ(io::list_checkpoints(out()).size(), 2u);
+      }
+    }
+    EXPECT_GT(num_told + num_older, 0);
+  }
 }
 
 TEST_F(CheckpointTest, AnyNumberOfRanksGoesOn) {

@@ -1,0 +1,77 @@
+// A disk that fails as it is read, for a program that this library is loaded into (LD_PRELOAD).
+//
+// READ_FAULT_FOLDER: reads of files below it count. READ_FAULT_RANK: the rank that has the fault, or "none"
+// for a process without a launcher. READ_FAULT_NUMBER: of the read, from 1. READ_FAULT: "EIO", "end" (nothing
+// is read, as at the end of the file), "short" (half of what was asked for), or "count". READ_FAULT_COUNT: a
+// file that gets the number of reads.
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/syscall.h>
+
+#include <unistd.h>
+
+namespace {
+
+const char* setting(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool is_rank() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return std::strcmp(rank == nullptr ? "none" : rank, setting("READ_FAULT_RANK")) == 0;
+}
+
+bool is_below_folder(int file) {
+  char link[64], path[PATH_MAX];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, path, sizeof path);
+  const char* const folder = setting("READ_FAULT_FOLDER");
+  const auto size = static_cast<ssize_t>(std::strlen(folder));
+  return size > 0 && length > size && std::memcmp(path, folder, static_cast<size_t>(size)) == 0;
+}
+
+std::atomic<long> num_reads{0};
+
+// What this read comes to: `size` or less, or -1.
+ssize_t fate(int file, size_t size) {
+  const auto whole = static_cast<ssize_t>(size);
+  if (size == 0 || !is_rank() || !is_below_folder(file)) return whole;
+  if (++num_reads != std::atol(setting("READ_FAULT_NUMBER"))) return whole;
+  const char* const fault = setting("READ_FAULT");
+  if (std::strcmp(fault, "end") == 0) return 0;
+  if (std::strcmp(fault, "short") == 0) return size > 1 ? whole / 2 : whole;
+  errno = EIO;
+  return -1;
+}
+
+struct Report {
+  ~Report() {
+    if (!is_rank() || std::strcmp(setting("READ_FAULT"), "count") != 0) return;
+    std::FILE* const file = std::fopen(setting("READ_FAULT_COUNT"), "w");
+    if (file == nullptr) return;
+    std::fprintf(file, "%ld", num_reads.load());
+    std::fclose(file);
+  }
+} report;
+
+}  // namespace
+
+extern "C" {
+
+ssize_t pread(int file, void* data, size_t size, off_t offset) {
+  const ssize_t read = fate(file, size);
+  return read <= 0 ? read : syscall(SYS_pread64, file, data, read, offset);
+}
+
+ssize_t pread64(int file, void* data, size_t size, off64_t offset) { return pread(file, data, size, offset); }
+
+ssize_t read(int file, void* data, size_t size) {
+  const ssize_t read = fate(file, size);
+  return read <= 0 ? read : syscall(SYS_read, file, data, read);
+}
+}
