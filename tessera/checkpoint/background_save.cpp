@@ -1,10 +1,12 @@
 #include "tessera/checkpoint/background_save.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "tessera/core/device.h"
 #include "tessera/core/error.h"
@@ -13,6 +15,23 @@
 #include "tessera/core/torch_dtype.h"
 
 namespace tessera::checkpoint {
+namespace {
+
+// The steps wait for it. memcpy() does not read what it overwrites, as at::Tensor::copy_() does.
+void copy_values(const at::Tensor& copy, const at::Tensor& values) {
+  if (values.device().type() != kHost || !values.is_contiguous()) {
+    copy.copy_(values);
+    return;
+  }
+  constexpr int64_t kGrainBytes = int64_t{1} << 20;
+  auto* const to = static_cast<char*>(copy.mutable_data_ptr());
+  const auto* const from = static_cast<const char*>(values.const_data_ptr());
+  at::parallel_for(0, static_cast<int64_t>(values.nbytes()), kGrainBytes, [&](int64_t begin, int64_t end) {
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
+  });
+}
+
+}  // namespace
 
 int64_t Snapshot::bytes_to_come(const std::vector<StateTensor>& tensors) const {
   int64_t bytes = 0;
@@ -50,7 +69,7 @@ std::vector<StateTensor> Snapshot::take(const std::vector<StateTensor>& tensors)
     if (!copy.defined() || copy.sizes() != values.sizes() || copy.scalar_type() != values.scalar_type()) {
       copy = at::empty(values.sizes(), on_host(values.scalar_type()));
     }
-    copy.copy_(values);
+    copy_values(copy, values);
     own.get = [copy] { return copy; };
   }
   return taken;

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -92,24 +95,50 @@ std::shared_ptr<const ShardedCheckpoint> ShardedCheckpoint::open(const std::stri
 
 const Manifest& ShardedCheckpoint::manifest() const { return state_->manifest; }
 
+// One half of the buffer is read as the other one is hashed.
 void ShardedCheckpoint::verify(int64_t rank, int64_t num_ranks) const {
-  const at::Tensor buffer = at::empty({kTilePieceBytes}, on_host(at::kByte));
+  struct Piece {
+    const CheckpointTensor* tensor;
+    const StoredTile* tile;
+    int64_t begin, size;
+    bool is_last;  // of its tile
+  };
+  constexpr int64_t kHalfBytes = 8 * kTilePieceBytes;
+  std::vector<Piece> pieces;
   int64_t number = 0;
   for (const CheckpointTensor& tensor : state_->manifest.tensors) {
     for (const StoredTile& tile : tensor.tiles) {
       if (number++ % num_ranks != rank) continue;
-      const io::TensorInfo& stored = state_->tile(tensor, tile);
-      TileHash hash;
-      for (int64_t begin = 0; begin < stored.num_bytes(); begin += kTilePieceBytes) {
-        const int64_t size = std::min(kTilePieceBytes, stored.num_bytes() - begin);
-        state_->file(tile.file).read(stored, begin, size, buffer.mutable_data_ptr());
-        hash.add(buffer.const_data_ptr(), size);
+      const int64_t num_bytes = state_->tile(tensor, tile).num_bytes();
+      for (int64_t begin = 0; begin < num_bytes; begin += kHalfBytes) {
+        const int64_t size = std::min(kHalfBytes, num_bytes - begin);
+        pieces.push_back({&tensor, &tile, begin, size, begin + size == num_bytes});
       }
-      if (hash.text() == tile.hash) continue;
-      throw damaged(io::join_path(place(), tile.file), "the values of '" + tensor.name + "' are damaged")
-          .got("hash " + hash.text())
-          .need(tile.hash);
     }
+  }
+  const at::Tensor buffer = at::empty({2 * kHalfBytes}, on_host(at::kByte));
+  const auto half = [&](size_t i) {
+    return static_cast<char*>(buffer.mutable_data_ptr()) + static_cast<int64_t>(i % 2) * kHalfBytes;
+  };
+  const auto read = [&](size_t i) {
+    const Piece& piece = pieces[i];
+    state_->file(piece.tile->file)
+        .read(state_->tile(*piece.tensor, *piece.tile), piece.begin, piece.size, half(i));
+  };
+  TileHash hash;
+  std::future<void> next;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i == 0) read(0);
+    if (next.valid()) next.get();
+    if (i + 1 < pieces.size()) next = std::async(std::launch::async, read, i + 1);
+    hash.add(half(i), pieces[i].size);
+    if (!pieces[i].is_last) continue;
+    const std::string got = std::exchange(hash, {}).text();
+    if (got == pieces[i].tile->hash) continue;
+    throw damaged(io::join_path(place(), pieces[i].tile->file),
+                  "the values of '" + pieces[i].tensor->name + "' are damaged")
+        .got("hash " + got)
+        .need(pieces[i].tile->hash);
   }
   if (rank != 0) return;
   for (const auto& [name, entry] : state_->manifest.others) (void)other_file(name);
