@@ -1,4 +1,5 @@
 // tessera data show, tessera data prepare
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -20,14 +21,17 @@
 namespace tessera::cli {
 namespace {
 
+// Sequences of a stream that are looked at.
+constexpr int64_t kShownOfAStream = 100;
+
 struct RecipeRows {
   config::Recipe recipe;
   std::optional<text::Tokenizer> tokenizer;
   data::PreparedData rows;
 };
 
-// The same checks as before a training, in the same order.
-RecipeRows read_rows(config::Recipe recipe, int64_t nproc) {
+// The same checks as before a training, in the same order. `num_streamed`: sequences of a stream.
+RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed) {
   RecipeRows out;
   out.recipe = std::move(recipe);
   if (nproc > 0) config::validate_parallelism(out.recipe, nproc);
@@ -37,6 +41,15 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc) {
   out.tokenizer = train::load_recipe_tokenizer(out.recipe, problems);
   problems.settle();
   out.rows = train::read_recipe_data(out.recipe, *model_config, out.tokenizer);
+  if (out.recipe.streaming && num_streamed > 0) {
+    const data::PreparedData rows = std::move(out.rows);
+    out.rows = train::open_recipe_stream(out.recipe, *model_config, out.tokenizer, 0, 1, 0, std::nullopt)
+                   ->sample(num_streamed);
+    if (rows.eval.size() > 0) {
+      out.rows.eval = rows.eval;
+      out.rows.eval_stats = rows.eval_stats;
+    }
+  }
   return out;
 }
 
@@ -60,7 +73,12 @@ void add_prepare(CLI::App& data, Action& action) {
             .need("a folder")
             .hint("tessera data prepare " + options->recipe + " dataset_prepared_path=prepared");
       }
-      const RecipeRows made = read_rows(std::move(recipe), 0);
+      if (recipe.streaming && recipe.test_datasets.empty()) {
+        throw Error(ErrorKind::Config, "STREAMING", "there is nothing to prepare: the datasets are streamed")
+            .at(options->recipe)
+            .hint("streaming=false prepares them; tessera train makes their rows as it goes");
+      }
+      const RecipeRows made = read_rows(std::move(recipe), 0, 0);
       for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
         for (const data::DatasetStats& stats : *list) {
           std::cout << stats.path << ": " << stats.rows << " rows of " << stats.tokens << " tokens, "
@@ -107,7 +125,7 @@ void add_data(CLI::App& app, Action& action) {
     action = [options] {
       const auto [recipe, tokenizer, rows] =
           read_rows(config::load_recipe(options->recipe, options->overrides, options->accelerate_config),
-                    options->nproc);
+                    options->nproc, std::max<int64_t>(options->show.num_rows, kShownOfAStream));
       if (!tokenizer) {
         throw Error(ErrorKind::Model, "TOKENIZER", "rows cannot be shown without a tokenizer")
             .in(recipe.base_model)
@@ -122,6 +140,8 @@ void add_data(CLI::App& app, Action& action) {
         io::write_file_atomic(options->html, data::show_data_html(rows, *tokenizer, show, options->recipe));
         show.num_rows = 0;
       }
+      if (recipe.streaming)
+        std::cout << "of a stream: its first " << rows.train.size() << " sequences, as a run sees them\n\n";
       data::show_data(std::cout, rows, *tokenizer, show);
       if (!options->html.empty()) std::cout << "\nrows: " << options->html << '\n';
       return 0;

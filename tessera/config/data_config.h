@@ -51,8 +51,11 @@ struct DatasetConfig {
   std::string prompt_format = "{prompt}", chosen_format = "{chosen}", rejected_format = "{rejected}",
               completion_format = "{completion}";
   std::string step_separator = "\n";  // of stepwise_supervised
+  int64_t skip = 0;                   // records passed over at the start
   int64_t shards = 1, shards_idx = 0;
-  double weight = 1.0;  // ours: of mix_strategy
+  double weight = 1.0;  // ours: of mix_strategy, and of streaming
+  // Ours, with streaming: the weight from a step (1-based) on, such as {1000: 0.5}.
+  std::map<std::string, std::string> weight_from_step;
 
   // Where the entry stands in the recipe, for errors.
   std::string source_file;
@@ -65,7 +68,13 @@ struct DataConfig {
   std::vector<DatasetConfig> datasets;
   std::vector<DatasetConfig> test_datasets;
   double val_set_size = 0.0;  // below 1: share of the rows; else rows
+  // Rows are made while the run goes on (data/stream/); `pretraining_dataset` sets it.
+  bool streaming = false;
+  int64_t streaming_multipack_buffer_size = 10'000;  // documents that are shuffled at a time
+  // With sample_packing, attention of streamed documents stays inside each.
+  bool pretrain_multipack_attn = true;
   int64_t sequence_len = 512;
+  int64_t eval_sequence_len = 0;  // of test_datasets; 0 = sequence_len
   ExcessLength excess_length_strategy = ExcessLength::Drop;
   int64_t min_sample_len = 2;
   bool train_on_inputs = false;

@@ -104,6 +104,7 @@ struct Recipe : DataConfig {
   std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
   double neftune_noise_alpha = 0.0;            // 0 = off
   double label_smoothing_factor = 0.0;
+  double z_loss_coef = 0.0;  // ours; ops::LossTerms
 
   // Output
   std::string output_dir = "./model-out";

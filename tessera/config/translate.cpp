@@ -288,6 +288,9 @@ class Translator {
       // Their entries have keys of their own, which names of ours must lead to.
       const std::string list = key.name == "eval_dataset" ? "test_datasets" : "datasets";
       set_native(list, named_datasets(value, key.name == "dataset_name"), {origin.entry, list, origin.out});
+    } else if (key.target == "pretraining") {
+      set_native("datasets", documents(value), origin);
+      set_native("streaming", make_scalar("true", value.place), origin);
     } else if (key.target == "lora_target") {
       const Node names = list_of(value);
       const bool is_all =
@@ -362,6 +365,31 @@ class Translator {
       name = std::move(entry);
     }
     return names;
+  }
+
+  // The entries of `datasets` that a path, a map or a list of these stands for: documents to concatenate.
+  static Node documents(const Node& value) {
+    Node list = value;
+    if (!value.is_sequence()) {
+      list = Node();
+      list.kind = Node::Kind::Sequence;
+      list.place = value.place;
+      list.items.push_back(value);
+    }
+    for (Node& item : list.items) {
+      if (item.is_scalar()) {
+        Node entry;
+        entry.kind = Node::Kind::Map;
+        entry.place = item.place;
+        entry.entries.push_back({"path", item.place, item, ""});
+        item = std::move(entry);
+      }
+      const Entry* type = item.is_map() ? item.find("type") : nullptr;
+      if (!item.is_map() || (type != nullptr && !type->value.is_null())) continue;
+      if (type != nullptr) item.erase("type");
+      item.entries.push_back({"type", item.place, make_scalar("pretrain", item.place), ""});
+    }
+    return list;
   }
 
   // The folder's config.json decides; a class of another kind of model cannot be what it asks for.

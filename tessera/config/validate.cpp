@@ -374,6 +374,59 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
   }
 }
 
+// Rows that are made as the run goes have no number, and come in the order of their files.
+void validate_streaming(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.streaming) {
+    if (recipe.eval_sequence_len > 0 && recipe.test_datasets.empty())
+      rules.warn("eval_sequence_len", "key 'eval_sequence_len' has no effect without 'test_datasets'");
+    for (size_t i = 0; i < recipe.datasets.size(); ++i) {
+      const std::string key = "datasets." + std::to_string(i) + ".weight_from_step";
+      if (recipe.datasets[i].weight_from_step.empty()) continue;
+      rules.refuse({key, "streaming"},
+                   rules.error("CONFLICT", "key '" + key + "' needs 'streaming: true'", key)
+                       .hint("rows that are prepared are mixed once an epoch, without a thought of steps"));
+    }
+    return;
+  }
+  struct Line {
+    const char* key;
+    bool is_set;
+    const char* hint;
+  };
+  const Line lines[] = {
+      {"val_set_size", recipe.val_set_size > 0.0, "name evaluation rows in test_datasets"},
+      {"dataset_exact_deduplication", recipe.dataset_exact_deduplication,
+       "compare rows before: streaming: false with dataset_prepared_path"},
+      {"dataset_near_deduplication", recipe.dataset_near_deduplication > 0.0,
+       "compare rows before: streaming: false with dataset_prepared_path"},
+      {"mix_temperature", recipe.mix_temperature > 0.0, "the sizes of streams are unknown: write weight"},
+      {"mix_strategy", recipe.mix_strategy == "interleave_under",
+       "streams have no end: they are mixed by weight"},
+      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known before"},
+      {"evals_per_epoch", recipe.evals_per_epoch > 0.0, "write eval_steps"},
+      {"saves_per_epoch", recipe.saves_per_epoch > 0.0, "write save_steps"},
+      {"save_strategy", recipe.save_strategy == Cadence::Epoch, "write save_steps"},
+  };
+  for (const Line& line : lines) {
+    if (!line.is_set) continue;
+    rules.refuse(
+        {line.key, "streaming"},
+        rules
+            .error("CONFLICT",
+                   std::string("keys '") + line.key + "' and 'streaming: true' exclude each other", line.key)
+            .hint(line.hint));
+  }
+  if (recipe.max_steps == 0) {
+    rules.refuse({"max_steps", "streaming"},
+                 rules.error("MISSING", "streaming data have no end: 'max_steps' says it", "streaming")
+                     .got("no max_steps")
+                     .need("the number of steps"));
+  }
+  if (recipe.key_places.contains("num_epochs"))
+    rules.warn("num_epochs", "key 'num_epochs' has no effect with 'streaming: true': max_steps says the end");
+}
+
 Error exclusion(const Entry& a, const Entry& b) {
   return config_error("CONFLICT",
                       "keys '" + a.name_in_file() + "' (" + describe_place(a.key_place, b.key_place) +
@@ -445,7 +498,7 @@ void settle_keys(Node& map, Problems& problems) {
 void check_required(const Node& map, Problems& problems) {
   std::vector<std::string> missing;
   for (const std::string_view name : required_recipe_keys()) {
-    if (problems.has(name) || (name == "datasets" && problems.has("pretraining_dataset"))) continue;
+    if (problems.has(name)) continue;
     const Entry* entry = map.find(name);
     if (entry == nullptr || (entry->value.is_sequence() && entry->value.items.empty()) ||
         (entry->value.is_scalar() && entry->value.text.empty())) {
@@ -512,6 +565,10 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_learning_rates(rules);
   validate_early_stopping(rules, has_eval_data);
   validate_order(rules);
+  if (recipe.z_loss_coef > 0.0)
+    rules.refuse({"z_loss_coef"},
+                 rules.error("UNSUPPORTED", "key 'z_loss_coef': not built yet", "z_loss_coef"));
+  validate_streaming(rules);
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);
   validate_pipeline(rules);

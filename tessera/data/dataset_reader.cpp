@@ -58,20 +58,6 @@ class ReadAhead {
   std::future<RecordBatch> next_;
 };
 
-// Text files hold completions, whatever else the folder holds.
-config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file) {
-  config::DatasetConfig entry = dataset;
-  if (file.format != FileFormat::Text || dataset.type == "pretrain") return entry;
-  if (!dataset.type.empty() && dataset.type != "completion") {
-    throw Error(ErrorKind::Config, "DATASET-TYPE", "'" + file.path + "' is a text file, which has no columns")
-        .at(dataset.source_file, dataset.source_line)
-        .got("type: " + dataset.type)
-        .need("type: completion or pretrain");
-  }
-  entry.type = "completion";
-  return entry;
-}
-
 }  // namespace
 
 const std::string& shown_path(const config::DatasetConfig& dataset) {
@@ -86,6 +72,19 @@ std::string short_name(const config::DatasetConfig& dataset) {
       extension == ".gz" || extension == ".zst" || extension == ".zstd")
     path = path.stem();
   return path.stem();
+}
+
+config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file) {
+  config::DatasetConfig entry = dataset;
+  if (file.format != FileFormat::Text || dataset.type == "pretrain") return entry;
+  if (!dataset.type.empty() && dataset.type != "completion") {
+    throw Error(ErrorKind::Config, "DATASET-TYPE", "'" + file.path + "' is a text file, which has no columns")
+        .at(dataset.source_file, dataset.source_line)
+        .got("type: " + dataset.type)
+        .need("type: completion or pretrain");
+  }
+  entry.type = "completion";
+  return entry;
 }
 
 struct DatasetReader::Source {
@@ -106,8 +105,9 @@ struct DatasetReader::Source {
     const bool needs_count = slice.needs_count() || dataset.shards > 1;
     const int64_t num_records =
         needs_count ? count_records(files, skips_bad) : std::numeric_limits<int64_t>::max();
-    return {files, resolve_range(slice, dataset.shards, dataset.shards_idx, num_records), skips_bad,
-            batch_bytes};
+    RecordRange range = resolve_range(slice, dataset.shards, dataset.shards_idx, num_records);
+    range.begin = std::min(range.begin + dataset.skip, range.end);
+    return {files, range, skips_bad, batch_bytes};
   }
 };
 
@@ -117,9 +117,8 @@ DatasetReader::DatasetReader(const PromptContext& context, const PrepareOptions&
   if (context.tokenizer != nullptr) control_tokens_.emplace(*context.tokenizer);
 }
 
-// In the texts of other types control tokens are meant.
-bool DatasetReader::spells_plain_text(const config::DatasetConfig& entry) const {
-  return control_tokens_ && entry.type != "input_output" && !entry.type.empty();
+bool spells_plain_text(const config::DatasetConfig& entry) {
+  return entry.type != "input_output" && !entry.type.empty();
 }
 
 bool DatasetReader::keeps() const {
@@ -224,7 +223,7 @@ void DatasetReader::tokenize(const Source& source, const RecordBatch& batch, Row
   const auto prompt = make_prompt_type(entry, context_);
   const RecordTokenizer tokenizer(*prompt, entry, *batch.file, config_, context_.vocab_size,
                                   options_.num_threads,
-                                  spells_plain_text(entry) ? &*control_tokens_ : nullptr);
+                                  control_tokens_ && spells_plain_text(entry) ? &*control_tokens_ : nullptr);
   const auto skip = [&](int64_t count, const std::string& what) {
     notes.stats.records += count;
     notes.stats.bad_records += count;

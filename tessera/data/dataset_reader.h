@@ -19,6 +19,12 @@ namespace tessera::data {
 const std::string& shown_path(const config::DatasetConfig& dataset);
 std::string short_name(const config::DatasetConfig& dataset);
 
+// Whether control tokens that its records spell are plain text: in texts of other types they are meant.
+bool spells_plain_text(const config::DatasetConfig& entry);
+// The entry as it is for one of its files: text files hold completions, whatever else the folder holds.
+// Throws Error(Config) for a text file of a type that has columns.
+config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file);
+
 class DatasetReader {
  public:
   // `context` is borrowed.
@@ -33,7 +39,6 @@ class DatasetReader {
   using Keep = std::function<void(const Row&)>;
 
   bool keeps() const;
-  bool spells_plain_text(const config::DatasetConfig& entry) const;
   void read_kept(const Source& source, RowStore& store);
   void read_into(const Source& source, RowStore& store);
   int64_t make_chunks(const Source& source, class PreparedRows& kept);

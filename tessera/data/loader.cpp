@@ -46,14 +46,15 @@ int64_t Loader::steps_per_epoch() const {
   return (num_samples() + samples_per_step() - 1) / samples_per_step();
 }
 
-void Loader::seek(const Cursor& cursor) {
+void Loader::seek(const Cursor& cursor, bool takes_other_data) {
+  if (takes_other_data && cursor.sample >= num_samples()) return seek({cursor.epoch + 1, 0});
   if (cursor.epoch < 0 || cursor.sample < 0 || cursor.sample >= num_samples()) {
     throw Error(ErrorKind::Checkpoint, "CURSOR", "the data position lies outside the dataset")
         .got("epoch " + std::to_string(cursor.epoch) + ", sample " + std::to_string(cursor.sample))
         .need("a sample below " + std::to_string(num_samples()))
         .hint("the dataset or the packing differs from the run that saved the position");
   }
-  cursor_ = cursor;
+  cursor_ = {cursor.epoch, cursor.sample};
   order_epoch();
 }
 
@@ -121,6 +122,8 @@ Step Loader::next_step() {
     order_epoch();
   }
   step.next = cursor_;
+  step.epochs_done = static_cast<double>(cursor_.epoch) +
+                     static_cast<double>(cursor_.sample) / static_cast<double>(num_samples());
   return step;
 }
 

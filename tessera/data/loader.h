@@ -9,6 +9,7 @@
 #include "tessera/data/batch.h"
 #include "tessera/data/packing.h"
 #include "tessera/data/row_store.h"
+#include "tessera/data/step_source.h"
 
 namespace tessera::data {
 
@@ -25,56 +26,30 @@ struct LoaderOptions {
   uint64_t seed = 42;
 };
 
-// Where the loader stands. Says nothing of ranks: any number of them can go on from it.
-struct Cursor {
-  int64_t epoch = 0;
-  int64_t sample = 0;  // sequences of the epoch that are consumed
-
-  bool operator==(const Cursor&) const = default;
-};
-
-struct Step {
-  // This rank's micro-batches: the same number on every rank. Where the epoch's last samples do not go round,
-  // some are empty (no tokens, no documents).
-  std::vector<MicroBatch> micro_batches;
-  int64_t tokens = 0;        // of all ranks and micro-batches
-  int64_t label_tokens = 0;  // of all ranks and micro-batches; at least 1
-  int64_t token_pairs = 0;   // of one document: the sum of the documents' squared lengths
-  // The label tokens of each of Loader::datasets(); empty where there is one.
-  std::vector<int64_t> dataset_label_tokens;
-  int64_t samples = 0;  // sequences, of all ranks
-  int64_t epoch = 0;
-  bool ends_epoch = false;
-  Cursor next;  // where the step after this one starts: what a checkpoint stores
-};
-
-// Deals rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also where they
-// are grouped by length: then each of at least four parts of the shuffled epoch, of at most 2048 samples, is
-// sorted from long to short, and the longest sample of all comes first. A step takes the
-// next dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask
-// others.
-class Loader {
+// Deals prepared rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also
+// where they are grouped by length: then each of at least four parts of the shuffled epoch, of at most 2048
+// samples, is sorted from long to short, and the longest sample of all comes first. A step takes the next
+// dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask others.
+class Loader : public StepSource {
  public:
   // Requires rows, each of 1 to sequence_len tokens when packing.
   Loader(RowSet rows, const LoaderOptions& options);
 
   // Sequences of an epoch.
   int64_t num_samples() const { return plan_.size(); }
-  int64_t steps_per_epoch() const;
-  // Sequences of a step, of all ranks; the last step of an epoch may have fewer.
-  int64_t samples_per_step() const {
+  int64_t steps_per_epoch() const override;
+  int64_t samples_per_step() const override {
     return options_.dp_size * options_.accumulation * options_.micro_batch_size;
   }
-  // Names of the datasets that its rows come from.
-  std::vector<std::string> datasets() const;
+  std::vector<std::string> datasets() const override;
   // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
   double packing_efficiency() const { return efficiency_; }
 
-  // The next step; goes on with the next epoch at the end of one. Throws what RowStore::check() throws.
-  Step next_step();
-  Cursor cursor() const { return cursor_; }
-  // Throws Error(Checkpoint) for a cursor outside the data.
-  void seek(const Cursor& cursor);
+  // Goes on with the next epoch at the end of one. Throws what RowStore::check() throws.
+  Step next_step() override;
+  Cursor cursor() const override { return cursor_; }
+  // A cursor of other data beyond the last sample is the next epoch's beginning.
+  void seek(const Cursor& cursor, bool takes_other_data = false) override;
 
   // Positions in the row set of the sequence at place `sample` of the current epoch's order.
   std::span<const int64_t> rows_of_sample(int64_t sample) const { return plan_.sequence(order_[sample]); }

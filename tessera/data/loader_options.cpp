@@ -28,6 +28,9 @@ LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank,
   options.accumulation = 1;
   options.packing = recipe.eval_sample_packing.value_or(recipe.sample_packing);
   options.shuffle = false;
+  // Rows that val_set_size holds out are as long as those to train on.
+  if (recipe.eval_sequence_len > 0 && !recipe.test_datasets.empty())
+    options.sequence_len = recipe.eval_sequence_len;
   return options;
 }
 

@@ -54,18 +54,28 @@ void drop_duplicates(const config::DataConfig& config, const PrepareOptions& opt
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
   const config::DataConfig& config = context.config;
   const auto store = std::make_shared<RowStore>();
-  DatasetReader reader(context, options);
+  // What is streamed is not prepared, and the rows to evaluate on are as without a stream.
+  config::DataConfig eval_config = config;
+  eval_config.streaming = false;
+  if (config.eval_sequence_len > 0) eval_config.sequence_len = config.eval_sequence_len;
+  PromptContext eval_context = {eval_config, context.tokenizer, context.chat_template, context.vocab_size,
+                                context.now};
+  DatasetReader reader(context, options), eval_reader(eval_context, options);
 
   PreparedData data;
-  const auto read = [&](const config::DatasetConfig& entry) {
+  const auto read = [&](const config::DatasetConfig& entry, DatasetReader& by) {
     const config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
     store->begin_dataset(short_name(dataset));
-    return reader.read(dataset, *store);
+    return by.read(dataset, *store);
   };
-  for (const config::DatasetConfig& dataset : config.datasets) data.train_stats.push_back(read(dataset));
+  if (!config.streaming) {
+    for (const config::DatasetConfig& dataset : config.datasets)
+      data.train_stats.push_back(read(dataset, reader));
+  }
   const int64_t num_train = store->size();
-  for (const config::DatasetConfig& dataset : config.test_datasets) data.eval_stats.push_back(read(dataset));
-  if (num_train == 0) {
+  for (const config::DatasetConfig& dataset : config.test_datasets)
+    data.eval_stats.push_back(read(dataset, eval_reader));
+  if (num_train == 0 && !config.streaming) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
   }
 
@@ -81,7 +91,7 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   std::iota(data.eval.rows.begin(), data.eval.rows.end(), num_train);
   drop_duplicates(config, options, data);
   if (config.test_datasets.empty()) split_off_eval(config.val_set_size, data);
-  data.train.rows = mix_rows(data.train, config, options.seed);
+  if (!config.streaming) data.train.rows = mix_rows(data.train, config, options.seed);
   return data;
 }
 
@@ -97,6 +107,7 @@ DatasetStats& DatasetStats::operator+=(const DatasetStats& other) {
   end_labels += other.end_labels;
   untrained_ends += other.untrained_ends;
   repeated_ends += other.repeated_ends;
+  own_ends += other.own_ends;
   control_texts += other.control_texts;
   longest = std::max(longest, other.longest);
   dropped_long += other.dropped_long;
@@ -119,6 +130,10 @@ std::vector<std::string> data_warnings(const DatasetStats& stats) {
   if (stats.repeated_ends > 0) {
     warnings.push_back("in " + std::to_string(stats.repeated_ends) + of_rows +
                        "an end-of-turn or EOS token stands twice in a row: does the text hold one already?");
+  }
+  if (stats.own_ends > 0) {
+    warnings.push_back(std::to_string(stats.own_ends) + " of " + std::to_string(stats.records) +
+                       " records bring a BOS or EOS token of their own at their ends: is it one too many?");
   }
   if (stats.control_texts > 0) {
     warnings.push_back(std::to_string(stats.control_texts) + " of " + std::to_string(stats.records) +

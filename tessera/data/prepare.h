@@ -15,7 +15,7 @@
 namespace tessera::data {
 
 struct PreparedData {
-  RowSet train;
+  RowSet train;                           // none of a recipe that streams
   RowSet eval;                            // from test_datasets or val_set_size; may be empty
   std::vector<DatasetStats> train_stats;  // one an entry of datasets, before val_set_size takes its share
   std::vector<DatasetStats> eval_stats;   // one an entry of test_datasets

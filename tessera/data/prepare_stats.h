@@ -20,6 +20,7 @@ struct DatasetStats {
   int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
   int64_t untrained_ends = 0;      // rows with a trained turn whose end-of-turn or EOS token is not trained
   int64_t repeated_ends = 0;       // rows in which such a token stands twice in a row
+  int64_t own_ends = 0;            // records that bring a BOS or EOS of their own at their ends
   int64_t control_texts = 0;       // records that spell a control token, which stays plain text
   int64_t longest = 0;             // tokens of the longest row, before any was dropped or truncated
   int64_t dropped_long = 0;        // rows above sequence_len, with excess_length_strategy: drop

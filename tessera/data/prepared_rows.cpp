@@ -61,6 +61,7 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.datasets[0].name.clear();
   shaping.datasets[0].revision.clear();
   shaping.datasets[0].weight = 1.0;
+  shaping.datasets[0].weight_from_step.clear();
   shaping.sequence_len = config.sequence_len;
   shaping.excess_length_strategy = config.excess_length_strategy;
   shaping.min_sample_len = config.min_sample_len;

@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 constexpr size_t kBufferedWords = size_t{1} << 20;
 
@@ -21,7 +21,7 @@ constexpr int64_t DatasetStats::*kCounts[] = {
     &DatasetStats::longest,       &DatasetStats::untrained_ends,     &DatasetStats::repeated_ends,
     &DatasetStats::dropped_long,  &DatasetStats::truncated,          &DatasetStats::cut_tokens,
     &DatasetStats::dropped_short, &DatasetStats::dropped_unlabelled, &DatasetStats::bad_records,
-    &DatasetStats::control_texts,
+    &DatasetStats::control_texts, &DatasetStats::own_ends,
 };
 constexpr size_t kNumCounts = std::size(kCounts);
 static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + kNumCounts * sizeof(int64_t),

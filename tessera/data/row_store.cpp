@@ -23,10 +23,7 @@ void RowStore::append(std::shared_ptr<const RowFile> file) {
 }
 
 void RowStore::begin_dataset(const std::string& name) {
-  std::string unique = name;
-  for (int number = 2; std::ranges::find(dataset_names_, unique) != dataset_names_.end(); ++number)
-    unique = name + "-" + std::to_string(number);
-  dataset_names_.push_back(std::move(unique));
+  dataset_names_.push_back(unique_name(name, dataset_names_));
   dataset_begins_.push_back(size());
 }
 
@@ -70,6 +67,13 @@ Row RowStore::row(int64_t row) const {
     std::copy(ids.begin() + run.begin, ids.begin() + run.end, out.labels.begin() + run.begin);
   }
   return out;
+}
+
+std::string unique_name(const std::string& name, const std::vector<std::string>& taken) {
+  std::string unique = name;
+  for (int number = 2; std::ranges::find(taken, unique) != taken.end(); ++number)
+    unique = name + "-" + std::to_string(number);
+  return unique;
 }
 
 int64_t count_trained(std::span<const int32_t> labels) {

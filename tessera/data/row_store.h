@@ -73,6 +73,9 @@ struct RowSet {
   int64_t label_count(int64_t i) const { return store->label_count(rows[i]); }
 };
 
+// `name`, or with a number behind it where it is among `taken`.
+std::string unique_name(const std::string& name, const std::vector<std::string>& taken);
+
 // How many labels of `labels` a model is trained to predict (see RowStore::label_count).
 int64_t count_trained(std::span<const int32_t> labels);
 

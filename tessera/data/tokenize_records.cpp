@@ -11,6 +11,28 @@
 
 namespace tessera::data {
 
+void run_on_threads(size_t count, int64_t num_threads, const std::function<void(size_t)>& work_on) {
+  const auto num_workers = std::max<size_t>(1, std::min(static_cast<size_t>(num_threads), count));
+  std::atomic<size_t> next = 0;
+  std::vector<std::exception_ptr> failures(num_workers);
+  const auto work = [&](size_t worker) {
+    try {
+      for (size_t i = next++; i < count; i = next++) work_on(i);
+    } catch (...) {
+      failures[worker] = std::current_exception();
+    }
+  };
+  {
+    // jthread: joined even when starting a later one fails.
+    std::vector<std::jthread> threads;
+    for (size_t worker = 1; worker < num_workers; ++worker) threads.emplace_back(work, worker);
+    work(0);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
 RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset,
                                  const DatasetFile& file, const config::DataConfig& config,
                                  int64_t vocab_size, int64_t num_threads, const ControlTokens* control_tokens)
@@ -25,25 +47,7 @@ RecordTokenizer::RecordTokenizer(const PromptType& prompt, const config::Dataset
 
 std::vector<TokenizedRecord> RecordTokenizer::run(const std::vector<RawRecord>& records) const {
   std::vector<TokenizedRecord> results(records.size());
-  std::atomic<size_t> next = 0;
-  std::vector<std::exception_ptr> failures(static_cast<size_t>(num_threads_));
-  const auto work = [&](size_t worker) {
-    try {
-      for (size_t i = next++; i < records.size(); i = next++) results[i] = tokenize(records[i]);
-    } catch (...) {
-      failures[worker] = std::current_exception();
-    }
-  };
-  {
-    // jthread: joined even when starting a later one fails.
-    std::vector<std::jthread> threads;
-    const auto num_workers = std::min(static_cast<size_t>(num_threads_), records.size());
-    for (size_t worker = 1; worker < num_workers; ++worker) threads.emplace_back(work, worker);
-    work(0);
-  }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  run_on_threads(records.size(), num_threads_, [&](size_t i) { results[i] = tokenize(records[i]); });
   return results;
 }
 
@@ -60,7 +64,9 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
       placed = false;
     }
     std::vector<Row> rows;
-    prompt_.tokenize({fields, record.begins_document, record.ends_document}, rows);
+    const PromptRecord read = {fields, record.begins_document, record.ends_document};
+    prompt_.tokenize(read, rows);
+    out.stats.own_ends += prompt_.has_own_ends(read) ? 1 : 0;
     for (Row& row : rows) filter(std::move(row), out);
     if (control_tokens_ != nullptr && control_tokens_->are_in(record.text)) ++out.stats.control_texts;
   } catch (Error& error) {

@@ -1,6 +1,8 @@
 // Records to rows, in parallel, with the filters on rows.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -20,6 +22,10 @@ struct TokenizedRecord {
   bool must_raise = false;     // an error that on_bad_line: skip does not cover
 };
 
+// Calls work_on(i) for each i below `count`, on up to `num_threads` threads (this one among them). Throws one
+// of the errors that the calls throw, once all threads are done.
+void run_on_threads(size_t count, int64_t num_threads, const std::function<void(size_t)>& work_on);
+
 class RecordTokenizer {
  public:
   // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0. Records that spell
@@ -31,8 +37,10 @@ class RecordTokenizer {
   // One result a record, in the records' order.
   std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
 
- private:
+  // One of them. Thread-safe.
   TokenizedRecord tokenize(const RawRecord& record) const;
+
+ private:
   void filter(Row&& row, TokenizedRecord& out) const;
   void check_ids(const Row& row) const;
   void count_ends(const Row& row, DatasetStats& stats) const;

@@ -26,6 +26,7 @@ class PlainStream : public ByteStream {
     offset_ += size;
     return size;
   }
+  void skip(int64_t bytes) override { offset_ += std::min(bytes, file_.size() - offset_); }
 
  private:
   File file_;
@@ -158,6 +159,15 @@ class ZstdStream : public CompressedStream {
 };
 
 }  // namespace
+
+void ByteStream::skip(int64_t bytes) {
+  std::vector<char> block(static_cast<size_t>(std::min(bytes, kBlockBytes)));
+  while (bytes > 0) {
+    const int64_t size = read(block.data(), std::min(bytes, kBlockBytes));
+    if (size == 0) return;
+    bytes -= size;
+  }
+}
 
 std::unique_ptr<ByteStream> open_byte_stream(const std::string& path) {
   File file = File::open(path);

@@ -16,6 +16,8 @@ class ByteStream {
   // Error(Data, "COMPRESSED") at the line of the decompressed text, with the offset in the file, where
   // compressed data are damaged or end early.
   virtual int64_t read(char* to, int64_t room) = 0;
+  // Passes over so many bytes, or all that are left. Throws what read() throws.
+  virtual void skip(int64_t bytes);
 };
 
 // By the file's first bytes, whatever its name. Members and frames that follow each other are one text.

@@ -1,5 +1,7 @@
 #include "tessera/io/file_bytes.h"
 
+#include <algorithm>
+
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 
@@ -34,6 +36,14 @@ std::string_view FileBytes::peek() {
 void FileBytes::consume(size_t bytes) {
   begin_ += bytes;
   offset_ += static_cast<int64_t>(bytes);
+}
+
+void FileBytes::skip_to(int64_t offset) {
+  const int64_t buffered = std::min(offset - offset_, static_cast<int64_t>(end_ - begin_));
+  consume(static_cast<size_t>(std::max<int64_t>(buffered, 0)));
+  if (offset <= offset_) return;
+  stream_->skip(offset - offset_);
+  offset_ = offset;
 }
 
 int FileBytes::get() {

@@ -23,6 +23,8 @@ class FileBytes {
   // file. Throws Error(Storage) naming the offset when a read fails.
   std::string_view peek();
   void consume(size_t bytes);
+  // Goes on at this offset(), at or behind the present one.
+  void skip_to(int64_t offset);
   // Next byte, or -1 at the end.
   int get();
 

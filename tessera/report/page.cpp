@@ -33,6 +33,7 @@ constexpr Plot kPlots[] = {
     {"Gradient norm", "grad_norm", Unit::None, true, true},
     {"Tokens per second", "tokens_per_s", Unit::None, true},
     {"Time of a step", "step_s", Unit::Seconds, true},
+    {"Of that waiting for data", "data_wait_s", Unit::Seconds, true},
     {"Peak memory of a rank", "peak_rss", Unit::Bytes},
     {"Model FLOPs utilization", "mfu", Unit::None, true},
     {"Hardware FLOPs utilization", "hfu", Unit::None, true},
@@ -40,8 +41,8 @@ constexpr Plot kPlots[] = {
 };
 
 // Numbers that other charts and the table show.
-const std::set<std::string> kShownElsewhere = {"loss",   "eval_loss",    "epoch",
-                                               "tokens", "label_tokens", "save_stall_s"};
+const std::set<std::string> kShownElsewhere = {"loss",        "eval_loss",    "epoch",       "tokens",
+                                               "tokens_seen", "label_tokens", "save_stall_s"};
 
 std::set<std::string> all_numbers(const std::vector<RunRecord>& runs) {
   std::set<std::string> names;

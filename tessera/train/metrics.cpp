@@ -40,6 +40,7 @@ void MetricsWindow::add(const StepMetrics& step) {
   sum_.tokens += before.tokens;
   sum_.label_tokens += before.label_tokens;
   sum_.step_s += before.step_s;
+  sum_.data_wait_s += before.data_wait_s;
   sum_.save_stall_s += before.save_stall_s;
   sum_.skipped_steps += before.skipped_steps;
   for (const auto& [axis, traffic] : before.traffic) {
@@ -70,6 +71,7 @@ StepMetrics MetricsWindow::take() {
     traffic.wait_s /= static_cast<double>(num_steps_);
   }
   line.step_s = sum_.step_s / static_cast<double>(num_steps_);
+  line.data_wait_s = sum_.data_wait_s / static_cast<double>(num_steps_);
   line.datasets.clear();
   for (const auto& [name, sums] : datasets_) {
     line.datasets.push_back({name, sums.first / static_cast<double>(sums.second), sums.second});
@@ -85,6 +87,7 @@ nlohmann::ordered_json MetricsWindow::to_json() const {
           {"tokens", sum_.tokens},
           {"label_tokens", sum_.label_tokens},
           {"step_s", sum_.step_s},
+          {"data_wait_s", sum_.data_wait_s},
           {"products_s", products_s_},
           {"model_s", model_s_},
           {"hardware_s", hardware_s_},
@@ -101,6 +104,7 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
   window.sum_.tokens = json.at("tokens");
   window.sum_.label_tokens = json.at("label_tokens");
   window.sum_.step_s = json.at("step_s");
+  window.sum_.data_wait_s = json.at("data_wait_s");
   window.products_s_ = json.at("products_s");
   window.sum_.save_stall_s = json.at("save_stall_s");
   window.sum_.skipped_steps = json.at("skipped_steps");

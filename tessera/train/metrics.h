@@ -44,9 +44,11 @@ struct StepMetrics {
   double lr = 0.0;           // of the last step
   double grad_norm = 0.0;    // of the last step
   int64_t tokens = 0;        // of all ranks
+  int64_t tokens_seen = 0;   // of all ranks, since the first step
   int64_t label_tokens = 0;  // of all ranks
   int64_t token_pairs = 0;   // of one document, of all ranks: the sum of the documents' squared lengths
   double step_s = 0.0;       // mean
+  double data_wait_s = 0.0;  // mean: the part of it that this rank waited for rows
   double tokens_per_s = 0.0;
   double loss_scale = 1.0;  // for the next step
   double sol = 0.0;  // share of the speed of light: time of the step's GEMMs alone over the step's time

@@ -6,6 +6,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/data/default_chat_template.h"
+#include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
 
 namespace tessera::train {
@@ -91,20 +92,48 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
   return tokenizer;
 }
 
-data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
-                                    std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,
-                                    std::optional<int64_t> now) {
+namespace {
+
+data::PrepareOptions prepare_options(const config::Recipe& recipe, const models::ModelConfig& model,
+                                     int64_t num_threads, std::optional<int64_t> now) {
   data::PrepareOptions options;
   options.vocab_size = model.vocab_size;
   options.num_threads = num_threads;
   options.now = now;
   options.seed = static_cast<uint64_t>(recipe.seed);
+  return options;
+}
+
+}  // namespace
+
+data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
+                                    std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,
+                                    std::optional<int64_t> now) {
+  data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
   if (!recipe.dataset_prepared_path.empty()) options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
   if (tokenizer) data::warn_of_missing_tokens(recipe, *tokenizer);
   data::PreparedData rows = read_rows(recipe, tokenizer, options);
   warn_of_long_rows(rows, model);
   if (tokenizer) tokenizer->set_chat_template(data::trained_chat_template(recipe, *tokenizer));
   return rows;
+}
+
+std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& recipe,
+                                                       const models::ModelConfig& model,
+                                                       const std::optional<text::Tokenizer>& tokenizer,
+                                                       int64_t dp_rank, int64_t dp_size, int64_t num_threads,
+                                                       std::optional<int64_t> now) {
+  if (recipe.sequence_len > model.max_position_embeddings) {
+    log::warn("sequence_len " + std::to_string(recipe.sequence_len) +
+              " is above the model's max_position_embeddings (" +
+              std::to_string(model.max_position_embeddings) + "); lower it, or give it a longer rope_scaling");
+  }
+  data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
+  options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);
+  return std::make_unique<data::StreamLoader>(
+      recipe, tokenizer ? &*tokenizer : nullptr,
+      tokenizer ? data::default_chat_template(recipe, *tokenizer) : nullptr, options,
+      data::train_loader_options(recipe, dp_rank, dp_size));
 }
 
 }  // namespace tessera::train

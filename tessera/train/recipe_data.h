@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
+#include "tessera/data/stream/stream_loader.h"
 #include "tessera/models/common/model_config.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
@@ -25,5 +27,13 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
 data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
                                     std::optional<text::Tokenizer>& tokenizer, int64_t num_threads = 0,
                                     std::optional<int64_t> now = std::nullopt);
+
+// The training rows of a recipe that streams, for a rank of `dp_size`. Tokenises on `num_threads` threads;
+// the rest as read_recipe_data(), which comes first. Recipe and tokenizer outlive the stream. Not collective.
+std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& recipe,
+                                                       const models::ModelConfig& model,
+                                                       const std::optional<text::Tokenizer>& tokenizer,
+                                                       int64_t dp_rank, int64_t dp_size, int64_t num_threads,
+                                                       std::optional<int64_t> now);
 
 }  // namespace tessera::train

@@ -85,6 +85,18 @@ void check_same_data(const data::PreparedData& data, comm::Communicator& world) 
   check_same_rows(data.eval, "evaluation", world);
 }
 
+void check_same_stream(const std::string& fingerprint, comm::Communicator& world) {
+  if (world.size() == 1) return;
+  const auto hashes = world.all_gather_string(fingerprint);
+  const auto rank = first_other(hashes);
+  if (!rank) return;
+  throw Error(ErrorKind::Data, "RANKS-DIFFER",
+              "rank " + std::to_string(*rank) + " reads other data than rank 0")
+      .got("hash " + hashes[*rank])
+      .need("hash " + hashes[0])
+      .hint("the dataset or tokenizer files differ between the machines");
+}
+
 void check_same_model(const PlannedModel& planned, const std::string& config, comm::Communicator& world) {
   if (world.size() == 1) return;
   ContentHash hash;

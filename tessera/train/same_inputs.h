@@ -13,6 +13,9 @@ namespace tessera::train {
 // tokens and labels, in the same order; names the first rank that differs, and the row. Collective.
 void check_same_data(const data::PreparedData& data, comm::Communicator& world);
 
+// The same of streamed rows, by StreamLoader::fingerprint().
+void check_same_stream(const std::string& fingerprint, comm::Communicator& world);
+
 // The same, as Error(Model, "RANKS-DIFFER"), of what the ranks read of the base model and of the adapter that
 // they continue: `config` (the text of config.json), and names, types, shapes and the first and last bytes of
 // every tensor of the plan's files. Collective.

@@ -1,13 +1,46 @@
 #include "tessera/train/train_state.h"
 
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 namespace tessera::train {
+
+namespace {
+
+// The members of a place by their names in a checkpoint.
+constexpr std::pair<const char*, int64_t data::StreamPlace::*> kPlaceFields[] = {
+    {"pass", &data::StreamPlace::pass},         {"file", &data::StreamPlace::file},
+    {"record", &data::StreamPlace::record},     {"index", &data::StreamPlace::index},
+    {"line", &data::StreamPlace::line},         {"offset", &data::StreamPlace::offset},
+    {"document", &data::StreamPlace::document}, {"token", &data::StreamPlace::token}};
+
+nlohmann::ordered_json to_json(const std::vector<data::StreamPlace>& streams) {
+  auto list = nlohmann::ordered_json::array();
+  for (const data::StreamPlace& place : streams) {
+    nlohmann::ordered_json fields;
+    for (const auto& [name, field] : kPlaceFields) fields[name] = place.*field;
+    list.push_back(std::move(fields));
+  }
+  return list;
+}
+
+std::vector<data::StreamPlace> streams_from(const nlohmann::ordered_json& list) {
+  std::vector<data::StreamPlace> streams;
+  for (const auto& fields : list) {
+    data::StreamPlace& place = streams.emplace_back();
+    for (const auto& [name, field] : kPlaceFields) place.*field = fields.at(name);
+  }
+  return streams;
+}
+
+}  // namespace
 
 nlohmann::ordered_json to_json(const TrainState& state) {
   return {{"step", state.step},
           {"epoch", state.cursor.epoch},
           {"sample", state.cursor.sample},
+          {"streams", to_json(state.cursor.streams)},
           {"tokens", state.tokens},
           {"first_loss", state.first_loss},
           {"last_loss", state.last_loss},
@@ -20,7 +53,7 @@ nlohmann::ordered_json to_json(const TrainState& state) {
 TrainState train_state_from(const nlohmann::ordered_json& json) {
   TrainState state;
   state.step = json.at("step");
-  state.cursor = {json.at("epoch"), json.at("sample")};
+  state.cursor = {json.at("epoch"), json.at("sample"), streams_from(json.at("streams"))};
   state.tokens = json.at("tokens");
   state.first_loss = json.at("first_loss");
   state.last_loss = json.at("last_loss");

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tessera/config/recipe.h"
-#include "tessera/data/loader.h"
+#include "tessera/data/step_source.h"
 #include "tessera/train/early_stopping.h"
 #include "tessera/train/loss_scaler.h"
 #include "tessera/train/metrics.h"

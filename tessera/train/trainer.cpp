@@ -28,6 +28,7 @@
 #include "tessera/core/version.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/prompts/prompt.h"
+#include "tessera/data/steps_ahead.h"
 #include "tessera/io/file.h"
 #include "tessera/models/registry.h"
 #include "tessera/text/chat_template/chat_template.h"
@@ -105,6 +106,14 @@ void describe_model(const TrainedModel& trained, const parallel::DeviceMesh& mes
             format_duration(load_seconds));
 }
 
+void describe_end(const TrainSummary& summary, double data_wait_s) {
+  char share[32];
+  std::snprintf(share, sizeof share, "%.2f", 100.0 * data_wait_s / std::max(summary.seconds, 1e-9));
+  log::info(std::to_string(summary.steps) + " steps made, " + std::to_string(summary.tokens) +
+            " tokens seen; this run took " + format_duration(summary.seconds) +
+            ", of which its steps waited " + share + " % for data");
+}
+
 // The recipe's run, in the order in which things happen.
 class Run {
  public:
@@ -126,6 +135,7 @@ class Run {
     const TrainState& state = training_->state();
     const TrainSummary summary = {state.step,   state.first_loss,   state.last_loss, timer.seconds(),
                                   state.tokens, recipe_.output_dir, is_stopped};
+    describe_end(summary, training_->data_wait_s());
     if (!is_stopped) {
       output_.save(training_->trained(), base_, tokenizer_);
       signals_.set_done();
@@ -153,21 +163,36 @@ class Run {
     const int64_t now =
         std::stoll(mesh_.world()->all_gather_string(std::to_string(text::local_clock())).front());
     // The ranks of a machine share its cores.
-    const data::PreparedData prepared = read_recipe_data(recipe_, *model_config_, tokenizer_,
-                                                         std::max<int64_t>(1, at::get_num_threads()), now);
+    const int64_t num_threads = std::max<int64_t>(1, at::get_num_threads());
+    const data::PreparedData prepared =
+        read_recipe_data(recipe_, *model_config_, tokenizer_, num_threads, now);
 
     const int64_t dp_rank = mesh_.coordinate(parallel::kAxisDp), dp_size = mesh_.size(parallel::kAxisDp);
-    loader_.emplace(prepared.train, data::train_loader_options(recipe_, dp_rank, dp_size));
     if (prepared.eval.size() > 0) {
       eval_loader_.emplace(prepared.eval, data::eval_loader_options(recipe_, dp_rank, dp_size));
     }
     check_same_data(prepared, *mesh_.world());
-    inputs_.rows = rows_fingerprint(prepared.train, recipe_);
-    log::info("data: " + describe(prepared.train) + "; " + std::to_string(loader_->steps_per_epoch()) +
-              " steps an epoch" +
+    std::unique_ptr<data::StepSource> source;
+    std::string what;
+    if (recipe_.streaming) {
+      auto stream =
+          open_recipe_stream(recipe_, *model_config_, tokenizer_, dp_rank, dp_size, num_threads, now);
+      inputs_.rows = stream->fingerprint();
+      check_same_stream(inputs_.rows, *mesh_.world());
+      what = "streamed from " + std::to_string(recipe_.datasets.size()) + " dataset(s)";
+      source = std::move(stream);
+    } else {
+      auto loader = std::make_unique<data::Loader>(prepared.train,
+                                                   data::train_loader_options(recipe_, dp_rank, dp_size));
+      inputs_.rows = rows_fingerprint(prepared.train, recipe_);
+      what = describe(prepared.train) + "; " + std::to_string(loader->steps_per_epoch()) + " steps an epoch";
+      source = std::move(loader);
+    }
+    log::info("data: " + what +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
-    describe_batch(recipe_, dp_size, loader_->samples_per_step());
+    describe_batch(recipe_, dp_size, source->samples_per_step());
     warn_of_dropped(prepared.train_stats);
+    data_ = std::make_unique<data::StepsAhead>(std::move(source));
   }
 
   void prepare_model() {
@@ -182,7 +207,7 @@ class Run {
       check_resumable(*checkpoint_, inputs_, *planned_.model, recipe_);
       take_values_of(checkpoint_, planned_);
     }
-    training_.emplace(recipe_, mesh_, std::move(*loader_), set_up_model(recipe_, std::move(planned_), mesh_));
+    training_.emplace(recipe_, mesh_, std::move(data_), set_up_model(recipe_, std::move(planned_), mesh_));
     if (checkpoint_) {
       comm::AgreedWork work({mesh_.world().get()}, "read the checkpoint");
       work.run([&] {
@@ -302,7 +327,8 @@ class Run {
   checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<text::Tokenizer> tokenizer_;
-  std::optional<data::Loader> loader_, eval_loader_;
+  std::unique_ptr<data::StepSource> data_;  // until the training has it
+  std::optional<data::Loader> eval_loader_;
   PlannedModel planned_;
   std::optional<Training> training_;
   std::vector<std::unique_ptr<Reporter>> measuring_;

@@ -21,23 +21,23 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
   return optim::make_adamw(std::move(tiles), {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon});
 }
 
-int64_t total_steps_of(const config::Recipe& recipe, const data::Loader& loader) {
+int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
   if (recipe.max_steps > 0) return recipe.max_steps;
-  const double steps = recipe.num_epochs * static_cast<double>(loader.steps_per_epoch());
+  const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
   return std::max<int64_t>(1, static_cast<int64_t>(std::llround(steps)));
 }
 
 }  // namespace
 
-Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data::Loader loader,
-                   TrainedModel trained)
-    : mesh_(mesh), loader_(std::move(loader)), trained_(std::move(trained)) {
+Training::Training(config::Recipe recipe, const parallel::DeviceMesh& mesh,
+                   std::unique_ptr<data::StepSource> data, TrainedModel trained)
+    : mesh_(mesh), data_(std::move(data)), trained_(std::move(trained)) {
   state_.recipe = std::move(recipe);
-  state_.total_steps = total_steps_of(state_.recipe, loader_);
-  state_.cursor = loader_.cursor();
+  state_.total_steps = total_steps_of(state_.recipe, *data_);
+  state_.cursor = data_->cursor();
   trained_.model->train();
   optimizer_ = make_optimizer(state_.recipe, *trained_.sharded);
-  schedule_ = make_schedule(state_.recipe, state_.total_steps, loader_.samples_per_step());
+  schedule_ = make_schedule(state_.recipe, state_.total_steps, data_->samples_per_step());
   state_.scaler = LossScaler(state_.recipe);
 }
 
@@ -46,8 +46,10 @@ StepMetrics Training::step() {
   StepClock::of_this_thread().restart();
   const data::Step data = [&] {
     const SectionScope section(StepSection::Data);
-    return loader_.next_step();
+    return data_->next_step();
   }();
+  const double data_wait_s = timer.seconds();
+  data_wait_s_ += data_wait_s;
   StepInput input;
   input.micro_batches = &data.micro_batches;
   input.label_tokens = data.label_tokens;
@@ -75,17 +77,16 @@ StepMetrics Training::step() {
 
   StepMetrics metrics;
   metrics.step = state_.step;
-  metrics.epoch =
-      static_cast<double>(data.epoch) +
-      (data.ends_epoch ? 1.0
-                       : static_cast<double>(data.next.sample) / static_cast<double>(loader_.num_samples()));
+  metrics.epoch = data.epochs_done;
   metrics.loss = result.loss;
   metrics.lr = input.lr;
-  metrics.datasets = dataset_losses(loader_.datasets(), result.dataset_losses, data.dataset_label_tokens);
+  metrics.datasets = dataset_losses(data_->datasets(), result.dataset_losses, data.dataset_label_tokens);
   metrics.skipped_steps = result.is_updated ? 0 : 1;
   metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
   metrics.grad_norm = result.grad_norm;
   metrics.tokens = data.tokens;
+  metrics.tokens_seen = state_.tokens;
+  metrics.data_wait_s = data_wait_s;
   metrics.label_tokens = data.label_tokens;
   metrics.token_pairs = data.token_pairs;
   metrics.loss_scale = state_.scaler.scale();
@@ -128,17 +129,13 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
 }
 
 void Training::go_on(const TrainState& state) {
-  data::Cursor cursor = state.cursor;
-  // Fewer rows than there were: the next epoch of them.
-  if (state_.recipe.allow_data_change && cursor.sample >= loader_.num_samples())
-    cursor = {cursor.epoch + 1, 0};
-  loader_.seek(cursor);
+  data_->seek(state.cursor, state_.recipe.allow_data_change);
   const int64_t total_steps = state_.total_steps;
   config::Recipe recipe = std::move(state_.recipe);
   LossScaler scaler = state_.scaler;
   scaler.go_on(state.scaler);
   state_ = state;
-  state_.cursor = cursor;
+  state_.cursor = data_->cursor();
   state_.scaler = scaler;
   state_.total_steps = total_steps;
   state_.recipe = std::move(recipe);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/checkpoint/state_tensor.h"
-#include "tessera/data/loader.h"
+#include "tessera/data/step_source.h"
 #include "tessera/optim/optimizer.h"
 #include "tessera/optim/schedule.h"
 #include "tessera/parallel/device_mesh.h"
@@ -22,15 +22,17 @@ inline constexpr const char* kOptimizerPrefix = "optimizer/";
 
 class Training {
  public:
-  // At step 0. `recipe`: as resolved; `loader` deals the training rows to the ranks of `mesh`, which outlives
+  // At step 0. `recipe`: as resolved; `data` deals the training rows to the ranks of `mesh`, which outlives
   // this.
-  Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, data::Loader loader,
+  Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, std::unique_ptr<data::StepSource> data,
            TrainedModel trained);
 
   const TrainState& state() const { return state_; }
   TrainedModel& trained() { return trained_; }
   const TrainedModel& trained() const { return trained_; }
-  const data::Loader& loader() const { return loader_; }
+  const data::StepSource& data() const { return *data_; }
+  // That the steps of this process have waited for rows.
+  double data_wait_s() const { return data_wait_s_; }
 
   // The next step: what it measured itself. Collective. Throws what run_step() throws.
   StepMetrics step();
@@ -50,11 +52,12 @@ class Training {
 
  private:
   const parallel::DeviceMesh& mesh_;
-  data::Loader loader_;
+  std::unique_ptr<data::StepSource> data_;
   TrainedModel trained_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::Schedule schedule_;
   TrainState state_;
+  double data_wait_s_ = 0.0;
 };
 
 }  // namespace tessera::train

@@ -122,8 +122,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "lora_dora: true",
                            "peft_use_dora: true",
                            "rl: grpo",
-                           "pretraining_dataset: [{path: x}]",
-                           "streaming: true",
+                           "pretraining_sample_concatenation: false",
                            "relora: true",
                            "unfrozen_parameters: [a]",
                            "tokens: ['<x>']",
@@ -145,6 +144,47 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
         HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:3:"))
         << entry;
   }
+}
+
+TEST(AliasKeysTest, PretrainingDatasetIsAStreamOfDocuments) {
+  const std::string head = "base_model: m\nlearning_rate: 1\nmax_steps: 9\n";
+  for (const char* value : {"corpus", "{path: corpus}", "[{path: corpus}]", "[corpus]",
+                            "[{path: corpus, type: }]", "[{path: corpus, type: pretrain}]"}) {
+    const Recipe recipe = parse_recipe(head + "pretraining_dataset: " + value + '\n', "r.yaml");
+    EXPECT_TRUE(recipe.streaming) << value;
+    ASSERT_EQ(recipe.datasets.size(), 1U) << value;
+    EXPECT_EQ(recipe.datasets[0].path, "corpus") << value;
+    EXPECT_EQ(recipe.datasets[0].type, "pretrain") << value;
+  }
+  const Recipe recipe =
+      parse_recipe(head +
+                       "pretraining_dataset:\n  - {path: a, text_column: body, skip: 7, weight: 3, "
+                       "weight_from_step: {100: 1.5}}\n  - {path: b, type: completion}\n"
+                       "pretrain_multipack_buffer_size: 50\n",
+                   "r.yaml");
+  ASSERT_EQ(recipe.datasets.size(), 2U);
+  EXPECT_EQ(recipe.datasets[0].field, "body");
+  EXPECT_EQ(recipe.datasets[0].skip, 7);
+  EXPECT_EQ(recipe.datasets[0].weight_from_step.at("100"), "1.5");
+  EXPECT_EQ(recipe.datasets[1].type, "completion");
+  EXPECT_EQ(recipe.streaming_multipack_buffer_size, 50);
+  // One list of training data.
+  EXPECT_THAT(message_of(kMinimal + "pretraining_dataset: x\n"), HasSubstr("E-CONFIG-CONFLICT"));
+}
+
+TEST(AliasKeysTest, StreamsRefuseWhatNeedsAllRows) {
+  const std::string head = "base_model: m\nlearning_rate: 1\npretraining_dataset: x\n";
+  EXPECT_THAT(message_of(head), HasSubstr("need the number of steps"));
+  for (const char* line :
+       {"val_set_size: 0.1", "dataset_exact_deduplication: true", "mix_temperature: 2", "saves_per_epoch: 2",
+        "save_strategy: epoch", "group_by_length: true", "mix_strategy: interleave_under"}) {
+    EXPECT_THAT(message_of(head + "max_steps: 5\n" + line + '\n'),
+                HasSubstr("and 'streaming: true' exclude each other"))
+        << line;
+  }
+  EXPECT_THAT(
+      message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, weight_from_step: {5: 1}}]\n"),
+      HasSubstr("needs 'streaming: true'"));
 }
 
 // The tables themselves: a line that names a key or a value that is not there would only show when used.

@@ -270,8 +270,9 @@ TEST(RecipeErrorsTest, WhatFollowsFromAMistakeIsNotTold) {
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_modules: {a: b}\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of(kMinimal + "adapter: lora\nlora_target_parameters: [a]\n")).size(), 1u);
   EXPECT_EQ(lines_of(message_of("base_model: m\ndatasets: x\nlearning_rate: y\n")).size(), 2u);
-  EXPECT_EQ(
-      lines_of(message_of("base_model: m\npretraining_dataset: [{path: d}]\nlearning_rate: 1\n")).size(), 1u);
+  EXPECT_EQ(lines_of(message_of("base_model: m\npretraining_dataset: [{path: d, x: 1}]\nlearning_rate: 1\n"))
+                .size(),
+            2u);
 }
 
 TEST(RecipeErrorsTest, HintsDoNotPointAtUnrelatedKeys) {

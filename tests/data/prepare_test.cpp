@@ -77,6 +77,41 @@ std::vector<std::string> texts(const RowSet& rows) {
   return out;
 }
 
+TEST_F(Prepare, SkipsRecordsAtTheStart) {
+  config_.shuffle_merged_datasets = false;
+  add("a.jsonl", lines(5));
+  config_.datasets.back().skip = 3;
+  const auto found = texts(prepare().train);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_THAT(found[0], HasSubstr("tile 3"));
+  EXPECT_THAT(found[1], HasSubstr("tile 4"));
+  config_.datasets.back().skip = 7;
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("0 records"));
+}
+
+TEST_F(Prepare, RowsToEvaluateOnHaveALengthOfTheirOwn) {
+  add("a.jsonl", token_rows({20, 40}), Json{{"type", ""}});
+  config_.test_datasets = config_.datasets;
+  config_.eval_sequence_len = 30;
+  PreparedData data = prepare();
+  EXPECT_EQ(data.train.size(), 2);
+  EXPECT_EQ(data.eval.size(), 1);
+  // What is streamed is not prepared.
+  config_.streaming = true;
+  data = prepare();
+  EXPECT_EQ(data.train.size(), 0);
+  EXPECT_EQ(data.eval.size(), 1);
+}
+
+TEST_F(Prepare, RecordsWithEndsOfTheirOwnAreCounted) {
+  const std::string eos = small_tokenizer().id_to_token(*small_tokenizer().eos_id());
+  add("a.jsonl", Json{{"text", "one" + eos}}.dump() + "\n" + Json{{"text", "two"}}.dump() + "\n");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(prepare().train_stats[0].own_ends, 1);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("1 of 2 records bring a BOS or EOS token of their own at their ends"));
+}
+
 TEST_F(Prepare, JoinsDatasetsInOrderWhenNotShuffled) {
   add("a.jsonl", "{\"text\": \"one\"}\n\n{\"text\": \"two\"}");
   add("b.json", "[{\"body\": \"three\"}]", {{"field", "body"}});

@@ -106,8 +106,10 @@ TEST_P(DatasetLossTest, StepsTellEachDataset) {
   if (!is_possible(GetParam())) return;
   const config::Recipe recipe = recipe_of(GetParam());
   const parallel::DeviceMesh mesh(world_, parallel_dims(recipe, world_->size()));
-  Training marked(recipe, mesh, loader_of(recipe, mesh, rows_of(true)), set_up_model(recipe, mesh));
-  Training plain(recipe, mesh, loader_of(recipe, mesh, rows_of(false)), set_up_model(recipe, mesh));
+  Training marked(recipe, mesh, std::make_unique<data::Loader>(loader_of(recipe, mesh, rows_of(true))),
+                  set_up_model(recipe, mesh));
+  Training plain(recipe, mesh, std::make_unique<data::Loader>(loader_of(recipe, mesh, rows_of(false))),
+                 set_up_model(recipe, mesh));
   for (int step = 0; step < 3; ++step) {
     const StepMetrics told = marked.step(), want = plain.step();
     EXPECT_EQ(told.loss, want.loss);

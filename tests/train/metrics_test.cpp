@@ -116,8 +116,10 @@ StepMetrics example() {
   metrics.lr = 1.8e-4;
   metrics.grad_norm = 0.75;
   metrics.tokens = 2000;
+  metrics.tokens_seen = 2096000;
   metrics.label_tokens = 900;
   metrics.step_s = 3.90625;
+  metrics.data_wait_s = 0.125;
   metrics.tokens_per_s = 512.0;
   metrics.sol = 0.71;
   metrics.mfu = 0.5;
@@ -170,9 +172,11 @@ TEST(RunLogs, WritesLinesAndEvents) {
                             {"lr", 1.8e-4},
                             {"grad_norm", 0.75},
                             {"tokens", 2000},
+                            {"tokens_seen", 2096000},
                             {"label_tokens", 900},
                             {"tokens_per_s", 512.0},
                             {"step_s", 3.90625},
+                            {"data_wait_s", 0.125},
                             {"sol", 0.71},
                             {"mfu", 0.5},
                             {"hfu", 0.625},
@@ -265,9 +269,9 @@ TEST(MetricsWindow, WeighsTheLossByLabelTokensAndTheRatesByTime) {
 }
 
 TEST(Progress, Line) {
-  EXPECT_EQ(
-      progress_line(example(), 40, 200.0),
-      "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s");
+  EXPECT_EQ(progress_line(example(), 40, 200.0),
+            "step 12/40  epoch 0.60  loss 1.2345  lr 1.80e-04  2.10M tokens  512 tokens/s  71% of light  1.4 "
+            "GiB  left 3m20s");
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST_F(ResumeTest, WhatIsNotThatRunIsRefused) {
 TEST(TrainStateTest, GoesThroughJson) {
   TrainState state;
   state.step = 7;
-  state.cursor = {2, 31};
+  state.cursor = {2, 31, {{1, 2, 3, 4, 5, 6, 7, 8}, {}}};
   state.tokens = int64_t{1} << 40;
   state.first_loss = 1.0 / 3.0;
   state.last_loss = 0.1;
@@ -284,6 +284,7 @@ TEST(TrainStateTest, GoesThroughJson) {
   state.window.add(step);
   TrainState read = train_state_from(nlohmann::ordered_json::parse(to_json(state).dump()));
   EXPECT_EQ(to_json(read), to_json(state));
+  EXPECT_EQ(read.cursor, state.cursor);
   step.step = 8;
   state.window.add(step);
   read.window.add(step);

@@ -39,9 +39,10 @@ struct TinyTraining {
   TinyTraining(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world)
       : mesh(world, train::parallel_dims(recipe, world->size())),
         training(recipe, mesh,
-                 data::Loader(random_rows(11, TinyModel().vocab),
-                              data::train_loader_options(recipe, mesh.coordinate(parallel::kAxisDp),
-                                                         mesh.size(parallel::kAxisDp))),
+                 std::make_unique<data::Loader>(
+                     random_rows(11, TinyModel().vocab),
+                     data::train_loader_options(recipe, mesh.coordinate(parallel::kAxisDp),
+                                                mesh.size(parallel::kAxisDp))),
                  train::set_up_model(recipe, mesh)) {}
 
   // The losses of the steps up to number `last`.

@@ -30,6 +30,11 @@ void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& ro
   }
 }
 
+bool CompletionPrompt::has_own_ends(const PromptRecord& record) const {
+  const std::string& text = required_text(record.fields, field_);
+  return without_own_ends(tokenizer_, text).size() < text.size();
+}
+
 std::vector<int32_t> CompletionPrompt::end_tokens() const { return eos_tokens(tokenizer_); }
 
 }  // namespace tessera::data

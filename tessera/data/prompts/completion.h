@@ -12,6 +12,7 @@ class CompletionPrompt : public PromptType {
   CompletionPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
 
   void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
+  bool has_own_ends(const PromptRecord& record) const override;
   std::vector<int32_t> end_tokens() const override;
 
  private:

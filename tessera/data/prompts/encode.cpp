@@ -1,5 +1,9 @@
 #include "tessera/data/prompts/encode.h"
 
+#include <algorithm>
+#include <optional>
+#include <string>
+
 namespace tessera::data {
 
 std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::string_view text,
@@ -14,6 +18,25 @@ std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int3
     ids.pop_back();  // a post-processor may add both ends
   if (ends.eos && eos) ids.push_back(*eos);
   return ids;
+}
+
+std::string_view without_own_ends(const text::Tokenizer& tokenizer, std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  // A token of one or two bytes is in many a text that means none.
+  constexpr size_t kShortest = 3;
+  const auto spelling = [&](std::optional<int32_t> id) { return id ? tokenizer.id_to_token(*id) : ""; };
+  const std::string bos = spelling(tokenizer.bos_id()), eos = spelling(tokenizer.eos_id());
+  while (bos.size() >= kShortest) {
+    const size_t begin = std::min(text.find_first_not_of(kSpace), text.size());
+    if (!text.substr(begin).starts_with(bos)) break;
+    text.remove_prefix(begin + bos.size());
+  }
+  while (eos.size() >= kShortest) {
+    const std::string_view rest = text.substr(0, text.find_last_not_of(kSpace) + 1);
+    if (!rest.ends_with(eos)) break;
+    text = rest.substr(0, rest.size() - eos.size());
+  }
+  return text;
 }
 
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained) {

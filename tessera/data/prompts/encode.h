@@ -23,6 +23,10 @@ std::vector<int32_t> encode_document(const text::Tokenizer& tokenizer, std::stri
 // post-processor put last, and adds one where it is asked for.
 std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int32_t> ids, DocumentEnds ends);
 
+// The text without the BOS tokens at its start and the EOS tokens at its end that it spells out itself, as
+// texts do that were made for another trainer, and the white space around them.
+std::string_view without_own_ends(const text::Tokenizer& tokenizer, std::string_view text);
+
 // Appends ids to a row, trained or masked.
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained);
 

@@ -4,6 +4,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/data/prompts/chat.h"
 #include "tessera/data/prompts/completion.h"
+#include "tessera/data/prompts/document.h"
 #include "tessera/data/prompts/input_output.h"
 #include "tessera/data/prompts/instruct.h"
 #include "tessera/data/prompts/llama_factory.h"
@@ -43,6 +44,8 @@ std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& datase
   if (type == "chat_template" || type == "sharegpt") return std::make_unique<ChatPrompt>(dataset, context);
   if (type == "llama_factory") return std::make_unique<LlamaFactoryPrompt>(dataset, context);
   if (type == "completion") return std::make_unique<CompletionPrompt>(dataset, context);
+  if (type == "pretrain" && context.config.streaming)
+    return std::make_unique<DocumentPrompt>(dataset, context);
   if (type == "pretrain") return std::make_unique<PretrainPrompt>(dataset, context);
   if (type == "input_output") return std::make_unique<InputOutputPrompt>(dataset, context);
   if (type == "pygmalion") return std::make_unique<PygmalionPrompt>(context);

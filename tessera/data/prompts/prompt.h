@@ -32,6 +32,13 @@ class PromptType {
   // field or holds a wrong one; the caller knows the file and line.
   virtual void tokenize(const PromptRecord& record, std::vector<Row>& rows) const = 0;
 
+  // Whether the record brings a BOS or EOS of its own at its ends, beside which another would be a second
+  // one.
+  virtual bool has_own_ends(const PromptRecord& record) const {
+    (void)record;
+    return false;
+  }
+
   // Ids that close a turn or a document. A dataset that trains none of them teaches a model never to stop.
   virtual std::vector<int32_t> end_tokens() const = 0;
 };

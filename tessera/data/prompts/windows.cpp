@@ -39,6 +39,11 @@ void PretrainPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows
   }
 }
 
+bool PretrainPrompt::has_own_ends(const PromptRecord& record) const {
+  const std::string& text = required_text(record.fields, field_);
+  return without_own_ends(tokenizer_, text).size() < text.size();
+}
+
 std::vector<int32_t> PretrainPrompt::end_tokens() const { return eos_tokens(tokenizer_); }
 
 }  // namespace tessera::data

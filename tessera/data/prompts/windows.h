@@ -14,6 +14,7 @@ class PretrainPrompt : public PromptType {
   PretrainPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
 
   void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;
+  bool has_own_ends(const PromptRecord& record) const override;
   std::vector<int32_t> end_tokens() const override;
 
  private:

@@ -25,6 +25,12 @@ class JsonLinesReader : public RecordReader {
     return false;
   }
 
+  void skip(int64_t, int64_t line, int64_t offset) override {
+    bytes_.skip_to(offset);
+    line_ = line - 1;
+    RecordReader::skip(1, line, offset);
+  }
+
   bool can_continue() const override { return !is_broken_; }
 
  private:

@@ -4,6 +4,17 @@
 
 namespace tessera::data {
 
+void RecordReader::skip(int64_t count, int64_t, int64_t) {
+  RawRecord record;
+  for (int64_t i = 0; i < count; ++i) {
+    try {
+      if (!next(record)) return;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Data || !can_continue()) throw;
+    }
+  }
+}
+
 std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat format) {
   switch (format) {
     case FileFormat::JsonLines: return open_json_lines(path);

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 // Raise it when a function changes.
-constexpr int32_t kTesseraTableApiVersion = 1;
+constexpr int32_t kTesseraTableApiVersion = 2;
 
 // Text stays valid until the next call with the same table. No function throws.
 struct TesseraTableApi {
@@ -18,6 +18,8 @@ struct TesseraTableApi {
   const char* (*left_out)(void* table);
   // The next row as a JSON object. 1; 0 at the end; -1 with the reason as `text`.
   int32_t (*next)(void* table, const char** text, size_t* size);
+  // Passes over so many rows, without making text of them. 1; 0 where there are fewer; -1 with the reason.
+  int32_t (*skip)(void* table, int64_t rows, const char** text);
   void (*close)(void* table);
 };
 

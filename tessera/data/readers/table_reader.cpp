@@ -101,6 +101,14 @@ class TableReader : public RecordReader {
     return true;
   }
 
+  void skip(int64_t count, int64_t, int64_t) override {
+    const char* text = nullptr;
+    if (api_.skip(table_, count, &text) < 0) {
+      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read on: ") + text).in(path_);
+    }
+    row_ = count - 1;
+  }
+
   bool can_continue() const override { return can_continue_; }
 
  private:

@@ -189,9 +189,11 @@ class Table {
     while (!batch_ || row_ == batch_->num_rows()) {
       if (!next_batch()) return false;
       row_ = 0;
-      // Offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
-      require(batch_->ValidateFull());
+      is_checked_ = false;
     }
+    // Offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
+    if (!is_checked_) require(batch_->ValidateFull());
+    is_checked_ = true;
     text = "{";
     for (int i = 0; i < batch_->num_columns(); ++i) {
       const arrow::Array& column = *batch_->column(i);
@@ -203,6 +205,17 @@ class Table {
     }
     text += '}';
     ++row_;
+    return true;
+  }
+
+  bool skip(int64_t rows) {
+    while (!batch_ || rows > batch_->num_rows() - row_) {
+      if (batch_) rows -= batch_->num_rows() - row_;
+      if (!next_batch()) return false;
+      row_ = 0;
+      is_checked_ = false;
+    }
+    row_ += rows;
     return true;
   }
 
@@ -249,6 +262,7 @@ class Table {
   std::string left_out_;
   int next_batch_ = 0;
   int64_t row_ = 0;
+  bool is_checked_ = false;
 };
 
 struct Handle {
@@ -278,11 +292,23 @@ int32_t next_row(void* opaque, const char** text, size_t* size) {
   return result;
 }
 
+int32_t skip_rows(void* opaque, int64_t rows, const char** text) {
+  auto& handle = *static_cast<Handle*>(opaque);
+  try {
+    return handle.table->skip(rows) ? 1 : 0;
+  } catch (const std::exception& failure) {
+    handle.text = failure.what();
+  }
+  *text = handle.text.c_str();
+  return -1;
+}
+
 const char* left_out(void* opaque) { return static_cast<Handle*>(opaque)->table->left_out().c_str(); }
 
 void close_table(void* opaque) { delete static_cast<Handle*>(opaque); }
 
-constexpr TesseraTableApi kApi = {kTesseraTableApiVersion, open_table, left_out, next_row, close_table};
+constexpr TesseraTableApi kApi = {
+    kTesseraTableApiVersion, open_table, left_out, next_row, skip_rows, close_table};
 
 }  // namespace
 

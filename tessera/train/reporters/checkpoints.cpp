@@ -50,7 +50,7 @@ void Checkpoints::after_step(const TrainState& state) {
   const bool is_last_step = state.has_stopped_early() && state.recipe.save_strategy != config::Cadence::No;
   const bool is_due = is_asked || is_last_step ||
                       is_saved(state.recipe, state.step, state.total_steps,
-                               training_.loader().steps_per_epoch(), state.ends_epoch());
+                               training_.data().steps_per_epoch(), state.ends_epoch());
   if (!is_due && !saving_.is_under_way()) return reserve(state);
   const Timer timer;
   if (saving_.is_under_way() && saving_.has_ended()) settle(state);

@@ -12,7 +12,7 @@
 namespace tessera::train {
 
 void Evaluation::after_step(const TrainState& state) {
-  if (!is_evaluated(state.recipe, state.step, state.total_steps, training_.loader().steps_per_epoch(),
+  if (!is_evaluated(state.recipe, state.step, state.total_steps, training_.data().steps_per_epoch(),
                     state.ends_epoch())) {
     return;
   }

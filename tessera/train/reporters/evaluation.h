@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "tessera/data/loader.h"
 #include "tessera/train/reporters/reporter.h"
 #include "tessera/train/training.h"
 

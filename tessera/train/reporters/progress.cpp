@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include <unistd.h>
 
@@ -26,15 +27,31 @@ std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
   return shown.empty() ? shown : shown + ")";
 }
 
+// "950", "2.1k", "1.35B"
+std::string short_count(int64_t count) {
+  const char* const units[] = {"", "k", "M", "B", "T"};
+  auto value = static_cast<double>(count);
+  size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < std::size(units); ++unit) value /= 1000.0;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f%s",
+                unit == 0 || value >= 99.5 ? 0
+                : value >= 9.95            ? 1
+                                           : 2,
+                value, units[unit]);
+  return text;
+}
+
 }  // namespace
 
 std::string progress_line(const StepMetrics& m, int64_t total_steps, double seconds_left) {
   char text[512];
   std::snprintf(text, sizeof text,
-                "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %.0f tokens/s  %.0f%% of light  %s  left %s",
+                "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %s tokens  %.0f tokens/s  %.0f%% of light  "
+                "%s  left %s",
                 static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss,
-                of_datasets(m.datasets).c_str(), m.lr, m.tokens_per_s, 100.0 * m.sol,
-                format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
+                of_datasets(m.datasets).c_str(), m.lr, short_count(m.tokens_seen).c_str(), m.tokens_per_s,
+                100.0 * m.sol, format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
   return text;
 }
 

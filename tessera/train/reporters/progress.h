@@ -9,7 +9,8 @@
 
 namespace tessera::train {
 
-// "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  512 tokens/s  71% of light  1.4 GiB  left 3m20s"
+// "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  2.10M tokens  512 tokens/s  71% of light  1.4 GiB  left
+// 3m20s"
 std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
 
 // On a terminal one line that is rewritten; otherwise a line every few seconds, and the last one always.

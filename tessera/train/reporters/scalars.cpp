@@ -14,6 +14,8 @@ Scalars scalars_of(const StepMetrics& line) {
                      {"train/learning_rate", line.lr},
                      {"train/grad_norm", line.grad_norm},
                      {"train/tokens_per_s", line.tokens_per_s},
+                     {"train/tokens_seen", static_cast<double>(line.tokens_seen)},
+                     {"train/data_wait_s", line.data_wait_s},
                      {"train/epoch", line.epoch},
                      {"train/mfu", line.mfu},
                      {"train/peak_rss_gib", static_cast<double>(line.peak_rss) / 1073741824.0}};

@@ -1,0 +1,72 @@
+#include "tessera/data/steps_ahead.h"
+
+#include <utility>
+
+#include "tessera/core/error.h"
+
+namespace tessera::data {
+
+StepsAhead::StepsAhead(std::unique_ptr<StepSource> source, size_t depth)
+    : source_(std::move(source)), depth_(depth), cursor_(source_->cursor()) {
+  start();
+}
+
+StepsAhead::~StepsAhead() { stop(); }
+
+Step StepsAhead::next_step() {
+  TESSERA_ASSERT(thread_.joinable(), "a step behind a seek that failed");
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !made_.empty(); });
+  // A failure stays: the source is not asked again.
+  if (made_.front().failure) std::rethrow_exception(made_.front().failure);
+  Step step = std::move(made_.front().step);
+  made_.pop_front();
+  changed_.notify_all();
+  cursor_ = step.next;
+  return step;
+}
+
+void StepsAhead::seek(const Cursor& cursor, bool takes_other_data) {
+  stop();
+  source_->seek(cursor, takes_other_data);
+  cursor_ = source_->cursor();
+  start();
+}
+
+void StepsAhead::start() {
+  thread_ = std::thread([this] { make(); });
+}
+
+void StepsAhead::make() {
+  for (bool has_failed = false; !has_failed;) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_stopping_ || made_.size() < depth_; });
+      if (is_stopping_) return;
+    }
+    Made made;
+    try {
+      made.step = source_->next_step();
+    } catch (...) {
+      made.failure = std::current_exception();
+      has_failed = true;
+    }
+    const std::lock_guard lock(mutex_);
+    made_.push_back(std::move(made));
+    changed_.notify_all();
+  }
+}
+
+void StepsAhead::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  made_.clear();
+  is_stopping_ = false;
+}
+
+}  // namespace tessera::data

@@ -1,0 +1,56 @@
+// Steps that are made before they are needed.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/data/step_source.h"
+
+namespace tessera::data {
+
+// Gives the steps of another source, which a thread makes from the beginning on, and while the last ones are
+// being used. The cursor is that of the steps given.
+class StepsAhead : public StepSource {
+ public:
+  // `depth`: steps that lie ready.
+  explicit StepsAhead(std::unique_ptr<StepSource> source, size_t depth = 2);
+  ~StepsAhead() override;
+  StepsAhead(const StepsAhead&) = delete;
+  StepsAhead& operator=(const StepsAhead&) = delete;
+
+  // Throws what the source threw when it made this step, and not before.
+  Step next_step() override;
+  Cursor cursor() const override { return cursor_; }
+  void seek(const Cursor& cursor, bool takes_other_data = false) override;
+
+  std::vector<std::string> datasets() const override { return source_->datasets(); }
+  int64_t samples_per_step() const override { return source_->samples_per_step(); }
+  int64_t steps_per_epoch() const override { return source_->steps_per_epoch(); }
+
+ private:
+  struct Made {
+    Step step;
+    std::exception_ptr failure;
+  };
+  void make();
+  void start();
+  void stop();
+
+  std::unique_ptr<StepSource> source_;  // of the thread, while there is one
+  const size_t depth_;
+  Cursor cursor_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Made> made_;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera::data
