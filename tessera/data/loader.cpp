@@ -7,6 +7,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/data/kept_plan.h"
 
 namespace tessera::data {
 
@@ -22,8 +23,12 @@ Loader::Loader(RowSet rows, const LoaderOptions& options) : rows_(std::move(rows
   if (options.packing) {
     std::vector<int64_t> lengths(rows_.rows.size());
     for (int64_t i = 0; i < rows_.size(); ++i) lengths[i] = rows_.length(i);
-    plan_ = options.packs_in_order ? pack_in_order(lengths, options.sequence_len)
+    plan_ = kept_plan(options.kept_in, options.packs_in_order ? "in order" : "first fit decreasing", lengths,
+                      options.sequence_len, [&] {
+                        return options.packs_in_order
+                                   ? pack_in_order(lengths, options.sequence_len)
                                    : pack_first_fit_decreasing(lengths, options.sequence_len);
+                      });
     efficiency_ = data::packing_efficiency(plan_, lengths, options.sequence_len);
   } else {
     plan_ = pack_one_each(rows_.size());

@@ -24,6 +24,7 @@ struct LoaderOptions {
   bool shuffle = true;            // a new order every epoch; else the order of the rows
   bool groups_by_length = false;  // where shuffled: neighbours of like length
   uint64_t seed = 42;
+  std::string kept_in = {};  // the folder that keeps the packing (kept_plan.h); empty: it is made anew
 };
 
 // Deals prepared rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also

@@ -19,6 +19,7 @@ LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank
   options.shuffle = recipe.shuffle_merged_datasets;
   options.groups_by_length = recipe.group_by_length && !recipe.sample_packing;
   options.seed = static_cast<uint64_t>(recipe.seed);
+  options.kept_in = recipe.dataset_prepared_path;
   return options;
 }
 

@@ -126,7 +126,8 @@ std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& rec
   if (recipe.sequence_len > model.max_position_embeddings) {
     log::warn("sequence_len " + std::to_string(recipe.sequence_len) +
               " is above the model's max_position_embeddings (" +
-              std::to_string(model.max_position_embeddings) + "); lower it, or give it a longer rope_scaling");
+              std::to_string(model.max_position_embeddings) +
+              "); lower it, or give it a longer rope_scaling");
   }
   data::PrepareOptions options = prepare_options(recipe, model, num_threads, now);
   options.tokenizer_fingerprint = tokenizer_fingerprint(recipe);

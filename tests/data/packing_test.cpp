@@ -1,12 +1,17 @@
 #include "tessera/data/packing.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/rng.h"
+#include "tessera/data/kept_plan.h"
+#include "tessera/io/file.h"
+
+#include "tests/testing/temp_folder.h"
 
 namespace tessera::data {
 namespace {
@@ -99,6 +104,52 @@ TEST(Packing, InOrderFillsOneSequenceAfterTheOther) {
   EXPECT_THAT(plan.items, ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(plan.offsets, ElementsAre(0, 2, 3, 5, 6, 7));
   EXPECT_EQ(pack_in_order({}, 10).size(), 0);
+}
+
+TEST(KeptPlan, IsMadeOnceAndOnlyOfTheSameItems) {
+  const testing::TempFolder folder;
+  const std::vector<int64_t> lengths = {3, 5, 2, 7, 1, 4};
+  int made = 0;
+  const auto keep = [&](const std::vector<int64_t>& of, int64_t capacity, const std::string& way = "way") {
+    return kept_plan(folder / "new", way, of, capacity, [&] {
+      ++made;
+      return pack_first_fit_decreasing(of, capacity);
+    });
+  };
+  const PackPlan first = keep(lengths, 8), second = keep(lengths, 8);
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(first.offsets, second.offsets);
+  EXPECT_EQ(first.items, second.items);
+  keep({3, 5, 2, 7, 4, 1}, 8);
+  keep(lengths, 9);
+  keep(lengths, 8, "another");
+  EXPECT_EQ(made, 4);
+
+  // A damaged file, of each byte and length, gives that plan or is made again.
+  std::string path;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "new")) {
+    std::filesystem::remove(entry.path());
+  }
+  keep(lengths, 8);
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "new")) path = entry.path();
+  const std::string sound = io::read_file(path, 1 << 20);
+  for (size_t at = 0; at < sound.size(); ++at) {
+    std::string damaged = sound;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x81);
+    io::write_file_atomic(path, damaged);
+    EXPECT_EQ(keep(lengths, 8).items, first.items) << at;
+    io::write_file_atomic(path, sound.substr(0, at));
+    EXPECT_EQ(keep(lengths, 8).items, first.items) << at;
+  }
+  // Where nothing can be kept it is made.
+  made = 0;
+  EXPECT_EQ(kept_plan("", "way", lengths, 8, [&] { return pack_first_fit_decreasing(lengths, 8); }).items,
+            first.items);
+  io::write_file_atomic(folder / "file", "x");
+  EXPECT_EQ(
+      kept_plan(folder / "file", "way", lengths, 8, [&] { return pack_first_fit_decreasing(lengths, 8); })
+          .items,
+      first.items);
 }
 
 }  // namespace
