@@ -365,7 +365,7 @@ def straddling_cases(m):
                   [(coded["input_ids"], labels)], {})
 
 
-BUILTIN = """aya cohere deepseek_v2 exaone falcon_h1 gemma gemma3 gemma3n llama4 metharme mistral_v1 mistral_v2v3 mistral_v3_tekken
+BUILTIN = """aya cohere deepseek_v2 deepseek_v3 exaone exaone4 falcon_h1 gemma gemma3 gemma3n gemma4 gemma4_unified llama4 metharme mistral_v1 mistral_v2v3 mistral_v3_tekken
 nemotron_h phi_3 phi_35 qwen2_vl qwen3 qwen3_5 qwen_25 chatml llama3 alpaca""".split()
 
 

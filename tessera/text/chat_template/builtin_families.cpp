@@ -394,15 +394,111 @@ constexpr std::string_view kQwen3 = R"jinja({%- set first = messages[0] if messa
 {%- endif -%}
 )jinja";
 
+// Reasoning in the words of the model is left out; the prompt has an empty channel of it unless enable_thinking.
+constexpr std::string_view kGemma4 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{%- macro without_thought(text) -%}
+{%- set kept = namespace(text='') -%}
+{%- for part in text.split('<channel|>') -%}{%- set kept.text = kept.text + part.split('<|channel>')[0] -%}{%- endfor -%}
+{{- kept.text | trim -}}
+{%- endmacro -%}
+{%- set thinks = enable_thinking is defined and enable_thinking -%}
+{%- set has_system = messages and messages[0]['role'] in ['system', 'developer'] -%}
+{{- bos_token -}}
+{%- if thinks or has_system -%}
+{{- '<|turn>system\n' + ('<|think|>\n' if thinks else '') + (messages[0]['content'] | trim if has_system else '') + '<turn|>\n' -}}
+{%- endif -%}
+{%- set turns = messages[1:] if has_system else messages -%}
+{%- for message in turns -%}
+{%- if message['role'] not in ['system', 'user', 'assistant'] or message['tool_calls'] -%}
+{{- raise_exception('the built-in template takes text alone; give the model\'s own by chat_template_jinja') -}}
+{%- endif -%}
+{%- if message['role'] == 'assistant' -%}
+{%- if loop.first or turns[loop.index0 - 1]['role'] != 'assistant' -%}{{- '<|turn>model\n' -}}{%- endif -%}
+{%- generation -%}{{- without_thought(message['content']) + '<turn|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- '<|turn>' + message['role'] + '\n' + message['content'] | trim + '<turn|>' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '<|turn>model\n' + ('' if thinks else '<|channel>thought\n<channel|>') -}}
+{%- endif -%}
+)jinja";
+
+// Every answer has empty reasoning before it.
+constexpr std::string_view kExaone4 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{%- for message in messages -%}
+{%- if message['role'] not in ['system', 'user', 'assistant'] or message['tool_calls'] -%}
+{{- raise_exception('the built-in template takes text alone; give the model\'s own by chat_template_jinja') -}}
+{%- endif -%}
+{{- '[|' + message['role'] + '|]\n' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- set content = message['content'] or '' -%}
+{%- set shows = skip_think is defined and not skip_think and loop.last -%}
+{%- set thought = none -%}
+{%- if '</think>' in content -%}
+{%- set thought = content.split('</think>')[0].strip() -%}
+{%- if thought.startswith('<think>') -%}{%- set thought = thought[7:].strip() -%}{%- endif -%}
+{%- set content = content.split('</think>')[-1].strip() -%}
+{%- endif -%}
+{%- set thought = message['reasoning_content'] or thought -%}
+{%- generation -%}
+{%- if message['content'] -%}
+{{- '<think>\n' + (thought if shows and thought is not none else '') + '\n</think>\n\n' + content -}}
+{%- endif -%}
+{{- '[|endofturn|]' -}}
+{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '[|endofturn|]' -}}
+{%- endif -%}
+{{- '\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}
+{{- '[|assistant|]\n<think>\n' -}}
+{%- if not (enable_thinking is defined and enable_thinking is true) -%}{{- '\n</think>\n\n' -}}{%- endif -%}
+{%- endif -%}
+)jinja";
+
+// All system messages come first. Reasoning is left out.
+constexpr std::string_view kDeepseekV3 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{{- bos_token -}}
+{%- set written = namespace(any=false) -%}
+{%- for message in messages -%}
+{%- if message['role'] not in ['system', 'user', 'assistant'] or message['tool_calls'] -%}
+{{- raise_exception('the built-in template takes text alone; give the model\'s own by chat_template_jinja') -}}
+{%- endif -%}
+{%- if message['role'] == 'system' -%}
+{{- ('\n\n' if written.any else '') + message['content'] -}}
+{%- set written.any = true -%}
+{%- endif -%}
+{%- endfor -%}
+{%- for message in messages -%}
+{%- if message['role'] == 'user' -%}
+{{- '<｜User｜>' + message['content'] -}}
+{%- elif message['role'] == 'assistant' -%}
+{{- '<｜Assistant｜>' -}}
+{%- generation -%}{{- (message['content'] or '').split('</think>')[-1] + '<｜end▁of▁sentence｜>' -}}{%- endgeneration -%}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<｜Assistant｜>' -}}{%- endif -%}
+)jinja";
+
 constexpr NamedTemplate kFamilies[] = {
     {"aya", kCohere},
     {"cohere", kCohere},
     {"deepseek_v2", kDeepseekV2},
+    {"deepseek_v3", kDeepseekV3},
     {"exaone", kExaone},
+    {"exaone4", kExaone4},
     {"falcon_h1", kFalconH1},
     {"gemma", kGemma},
     {"gemma3", kGemma3},
     {"gemma3n", kGemma3},
+    {"gemma4", kGemma4},
+    {"gemma4_unified", kGemma4},
     {"llama4", kLlama4},
     {"metharme", kMetharme},
     {"mistral_v1", kMistralV1},
