@@ -24,6 +24,8 @@ namespace {
 // Sequences of a stream that are looked at.
 constexpr int64_t kShownOfAStream = 100;
 
+constexpr const char* kAccelerateHelp = "A configuration file of Accelerate that says more than the recipe";
+
 struct RecipeRows {
   config::Recipe recipe;
   std::optional<text::Tokenizer> tokenizer;
@@ -55,7 +57,7 @@ RecipeRows read_rows(config::Recipe recipe, int64_t nproc, int64_t num_streamed)
 
 void add_prepare(CLI::App& data, Action& action) {
   struct Options {
-    std::string recipe;
+    std::string recipe, accelerate_config;
     std::vector<std::string> overrides;
   };
   auto options = std::make_shared<Options>();
@@ -63,9 +65,11 @@ void add_prepare(CLI::App& data, Action& action) {
       data.add_subcommand("prepare", "Make the rows of a recipe and keep them in dataset_prepared_path");
   verb->add_option("recipe", options->recipe, "The recipe")->required();
   verb->add_option("overrides", options->overrides, "key=value");
+  verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
   verb->callback([options, &action] {
     action = [options] {
-      config::Recipe recipe = config::load_recipe(options->recipe, options->overrides);
+      config::Recipe recipe =
+          config::load_recipe(options->recipe, options->overrides, options->accelerate_config);
       if (recipe.dataset_prepared_path.empty()) {
         throw Error(ErrorKind::Config, "PREPARED-PATH", "dataset_prepared_path says where rows are kept")
             .at(options->recipe)
@@ -112,8 +116,7 @@ void add_data(CLI::App& app, Action& action) {
   verb->add_option("overrides", options->overrides, "key=value");
   options->num_rows = verb->add_option("--rows", options->show.num_rows, "Rows to print");
   options->num_rows->check(CLI::Range(0, 1000000));
-  verb->add_option("--accelerate-config", options->accelerate_config,
-                   "A configuration file of Accelerate that says more than the recipe");
+  verb->add_option("--accelerate-config", options->accelerate_config, kAccelerateHelp);
   verb->add_option("--nproc", options->nproc, "Ranks that will train: checks that the recipe fits them")
       ->check(CLI::Range(1, 4096));
   verb->add_flag("--tokens", options->show.tokens, "Mark the borders of tokens");

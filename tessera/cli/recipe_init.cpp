@@ -8,6 +8,7 @@
 
 #include "tessera/cli/recipe.h"
 #include "tessera/config/new_recipe.h"
+#include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 
@@ -35,6 +36,18 @@ std::string ask(const std::string& question, const std::string& otherwise) {
   return answer.empty() ? otherwise : answer;
 }
 
+// Asks until the answer is good, and tells what one is; at the end of the input it is `otherwise`.
+template <class IsGood>
+std::string ask_until(const std::string& question, const std::string& otherwise, const char* need,
+                      const IsGood& is_good) {
+  for (;;) {
+    const std::string answer = ask(question, otherwise);
+    if (is_good(answer)) return answer;
+    if (!std::cin) return otherwise;
+    std::cerr << "  '" << answer << "' is none; " << need << "\n";
+  }
+}
+
 // Asks for what training cannot be without, and for what most recipes decide.
 void ask_for_rest(Options& options) {
   const auto ask_for = [&](const std::string& key, const std::string& question,
@@ -56,11 +69,20 @@ void ask_for_rest(Options& options) {
     }
   }
   if (!is_given(options, "adapter") &&
-      ask("Train an adapter (lora) or all weights (full)", "lora") == "lora") {
+      ask_until("Train an adapter (lora) or all weights (full)", "lora", "lora or full",
+                [](const std::string& answer) { return answer == "lora" || answer == "full"; }) == "lora") {
     options.assignments.insert(options.assignments.end(), {"adapter=lora", "lora_target_linear=true"});
   }
   const bool has_adapter = is_given(options, "adapter");
-  ask_for("learning_rate", "Peak learning rate", has_adapter ? "2e-4" : "2e-5");
+  if (!is_given(options, "learning_rate")) {
+    const auto is_rate = [](const std::string& answer) {
+      const auto number = config::parse_number(answer);
+      return number && *number >= 0.0 && *number <= 1e3;
+    };
+    options.assignments.push_back("learning_rate=" + ask_until("Peak learning rate",
+                                                               has_adapter ? "2e-4" : "2e-5",
+                                                               "a number, such as 2e-5", is_rate));
+  }
   ask_for("output_dir", "Folder for the result", "./model-out");
 }
 

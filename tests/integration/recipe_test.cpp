@@ -4,6 +4,7 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -54,7 +55,7 @@ TEST_F(RecipeTest, AllThatIsWrongIsToldAtOnce) {
 
 TEST_F(RecipeTest, WarningsAreSaidOnceByManyRanks) {
   for (const Words& more : {Words{}, Words{"--nproc", "2"}}) {
-    Words arguments = {"mlflow_run_name=x", "max_steps=1", "save_final=false"};
+    Words arguments = {"mlflow_tags=x", "max_steps=1", "save_final=false"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const ProgramResult result = train_well(arguments);
     EXPECT_EQ(ProgramResult::lines_with(result.err, "accepted without effect").size(), 1u) << result.told();
@@ -395,10 +396,107 @@ TEST_F(RecipeTest, BashCompletesVerbsFlagsAndKeys) {
   EXPECT_EQ(complete("tessera train r.yaml --max-r"), "--max-restarts\n");
   EXPECT_EQ(complete("tessera train r.yaml learning_r"), "learning_rate=\n");
   EXPECT_EQ(complete("tessera doctor learning_r"), "\n");
-  for (const char* shell : {"zsh", "fish"}) {
-    EXPECT_TRUE(has(run_well({"completion", shell}).out, "max-restarts")) << shell;
-  }
   EXPECT_EQ(run({"completion", "csh"}).exit_code, 2);
+}
+
+bool has_program(const std::string& name) {
+  return run_command({"sh", "-c", "command -v " + name + " > /dev/null"}).exit_code == 0;
+}
+
+// What the shell itself offers, on a terminal.
+TEST_F(RecipeTest, ZshCompletesVerbsFlagsAndKeys) {
+  const std::string script = run_well({"completion", "zsh"}).out;
+  EXPECT_TRUE(has(script, "max-restarts"));
+  if (!has_program("zsh")) GTEST_SKIP() << skip::kShell << ": zsh";
+  std::filesystem::create_directory(here / "functions");
+  write_text(here / "functions/_tessera", script);
+  // compadd as it is called while a line is completed, in a shell of its own terminal.
+  write_text(
+      here / "complete.zsh",
+      "zmodload zsh/zpty\n"
+      "zpty -b shell zsh -f -i\n"
+      "zpty -w shell 'PROMPT= RPS1=; unsetopt zle_bracketed_paste 2> /dev/null; fpath=(' $PWD'/functions "
+      "$fpath); autoload -Uz compinit; compinit -u -d ' $PWD'/dump; "
+      "bindkey \"^I\" complete-word; zstyle \":completion:*\" insert-tab no; echo rea\\dy'\n"
+      "zpty -r -m shell line '*ready*'\n"
+      "zpty -w -n shell \"$1\"$'\\t\\C-a'\"echo '<\"$'\\C-e'\">'\"$'\\n'\n"
+      "zpty -r -m shell line $'*\\n<*>*'\n"
+      "print -r -- ${${line##*$'\\n'<}%%>*}\n");
+  const auto complete = [&](const std::string& line) {
+    const ProgramResult result =
+        run_command({"zsh", "-f", "complete.zsh", line}, {.timeout_s = 60, .folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    return result.out;
+  };
+  EXPECT_EQ(complete("tessera rec"), "tessera recipe\n");
+  EXPECT_EQ(complete("tessera recipe che"), "tessera recipe check\n");
+  EXPECT_EQ(complete("tessera train r.yaml --max-r"), "tessera train r.yaml --max-restarts\n");
+  EXPECT_EQ(complete("tessera train r.yaml learning_r"), "tessera train r.yaml learning_rate=\n");
+}
+
+TEST_F(RecipeTest, FishCompletesVerbsFlagsAndKeys) {
+  const std::string script = run_well({"completion", "fish"}).out;
+  EXPECT_TRUE(has(script, "max-restarts"));
+  if (!has_program("fish")) GTEST_SKIP() << skip::kShell << ": fish";
+  write_text(here / "tessera.fish", script);
+  const auto complete = [&](const std::string& line) {
+    const ProgramResult result =
+        run_command({"fish", "--no-config", "-c", "source tessera.fish; complete -C '" + line + "'"},
+                    {.folder = here.path()});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_EQ(result.err, "");
+    std::string words;
+    for (const std::string& word : ProgramResult::lines(result.out))
+      words += word.substr(0, word.find('\t')) + "\n";
+    return words;
+  };
+  EXPECT_EQ(complete("tessera rec"), "recipe\n");
+  EXPECT_EQ(complete("tessera recipe che"), "check\n");
+  EXPECT_EQ(complete("tessera train r.yaml --max-r"), "--max-restarts\n");
+  EXPECT_EQ(complete("tessera train r.yaml learning_r"), "learning_rate=\n");
+  EXPECT_FALSE(has(complete("tessera doctor learning_r"), "learning_rate"));
+}
+
+TEST_F(RecipeTest, InitAsksOnATerminal) {
+  const auto init = [&](const std::string& answers) {
+    std::filesystem::remove(here / "asked.yaml");
+    return run_command({"sh", "-c",
+                        "printf '" + answers + "' | script -qec '" + program_path() +
+                            " recipe init asked.yaml seed=7' /dev/null"},
+                       {.folder = here.path()});
+  };
+  const ProgramResult all = init("model\\nrows.jsonl\\n\\nboth\\nfull\\nfast\\n3e-4\\nout\\n");
+  EXPECT_EQ(all.exit_code, 0) << all.told();
+  EXPECT_TRUE(has(all.out, "'both' is none; lora or full")) << all.told();
+  EXPECT_TRUE(has(all.out, "'fast' is none; a number, such as 2e-5")) << all.told();
+  const std::string text = read_text(here / "asked.yaml");
+  for (const char* line :
+       {"base_model: \"model\"", "learning_rate: 3e-04", "seed: 7", "path: \"rows.jsonl\""})
+    EXPECT_TRUE(has(text, line)) << line << "\n" << text;
+  EXPECT_FALSE(has(text, "\nadapter: ")) << text;
+  run_well({"train", "asked.yaml", "max_steps=1", "output_dir=asked"});
+  // The end of the input takes what is offered, and says what there is no offer for.
+  const ProgramResult none = init("");
+  EXPECT_EQ(none.exit_code, 2) << none.told();
+  EXPECT_TRUE(has(none.out, "missing keys base_model, datasets")) << none.told();
+  EXPECT_FALSE(std::filesystem::exists(here / "asked.yaml"));
+  const ProgramResult most = init("model\\nrows.jsonl\\n");
+  EXPECT_EQ(most.exit_code, 0) << most.told();
+  EXPECT_TRUE(has(read_text(here / "asked.yaml"), "\nadapter: \"lora\"")) << read_text(here / "asked.yaml");
+}
+
+// A tracker that cannot write is told and left out, one that can writes.
+TEST_F(RecipeTest, TrackersNeverStopARun) {
+  write_text(here / "file", "");
+  const ProgramResult result =
+      train_well({"max_steps=2", "report_to=[wandb, mlflow]", "use_otel_metrics=true",
+                  "mlflow_tracking_uri=" + (here / "file"), "prometheus_file=no/such/run.prom"});
+  EXPECT_TRUE(has(result.err, "training goes on without MLflow: ")) << result.told();
+  EXPECT_TRUE(std::filesystem::exists(out() + "/otel/metrics.jsonl"));
+  EXPECT_TRUE(std::filesystem::exists(out() + "/wandb"));
+  // A result with all of them can be replaced.
+  train_well({"max_steps=2", "use_mlflow=true", "use_otel_metrics=true", "overwrite_output_dir=true"});
+  EXPECT_TRUE(std::filesystem::exists(here / "mlruns/0/meta.yaml"));
 }
 
 }  // namespace

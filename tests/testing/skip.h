@@ -23,10 +23,11 @@ inline constexpr char kUnits[] = "this processor lacks the units";
 inline constexpr char kLowerIsa[] = "these units are not below the best of this machine";
 inline constexpr char kLibTorch[] = "these products run in LibTorch here";
 inline constexpr char kLibArrow[] = "this build has no libarrow";
+inline constexpr char kShell[] = "this machine lacks the shell";
 inline constexpr char kPlainOps[] = "without kernels nobody promises these bits";
 
 inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,
-                                        kLowerIsa,   kLibTorch,  kLibArrow,   kPlainOps};
+                                        kLowerIsa,   kLibTorch,  kLibArrow,   kShell,    kPlainOps};
 }  // namespace skip
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
