@@ -98,14 +98,19 @@ const Choice& find_choice(const std::string& text, const Source& source) {
   throw error;
 }
 
-// The scalar's text; for a key that takes true and false beside other values, YAML's other spellings of them
-// are these too.
+// The scalar's text. YAML's spellings of true and false stand for the word of the key that means the same:
+// off for no or none.
 std::string choice_text(const Source& source) {
-  const bool takes_bool = std::any_of(source.choices.begin(), source.choices.end(),
-                                      [](const Choice& choice) { return choice.name == "true"; });
-  const auto value = takes_bool && !source.node.is_quoted ? parse_bool(source.node.text) : std::nullopt;
-  if (!value) return source.node.text;
-  return *value ? "true" : "false";
+  const auto takes = [&](std::string_view word) {
+    return std::any_of(source.choices.begin(), source.choices.end(),
+                       [&](const Choice& choice) { return is_named(choice.name, word); });
+  };
+  const auto value = source.node.is_quoted ? std::nullopt : parse_bool(source.node.text);
+  if (!value || takes(source.node.text)) return source.node.text;
+  for (const char* word : {"true", "yes", "false", "no", "none"}) {
+    if (*parse_bool(word == std::string_view("none") ? "no" : word) == *value && takes(word)) return word;
+  }
+  return source.node.text;
 }
 
 void read(const Source& source, bool& out) {
@@ -149,7 +154,7 @@ void read(const Source& source, std::optional<double>& out) { read(source, out.e
 void read(const Source& source, std::string& out) {
   if (!source.node.is_scalar()) throw type_error(source, "text");
   if (!source.choices.empty()) {
-    const std::string_view name = find_choice(source.node.text, source).name;
+    const std::string_view name = find_choice(choice_text(source), source).name;
     out = name.ends_with('*') ? source.node.text : std::string(name);
     return;
   }

@@ -30,7 +30,10 @@ constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
 constexpr ForeignKey kDeepSpeedKeys[] = {
     {"zero_optimization", Rule::Enter, "deepspeed.zero_optimization"},
     {"optimizer", Rule::Enter, "deepspeed.optimizer"},
-    {"scheduler", Rule::Enter, "deepspeed.scheduler"},
+    {"scheduler", Rule::Special, "deepspeed_scheduler",
+     "a map, see `deepspeed.scheduler` below. Without `warmup_type` DeepSpeed's warm-up is logarithmic; here "
+     "it "
+     "is linear, which a warning tells"},
     {"fp16", Rule::Enter, "deepspeed.fp16"},
     {"bf16", Rule::Enter, "deepspeed.bf16"},
     {"bfloat16", Rule::Enter, "deepspeed.bf16"},
@@ -67,9 +70,11 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"comms_logger", Rule::Quiet, kTold},
     {"flops_profiler", Rule::Quiet, kTold},
     {"tensorboard", Rule::Quiet, kTold},
-    {"wandb", Rule::Quiet, kTold},
+    {"wandb", Rule::Special, "deepspeed_wandb",
+     "where it is `enabled`: `use_wandb: true`, and `project` and `team` mean `wandb_project` and "
+     "`wandb_entity`"},
     {"csv_monitor", Rule::Quiet, kTold},
-    {"comet", Rule::Quiet, kTold},
+    {"comet", Rule::Ignore, kNoTracker},
 };
 
 constexpr ForeignKey kZeroKeys[] = {

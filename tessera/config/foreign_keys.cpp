@@ -21,8 +21,7 @@ constexpr std::string_view kEditConfig = "not built yet; edit the model folder's
 constexpr std::string_view kCompile = "there is nothing to compile: the kernels are native code";
 constexpr std::string_view kMemory =
     "where weights and activations lie is decided by the layout of the ranks";
-constexpr std::string_view kTracker =
-    "metrics.jsonl and TensorBoard files are written; no other tracker is built yet";
+constexpr std::string_view kOfTracker = "runs write the recipe and numbers, into files";
 constexpr std::string_view kLauncher = "--nproc, mpirun or Slurm says how many ranks there are";
 constexpr std::string_view kFolder = "the files of the model folder decide";
 constexpr std::string_view kPrepare = "rows are made ready by all ranks; all of them are trained on";
@@ -132,13 +131,11 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft_trainable_token_indices", Rule::Refuse, "training single rows of the embedding is not built yet"},
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not built yet"},
     {"unfrozen_parameters", Rule::Refuse, "training part of the base weights is not built yet"},
-    {"optim_args", Rule::Refuse, "not built yet; write adam_beta1, adam_beta2, adam_epsilon"},
+    {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
     {"adam_beta3", Rule::Refuse, kNotYet},
     {"adam_epsilon2", Rule::Refuse, kNotYet},
     {"lr_scheduler_kwargs", Rule::Enter, "lr_scheduler_kwargs"},
-    {"load_best_model_at_end", Rule::Refuse,
-     "checkpoints during the run are not built yet; the last is saved"},
     {"use_eaft", Rule::Refuse, "weighting the loss by entropy is not built yet"},
     {"use_pose", Rule::Refuse, "positions with gaps (PoSE) are not built yet"},
     {"scaling_softmax", Rule::Refuse, "scaled softmax attention is not built yet"},
@@ -193,7 +190,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"type_of_model", Rule::Ignore, kFolder},
     {"base_model_ignore_patterns", Rule::Quiet, kHub},
     {"base_model_config", Rule::Ignore, kFolder},
-    {"revision_of_model", Rule::Ignore, kHub},
     {"trust_remote_code", Rule::Ignore, kFolder},
     {"is_llama_derived_model", Rule::Ignore, kFolder},
     {"is_mistral_derived_model", Rule::Ignore, kFolder},
@@ -271,8 +267,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"num_generation_samples", Rule::Quiet, kOtherVerb},
     {"generation_*", Rule::Quiet, kOtherVerb},
     {"lm_eval_*", Rule::Ignore, kOtherVerb},
-    {"metric_for_best_model", Rule::Refuse, "the evaluation loss alone is looked at", "loss eval_loss"},
-    {"greater_is_better", Rule::Refuse, "the evaluation loss alone is looked at"},
+    {"greater_is_better", Rule::Refuse, kLess},
     {"bench_split", Rule::Ignore, kOtherVerb},
     {"lora_mlp_kernel", Rule::Quiet, kHow},
     {"lora_qkv_kernel", Rule::Quiet, kHow},
@@ -321,17 +316,18 @@ constexpr ForeignKey kTopKeys[] = {
     {"dynamic_checkpoint", Rule::Ignore, "touch <output_dir>.tessera-save saves at any time"},
     {"hub_*", Rule::Ignore, kHub},
     {"hf_*", Rule::Ignore, kHub},
-    {"wandb_*", Rule::Ignore, kTracker},
-    {"mlflow_*", Rule::Ignore, kTracker},
-    {"use_mlflow", Rule::Ignore, kTracker},
-    {"comet_*", Rule::Ignore, kTracker},
-    {"use_comet", Rule::Ignore, kTracker},
-    {"trackio_*", Rule::Ignore, kTracker},
-    {"use_trackio", Rule::Ignore, kTracker},
-    {"swanlab_*", Rule::Ignore, kTracker},
-    {"use_swanlab", Rule::Ignore, kTracker},
-    {"otel_*", Rule::Ignore, kTracker},
-    {"use_otel_metrics", Rule::Ignore, kTracker},
+    {"hf_mlflow_log_artifacts", Rule::Ignore, kOfTracker},
+    {"wandb_*", Rule::Ignore, kOfTracker},
+    {"mlflow_*", Rule::Ignore, kOfTracker},
+    {"comet_*", Rule::Ignore, kNoTracker},
+    {"use_comet", Rule::Ignore, kNoTracker},
+    {"trackio_*", Rule::Ignore, kNoTracker},
+    {"use_trackio", Rule::Ignore, kNoTracker},
+    {"swanlab_*", Rule::Ignore, kNoTracker},
+    {"use_swanlab", Rule::Ignore, kNoTracker},
+    {"otel_*", Rule::Ignore, kOfTracker},
+    {"report_to", Rule::Special, "report_to", kReportTo},
+    {"run_name", Rule::Special, "run_name", "means `wandb_name` and `mlflow_run_name`"},
     {"use_tensorboard", Rule::Quiet, kTold},
     {"include_tokens_per_second", Rule::Quiet, kTold},
     {"include_tkps", Rule::Quiet, kTold},
@@ -465,7 +461,15 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"num_cycles", Rule::Rename, "lr_cycles"},
     {"min_lr_rate", Rule::Rename, "cosine_min_lr_ratio"},
     {"min_lr_ratio", Rule::Rename, "cosine_min_lr_ratio"},
-    {"min_lr", Rule::Refuse, "write min_lr_rate, its share of learning_rate", "0 0.0"},
+    {"min_lr", Rule::Rename, "lr_min"},
+    {"factor", Rule::Rename, "lr_plateau_factor"},
+    {"patience", Rule::Rename, "lr_plateau_patience"},
+    {"threshold", Rule::Rename, "lr_plateau_threshold"},
+    {"threshold_mode", Rule::Rename, "lr_plateau_threshold_mode"},
+    {"cooldown", Rule::Rename, "lr_plateau_cooldown"},
+    {"mode", Rule::Refuse, kLess, "min"},
+    {"eps", Rule::Refuse, "a fall of the learning rate by 1e-8 or less is none", "1e-8 1e-08 0.00000001"},
+    {"verbose", Rule::Quiet, kTold},
     {"lr_end", Rule::Rename, "lr_end"},
     {"power", Rule::Rename, "lr_power"},
     {"timescale", Rule::Rename, "lr_timescale"},
@@ -483,6 +487,28 @@ constexpr ForeignKey kSchedulerKeys[] = {
     {"max_momentum", Rule::Ignore, kOneCycle},
 };
 
+constexpr ForeignKey kOptimizerArguments[] = {
+    {"lr", Rule::Rename, "learning_rate"},
+    {"beta1", Rule::Rename, "adam_beta1"},
+    {"beta2", Rule::Rename, "adam_beta2"},
+    {"betas", Rule::Special, "betas", "means `adam_beta1` and `adam_beta2`"},
+    {"adam_beta1", Rule::Rename, "adam_beta1"},
+    {"adam_beta2", Rule::Rename, "adam_beta2"},
+    {"eps", Rule::Rename, "adam_epsilon"},
+    {"epsilon", Rule::Rename, "adam_epsilon"},
+    {"adam_epsilon", Rule::Rename, "adam_epsilon"},
+    {"weight_decay", Rule::Rename, "weight_decay"},
+    {"amsgrad", Rule::Refuse, "AMSGrad is not built yet"},
+    {"momentum", Rule::Refuse, "momentum is not built yet", "0 0.0"},
+    {"nesterov", Rule::Refuse, "momentum is not built yet"},
+    {"dampening", Rule::Refuse, "momentum is not built yet", "0 0.0"},
+    {"maximize", Rule::Refuse, "a loss falls"},
+    {"fused", Rule::Quiet, kHow},
+    {"foreach", Rule::Quiet, kHow},
+    {"capturable", Rule::Quiet, kHow},
+    {"differentiable", Rule::Quiet, kHow},
+};
+
 constexpr Section kOwnSections[] = {
     {"", "", false, kTopKeys},
     {"datasets", "", false, kDatasetForeignKeys},
@@ -490,6 +516,7 @@ constexpr Section kOwnSections[] = {
     {"parallelism_config", "parallelism_config_", false, kParallelismKeys},
     {"gradient_checkpointing_kwargs", "", false, kGradientCheckpointingKeys},
     {"lr_scheduler_kwargs", "", false, kSchedulerKeys},
+    {"optim_args", "", false, kOptimizerArguments},
     {"lr_groups", "", false, {}},
 };
 

@@ -32,6 +32,12 @@ struct ForeignKey {
 inline constexpr std::string_view kNotYet = "not built yet";
 inline constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
 inline constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
+inline constexpr std::string_view kNoTracker =
+    "not built; TensorBoard, Weights & Biases, MLflow, OpenTelemetry and Prometheus are";
+inline constexpr std::string_view kReportTo =
+    "`wandb` and `mlflow` mean `use_wandb: true` and `use_mlflow: true`; TensorBoard files and metrics.jsonl "
+    "are written anyway; others have no effect, which one warning tells";
+inline constexpr std::string_view kLess = "what is evaluated are losses, of which less is better";
 inline constexpr std::string_view kPieces =
     "checkpoints are sharded and the result is one safetensors folder";
 inline constexpr std::string_view kHub = "nothing is downloaded or uploaded";

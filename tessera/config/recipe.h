@@ -31,8 +31,8 @@ enum class LrScaling { None, Linear, Sqrt };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
 // When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
-// of times in an epoch), never.
-enum class Cadence { Epoch, Steps, No };
+// of times in an epoch), never; a checkpoint also after each evaluation that is the best so far.
+enum class Cadence { Epoch, Steps, No, Best };
 // What a run does when a checkpoint cannot be written, and when a step's loss or gradient leaps.
 enum class SaveErrorAction { Stop, Continue };
 enum class SpikeAction { Off, Warn, Skip, Rollback };
@@ -52,6 +52,7 @@ struct Recipe : DataConfig {
   std::string base_model;                             // a Hugging Face folder; resolved by load_recipe()
   std::string tokenizer_config;                       // "" = base_model
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
+  std::string revision_of_model;                      // of a base_model in the cache of the hub
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
   // Training
@@ -74,11 +75,16 @@ struct Recipe : DataConfig {
   // lr_scheduler_kwargs of Transformers, under names of their own; see optim::Schedule.
   double lr_cycles = 0.0;
   double lr_end = 1e-7, lr_power = 1.0;
+  double lr_min = 0.0;  // 0 = by cosine_min_lr_ratio
   int64_t lr_timescale = 0;
   double lr_decay_steps = 0.1;  // below 1: share of the steps
   std::optional<int64_t> lr_stable_steps;
   RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
   double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
+  // Of reduce_lr_on_plateau; see optim::PlateauOptions.
+  double lr_plateau_factor = 0.1, lr_plateau_threshold = 1e-4;
+  PlateauMode lr_plateau_threshold_mode = PlateauMode::Relative;
+  int64_t lr_plateau_patience = 10, lr_plateau_cooldown = 0;
   int64_t jagged_restart_steps = 0;  // 0 = never
   int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
   // Learning rates of parts of the model.
@@ -114,7 +120,9 @@ struct Recipe : DataConfig {
   double evals_per_epoch = 0.0;
   int64_t early_stopping_patience = 0;  // evaluations without a better loss that end the run; 0 = never
   double early_stopping_threshold = 0.0;
-  bool save_final = true;  // ours
+  bool load_best_model_at_end = false;
+  std::string metric_for_best_model;  // "" = the loss of all evaluation data
+  bool save_final = true;             // ours
   Cadence save_strategy = Cadence::No;
   double save_steps = 0.0;  // below 1: share of the steps; 0 with saves_per_epoch 0: 500
   double saves_per_epoch = 0.0;
@@ -130,8 +138,11 @@ struct Recipe : DataConfig {
   // Trackers
   std::optional<bool> use_wandb;  // without it, a project decides
   std::string wandb_project, wandb_entity, wandb_name, wandb_run_id;
-  std::string wandb_mode;       // "disabled" alone changes something
-  std::string prometheus_file;  // ours
+  std::string wandb_mode;          // "disabled" alone changes something
+  std::string prometheus_file;     // ours
+  std::optional<bool> use_mlflow;  // without it, an experiment or a place decides
+  std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;
+  bool use_otel_metrics = false;
 
   // Guards
   double loss_watchdog_threshold = 0.0;  // 0 = off

@@ -83,9 +83,17 @@ void resolve_folder(Recipe& recipe, const std::string& key, std::string& path) {
         .need("a folder with config.json")
         .hint(path.ends_with(".gguf") ? "tessera convert makes a folder from a GGUF file" : "");
   }
+  const std::string revision = key == "base_model" ? recipe.revision_of_model : "";
+  if (const auto snapshot = find_in_hub_cache(HubKind::Model, path, revision)) {
+    path = *snapshot;
+    check_kind(recipe, key, path);
+    return;
+  }
   throw path_error(recipe, "NOT-FOUND", "no such folder", key, path)
-      .need("a local folder")
-      .hint("models are not downloaded: fetch the model and give the path of its folder");
+      .need("a local folder, or the name of a model in " + hub_cache_folder())
+      .hint(is_hub_id(path) ? "nothing is downloaded; a model of the hub is fetched by: " +
+                                  download_command(HubKind::Model, path, revision)
+                            : "models are not downloaded: fetch the model and give the path of its folder");
 }
 
 void resolve_template(Recipe& recipe, std::string& text) {
@@ -212,9 +220,11 @@ std::string conversion_hint(const std::string& path) {
 Recipe with_absolute_paths(Recipe recipe) {
   for (std::string* path :
        {&recipe.base_model, &recipe.tokenizer_config, &recipe.lora_model_dir, &recipe.output_dir,
-        &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint}) {
+        &recipe.dataset_prepared_path, &recipe.resume_from_checkpoint, &recipe.prometheus_file}) {
     *path = absolute_path(*path);
   }
+  if (!recipe.mlflow_tracking_uri.starts_with("file:"))
+    recipe.mlflow_tracking_uri = absolute_path(recipe.mlflow_tracking_uri);
   const auto settle_template = [](std::string& text) {
     if (!is_inline_template(text)) text = absolute_path(text);
   };

@@ -13,9 +13,9 @@ namespace tessera::config {
 std::string resolve_path(const std::string& path, const std::string& folder);
 
 // Does so with the recipe's folder for base_model, tokenizer_config, lora_model_dir, chat_template_jinja
-// (when it names a file) and the datasets. "path: json" with data_files, the datasets-library form, becomes a
-// folder and its files. Problems: E-CONFIG-NOT-FOUND, or -NOT-A-FOLDER for model folders, naming key and
-// line.
+// (when it names a file) and the datasets. A name of the hub becomes its folder in the cache. "path: json"
+// with data_files, the datasets-library form, becomes a folder and its files. Problems: E-CONFIG-NOT-FOUND,
+// or -NOT-A-FOLDER for model folders, naming key and line.
 void resolve_paths(Recipe& recipe, Problems& problems);
 
 // The recipe with every path absolute: it means the same from any folder.

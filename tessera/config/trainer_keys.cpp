@@ -5,8 +5,6 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kTracker =
-    "metrics.jsonl and TensorBoard files are written; no other tracker is built yet";
 constexpr std::string_view kPrepare = "rows are made ready by all ranks";
 constexpr std::string_view kVerb = "what a run does is the verb: tessera train, generate, chat";
 constexpr std::string_view kQuantised = "quantised weights are not built yet; leave it out";
@@ -21,7 +19,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"tokenizer_name_or_path", Rule::Rename, "tokenizer_config"},
     {"tokenizer_name", Rule::Rename, "tokenizer_config"},
     {"adapter_name_or_path", Rule::Rename, "lora_model_dir"},
-    {"model_revision", Rule::Ignore, kHub},
+    {"model_revision", Rule::Rename, "revision_of_model"},
     {"cache_dir", Rule::Ignore, kHub},
     {"trust_remote_code", Rule::Ignore, "the files of the model folder decide"},
     {"use_fast_tokenizer", Rule::Quiet, "the files of the model folder decide"},
@@ -137,7 +135,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"warmup_ratio", Rule::Rename, "warmup_ratio"},
     {"warmup_steps", Rule::Rename, "warmup_steps"},
     {"optim", Rule::Rename, "optimizer"},
-    {"optim_args", Rule::Refuse, "write adam_beta1, adam_beta2, adam_epsilon"},
+    {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` above"},
     {"weight_decay", Rule::Rename, "weight_decay"},
     {"adam_beta1", Rule::Rename, "adam_beta1"},
     {"adam_beta2", Rule::Rename, "adam_beta2"},
@@ -172,8 +170,8 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"disable_tqdm", Rule::Quiet, "the progress line is rewritten on a terminal alone"},
     {"plot_loss", Rule::Quiet, "TensorBoard files have the curves"},
     {"include_*", Rule::Quiet, "metrics.jsonl has the tokens"},
-    {"report_to", Rule::Ignore, kTracker, "none tensorboard"},
-    {"run_name", Rule::Ignore, kTracker},
+    {"report_to", Rule::Special, "report_to", kReportTo},
+    {"run_name", Rule::Special, "run_name", "means `wandb_name` and `mlflow_run_name`"},
     {"eval_strategy", Rule::Rename, "eval_strategy"},
     {"evaluation_strategy", Rule::Rename, "eval_strategy"},
     {"eval_steps", Rule::Rename, "eval_steps"},
@@ -185,9 +183,9 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"save_safetensors", Rule::Quiet, "the result is a safetensors folder"},
     {"resume_from_checkpoint", Rule::Special, "resume",
      "a path; `true` is `auto_resume_from_checkpoints: true`"},
-    {"load_best_model_at_end", Rule::Refuse, "the last values are the result"},
-    {"metric_for_best_model", Rule::Refuse, "the evaluation loss alone is looked at", "loss eval_loss"},
-    {"greater_is_better", Rule::Refuse, "the evaluation loss alone is looked at"},
+    {"load_best_model_at_end", Rule::Rename, "load_best_model_at_end"},
+    {"metric_for_best_model", Rule::Rename, "metric_for_best_model"},
+    {"greater_is_better", Rule::Refuse, kLess},
     {"compute_accuracy", Rule::Ignore, "the evaluation loss alone is looked at"},
     {"push_to_hub", Rule::Ignore, kHub},
     {"hub_*", Rule::Ignore, kHub},

@@ -277,9 +277,29 @@ class Translator {
         throw type_error(origin, "the path of a DeepSpeed JSON file, or a map");
       }
     } else if (key.target == "betas") {
-      if (!value.is_sequence() || value.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
-      set_native("adam_beta1", value.items[0], origin);
-      set_native("adam_beta2", value.items[1], origin);
+      const Node betas = list_of(value);
+      if (!betas.is_sequence() || betas.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
+      set_native("adam_beta1", betas.items[0], origin);
+      set_native("adam_beta2", betas.items[1], origin);
+    } else if (key.target == "optim_args") {
+      translate_map(value.is_map() ? value : assignments_of(value, origin), section("optim_args"),
+                    origin.path + '.', origin.out);
+    } else if (key.target == "report_to") {
+      set_trackers(origin);
+    } else if (key.target == "run_name") {
+      set_native("wandb_name", value, origin);
+      set_native("mlflow_run_name", value, origin);
+    } else if (key.target == "deepspeed_scheduler") {
+      if (!value.is_map()) throw type_error(origin, "a map");
+      const Entry* params = value.find("params");
+      if (params == nullptr || !params->value.is_map() || params->value.find("warmup_type") == nullptr) {
+        const KeyPlace place = to_key_place(origin.entry.key_place);
+        problems_.warn(place.file + ':' + std::to_string(place.line) + ": key '" + origin.path +
+                       "': the warm-up is linear; DeepSpeed's is logarithmic unless warmup_type says linear");
+      }
+      translate_map(value, section("deepspeed.scheduler"), origin.path + '.', origin.out);
+    } else if (key.target == "deepspeed_wandb") {
+      set_wandb(origin);
     } else if (key.target == "model_type") {
       check_model_type(origin);
     } else if (key.target == "plugins") {
@@ -325,6 +345,50 @@ class Translator {
         return;
       }
       map->value.entries.push_back({property, origin.entry.key_place, value, ""});
+    }
+  }
+
+  // "beta1=0.9, eps=1e-6" as a map.
+  static Node assignments_of(const Node& value, const Origin& origin) {
+    if (!value.is_scalar()) throw type_error(origin, "a map, or a text key=value, key=value");
+    Node map;
+    map.kind = Node::Kind::Map;
+    map.place = value.place;
+    for (const std::string& pair : split_words(value.text, " ,")) {
+      const size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0 || equals + 1 == pair.size())
+        throw type_error(origin, "a map, or a text key=value, key=value");
+      map.entries.push_back({pair.substr(0, equals), origin.entry.key_place,
+                             make_scalar(pair.substr(equals + 1), value.place), ""});
+    }
+    return map;
+  }
+
+  // Transformers' report_to.
+  void set_trackers(const Origin& origin) {
+    const Node names = list_of(origin.entry.value);
+    if (!names.is_sequence()) throw type_error(origin, "a name, or a list of names");
+    for (const Node& name : names.items) {
+      if (!name.is_scalar()) throw type_error(origin, "a name, or a list of names");
+      const std::string tracker = lower(name.text);
+      if (tracker == "wandb" || tracker == "mlflow") {
+        set_native("use_" + tracker, make_scalar("true", name.place), origin);
+      } else if (tracker != "none" && tracker != "tensorboard") {
+        note_ignored(origin);
+      }
+    }
+  }
+
+  // DeepSpeed's {"wandb": {"enabled": true, "project": ..., "team": ...}}.
+  void set_wandb(const Origin& origin) {
+    const Node& map = origin.entry.value;
+    if (!map.is_map()) throw type_error(origin, "a map");
+    const Entry* enabled = map.find("enabled");
+    if (enabled == nullptr || is_off(enabled->value, "auto")) return;
+    set_native("use_wandb", enabled->value, origin);
+    for (const auto& [theirs, ours] :
+         {std::pair("project", "wandb_project"), std::pair("team", "wandb_entity")}) {
+      if (const Entry* entry = map.find(theirs)) set_native(ours, entry->value, origin);
     }
   }
 

@@ -22,6 +22,7 @@ constexpr std::pair<const char*, const char*> kExclusive[] = {
     {"batch_size", "gradient_accumulation_steps"},
     {"lora_target_modules", "lora_target_regex"},
     {"embedding_lr", "embedding_lr_scale"},
+    {"lr_min", "cosine_min_lr_ratio"},
 };
 
 bool is_active(const Node& node) {
@@ -139,6 +140,8 @@ void warn_of_other_schedules(Rules& rules) {
     std::vector<ScheduleKind> readers;
     const char* names;
   };
+  const std::vector<ScheduleKind> plateau = {ReduceOnPlateau};
+  constexpr const char* kPlateau = "reduce_lr_on_plateau";
   const Line lines[] = {
       {"cosine_min_lr_ratio",
        recipe.cosine_min_lr_ratio > 0.0,
@@ -146,6 +149,17 @@ void warn_of_other_schedules(Rules& rules) {
        "cosine, rex or warmup_stable_decay"},
       {"cosine_constant_lr_ratio", recipe.cosine_constant_lr_ratio > 0.0, {Cosine}, "cosine"},
       {"lr_quadratic_warmup", recipe.lr_quadratic_warmup, {Cosine}, "cosine"},
+      {"lr_min",
+       recipe.lr_min > 0.0,
+       {Cosine, Rex, WarmupStableDecay, ReduceOnPlateau},
+       "cosine, rex, warmup_stable_decay or reduce_lr_on_plateau"},
+      {"lr_plateau_factor", recipe.lr_plateau_factor != defaults.lr_plateau_factor, plateau, kPlateau},
+      {"lr_plateau_patience", recipe.lr_plateau_patience != defaults.lr_plateau_patience, plateau, kPlateau},
+      {"lr_plateau_threshold", recipe.lr_plateau_threshold != defaults.lr_plateau_threshold, plateau,
+       kPlateau},
+      {"lr_plateau_threshold_mode", recipe.lr_plateau_threshold_mode != defaults.lr_plateau_threshold_mode,
+       plateau, kPlateau},
+      {"lr_plateau_cooldown", recipe.lr_plateau_cooldown > 0, plateau, kPlateau},
       {"lr_cycles",
        recipe.lr_cycles > 0.0,
        {Cosine, CosineWithRestarts, WarmupStableDecay},
@@ -191,6 +205,18 @@ void validate_schedule(Rules& rules) {
                             "cosine_constant_lr_ratio")
                      .hint("the learning rate would stay at 0 from there on"));
   }
+  if (recipe.lr_min > 0.0 && recipe.lr_min >= recipe.learning_rate) {
+    rules.refuse({"lr_min", "learning_rate"},
+                 rules.error("RANGE", "key 'lr_min': not below 'learning_rate'", "lr_min")
+                     .got(std::to_string(recipe.lr_min) + " and " + std::to_string(recipe.learning_rate)));
+  }
+  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau) {
+    const std::string warmup = recipe.warmup_steps.value_or(0.0) > 0.0   ? "warmup_steps"
+                               : recipe.warmup_ratio.value_or(0.0) > 0.0 ? "warmup_ratio"
+                                                                         : "";
+    if (!warmup.empty())
+      rules.warn(warmup, "key '" + warmup + "' has no effect with 'lr_scheduler: reduce_lr_on_plateau'");
+  }
   if (recipe.lr_scheduler == ScheduleKind::Polynomial && recipe.lr_end >= recipe.learning_rate) {
     rules.refuse({"lr_end", "learning_rate"},
                  rules.error("RANGE", "key 'lr_end': not below 'learning_rate'", "lr_end")
@@ -230,20 +256,63 @@ void validate_learning_rates(Rules& rules) {
   }
 }
 
-void validate_early_stopping(Rules& rules, bool has_eval_data) {
+// What looks at the losses of evaluations.
+void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   const Recipe& recipe = rules.recipe();
-  if (recipe.early_stopping_patience == 0) {
-    if (recipe.early_stopping_threshold > 0.0)
-      rules.warn("early_stopping_threshold",
-                 "key 'early_stopping_threshold' has no effect without 'early_stopping_patience'");
-    return;
+  const std::pair<const char*, bool> readers[] = {
+      {"early_stopping_patience", recipe.early_stopping_patience > 0},
+      {"load_best_model_at_end", recipe.load_best_model_at_end},
+      {"save_strategy", recipe.save_strategy == Cadence::Best && !recipe.load_best_model_at_end},
+      {"lr_scheduler", recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau}};
+  const bool has_reader = std::ranges::any_of(readers, [](const auto& reader) { return reader.second; });
+  if (recipe.early_stopping_patience == 0 && recipe.early_stopping_threshold > 0.0)
+    rules.warn("early_stopping_threshold",
+               "key 'early_stopping_threshold' has no effect without 'early_stopping_patience'");
+  const std::string& metric = recipe.metric_for_best_model;
+  if (!has_reader && !metric.empty())
+    rules.warn("metric_for_best_model",
+               "key 'metric_for_best_model' has no effect without 'load_best_model_at_end', 'save_strategy: "
+               "best', 'early_stopping_patience' or 'lr_scheduler: reduce_lr_on_plateau'");
+  const bool is_loss =
+      metric.empty() || metric == "loss" || (metric.starts_with("eval_") && metric.ends_with("loss"));
+  if (!is_loss) {
+    rules.refuse({"metric_for_best_model"},
+                 rules
+                     .error("UNSUPPORTED", "key 'metric_for_best_model': evaluations give losses alone",
+                            "metric_for_best_model")
+                     .got(metric)
+                     .need("eval_loss, or eval_<name>_loss of one of several datasets"));
+  }
+  if (recipe.load_best_model_at_end && recipe.save_strategy == Cadence::No) {
+    rules.refuse(
+        {"load_best_model_at_end", "save_strategy"},
+        rules
+            .error("CONFLICT", "keys 'load_best_model_at_end' and 'save_strategy: no' exclude each other",
+                   "load_best_model_at_end")
+            .hint("save_strategy: best saves what it needs"));
   }
   if (has_eval_data && recipe.eval_strategy != Cadence::No) return;
-  rules.refuse({"early_stopping_patience", "val_set_size", "test_datasets", "eval_strategy"},
+  for (const auto& [key, is_on] : readers) {
+    if (!is_on) continue;
+    rules.refuse({key, "val_set_size", "test_datasets", "eval_strategy"},
+                 rules.error("CONFLICT", std::string("key '") + key + "': this run evaluates nothing", key)
+                     .need("val_set_size or test_datasets, and an eval_strategy other than no"));
+  }
+}
+
+// A tracker of another machine would have to be sent to.
+void validate_trackers(Rules& rules) {
+  const std::string& uri = rules.recipe().mlflow_tracking_uri;
+  const size_t scheme = uri.find(':');
+  const bool is_path = scheme == std::string::npos || uri.starts_with("file:/") || uri.find('/') < scheme;
+  if (is_path) return;
+  rules.refuse({"mlflow_tracking_uri"},
                rules
-                   .error("CONFLICT", "key 'early_stopping_patience': this run evaluates nothing",
-                          "early_stopping_patience")
-                   .need("val_set_size or test_datasets, and an eval_strategy other than no"));
+                   .error("UNSUPPORTED", "key 'mlflow_tracking_uri': nothing is sent over a network",
+                          "mlflow_tracking_uri")
+                   .got(uri)
+                   .need("a folder, such as ./mlruns or file:///data/mlruns")
+                   .hint("`mlflow server --backend-store-uri FOLDER` shows what a run writes there"));
 }
 
 // In which order rows come.
@@ -488,6 +557,13 @@ void settle_keys(Node& map, Problems& problems) {
   for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
   resolve_cadence(map, "eval_strategy", {"eval_steps", "evals_per_epoch"}, problems);
   resolve_cadence(map, "save_strategy", {"save_steps", "saves_per_epoch"}, problems);
+  // The best values can come back where they are saved.
+  const Entry* best = map.find("load_best_model_at_end");
+  if (best != nullptr && best->value.is_scalar() && parse_bool(best->value.text).value_or(false) &&
+      map.find("save_strategy") == nullptr) {
+    map.entries.push_back(
+        {"save_strategy", best->key_place, make_scalar("best", best->value.place), best->key});
+  }
   if (const Entry* total = map.find("batch_size")) {
     const KeyPlace place = to_key_place(total->key_place);
     problems.attempt("gradient_accumulation_steps", place, [&] { resolve_batch_size(map); });
@@ -563,7 +639,8 @@ void validate(const Recipe& recipe, Problems& problems) {
   }
   validate_schedule(rules);
   validate_learning_rates(rules);
-  validate_early_stopping(rules, has_eval_data);
+  validate_evaluation_readers(rules, has_eval_data);
+  validate_trackers(rules);
   validate_order(rules);
   if (recipe.z_loss_coef > 0.0)
     rules.refuse({"z_loss_coef"},

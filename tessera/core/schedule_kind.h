@@ -13,8 +13,12 @@ enum class ScheduleKind {
   InverseSqrt,
   WarmupStableDecay,
   OneCycle,
-  Rex
+  Rex,
+  ReduceOnPlateau
 };
+
+// What counts as an improvement: by a share of the best value, or by a difference.
+enum class PlateauMode { Relative, Absolute };
 
 // How a rise or fall between two learning rates bends.
 enum class RampKind { Linear, Cosine, OneMinusSqrt };

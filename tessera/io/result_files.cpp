@@ -46,8 +46,9 @@ constexpr std::string_view kEvents = "events.out.tfevents.#.#";
 const Contents kRuns = {{kEvents}, {}};
 const Contents kWandbRun = {{"run-#.wandb"}, {}};
 const Contents kWandb = {{}, {{"offline-run-#_#-#", &kWandbRun}}};
-const Contents kCheckpoint = {{"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#"},
-                              {}};
+const Contents kOtel = {{"metrics.jsonl"}, {}};
+const Contents kCheckpoint = {
+    {"manifest.json", "rank-#.safetensors", "metrics.jsonl", "events", "wandb-#", "otel"}, {}};
 const Contents kResult = {{
                               "config.json",
                               "generation_config.json",
@@ -72,6 +73,7 @@ const Contents kResult = {{
                           },
                           {{"runs", &kRuns},
                            {"wandb", &kWandb},
+                           {"otel", &kOtel},
                            {"checkpoint-#", &kCheckpoint},
                            {"checkpoint-#.tessera-partial", &kCheckpoint},
                            {"checkpoint-#.tessera-old", &kCheckpoint},

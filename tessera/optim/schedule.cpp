@@ -81,6 +81,7 @@ double Schedule::factor_at(int64_t step) const {
   const int64_t done = step - warmup_steps, length = total_steps - warmup_steps;
   switch (kind) {
     case ScheduleKind::Constant:
+    case ScheduleKind::ReduceOnPlateau:
     case ScheduleKind::ConstantWithWarmup: return 1.0;
     case ScheduleKind::Linear: return between(min_ratio, std::max(0.0, 1.0 - ratio(done, length)));
     case ScheduleKind::Cosine: return cosine_at(step);

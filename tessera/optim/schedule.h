@@ -10,7 +10,8 @@ namespace tessera::optim {
 // A warm-up from 0 over `warmup_steps`, then the curve of the kind. The values are those of Transformers'
 // get_*_schedule functions and, for OneCycle, of torch.optim.lr_scheduler.OneCycleLR; Rex is the reflected
 // exponential of Chen et al., "REX: revisiting budgeted training with an improved schedule" (2021), which
-// like the restarts below is one update ahead of the others, as in Axolotl.
+// like the restarts below is one update ahead of the others, as in Axolotl. ReduceOnPlateau stays at the
+// peak, of which Plateau gives a share.
 struct Schedule {
   ScheduleKind kind = ScheduleKind::Cosine;
   double peak = 0.0;

@@ -26,10 +26,11 @@ using Opened = std::shared_ptr<const ShardedCheckpoint>;
 
 // Beside the rows' order, what makes steps other steps.
 constexpr const char* kKeysOfNumbers[] = {
-    "learning_rate", "optimizer",      "lr_scheduler",        "cosine_min_lr_ratio", "warmup_ratio",
-    "warmup_steps",  "weight_decay",   "decay_norm_and_bias", "max_grad_norm",       "adam_beta1",
-    "adam_beta2",    "adam_epsilon",   "max_steps",           "num_epochs",          "lora_alpha",
-    "lora_dropout",  "peft_use_rslora"};
+    "learning_rate",   "optimizer",    "lr_scheduler",      "cosine_min_lr_ratio",
+    "warmup_ratio",    "warmup_steps", "weight_decay",      "decay_norm_and_bias",
+    "max_grad_norm",   "adam_beta1",   "adam_beta2",        "adam_epsilon",
+    "max_steps",       "num_epochs",   "lora_alpha",        "lora_dropout",
+    "peft_use_rslora", "lr_min",       "lr_plateau_factor", "lr_plateau_patience"};
 
 // The keys of a recipe's text at its top, with what follows them on their line.
 std::map<std::string, std::string> top_keys(const std::string& text) {
@@ -63,6 +64,13 @@ std::string fault_of(comm::Communicator& world, const std::function<void()>& wor
   return "";
 }
 
+// Not collective: each rank verifies its share.
+Opened open_part(const std::string& path, const comm::Communicator& world) {
+  const Opened checkpoint = ShardedCheckpoint::open(path);
+  checkpoint->verify(world.rank(), world.size());
+  return checkpoint;
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const RunInputs& inputs) {
@@ -83,16 +91,9 @@ bool continues_output(const config::Recipe& recipe) {
 }
 
 Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) {
-  const auto open = [&](const std::string& path) {
-    const Opened checkpoint = ShardedCheckpoint::open(path);
-    checkpoint->verify(world.rank(), world.size());
-    return checkpoint;
-  };
   Opened found;
   if (!recipe.resume_from_checkpoint.empty()) {
-    comm::AgreedWork work({&world}, "read the checkpoint");
-    work.run([&] { found = open(recipe.resume_from_checkpoint); });
-    work.finish();
+    found = open_checkpoint(recipe.resume_from_checkpoint, world);
   } else if (recipe.auto_resume_from_checkpoints) {
     // The first rank's list is everyone's.
     std::string names;
@@ -106,7 +107,7 @@ Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) 
     for (std::string name; !found && std::getline(candidates, name);) {
       Opened checkpoint;
       const std::string path = io::join_path(recipe.output_dir, name);
-      fault = fault_of(world, [&] { checkpoint = open(path); });
+      fault = fault_of(world, [&] { checkpoint = open_part(path, world); });
       if (fault.empty()) {
         found = checkpoint;
       } else {
@@ -123,6 +124,14 @@ Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) 
     log::info("going on from " + found->place() + ", after step " + std::to_string(found->manifest().step));
   }
   return found;
+}
+
+Opened open_checkpoint(const std::string& path, comm::Communicator& world) {
+  Opened opened;
+  comm::AgreedWork work({&world}, "read the checkpoint");
+  work.run([&] { opened = open_part(path, world); });
+  work.finish();
+  return opened;
 }
 
 config::Recipe with_dtype_of(config::Recipe recipe, const ShardedCheckpoint& checkpoint) {

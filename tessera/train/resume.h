@@ -36,6 +36,11 @@ bool continues_output(const config::Recipe& recipe);
 std::shared_ptr<const checkpoint::ShardedCheckpoint> find_checkpoint(const config::Recipe& recipe,
                                                                      comm::Communicator& world);
 
+// The checkpoint in this folder, all of whose values are held against their hashes, shared among the ranks.
+// Throws on every rank where it is not whole. Collective.
+std::shared_ptr<const checkpoint::ShardedCheckpoint> open_checkpoint(const std::string& path,
+                                                                     comm::Communicator& world);
+
 // The recipe with the type of the computation that `auto` came to in the run of the checkpoint.
 config::Recipe with_dtype_of(config::Recipe recipe, const checkpoint::ShardedCheckpoint& checkpoint);
 

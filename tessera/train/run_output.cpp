@@ -1,5 +1,6 @@
 #include "tessera/train/run_output.h"
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <map>
@@ -15,6 +16,8 @@
 #include "tessera/io/file.h"
 #include "tessera/train/reporters/last_step.h"
 #include "tessera/train/reporters/metrics_file.h"
+#include "tessera/train/reporters/mlflow.h"
+#include "tessera/train/reporters/otlp.h"
 #include "tessera/train/reporters/progress.h"
 #include "tessera/train/reporters/prometheus.h"
 #include "tessera/train/reporters/tensorboard.h"
@@ -86,12 +89,13 @@ void RunOutput::begin(const config::Recipe& recipe, const TrainedModel& trained,
     if (checkpoint != nullptr) {
       for (const auto& [name, entry] : checkpoint->manifest().others)
         kept[name] = checkpoint->other_file(name);
+      resumed_step_ = checkpoint->manifest().step;
       owns_checkpoints_ = continues_output(recipe_);
       if (owns_checkpoints_) newest_ = "checkpoint-" + std::to_string(checkpoint->manifest().step);
     }
     result_->begin();
     require_space(trained, tokenizer, checkpoint_bytes);
-    result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "recipe.yaml"});
+    result_->keep_unfinished({"metrics.jsonl", "runs", "wandb", "otel", "recipe.yaml"});
     logs_ = std::make_unique<RunLogs>(result_->staging(), std::move(kept));
     write_recipe();
     log::info("metrics, until the result is in place: " + io::join_path(result_->staging(), "metrics.jsonl"));
@@ -107,14 +111,30 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
         signals_, [this] { return what_stays() + ", the logs stay in " + result_->staging(); }));
     reporters.push_back(std::make_unique<MetricsFile>(*logs_));
     reporters.push_back(std::make_unique<TensorBoardFile>(*logs_));
-    if (wants_wandb(recipe_)) reporters.push_back(std::make_unique<WandbFile>(*logs_, saved_recipe_));
-    if (!recipe_.prometheus_file.empty()) {
-      reporters.push_back(std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir));
-    }
+    add_trackers(reporters);
     reporters.push_back(std::make_unique<Progress>(total_steps));
   });
   work.finish();
   return reporters;
+}
+
+// Those that a run can be without.
+void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) {
+  const auto add = [&](const char* tracker, bool is_wanted, const auto& make) {
+    if (!is_wanted) return;
+    try {
+      reporters.push_back(make());
+    } catch (const Error& error) {
+      log::warn("training goes on without " + std::string(tracker) + ": " + error.what());
+    }
+  };
+  add("Weights & Biases", wants_wandb(recipe_),
+      [&] { return std::make_unique<WandbFile>(*logs_, saved_recipe_); });
+  add("MLflow", wants_mlflow(recipe_),
+      [&] { return std::make_unique<MlflowRun>(saved_recipe_, resumed_step_); });
+  add("OpenTelemetry", recipe_.use_otel_metrics, [&] { return std::make_unique<OtlpFile>(*logs_, recipe_); });
+  add("Prometheus", !recipe_.prometheus_file.empty(),
+      [&] { return std::make_unique<PrometheusFile>(recipe_.prometheus_file, recipe_.output_dir); });
 }
 
 std::vector<std::pair<std::string, std::string>> RunOutput::logs() const {
@@ -130,7 +150,7 @@ void RunOutput::has_saved(int64_t step, int64_t current) {
                       ", the logs stay in " + result_->staging());
 }
 
-void RunOutput::remove_outdated(int64_t step, const std::string& run) const {
+void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t best_step) const {
   if (!result_) return;
   const std::string& folder = recipe_.output_dir;
   // Later steps are of a run that this one has gone back behind, others of a result that it replaces.
@@ -143,9 +163,13 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run) const {
     }
   };
   try {
-    int64_t count = 0;
-    for (const io::CheckpointFolder& found : io::list_checkpoints(folder)) {
-      if (is_outdated(found) || ++count > recipe_.save_total_limit) io::remove_checkpoint(folder, found.name);
+    // The best one is among those that stay; the newest is too.
+    const auto found = io::list_checkpoints(folder);
+    const bool has_best = std::ranges::any_of(found, [&](const auto& one) { return one.step == best_step; });
+    int64_t room = std::max<int64_t>(1, recipe_.save_total_limit - (has_best ? 1 : 0));
+    for (const io::CheckpointFolder& one : found) {
+      const bool stays = !is_outdated(one) && (one.step == best_step || room-- > 0);
+      if (!stays) io::remove_checkpoint(folder, one.name);
     }
   } catch (const std::exception& error) {
     log::warn(std::string("an older checkpoint stays: ") + error.what());

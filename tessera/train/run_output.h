@@ -40,9 +40,10 @@ class RunOutput {
   std::vector<std::unique_ptr<Reporter>> reporters(int64_t total_steps);
   // What the logs hold by now, for a checkpoint; none but on the first rank.
   std::vector<std::pair<std::string, std::string>> logs() const;
-  // A checkpoint of this step and run is in place in output_dir: those that it outdates go. What cannot be
-  // removed is warned of. Not collective; safe on another thread.
-  void remove_outdated(int64_t step, const std::string& run) const;
+  // A checkpoint of this step and run is in place in output_dir: those that it outdates go, of which the one
+  // of `best_step` (0 for none) is none. What cannot be removed is warned of. Not collective; safe on another
+  // thread.
+  void remove_outdated(int64_t step, const std::string& run, int64_t best_step) const;
   // From now on, after step `current`, it is what an interrupt leaves, and what save() leaves beside the
   // result. Not collective.
   void has_saved(int64_t step, int64_t current);
@@ -52,6 +53,7 @@ class RunOutput {
 
  private:
   std::string what_stays() const;
+  void add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters);
   void write_recipe() const;
   void put_logs_back();
   void require_space(const TrainedModel& trained, const std::optional<text::Tokenizer>& tokenizer,
@@ -66,6 +68,7 @@ class RunOutput {
   bool has_older_ = false;
   bool owns_checkpoints_ = false;  // those in output_dir are this run's
   std::string newest_;             // checkpoint of this run
+  int64_t resumed_step_ = 0;       // after which it goes on
   std::unique_ptr<RunLogs> logs_;
 };
 

@@ -53,8 +53,11 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps,
   schedule.restart_warmup_steps = recipe.jagged_restart_warmup_steps;
   schedule.restart_anneal_steps = recipe.jagged_restart_anneal_steps;
   if (recipe.cosine_min_lr_ratio > 0.0) schedule.restart_min_ratio = recipe.cosine_min_lr_ratio;
-  if (schedule.kind == ScheduleKind::Constant) return schedule;
-  if (schedule.kind != ScheduleKind::Linear) schedule.min_ratio = recipe.cosine_min_lr_ratio;
+  if (schedule.kind == ScheduleKind::Constant || schedule.kind == ScheduleKind::ReduceOnPlateau)
+    return schedule;
+  if (schedule.kind != ScheduleKind::Linear)
+    schedule.min_ratio =
+        recipe.lr_min > 0.0 ? std::min(1.0, recipe.lr_min / schedule.peak) : recipe.cosine_min_lr_ratio;
   schedule.constant_ratio = recipe.cosine_constant_lr_ratio;
   schedule.has_quadratic_warmup = recipe.lr_quadratic_warmup;
   schedule.cycles = recipe.lr_cycles;
@@ -72,6 +75,11 @@ optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps,
   return schedule;
 }
 
+optim::PlateauOptions plateau_options(const config::Recipe& recipe) {
+  return {recipe.lr_plateau_factor,         recipe.lr_plateau_patience, recipe.lr_plateau_threshold,
+          recipe.lr_plateau_threshold_mode, recipe.lr_plateau_cooldown, recipe.lr_min};
+}
+
 namespace {
 
 // How often something is done; `steps` below 1 is a share of the run's.
@@ -85,6 +93,7 @@ bool is_due(const Frequency& frequency, int64_t step, int64_t total_steps, int64
   if (frequency.cadence == config::Cadence::No) return false;
   if (step >= total_steps) return true;
   if (frequency.cadence == config::Cadence::Epoch) return ends_epoch;
+  if (frequency.cadence == config::Cadence::Best) return false;
   int64_t every = 0;
   if (frequency.per_epoch > 0.0) {
     const double steps = std::ceil(static_cast<double>(steps_per_epoch) / frequency.per_epoch);

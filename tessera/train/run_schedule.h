@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tessera/config/recipe.h"
+#include "tessera/optim/plateau.h"
 #include "tessera/optim/schedule.h"
 
 namespace tessera::train {
@@ -21,7 +22,11 @@ double peak_learning_rate(const config::Recipe& recipe, int64_t samples_per_step
 // that the peak is never reached.
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps, int64_t samples_per_step);
 
-// Whether a checkpoint is saved after `step` (1-based); the last step's always is, where any is.
+// Of reduce_lr_on_plateau.
+optim::PlateauOptions plateau_options(const config::Recipe& recipe);
+
+// Whether a checkpoint is saved after `step` (1-based), whatever its evaluation says; the last step's always
+// is, where any is.
 bool is_saved(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
               bool ends_epoch);
 

@@ -5,6 +5,25 @@
 #include <nlohmann/json.hpp>
 
 namespace tessera::train {
+namespace {
+
+nlohmann::ordered_json to_json(const optim::Plateau& plateau) {
+  nlohmann::ordered_json json = {
+      {"num_bad", plateau.num_bad}, {"cooldown_left", plateau.cooldown_left}, {"factor", plateau.factor}};
+  if (plateau.best) json["best"] = *plateau.best;
+  return json;
+}
+
+optim::Plateau plateau_from(const nlohmann::ordered_json& json) {
+  optim::Plateau plateau;
+  plateau.num_bad = json.at("num_bad");
+  plateau.cooldown_left = json.at("cooldown_left");
+  plateau.factor = json.at("factor");
+  if (json.contains("best")) plateau.best = json.at("best").get<double>();
+  return plateau;
+}
+
+}  // namespace
 
 namespace {
 
@@ -47,7 +66,9 @@ nlohmann::ordered_json to_json(const TrainState& state) {
           {"loss_scaler", state.scaler.to_json()},
           {"window", state.window.to_json()},
           {"guard", state.guard.to_json()},
-          {"early_stopping", state.early_stopping.to_json()}};
+          {"early_stopping", state.early_stopping.to_json()},
+          {"best", state.best.to_json()},
+          {"plateau", to_json(state.plateau)}};
 }
 
 TrainState train_state_from(const nlohmann::ordered_json& json) {
@@ -61,6 +82,8 @@ TrainState train_state_from(const nlohmann::ordered_json& json) {
   state.window = MetricsWindow::from_json(json.at("window"));
   state.guard = StepGuard::from_json(json.at("guard"));
   state.early_stopping = EarlyStopping::from_json(json.at("early_stopping"));
+  state.best = BestEvaluation::from_json(json.at("best"));
+  state.plateau = plateau_from(json.at("plateau"));
   return state;
 }
 

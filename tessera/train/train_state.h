@@ -7,6 +7,8 @@
 
 #include "tessera/config/recipe.h"
 #include "tessera/data/step_source.h"
+#include "tessera/optim/plateau.h"
+#include "tessera/train/best_evaluation.h"
 #include "tessera/train/early_stopping.h"
 #include "tessera/train/loss_scaler.h"
 #include "tessera/train/metrics.h"
@@ -15,7 +17,8 @@
 namespace tessera::train {
 
 // Together with the values of Training::tensors(), all that the steps to come depend on. Random numbers are
-// functions of the seed and the step, and the learning rate is one of the step. Says nothing of ranks.
+// functions of the seed and the step, and the learning rate is one of the step and of `plateau`. Says nothing
+// of ranks.
 struct TrainState {
   config::Recipe recipe;    // as resolved: its dtype is a type
   int64_t step = 0;         // updates made
@@ -27,6 +30,8 @@ struct TrainState {
   MetricsWindow window;  // the steps since the last line of metrics.jsonl
   StepGuard guard;
   EarlyStopping early_stopping;
+  BestEvaluation best;
+  optim::Plateau plateau;  // of reduce_lr_on_plateau
 
   bool has_stopped_early() const { return early_stopping.has_ended(recipe); }
   bool is_done() const { return step >= total_steps || has_stopped_early(); }

@@ -292,6 +292,7 @@ class Run {
         is_stopped = requests.finish() == Request::Stop;
       }
     }
+    if (!is_stopped && recipe_.load_best_model_at_end) take_best(checkpoints ? &*checkpoints : nullptr);
     if (is_stopped) {
       signals_.set_saved();
       signals_.set_notice("");
@@ -316,6 +317,22 @@ class Run {
     log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
                        : "rolled back to the values of checkpoint-" + std::to_string(step) +
                              "; the data go on where they are");
+  }
+
+  // The result is what the best evaluation saw.
+  void take_best(Checkpoints* checkpoints) {
+    const TrainState& state = training_->state();
+    if (!state.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
+    const int64_t step = checkpoints == nullptr ? -1 : checkpoints->load_best(state);
+    char loss[32];
+    std::snprintf(loss, sizeof loss, "%.4f", *state.best.loss);
+    const std::string best =
+        "the best evaluation, after step " + std::to_string(state.best.step) + " (loss " + loss + ")";
+    if (step < 0) {
+      log::warn("there is no whole checkpoint of " + best + ": the result is that of the last step");
+    } else {
+      log::info("the result is that of " + best);
+    }
   }
 
   RunSignals& signals_;

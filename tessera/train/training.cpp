@@ -54,7 +54,7 @@ StepMetrics Training::step() {
   input.micro_batches = &data.micro_batches;
   input.label_tokens = data.label_tokens;
   input.step = state_.step;
-  input.lr = schedule_.at(state_.step);
+  input.lr = schedule_.at(state_.step) * state_.plateau.factor;
   input.max_grad_norm = state_.recipe.max_grad_norm;
   input.seed = static_cast<uint64_t>(state_.recipe.seed);
   input.loss_scale = state_.scaler.scale();
@@ -104,8 +104,13 @@ std::optional<StepMetrics> Training::add_to_line(const StepMetrics& step) {
   return state_.window.take();
 }
 
-bool Training::note_evaluation(double loss) {
-  state_.early_stopping.judge(state_.recipe, loss);
+bool Training::note_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
+  const config::Recipe& recipe = state_.recipe;
+  const double deciding = deciding_loss(recipe, loss, datasets);
+  state_.best.judge(deciding, state_.step);
+  state_.early_stopping.judge(recipe, deciding);
+  if (recipe.lr_scheduler == ScheduleKind::ReduceOnPlateau)
+    state_.plateau.judge(plateau_options(recipe), schedule_.peak, deciding);
   return state_.has_stopped_early();
 }
 

@@ -40,8 +40,9 @@ class Training {
   std::optional<StepMetrics> add_to_line(const StepMetrics& step);
   // The line of the steps since the last one, for a run that ends before its last step.
   std::optional<StepMetrics> rest_of_line();
-  // Takes in the loss of an evaluation: whether the run ends with it (early_stopping_patience).
-  bool note_evaluation(double loss);
+  // Takes in the losses of an evaluation, of which metric_for_best_model chooses the one that decides:
+  // whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
+  bool note_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
 
   // The trained parameters ("parameter/<name>") and the optimizer's states ("optimizer/<name>/<state>"), in
   // the same order on all ranks.

@@ -52,6 +52,86 @@ TEST(AliasKeysTest, EverySpellingOfTheShardingStage) {
   EXPECT_EQ(stage_of("distributed_type: FSDP\n"), ZeroStage::Zero3);
 }
 
+TEST(AliasKeysTest, TrackersOfOtherToolsAreSwitchedOn) {
+  const auto read = [](const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); };
+  EXPECT_EQ(read("report_to: wandb\n").use_wandb, true);
+  EXPECT_EQ(read("report_to: [tensorboard, WandB, mlflow]\n").use_wandb, true);
+  EXPECT_EQ(read("report_to: [tensorboard, wandb, mlflow]\n").use_mlflow, true);
+  EXPECT_FALSE(read("report_to: tensorboard\n").use_wandb.has_value());
+  EXPECT_FALSE(read("report_to: none\nrun_name: x\n").use_mlflow.has_value());
+  EXPECT_EQ(read("run_name: x\n").wandb_name, "x");
+  EXPECT_EQ(read("run_name: x\n").mlflow_run_name, "x");
+  EXPECT_EQ(warnings_of(kMinimal + "report_to: [comet_ml, wandb]\n"),
+            "tessera: warning: r.yaml: accepted without effect: report_to (line 4)\n");
+  const Recipe recipe =
+      read("deepspeed: {wandb: {enabled: true, project: p, team: t}, tensorboard: {enabled: true}}\n");
+  EXPECT_EQ(recipe.use_wandb, true);
+  EXPECT_EQ(recipe.wandb_project, "p");
+  EXPECT_EQ(recipe.wandb_entity, "t");
+  EXPECT_EQ(read("deepspeed: {wandb: {enabled: false, project: p}}\n").wandb_project, "");
+  EXPECT_THAT(message_of(kMinimal + "use_wandb: false\nreport_to: wandb\n"), HasSubstr("disagree"));
+  EXPECT_THAT(message_of(kMinimal + "mlflow_tracking_uri: http://host:5000\n"),
+              HasSubstr("nothing is sent over a network"));
+  EXPECT_NO_THROW(read("mlflow_tracking_uri: file:///runs\n"));
+  EXPECT_NO_THROW(read("mlflow_tracking_uri: ./ml:runs\n"));
+}
+
+TEST(AliasKeysTest, ArgumentsOfTheOptimizer) {
+  for (const char* line : {"optim_args: beta1=0.8, beta2=0.95,eps=1e-6, fused=true",
+                           "optim_args: {betas: [0.8, 0.95], epsilon: 1e-6, amsgrad: false}",
+                           "optim_args: {betas: '0.8, 0.95', eps: '1e-6'}"}) {
+    const Recipe recipe = parse_recipe(kMinimal + line + '\n', "r.yaml");
+    EXPECT_EQ(recipe.adam_beta1, 0.8) << line;
+    EXPECT_EQ(recipe.adam_beta2, 0.95) << line;
+    EXPECT_EQ(recipe.adam_epsilon, 1e-6) << line;
+  }
+  EXPECT_THAT(message_of(kMinimal + "adam_beta1: 0.9\noptim_args: beta1=0.8\n"),
+              HasSubstr("keys 'adam_beta1' (line 4) and 'optim_args.beta1' (line 5) disagree"));
+  EXPECT_THAT(message_of(kMinimal + "optim_args: {amsgrad: true}\n"), HasSubstr("AMSGrad is not built yet"));
+  EXPECT_THAT(message_of(kMinimal + "optim_args: rank=16\n"), HasSubstr("unknown key 'optim_args.rank'"));
+  EXPECT_THAT(message_of(kMinimal + "optim_args: beta1\n"), HasSubstr("need a map, or a text key=value"));
+}
+
+TEST(AliasKeysTest, WhatLooksAtEvaluations) {
+  const std::string data = kMinimal + "val_set_size: 0.1\n";
+  const Recipe best =
+      parse_recipe(data + "load_best_model_at_end: true\ngreater_is_better: false\n", "r.yaml");
+  EXPECT_EQ(best.save_strategy, Cadence::Best);
+  EXPECT_EQ(parse_recipe(data + "load_best_model_at_end: true\nsave_steps: 5\n", "r.yaml").save_strategy,
+            Cadence::Steps);
+  EXPECT_EQ(parse_recipe(data + "load_best_model_at_end: false\n", "r.yaml").save_strategy, Cadence::No);
+  EXPECT_THAT(message_of(data + "load_best_model_at_end: true\nsave_strategy: no\n"),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(message_of(data + "load_best_model_at_end: true\nmetric_for_best_model: accuracy\n"),
+              HasSubstr("evaluations give losses alone"));
+  EXPECT_THAT(message_of(data + "load_best_model_at_end: true\ngreater_is_better: true\n"),
+              HasSubstr("less is better"));
+  for (const char* line : {"load_best_model_at_end: true", "lr_scheduler: reduce_lr_on_plateau",
+                           "save_strategy: best", "early_stopping_patience: 2"}) {
+    EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("this run evaluates nothing")) << line;
+    EXPECT_THAT(message_of(data + "eval_strategy: no\n" + line + '\n'),
+                HasSubstr("this run evaluates nothing"));
+  }
+  EXPECT_THAT(warnings_of(data + "metric_for_best_model: eval_loss\n"), HasSubstr("has no effect without"));
+  const Recipe plateau =
+      parse_recipe(data +
+                       "lr_scheduler: reduce_lr_on_plateau\nlr_scheduler_kwargs: {factor: 0.5, patience: 3, "
+                       "threshold: 0.1,"
+                       " threshold_mode: abs, cooldown: 2, min_lr: 1e-6, mode: min, eps: 1e-8}\n",
+                   "r.yaml");
+  EXPECT_EQ(plateau.lr_plateau_factor, 0.5);
+  EXPECT_EQ(plateau.lr_plateau_patience, 3);
+  EXPECT_EQ(plateau.lr_plateau_threshold, 0.1);
+  EXPECT_EQ(plateau.lr_plateau_threshold_mode, PlateauMode::Absolute);
+  EXPECT_EQ(plateau.lr_plateau_cooldown, 2);
+  EXPECT_EQ(plateau.lr_min, 1e-6);
+  EXPECT_THAT(message_of(data + "lr_scheduler: reduce_lr_on_plateau\nlr_scheduler_kwargs: {mode: max}\n"),
+              HasSubstr("less is better"));
+  EXPECT_THAT(warnings_of(data + "lr_scheduler: reduce_lr_on_plateau\nwarmup_steps: 5\n"),
+              HasSubstr("key 'warmup_steps' has no effect with"));
+  EXPECT_THAT(message_of(kMinimal + "lr_min: 1e-4\n"), HasSubstr("not below 'learning_rate'"));
+}
+
 TEST(AliasKeysTest, SpellingsMustAgree) {
   EXPECT_EQ(stage_of("fsdp: [full_shard]\nfsdp_config: {reshard_after_forward: true}\nzero_stage: 3\n"),
             ZeroStage::Zero3);
@@ -381,8 +461,8 @@ TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
   EXPECT_THAT(message, HasSubstr("r.yaml:4:1: unknown key 'sead'"));
 
   write("{\n \"zero_optimization\": {\"stage\": 2},\n \"aio\": {\"block_size\": 1}\n}\n");
-  EXPECT_EQ(warnings_of(kMinimal + "mlflow_run_name: x\ndeepspeed: " + path + "\n"),
-            "tessera: warning: r.yaml: accepted without effect: mlflow_run_name (line 4)\n"
+  EXPECT_EQ(warnings_of(kMinimal + "mlflow_tags: x\ndeepspeed: " + path + "\n"),
+            "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4)\n"
             "tessera: warning: " +
                 path + ": accepted without effect: aio (line 3)\n");
 }
@@ -402,9 +482,8 @@ TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {
 
 TEST(AliasKeysTest, NamesIgnoredKeysInOneWarning) {
   EXPECT_EQ(
-      warnings_of(kMinimal +
-                  "mlflow_run_name: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
-      "tessera: warning: r.yaml: accepted without effect: mlflow_run_name (line 4), hub_model_id (line 5), "
+      warnings_of(kMinimal + "mlflow_tags: x\nhub_model_id: y\nlm_eval_tasks: [a]\nsave_first_step: true\n"),
+      "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4), hub_model_id (line 5), "
       "lm_eval_tasks (line 6), save_first_step (line 7)\n");
 }
 

@@ -22,7 +22,7 @@ TEST(JsonSchemaTest, HoldsEveryKeyWithItsHelpAndItsValues) {
   EXPECT_EQ(entry.at("split").at("type").at(0), "string");
   const auto& names = keys.at("lr_scheduler").at("enum");
   EXPECT_NE(std::find(names.begin(), names.end(), "rex"), names.end());
-  EXPECT_EQ(std::find(names.begin(), names.end(), "reduce_lr_on_plateau"), names.end());
+  EXPECT_EQ(std::find(names.begin(), names.end(), "greedy"), names.end());
   const auto& stages = keys.at("zero_stage").at("enum");
   EXPECT_NE(std::find(stages.begin(), stages.end(), 3), stages.end()) << "also as a number";
   EXPECT_EQ(keys.at("gradient_clipping").at("description"), "means max_grad_norm");

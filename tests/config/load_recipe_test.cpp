@@ -1,6 +1,7 @@
 #include "tessera/config/load_recipe.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -314,10 +315,12 @@ TEST(LoadRecipeTest, PathsComeFromTheCurrentFolderFirst) {
 
 TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {  // C10
   const std::string file = recipes_folder() + "/lora.yaml";
-  EXPECT_THAT(
-      load_message(file, {"base_model=org/name-7b"}),
-      HasSubstr("command line: key 'base_model': no such folder; got org/name-7b, need a local folder. hint: "
-                "models are not downloaded"));
+  EXPECT_THAT(load_message(file, {"base_model=org/name-7b"}),
+              ::testing::AllOf(
+                  HasSubstr("command line: key 'base_model': no such folder; got org/name-7b, need a local "
+                            "folder, or the name of a model in "),
+                  HasSubstr("hint: nothing is downloaded; a model of the hub is fetched by: hf download "
+                            "org/name-7b")));
   EXPECT_THAT(load_message(file, {"base_model=data/text.txt"}), HasSubstr("E-CONFIG-NOT-A-FOLDER"));
   EXPECT_THAT(load_message(file, {"tokenizer_config=nowhere"}),
               HasSubstr("key 'tokenizer_config': no such folder"));
@@ -348,6 +351,23 @@ TEST(LoadRecipeTest, RefusesPathsThatAreNotThere) {  // C10
   EXPECT_THAT(load_message(recipes_folder()), HasSubstr("got a folder, need a YAML file"));
 }
 
+TEST(LoadRecipeTest, NamesOfTheHubAreFoldersOfItsCache) {
+  const testing::TempFolder cache;
+  cache.write("models--org--name-7b/refs/main", "abc");
+  cache.write("models--org--name-7b/snapshots/abc/config.json", "{}");
+  cache.write("models--org--name-7b/snapshots/v2/config.json", "{}");
+  ::setenv("HF_HUB_CACHE", cache.path().c_str(), 1);
+  const std::string file = recipes_folder() + "/lora.yaml";
+  const std::string snapshots = cache / "models--org--name-7b/snapshots/";
+  const std::vector<std::string> more = {"base_model=org/name-7b",
+                                         "datasets.0.path=" + cache / "models--org--name-7b/refs/main"};
+  EXPECT_EQ(load_recipe(file, more).base_model, snapshots + "abc");
+  EXPECT_EQ(load_recipe(file, {more[0], more[1], "revision_of_model=v2"}).base_model, snapshots + "v2");
+  EXPECT_THAT(load_message(file, {more[0], more[1], "revision_of_model=v3"}),
+              HasSubstr("hf download org/name-7b --revision v3"));
+  ::unsetenv("HF_HUB_CACHE");
+}
+
 TEST(LoadRecipeTest, NamesTheLineOfAMissingModel) {  // C10
   namespace fs = std::filesystem;
   const fs::path path =
@@ -361,10 +381,9 @@ TEST(LoadRecipeTest, NamesTheLineOfAMissingModel) {  // C10
 
 TEST(KnownKeysTest, HoldEverySpellingOnce) {
   std::vector<std::string> keys = known_keys();
-  for (const char* key :
-       {"learning_rate", "datasets.0.path", "fsdp_config.reshard_after_forward", "mlflow_run_name",
-        "deepspeed.zero_optimization.stage", "special_tokens.pad_token"}) {
-    const bool is_prefix_key = std::string(key) == "mlflow_run_name";
+  for (const char* key : {"learning_rate", "datasets.0.path", "fsdp_config.reshard_after_forward",
+                          "mlflow_tags", "deepspeed.zero_optimization.stage", "special_tokens.pad_token"}) {
+    const bool is_prefix_key = std::string(key) == "mlflow_tags";
     EXPECT_EQ(std::find(keys.begin(), keys.end(), key) != keys.end(), !is_prefix_key) << key;
   }
   std::sort(keys.begin(), keys.end());

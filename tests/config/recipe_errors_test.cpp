@@ -128,6 +128,23 @@ TEST(RecipeErrorsTest, YamlQuirksReadAsMeant) {  // C4
   EXPECT_FALSE(recipe.key_places.contains("warmup_steps"));
 }
 
+TEST(RecipeErrorsTest, BooleansOfYamlAreTheWordsThatMeanTheSame) {
+  const auto read = [](const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); };
+  for (const char* word : {"no", "off", "false", "No", "OFF"}) {
+    EXPECT_EQ(read("eval_strategy: " + std::string(word) + "\n").eval_strategy, Cadence::No) << word;
+    EXPECT_EQ(read("save_strategy: " + std::string(word) + "\n").save_strategy, Cadence::No) << word;
+    EXPECT_EQ(read("gradient_checkpointing: " + std::string(word) + "\n").gradient_checkpointing,
+              Checkpointing::Off);
+    const Recipe rows = parse_recipe(
+        "base_model: m\nlearning_rate: 1\ndatasets: [{path: d, train_on_eos: " + std::string(word) + "}]\n",
+        "r.yaml");
+    EXPECT_EQ(rows.datasets[0].train_on_eos, "none") << word;
+  }
+  EXPECT_EQ(read("gradient_checkpointing: on\n").gradient_checkpointing, Checkpointing::Block);
+  EXPECT_THAT(message_of(kMinimal + "eval_strategy: yes\n"), HasSubstr("unknown value"));
+  EXPECT_THAT(message_of(kMinimal + "eval_strategy: 'off'\n"), HasSubstr("unknown value"));
+}
+
 TEST(RecipeErrorsTest, NumbersThatAreNotFinite) {  // C4
   for (const char* value : {".nan", "nan", ".inf", "-.inf", "1e999"}) {
     EXPECT_THAT(

@@ -69,7 +69,7 @@ TEST(RecipeFilesTest, BecomeRecipesOrAreRefusedWithReasons) {
   for (const std::string& file : files) {
     const std::string refusal = refusal_of(file);
     good += refusal.empty() ? 1 : 0;
-    if (more != nullptr) std::printf("%s: %s\n", file.c_str(), refusal.empty() ? "good" : "refused");
+    if (more != nullptr) std::printf("%s: %s\n", file.c_str(), refusal.empty() ? "good" : refusal.c_str());
     for (const std::string& line : lines_of(refusal)) {
       EXPECT_EQ(line.rfind("error[E-CONFIG-", 0), 0u) << line;
       EXPECT_TRUE(line.find(".y") != std::string::npos || line.find(".json:") != std::string::npos)

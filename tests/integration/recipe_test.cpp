@@ -489,8 +489,9 @@ TEST_F(RecipeTest, InitAsksOnATerminal) {
 TEST_F(RecipeTest, TrackersNeverStopARun) {
   write_text(here / "file", "");
   const ProgramResult result =
-      train_well({"max_steps=2", "report_to=[wandb, mlflow]", "use_otel_metrics=true",
-                  "mlflow_tracking_uri=" + (here / "file"), "prometheus_file=no/such/run.prom"});
+      train({"max_steps=2", "report_to=[wandb, mlflow]", "use_otel_metrics=true",
+             "mlflow_tracking_uri=" + (here / "file"), "prometheus_file=no/such/run.prom"});
+  EXPECT_EQ(result.exit_code, 0) << result.told();
   EXPECT_TRUE(has(result.err, "training goes on without MLflow: ")) << result.told();
   EXPECT_TRUE(std::filesystem::exists(out() + "/otel/metrics.jsonl"));
   EXPECT_TRUE(std::filesystem::exists(out() + "/wandb"));

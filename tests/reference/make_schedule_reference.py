@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes tests/reference/data/schedules.json: the learning rates of every update of short runs.
+"""Makes tests/reference/data/schedules.json: the learning rates of every update of short runs, and
+plateaus.json: those of torch.optim.lr_scheduler.ReduceLROnPlateau after some metrics.
 
 Each case holds the recipe's keys, the number of steps and the values of Transformers' get_scheduler, of
 torch.optim.lr_scheduler.OneCycleLR, or of Axolotl's own schedules. The last come from the file that --axolotl
@@ -51,6 +52,7 @@ def transformers_cases():
     yield transformers_case("cosine", 24, 3, {"num_cycles": 1.5})
     yield transformers_case("cosine_with_restarts", 31, 3, {"num_cycles": 3})
     yield transformers_case("cosine_with_min_lr", 24, 3, {"min_lr_rate": 0.2})
+    yield transformers_case("cosine_with_min_lr", 24, 3, {"min_lr": 2e-5})
     yield transformers_case("polynomial", 24, 3, {"lr_end": 2e-5, "power": 2.5})
     yield transformers_case("inverse_sqrt", 24, 3, {"timescale": 50})
     yield transformers_case("warmup_stable_decay", 40, 6, {"num_decay_steps": 12})
@@ -114,6 +116,26 @@ def axolotl_cases(file):
                jagged_restart_warmup_steps=4, jagged_restart_anneal_steps=3, cosine_min_lr_ratio=0.05)
 
 
+def plateau_cases():
+    """ReduceLROnPlateau after each of some metrics: (keys, metrics, learning rates)."""
+    generator = torch.Generator().manual_seed(7)
+    noise = torch.rand(60, generator=generator, dtype=torch.float64)
+    falling = [float(2.0 * 0.97 ** i + 0.2 * n) for i, n in enumerate(noise)]
+    flat = [1.0] * 40
+    ties = [1.0, 0.9999, 0.99989, 0.9, 0.9, 0.9, 0.8999, 0.5, 0.6, 0.7] * 3
+    for options in ({}, {"patience": 1}, {"patience": 0, "factor": 0.5}, {"patience": 2, "cooldown": 3, "factor": 0.3},
+                    {"patience": 1, "threshold": 0.1}, {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"},
+                    {"patience": 0, "factor": 0.1, "min_lr": 2e-5}, {"patience": 0, "factor": 0.1}):
+        for metrics in (falling, flat, ties):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=PEAK)
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+            rates = []
+            for metric in metrics:
+                schedule.step(metric)
+                rates.append(float(optimizer.param_groups[0]["lr"]))
+            yield {"options": options, "metrics": metrics, "values": rates}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--axolotl", required=True, metavar="FILE", help="schedulers.py of Axolotl")
@@ -125,7 +147,12 @@ def main():
         file.write('{"learning_rate": %r, "cases": [\n' % PEAK)
         file.write(",\n".join(json.dumps(case) for case in cases))
         file.write("\n]}\n")
-    print(f"{len(cases)} cases")
+    plateaus = list(plateau_cases())
+    with open(os.path.join(DATA, "plateaus.json"), "w", encoding="utf-8") as file:
+        file.write('{"learning_rate": %r, "cases": [\n' % PEAK)
+        file.write(",\n".join(json.dumps(case) for case in plateaus))
+        file.write("\n]}\n")
+    print(f"{len(cases)} cases, {len(plateaus)} plateaus")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ class CheckpointsTest : public ::testing::Test {
   config::Recipe recipe_of(const std::string& out, const std::string& more) const {
     return config::parse_recipe(
         "base_model: " + folder_ / "model" + "\noutput_dir: " + folder_ / out +
-            "\ndatasets: [{path: " + folder_ / "rows.jsonl" + "}]\nsave_total_limit: 9\n" +
+            "\ndatasets: [{path: " + folder_ / "rows.jsonl" + "}]\n" +
+            (more.find("save_total_limit") == std::string::npos ? "save_total_limit: 9\n" : "") +
             (more.find("learning_rate") == std::string::npos ? "learning_rate: 0.02\n" : "") + more,
         "recipe.yaml");
   }
@@ -231,6 +232,86 @@ TEST_F(CheckpointsTest, StepsThatLeapAreLeftOutOrRolledBack) {
     EXPECT_EQ(names_in("back"), "checkpoint-60 checkpoint-40 checkpoint-20 ");
   }
   world_->barrier();
+}
+
+// The learning rate does not depend on how long a run is, so one that ends after the best evaluation ends
+// with what that one saw.
+TEST_F(CheckpointsTest, TheResultIsWhatTheBestEvaluationSaw) {
+  const std::string keys =
+      "learning_rate: 0.05\nlr_scheduler: constant\nval_set_size: 3\neval_steps: 1\n"
+      "save_total_limit: 2\n";
+  const std::string size = std::to_string(world_->size());
+  std::vector<std::string> layouts = {"", "save_only_model: true\nsave_steps: 4\n"};
+  if (world_->size() == 2) {
+    layouts.insert(layouts.end(), {"tensor_parallel_size: 2\n", "pipeline_parallel_size: 2\n"});
+  } else if (world_->size() > 1) {
+    layouts.insert(layouts.end(), {"context_parallel_size: " + size + "\n", "zero_stage: 1\n"});
+  }
+  int number = 0;
+  for (const std::string& layout : layouts) {
+    SCOPED_TRACE(layout);
+    const std::string best = "best" + std::to_string(++number), until = "until" + std::to_string(number);
+    const bool is_plain = layout.empty();
+    run(best, keys + layout +
+                  "max_steps: 12\nload_best_model_at_end: true\nmetric_for_best_model: eval_loss\n" +
+                  (is_plain ? "save_strategy: best\n" : ""));
+    // All ranks read the file that the first has written.
+    world_->barrier();
+    int64_t best_step = 0;
+    double least = 1e9, last = 0.0;
+    for (const auto& line : testing::metrics_with(folder_ / (best + "/metrics.jsonl"), "eval_loss")) {
+      last = line.at("eval_loss");
+      if (last >= least) continue;
+      least = last;
+      best_step = line.at("step");
+    }
+    ASSERT_GT(last, least) << "the last evaluation should not be the best";
+    ASSERT_GT(best_step, 1) << "nor the first";
+    run(until, keys + "max_steps: " + std::to_string(best_step) + "\n" + layout);
+    if (is_plain) {
+      // A run that goes on elsewhere finds it.
+      run("again", keys + "max_steps: 12\nload_best_model_at_end: true\nresume_from_checkpoint: " +
+                       folder_ / (best + "/checkpoint-12") + "\n");
+    }
+    if (folder_.is_owner()) {
+      EXPECT_TRUE(text_of(best + "/model.safetensors") == text_of(until + "/model.safetensors"));
+      EXPECT_EQ(names_in(best), "checkpoint-12 checkpoint-" + std::to_string(best_step) + " ");
+      if (is_plain) {
+        EXPECT_TRUE(text_of("again/model.safetensors") == text_of(best + "/model.safetensors"));
+      }
+    }
+    world_->barrier();
+  }
+}
+
+// What cannot be saved cannot come back: it is told, and the last values are the result.
+TEST_F(CheckpointsTest, WithoutTheBestCheckpointTheLastValuesAreTheResult) {
+  const std::string keys =
+      "learning_rate: 0.05\nlr_scheduler: constant\nval_set_size: 3\neval_steps: "
+      "1\nmax_steps: 12\n";
+  run("last", keys);
+  std::string told;
+  {
+    const DiskFault full([&](const std::string& call, const std::string& path) {
+      return path.find("checkpoint-12") == std::string::npos && call == "write" ? ENOSPC : 0;
+    });
+    if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+    run("best", keys + "load_best_model_at_end: true\non_save_error: continue\n");
+    if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
+  }
+  if (folder_.is_owner()) {
+    EXPECT_THAT(told, HasSubstr("there is no whole checkpoint of the best evaluation, after step "));
+    EXPECT_TRUE(text_of("best/model.safetensors") == text_of("last/model.safetensors"));
+  }
+  world_->barrier();
+}
+
+TEST_F(CheckpointsTest, AMetricThatNothingGivesIsRefusedBeforeTheFirstStep) {
+  expect_error(ErrorKind::Config, {"metric_for_best_model", "eval_rows_loss", "need eval_loss"}, [&] {
+    run("out",
+        "max_steps: 2\nval_set_size: 3\nload_best_model_at_end: true\n"
+        "metric_for_best_model: eval_rows_loss\n");
+  });
 }
 
 TEST_F(CheckpointsTest, ACheckpointOfTheModelAloneIsSmallAndNoPlaceToGoOnFrom) {

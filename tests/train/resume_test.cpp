@@ -91,6 +91,10 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
        "gradient_accumulation_steps: 2\nval_set_size: 2\neval_steps: 2\nlogging_steps: 4\n"},
       {"bfloat16, packing", "dtype: bfloat16\nsample_packing: true\nsequence_len: 48\nzero_stage: 1\n"},
       {"SGD", "optimizer: sgd\nzero_stage: 0\n"},
+      {"a learning rate that falls by the evaluations",
+       "lr_scheduler: reduce_lr_on_plateau\nlr_plateau_patience: 0\nlr_plateau_factor: "
+       "0.5\nlr_plateau_threshold: "
+       "0.4\nval_set_size: 2\neval_steps: 2\n"},
       {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},
   };
   int number = 0;
@@ -109,6 +113,12 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
           std::string(c.what) == "adapter" ? "/adapter_model.safetensors" : "/model.safetensors";
       for (const std::string& resumed : {first, second}) {
         EXPECT_EQ(lines_of(resumed), lines_of(whole));
+        const bool falls = std::string(c.keys).find("plateau") != std::string::npos;
+        if (falls) {
+          const auto lines = testing::metrics_with(folder_ / (whole + "/metrics.jsonl"), "lr");
+          EXPECT_EQ(lines.front().at("lr"), 0.02);
+          EXPECT_LT(lines.back().at("lr").get<double>(), 0.011);
+        }
         EXPECT_TRUE(text_of(resumed + weights) == text_of(whole + weights)) << "other weights";
         // Optimizer states too.
         for (int64_t rank = 0; rank < world_->size(); ++rank) {

@@ -1,10 +1,16 @@
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <sstream>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/train/reporters/mlflow.h"
+#include "tessera/train/reporters/otlp.h"
 #include "tessera/train/reporters/prometheus.h"
 #include "tessera/train/reporters/wandb.h"
 
@@ -198,6 +204,123 @@ TEST(Prometheus, APlaceThatCannotBeWrittenStopsNothing) {
   PrometheusFile file(here / "no/such/folder/run.prom", "out");
   EXPECT_NO_THROW(file.on_line(line_of(1)));
   EXPECT_NO_THROW(file.on_line(line_of(2)));
+}
+
+// The messages are those of opentelemetry.proto.metrics.v1, by their JSON names.
+TEST(Otlp, ALineIsARequestWithAGaugeForEachMetric) {
+  const auto request = nlohmann::json::parse(
+      otlp_line({{"train/loss", 1.5}, {"train/loss/a/b", 0.25}, {"train/mfu", std::nan("")}}, 7, "out", 123));
+  const auto& of_resource = request.at("resourceMetrics").at(0);
+  std::map<std::string, std::string> attributes;
+  for (const auto& one : of_resource.at("resource").at("attributes"))
+    attributes[one.at("key")] = one.at("value").at("stringValue");
+  EXPECT_EQ(attributes.at("service.name"), "tessera");
+  EXPECT_EQ(attributes.at("tessera.run"), "out");
+  const auto& metrics = of_resource.at("scopeMetrics").at(0).at("metrics");
+  ASSERT_EQ(metrics.size(), 2U);
+  EXPECT_EQ(metrics[0].at("name"), "tessera.train.loss");
+  const auto& points = metrics[0].at("gauge").at("dataPoints");
+  ASSERT_EQ(points.size(), 2U);
+  EXPECT_EQ(points[0].at("asDouble"), 1.5);
+  EXPECT_EQ(points[0].at("timeUnixNano"), "123") << "64 bits are text";
+  EXPECT_EQ(points[0].at("attributes").at(0).at("value").at("intValue"), "7");
+  EXPECT_EQ(points[1].at("attributes").at(1).at("value").at("stringValue"), "a/b");
+  EXPECT_EQ(metrics[1].at("gauge").at("dataPoints").at(0).at("asDouble"), "NaN");
+}
+
+TEST(Otlp, ARunThatGoesOnKeepsItsFile) {
+  const TempFolder first, second;
+  RunLogs logs(first.path());
+  OtlpFile file(logs, recipe());
+  file.on_line(line_of(1));
+  file.on_evaluation(1, 2.5, {});
+  const auto kept = logs.contents();
+  RunLogs again(second.path(), {kept.begin(), kept.end()});
+  OtlpFile resumed(again, recipe());
+  resumed.on_line(line_of(2));
+  const std::string text = read_text(second / "otel/metrics.jsonl");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_TRUE(text.starts_with(read_text(first / "otel/metrics.jsonl")));
+}
+
+config::Recipe mlflow_recipe(const TempFolder& here) {
+  config::Recipe recipe;
+  recipe.base_model = "model";
+  recipe.output_dir = here / "out";
+  recipe.mlflow_tracking_uri = "file://" + here / "runs";
+  recipe.mlflow_experiment_name = "it's an \"experiment\"";
+  return recipe;
+}
+
+TEST(Mlflow, ARecipeThatNamesAnExperimentOrAPlaceWantsIt) {
+  config::Recipe recipe;
+  EXPECT_FALSE(wants_mlflow(recipe));
+  recipe.mlflow_experiment_name = "x";
+  EXPECT_TRUE(wants_mlflow(recipe));
+  recipe.use_mlflow = false;
+  EXPECT_FALSE(wants_mlflow(recipe));
+}
+
+// As MLflow's own library reads it: what is compared here was read with it once.
+TEST(Mlflow, TheFolderHoldsTheRun) {
+  const TempFolder here;
+  std::string folder;
+  TrainState state;
+  state.total_steps = 2;
+  {
+    MlflowRun run(mlflow_recipe(here), 0);
+    folder = run.folder();
+    EXPECT_NE(read_text(folder + "/meta.yaml").find("\nstatus: 1\n"), std::string::npos);
+    StepMetrics line = line_of(2);
+    line.datasets = {{"a:b/c", 1.25, 10}};
+    run.on_step(state, line);
+    run.on_line(line);
+    run.on_evaluation(2, 2.5, {});
+    state.step = 2;
+  }
+  const std::string meta = read_text(folder + "/meta.yaml");
+  EXPECT_NE(meta.find("\nstatus: 3\n"), std::string::npos) << meta;
+  EXPECT_NE(meta.find("run_name: \"out\"\n"), std::string::npos) << meta;
+  EXPECT_EQ(read_text(folder + "/params/base_model"), "model");
+  const std::string loss = read_text(folder + "/metrics/train/loss");
+  EXPECT_NE(loss.find(" 1.5 2\n"), std::string::npos) << loss;
+  EXPECT_NE(read_text(folder + "/metrics/train/loss_of/a_b_c").find(" 1.25 2\n"), std::string::npos);
+  EXPECT_NE(read_text(folder + "/metrics/eval/loss").find(" 2.5 2\n"), std::string::npos);
+  // The next run joins the experiment.
+  MlflowRun next(mlflow_recipe(here), 0);
+  EXPECT_EQ(fs::path(next.folder()).parent_path(), fs::path(folder).parent_path());
+  EXPECT_NE(next.folder(), folder);
+}
+
+TEST(Mlflow, ARunThatGoesOnTellsOfNoStepTwice) {
+  const TempFolder here;
+  std::string folder;
+  {
+    MlflowRun run(mlflow_recipe(here), 0);
+    folder = run.folder();
+    for (int64_t step = 1; step <= 5; ++step) run.on_line(line_of(step));
+  }
+  MlflowRun resumed(mlflow_recipe(here), 3);
+  EXPECT_EQ(resumed.folder(), folder);
+  for (int64_t step = 4; step <= 6; ++step) resumed.on_line(line_of(step));
+  std::istringstream lines(read_text(folder + "/metrics/train/loss"));
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_TRUE(line.ends_with(" " + std::to_string(++number))) << line;
+  EXPECT_EQ(number, 6);
+}
+
+TEST(Mlflow, APlaceThatCannotBeWrittenAnyMoreStopsNothing) {
+  const TempFolder here;
+  MlflowRun run(mlflow_recipe(here), 0);
+  fs::remove_all(run.folder());
+  std::ofstream(run.folder()) << "a file";
+  ::testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(run.on_line(line_of(1)));
+  EXPECT_NO_THROW(run.on_line(line_of(2)));
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
+  EXPECT_NE(told.find("training goes on"), std::string::npos) << told;
 }
 
 }  // namespace

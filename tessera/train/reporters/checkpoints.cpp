@@ -9,6 +9,8 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
+#include "tessera/io/file.h"
+#include "tessera/train/best_evaluation.h"
 #include "tessera/train/run_schedule.h"
 
 namespace tessera::train {
@@ -48,7 +50,8 @@ void Checkpoints::ask_last(bool owes_evaluation) {
 void Checkpoints::after_step(const TrainState& state) {
   const bool is_asked = std::exchange(is_asked_, false);
   const bool is_last_step = state.has_stopped_early() && state.recipe.save_strategy != config::Cadence::No;
-  const bool is_due = is_asked || is_last_step ||
+  const bool is_best = keeps_best(state.recipe) && state.best.step == state.step;
+  const bool is_due = is_asked || is_last_step || is_best ||
                       is_saved(state.recipe, state.step, state.total_steps,
                                training_.data().steps_per_epoch(), state.ends_epoch());
   if (!is_due && !saving_.is_under_way()) return reserve(state);
@@ -84,7 +87,10 @@ void Checkpoints::save(const TrainState& state) {
         notes.state[kOwesEvaluation] = owes_evaluation_;
         notes.state["only_model"] = state.recipe.save_only_model;
         notes.files = output_.logs();
-        const auto after = [this, step = state.step] { output_.remove_outdated(step, run_); };
+        const int64_t best_step = keeps_best(state.recipe) ? state.best.step : 0;
+        const auto after = [this, step = state.step, best_step] {
+          output_.remove_outdated(step, run_, best_step);
+        };
         if (may_copy(carried, state)) {
           saving_.start(carried, std::move(notes), state.recipe.output_dir, after);
           written_step_ = state.step;
@@ -158,6 +164,38 @@ int64_t Checkpoints::roll_back(const TrainState& state) {
   work.run([&] { checkpoint::load_checkpoint(*found, training_.tensors()); });
   work.finish();
   return found->manifest().step;
+}
+
+int64_t Checkpoints::load_best(const TrainState& state) {
+  settle(state);
+  const int64_t step = state.best.step;
+  if (step == state.step) return step;
+  // A run that goes on from elsewhere may have its best checkpoint there.
+  std::string path;
+  comm::AgreedWork work({&world_}, "read the best checkpoint");
+  work.run_on_first([&] {
+    std::vector<std::string> folders = {state.recipe.output_dir};
+    const std::string& from = state.recipe.resume_from_checkpoint;
+    if (!from.empty()) folders.push_back(io::parent_path(from));
+    for (const std::string& folder : folders) {
+      const std::string candidate = io::join_path(folder, name_of(step));
+      if (path.empty() && step > 0 && io::exists(candidate)) path = candidate;
+    }
+  });
+  work.finish();
+  path = world_.all_gather_string(path).front();
+  if (path.empty()) return -1;
+  try {
+    const auto best = open_checkpoint(path, world_);
+    if (best->manifest().run != run_) return -1;
+    work.run([&] { checkpoint::load_checkpoint(*best, tensors(), kParameterPrefix); });
+    work.finish();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Checkpoint) throw;
+    log::warn(path + " is not whole: " + error.what());
+    return -1;
+  }
+  return step;
 }
 
 }  // namespace tessera::train

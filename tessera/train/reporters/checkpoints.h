@@ -40,6 +40,9 @@ class Checkpoints : public Reporter {
   // Gives all tensors the values of the run's newest checkpoint, and returns its step; -1, and nothing is
   // done, where there is none. Collective.
   int64_t roll_back(const TrainState& state);
+  // Gives the parameters the values that the run's best evaluation saw, and returns its step; -1, and nothing
+  // is done, where its checkpoint is not whole. Collective.
+  int64_t load_best(const TrainState& state);
 
  private:
   void save(const TrainState& state);

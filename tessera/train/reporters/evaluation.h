@@ -15,8 +15,8 @@ class Evaluation : public Reporter {
   using Tell = std::function<void(const std::function<void(Reporter&)>&)>;
 
   // `tell` calls all reporters of this rank. What is given by reference outlives this.
-  Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell)
-      : training_(training), mesh_(mesh), loader_(std::move(loader)), tell_(std::move(tell)) {}
+  // Throws what deciding_loss() throws of the datasets that `loader` deals.
+  Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell);
 
   // Collective. Throws Error(Numerics) where the loss is not finite.
   void after_step(const TrainState& state) override;

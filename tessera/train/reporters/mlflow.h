@@ -1,0 +1,54 @@
+// What a run measures, for MLflow: its file store, which `mlflow ui --backend-store-uri FOLDER` shows.
+// Nothing is sent by Tessera.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/io/log_file.h"
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/reporters/scalars.h"
+
+namespace tessera::train {
+
+// Whether the recipe asks for it: use_mlflow, or an experiment or a place without it.
+bool wants_mlflow(const config::Recipe& recipe);
+
+// <mlflow_tracking_uri>/<experiment>/<run>/: meta.yaml, params/, tags/ and metrics/, of which each has a file
+// of lines "<unix ms> <value> <step>". A file that cannot be written is reported once and never stops the
+// training.
+class MlflowRun : public Reporter {
+ public:
+  // Begins a run, or, where `resumed_step` is not 0, goes on behind that step with the newest run of this
+  // output_dir, if there is one. Throws Error(Storage).
+  MlflowRun(const config::Recipe& recipe, int64_t resumed_step);
+  // Writes how the run ended: FINISHED after its last step, FAILED by an error; one that is stopped stays
+  // RUNNING.
+  ~MlflowRun() override;
+
+  void on_step(const TrainState& state, StepMetrics& metrics) override;
+  void on_line(const StepMetrics& line) override;
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  enum class Status { Running = 1, Finished = 3, Failed = 4 };
+  void write_meta(Status status) const;
+  void add(const std::string& name, double value, int64_t step, int64_t now_ms);
+  void add_all(const Scalars& scalars, int64_t step);
+  void warn(const std::string& why);
+
+  std::string experiment_, id_, name_, folder_;
+  int64_t start_ms_ = 0;
+  int64_t resumed_step_;
+  const TrainState* state_ = nullptr;
+  std::map<std::string, std::unique_ptr<io::LogFile>> files_;  // of metrics
+  bool has_warned_ = false;
+};
+
+}  // namespace tessera::train

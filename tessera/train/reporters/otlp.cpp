@@ -1,0 +1,73 @@
+#include "tessera/train/reporters/otlp.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "tessera/core/host_name.h"
+#include "tessera/core/version.h"
+
+namespace tessera::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Json attribute(const char* key, const std::string& value) {
+  return {{"key", key}, {"value", {{"stringValue", value}}}};
+}
+
+// JSON has no name for them, protobuf's form of it has.
+Json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "NaN" : value > 0.0 ? "Infinity" : "-Infinity";
+}
+
+}  // namespace
+
+std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& run, int64_t unix_ns) {
+  std::map<std::string, Json> gauges;
+  for (const auto& [name, value] : scalars) {
+    const size_t second = name.find('/', name.find('/') + 1);
+    std::string metric = "tessera." + name.substr(0, second);
+    std::ranges::replace(metric, '/', '.');
+    Json point = {{"timeUnixNano", std::to_string(unix_ns)}, {"asDouble", number(value)}};
+    point["attributes"] = Json::array({{{"key", "step"}, {"value", {{"intValue", std::to_string(step)}}}}});
+    if (second != std::string::npos)
+      point["attributes"].push_back(attribute("dataset", name.substr(second + 1)));
+    gauges[metric]["dataPoints"].push_back(std::move(point));
+  }
+  Json metrics = Json::array();
+  for (auto& [name, gauge] : gauges) metrics.push_back({{"name", name}, {"gauge", std::move(gauge)}});
+  Json resource;
+  resource["attributes"] = {attribute("service.name", "tessera"),
+                            attribute("service.version", program_version()),
+                            attribute("host.name", host_name()), attribute("tessera.run", run)};
+  Json scope = {{"scope", {{"name", "tessera"}}}, {"metrics", std::move(metrics)}};
+  Json of_resource = {{"resource", std::move(resource)}};
+  of_resource["scopeMetrics"] = Json::array({std::move(scope)});
+  Json request;
+  request["resourceMetrics"] = Json::array({std::move(of_resource)});
+  return request.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+OtlpFile::OtlpFile(RunLogs& logs, const config::Recipe& recipe)
+    : logs_(logs), file_(logs.open("otel/metrics.jsonl", "otel")), run_(recipe.output_dir) {}
+
+void OtlpFile::on_line(const StepMetrics& line) {
+  logs_.append(file_, otlp_line(scalars_of(line), line.step, run_, now_ns()));
+}
+
+void OtlpFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
+  logs_.append(file_, otlp_line(scalars_of_evaluation(loss, datasets), step, run_, now_ns()));
+}
+
+}  // namespace tessera::train

@@ -1,0 +1,36 @@
+// What a run measures, for OpenTelemetry: a file of OTLP in JSON, which the otlpjsonfile receiver of its
+// collector reads. Nothing is sent by Tessera.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/config/recipe.h"
+#include "tessera/train/reporters/reporter.h"
+#include "tessera/train/reporters/run_logs.h"
+#include "tessera/train/reporters/scalars.h"
+
+namespace tessera::train {
+
+// otel/metrics.jsonl: an ExportMetricsServiceRequest in each line.
+class OtlpFile : public Reporter {
+ public:
+  // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
+  // Error(Storage).
+  OtlpFile(RunLogs& logs, const config::Recipe& recipe);
+
+  void on_line(const StepMetrics& line) override;
+  void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
+
+ private:
+  RunLogs& logs_;
+  io::LogFile& file_;
+  std::string run_;
+};
+
+// "train/loss/chats" is the gauge tessera.train.loss with the attribute dataset: chats; each point has the
+// attribute step.
+std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& run, int64_t unix_ns);
+
+}  // namespace tessera::train
