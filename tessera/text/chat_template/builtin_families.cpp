@@ -394,7 +394,8 @@ constexpr std::string_view kQwen3 = R"jinja({%- set first = messages[0] if messa
 {%- endif -%}
 )jinja";
 
-// Reasoning in the words of the model is left out; the prompt has an empty channel of it unless enable_thinking.
+// Reasoning in the words of the model is left out; the prompt has an empty channel of it unless
+// enable_thinking.
 constexpr std::string_view kGemma4 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {%- macro without_thought(text) -%}
