@@ -201,7 +201,7 @@ TEST(RecipeErrorsTest, ValuesOutsideAKeysSet) {
       HasSubstr(
           "key 'lr_scheduler': unknown value; got the text 'cosin', need cosine, linear, constant, "
           "constant_with_warmup, cosine_with_restarts, polynomial, inverse_sqrt, warmup_stable_decay, wsd, "
-          "one_cycle, rex, cosine_with_min_lr. hint: did you mean 'cosine'?"));
+          "one_cycle, rex, cosine_with_min_lr, reduce_lr_on_plateau. hint: did you mean 'cosine'?"));
   EXPECT_THAT(message_of(kMinimal + "zero_stage: 4\n"), HasSubstr("E-CONFIG-VALUE]: r.yaml:4:13"));
   EXPECT_THAT(message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, type: alpacca}]\n"),
               HasSubstr("key 'datasets.0.type': unknown value"));
@@ -219,7 +219,7 @@ TEST(RecipeErrorsTest, ConflictsNameBothKeys) {  // C8
   EXPECT_THAT(message_of(kMinimal + "eval_steps: 5\nevals_per_epoch: 1\n"), HasSubstr("'eval_steps'"));
   EXPECT_THAT(message_of(kMinimal + "save_steps: 5\nsaves_per_epoch: 1\n"), HasSubstr("'save_steps'"));
   EXPECT_THAT(message_of(kMinimal + "save_steps: 5\nsave_strategy: epoch\n"), HasSubstr("'save_strategy'"));
-  EXPECT_THAT(message_of(kMinimal + "save_strategy: best\n"), HasSubstr("not built yet"));
+  EXPECT_THAT(message_of(kMinimal + "save_steps: 5\nsave_strategy: best\n"), HasSubstr("'save_strategy'"));
   EXPECT_THAT(message_of(kMinimal + "batch_size: 8\ngradient_accumulation_steps: 2\n"),
               HasSubstr("'batch_size'"));
   EXPECT_THAT(message_of(kMinimal + "batch_size: 8\nmicro_batch_size: 3\n"), HasSubstr("not a multiple"));
