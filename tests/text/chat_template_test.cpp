@@ -228,10 +228,14 @@ TEST(ChatTemplateBuiltin, formats) {
 }
 
 TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
-  const std::vector<std::pair<std::string, std::string>> expected = {{"chatml", "A1<|im_end|>A2<|im_end|>"},
-                                                                     {"llama3", "A1<|eot_id|>A2<|eot_id|>"},
-                                                                     {"mistral", "A1</s>A2</s>"},
-                                                                     {"alpaca", "A1</s>A2</s>"}};
+  const std::vector<std::pair<std::string, std::string>> expected = {
+      {"chatml", "A1<|im_end|>A2<|im_end|>"},
+      {"llama3", "A1<|eot_id|>A2<|eot_id|>"},
+      {"mistral", "A1</s>A2</s>"},
+      {"alpaca", "A1</s>A2</s>"},
+      {"gemma4", "A1<turn|>A2<turn|>"},
+      {"exaone4", "<think>\n\n</think>\n\nA1[|endofturn|]<think>\n\n</think>\n\nA2[|endofturn|]"},
+      {"deepseek_v3", "A1<｜end▁of▁sentence｜>A2<｜end▁of▁sentence｜>"}};
   RenderOptions options;
   options.eos_token = "</s>";
   for (const auto& [name, words] : expected) {
@@ -242,7 +246,7 @@ TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
     EXPECT_EQ(contents(chat), (Pieces{{"S", 0}, {"U1", 1}, {"A1", 2}, {"U2", 3}, {"A2", 4}})) << name;
   }
   const std::vector<std::string> names = ChatTemplate::builtin_names();
-  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 24U);
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 28U);
 }
 
 TEST(ChatTemplateBuiltin, unknown_name_is_an_error_of_the_recipe) {
