@@ -169,6 +169,7 @@ struct Recipe : DataConfig {
   int64_t dp_replicate_size = 1;
   int64_t dp_shard_size = -1;  // -1 = the ranks that remain
   int64_t tensor_parallel_size = 1;
+  bool async_tensor_parallel = false;  // torchtitan: enable_async_tensor_parallel
   int64_t context_parallel_size = 1;
   ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
   int64_t pipeline_parallel_size = 1;

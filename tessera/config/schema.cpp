@@ -482,6 +482,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
     {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
     {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},
+    {"async_tensor_parallel", &Recipe::async_tensor_parallel},
     {"context_parallel_size", &Recipe::context_parallel_size, 1, kMaxRanks},
     {"context_parallel_method", enum_field<&Recipe::context_parallel_method>, 0, 0, kContextParallelMethods},
     {"pipeline_parallel_size", &Recipe::pipeline_parallel_size, 1, kMaxPipeline},

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/row_output.h"
 #include "tessera/ops/linear.h"
 #include "tessera/ops/small_linear.h"
 
@@ -16,7 +17,10 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::Sc
 
 at::Tensor Linear::forward(const ops::Activation& x) {
   if (parallel() == nullptr) return multiply(x, bias.defined() ? std::optional(bias) : std::nullopt);
-  const at::Tensor y = run(x, [this](const ops::Activation& in) { return multiply(in, std::nullopt); });
+  const auto* const rows = adapter_ == nullptr ? dynamic_cast<const RowOutput*>(parallel()) : nullptr;
+  const at::Tensor y = rows != nullptr
+                           ? ops::linear(rows->input(x), weight, std::nullopt, rows->output_rows())
+                           : run(x, [this](const ops::Activation& in) { return multiply(in, std::nullopt); });
   return bias.defined() ? y + bias.to(y.scalar_type()) : y;
 }
 

@@ -11,6 +11,7 @@
 #include "tessera/ops/direct_gradient.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/product.h"
+#include "tessera/ops/row_products.h"
 #include "tessera/ops/small_linear.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
@@ -23,30 +24,39 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear";
 
-at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight,
-                        const std::optional<at::Tensor>& bias) {
+at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                        const c10::intrusive_ptr<ActivationSource>& source,
+                        const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!uses_kernels(x)) return plain::linear(x, weight, bias);
+  const auto coming = take_coming(source);
+  if (!uses_kernels(x) && coming == nullptr && output == nullptr) return plain::linear(x, weight, bias);
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
-  const at::Tensor y = product(rows, weight.t());
+  const at::Tensor y = at::empty({rows.size(0), weight.size(0)}, rows.options().requires_grad(false));
+  const auto going = output == nullptr ? nullptr : output->scatter_sum(y);
+  make_rows(coming.get(), going.get(), rows.size(0),
+            [&](const RowRange& range) { product_out(range.of(y), range.of(rows), weight.t()); });
   if (bias) y.add_(*bias);
+  if (going != nullptr) return going->finish();
   return x.dim() == 2 ? y : y.view(sizes);
 }
 
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
-                            const c10::intrusive_ptr<ActivationSource>& source) {
+                            const c10::intrusive_ptr<ActivationSource>& source,
+                            const c10::intrusive_ptr<RowExchange>& output) {
     ctx->save_for_backward({weight.requires_grad() && source == nullptr ? x : at::Tensor(),
                             x.requires_grad() ? weight : at::Tensor()});
     keep_source(*ctx, source);
+    count_reader(x, source);
+    keep_exchange(*ctx, output);
     // The leaf itself, which its marks are on.
     if (direct_gradient_type(weight)) ctx->saved_data["direct_weight"] = weight;
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
-    return forward_pass(x, weight, bias);
+    return forward_pass(x, weight, bias, source, output);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -54,14 +64,18 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const auto saved = ctx->get_saved_variables();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto source = take_source(*ctx);
-    const at::Tensor grad = flatten_rows(grads[0]);
+    const GradientRows rows = gradient_rows(*ctx, grads[0]);
+    const at::Tensor& grad = rows.grad;
+    const bool trains = ctx->needs_input_grad(1);
+    if (trains) start_value(source);
     at::Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0)) {
-      grad_x = input_gradient(grad, saved[1], source);
+      grad_x = input_gradient(rows, saved[1], source);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    if (rows.coming != nullptr) rows.coming->wait_for_all();
     const MemoryScope memory(MemoryCategory::Gradients);
-    if (ctx->needs_input_grad(1)) {
+    if (trains) {
       const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
       const auto direct = ctx->saved_data.find("direct_weight");
       // A hook may have come since the forward.
@@ -72,13 +86,14 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       }
     }
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(2)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_bias, {}};
+    return {grad_x, grad_weight, grad_bias, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+                  const c10::intrusive_ptr<RowExchange>& output) {
   const trace::Scope trace_scope("linear");
   const at::Tensor& x = input.value();
   const bool has_bias = bias.has_value() && bias->defined();
@@ -90,15 +105,20 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
       !has_bias || (bias->dim() == 1 && bias->size(0) == weight.size(0) &&
                     (bias->scalar_type() == weight.scalar_type() || bias->scalar_type() == x.scalar_type())),
       "linear: shape or type of the bias");
+  TESSERA_CHECK_ARGUMENT(output == nullptr || (x.dim() == 2 && !has_bias),
+                         "linear: rows that go elsewhere are those of a matrix, without a bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
   if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
-    if (is_small_linear(x, weight)) return small_linear(x, weight, used);
-    if (is_widened_linear(x, weight) && uses_kernels(x)) return widened_linear(x, weight, used);
-    return forward_pass(x, weight, used);
+    const bool is_small = is_small_linear(x, weight);
+    if (!is_small && !(is_widened_linear(x, weight) && uses_kernels(x))) {
+      return forward_pass(x, weight, used, input.source(), output);
+    }
+    if (const auto coming = take_coming(input.source())) coming->wait_for_all();
+    return send_rows(is_small ? small_linear(x, weight, used) : widened_linear(x, weight, used), output);
   }
   TESSERA_CHECK_ARGUMENT(x.scalar_type() == weight.scalar_type(),
                          "linear: a gradient through weights of another type");
-  return LinearFunction::apply(x, weight, used, input.source());
+  return LinearFunction::apply(x, weight, used, input.source(), output);
 }
 
 }  // namespace tessera::ops

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tessera/ops/activation.h"
+#include "tessera/ops/row_exchange.h"
 
 namespace tessera::ops {
 
@@ -15,7 +16,12 @@ namespace tessera::ops {
 //
 // Without gradient, x may be float32 over weights in bfloat16 (widened_linear.h), and few rows take
 // small_linear.h.
+//
+// Rows of x that are still coming are multiplied as they come. With `output` the rows of the result go while
+// others are made, as RowExchange::scatter_sum() says, and those of its gradient come as gather() says; x is
+// then [rows, in], and there is no bias.
 at::Tensor linear(const Activation& x, const at::Tensor& weight,
-                  const std::optional<at::Tensor>& bias = std::nullopt);
+                  const std::optional<at::Tensor>& bias = std::nullopt,
+                  const c10::intrusive_ptr<RowExchange>& output = {});
 
 }  // namespace tessera::ops

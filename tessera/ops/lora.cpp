@@ -11,6 +11,7 @@
 #include "tessera/core/trace.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/product.h"
+#include "tessera/ops/row_products.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -21,25 +22,41 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "lora_linear";
 
+// rows, of which `mask` (or none) holds the same ones.
 at::Tensor dropped(const at::Tensor& rows, const at::Tensor& mask) {
-  return mask.defined() ? at::mul(rows, flatten_rows(mask)) : rows;
+  return mask.defined() ? at::mul(rows, mask) : rows;
+}
+
+at::Tensor flat_mask(const at::Tensor& mask) { return mask.defined() ? flatten_rows(mask) : mask; }
+
+at::Tensor rows_of(const RowRange& range, const at::Tensor& rows) {
+  return rows.defined() ? range.of(rows) : rows;
 }
 
 // Returns the result and the adapter's inner product [tokens, rank].
 std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
                                                const at::Tensor& bias, const at::Tensor& a,
-                                               const at::Tensor& b, double scaling, const at::Tensor& mask) {
+                                               const at::Tensor& b, double scaling, const at::Tensor& mask_in,
+                                               const c10::intrusive_ptr<ActivationSource>& source) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!uses_kernels(x)) {
+  const auto coming = take_coming(source);
+  if (!uses_kernels(x) && coming == nullptr) {
     auto [y, inner] = plain::lora_linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b,
-                                         scaling, mask);
+                                         scaling, mask_in);
     return {y, flatten_rows(inner)};
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
-  const at::Tensor rows = flatten_rows(x);
-  const at::Tensor inner = product(dropped(rows, mask), a.t());
-  const at::Tensor y = product(rows, weight.t(), {inner, at::mul(b, scaling).t()});
+  const at::Tensor rows = flatten_rows(x), mask = flat_mask(mask_in);
+  const auto options = rows.options().requires_grad(false);
+  const at::Tensor inner = at::empty({rows.size(0), a.size(0)}, options);
+  const at::Tensor y = at::empty({rows.size(0), weight.size(0)}, options);
+  const at::Tensor scaled_b = at::mul(b, scaling).t();
+  make_rows(coming.get(), nullptr, rows.size(0), [&](const RowRange& range) {
+    const at::Tensor in = range.of(rows), part = range.of(inner);
+    product_out(part, dropped(in, rows_of(range, mask)), a.t());
+    product_out(range.of(y), in, weight.t(), {part, scaled_b});
+  });
   if (bias.defined()) y.add_(bias);
   return {x.dim() == 2 ? y : y.view(sizes), inner};
 }
@@ -51,13 +68,14 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             double scaling, const std::optional<at::Tensor>& mask_in,
                             const c10::intrusive_ptr<ActivationSource>& source) {
     const at::Tensor mask = mask_in.value_or(at::Tensor());
-    auto [y, inner] = forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask);
+    auto [y, inner] = forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask, source);
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
     const bool keeps_x = (weight.requires_grad() || for_a) && source == nullptr;
     ctx->save_for_backward({keeps_x ? x : none, for_x ? weight : none, for_x ? a : none,
                             for_x || for_a ? b : none, for_b ? inner : none, for_x || for_a ? mask : none});
     keep_source(*ctx, source);
+    count_reader(x, source);
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["scaling"] = scaling;
@@ -68,23 +86,39 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
     const auto source = take_source(*ctx);
-    const at::Tensor &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4], &mask = saved[5];
+    const at::Tensor &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4];
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const at::Tensor mask = flat_mask(saved[5]);
     const double scaling = ctx->saved_data["scaling"].toDouble();
     const at::Tensor grad = flatten_rows(grads[0]);
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
-    at::Tensor x, grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
-    if (want_a || ctx->needs_input_grad(1)) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
-    if (want_x || want_a) grad_inner = product(grad, b).mul_(scaling);
+    const bool reads_x = want_a || ctx->needs_input_grad(1);
+    if (reads_x) start_value(source);
+    at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
+    if (want_x || want_a) grad_inner = at::empty({grad.size(0), b.size(1)}, grad.options());
+    const auto make_inner = [&](const RowRange& range) {
+      const at::Tensor part = range.of(grad_inner);
+      product_out(part, range.of(grad), b);
+      part.mul_(scaling);
+      return part;
+    };
     if (want_x) {
-      grad_x =
-          input_gradient(grad, weight, source, mask.defined() ? MoreFactors() : MoreFactors{grad_inner, a});
+      MoreInputGradient more;
+      more.factors = [&](const RowRange& range) {
+        const at::Tensor part = make_inner(range);
+        return mask.defined() ? MoreFactors() : MoreFactors{part, a};
+      };
       if (mask.defined()) {
-        at::Tensor& sum = grad_x.defined() ? grad_x : source->gradient;
-        sum.addcmul_(product(grad_inner, a), flatten_rows(mask));
+        more.after = [&](const RowRange& range, at::Tensor sum) {
+          sum.addcmul_(product(range.of(grad_inner), a), range.of(mask));
+        };
       }
+      grad_x = input_gradient({grad, nullptr}, weight, source, more);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    if (want_a && !want_x) make_inner({0, grad.size(0)});
+    at::Tensor x;
+    if (reads_x) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
     if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
@@ -121,7 +155,8 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
       "lora_linear: the mask must have x's shape and type, and no gradient");
   const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
   if (!needs_graph({x, weight, used_bias, a, b})) {
-    return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor())
+    return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor(),
+                        input.source())
         .first;
   }
   return LoraFunction::apply(x, weight, a, b, has_bias ? bias : std::nullopt, scaling,

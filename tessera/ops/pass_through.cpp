@@ -7,6 +7,7 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/row_products.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -17,42 +18,64 @@ using torch::autograd::variable_list;
 
 struct Exchange : torch::CustomClassHolder {
   Exchange(Transform value, Transform gradient) : value(std::move(value)), gradient(std::move(gradient)) {}
+  // The value comes of PassedSource.
+  explicit Exchange(const c10::intrusive_ptr<RowExchange>& rows)
+      : gradient([rows](const at::Tensor& g) { return send_rows(g, rows); }), rows(rows) {}
   const Transform value;  // empty: x itself
   const Transform gradient;
+  c10::intrusive_ptr<RowExchange> rows;  // null: none of them go ahead
 };
 
 // Collects the gradients of the readers of a passed value apart from those of other readers of what is
 // behind.
-class PassedSource : public ActivationSource {
+class PassedSource : public RowSource {
  public:
   PassedSource(const Activation& x, c10::intrusive_ptr<Exchange> exchange)
       : behind(x.source()),
         kept_(x.source() == nullptr ? x.value().detach() : at::Tensor()),
         exchange_(std::move(exchange)) {}
-  bool collects_gradient() const override { return true; }
+  void start() override {
+    if (exchange_->rows != nullptr) begin();
+  }
   const c10::intrusive_ptr<ActivationSource> behind;  // null where x is kept
+  std::shared_ptr<OutgoingRows> going;                // `gradient`, once its last reader has made it
 
  protected:
   at::Tensor make() const override {
-    const at::Tensor& x = behind == nullptr ? kept_ : behind->value();
-    return exchange_->value ? exchange_->value(x) : x;
+    if (exchange_->rows != nullptr) return begin().wait_for_all();
+    return exchange_->value ? exchange_->value(input()) : input();
   }
 
  private:
+  std::shared_ptr<OutgoingRows> send_gradient() override {
+    if (exchange_->rows != nullptr) going = exchange_->rows->scatter_sum(gradient);
+    return going;
+  }
+  const at::Tensor& input() const { return behind == nullptr ? kept_ : behind->value(); }
+  // Once: the rows of the value come, or have come.
+  IncomingRows& begin() const {
+    if (again_ == nullptr) again_ = exchange_->rows->gather(input());
+    return *again_;
+  }
+
   const at::Tensor kept_;
   const c10::intrusive_ptr<Exchange> exchange_;
+  mutable std::shared_ptr<IncomingRows> again_;  // in the backward
 };
 
 struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
-  // source: of the result; null where it has none.
+  // source: of the result; null where it has none. coming: the result, where it is on its way; or null.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<PassedSource>& source,
-                            const c10::intrusive_ptr<Exchange>& exchange) {
+                            const c10::intrusive_ptr<Exchange>& exchange,
+                            const std::shared_ptr<IncomingRows>& coming) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     ctx->set_materialize_grads(false);
     keep_source(*ctx, source);
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
-    at::Tensor result = exchange->value ? exchange->value(x) : x;
+    at::Tensor result = coming != nullptr ? coming->whole().alias()
+                        : exchange->value ? exchange->value(x)
+                                          : x;
     if (result.is_same(x)) result = x.view_as(x);
     ctx->saved_data["sizes"] = result.sizes().vec();
     return result;
@@ -62,7 +85,15 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     refuse_double_backward("exchange");
     const auto source = c10::static_intrusive_pointer_cast<PassedSource>(take_source(*ctx));
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto how = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data["exchange"].toCapsule());
     at::Tensor gradient;
+    if (source != nullptr && source->going != nullptr) {
+      gradient = std::exchange(source->going, nullptr)->finish();
+      source->gradient.reset();
+      // Of readers that leave theirs to autograd.
+      if (grads[0].defined()) gradient.add_(how->gradient(grads[0].contiguous()));
+      return pass_on(source.get(), gradient);
+    }
     if (source != nullptr && source->gradient.defined()) {
       gradient = std::exchange(source->gradient, {}).view(ctx->saved_data["sizes"].toIntVector());
       if (grads[0].defined()) gradient.add_(grads[0]);
@@ -70,18 +101,22 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
       // What autograd brings may be another function's, too.
       gradient = grads[0].clone(at::MemoryFormat::Contiguous);
     } else {
-      return {{}, {}, {}};
+      return {{}, {}, {}, {}};
     }
-    gradient = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data["exchange"].toCapsule())
-                   ->gradient(gradient);
+    return pass_on(source.get(), how->gradient(gradient));
+  }
+
+ private:
+  // To what is behind `source`, or to autograd.
+  static variable_list pass_on(const PassedSource* source, const at::Tensor& gradient) {
     ActivationSource* behind = source == nullptr ? nullptr : source->behind.get();
-    if (behind == nullptr || !behind->collects_gradient()) return {gradient, {}, {}};
+    if (behind == nullptr || !behind->collects_gradient()) return {gradient, {}, {}, {}};
     if (behind->gradient.defined()) {
       behind->gradient.add_(gradient.view(behind->gradient.sizes()));
     } else {
       behind->gradient = flatten_rows(gradient);
     }
-    return {{}, {}, {}};
+    return {{}, {}, {}, {}};
   }
 };
 
@@ -107,7 +142,7 @@ Activation change_gradient(const Activation& x, ChangeInPlace change) {
       });
   const auto source =
       x.source() == nullptr ? c10::intrusive_ptr<PassedSource>() : c10::make_intrusive<PassedSource>(x, how);
-  return {ExchangeFunction::apply(x.value(), source, how), source};
+  return {ExchangeFunction::apply(x.value(), source, how, std::shared_ptr<IncomingRows>()), source};
 }
 
 Activation exchange(const Activation& x, Transform value, Transform gradient) {
@@ -115,13 +150,26 @@ Activation exchange(const Activation& x, Transform value, Transform gradient) {
   const auto how = c10::make_intrusive<Exchange>(std::move(value), std::move(gradient));
   // Products keep the source also where only their weights train.
   const auto source = c10::make_intrusive<PassedSource>(x, how);
-  return {ExchangeFunction::apply(x.value(), source, how), source};
+  return {ExchangeFunction::apply(x.value(), source, how, std::shared_ptr<IncomingRows>()), source};
+}
+
+Activation exchange(const Activation& x, const c10::intrusive_ptr<RowExchange>& rows) {
+  const trace::Scope trace_scope("exchange");
+  TESSERA_CHECK_ARGUMENT(x.value().dim() == 2, "exchange: rows are those of a matrix");
+  const auto how = c10::make_intrusive<Exchange>(rows);
+  const auto source = c10::make_intrusive<PassedSource>(x, how);
+  const auto coming = [&] {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return rows->gather(x.value());
+  }();
+  source->coming = coming;
+  return {ExchangeFunction::apply(x.value(), source, how, coming), source};
 }
 
 at::Tensor exchange_value(const at::Tensor& x, Transform value, Transform gradient) {
   const trace::Scope trace_scope("exchange");
   const auto how = c10::make_intrusive<Exchange>(std::move(value), std::move(gradient));
-  return ExchangeFunction::apply(x, c10::intrusive_ptr<PassedSource>(), how);
+  return ExchangeFunction::apply(x, c10::intrusive_ptr<PassedSource>(), how, std::shared_ptr<IncomingRows>());
 }
 
 at::Tensor change_value_(const at::Tensor& y, const ChangeInPlace& change) {

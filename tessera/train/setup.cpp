@@ -324,7 +324,8 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
-  options.sequence_parallel = recipe.tensor_parallel_size > 1;
+  options.tensor_parallel.sequence_parallel = recipe.tensor_parallel_size > 1;
+  options.tensor_parallel.async = recipe.async_tensor_parallel;
   options.context_parallel = recipe.context_parallel_method;
   options.pipeline = std::move(planned.pipeline);
   options.shard = shard_options(recipe);

@@ -1,5 +1,7 @@
 #include "tessera/ops/pass_through.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
@@ -179,6 +181,150 @@ TEST(ExchangeTest, IsMadeAgainInTheBackward) {
   loss.backward();
   EXPECT_EQ(made, 2);
   expect_near(a.grad(), stacked(x).sum(0).expand({4, 5}), 1e-12, "gradient of a");
+}
+
+// As stacked() and unstacked(): rows come, and go, the last ones first. What is not there is not a number,
+// and what has gone is not looked at again.
+class ByRows : public RowExchange {
+ public:
+  std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const override {
+    return std::make_shared<Coming>(stacked(own));
+  }
+  std::shared_ptr<OutgoingRows> scatter_sum(const at::Tensor& whole) const override {
+    return std::make_shared<Going>(whole);
+  }
+
+ private:
+  static std::vector<RowRange> ranges(int64_t rows) {
+    const int64_t third = rows / 3;
+    return {{rows - third, third}, {third, rows - 2 * third}, {0, third}};
+  }
+  struct Coming : IncomingRows {
+    explicit Coming(const at::Tensor& all)
+        : IncomingRows(at::full_like(all, std::nan("")), ranges(all.size(0))), all(all) {}
+    void wait(size_t range) override {
+      const RowRange rows = ranges(all.size(0))[range];
+      rows.of(whole()).copy_(rows.of(all));
+    }
+    const at::Tensor all;
+  };
+  struct Going : OutgoingRows {
+    explicit Going(const at::Tensor& whole)
+        : OutgoingRows(ranges(whole.size(0))), whole(whole), gone(at::full_like(whole, std::nan(""))) {}
+    void send(size_t range) override {
+      const RowRange rows = ranges(whole.size(0))[range];
+      rows.of(gone).copy_(rows.of(whole));
+    }
+    at::Tensor finish() override { return unstacked(gone); }
+    const at::Tensor whole, gone;
+  };
+};
+
+const auto kByRows = c10::make_intrusive<ByRows>();
+
+// Of a source as in fused_block(); the last reader sends its rows, and one that autograd knows comes on top.
+at::Tensor rows_exchange(const Inputs& in) {
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+  const Activation passed = exchange(normed, kByRows);
+  const at::Tensor first = linear(passed, in[3]).sin().sum();
+  return residual.sum() * 0.1 + first + linear(passed, in[4]).cos().sum() +
+         lora_linear(passed, in[4], std::nullopt, in[5], in[6], kScaling).pow(3).sum() +
+         passed.value().exp().sum() + linear(normed, in[3]).cos().sum() + normed.value().sin().sum();
+}
+
+TEST(RowExchangeTest, OfANormThatManyReadForEverySubsetOfGradients) {
+  expect_same_for_subsets(
+      rows_exchange, plain_exchange,
+      {random_tensor({9, 5}, 1), random_tensor({9, 5}, 2), random_tensor({5}, 3), random_tensor({7, 5}, 4),
+       random_tensor({3, 5}, 5), random_tensor({2, 5}, 6), random_tensor({3, 2}, 7)},
+      7, 1e-11);
+}
+
+// One product reads it first, of rows that are on their way; the other has dropout.
+TEST(RowExchangeTest, OfAnAdapterThatReadsFirst) {
+  const at::Tensor mask = random_tensor({12, 5}, 9).gt(0).to(at::kDouble) * 2.0;
+  const Op fused = [&](const Inputs& in) {
+    const Activation passed = exchange(in[0].sin(), kByRows);
+    const at::Tensor adapted = lora_linear(passed, in[1], std::nullopt, in[2], in[3], kScaling, mask);
+    return adapted.cos() + lora_linear(passed, in[1], std::nullopt, in[2], in[3], kScaling);
+  };
+  const Op formula = [&](const Inputs& in) {
+    const at::Tensor passed = stacked(in[0].sin());
+    const auto adapted = [&](const at::Tensor& x) {
+      return at::linear(passed, in[1]) + kScaling * at::linear(at::linear(x, in[2]), in[3]);
+    };
+    return adapted(passed * mask).cos() + adapted(passed);
+  };
+  expect_same_for_subsets(fused, formula,
+                          {random_tensor({6, 5}, 1), random_tensor({4, 5}, 2), random_tensor({2, 5}, 3),
+                           random_tensor({4, 2}, 4)},
+                          4, 1e-12);
+}
+
+TEST(RowExchangeTest, OfTheRowsThatAProductMakes) {
+  const Op fused = [](const Inputs& in) { return linear(in[0].sin(), in[1], std::nullopt, kByRows).cos(); };
+  const Op formula = [](const Inputs& in) {
+    const at::Tensor y = at::linear(in[0].sin(), in[1]);
+    return (y.narrow(0, 0, 6) + 2 * y.narrow(0, 6, 6)).cos();
+  };
+  expect_same_for_subsets(fused, formula, {random_tensor({12, 5}, 1), random_tensor({4, 5}, 2)}, 2, 1e-12);
+}
+
+// What one product asks for is there for the others, whichever asks first; the value is made again once.
+TEST(RowExchangeTest, GathersOnceInEachDirection) {
+  struct Counting : ByRows {
+    std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const override {
+      ++gathers;
+      return ByRows::gather(own);
+    }
+    std::shared_ptr<OutgoingRows> scatter_sum(const at::Tensor& whole) const override {
+      ++sums;
+      return ByRows::scatter_sum(whole);
+    }
+    mutable int64_t gathers = 0, sums = 0;
+  };
+  const auto rows = c10::make_intrusive<Counting>();
+  const at::Tensor x = trained(random_tensor({6, 5}, 1));
+  const at::Tensor a = trained(random_tensor({4, 5}, 2)), frozen = random_tensor({3, 5}, 3),
+                   b = trained(random_tensor({3, 5}, 4));
+  const Activation passed = exchange(x, rows);
+  const at::Tensor loss =
+      linear(passed, a).sum() + linear(passed, frozen).sin().sum() + linear(passed, b).sum();
+  EXPECT_EQ(rows->gathers, 1);
+  loss.backward();
+  EXPECT_EQ(rows->gathers, 2);
+  EXPECT_EQ(rows->sums, 1);
+  expect_near(a.grad(), stacked(x).sum(0).expand({4, 5}), 1e-12, "gradient of a");
+}
+
+// Rows go before others are made, and are multiplied before others have come.
+TEST(RowExchangeTest, NoRowWaitsForAnother) {
+  struct Watching : RowExchange {
+    struct Going : OutgoingRows {
+      explicit Going(const at::Tensor& whole)
+          : OutgoingRows({{3, 3}, {0, 3}}), whole(whole.fill_(std::nan(""))) {}
+      void send(size_t range) override {
+        EXPECT_EQ(at::isnan(whole.narrow(0, 0, 3)).all().item<bool>(), range == 0);
+        EXPECT_FALSE(at::isnan(whole.narrow(0, 3, 3)).any().item<bool>());
+      }
+      at::Tensor finish() override { return whole; }
+      const at::Tensor whole;
+    };
+    std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const override { return nullptr; }
+    std::shared_ptr<OutgoingRows> scatter_sum(const at::Tensor& whole) const override {
+      return std::make_shared<Going>(whole);
+    }
+  };
+  linear(random_tensor({6, 5}, 1), random_tensor({4, 5}, 2), std::nullopt, c10::make_intrusive<Watching>());
+  struct Late : IncomingRows {
+    Late() : IncomingRows(at::ones({6, 5}, at::kDouble), {{3, 3}, {0, 3}}) {}
+    void wait(size_t range) override { waits.push_back(range); }
+    std::vector<size_t> waits;
+  };
+  Late late;
+  late.take_each([&](const RowRange& range) { EXPECT_EQ(late.waits.size(), range.begin == 3 ? 1U : 2U); });
+  late.wait_for_all();
+  EXPECT_EQ(late.waits.size(), 2U) << "once for each";
 }
 
 TEST(ChangeValueTest, ChangesTheValueAndPassesTheGradient) {

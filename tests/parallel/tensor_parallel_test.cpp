@@ -1,5 +1,8 @@
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
+#include <chrono>
+#include <thread>
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +13,9 @@
 #include "tessera/nn/linear.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/rms_norm.h"
+#include "tessera/parallel/tensor_parallel/token_exchange.h"
+
+#include "tests/testing/gradcheck.h"
 
 namespace tessera::parallel {
 namespace {
@@ -162,6 +168,48 @@ void check_logits(int64_t ranks) {
 
 TEST(TensorParallelTest, TwoRanksGatherLogits) { check_logits(2); }
 TEST(TensorParallelTest, ThreeRanksGatherLogits) { check_logits(3); }
+
+// The collectives' numbers to the last bit, whichever rank comes late.
+void check_token_exchange(int64_t ranks) {
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    for (int64_t late = 0; late <= ranks; ++late) {
+      comm::run_fake_ranks(ranks, [&](const auto& world) {
+        const auto exchange = c10::make_intrusive<detail::TokenExchange>(world, "tokens");
+        const auto numbers = [&](int64_t rows, uint64_t stream) {
+          return checks::random_tensor({rows, 3}, stream + static_cast<uint64_t>(world->rank()), type);
+        };
+        const auto pause = [&] {
+          if (world->rank() == late) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        };
+        const at::Tensor own = numbers(5, 10), made = numbers(5 * ranks, 20);
+        at::Tensor gathered = at::empty({5 * ranks, 3}, own.options()), sum = at::empty_like(own);
+        world->all_gather_single(gathered, own);
+        world->reduce_scatter_single(sum, made);
+
+        // A gather begins while the rows of a sum go.
+        const at::Tensor whole = at::zeros_like(made), taken = at::zeros_like(gathered);
+        const auto going = exchange->scatter_sum(whole);
+        pause();
+        const auto coming = exchange->gather(own);
+        going->make_each([&](const ops::RowRange& range) {
+          pause();
+          range.of(whole).copy_(range.of(made));
+        });
+        coming->take_each([&](const ops::RowRange& range) {
+          pause();
+          range.of(taken).copy_(range.of(coming->whole()));
+        });
+        EXPECT_TRUE(at::equal(taken, gathered));
+        EXPECT_TRUE(at::equal(coming->wait_for_all(), gathered));
+        EXPECT_TRUE(at::equal(going->finish(), sum));
+      });
+    }
+  }
+}
+
+TEST(TokenExchangeTest, TwoRanks) { check_token_exchange(2); }
+TEST(TokenExchangeTest, ThreeRanks) { check_token_exchange(3); }
+TEST(TokenExchangeTest, FourRanks) { check_token_exchange(4); }
 
 }  // namespace
 }  // namespace tessera::parallel

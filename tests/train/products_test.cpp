@@ -87,6 +87,7 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
   constexpr ContextParallelMethod kMethods[] = {ContextParallelMethod::Ring, ContextParallelMethod::Ulysses,
                                                 ContextParallelMethod::Usp};
   layout.method = kMethods[turn / 3 % 3];
+  layout.async_tp = dims.tp > 1 && turn / 2 % 2 == 0;
   // Secondary shards over half of the ranks, or a third.
   const int64_t shards = dims.dp_shard * dims.cp;
   for (const int64_t part : {2, 3}) {

@@ -32,6 +32,7 @@ struct LayoutCase {
   std::string folder;          // a config.json with random weights, in place of the family's reference
   int64_t micro_batches = 3;   // of every rank along dp and step
   config::ComputeType dtype = config::ComputeType::Float64;
+  bool async_tp = false;
 };
 
 // Of these the loss asks for a balance, too.
@@ -47,6 +48,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
   recipe.tensor_parallel_size = layout.tp;
+  recipe.async_tensor_parallel = layout.async_tp;
   recipe.context_parallel_size = layout.cp;
   recipe.context_parallel_method = layout.method;
   recipe.pipeline_parallel_size = layout.pp;
@@ -87,7 +89,8 @@ inline TrainedModel set_up_frozen(const config::Recipe& recipe, const parallel::
   options.checkpoint_every = recipe.gradient_checkpointing == config::Checkpointing::Block ? 1 : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
   // Both kinds of tensor parallelism occur.
-  options.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
+  options.tensor_parallel.sequence_parallel = recipe.gradient_checkpointing != config::Checkpointing::Mlp;
+  options.tensor_parallel.async = recipe.async_tensor_parallel;
   options.context_parallel = recipe.context_parallel_method;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
@@ -229,11 +232,11 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
     return std::string(", ") + name + " " + std::to_string(static_cast<int>(value));
   };
   SCOPED_TRACE(layout.family + text("zero_stage", layout.stage) + text("dp_replicate", layout.dp_replicate) +
-               text("tp", layout.tp) + text("cp", layout.cp) + text("method", layout.method) +
-               text("pp", layout.pp) + text("ep", layout.ep) + text("hpz", layout.hpz) +
-               text("schedule", layout.schedule) + text("stages", layout.stages_per_rank) +
-               text("micro-batches", layout.micro_batches) + text("trained", layout.trained) +
-               text("checkpointing", layout.checkpointing));
+               text("tp", layout.tp) + text("async_tp", layout.async_tp) + text("cp", layout.cp) +
+               text("method", layout.method) + text("pp", layout.pp) + text("ep", layout.ep) +
+               text("hpz", layout.hpz) + text("schedule", layout.schedule) +
+               text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
+               text("trained", layout.trained) + text("checkpointing", layout.checkpointing));
   const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
   const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
   LayoutCase alone = layout;

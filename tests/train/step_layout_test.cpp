@@ -17,7 +17,8 @@ void add_tensor_parallel(std::vector<LayoutCase>& layouts, const std::string& fa
   for (int64_t tp = 2; tp <= std::min(world, num_heads); ++tp) {
     if (world % tp != 0 || (tp > num_kv_heads && tp % num_kv_heads != 0)) continue;
     for (const auto stage : {config::ZeroStage::Zero1, config::ZeroStage::Zero2, config::ZeroStage::Zero3}) {
-      layouts.push_back({.family = family, .stage = stage, .tp = tp});
+      const bool async = stage != config::ZeroStage::Zero1;
+      layouts.push_back({.family = family, .stage = stage, .tp = tp, .async_tp = async});
     }
     if (world / tp % 2 == 0) layouts.push_back({.family = family, .dp_replicate = 2, .tp = tp});
   }
@@ -35,7 +36,7 @@ void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& f
       layouts.push_back({.family = family, .cp = cp, .method = method});
       const int64_t rest = world / cp;
       if (rest > 1 && rest <= num_kv_heads) {
-        layouts.push_back({.family = family, .tp = rest, .cp = cp, .method = method});
+        layouts.push_back({.family = family, .tp = rest, .cp = cp, .method = method, .async_tp = cp == 2});
       }
     }
     layouts.push_back({.family = family, .stage = config::ZeroStage::Zero1, .cp = cp});

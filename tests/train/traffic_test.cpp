@@ -125,11 +125,14 @@ TEST(TrafficTest, OfReplicasIsTwiceTheGradientsOnceAStep) {
 TEST(TrafficTest, OfTensorParallelLayersIsTheirHiddenStates) {
   const int64_t n = testing::world()->size();
   if (n == 1 || n > 4) return;  // four heads
-  config::Recipe recipe;
-  recipe.tensor_parallel_size = n;
-  const Sent sent = run(recipe, 4);
-  const double hidden = static_cast<double>(4 * kTokens * sent.hidden_size * 4);
-  sent.expect_bytes("tp", n, hidden * static_cast<double>(10 * sent.num_blocks + 4));
+  for (const bool async : {false, true}) {
+    config::Recipe recipe;
+    recipe.tensor_parallel_size = n;
+    recipe.async_tensor_parallel = async;
+    const Sent sent = run(recipe, 4);
+    const double hidden = static_cast<double>(4 * kTokens * sent.hidden_size * 4);
+    sent.expect_bytes("tp", n, hidden * static_cast<double>(10 * sent.num_blocks + 4));
+  }
 }
 
 // Of keys and values, [tokens, key/value heads]: they go round the ring in the forward and in the backward,
@@ -157,6 +160,21 @@ TEST(TrafficTest, OfExchangedHeadsIsTheirPart) {
   const Sent sent = run(recipe, 40);
   const double tokens = static_cast<double>(40 * kTokens * sent.num_blocks) / static_cast<double>(n);
   sent.expect_bytes("cp", n, 2.0 * tokens * (2.0 * sent.query_bytes + sent.key_value_bytes));
+}
+
+// Both: two neighbours exchange their heads, and rings of the others pass half of the heads on.
+TEST(TrafficTest, OfHeadsAndRingsIsCountedOnEachOfTheirAxes) {
+  const int64_t n = testing::world()->size();
+  if (n < 4) return;
+  config::Recipe recipe;
+  recipe.context_parallel_size = n;
+  recipe.context_parallel_method = ContextParallelMethod::Usp;
+  const Sent sent = run(recipe, 40);
+  const double layers = static_cast<double>(40 * kTokens * sent.num_blocks);
+  sent.expect_bytes("cp_heads", 2,
+                    2.0 * layers / static_cast<double>(n) * (2.0 * sent.query_bytes + sent.key_value_bytes));
+  const double ring = static_cast<double>(n / 2);
+  sent.expect_bytes("cp_ring", layers * sent.key_value_bytes / 2.0 * (2.0 * (ring - 1.0) / ring + 1.0));
 }
 
 // The experts of other ranks, with the rows that this rank sends to each counted.

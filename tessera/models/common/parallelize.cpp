@@ -22,8 +22,8 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options) {
   parallel::ShardOptions shard = options.shard;
   if (mesh.size(parallel::kAxisTp) > 1) {
-    shard.layouts = cut_layers(model, {parallel::kAxisTp, mesh.group(parallel::kAxisTp)},
-                               {.sequence_parallel = options.sequence_parallel});
+    shard.layouts =
+        cut_layers(model, {parallel::kAxisTp, mesh.group(parallel::kAxisTp)}, options.tensor_parallel);
   }
   if (mesh.size(parallel::kAxisCp) > 1) {
     const auto& cp = mesh.group(parallel::kAxisCp);
@@ -53,7 +53,8 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
   ParallelModel result;
   result.sharded = parallel::fully_shard(model, groups, {blocks.begin(), blocks.end()}, shard);
   if (pipeline) {
-    const int64_t ranks_per_batch = options.sequence_parallel ? mesh.size(parallel::kAxisTp) : 1;
+    const int64_t ranks_per_batch =
+        options.tensor_parallel.sequence_parallel ? mesh.size(parallel::kAxisTp) : 1;
     result.pipeline =
         std::make_unique<Pipeline>(model, *result.sharded, *std::move(pipeline), ranks_per_batch);
   }

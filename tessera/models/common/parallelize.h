@@ -22,8 +22,8 @@ parallel::ParameterLayouts cut_layers(CausalLM& model, const parallel::RankAxis&
 struct ParallelizeOptions {
   // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
   int64_t checkpoint_every = 0;
-  bool recompute_mlps = false;     // nn::Block::recompute_hidden() of every block
-  bool sequence_parallel = false;  // parallel::TensorParallelOptions
+  bool recompute_mlps = false;  // nn::Block::recompute_hidden() of every block
+  parallel::TensorParallelOptions tensor_parallel;
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
   std::optional<parallel::PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
   parallel::ShardOptions shard;

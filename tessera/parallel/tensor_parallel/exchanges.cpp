@@ -6,21 +6,12 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "tessera/core/error.h"
+#include "tessera/nn/row_output.h"
 #include "tessera/parallel/gather_tensor.h"
+#include "tessera/parallel/tensor_parallel/token_exchange.h"
 
 namespace tessera::parallel::detail {
 namespace {
-
-// Of the tokens of all ranks, [tokens, ...], one rank's.
-int64_t own_size(const at::Tensor& tokens, const comm::Communicator& group) {
-  if (tokens.size(0) % group.size() == 0) return tokens.size(0) / group.size();
-  throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-              "sequence parallelism cuts a batch into equal numbers of tokens")
-      .got(std::to_string(tokens.size(0)) + " tokens")
-      .need("a multiple of " + std::to_string(group.size()))
-      .hint("add tokens without a label, as a document of their own");
-}
 
 ops::Transform gather_tokens(const Group& group, const std::string& what) {
   return [group, what](const at::Tensor& own) {
@@ -36,7 +27,7 @@ ops::Transform gather_tokens(const Group& group, const std::string& what) {
 ops::Transform scatter_sum(const Group& group, const std::string& what) {
   return [group, what](const at::Tensor& tokens) {
     std::vector<int64_t> sizes = tokens.sizes().vec();
-    sizes[0] = own_size(tokens, *group);
+    sizes[0] = num_own_tokens(tokens, *group);
     const at::Tensor own = at::empty(sizes, tokens.options().requires_grad(false));
     group->reduce_scatter_single(own, tokens.contiguous(), false, {{{}, what}});
     return own;
@@ -66,6 +57,16 @@ class GatherTokens : public nn::LayerParallel {
   ops::Transform gather_, scatter_;
 };
 
+class GatherTokensAhead : public nn::LayerParallel {
+ public:
+  GatherTokensAhead(const Group& group, const std::string& name)
+      : rows_(c10::make_intrusive<TokenExchange>(group, "input of " + name)) {}
+  ops::Activation input(const ops::Activation& x) const override { return ops::exchange(x, rows_); }
+
+ private:
+  c10::intrusive_ptr<ops::RowExchange> rows_;
+};
+
 class SumOutputs : public nn::LayerParallel {
  public:
   SumOutputs(const Group& group, const std::string& name) : sum_(sum_over(group, "output of " + name)) {}
@@ -86,6 +87,18 @@ class ScatterTokens : public nn::LayerParallel {
   ops::Transform scatter_, gather_;
 };
 
+class ScatterTokensAhead : public nn::RowOutput {
+ public:
+  ScatterTokensAhead(const Group& group, const std::string& name)
+      : at_once_(group, name), rows_(c10::make_intrusive<TokenExchange>(group, "output of " + name)) {}
+  at::Tensor output(const at::Tensor& y) const override { return at_once_.output(y); }
+  c10::intrusive_ptr<ops::RowExchange> output_rows() const override { return rows_; }
+
+ private:
+  ScatterTokens at_once_;
+  c10::intrusive_ptr<ops::RowExchange> rows_;
+};
+
 class SummedRegion : public nn::LayerParallel {
  public:
   SummedRegion(Exchange input, Exchange output, int64_t num_ranks)
@@ -103,7 +116,7 @@ class OwnTokens : public nn::LayerParallel {
  public:
   explicit OwnTokens(Group group) : group_(std::move(group)) {}
   at::Tensor output(const at::Tensor& y) const override {
-    const int64_t size = own_size(y, *group_);
+    const int64_t size = num_own_tokens(y, *group_);
     return y.narrow(0, group_->rank() * size, size);
   }
 
@@ -152,6 +165,7 @@ ops::ChangeInPlace sum_over(const Group& group, const std::string& what, comm::R
 }
 
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options) {
+  if (options.sequence_parallel && options.async) return std::make_shared<GatherTokensAhead>(group, name);
   if (options.sequence_parallel) return std::make_shared<GatherTokens>(group, name);
   return std::make_shared<SumGradients>(group, name);
 }
@@ -161,16 +175,26 @@ Exchange region_output(const Group& group, const std::string& name, const Tensor
   return std::make_shared<SumOutputs>(group, name);
 }
 
+Exchange product_output(const Group& group, const std::string& name, const TensorParallelOptions& options) {
+  if (options.sequence_parallel && options.async) return std::make_shared<ScatterTokensAhead>(group, name);
+  return region_output(group, name, options);
+}
+
 Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options) {
-  return std::make_shared<SummedRegion>(region_input(group, name, options),
-                                        region_output(group, name, options), group->size());
+  // Rows are sorted by expert before they are multiplied.
+  return std::make_shared<SummedRegion>(
+      region_input(group, name, {.sequence_parallel = options.sequence_parallel}),
+      region_output(group, name, options), group->size());
 }
 
 Exchange own_tokens(const Group& group) { return std::make_shared<OwnTokens>(group); }
 
 Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
                        const TensorParallelOptions& options) {
-  return std::make_shared<HeadExchange>(region_input(group, "the output projection", options), axes, weight);
+  // The loss works on chunks of rows of its own.
+  const Exchange input =
+      region_input(group, "the output projection", {.sequence_parallel = options.sequence_parallel});
+  return std::make_shared<HeadExchange>(input, axes, weight);
 }
 
 }  // namespace tessera::parallel::detail

@@ -21,10 +21,12 @@ ops::ChangeInPlace sum_over(const Group& group, const std::string& what,
                             comm::ReduceOp op = comm::ReduceOp::Sum);
 
 // Where activations come into a region of layers that are cut: whole on every rank, or to be gathered from
-// the tokens of each. Their gradients are summed.
+// the tokens of each, for products to take as they come where the options say so. Their gradients are summed.
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Where parts of a sum leave it: summed on every rank, or each rank its tokens of the sum.
 Exchange region_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
+// The same of a Linear, whose outputs may go while it makes them.
+Exchange product_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Both, of a layer that is such a region.
 Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options);
 // Of a layer that gives all tokens on every rank: the rank's own.

@@ -43,7 +43,7 @@ class Cutter {
       case LayerStyle::Kind::SharedColwise: return cut_linear(name, as<nn::Linear>(layer, name), style, true);
       case LayerStyle::Kind::Rowwise:
         cut_linear(name, as<nn::Linear>(layer, name), style, false);
-        return layer.set_parallel(detail::region_output(group_, name, options_));
+        return layer.set_parallel(detail::product_output(group_, name, options_));
       case LayerStyle::Kind::RowwisePart: return cut_linear(name, as<nn::Linear>(layer, name), style, false);
       case LayerStyle::Kind::Vocabulary: return cut_table(name, layer, style);
     }

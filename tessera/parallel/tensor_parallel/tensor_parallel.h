@@ -14,6 +14,10 @@ struct TensorParallelOptions {
   // norms, residuals and what is kept for the backward are spread over the ranks, and sums over ranks become
   // reduce-scatters and all-gathers. The number of tokens of a batch must then be a multiple of the ranks'.
   bool sequence_parallel = false;
+  // With it: tokens travel while products of others run, between each two ranks by messages of their own,
+  // where regions begin and Linears without an adapter end them; see token_exchange.h. Else nothing is
+  // computed meanwhile.
+  bool async = false;
 };
 
 // Throws Error(Config, "TENSOR-PARALLEL") for a layer of `root` (on the meta device, not cut yet) with fewer
