@@ -75,8 +75,17 @@ void Communicator::check_tensors(const char* operation, const at::Tensor& output
                          std::string(operation) + ": output and input must have the same dtype");
 }
 
-Traffic Communicator::traffic() const {
-  return {traffic_->bytes_sent, static_cast<double>(traffic_->wait_ns) * 1e-9};
+Traffic Communicator::traffic() const { return traffic_->sum(); }
+
+std::map<std::string, Traffic> Communicator::traffic_by_group() const {
+  std::map<std::string, Traffic> by_group;
+  const std::function<void(const std::string&, const detail::TrafficCount&)> add =
+      [&](const std::string& name, const detail::TrafficCount& count) {
+        by_group[name] += count.sum();
+        for (const auto& [part, of_part] : count.parts) add(part, *of_part);
+      };
+  add(name_, *traffic_);
+  return by_group;
 }
 
 double Communicator::others_part(int64_t num_bytes) const {
@@ -291,7 +300,10 @@ std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, st
   part->set_default_timeout(default_timeout_);
   part->key_ =
       (key_ * 1'000'003 + static_cast<uint64_t>(num_collectives_)) * 1'000'003 + static_cast<uint64_t>(color);
-  if (part->size() > 1) flight::join(part->key_, part->rank(), ranks);
+  if (part->size() > 1) {
+    flight::join(part->key_, part->rank(), ranks);
+    traffic_->parts.emplace_back(part->name_, part->traffic_);
+  }
   return part;
 }
 

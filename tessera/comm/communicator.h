@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ class Communicator {
   const std::string& name() const { return name_; }
   // Of this rank so far. Not of barriers, strings and the making of groups.
   Traffic traffic() const;
+  // The same of this group and of all that were split off it, by their names.
+  std::map<std::string, Traffic> traffic_by_group() const;
   // "mpi", "fake" or "single".
   std::string backend_name() const;
   void set_default_timeout(std::chrono::milliseconds timeout) { default_timeout_ = timeout; }

@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tessera/comm/work.h"
 
@@ -19,6 +22,11 @@ struct Traffic {
   // Of the threads that called, in wait() and in calls that wait.
   double wait_s = 0.0;
 
+  Traffic& operator+=(const Traffic& other) {
+    bytes_sent += other.bytes_sent;
+    wait_s += other.wait_s;
+    return *this;
+  }
   Traffic operator-(const Traffic& before) const {
     return {bytes_sent - before.bytes_sent, wait_s - before.wait_s};
   }
@@ -30,6 +38,10 @@ namespace detail {
 struct TrafficCount {
   std::atomic<int64_t> bytes_sent{0};
   std::atomic<int64_t> wait_ns{0};
+  // Of groups that were split off, by name. Of the thread that splits.
+  std::vector<std::pair<std::string, std::shared_ptr<TrafficCount>>> parts;
+
+  Traffic sum() const { return {bytes_sent.load(), static_cast<double>(wait_ns.load()) * 1e-9}; }
 };
 
 // An operation whose waits are counted.

@@ -78,7 +78,8 @@ const std::shared_ptr<comm::Communicator>& DeviceMesh::group(const std::string& 
 std::map<std::string, comm::Traffic> DeviceMesh::traffic() const {
   std::map<std::string, comm::Traffic> by_axis;
   for (const auto& [axis, group] : groups_) {
-    if (group->size() > 1) by_axis[group->name()] = group->traffic();
+    if (group->size() == 1) continue;
+    for (const auto& [name, traffic] : group->traffic_by_group()) by_axis[name] = traffic;
   }
   return by_axis;
 }

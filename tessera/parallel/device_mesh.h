@@ -47,7 +47,7 @@ class DeviceMesh {
   // This rank's coordinate on `axis`.
   int64_t coordinate(const std::string& axis) const { return group(axis)->rank(); }
   // What this rank has sent and waited for so far in each group of more than one rank, by its axis; of axes
-  // that share one, the first.
+  // that share one, the first. Groups that a layout has split off an axis stand under their own names.
   std::map<std::string, comm::Traffic> traffic() const;
 
  private:
