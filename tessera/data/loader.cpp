@@ -97,10 +97,12 @@ Step Loader::next_step() {
   const int64_t cells_per_micro_step = options_.dp_size * options_.micro_batch_size;
   const int64_t begin = cursor_.sample;
   const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
-  // Fewer micro-steps, not emptier ones, where few samples are left; within these, ranks differ by one
-  // sample.
+  // Micro-batches are the same for any number of ranks, also where few samples are left: what is random in a
+  // layer goes by their number, and the balance of experts by what is in them.
   const int64_t micro_steps = (samples + cells_per_micro_step - 1) / cells_per_micro_step;
-  const int64_t cells = micro_steps * options_.dp_size;
+  const auto end_of = [&](int64_t cell) {
+    return begin + std::min(samples, cell * options_.micro_batch_size);
+  };
 
   Step step;
   step.epoch = cursor_.epoch;
@@ -116,8 +118,7 @@ Step Loader::next_step() {
   }
   for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step) {
     const int64_t cell = micro_step * options_.dp_size + options_.dp_rank;
-    step.micro_batches.push_back(
-        make_micro_batch(begin + samples * cell / cells, begin + samples * (cell + 1) / cells));
+    step.micro_batches.push_back(make_micro_batch(end_of(cell), end_of(cell + 1)));
   }
 
   cursor_.sample += samples;

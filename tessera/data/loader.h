@@ -30,7 +30,8 @@ struct LoaderOptions {
 // Deals prepared rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also
 // where they are grouped by length: then each of at least four parts of the shuffled epoch, of at most 2048
 // samples, is sorted from long to short, and the longest sample of all comes first. A step takes the next
-// dp_size * accumulation * micro_batch_size of them. Every rank holds all rows, so none has to ask others.
+// dp_size * accumulation * micro_batch_size of them, micro_batch_size for each micro-batch of each rank in
+// turn. Every rank holds all rows, so none has to ask others.
 class Loader : public StepSource {
  public:
   // Requires rows, each of 1 to sequence_len tokens when packing.
