@@ -108,6 +108,7 @@ struct Recipe : DataConfig {
   int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
   int64_t seed = 42;
   std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
+  double router_z_loss_coef = 0.0;             // ours; 0 = off
   double neftune_noise_alpha = 0.0;            // 0 = off
   double label_smoothing_factor = 0.0;
   double z_loss_coef = 0.0;  // ours; ops::LossTerms

@@ -424,6 +424,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
     {"seed", &Recipe::seed, 0, kMaxSeed},
     {"router_aux_loss_coef", &Recipe::router_aux_loss_coef, 0, 1e6},
+    {"router_z_loss_coef", &Recipe::router_z_loss_coef, 0, 1e6},
     // Output
     {"output_dir", &Recipe::output_dir},
     {"logging_steps", &Recipe::logging_steps, kTiny, kMaxSteps},

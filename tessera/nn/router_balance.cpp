@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/ignore_label.h"
+#include "tessera/ops/support.h"
 
 namespace tessera::nn {
 namespace {
@@ -24,11 +25,37 @@ c10::intrusive_ptr<RouterBalance> kept(AutogradContext& ctx) {
   return c10::static_intrusive_pointer_cast<RouterBalance>(ctx.saved_data[kBalance].toCapsule());
 }
 
+// In which the formulas are computed.
+at::Tensor wide(const at::Tensor& logits) { return logits.to(ops::compute_type(logits.scalar_type())); }
+
 at::Tensor without_added(const at::Tensor& values, const at::Tensor& is_added) {
   return is_added.defined() ? values.masked_fill(is_added.unsqueeze(1), 0.0) : values;
 }
 
 }  // namespace
+
+struct RouterBalance::LogitsFunction : torch::autograd::Function<LogitsFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& logits,
+                            const std::optional<at::Tensor>& is_added, RouterBalance* balance, double share) {
+    keep(*ctx, balance);
+    ctx->save_for_backward({logits});
+    if (is_added) ctx->saved_data["is_added"] = *is_added;
+    ctx->saved_data["share"] = share;
+    return logits.view_as(logits);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto balance = kept(*ctx);
+    const at::Tensor logits = wide(ctx->get_saved_variables()[0]);
+    const at::Tensor scale = balance->label_tokens() * balance->loss_gradient_ *
+                             (2.0 * balance->weights_.z * ctx->saved_data["share"].toDouble()) /
+                             balance->rows().clamp_min(1.0);
+    const at::Tensor of_token = logits.logsumexp(1, /*keepdim=*/true) * scale.to(logits.scalar_type());
+    const auto added = ctx->saved_data.find("is_added");
+    const at::Tensor is_added = added != ctx->saved_data.end() ? added->second.toTensor() : at::Tensor();
+    const at::Tensor gradient = without_added(at::softmax(logits, 1) * of_token, is_added);
+    return {grads[0] + gradient.to(grads[0].scalar_type()), {}, {}, {}};
+  }
+};
 
 struct RouterBalance::LayerFunction : torch::autograd::Function<LayerFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& probabilities,
@@ -42,7 +69,7 @@ struct RouterBalance::LayerFunction : torch::autograd::Function<LayerFunction> {
     const auto balance = kept(*ctx);
     const at::Tensor rows = balance->rows().clamp_min(1.0);
     const at::Tensor of_expert = balance->chosen() * balance->label_tokens() * balance->loss_gradient_ *
-                                 (balance->coefficient_ * static_cast<double>(balance->num_experts_) *
+                                 (balance->weights_.balance * static_cast<double>(balance->num_experts_) *
                                   ctx->saved_data["share"].toDouble()) /
                                  (rows * rows);
     const at::Tensor of_token = of_expert.to(grads[0].scalar_type()).expand_as(grads[0]);
@@ -89,11 +116,22 @@ struct RouterBalance::TakeSumsFunction : torch::autograd::Function<TakeSumsFunct
   }
 };
 
-RouterBalance::RouterBalance(int64_t num_experts, double coefficient, at::Device device)
-    : num_experts_(num_experts), coefficient_(coefficient) {
+RouterBalance::RouterBalance(int64_t num_experts, const RouterLossWeights& weights, at::Device device)
+    : num_experts_(num_experts), weights_(weights) {
   const auto options = at::TensorOptions(device).dtype(at::kDouble);
-  sums_ = at::zeros({2 * num_experts + 2}, options);
+  sums_ = at::zeros({num_sums(num_experts)}, options);
   loss_gradient_ = at::zeros({1}, options);
+}
+
+at::Tensor RouterBalance::add_logits(const at::Tensor& logits, const at::Tensor& is_added, double share) {
+  if (!is_complete_) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor squared = wide(logits.detach()).logsumexp(1, /*keepdim=*/true).square();
+    squares().add_(without_added(squared.to(at::kDouble), is_added).sum());
+  }
+  if (weights_.z == 0.0 || !at::GradMode::is_enabled() || !logits.requires_grad()) return logits;
+  return LogitsFunction::apply(logits, is_added.defined() ? std::optional(is_added) : std::nullopt, this,
+                               share);
 }
 
 at::Tensor RouterBalance::add_layer(const at::Tensor& values, const at::Tensor& chosen_experts,
@@ -106,7 +144,7 @@ at::Tensor RouterBalance::add_layer(const at::Tensor& values, const at::Tensor& 
     chosen().index_add_(0, chosen_experts.flatten(), weight.expand(chosen_experts.sizes()).flatten());
     rows().add_(weight.sum());
   }
-  if (!at::GradMode::is_enabled() || !values.requires_grad()) return values;
+  if (weights_.balance == 0.0 || !at::GradMode::is_enabled() || !values.requires_grad()) return values;
   return LayerFunction::apply(values, is_added.defined() ? std::optional(is_added) : std::nullopt, this,
                               share);
 }
@@ -115,20 +153,23 @@ void RouterBalance::count_labels(const at::Tensor& labels) {
   label_tokens().add_((labels != kIgnoreLabel).sum().to(sums_.options()));
 }
 
-at::Tensor RouterBalance::add_loss(const at::Tensor& loss, const at::Tensor& labels) {
+at::Tensor RouterBalance::add_loss(const at::Tensor& loss, const at::Tensor& labels,
+                                   const at::Tensor& values) {
   is_complete_ = true;
   const at::Tensor rows_seen = rows().clamp_min(1.0);
-  const at::Tensor balance = (chosen() * probabilities()).sum() / (rows_seen * rows_seen);
   const at::Tensor own_labels = (labels != kIgnoreLabel).sum().to(sums_.options());
-  const at::Tensor added = (balance * own_labels * (coefficient_ * static_cast<double>(num_experts_)))
-                               .to(loss.scalar_type())
-                               .view(loss.sizes());
+  const at::Tensor balance = (chosen() * probabilities()).sum() / (rows_seen * rows_seen) * own_labels *
+                             static_cast<double>(num_experts_);
+  const at::Tensor z = squares() / rows_seen * own_labels;
+  if (values.defined()) values.add_(at::cat({balance, z}));
+  const at::Tensor added =
+      (balance * weights_.balance + z * weights_.z).to(loss.scalar_type()).view(loss.sizes());
   if (!at::GradMode::is_enabled() || !loss.requires_grad()) return loss + added;
   return LossFunction::apply(loss, added, this);
 }
 
 int64_t RouterBalance::carried_rows(int64_t num_experts, int64_t hidden_size, at::ScalarType type) {
-  const int64_t bytes = (2 * num_experts + 3) * static_cast<int64_t>(sizeof(double));
+  const int64_t bytes = (num_sums(num_experts) + 1) * static_cast<int64_t>(sizeof(double));
   const int64_t row = hidden_size * static_cast<int64_t>(c10::elementSize(type));
   return (bytes + row - 1) / row;
 }
@@ -145,10 +186,11 @@ int64_t RouterBalance::take(const at::Tensor& carried) {
   const int64_t count = carried_rows(num_experts_, carried.size(1), carried.scalar_type());
   const int64_t tokens = carried.size(0) - count;
   const at::Tensor bytes = carried.narrow(0, tokens, count).contiguous().view({-1}).view(at::kByte);
-  const int64_t size = (2 * num_experts_ + 3) * static_cast<int64_t>(sizeof(double));
+  const int64_t sums = num_sums(num_experts_);
+  const int64_t size = (sums + 1) * static_cast<int64_t>(sizeof(double));
   const at::Tensor values = bytes.narrow(0, 0, size).clone().view(at::kDouble);
-  sums_ = values.narrow(0, 0, 2 * num_experts_ + 2).clone();
-  loss_gradient_ = values.narrow(0, 2 * num_experts_ + 2, 1).clone();
+  sums_ = values.narrow(0, 0, sums).clone();
+  loss_gradient_ = values.narrow(0, sums, 1).clone();
   return tokens;
 }
 

@@ -40,6 +40,9 @@ struct TokenBatch {
   at::Tensor is_added = {};
   // Where the losses of parts of the data are asked for too.
   std::optional<ops::LossSources> sources = {};
+  // Where the values of the routers' losses are asked for (RouterBalance::add_loss()): where the model
+  // computes.
+  at::Tensor router_values = {};
 };
 
 // What every block of one forward pass shares. Copied into hooks that run a block again later, so it owns

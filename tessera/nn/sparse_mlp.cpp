@@ -64,15 +64,15 @@ at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& c
 
 at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& context) const {
   const trace::Scope trace_scope("sparse_mlp");
-  const at::Tensor logits = gate->forward(x);
+  RouterBalance* const balance = context.router_balance.get();
+  const double share = parallel() == nullptr ? 1.0 : parallel()->share();
+  at::Tensor logits = gate->forward(x);
+  if (balance != nullptr) logits = balance->add_logits(logits, context.is_added, share);
   at::Tensor probabilities = at::softmax(logits, 1, ops::compute_type(logits.scalar_type()));
   const int64_t tokens = logits.size(0), copies = options_.experts_per_token;
   // In the order of the experts, in which their results are added up.
   const at::Tensor chosen = std::get<0>(std::get<1>(probabilities.detach().topk(copies, 1)).sort(/*dim=*/1));
-  if (context.router_balance != nullptr) {
-    const double share = parallel() == nullptr ? 1.0 : parallel()->share();
-    probabilities = context.router_balance->add_layer(probabilities, chosen, context.is_added, share);
-  }
+  if (balance != nullptr) probabilities = balance->add_layer(probabilities, chosen, context.is_added, share);
   at::Tensor weights = probabilities.gather(1, chosen);
   if (options_.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
 

@@ -15,32 +15,39 @@ at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(val
 
 // What this rank computes of the micro-batches.
 std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batches,
-                                       const parallel::DeviceMesh& mesh, const at::Tensor& dataset_losses) {
+                                       const parallel::DeviceMesh& mesh, const LossParts& parts) {
   std::vector<nn::TokenBatch> own;
   own.reserve(batches.size());
   const int64_t multiple = mesh.size(parallel::kAxisTp);
   for (const data::MicroBatch& batch : batches) {
     nn::TokenBatch whole = to_tensors(batch, multiple);
-    if (!batch.datasets.empty() && dataset_losses.defined()) {
+    if (!batch.datasets.empty() && parts.datasets.defined()) {
       std::vector<int64_t> datasets = batch.datasets;
       datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);  // added tokens have no labels
-      whole.sources = {to_tensor(datasets), dataset_losses};
+      whole.sources = {to_tensor(datasets), parts.datasets};
     }
+    whole.router_values = parts.routers;
     own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp), multiple));
   }
   return own;
 }
 
-// The last stage meets the losses; all ranks get them.
+// Adds what `part` grew by on the last stage, which meets the losses, to that of all ranks.
+void share_growth(const at::Tensor& part, const at::Tensor& before, const parallel::DeviceMesh& mesh) {
+  if (!before.defined()) return;
+  const at::Tensor grown = (part - before).to(mesh.device());
+  mesh.group(parallel::kAxisPp)->all_reduce(grown);
+  part.copy_(before + grown.to(part.device()));
+}
+
 at::Tensor run_pipeline(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                        const models::Pipeline::Pass& pass, const at::Tensor& dataset_losses) {
-  const at::Tensor before = dataset_losses.defined() ? dataset_losses.clone() : at::Tensor();
+                        const models::Pipeline::Pass& pass, const LossParts& parts) {
+  const auto copy_of = [](const at::Tensor& part) { return part.defined() ? part.clone() : at::Tensor(); };
+  const LossParts before{copy_of(parts.datasets), copy_of(parts.routers)};
   const at::Tensor loss = trained.pipeline->run(pass);
-  if (!before.defined()) return loss;
   const at::NoGradGuard no_grad;
-  const at::Tensor added = (dataset_losses - before).to(mesh.device());
-  mesh.group(parallel::kAxisPp)->all_reduce(added);
-  dataset_losses.copy_(before + added.to(kHost));
+  share_growth(parts.datasets, before.datasets, mesh);
+  share_growth(parts.routers, before.routers, mesh);
   return loss;
 }
 
@@ -78,15 +85,15 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
 at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                             const std::vector<data::MicroBatch>& micro_batches, double scale,
                             const std::function<nn::RandomPlace(int64_t micro_batch)>& random_place,
-                            const at::Tensor& dataset_losses) {
-  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, dataset_losses);
+                            const LossParts& parts) {
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, parts);
   const auto place_of = [&](int64_t m) {
     nn::RandomPlace place = random_place(m);
     place.part = own[static_cast<size_t>(m)].part;
     place.document_starts = own[static_cast<size_t>(m)].document_starts;
     return place;
   };
-  if (trained.pipeline) return run_pipeline(trained, mesh, {own, scale, place_of}, dataset_losses);
+  if (trained.pipeline) return run_pipeline(trained, mesh, {own, scale, place_of}, parts);
   at::Tensor sum;
   for (size_t m = 0; m < own.size(); ++m) {
     trained.sharded->set_is_last_micro_batch(m + 1 == own.size());
@@ -103,10 +110,10 @@ at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& m
 }
 
 at::Tensor forward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                   const std::vector<data::MicroBatch>& micro_batches, const at::Tensor& dataset_losses) {
+                   const std::vector<data::MicroBatch>& micro_batches, const LossParts& parts) {
   const at::NoGradGuard no_grad;
-  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, dataset_losses);
-  if (trained.pipeline) return run_pipeline(trained, mesh, {own, 1.0, {}}, dataset_losses);
+  const std::vector<nn::TokenBatch> own = own_tokens(micro_batches, mesh, parts);
+  if (trained.pipeline) return run_pipeline(trained, mesh, {own, 1.0, {}}, parts);
   at::Tensor sum;
   for (const nn::TokenBatch& batch : own) add_loss(sum, loss_of(trained, batch));
   return sum;

@@ -16,19 +16,26 @@ namespace tessera::train {
 // multiple of `multiple`, and at least that, so that every rank takes part in every collective.
 nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple = 1);
 
+// What is asked for beside the loss, to be added to; undefined where it is not.
+struct LossParts {
+  // Sums of the losses of each dataset that the micro-batches name, float64 on the host.
+  at::Tensor datasets = {};
+  // nn::TokenBatch::router_values.
+  at::Tensor routers = {};
+};
+
 // The micro-batches that this rank and those along cp, tp and pp read, one after the other, or through the
 // pipeline. Both return the sum of the losses over the label tokens of this rank's part, a float64 tensor of
-// one element. Collective. `dataset_losses`, a float64 tensor on the host: where micro-batches name datasets,
-// their losses are added to its elements.
+// one element. Collective.
 //
 // With the gradients of `scale` times the loss: tile.grad() of every trained parameter is complete
 // afterwards.
 at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                             const std::vector<data::MicroBatch>& micro_batches, double scale,
                             const std::function<nn::RandomPlace(int64_t micro_batch)>& random_place,
-                            const at::Tensor& dataset_losses = {});
+                            const LossParts& parts = {});
 at::Tensor forward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
-                   const std::vector<data::MicroBatch>& micro_batches, const at::Tensor& dataset_losses = {});
+                   const std::vector<data::MicroBatch>& micro_batches, const LossParts& parts = {});
 
 // How many micro-batches forward() should be given at once, so that the ranks along pp work side by side.
 int64_t micro_batches_at_once(const parallel::DeviceMesh& mesh);

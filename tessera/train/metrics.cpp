@@ -37,6 +37,12 @@ void MetricsWindow::add(const StepMetrics& step) {
   const StepMetrics before = sum_;
   sum_ = step;
   sum_.loss = before.loss + step.loss * static_cast<double>(step.label_tokens);
+  if (step.routers) {
+    const auto tokens = static_cast<double>(step.label_tokens);
+    const RouterValues sums = before.routers.value_or(RouterValues{});
+    sum_.routers = {sums.balance + step.routers->balance * tokens,
+                    sums.z_loss + step.routers->z_loss * tokens};
+  }
   sum_.tokens += before.tokens;
   sum_.label_tokens += before.label_tokens;
   sum_.step_s += before.step_s;
@@ -61,7 +67,10 @@ void MetricsWindow::add(const StepMetrics& step) {
 StepMetrics MetricsWindow::take() {
   TESSERA_ASSERT(num_steps_ > 0, "a window without steps");
   StepMetrics line = sum_;
-  line.loss = sum_.loss / static_cast<double>(std::max<int64_t>(1, sum_.label_tokens));
+  const auto label_tokens = static_cast<double>(std::max<int64_t>(1, sum_.label_tokens));
+  line.loss = sum_.loss / label_tokens;
+  if (sum_.routers)
+    line.routers = {sum_.routers->balance / label_tokens, sum_.routers->z_loss / label_tokens};
   line.tokens_per_s = static_cast<double>(sum_.tokens) / sum_.step_s;
   line.sol = products_s_ / sum_.step_s;
   line.mfu = model_s_ / sum_.step_s;
@@ -82,19 +91,21 @@ StepMetrics MetricsWindow::take() {
 
 nlohmann::ordered_json MetricsWindow::to_json() const {
   // The rest of the sum is that of the last step, which the next one replaces.
-  return {{"steps", num_steps_},
-          {"loss", sum_.loss},
-          {"tokens", sum_.tokens},
-          {"label_tokens", sum_.label_tokens},
-          {"step_s", sum_.step_s},
-          {"data_wait_s", sum_.data_wait_s},
-          {"products_s", products_s_},
-          {"model_s", model_s_},
-          {"hardware_s", hardware_s_},
-          {"save_stall_s", sum_.save_stall_s},
-          {"skipped_steps", sum_.skipped_steps},
-          {"datasets", datasets_},
-          {"traffic", tessera::train::to_json(sum_.traffic)}};
+  nlohmann::ordered_json json = {{"steps", num_steps_},
+                                 {"loss", sum_.loss},
+                                 {"tokens", sum_.tokens},
+                                 {"label_tokens", sum_.label_tokens},
+                                 {"step_s", sum_.step_s},
+                                 {"data_wait_s", sum_.data_wait_s},
+                                 {"products_s", products_s_},
+                                 {"model_s", model_s_},
+                                 {"hardware_s", hardware_s_},
+                                 {"save_stall_s", sum_.save_stall_s},
+                                 {"skipped_steps", sum_.skipped_steps},
+                                 {"datasets", datasets_},
+                                 {"traffic", tessera::train::to_json(sum_.traffic)}};
+  if (sum_.routers) json["routers"] = {sum_.routers->balance, sum_.routers->z_loss};
+  return json;
 }
 
 MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
@@ -114,6 +125,8 @@ MetricsWindow MetricsWindow::from_json(const nlohmann::ordered_json& json) {
     window.sum_.traffic[axis] = {traffic.at("bytes_sent"), traffic.at("wait_s")};
   }
   window.datasets_ = json.at("datasets").get<decltype(datasets_)>();
+  if (const auto routers = json.find("routers"); routers != json.end())
+    window.sum_.routers = {routers->at(0), routers->at(1)};
   return window;
 }
 

@@ -26,6 +26,10 @@ struct DatasetLoss {
   double loss = 0.0;  // mean of a label token
   int64_t label_tokens = 0;
 };
+// What the losses of routers are made of (nn::RouterBalance), as means of a label token.
+struct RouterValues {
+  double balance = 0.0, z_loss = 0.0;
+};
 // Of sums of losses, and the label tokens that they are over; datasets without any are left out.
 std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
                                         const std::vector<double>& sums,
@@ -55,6 +59,7 @@ struct StepMetrics {
   double mfu = 0.0, hfu = 0.0;                 // model and hardware FLOPs utilization, see reporters/light.h
   int64_t peak_rss = 0;                        // bytes, largest rank
   std::vector<DatasetLoss> datasets;           // where there are several
+  std::optional<RouterValues> routers;         // where the loss asks for them
   double save_stall_s = 0.0;                   // that the steps waited for checkpoints before this one
   int64_t skipped_steps = 0;                   // that made no update (spike_action, an overflow of float16)
   bool rolls_back = false;                     // the last step asks for the newest checkpoint's values

@@ -275,6 +275,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   check_tensor_parallel(model, recipe);
   check_expert_parallel(model, recipe);
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
+  model.set_router_z_loss_coef(recipe.router_z_loss_coef);
   model.set_embedding_noise(recipe.neftune_noise_alpha);
   model.head().set_label_smoothing(recipe.label_smoothing_factor);
   // What an adapter holds comes before the base's, and what neither holds is random.

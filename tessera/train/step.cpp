@@ -22,10 +22,12 @@ namespace {
 // The losses of this rank's micro-batches, added up on their device in float64.
 class LossSum {
  public:
-  // `num_datasets`: those that the micro-batches name; 0 where they name none.
-  LossSum(at::Device device, int64_t num_datasets)
+  // `num_datasets`: those that the micro-batches name; 0 where they name none. `has_routers`: whether the
+  // values of the routers' losses are asked for.
+  LossSum(at::Device device, int64_t num_datasets, bool has_routers = false)
       : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
-    if (num_datasets > 0) datasets_ = at::zeros({num_datasets}, on_host(at::kDouble));
+    if (num_datasets > 0) parts_.datasets = at::zeros({num_datasets}, on_host(at::kDouble));
+    if (has_routers) parts_.routers = at::zeros({2}, sum_.options());
   }
 
   void add(const at::Tensor& loss) {
@@ -33,24 +35,28 @@ class LossSum {
     sum_.add_(loss);
   }
   const at::Tensor& own() const { return sum_; }
-  // Of each dataset, to be added to; undefined where there are none.
-  const at::Tensor& datasets() const { return datasets_; }
+  const LossParts& parts() const { return parts_; }
   struct Total {
     double loss = 0.0;
-    std::vector<double> datasets;
+    std::vector<double> datasets, routers;
   };
   // Over the ranks that hold different labels. Reads the device once. Collective.
   Total total(const parallel::DeviceMesh& mesh) const {
-    const at::Tensor sums = datasets_.defined() ? at::cat({sum_, datasets_.to(sum_.device())}) : sum_.clone();
+    std::vector<at::Tensor> all = {sum_};
+    const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
+    if (routers > 0) all.push_back(parts_.routers);
+    if (parts_.datasets.defined()) all.push_back(parts_.datasets.to(sum_.device()));
+    const at::Tensor sums = at::cat(all);
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
-    if (!datasets_.defined()) return {sums.item<double>(), {}};
     const at::Tensor read = sums.to(kHost);
     const auto values = host_span<const double>(read);
-    return {values.front(), {values.begin() + 1, values.end()}};
+    const auto behind = values.begin() + 1 + routers;
+    return {values.front(), {behind, values.end()}, {values.begin() + 1, behind}};
   }
 
  private:
-  at::Tensor sum_, datasets_;
+  at::Tensor sum_;
+  LossParts parts_;
 };
 
 // Names the first rank whose own loss is not finite, and the tensor that it comes from. Collective over the
@@ -85,13 +91,15 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   const auto random_place = [&](int64_t m) -> nn::RandomPlace {
     return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
   };
-  LossSum loss_sum(mesh.device(), input.num_datasets);
+  LossSum loss_sum(mesh.device(), input.num_datasets, trained.model->router_loss_weights().is_any());
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
-                                loss_sum.datasets()));
+                                loss_sum.parts()));
   StepResult result;
   const LossSum::Total total = loss_sum.total(mesh);
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
+  if (!total.routers.empty())
+    result.routers = RouterValues{total.routers[0] * scale, total.routers[1] * scale};
   const auto overflows = [&](double value) {
     if (std::isfinite(value) || !input.skips_overflow) return false;
     result.is_finite = result.is_updated = false;
@@ -149,7 +157,7 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
     std::move(step.micro_batches.begin(), step.micro_batches.end(), std::back_inserter(batches));
     ++done;
     if (done < num_steps && static_cast<int64_t>(batches.size()) < micro_batches_at_once(mesh)) continue;
-    loss_sum.add(forward(trained, mesh, batches, loss_sum.datasets()));
+    loss_sum.add(forward(trained, mesh, batches, loss_sum.parts()));
     batches.clear();
     on_step(done);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "tessera/data/batch.h"
@@ -34,7 +35,8 @@ struct StepResult {
   double grad_norm = 0.0;  // before clipping
   bool is_finite = true;
   bool is_updated = true;
-  std::vector<double> dataset_losses;  // sums over the label tokens of each
+  std::vector<double> dataset_losses;   // sums over the label tokens of each
+  std::optional<RouterValues> routers;  // where the loss asks for them
 };
 
 // Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one

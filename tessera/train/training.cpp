@@ -81,6 +81,7 @@ StepMetrics Training::step() {
   metrics.loss = result.loss;
   metrics.lr = input.lr;
   metrics.datasets = dataset_losses(data_->datasets(), result.dataset_losses, data.dataset_label_tokens);
+  metrics.routers = result.routers;
   metrics.skipped_steps = result.is_updated ? 0 : 1;
   metrics.rolls_back = verdict == StepGuard::Verdict::RollBack;
   metrics.grad_norm = result.grad_norm;

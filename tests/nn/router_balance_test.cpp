@@ -29,17 +29,26 @@ at::Tensor balance_of(const std::vector<Layer>& layers, int64_t counted) {
   return kExperts * (chosen / rows * (probabilities / rows)).sum();
 }
 
+// ST-MoE's equation 5, over layers too.
+at::Tensor z_loss_of(const std::vector<Layer>& layers, int64_t counted) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  for (const Layer& layer : layers)
+    sum = sum + layer.logits.narrow(0, 0, counted).exp().sum(1).log().square().sum();
+  return sum / static_cast<double>(counted * std::ssize(layers));
+}
+
 // In one piece, and as two stages of a pipeline that hand hidden states of any type on.
-TEST(RouterBalanceTest, LossAndGradientsAreThoseOfTheFormula) {
+void check(const RouterLossWeights& weights) {
   const at::Tensor labels = at::tensor({3, -100, 5, 7, -100, -100}, at::kLong);
   const at::Tensor is_added = at::arange(6, at::kLong) >= 5;
   for (const auto type : {std::optional<at::ScalarType>(), std::optional(at::kDouble),
                           std::optional(at::kFloat), std::optional(at::kBFloat16)}) {
     at::manual_seed(8);
     const std::vector<Layer> layers(2);
-    const auto make = [] { return c10::make_intrusive<RouterBalance>(kExperts, 0.3, at::kCPU); };
+    const auto make = [&] { return c10::make_intrusive<RouterBalance>(kExperts, weights, at::kCPU); };
     const auto add = [&](RouterBalance& balance, const Layer& layer) {
-      return balance.add_layer(layer.probabilities(), layer.chosen(), is_added, 1.0);
+      const at::Tensor logits = balance.add_logits(layer.logits, is_added, 1.0);
+      return balance.add_layer(at::softmax(logits, 1), layer.chosen(), is_added, 1.0);
     };
     const auto first = make(), last = type ? make() : first;
     at::Tensor between = add(*first, layers[0]), sent, received;
@@ -52,13 +61,18 @@ TEST(RouterBalanceTest, LossAndGradientsAreThoseOfTheFormula) {
     }
     const at::Tensor read = add(*last, layers[1]).square().sum() + 0.0 * between.to(at::kDouble).sum();
     last->count_labels(labels);
-    const at::Tensor loss = last->add_loss(read, labels);
+    const at::Tensor values = at::ones({2}, at::kDouble);
+    const at::Tensor loss = last->add_loss(read, labels, values);
     (0.5 * loss).backward();
     if (type) sent.backward(received.grad());
     std::vector<at::Tensor> got;
     for (const Layer& layer : layers) got.push_back(std::exchange(layer.logits.mutable_grad(), {}));
 
-    const at::Tensor want = layers[1].probabilities().square().sum() + 0.3 * 3 * balance_of(layers, 5);
+    const at::Tensor balance = 3 * balance_of(layers, 5), z_loss = 3 * z_loss_of(layers, 5);
+    const at::Tensor want =
+        layers[1].probabilities().square().sum() + weights.balance * balance + weights.z * z_loss;
+    EXPECT_NEAR(values[0].item<double>(), 1.0 + balance.item<double>(), 1e-12);
+    EXPECT_NEAR(values[1].item<double>(), 1.0 + z_loss.item<double>(), 1e-12);
     (0.5 * want).backward();
     EXPECT_NEAR(loss.item<double>(), want.item<double>(), 1e-12);
     for (size_t i = 0; i < layers.size(); ++i) {
@@ -67,6 +81,10 @@ TEST(RouterBalanceTest, LossAndGradientsAreThoseOfTheFormula) {
     }
   }
 }
+
+TEST(RouterBalanceTest, BalanceAndItsGradientsAreThoseOfTheFormula) { check({.balance = 0.3}); }
+TEST(RouterBalanceTest, ZLossAndItsGradientsAreThoseOfTheFormula) { check({.z = 0.7}); }
+TEST(RouterBalanceTest, BothAtOnce) { check({.balance = 0.3, .z = 0.7}); }
 
 }  // namespace
 }  // namespace tessera::nn

@@ -253,11 +253,15 @@ TEST(MetricsWindow, WeighsTheLossByLabelTokensAndTheRatesByTime) {
     step.tokens = 60;
     step.step_s = seconds;
     step.sol = sol;
+    step.routers = {loss, 2.0 * loss};
+    window = MetricsWindow::from_json(window.to_json());  // as a run that goes on reads it
     window.add(step);
   }
   const StepMetrics line = window.take();
   EXPECT_EQ(line.step, step.step);
   EXPECT_DOUBLE_EQ(line.loss, (4.0 * 30 + 2.0 * 10) / 40);
+  EXPECT_DOUBLE_EQ(line.routers.value().balance, line.loss);
+  EXPECT_DOUBLE_EQ(line.routers.value().z_loss, 2.0 * line.loss);
   EXPECT_EQ(line.label_tokens, 40);
   EXPECT_EQ(line.tokens, 180);
   EXPECT_DOUBLE_EQ(line.step_s, 2.0);

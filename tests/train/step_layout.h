@@ -35,7 +35,7 @@ struct LayoutCase {
   bool async_tp = false;
 };
 
-// Of these the loss asks for a balance, too.
+// Of these the loss asks for a balance and small logits, too.
 inline bool has_experts(const std::string& family) {
   return family == "mixtral" || family.starts_with("qwen3_moe");
 }
@@ -60,7 +60,10 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.gradient_checkpointing = layout.checkpointing;
   recipe.gradient_checkpointing_every = layout.stage == config::ZeroStage::Zero2 ? 2 : 1;
   recipe.seed = 5;
-  if (has_experts(layout.family)) recipe.router_aux_loss_coef = 0.2;
+  if (has_experts(layout.family)) {
+    recipe.router_aux_loss_coef = 0.2;
+    recipe.router_z_loss_coef = 0.05;
+  }
   if (layout.trained == Trained::LoraWithDropout) {
     recipe.adapter = config::AdapterKind::Lora;
     recipe.lora_r = 3;

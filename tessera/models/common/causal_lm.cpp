@@ -90,8 +90,9 @@ at::Tensor CausalLM::loss(const nn::TokenBatch& batch) {
   return run_blocks(batch, 0, static_cast<int64_t>(blocks().size()));
 }
 
-double CausalLM::router_aux_loss_coef() const {
-  return config().num_experts == 0 ? 0.0 : router_aux_loss_coef_.value_or(config().router_aux_loss_coef);
+nn::RouterLossWeights CausalLM::router_loss_weights() const {
+  if (config().num_experts == 0) return {};
+  return {router_aux_loss_coef_.value_or(config().router_aux_loss_coef), router_z_loss_coef_};
 }
 
 void CausalLM::set_embedding_noise(double alpha) {
@@ -105,7 +106,7 @@ void CausalLM::set_embedding_noise(double alpha) {
 }
 
 int64_t CausalLM::carried_rows() const {
-  if (router_aux_loss_coef() == 0.0) return 0;
+  if (!router_loss_weights().is_any()) return 0;
   return nn::RouterBalance::carried_rows(config().num_experts, config().hidden_size, hidden_type());
 }
 
@@ -120,9 +121,9 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     nn::SequenceContext context = context_of(batch);
     add_positions(context, positions);
     if (context.is_added.defined()) context.is_added = context.is_added.to(device());
-    if (router_aux_loss_coef() > 0.0) {
+    if (const nn::RouterLossWeights weights = router_loss_weights(); weights.is_any()) {
       context.router_balance =
-          c10::make_intrusive<nn::RouterBalance>(config().num_experts, router_aux_loss_coef(), device());
+          c10::make_intrusive<nn::RouterBalance>(config().num_experts, weights, device());
     }
     nn::RouterBalance* const balance = context.router_balance.get();
     at::Tensor x = begin == 0 ? embed(input, positions) : input;
@@ -133,7 +134,7 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
     if (balance == nullptr) return loss;
     balance->count_labels(batch.labels);
     if (token_sum_) token_sum_(balance->sums());
-    return balance->add_loss(loss, batch.labels);
+    return balance->add_loss(loss, batch.labels, batch.router_values);
   });
 }
 

@@ -39,8 +39,8 @@ class CausalLM : public torch::nn::Module {
  public:
   virtual const ModelConfig& config() const = 0;
 
-  // The sum over the labelled positions of the cross entropy, and of what router_aux_loss_coef() adds, a
-  // scalar (float32, or float64 for float64 models); the caller divides. Throws Error(Data) for ids or labels
+  // The sum over the labelled positions of the cross entropy, and of what router_loss_weights() add, a scalar
+  // (float32, or float64 for float64 models); the caller divides. Throws Error(Data) for ids or labels
   // outside the vocabulary and Error(Model) for a document longer than the model can take.
   at::Tensor loss(const nn::TokenBatch& batch);
   // A part of loss(): the blocks [begin, end), with what comes before them for begin 0 and the loss behind
@@ -52,7 +52,9 @@ class CausalLM : public torch::nn::Module {
   int64_t carried_rows() const;
   // Of nn::RouterBalance, in place of the configuration's.
   void set_router_aux_loss_coef(double coefficient) { router_aux_loss_coef_ = coefficient; }
-  double router_aux_loss_coef() const;
+  void set_router_z_loss_coef(double coefficient) { router_z_loss_coef_ = coefficient; }
+  // None, where no layer has experts.
+  nn::RouterLossWeights router_loss_weights() const;
   // Of the token embedding (nn::Embedding::set_noise).
   void set_embedding_noise(double alpha);
   // For ranks that hold parts of a micro-batch's tokens: `sum` sums a tensor over them, in place.
@@ -114,4 +116,5 @@ class CausalLM : public torch::nn::Module {
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
 };
 
+  double router_z_loss_coef_ = 0.0;
 }  // namespace tessera::models

@@ -21,6 +21,10 @@ void MetricsFile::on_line(const StepMetrics& line) {
                                  {"hfu", line.hfu},
                                  {"peak_rss", line.peak_rss}};
   if (!line.datasets.empty()) json["losses"] = to_json(line.datasets);
+  if (line.routers) {
+    json["router_balance"] = line.routers->balance;
+    json["router_z_loss"] = line.routers->z_loss;
+  }
   if (line.save_stall_s > 0.0) json["save_stall_s"] = line.save_stall_s;
   if (line.skipped_steps > 0) json["skipped_steps"] = line.skipped_steps;
   if (line.loss_scale != 1.0) json["loss_scale"] = line.loss_scale;

@@ -19,6 +19,10 @@ Scalars scalars_of(const StepMetrics& line) {
                      {"train/epoch", line.epoch},
                      {"train/mfu", line.mfu},
                      {"train/peak_rss_gib", static_cast<double>(line.peak_rss) / 1073741824.0}};
+  if (line.routers) {
+    scalars.emplace_back("train/router_balance", line.routers->balance);
+    scalars.emplace_back("train/router_z_loss", line.routers->z_loss);
+  }
   add_datasets("train/loss/", line.datasets, scalars);
   return scalars;
 }
