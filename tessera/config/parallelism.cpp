@@ -67,6 +67,7 @@ Recipe for_one_rank(Recipe recipe) {
   }
   recipe.pipeline_schedule = defaults.pipeline_schedule;
   recipe.pipeline_split.clear();
+  recipe.pipeline_split_by = defaults.pipeline_split_by;
   recipe.zero_stage = defaults.zero_stage;
   return recipe;
 }

@@ -28,6 +28,8 @@ enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
 // How the learning rate follows the number of sequences of a step.
 enum class LrScaling { None, Linear, Sqrt };
+// What the stages of a pipeline are dealt by.
+enum class SplitBasis { Work, Time };
 // How parameters, gradients and optimizer states are spread over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
 // When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
@@ -176,9 +178,10 @@ struct Recipe : DataConfig {
   int64_t pipeline_parallel_size = 1;
   PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
   int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
-  std::vector<int64_t> pipeline_split;   // ours: layers of each stage; empty = by their work
-  int64_t pipeline_microbatches = 0;     // of a step; 0 = gradient_accumulation_steps
-  int64_t expert_parallel_size = 1;      // of the ranks of dp_shard x context parallel
+  std::vector<int64_t> pipeline_split;   // ours: layers of each stage; empty = by pipeline_split_by
+  SplitBasis pipeline_split_by = SplitBasis::Work;  // ours
+  int64_t pipeline_microbatches = 0;                // of a step; 0 = gradient_accumulation_steps
+  int64_t expert_parallel_size = 1;                 // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbours that keep secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // ddp_timeout

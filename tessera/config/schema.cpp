@@ -168,6 +168,11 @@ constexpr Choice kDevices[] = {
     {"mps", kNotBuilt, "not built"},      {"xpu*", kNotBuilt, "not built"},
     {"npu*", kNotBuilt, "not built"},
 };
+constexpr Choice kSplitBases[] = {
+    {"work", as_int(SplitBasis::Work)},
+    {"time", as_int(SplitBasis::Time)},
+};
+
 constexpr Choice kPipelineSchedules[] = {
     {"1f1b", as_int(PipelineKind::OneFOneB)},
     {"gpipe", as_int(PipelineKind::GPipe)},
@@ -490,6 +495,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_schedule", enum_field<&Recipe::pipeline_schedule>, 0, 0, kPipelineSchedules},
     {"pipeline_stages_per_rank", &Recipe::pipeline_stages_per_rank, 0, kMaxPipeline},
     {"pipeline_split", &Recipe::pipeline_split, 1, kMaxPipeline},
+    {"pipeline_split_by", enum_field<&Recipe::pipeline_split_by>, 0, 0, kSplitBases},
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},

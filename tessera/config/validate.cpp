@@ -358,6 +358,14 @@ void validate_pipeline(Rules& rules) {
                      .got("pipeline_parallel_size 1")
                      .hint("pipeline_parallel_size: " + std::to_string(recipe.pipeline_split.size())));
   }
+  if (!recipe.pipeline_split.empty() && recipe.pipeline_split_by == SplitBasis::Time) {
+    rules.refuse(
+        {"pipeline_split_by", "pipeline_split"},
+        rules
+            .error("CONFLICT", "keys 'pipeline_split' and 'pipeline_split_by': time exclude each other",
+                   "pipeline_split_by")
+            .hint("leave out one of them"));
+  }
   const int64_t parts = recipe.pipeline_microbatches;
   const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
   if (parts == 0 || rows % parts == 0) return;

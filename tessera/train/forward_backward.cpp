@@ -26,8 +26,8 @@ std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batc
       datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);  // added tokens have no labels
       whole.sources = {to_tensor(datasets), parts.datasets};
     }
-    whole.router_values = parts.routers;
     own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp), multiple));
+    own.back().router_values = parts.routers;
   }
   return own;
 }

@@ -35,6 +35,7 @@
 #include "tessera/train/agreed_requests.h"
 #include "tessera/train/bad_numbers.h"
 #include "tessera/train/compute_type.h"
+#include "tessera/train/measured_split.h"
 #include "tessera/train/recipe_data.h"
 #include "tessera/train/reporters/checkpoints.h"
 #include "tessera/train/reporters/evaluation.h"
@@ -156,6 +157,7 @@ class Run {
     planned_ = plan_model(recipe_, *model_config_, problems);
     tokenizer_ = load_recipe_tokenizer(recipe_, problems);
     problems.settle();
+    measure_split(recipe_, planned_, *mesh_.world());
   }
 
   void prepare_data() {
@@ -338,7 +340,7 @@ class Run {
   RunSignals& signals_;
   RunOutput output_;
   const std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint_;  // that the run goes on from
-  const config::Recipe recipe_;
+  config::Recipe recipe_;                                                  // as resolved
   RunInputs inputs_;
   parallel::DeviceMesh mesh_;
   checkpoint::BaseFiles base_;

@@ -132,6 +132,10 @@ TEST(ParallelismTest, PipelineSplit) {
               ::testing::HasSubstr("key 'pipeline_split.1': out of range; got 0"));
   EXPECT_THAT(message_of(kMinimal + "pipeline_parallel_size: 2\npipeline_split: {a: 1}\n"),
               ::testing::HasSubstr("need a list of whole numbers"));
+  EXPECT_EQ(recipe_with("pipeline_split_by: time\n").pipeline_split_by, SplitBasis::Time);
+  EXPECT_THAT(
+      message_of(kMinimal + "pipeline_parallel_size: 2\npipeline_split: [2, 1]\npipeline_split_by: time\n"),
+      ::testing::HasSubstr("r.yaml:6:1: keys 'pipeline_split' and 'pipeline_split_by': time exclude"));
 }
 
 TEST(ParallelismTest, SecondaryShardsArePartsOfTheShards) {

@@ -82,6 +82,31 @@ TEST_F(PipelineTest, ThreeRanksOf5Layers) {
   expect_same_run("split");
 }
 
+// What the ranks measure differs from run to run: it is told, and kept for a run that repeats this one.
+TEST_F(PipelineTest, StagesByMeasuredTimeEqualOneProcess) {
+  const Words same = {"gradient_accumulation_steps=4", "gradient_checkpointing=true"};
+  train_into("one", same, {});
+  const Words stages = {"dtype=float64", "max_steps=3", "output_dir=timed",        "pipeline_split_by=time",
+                        "--nproc",       "3",           "pipeline_parallel_size=3"};
+  const ProgramResult result = train(with(same, stages));
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_NE(result.err.find("pipeline: "), std::string::npos) << result.told();
+  EXPECT_NE(result.err.find(" ms of a micro-batch (embedding "), std::string::npos) << result.told();
+  expect_same_run("timed");
+  const std::string recipe = read_text(here / "timed/recipe.yaml");
+  EXPECT_NE(recipe.find("pipeline_split: ["), std::string::npos) << recipe;
+  EXPECT_EQ(recipe.find("pipeline_split_by: \"time\""), std::string::npos) << recipe;
+  run_well({"train", "timed/recipe.yaml", "output_dir=again", "--nproc", "3"});
+  EXPECT_EQ(numbers(here / "again", "loss"), numbers(here / "timed", "loss"));
+  train_into("turns", same,
+             {"pipeline_parallel_size=2", "pipeline_schedule=interleaved", "pipeline_split_by=time",
+              "--nproc", "2"});
+  expect_same_run("turns");
+  expect_error(
+      train({"pipeline_parallel_size=2", "pipeline_split=[2,3]", "pipeline_split_by=time", "--nproc", "2"}),
+      2, "E-CONFIG-CONFLICT", {"'pipeline_split' and 'pipeline_split_by'"});
+}
+
 TEST_F(PipelineTest, WhatCannotBeCutIsRefusedWithWhatCan) {
   expect_error(train({"pipeline_parallel_size=2", "--nproc", "3"}), 2, "E-CONFIG-PARALLELISM",
                {"pipeline_parallel_size 2 and 3 ranks"});
