@@ -21,6 +21,7 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
   verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it")
       ->check(CLI::ExistingDirectory);
   add_compute_options(verb, options.compute);
+  add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");
   verb.add_option("--chat-template", options.chat_template,
                   "chatml, llama3, mistral or alpaca; default: the model's");

@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "tessera/cli/compute_options.h"
+#include "tessera/cli/inference_ranks.h"
 #include "tessera/models/common/generate.h"
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/text/stop_strings.h"
@@ -23,6 +24,7 @@ namespace tessera::cli {
 struct AnsweringOptions {
   std::string model, adapter, system, chat_template;
   ComputeOptions compute;
+  RankOptions ranks;
   std::vector<std::string> stop_strings;
   std::optional<int64_t> seed;
   models::GenerateOptions generate;

@@ -71,7 +71,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed and memory");
   bench->require_subcommand(1);
   add_bench_tokenize(*bench, action);
-  add_bench_generate(*bench, action);
+  add_bench_generate(*bench, line, action);
   CLI::App* verb = bench->add_subcommand("train", "A training step on random tokens, with AdamW");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()

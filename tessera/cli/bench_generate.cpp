@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/compute_options.h"
+#include "tessera/cli/inference_ranks.h"
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
@@ -25,6 +26,7 @@ namespace {
 struct Options {
   std::string model;
   ComputeOptions compute;
+  RankOptions ranks;
   int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
   bool as_json = false;
 };
@@ -84,8 +86,8 @@ double read_all(const std::vector<at::Tensor>& weights) {
   return bytes / timer.seconds() * 1e-9;
 }
 
-Result measure(const Options& options) {
-  const auto model = load_for_inference(options.model, "", options.compute.resolved());
+Result measure(const Options& options, const InferenceRank& rank) {
+  const auto model = load_for_inference(options.model, "", options.compute.resolved(), rank.mesh());
   Result result;
   result.load_rss_bytes = current_rss_bytes();
   const Timer timer;
@@ -134,11 +136,13 @@ void print_table(const Result& r) {
               format_bytes(r.load_rss_bytes).c_str());
 }
 
-void print_json(const Result& r, const Options& options) {
+void print_json(const Result& r, const Options& options, const ParallelDims& dims) {
   const nlohmann::ordered_json line = {{"batch", options.batch},
                                        {"prompt_tokens", options.prompt_tokens},
                                        {"new_tokens", options.new_tokens},
                                        {"dtype", options.compute.dtype},
+                                       {"tensor_parallel_size", dims.tp},
+                                       {"pipeline_parallel_size", dims.pp},
                                        {"tokens_per_s", r.tokens_per_s()},
                                        {"prefill_s", r.times.prefill_s},
                                        {"prefill_tokens_per_s", r.prefill_tokens_per_s()},
@@ -158,7 +162,7 @@ void print_json(const Result& r, const Options& options) {
 
 }  // namespace
 
-void add_bench_generate(CLI::App& bench, Action& action) {
+void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = bench.add_subcommand("generate", "Greedy generation from random prompts, without a stop");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
@@ -169,12 +173,17 @@ void add_bench_generate(CLI::App& bench, Action& action) {
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));
   add_compute_options(*verb, options->compute);
+  add_rank_options(*verb, options->ranks);
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
-  verb->callback([options, &action] {
-    action = [options] {
-      const Result result = measure(*options);
+  verb->callback([options, line, &action] {
+    action = [options, line] {
+      const at::Device device = options->compute.resolved().device();
+      if (const auto code = start_ranks(options->ranks, line)) return *code;
+      const InferenceRank rank(options->ranks, device);
+      const Result result = measure(*options, rank);
+      if (!rank.is_first()) return 0;
       if (options->as_json) {
-        print_json(result, *options);
+        print_json(result, *options, rank.mesh().dims());
       } else {
         print_table(result);
       }

@@ -1,7 +1,10 @@
 // tessera chat
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <optional>
 
+#include <ATen/ATen.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -20,11 +23,48 @@ namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
 
+// What the first rank tells the others, which it may take any time to: someone types.
+class Listening {
+ public:
+  explicit Listening(const InferenceRank& rank) : is_first_(rank.is_first()) {
+    if (rank.is_alone()) return;
+    group_ = rank.world().split(0, rank.world().rank(), "chat");
+    group_->set_default_timeout(std::chrono::hours(24 * 365));
+    // It ends them all.
+    if (!is_first_) std::signal(SIGINT, SIG_IGN);
+  }
+
+  bool is_first() const { return is_first_; }
+  // The next line of standard input; nothing behind the last.
+  std::optional<std::string> next_line() const {
+    std::string line, told;
+    if (is_first_ && read_input_line(line)) told = "+" + line;
+    if (group_ != nullptr) told = group_->all_gather_string(told)[0];
+    return told.empty() ? std::nullopt : std::optional(told.substr(1));
+  }
+  // What the first rank says.
+  bool agreed(bool value) const {
+    if (group_ == nullptr) return value;
+    const at::Tensor told =
+        at::full({1}, value ? 1 : 0, at::TensorOptions(group_->device()).dtype(at::kLong));
+    group_->broadcast(told, 0);
+    return told.item<int64_t>() != 0;
+  }
+  void show(const std::string& text) const {
+    if (is_first_ && !text.empty()) show_text(text);
+  }
+
+ private:
+  const bool is_first_;
+  std::shared_ptr<comm::Communicator> group_;  // null: nobody listens
+};
+
 // While it lives, an interrupt from the keyboard sets `interrupted`, once: a second one ends the program.
 class InterruptScope {
  public:
-  InterruptScope() {
+  explicit InterruptScope(const Listening& listening) : is_first_(listening.is_first()) {
     interrupted = 0;
+    if (!is_first_) return;
     struct sigaction action {};
     action.sa_handler = [](int) { interrupted = 1; };
     action.sa_flags = SA_RESETHAND | SA_RESTART;
@@ -32,19 +72,24 @@ class InterruptScope {
   }
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
-  ~InterruptScope() { sigaction(SIGINT, &before_, nullptr); }
+  ~InterruptScope() {
+    if (is_first_) sigaction(SIGINT, &before_, nullptr);
+  }
 
  private:
+  const bool is_first_;
   struct sigaction before_ {};
 };
 
 class Conversation {
  public:
-  Conversation(const AnsweringOptions& options, const at::TensorOptions& compute, const ModelSource& source)
+  Conversation(const AnsweringOptions& options, const at::TensorOptions& compute, const ModelSource& source,
+               const InferenceRank& rank, const Listening& listening)
       : options_(options),
+        listening_(listening),
         tokenizer_(source.tokenizer()),
         chat_template_(text::select_chat_template(options.chat_template, "", "", tokenizer_)),
-        model_(source.load(compute)),
+        model_(source.load(compute, rank.mesh())),
         stop_ids_(source.stop_ids(*model_)) {
     reset();
   }
@@ -62,15 +107,15 @@ class Conversation {
     std::string whole;
     const auto show = [&](const std::string& more) {
       whole += more;
-      if (!more.empty()) show_text(more);
+      listening_.show(more);
     };
     models::GenerateOptions generate = options_.generate;
     generate.stop_ids = stop_ids_;
     generate.sampling.sequence = num_answers_++;
-    const InterruptScope scope;
+    const InterruptScope scope(listening_);
     generate.on_token = [&](int64_t id) {
       show(text.add(id));
-      return !text.has_stopped() && interrupted == 0;
+      return !text.has_stopped() && !listening_.agreed(interrupted != 0);
     };
     try {
       models::generate(*model_, encode_messages(tokenizer_, *chat_template_, messages, nullptr), generate);
@@ -80,13 +125,14 @@ class Conversation {
       throw;
     }
     show(text.finish());
-    show_text("\n");
+    listening_.show("\n");
     messages.push_back(message("assistant", whole));
     messages_ = std::move(messages);
   }
 
  private:
   const AnsweringOptions& options_;
+  const Listening& listening_;
   const text::Tokenizer& tokenizer_;
   std::shared_ptr<const text::ChatTemplate> chat_template_;
   std::shared_ptr<models::CausalLM> model_;
@@ -107,17 +153,29 @@ void refuse_unknown_command(const std::string& line) {
             std::string("a space before the slash makes it a message"));
 }
 
-int run_chat(AnsweringOptions options) {
-  settle_sampling(options);
+// The first rank chooses the seed where none is given.
+void settle_sampling_of_all(AnsweringOptions& options, const InferenceRank& rank) {
+  if (rank.is_first()) settle_sampling(options);
+  if (rank.is_alone()) return;
+  const std::string seed = std::to_string(options.generate.sampling.seed);
+  options.generate.sampling.seed = std::stoull(rank.world().all_gather_string(seed)[0]);
+}
+
+int run_chat(AnsweringOptions options, const CommandLine& command_line) {
   const at::TensorOptions compute = options.compute.resolved();
+  if (const auto code = start_ranks(options.ranks, command_line)) return *code;
+  const InferenceRank rank(options.ranks, compute.device());
+  settle_sampling_of_all(options, rank);
+  const Listening listening(rank);
   const ModelSource source(options.model, options.adapter);
-  Conversation conversation(options, compute, source);
-  const bool is_terminal = isatty(STDIN_FILENO) == 1;
+  Conversation conversation(options, compute, source, rank, listening);
+  const bool is_terminal = listening.agreed(isatty(STDIN_FILENO) == 1);
   if (is_terminal) log::info("/reset forgets the conversation; /exit or the end of the input ends it");
   while (true) {
-    if (is_terminal) show_text("> ");
-    std::string line;
-    if (!read_input_line(line)) break;
+    if (is_terminal) listening.show("> ");
+    const std::optional<std::string> asked = listening.next_line();
+    if (!asked) break;
+    const std::string& line = *asked;
     if (line == "/exit") return 0;
     if (line == "/reset") {
       conversation.reset();
@@ -132,24 +190,24 @@ int run_chat(AnsweringOptions options) {
       } catch (const Error& error) {
         // Someone at a terminal can go on; a script must know.
         if (!is_terminal || error.kind() == ErrorKind::Storage) throw;
-        log::error(error.what());
+        if (listening.is_first()) log::error(error.what());
       }
     }
   }
-  if (is_terminal) show_text("\n");
+  if (is_terminal) listening.show("\n");
   return 0;
 }
 
 }  // namespace
 
-void add_chat(CLI::App& app, Action& action) {
+void add_chat(CLI::App& app, const CommandLine& line, Action& action) {
   auto options = std::make_shared<AnsweringOptions>();
   CLI::App* verb = app.add_subcommand("chat", "Talk with a chat model, line by line");
   add_answering_options(*verb, *options);
   verb->footer(
       "Each line of standard input is a message; the model sees the whole conversation. /reset forgets it,\n"
       "/exit or the end of the input ends the program, and an interrupt ends an answer.");
-  verb->callback([options, &action] { action = [options] { return run_chat(*options); }; });
+  verb->callback([options, line, &action] { action = [options, line] { return run_chat(*options, line); }; });
 }
 
 }  // namespace tessera::cli

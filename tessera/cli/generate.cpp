@@ -11,13 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/answering.h"
-#include "tessera/cli/launch.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
-#include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
-#include "tessera/comm/bootstrap.h"
-#include "tessera/comm/rank_cores.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
@@ -31,7 +27,7 @@ namespace {
 struct Options : AnsweringOptions {
   std::string prompts_file, output_file;
   std::vector<std::string> prompts, more_prompts;
-  int64_t batch_size = 8, prefill_tokens = 1024, nproc = 1;
+  int64_t batch_size = 8, prefill_tokens = 1024;
   bool is_chat = false, shows_stats = false;
 };
 
@@ -191,19 +187,10 @@ void log_stats(const models::GenerationTimes& times, int64_t new_tokens, double 
 
 int run_generate(Options options, const CommandLine& line) {
   const at::TensorOptions compute = options.compute.resolved();
-  const bool reads_input = options.prompts_file == "-" || std::ranges::count(options.prompts, "-") > 0;
-  if (options.nproc > 1 && reads_input) {
-    throw Error(ErrorKind::Config, "PROMPT", "ranks that --nproc starts have no standard input")
-        .need("--prompts FILE")
-        .hint("under mpirun, without --nproc, it goes to the first rank");
-  }
-  if (const auto code = relaunch(options.nproc, line.arguments)) return *code;
-  const comm::Bootstrap bootstrap(compute.device(), own_start_timeout_s());
-  const std::shared_ptr<comm::Communicator>& world = bootstrap.world();
-  if (world->size() > 1) comm::share_cores(*world);
-  tell_started();
-  const bool is_first = world->rank() == 0;
-  const std::vector<Prompt> prompts = prompts_of_first(options, *world);
+  if (const auto code = start_ranks(options.ranks, line)) return *code;
+  const InferenceRank rank(options.ranks, compute.device());
+  const bool is_first = rank.is_first();
+  const std::vector<Prompt> prompts = prompts_of_first(options, rank.world());
   const bool any_chat =
       options.is_chat || std::any_of(prompts.begin(), prompts.end(),
                                      [](const Prompt& prompt) { return !prompt.messages.is_null(); });
@@ -219,7 +206,7 @@ int run_generate(Options options, const CommandLine& line) {
   const text::Tokenizer& tokenizer = source.tokenizer();
   std::shared_ptr<const text::ChatTemplate> chat_template;
   if (any_chat) chat_template = text::select_chat_template(options.chat_template, "", "", tokenizer);
-  const auto model = source.load(compute, world);
+  const auto model = source.load(compute, rank.mesh());
 
   models::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
@@ -303,9 +290,6 @@ void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
       ->check(CLI::Range(1, 1 << 20));
   verb->add_flag("--chat", options->is_chat, "Treat each prompt as a user's message in the chat template");
   verb->add_flag("--stats", options->shows_stats, "Print tokens/s on standard error");
-  verb->add_option("--nproc", options->nproc,
-                   "Ranks to start on this machine, which share the weights and the work of each layer")
-      ->check(CLI::Range(1, 4096));
   verb->callback(
       [options, line, &action] { action = [options, line] { return run_generate(*options, line); }; });
 }

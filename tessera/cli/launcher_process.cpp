@@ -74,7 +74,7 @@ Child start(const std::vector<std::string>& command, bool has_launcher) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, kEndSignal);
     if (getppid() != parent) _exit(1);
-    setpgid(0, 0);
+    setsid();  // without a terminal of its own, from which the first rank may then read that of this process
     std::signal(kEndSignal, SIG_DFL);
     sigset_t kept;
     sigemptyset(&kept);

@@ -7,6 +7,7 @@
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/common/parallelize.h"
+#include "tessera/models/common/pipeline.h"
 #include "tessera/models/registry.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/peft/adapter_files.h"
@@ -14,12 +15,10 @@
 namespace tessera::cli {
 namespace {
 
-using World = std::shared_ptr<comm::Communicator>;
-
 std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
                                        const std::shared_ptr<const checkpoint::StoredTensors>& files,
                                        const std::string& adapter_folder, at::Device device,
-                                       const World& world) {
+                                       const parallel::DeviceMesh& mesh) {
   models::check_tensors(*model, *files);
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources = {
       checkpoint::stored_source(files, models::state_dict_adapter(*model))};
@@ -28,9 +27,18 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
     const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
     sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
   }
+  parallel::ParameterLayouts layouts;
+  const auto& tp = mesh.group(parallel::kAxisTp);
+  if (tp->size() > 1) layouts = models::cut_layers(*model, {parallel::kAxisTp, tp});
+  if (const auto& pp = mesh.group(parallel::kAxisPp); pp->size() > 1) {
+    const parallel::PipelinePlan plan = models::plan_pipeline(*model, pp->size(), {});
+    const parallel::Pipeline stages(*model, models::pipeline_parts(*model), plan, {parallel::kAxisPp, pp},
+                                    layouts);
+    models::decode_in_stages(*model, plan, pp);
+  }
   models::BoxOf box_of;
-  if (world->size() > 1) {
-    box_of = [layouts = models::cut_layers(*model, {parallel::kAxisTp, world})](const at::Tensor& parameter) {
+  if (mesh.world()->size() > 1) {
+    box_of = [&](const at::Tensor& parameter) {
       return layouts.of(parameter).local_box(parallel::coordinates_on(layouts.axes_of(parameter)));
     };
   }
@@ -43,22 +51,25 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
 
 }  // namespace
 
+parallel::DeviceMesh one_rank() { return {comm::Communicator::single(), {}}; }
+
 std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
                                                      const std::string& adapter_folder,
-                                                     const at::TensorOptions& options, const World& world) {
+                                                     const at::TensorOptions& options,
+                                                     const parallel::DeviceMesh& mesh) {
   auto model = models::build_model(folder, c10::typeMetaToScalarType(options.dtype()));
   const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(folder));
-  return load(std::move(model), checkpoint::stored_tensors(files), adapter_folder, options.device(), world);
+  return load(std::move(model), checkpoint::stored_tensors(files), adapter_folder, options.device(), mesh);
 }
 
 std::shared_ptr<models::CausalLM> load_gguf_for_inference(const std::string& file,
                                                           const std::string& adapter_folder,
                                                           const at::TensorOptions& options,
-                                                          const World& world) {
+                                                          const parallel::DeviceMesh& mesh) {
   const auto gguf = std::make_shared<const checkpoint::GgufModel>(io::GgufFile::open(file));
   const auto config = models::parse_model_config(gguf->config(DType::F32), file);
   return load(models::build_model(*config, c10::typeMetaToScalarType(options.dtype())),
-              checkpoint::stored_tensors(gguf), adapter_folder, options.device(), world);
+              checkpoint::stored_tensors(gguf), adapter_folder, options.device(), mesh);
 }
 
 }  // namespace tessera::cli

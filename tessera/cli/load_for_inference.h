@@ -6,21 +6,26 @@
 
 #include <c10/core/TensorOptions.h>
 
-#include "tessera/comm/communicator.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/parallel/device_mesh.h"
 
 namespace tessera::cli {
 
+// This process alone.
+parallel::DeviceMesh one_rank();
+
 // The model of `folder` in eval mode, computing in the type (matrices stored in bf16 stay so) and on the
-// device of `options`, with the adapter of `adapter_folder` unless that is empty; its layers are cut over the
-// ranks of `world`, which then run the same calls. Throws Error(Model), and Error(Config) for layers that
-// cannot be cut so. Collective.
-std::shared_ptr<models::CausalLM> load_for_inference(
-    const std::string& folder, const std::string& adapter_folder, const at::TensorOptions& options,
-    const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single());
+// device of `options`, with the adapter of `adapter_folder` unless that is empty; each layer is cut over the
+// ranks along tp, and the layers are dealt to those along pp. All ranks then run the same calls. Throws
+// Error(Model), and Error(Config) for layers that cannot be cut so. Collective.
+std::shared_ptr<models::CausalLM> load_for_inference(const std::string& folder,
+                                                     const std::string& adapter_folder,
+                                                     const at::TensorOptions& options,
+                                                     const parallel::DeviceMesh& mesh = one_rank());
 // The same of a GGUF file, which is expanded as it is read.
-std::shared_ptr<models::CausalLM> load_gguf_for_inference(
-    const std::string& file, const std::string& adapter_folder, const at::TensorOptions& options,
-    const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single());
+std::shared_ptr<models::CausalLM> load_gguf_for_inference(const std::string& file,
+                                                          const std::string& adapter_folder,
+                                                          const at::TensorOptions& options,
+                                                          const parallel::DeviceMesh& mesh = one_rank());
 
 }  // namespace tessera::cli

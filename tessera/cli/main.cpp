@@ -220,7 +220,7 @@ int main(int argc, char** argv) {
   tessera::cli::add_convert(app, action);
   tessera::cli::add_merge(app, action);
   tessera::cli::add_generate(app, line, action);
-  tessera::cli::add_chat(app, action);
+  tessera::cli::add_chat(app, line, action);
   tessera::cli::add_data(app, action);
   tessera::cli::add_recipe(app, action);
   tessera::cli::add_bench(app, line, action);

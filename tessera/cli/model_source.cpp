@@ -70,9 +70,9 @@ ModelSource::ModelSource(std::string path, std::string adapter)
 }
 
 std::shared_ptr<models::CausalLM> ModelSource::load(const at::TensorOptions& options,
-                                                    const std::shared_ptr<comm::Communicator>& world) const {
-  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, options, world)
-                  : load_for_inference(base_, adapter_, options, world);
+                                                    const parallel::DeviceMesh& mesh) const {
+  return is_gguf_ ? load_gguf_for_inference(base_, adapter_, options, mesh)
+                  : load_for_inference(base_, adapter_, options, mesh);
 }
 
 std::vector<int64_t> ModelSource::stop_ids(const models::CausalLM& model) const {

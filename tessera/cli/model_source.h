@@ -8,8 +8,8 @@
 
 #include <c10/core/TensorOptions.h>
 
-#include "tessera/comm/communicator.h"
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/parallel/device_mesh.h"
 #include "tessera/text/tokenizer/tokenizer.h"
 
 namespace tessera::cli {
@@ -26,9 +26,8 @@ class ModelSource {
 
   const text::Tokenizer& tokenizer() const { return *tokenizer_; }
   // load_for_inference().
-  std::shared_ptr<models::CausalLM> load(
-      const at::TensorOptions& options,
-      const std::shared_ptr<comm::Communicator>& world = comm::Communicator::single()) const;
+  std::shared_ptr<models::CausalLM> load(const at::TensorOptions& options,
+                                         const parallel::DeviceMesh& mesh) const;
   // The ids that end an answer: those of the model's configuration and those of the tokenizer.
   std::vector<int64_t> stop_ids(const models::CausalLM& model) const;
 

@@ -25,7 +25,7 @@ namespace {
 
 constexpr char kVariable[] = "TESSERA_LAUNCHED_BY";
 constexpr int kStarted = -1;    // in place of an exit code
-constexpr int kNumStreams = 2;  // standard output and standard error
+constexpr int kNumStreams = 3;  // standard output, error and input
 
 int link_of_this_rank = -1;
 
@@ -56,7 +56,7 @@ struct StreamsMessage {
 };
 
 bool send_streams(int socket) {
-  const int streams[kNumStreams] = {STDOUT_FILENO, STDERR_FILENO};
+  const int streams[kNumStreams] = {STDOUT_FILENO, STDERR_FILENO, STDIN_FILENO};
   StreamsMessage sent;
   cmsghdr* const header = CMSG_FIRSTHDR(&sent.message);
   header->cmsg_level = SOL_SOCKET;
@@ -228,6 +228,8 @@ bool join_launching_process(int64_t rank) {
   close(streams[0]);
   // Standard error itself stays the launcher's: what libraries write there is told where it explains an end.
   log::set_stream(streams[1]);
+  if (rank == 0) dup2(streams[2], STDIN_FILENO);
+  close(streams[2]);
   link_of_this_rank = link;
   return true;
 }

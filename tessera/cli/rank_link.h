@@ -1,6 +1,7 @@
 // What joins the ranks of `--nproc` to the process that started them. A rank takes over that process's
-// standard output and has its own lines go to that process's standard error, past the launcher between them;
-// and it tells how it ends, so that an end without a word is noticed and named.
+// standard output, the first one its standard input too, and has its own lines go to that process's standard
+// error, past the launcher between them; and it tells how it ends, so that an end without a word is noticed
+// and named.
 #pragma once
 
 #include <cstdint>

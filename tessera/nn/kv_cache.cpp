@@ -152,6 +152,7 @@ void CacheStep::give_back() noexcept {
 
 at::Tensor CacheStep::attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const ops::AttentionFormula& formula) const {
+  layer -= cache_.options_.first_layer;
   TESSERA_ASSERT(layer >= 0 && layer < cache_.options_.num_layers, "layer of the cache");
   ops::write_cache(batch_, layer, k, v);
   // Prompts see nothing but themselves, which the kernel for whole documents does faster.

@@ -13,7 +13,8 @@
 namespace tessera::nn {
 
 struct KvCacheOptions {
-  int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0;
+  // Of a model's layers, those from `first_layer` on.
+  int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, first_layer = 0;
   at::ScalarType dtype = at::kFloat;
   at::Device device = kHost;
   int64_t max_pages = 0;  // of kPageTokens tokens; 0 = no bound but memory
@@ -84,8 +85,9 @@ class CacheStep {
   CacheStep(const CacheStep&) = delete;
   CacheStep& operator=(const CacheStep&) = delete;
 
-  // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer and attends from q, [new
-  // tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim], contiguous.
+  // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer of the model and attends from
+  // q, [new tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim],
+  // contiguous.
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const ops::AttentionFormula& formula) const;
   // The positions of the new tokens in their sequences.

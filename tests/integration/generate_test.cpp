@@ -49,8 +49,14 @@ TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
   write_text(here / "prompts.jsonl",
              "{\"prompt\": \"Hi\"}\n{\"prompt\": \"One, two, three\"}\n{\"prompt\": \"a\"}\n");
   for (const std::string family : {"llama", "mixtral", "gpt2"}) {
-    write_tiny_model(here / family, {.family = family, .kv_heads = 4});
-    for (const std::string temperature : {"0", "1"}) {
+    write_tiny_model(here / family, {.family = family, .layers = 3, .kv_heads = 4});
+    const std::map<std::string, std::vector<Words>> layouts = {
+        {"0",
+         {{"--nproc", "3"},
+          {"--nproc", "2", "--pipeline-parallel-size", "2"},
+          {"--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"}}},
+        {"1", {{"--nproc", "2"}, {"--nproc", "4"}, {"--pipeline-parallel-size", "3"}}}};
+    for (const auto& [temperature, ranks] : layouts) {
       const Words same = {"generate",
                           "--model",
                           family,
@@ -68,18 +74,51 @@ TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
                           "24"};
       const ProgramResult alone = run(same);
       ASSERT_EQ(alone.exit_code, 0) << alone.told();
-      for (const char* ranks : {"2", "3", "4"}) {
-        Words more = same;
-        more.insert(more.end(), {"--nproc", ranks});
-        const ProgramResult result = run(more);
+      for (const Words& layout : ranks) {
+        const ProgramResult result = run(with(same, layout));
         ASSERT_EQ(result.exit_code, 0) << result.told();
-        EXPECT_EQ(result.out, alone.out) << family << " on " << ranks << " ranks";
+        EXPECT_EQ(result.out, alone.out) << family << " with " << ::testing::PrintToString(layout);
       }
     }
   }
 }
 
-TEST_F(GenerateTest, RanksHaveOneErrorAndNoStandardInput) {
+// An adapter on its base, a conversation, the speed, and what comes by standard input.
+TEST_F(GenerateTest, OnRanksLikeOnOne) {
+  std::filesystem::remove_all(model());
+  write_tiny_model(model(), {.layers = 3});
+  train_well({"adapter=lora", "lora_target_linear=true", "lora_r=3"});
+  const Words base = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "24", "Hi"};
+  const Words adapted = {"generate", "--model", "out", "--dtype", "fp64", "--max-new-tokens", "24", "Hi"};
+  const std::string want = run_well(adapted).out;
+  EXPECT_NE(want, run_well(base).out);
+  const Words two_by_two = {"--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"};
+  const Words layouts[] = {{"--nproc", "2"}, {"--nproc", "3", "--pipeline-parallel-size", "3"}, two_by_two};
+  for (const Words& layout : layouts) {
+    const ProgramResult result = run(with(adapted, layout));
+    ASSERT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_EQ(result.out, want) << ::testing::PrintToString(layout);
+  }
+
+  const std::string told = "Hi\n/reset\nWhat is it?\nAnd now?\n/exit\nnever read\n";
+  const std::string chat = "chat --model model --dtype fp64 --temperature 1 --seed 4 --max-new-tokens 8";
+  EXPECT_EQ(fed(told, chat + " --nproc 2").out, fed(told, chat).out);
+  EXPECT_EQ(fed(told, chat + " --nproc 3 --pipeline-parallel-size 3").out, fed(told, chat).out);
+  const std::string lines = "generate --model model --dtype fp64 --max-new-tokens 8 ";
+  EXPECT_EQ(fed("Hi\nx y\n", lines + "--nproc 2 -").out, fed("Hi\nx y\n", lines + "-").out);
+
+  const Words bench = {"bench",   "generate", "--model",      "model", "--dtype", "fp64",
+                       "--batch", "2",        "--new-tokens", "9",     "--json"};
+  const auto alone = nlohmann::json::parse(run_well(bench).out);
+  const ProgramResult ranks = run(with(bench, two_by_two));
+  ASSERT_EQ(ranks.exit_code, 0) << ranks.told();
+  const auto spread = nlohmann::json::parse(ranks.out);
+  EXPECT_EQ(spread.at("ids"), alone.at("ids"));
+  EXPECT_EQ(spread.at("tensor_parallel_size"), 2);
+  EXPECT_EQ(spread.at("pipeline_parallel_size"), 2);
+}
+
+TEST_F(GenerateTest, RanksHaveOneError) {
   write_text(here / "bad.jsonl", "{\"prompt\": \"Hi\"}\n{\"text\": 1}\n");
   const Words on_two = {"generate", "--model", "model", "--nproc", "2"};
   const auto asked = [&](const Words& more) {
@@ -88,7 +127,12 @@ TEST_F(GenerateTest, RanksHaveOneErrorAndNoStandardInput) {
     return run(words);
   };
   expect_error(asked({"--prompts", "bad.jsonl"}), 3, "E-DATA-PROMPTS", {"bad.jsonl:2"});
-  expect_error(asked({"-"}), 2, "E-CONFIG-PROMPT", {"no standard input", "need --prompts FILE"});
+  expect_error(asked({"--pipeline-parallel-size", "4", "Hi"}), 2, "E-CONFIG-PARALLELISM",
+               {"--pipeline-parallel-size 4 and 2 ranks", "--nproc 4"});
+  expect_error(asked({"--context-parallel-size", "2", "Hi"}), 2, "E-CONFIG-PARALLELISM",
+               {"--context-parallel-size", "one of each sequence"});
+  expect_error(run({"generate", "--model", "model", "--pipeline-parallel-size", "3", "Hi"}), 2,
+               "E-CONFIG-PIPELINE", {"3 ranks and 2 layers"});
   expect_error(run({"generate", "--model", "model", "--nproc", "3", "Hi"}), 2, "E-CONFIG-TENSOR-PARALLEL",
                {"2 key/value heads"});
 }

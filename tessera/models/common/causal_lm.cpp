@@ -164,11 +164,21 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   check_ids(input_ids);
   nn::CacheStep step(cache, sequences, starts);
   const at::Tensor position_ids = host_ids(step.positions()).to(device());
-  const at::Tensor logits = nn::call_hooked(*this, input_ids.to(device()), [&](const at::Tensor& fed) {
-    at::Tensor hidden = hidden_states(fed, position_ids, {starts, &step, {}, {}, {}});
-    if (last.size() < ids.size()) hidden = hidden.index_select(0, host_ids(last).to(device()));
-    return head().logits(hidden);
-  });
+  const auto num_blocks = static_cast<int64_t>(blocks().size());
+  const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
+  const auto run = [&](const at::Tensor& before) {
+    const at::Tensor fed = begin == 0 ? input_ids.to(device()) : before;
+    return nn::call_hooked(*this, fed, [&](const at::Tensor& x) {
+      nn::SequenceContext context{starts, &step, {}, {}, {}};
+      add_positions(context, position_ids);
+      at::Tensor hidden = through_blocks(begin == 0 ? embed(x, position_ids) : x, begin, end, context);
+      if (end < num_blocks) return hidden;
+      if (last.size() < ids.size()) hidden = hidden.index_select(0, host_ids(last).to(device()));
+      return head().logits(hidden);
+    });
+  };
+  const at::Tensor logits =
+      stage_ ? stage_->between(run, std::ssize(ids), std::ssize(last)) : run(at::Tensor());
   step.finish();
   return logits;
 }
@@ -179,13 +189,19 @@ void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {
 }
 
 nn::KvCacheOptions CausalLM::cache_options() const {
-  const nn::CachedHeads heads = blocks().front()->cached_heads();
-  nn::KvCacheOptions options{static_cast<int64_t>(blocks().size()), heads.num_kv_heads, heads.head_dim,
-                             hidden_type(), device()};
+  const auto first = blocks().begin() + (stage_ ? stage_->begin : 0),
+             behind = stage_ ? blocks().begin() + stage_->end : blocks().end();
+  const nn::CachedHeads heads = (*first)->cached_heads();
+  nn::KvCacheOptions options{.num_layers = behind - first,
+                             .num_kv_heads = heads.num_kv_heads,
+                             .head_dim = heads.head_dim,
+                             .first_layer = first - blocks().begin(),
+                             .dtype = hidden_type(),
+                             .device = device()};
   // What one layer looks back over, the pages of all layers keep.
   options.window = heads.window;
-  for (const auto& block : blocks()) {
-    const int64_t window = block->cached_heads().window;
+  for (auto block = first; block != behind; ++block) {
+    const int64_t window = (*block)->cached_heads().window;
     options.window = window == 0 || options.window == 0 ? 0 : std::max(options.window, window);
   }
   return options;

@@ -2,6 +2,7 @@
 // logits for generation. Single-device code; sharding reaches it through call hooks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,17 @@ struct TiedParameter {
 struct NewTokens {
   int64_t sequence = 0;
   std::vector<int64_t> ids;
+};
+
+// The blocks that this rank runs for next_logits(), where those before and behind them lie on other ranks.
+struct DecodeStage {
+  int64_t begin = 0, end = 0;
+  // Runs the stage between its neighbours: `run` gives what the stage makes of the hidden states of the one
+  // before it ([tokens, hidden_size]; undefined for begin 0): hidden states, or behind the last block the
+  // logits [sequences, vocabulary]. Returns the logits, on every rank.
+  std::function<at::Tensor(const std::function<at::Tensor(const at::Tensor& hidden)>& run, int64_t tokens,
+                           int64_t sequences)>
+      between;
 };
 
 // Parameters are named as in Hugging Face files and made on the meta device. All forwards run inside the call
@@ -74,8 +86,10 @@ class CausalLM : public torch::nn::Module {
   // Where it computes: where its parameters lie.
   at::Device device() const;
   void set_hidden_type(at::ScalarType type) { hidden_type_ = type; }
-  // For a cache that fits this model.
+  // For a cache that fits this model, or its stage.
   nn::KvCacheOptions cache_options() const;
+  // From now on next_logits() runs this stage alone, and is collective over the ranks of all.
+  void set_decode_stage(DecodeStage stage) { stage_ = std::move(stage); }
 
   // The parts of a forward pass, in its order: a stage of a pipeline is a range of them. Blocks are run
   // through nn::call() with one context for all; they are also the units of sharding and of recomputation.
@@ -100,7 +114,9 @@ class CausalLM : public torch::nn::Module {
 
  private:
   std::optional<at::ScalarType> hidden_type_;
+  std::optional<DecodeStage> stage_;
   std::optional<double> router_aux_loss_coef_;
+  double router_z_loss_coef_ = 0.0;
   ops::ChangeInPlace token_sum_;
 
   // After the last block, [tokens, hidden_size].
@@ -116,5 +132,4 @@ class CausalLM : public torch::nn::Module {
   void check_length(int64_t length, const std::optional<LengthBound>& bound) const;
 };
 
-  double router_z_loss_coef_ = 0.0;
 }  // namespace tessera::models

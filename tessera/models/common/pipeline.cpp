@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/sparse_mlp.h"
 
@@ -46,6 +47,29 @@ parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
   // The embedding is a copy of rows.
   costs.first = static_cast<double>(model.config().hidden_size);
   return parallel::plan_pipeline(model, parts, costs, num_ranks, options);
+}
+
+void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
+                      const std::shared_ptr<comm::Communicator>& group) {
+  TESSERA_ASSERT(plan.num_stages() == group->size(), "a stage for each rank");
+  const int64_t rank = group->rank(), last = group->size() - 1;
+  const auto between = [&model, group, rank, last](const auto& run, int64_t tokens, int64_t sequences) {
+    const auto options = at::TensorOptions(model.device()).dtype(model.hidden_type());
+    const ModelConfig& config = model.config();
+    at::Tensor hidden;
+    if (rank > 0) {
+      hidden = at::empty({tokens, config.hidden_size}, options);
+      group->recv(hidden, rank - 1, 0, false, {{{}, "hidden states of the stage before"}});
+    }
+    at::Tensor result = run(hidden).contiguous();
+    if (rank < last) {
+      group->send(result, rank + 1, 0, false, {{{}, "hidden states for the next stage"}});
+      result = at::empty({sequences, config.vocab_size}, options);
+    }
+    group->broadcast(result, last, false, {{{}, "logits of the last stage"}});
+    return result;
+  };
+  model.set_decode_stage({plan.bounds[rank], plan.bounds[rank + 1], between});
 }
 
 Pipeline::Pipeline(CausalLM& model, parallel::ShardedModel& sharded, parallel::Pipeline pipeline,

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/models/common/causal_lm.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/parallel/pipeline/pipeline.h"
@@ -17,6 +19,11 @@ parallel::PipelineParts pipeline_parts(const CausalLM& model);
 // experts those that a token takes. `model` is whole, with its adapters.
 parallel::PipelinePlan plan_pipeline(const CausalLM& model, int64_t num_ranks,
                                      const parallel::PipelineOptions& options);
+
+// Has CausalLM::next_logits() run in the plan's stages, one for each rank of `group`, which call it together:
+// a step goes through them one behind the other. Comes before the model's weights.
+void decode_in_stages(CausalLM& model, const parallel::PipelinePlan& plan,
+                      const std::shared_ptr<comm::Communicator>& group);
 
 // Runs a model that was cut.
 class Pipeline {
