@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <string>
@@ -87,7 +88,7 @@ State& state() {
 }
 std::atomic<bool> g_has_hung{false};
 thread_local bool is_main_thread = false;
-thread_local int num_patient = 0;
+thread_local int num_patient = 0, num_waits = 0;
 
 Notes* notes_of(int64_t i) { return reinterpret_cast<Notes*>(state().memory.get()) + i; }
 
@@ -324,11 +325,16 @@ void end(int64_t place) {
 
 // A place is noted plus one, so that zero is none.
 WaitScope::WaitScope(int64_t place) : is_noted_(is_main_thread && place >= 0) {
-  if (is_noted_) outer_ = state().own->waiting_for.exchange(place + 1);
+  if (!is_noted_) return;
+  const int64_t before = state().own->waiting_for.exchange(place + 1);
+  outer_ = num_waits++ > 0 ? before : 0;
 }
 
+// What a rank has given up waiting for stays noted: others ask for it while the job ends.
 WaitScope::~WaitScope() {
-  if (is_noted_) state().own->waiting_for = outer_;
+  if (!is_noted_) return;
+  --num_waits;
+  if (!has_hung() || std::uncaught_exceptions() == 0) state().own->waiting_for = outer_;
 }
 
 StorageScope::StorageScope(std::string_view what) {
