@@ -309,7 +309,9 @@ class Translator {
       const std::string list = key.name == "eval_dataset" ? "test_datasets" : "datasets";
       set_native(list, named_datasets(value, key.name == "dataset_name"), {origin.entry, list, origin.out});
     } else if (key.target == "pretraining") {
-      set_native("datasets", documents(value), origin);
+      // As with named datasets: names of ours must lead to their entries' keys.
+      const std::string list = "datasets";
+      set_native(list, documents(value), {origin.entry, list, origin.out});
       set_native("streaming", make_scalar("true", value.place), origin);
     } else if (key.target == "lora_target") {
       const Node names = list_of(value);

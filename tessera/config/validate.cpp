@@ -650,9 +650,6 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_evaluation_readers(rules, has_eval_data);
   validate_trackers(rules);
   validate_order(rules);
-  if (recipe.z_loss_coef > 0.0)
-    rules.refuse({"z_loss_coef"},
-                 rules.error("UNSUPPORTED", "key 'z_loss_coef': not built yet", "z_loss_coef"));
   validate_streaming(rules);
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);

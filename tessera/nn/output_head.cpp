@@ -9,7 +9,7 @@ at::Tensor OutputHead::loss(const at::Tensor& x, const at::Tensor& labels,
   const ops::Activation normed = norm_->forward(x);
   const ops::Activation hidden = parallel() == nullptr ? normed : parallel()->input(normed);
   return ops::linear_cross_entropy(hidden.value(), weight_, labels, 0, part_ ? &*part_ : nullptr, sources,
-                                   label_smoothing_);
+                                   loss_terms_);
 }
 
 at::Tensor OutputHead::logits(const at::Tensor& x) const {

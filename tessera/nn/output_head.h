@@ -31,7 +31,7 @@ class OutputHead : public Layer {
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
   // Of the loss (ops::linear_cross_entropy), in training and evaluation.
-  void set_label_smoothing(double factor) { label_smoothing_ = factor; }
+  void set_loss_terms(const ops::LossTerms& terms) { loss_terms_ = terms; }
 
   const at::Tensor& weight() const { return weight_; }
   // The norm's, and the weight.
@@ -41,7 +41,7 @@ class OutputHead : public Layer {
   at::Tensor weight_;
   std::shared_ptr<const Norm> norm_;
   std::optional<ops::VocabularyPart> part_;
-  double label_smoothing_ = 0.0;
+  ops::LossTerms loss_terms_;
 };
 
 }  // namespace tessera::nn

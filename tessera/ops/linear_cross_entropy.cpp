@@ -74,6 +74,23 @@ struct Smoothing {
   double of_token() const { return factor / static_cast<double>(vocabulary); }
 };
 
+// LossTerms for a vocabulary.
+struct Terms {
+  Smoothing smoothing;
+  double z_coef = 0.0;
+
+  // Of a position whose logarithm of the denominator is `log_sum`: its z-loss, and what the softmax in the
+  // gradient is multiplied by because of it, less 1.
+  template <class T>
+  T z_loss(T log_sum) const {
+    return log_sum * log_sum * z_coef;
+  }
+  template <class T>
+  T z_slope(T log_sum) const {
+    return log_sum * (2.0 * z_coef);
+  }
+};
+
 // Makes of every part's sums those of the whole vocabulary. sums: [2, positions], the logarithms of the sums
 // of exponentials and the logits of the labels, 0 where another part holds the label; with smoothing [3,
 // positions], the sums of the logits too.
@@ -87,7 +104,8 @@ void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
 
 // losses_of() as a formula, for any device.
 void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses, bool in_place,
-                  const VocabularyPart* part, const Smoothing& smoothing) {
+                  const VocabularyPart* part, const Terms& terms) {
+  const Smoothing& smoothing = terms.smoothing;
   const at::ScalarType exact = compute_type(logits.scalar_type());
   const int64_t count = logits.size(0), width = logits.size(1);
   const at::Tensor sums = at::zeros({smoothing.is_on() ? 3 : 2, count}, logits.options().dtype(exact));
@@ -100,14 +118,22 @@ void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::
   if (smoothing.is_on()) sums.select(0, 2).copy_(wide.sum(1));
   if (part != nullptr) combine_parts(sums, *part);
   losses.copy_(log_sums.to(at::kDouble) - targets.to(at::kDouble));
+  if (terms.z_coef > 0.0) losses.add_(terms.z_loss(log_sums.to(at::kDouble)));
   if (smoothing.is_on()) {
     losses.add_(targets.to(at::kDouble), smoothing.factor);
     losses.sub_(sums.select(0, 2).to(at::kDouble), smoothing.of_token());
   }
   if (!in_place || width == 0) return;
-  logits.copy_(at::exp(wide - log_sums.unsqueeze(1)));
+  at::Tensor softmax = at::exp(wide - log_sums.unsqueeze(1));
   // expm1 keeps the target's gradient exact where its probability is near 1.
-  const at::Tensor minus_one = at::expm1(targets - log_sums).to(logits.scalar_type());
+  at::Tensor of_target = at::expm1(targets - log_sums);
+  if (terms.z_coef > 0.0) {
+    const at::Tensor slope = terms.z_slope(log_sums);
+    softmax.add_(softmax * slope.unsqueeze(1));
+    of_target.add_(at::exp(targets - log_sums).mul_(slope));
+  }
+  logits.copy_(softmax);
+  const at::Tensor minus_one = of_target.to(logits.scalar_type());
   const at::Tensor kept = logits.gather(1, column).squeeze(1);
   at::Tensor gradients = logits;
   gradients.scatter_(1, column, at::where(is_held, minus_one, kept).unsqueeze(1));
@@ -119,8 +145,9 @@ void losses_plain(const at::Tensor& logits, const at::Tensor& labels, const at::
 // Losses, in float64, of the rows of `logits`; with `in_place`, the rows become their gradients, softmax -
 // one-hot. labels: int64 on the device of the logits.
 void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::Tensor& losses_in,
-               bool in_place, const VocabularyPart* part, const Smoothing& smoothing) {
-  if (!uses_kernels(logits)) return losses_plain(logits, labels_in, losses_in, in_place, part, smoothing);
+               bool in_place, const VocabularyPart* part, const Terms& terms) {
+  if (!uses_kernels(logits)) return losses_plain(logits, labels_in, losses_in, in_place, part, terms);
+  const Smoothing& smoothing = terms.smoothing;
   const auto* labels = read<int64_t>(labels_in);
   auto* losses = write<double>(losses_in);
   const int64_t count = logits.size(0), width = logits.size(1);
@@ -166,11 +193,19 @@ void losses_of(const at::Tensor& logits, const at::Tensor& labels_in, const at::
         losses[row] += smoothing.factor * static_cast<double>(targets[row]) -
                        smoothing.of_token() * static_cast<double>(totals[row]);
       }
+      if (terms.z_coef > 0.0) losses[row] += terms.z_loss(static_cast<double>(log_sums[row]));
       if (!in_place) return;
       kernels::shifted_exp(data + row * width, log_sums[row], width);
       T* target = target_of(row);
       // expm1 keeps the target's gradient exact where its probability is near 1.
-      if (target != nullptr) *target = rounded(std::expm1(targets[row] - log_sums[row]));
+      C of_target = std::expm1(targets[row] - log_sums[row]);
+      if (terms.z_coef > 0.0) {
+        const C slope = static_cast<C>(terms.z_slope(static_cast<double>(log_sums[row])));
+        T* values = data + row * width;
+        for (int64_t i = 0; i < width; ++i) values[i] = rounded(widened(values[i]) * (C(1) + slope));
+        of_target += slope * std::exp(targets[row] - log_sums[row]);
+      }
+      if (target != nullptr) *target = rounded(of_target);
       if (smoothing.is_on()) smooth(data + row * width, target);
     };
     at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
@@ -202,7 +237,7 @@ struct Result {
 };
 
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
-               const VocabularyPart* part, const LossSources* sources, double label_smoothing,
+               const VocabularyPart* part, const LossSources* sources, const LossTerms& loss_terms,
                bool want_hidden, bool want_weight) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const MemoryScope memory(MemoryCategory::Loss);
@@ -210,7 +245,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
   const auto type = hidden.scalar_type(), exact = compute_type(type);
   // The same for the holders of all parts, who go through the chunks together.
   const int64_t vocabulary = part == nullptr ? weight.size(0) : part->vocab_size;
-  const Smoothing smoothing{label_smoothing, vocabulary};
+  const Terms terms{{loss_terms.label_smoothing, vocabulary}, loss_terms.z_loss_coef};
   Labelled found = find_labelled(labels, vocabulary);
   const int64_t count = static_cast<int64_t>(found.labels.size());
   const bool all = count == hidden.size(0);
@@ -238,7 +273,7 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     at::Tensor logits = buffer.narrow(0, 0, size);
     product_out(logits, rows, weight.t());
     losses_of(logits, labels_there.narrow(0, begin, size), losses.narrow(0, begin, size),
-              want_hidden || want_weight, part, smoothing);
+              want_hidden || want_weight, part, terms);
     if (want_hidden && all) {
       product_out(result.grad_hidden.narrow(0, begin, size), logits, weight);
     } else if (want_hidden) {
@@ -256,9 +291,9 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t chunk, const VocabularyPart* part,
-                            const LossSources* sources, double label_smoothing) {
-    Result result = compute(hidden, weight, labels, chunk, part, sources, label_smoothing,
-                            hidden.requires_grad(), weight.requires_grad());
+                            const LossSources* sources, const LossTerms& terms) {
+    Result result = compute(hidden, weight, labels, chunk, part, sources, terms, hidden.requires_grad(),
+                            weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
     ctx->saved_data["weight"] = weight;
@@ -308,7 +343,7 @@ int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens, const VocabularyPart* part, const LossSources* sources,
-                                double label_smoothing) {
+                                const LossTerms& terms) {
   const trace::Scope trace_scope("linear_cross_entropy");
   check_operands(kName, {&hidden, &weight});
   TESSERA_CHECK_ARGUMENT(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) &&
@@ -318,13 +353,13 @@ at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
                              labels.scalar_type() == at::kLong && is_on_host(labels),
                          "linear_cross_entropy: labels must be [tokens] int64 on the host");
   TESSERA_CHECK_ARGUMENT(chunk_tokens >= 0, "linear_cross_entropy: chunk_tokens");
-  TESSERA_CHECK_ARGUMENT(label_smoothing >= 0.0 && label_smoothing < 1.0,
+  TESSERA_CHECK_ARGUMENT(terms.label_smoothing >= 0.0 && terms.label_smoothing < 1.0,
                          "linear_cross_entropy: label_smoothing");
+  TESSERA_CHECK_ARGUMENT(terms.z_loss_coef >= 0.0, "linear_cross_entropy: z_loss_coef");
   if (!needs_graph({hidden, weight})) {
-    return compute(hidden, weight, labels, chunk_tokens, part, sources, label_smoothing, false, false).loss;
+    return compute(hidden, weight, labels, chunk_tokens, part, sources, terms, false, false).loss;
   }
-  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources,
-                                           label_smoothing);
+  return LinearCrossEntropyFunction::apply(hidden, weight, labels, chunk_tokens, part, sources, terms);
 }
 
 }  // namespace tessera::ops

@@ -25,6 +25,16 @@ struct LossSources {
   at::Tensor losses;    // [sources] float64 on the host: a forward adds its losses
 };
 
+// What the loss of a position has beside the cross entropy.
+struct LossTerms {
+  // e of Szegedy et al., "Rethinking the Inception architecture", 2016, section 7: the loss of a position is
+  // (1 - e) times its cross entropy and e times the mean of -log softmax over the whole vocabulary.
+  double label_smoothing = 0.0;
+  // c of Chowdhery et al., "PaLM", 2022, section 5: c times the square of the logarithm of the softmax's
+  // denominator is added, which keeps logits from drifting.
+  double z_loss_coef = 0.0;
+};
+
 // The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
 // float64 input), also for bfloat16.
 //
@@ -35,15 +45,12 @@ struct LossSources {
 // backward pass, which therefore runs once and is not differentiable itself. No labelled position: 0, with
 // zero gradients. Throws Error(Data, "LABEL-RANGE") for a label outside the vocabulary.
 //
-// With `label_smoothing` e (Szegedy et al., "Rethinking the Inception architecture", 2016, section 7) the
-// loss of a position is (1 - e) times that and e times the mean of -log softmax over the whole vocabulary.
-//
 // With a `part`, weight holds the rows of a part of the vocabulary. The result is the loss over the whole of
 // it, the same for all holders of parts; weight's gradient is that of its rows, and hidden's is this part's
 // share of it: the sum over the holders is the whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr,
-                                const LossSources* sources = nullptr, double label_smoothing = 0.0);
+                                const LossSources* sources = nullptr, const LossTerms& terms = {});
 
 // Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
 // takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at

@@ -277,7 +277,8 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
   model.set_router_z_loss_coef(recipe.router_z_loss_coef);
   model.set_embedding_noise(recipe.neftune_noise_alpha);
-  model.head().set_label_smoothing(recipe.label_smoothing_factor);
+  model.head().set_loss_terms(
+      {.label_smoothing = recipe.label_smoothing_factor, .z_loss_coef = recipe.z_loss_coef});
   // What an adapter holds comes before the base's, and what neither holds is random.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {

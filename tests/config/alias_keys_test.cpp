@@ -240,7 +240,7 @@ TEST(AliasKeysTest, PretrainingDatasetIsAStreamOfDocuments) {
       parse_recipe(head +
                        "pretraining_dataset:\n  - {path: a, text_column: body, skip: 7, weight: 3, "
                        "weight_from_step: {100: 1.5}}\n  - {path: b, type: completion}\n"
-                       "pretrain_multipack_buffer_size: 50\n",
+                       "pretrain_multipack_buffer_size: 50\nz_loss: 1e-4\n",
                    "r.yaml");
   ASSERT_EQ(recipe.datasets.size(), 2U);
   EXPECT_EQ(recipe.datasets[0].field, "body");
@@ -248,6 +248,8 @@ TEST(AliasKeysTest, PretrainingDatasetIsAStreamOfDocuments) {
   EXPECT_EQ(recipe.datasets[0].weight_from_step.at("100"), "1.5");
   EXPECT_EQ(recipe.datasets[1].type, "completion");
   EXPECT_EQ(recipe.streaming_multipack_buffer_size, 50);
+  EXPECT_EQ(recipe.z_loss_coef, 1e-4);
+  EXPECT_EQ(recipe.key_places.at("datasets.1.path").line, 6) << "where errors point";
   // One list of training data.
   EXPECT_THAT(message_of(kMinimal + "pretraining_dataset: x\n"), HasSubstr("E-CONFIG-CONFLICT"));
 }

@@ -14,11 +14,12 @@ namespace {
 
 using namespace checks;
 
-Op fused(int64_t chunk = 0, double smoothing = 0.0) {
+Op with_terms(int64_t chunk, const LossTerms& terms) {
   return [=](const Inputs& in) {
-    return linear_cross_entropy(in[0], in[1], in[2], chunk, nullptr, nullptr, smoothing);
+    return linear_cross_entropy(in[0], in[1], in[2], chunk, nullptr, nullptr, terms);
   };
 }
+Op fused(int64_t chunk = 0, double smoothing = 0.0) { return with_terms(chunk, {smoothing, 0.0}); }
 at::Tensor formula(const Inputs& in) {
   const at::Tensor logits = at::matmul(in[0], in[1].t());
   return at::nll_loss(at::log_softmax(logits, -1), in[2], {}, at::Reduction::Sum, kIgnoreLabel);
@@ -76,6 +77,25 @@ TEST(LinearCrossEntropyTest, SmoothedLabelsEqualTheFormula) {
   // Not what it is without.
   const Inputs in = make_inputs(13, 6, 11, 0, 2);
   EXPECT_GT((fused(0, 0.1)(in) - fused()(in)).abs().item<double>(), 1e-3);
+}
+
+// PaLM, section 5: the coefficient times the square of log Z, at positions with a label.
+TEST(LinearCrossEntropyTest, ZLossEqualsTheFormula) {
+  for (const double smoothing : {0.0, 0.2}) {
+    for (const int64_t ignored : {0, 3}) {
+      for (const int64_t chunk : {0, 2}) {
+        SCOPED_TRACE(std::to_string(smoothing) + ", ignored " + std::to_string(ignored));
+        const Op formula = [&](const Inputs& in) {
+          const at::Tensor log_z = at::logsumexp(at::matmul(in[0], in[1].t()), 1);
+          return smoothed_formula(smoothing)(in) + 0.3 * (log_z.square() * in[2].ne(kIgnoreLabel)).sum();
+        };
+        const Inputs in = make_inputs(13, 6, 11, ignored, 2);
+        expect_same_for_subsets(with_terms(chunk, {smoothing, 0.3}), formula, in, 2, 1e-11);
+      }
+    }
+  }
+  const Inputs in = make_inputs(13, 6, 11, 0, 2);
+  EXPECT_GT((with_terms(0, {0.0, 0.3})(in) - fused()(in)).abs().item<double>(), 1e-3);
 }
 
 TEST(LinearCrossEntropyTest, VocabularyLongerThanABlockOfTheKernel) {
@@ -172,9 +192,9 @@ TEST(LinearCrossEntropyTest, TheGradientOfTheWeightIsGivenAway) {
 
 // Holders of rows [bounds[i], bounds[i + 1]) of the projection, one thread each.
 void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& bounds, int64_t chunk,
-                                  double tolerance, double smoothing = 0.0) {
+                                  double tolerance, const LossTerms& terms = {}) {
   const Inputs whole = {trained(in[0]), trained(in[1]), in[2]};
-  const Evaluation want = evaluate(fused(chunk, smoothing), whole);
+  const Evaluation want = evaluate(with_terms(chunk, terms), whole);
   const size_t parts = bounds.size() - 1;
   std::vector<Evaluation> got(parts);
   comm::run_fake_ranks(static_cast<int64_t>(parts), [&](const std::shared_ptr<comm::Communicator>& world) {
@@ -185,7 +205,7 @@ void expect_parts_equal_the_whole(const Inputs& in, const std::vector<int64_t>& 
                               [&](const at::Tensor& values) { world->all_reduce(values, false, max); },
                               [&](const at::Tensor& values) { world->all_reduce(values); }};
     const Op op = [&](const Inputs& own) {
-      return linear_cross_entropy(own[0], own[1], own[2], chunk, &part, nullptr, smoothing);
+      return linear_cross_entropy(own[0], own[1], own[2], chunk, &part, nullptr, terms);
     };
     const at::Tensor rows = in[1].narrow(0, bounds[rank], bounds[rank + 1] - bounds[rank]);
     got[rank] = evaluate(op, {trained(in[0]), trained(rows), in[2]});
@@ -210,8 +230,8 @@ TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
     for (const int64_t chunk : {0, 1, 4}) {
       for (const int64_t ignored : {0, 3}) {
         SCOPED_TRACE(std::to_string(bounds.size() - 1) + " parts, chunk " + std::to_string(chunk));
-        for (const double smoothing : {0.0, 0.2}) {
-          expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12, smoothing);
+        for (const LossTerms& terms : {LossTerms{}, LossTerms{0.2, 0.0}, LossTerms{0.0, 0.3}}) {
+          expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12, terms);
         }
       }
     }

@@ -235,7 +235,7 @@ TEST_P(PlainOpsOf, Losses) {
           {hidden, weight});
       expect_same_when_plain(
           [&](const Inputs& in) {
-            return linear_cross_entropy(in[0], in[1], labels, chunk, &part, nullptr, 0.1);
+            return linear_cross_entropy(in[0], in[1], labels, chunk, &part, nullptr, LossTerms{0.1, 0.3});
           },
           {hidden, weight});
     }

@@ -72,6 +72,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.lora_target_linear = true;
     recipe.neftune_noise_alpha = 5.0;
     recipe.label_smoothing_factor = 0.1;
+    recipe.z_loss_coef = 0.02;
     recipe.lora_modules_to_save = {layout.family == "gpt2" ? "ln_f" : "norm"};
   }
   return recipe;
