@@ -205,7 +205,8 @@ TEST_F(StepTest, ReadsLossAndNormOnceAStep) {
   for (const auto& batches : {one, several}) {
     const ReadCounter counter;
     step(batches, 10);
-    EXPECT_EQ(counter.reads() - of_ids * static_cast<int64_t>(batches.size()), 2);
+    // The norm. The sums of the losses come as one tensor, which on the host is read where it lies.
+    EXPECT_EQ(counter.reads() - of_ids * static_cast<int64_t>(batches.size()), 1);
   }
 }
 
