@@ -5,6 +5,7 @@
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
+#include "tests/testing/processes.h"
 
 namespace tessera::testing {
 namespace {
@@ -73,14 +74,18 @@ TEST_F(PretrainTest, GoesOnBitwiseAfterAKillOn3RanksAndOn2) {
   const ProgramResult whole = pretrain(3, "whole", steps);
   ASSERT_EQ(whole.exit_code, 0) << whole.told();
   bool is_killed = false;
+  std::vector<pid_t> killed;
   RunOptions options;
   options.while_running = [&](pid_t root) {
     if (is_killed || newest() < 6) return;
     is_killed = true;
-    kill(-root, SIGKILL);
+    for (const auto& [process, command] : processes_below(root)) killed.push_back(process);
+    for (const pid_t process : killed) kill(process, SIGKILL);
+    kill(root, SIGKILL);
   };
   ASSERT_NE(pretrain(3, "out", steps, options).exit_code, 0);
   ASSERT_TRUE(is_killed);
+  expect_gone(killed);
   ASSERT_LT(newest(), 60);
   fs::copy(out(), here / "other", fs::copy_options::recursive);
 
