@@ -50,6 +50,16 @@ void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig
             "); lower sequence_len, or give it a longer rope_scaling");
 }
 
+data::PrepareOptions prepare_options(const config::Recipe& recipe, const models::ModelConfig& model,
+                                     int64_t num_threads, std::optional<int64_t> now) {
+  data::PrepareOptions options;
+  options.vocab_size = model.vocab_size;
+  options.num_threads = num_threads;
+  options.now = now;
+  options.seed = static_cast<uint64_t>(recipe.seed);
+  return options;
+}
+
 data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<text::Tokenizer>& tokenizer,
                              const data::PrepareOptions& options) {
   if (!tokenizer) return data::prepare_token_ids(recipe, options);
@@ -91,20 +101,6 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
   }
   return tokenizer;
 }
-
-namespace {
-
-data::PrepareOptions prepare_options(const config::Recipe& recipe, const models::ModelConfig& model,
-                                     int64_t num_threads, std::optional<int64_t> now) {
-  data::PrepareOptions options;
-  options.vocab_size = model.vocab_size;
-  options.num_threads = num_threads;
-  options.now = now;
-  options.seed = static_cast<uint64_t>(recipe.seed);
-  return options;
-}
-
-}  // namespace
 
 data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
                                     std::optional<text::Tokenizer>& tokenizer, int64_t num_threads,

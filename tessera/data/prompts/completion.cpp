@@ -31,8 +31,7 @@ void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& ro
 }
 
 bool CompletionPrompt::has_own_ends(const PromptRecord& record) const {
-  const std::string& text = required_text(record.fields, field_);
-  return without_own_ends(tokenizer_, text).size() < text.size();
+  return spells_own_ends(tokenizer_, required_text(record.fields, field_));
 }
 
 std::vector<int32_t> CompletionPrompt::end_tokens() const { return eos_tokens(tokenizer_); }

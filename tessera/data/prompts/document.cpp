@@ -34,18 +34,8 @@ DocumentPrompt::DocumentPrompt(const config::DatasetConfig& dataset, const Promp
 }
 
 std::vector<int32_t> DocumentPrompt::own_ids(const PromptRecord& record) const {
-  std::vector<int32_t> ids;
-  for (const auto& value : required_array(record.fields, "input_ids")) {
-    const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
-    if (id < 0 || id >= vocab_size_) {
-      throw Error(ErrorKind::Data, "TOKEN-ID",
-                  "field 'input_ids' at " + std::to_string(ids.size()) + " is out of range")
-          .got(value.dump().substr(0, 40))
-          .need("an integer from 0 to " + std::to_string(vocab_size_ - 1));
-    }
-    ids.push_back(static_cast<int32_t>(id));
-  }
-  return ids;
+  const auto ids = required_integers(record.fields, "input_ids", 0, vocab_size_ - 1);
+  return {ids.begin(), ids.end()};
 }
 
 void DocumentPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
@@ -69,10 +59,7 @@ void DocumentPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows
 }
 
 bool DocumentPrompt::has_own_ends(const PromptRecord& record) const {
-  if (holds_text(record, field_)) {
-    const std::string& text = required_text(record.fields, field_);
-    return without_own_ends(tokenizer_, text).size() < text.size();
-  }
+  if (holds_text(record, field_)) return spells_own_ends(tokenizer_, required_text(record.fields, field_));
   const std::vector<int32_t> ids = own_ids(record);
   return !ids.empty() && (ids.front() == tokenizer_.bos_id() || ids.back() == eos_);
 }

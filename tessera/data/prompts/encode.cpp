@@ -39,6 +39,10 @@ std::string_view without_own_ends(const text::Tokenizer& tokenizer, std::string_
   return text;
 }
 
+bool spells_own_ends(const text::Tokenizer& tokenizer, std::string_view text) {
+  return without_own_ends(tokenizer, text).size() < text.size();
+}
+
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained) {
   row.input_ids.insert(row.input_ids.end(), ids.begin(), ids.end());
   if (trained) {

@@ -26,6 +26,8 @@ std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int3
 // The text without the BOS tokens at its start and the EOS tokens at its end that it spells out itself, as
 // texts do that were made for another trainer, and the white space around them.
 std::string_view without_own_ends(const text::Tokenizer& tokenizer, std::string_view text);
+// Whether it has any.
+bool spells_own_ends(const text::Tokenizer& tokenizer, std::string_view text);
 
 // Appends ids to a row, trained or masked.
 void append_ids(Row& row, const std::vector<int32_t>& ids, bool trained);

@@ -9,25 +9,6 @@
 namespace tessera::data {
 namespace {
 
-std::vector<int64_t> integers(const nlohmann::ordered_json& record, const std::string& field, int64_t low,
-                              int64_t high) {
-  std::vector<int64_t> out;
-  for (const auto& value : required_array(record, field)) {
-    // Unsigned values beyond int64 turn negative here, and so out of the range.
-    const int64_t number = value.is_number_integer() ? value.get<int64_t>() : low - 1;
-    const bool ignored = field == "labels" && number == kIgnoreLabel;
-    if (!ignored && (!value.is_number_integer() || number < low || number > high)) {
-      throw Error(ErrorKind::Data, "TOKEN-ID",
-                  "field '" + field + "' at " + std::to_string(out.size()) + " is out of range")
-          .got(value.dump().substr(0, 40))
-          .need("an integer from " + std::to_string(low) + " to " + std::to_string(high) +
-                (field == "labels" ? ", or -100" : ""));
-    }
-    out.push_back(number);
-  }
-  return out;
-}
-
 void require_size(const std::vector<int64_t>& values, size_t size, const char* field) {
   if (values.size() == size) return;
   throw Error(ErrorKind::Data, "FIELD-SIZE",
@@ -43,12 +24,13 @@ PretokenizedPrompt::PretokenizedPrompt(const config::DatasetConfig& dataset, con
       vocab_size_(context.vocab_size > 0 ? context.vocab_size : context.tokenizer->vocab_size()) {}
 
 void PretokenizedPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
-  const std::vector<int64_t> ids = integers(record.fields, "input_ids", 0, vocab_size_ - 1);
-  const std::vector<int64_t> labels = integers(record.fields, "labels", 0, vocab_size_ - 1);
+  const std::vector<int64_t> ids = required_integers(record.fields, "input_ids", 0, vocab_size_ - 1);
+  const std::vector<int64_t> labels =
+      required_integers(record.fields, "labels", 0, vocab_size_ - 1, kIgnoreLabel);
   require_size(labels, ids.size(), "labels");
   std::vector<int64_t> mask(ids.size(), 1);
   if (find_field(record.fields, "attention_mask") != nullptr)
-    mask = integers(record.fields, "attention_mask", 0, 1);
+    mask = required_integers(record.fields, "attention_mask", 0, 1);
   require_size(mask, ids.size(), "attention_mask");
 
   Row row;

@@ -72,7 +72,7 @@ RowRest DocumentStream::peek() {
     }
     const auto document = static_cast<size_t>(place_.document);
     if (document < first_made_ || document >= first_made_ + made_.size()) tokenize_some();
-    const std::vector<Row>& rows = made_[document - first_made_].rows;
+    const std::vector<Row>& rows = made_[document - first_made_];
     const auto token = static_cast<size_t>(place_.token);
     while (row_ < rows.size() && token >= row_begin_ + rows[row_].input_ids.size())
       row_begin_ += rows[row_++].input_ids.size();
@@ -159,7 +159,7 @@ void DocumentStream::tokenize_some() {
   row_ = row_begin_ = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
     note(window_->documents[tasks[i].document], *tasks[i].record, made[i]);
-    std::vector<Row>& rows = made_[tasks[i].document - begin].rows;
+    std::vector<Row>& rows = made_[tasks[i].document - begin];
     std::move(made[i].rows.begin(), made[i].rows.end(), std::back_inserter(rows));
   }
   tell(false);

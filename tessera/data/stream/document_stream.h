@@ -45,9 +45,6 @@ class DocumentStream {
   const DatasetStats& stats() const { return stats_; }
 
  private:
-  struct Tokenized {
-    std::vector<Row> rows;
-  };
   void end_document();
   void read_window();
   void tokenize_some();
@@ -69,7 +66,7 @@ class DocumentStream {
 
   StreamPlace place_;
   std::optional<Window> window_;
-  std::vector<Tokenized> made_;  // documents of the window from first_made_ on
+  std::vector<std::vector<Row>> made_;  // of documents of the window from first_made_ on
   size_t first_made_ = 0;
   size_t row_ = 0, row_begin_ = 0;  // of the document: the row at hand, and the tokens before it
   int64_t pass_with_rows_ = 0;      // the last one, or the one begun with

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/unix_time.h"
 #include "tessera/io/file.h"
 
 namespace tessera::train {
@@ -25,12 +25,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 constexpr const char* kOutputTag = "tessera.output_dir";
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // JSON's texts are YAML's.
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
@@ -93,7 +87,7 @@ std::string experiment_in(const std::string& store, const std::string& name) {
   }
   const std::string id = name == "Default" ? "0" : "1" + random_digits(17, "0123456789", 10);
   const std::string folder = io::join_path(store, id);
-  const std::string now = std::to_string(now_ms());
+  const std::string now = std::to_string(unix_time_ms());
   io::make_directories(folder);
   io::write_file_atomic(io::join_path(folder, "meta.yaml"),
                         "artifact_location: " + quoted("file://" + folder) + "\ncreation_time: " + now +
@@ -119,12 +113,12 @@ std::string metric_name(std::string name) {
                           std::string_view("_-. /").find(c) != std::string_view::npos;
     if (!is_plain) c = '_';
   }
-  const size_t second = name.find('/', name.find('/') + 1);
-  if (second == std::string::npos) return name;
-  std::string dataset = name.substr(second + 1);
+  const ScalarName names = split_name(name);
+  if (!names.dataset) return name;
+  std::string dataset = *names.dataset;
   std::ranges::replace(dataset, '/', '_');
   if (dataset.find_first_not_of('.') == std::string::npos) dataset = "_" + dataset;
-  return name.substr(0, second) + "_of/" + dataset;
+  return names.metric + "_of/" + dataset;
 }
 
 }  // namespace
@@ -135,7 +129,7 @@ bool wants_mlflow(const config::Recipe& recipe) {
 }
 
 MlflowRun::MlflowRun(const config::Recipe& recipe, int64_t resumed_step)
-    : name_(recipe.mlflow_run_name), start_ms_(now_ms()), resumed_step_(resumed_step) {
+    : name_(recipe.mlflow_run_name), start_ms_(unix_time_ms()), resumed_step_(resumed_step) {
   const std::string store = store_folder(recipe);
   const std::string name = recipe.mlflow_experiment_name.empty() ? "Default" : recipe.mlflow_experiment_name;
   experiment_ = experiment_in(store, name);
@@ -180,7 +174,7 @@ MlflowRun::~MlflowRun() {
 }
 
 void MlflowRun::write_meta(Status status) const {
-  const std::string end = status == Status::Running ? "null" : std::to_string(now_ms());
+  const std::string end = status == Status::Running ? "null" : std::to_string(unix_time_ms());
   io::write_file_atomic(
       io::join_path(folder_, "meta.yaml"),
       "artifact_uri: " + quoted("file://" + io::join_path(folder_, "artifacts")) + "\nend_time: " + end +
@@ -221,7 +215,7 @@ void MlflowRun::add(const std::string& name, double value, int64_t step, int64_t
 }
 
 void MlflowRun::add_all(const Scalars& scalars, int64_t step) {
-  const int64_t now = now_ms();
+  const int64_t now = unix_time_ms();
   try {
     for (const auto& [name, value] : scalars) add(name, value, step, now);
   } catch (const Error& error) {

@@ -1,25 +1,19 @@
 #include "tessera/train/reporters/otlp.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/host_name.h"
+#include "tessera/core/unix_time.h"
 #include "tessera/core/version.h"
 
 namespace tessera::train {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 Json attribute(const char* key, const std::string& value) {
   return {{"key", key}, {"value", {{"stringValue", value}}}};
@@ -36,13 +30,12 @@ Json number(double value) {
 std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& run, int64_t unix_ns) {
   std::map<std::string, Json> gauges;
   for (const auto& [name, value] : scalars) {
-    const size_t second = name.find('/', name.find('/') + 1);
-    std::string metric = "tessera." + name.substr(0, second);
+    const ScalarName names = split_name(name);
+    std::string metric = "tessera." + names.metric;
     std::ranges::replace(metric, '/', '.');
     Json point = {{"timeUnixNano", std::to_string(unix_ns)}, {"asDouble", number(value)}};
     point["attributes"] = Json::array({{{"key", "step"}, {"value", {{"intValue", std::to_string(step)}}}}});
-    if (second != std::string::npos)
-      point["attributes"].push_back(attribute("dataset", name.substr(second + 1)));
+    if (names.dataset) point["attributes"].push_back(attribute("dataset", *names.dataset));
     gauges[metric]["dataPoints"].push_back(std::move(point));
   }
   Json metrics = Json::array();
@@ -63,11 +56,11 @@ OtlpFile::OtlpFile(RunLogs& logs, const config::Recipe& recipe)
     : logs_(logs), file_(logs.open("otel/metrics.jsonl", "otel")), run_(recipe.output_dir) {}
 
 void OtlpFile::on_line(const StepMetrics& line) {
-  logs_.append(file_, otlp_line(scalars_of(line), line.step, run_, now_ns()));
+  logs_.append(file_, otlp_line(scalars_of(line), line.step, run_, unix_time_ns()));
 }
 
 void OtlpFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  logs_.append(file_, otlp_line(scalars_of_evaluation(loss, datasets), step, run_, now_ns()));
+  logs_.append(file_, otlp_line(scalars_of_evaluation(loss, datasets), step, run_, unix_time_ns()));
 }
 
 }  // namespace tessera::train

@@ -35,11 +35,11 @@ std::string printed(double value) {
 std::string prometheus_text(const Scalars& scalars, const std::string& run) {
   std::map<std::string, std::string> samples;  // of each metric, whose type is told once
   for (const auto& [name, value] : scalars) {
-    const size_t second = name.find('/', name.find('/') + 1);
-    std::string metric = "tessera_" + name.substr(0, second);
+    const ScalarName names = split_name(name);
+    std::string metric = "tessera_" + names.metric;
     std::replace(metric.begin(), metric.end(), '/', '_');
     std::string labels = "run=" + quoted(run);
-    if (second != std::string::npos) labels += ",dataset=" + quoted(name.substr(second + 1));
+    if (names.dataset) labels += ",dataset=" + quoted(*names.dataset);
     samples[metric] += metric + "{" + labels + "} " + printed(value) + "\n";
   }
   std::string text;

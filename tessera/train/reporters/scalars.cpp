@@ -27,6 +27,12 @@ Scalars scalars_of(const StepMetrics& line) {
   return scalars;
 }
 
+ScalarName split_name(const std::string& name) {
+  const size_t second = name.find('/', name.find('/') + 1);
+  if (second == std::string::npos) return {name, {}};
+  return {name.substr(0, second), name.substr(second + 1)};
+}
+
 Scalars scalars_of_evaluation(double loss, const std::vector<DatasetLoss>& datasets) {
   Scalars scalars = {{"eval/loss", loss}};
   add_datasets("eval/loss/", datasets, scalars);

@@ -88,8 +88,7 @@ void Stragglers::tell(const std::optional<Straggler>& now) {
   std::snprintf(
       text, sizeof text,
       " holds the others up: %s takes it %.3g s, %.1f times the others' %.3g s (waiting aside), most of it "
-      "in "
-      "section '%s'. hint: other programs on its cores, a processor that throttles, a machine that swaps",
+      "in section '%s'. hint: other programs on its cores, a processor that throttles, a machine that swaps",
       now->is_of_layer ? "the forward of a layer" : "a step", now->seconds, now->slowdown, now->others_s,
       section_name(now->section));
   log::warn(ranks_[static_cast<size_t>(now->rank)] + text);

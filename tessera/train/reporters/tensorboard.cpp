@@ -1,10 +1,10 @@
 #include "tessera/train/reporters/tensorboard.h"
 
 #include <array>
-#include <chrono>
 
 #include <unistd.h>
 
+#include "tessera/core/unix_time.h"
 #include "tessera/train/reporters/protobuf.h"
 
 namespace tessera::train {
@@ -14,10 +14,6 @@ using protobuf::put_bytes;
 using protobuf::put_int;
 using protobuf::put_number;
 using protobuf::put_raw;
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string events_name(double now) {
   return "runs/events.out.tfevents." + std::to_string(static_cast<int64_t>(now)) + "." +
@@ -81,16 +77,16 @@ std::string tensorboard_event(double wall_time, int64_t step, const Scalars& sca
 }
 
 TensorBoardFile::TensorBoardFile(RunLogs& logs)
-    : logs_(logs), file_(logs.open(events_name(wall_time()), "events")) {
-  if (file_.is_empty()) logs_.append(file_, tensorboard_header(wall_time()));
+    : logs_(logs), file_(logs.open(events_name(unix_time_s()), "events")) {
+  if (file_.is_empty()) logs_.append(file_, tensorboard_header(unix_time_s()));
 }
 
 void TensorBoardFile::on_line(const StepMetrics& line) {
-  logs_.append(file_, tensorboard_event(wall_time(), line.step, scalars_of(line)));
+  logs_.append(file_, tensorboard_event(unix_time_s(), line.step, scalars_of(line)));
 }
 
 void TensorBoardFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {
-  logs_.append(file_, tensorboard_event(wall_time(), step, scalars_of_evaluation(loss, datasets)));
+  logs_.append(file_, tensorboard_event(unix_time_s(), step, scalars_of_evaluation(loss, datasets)));
 }
 
 }  // namespace tessera::train

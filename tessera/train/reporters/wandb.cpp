@@ -1,6 +1,5 @@
 #include "tessera/train/reporters/wandb.h"
 
-#include <chrono>
 #include <ctime>
 #include <random>
 
@@ -9,6 +8,7 @@
 
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/host_name.h"
+#include "tessera/core/unix_time.h"
 #include "tessera/train/reporters/protobuf.h"
 
 namespace tessera::train {
@@ -22,10 +22,6 @@ using protobuf::put_raw;
 constexpr const char* kKeptAs = "wandb-";
 // A version of the wandb library that reads all that is written here.
 constexpr const char* kProducer = "0.13.0";
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string number_of_run(const RunLogs& logs) {
   const std::string kept = logs.kept_name(kKeptAs);
@@ -131,7 +127,7 @@ WandbFile::WandbFile(RunLogs& logs, const config::Recipe& recipe)
     : logs_(logs),
       number_(number_of_run(logs)),
       file_(logs.open(file_name(number_), kKeptAs + number_)),
-      begin_(wall_time()) {
+      begin_(unix_time_s()) {
   if (!file_.is_empty()) return;
   logs_.append(file_, wandb_file_header());
   append(header_record());
@@ -145,7 +141,7 @@ void WandbFile::append(const std::string& record) { logs_.append(file_, wandb_fr
 void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
   std::string history, number_text, record;
   for (const auto& [name, value] : scalars) put_bytes(history, 1, item(name, json_of(value)));
-  const double now = wall_time();
+  const double now = unix_time_s();
   put_bytes(history, 1, item("train/global_step", std::to_string(step)));
   put_bytes(history, 1, item("_step", std::to_string(number)));
   put_bytes(history, 1, item("_timestamp", json_of(now)));
