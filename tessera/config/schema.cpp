@@ -546,7 +546,7 @@ const Key<DatasetConfig> kDatasetKeys[] = {
     {"rejected_format", &DatasetConfig::rejected_format},
     {"completion_format", &DatasetConfig::completion_format},
     {"step_separator", &DatasetConfig::step_separator},
-    {"weight", &DatasetConfig::weight, 1e-9, 1e9},
+    {"weight", &DatasetConfig::weight, 0.0, 1e9},
     {"weight_from_step", &DatasetConfig::weight_from_step},
     {"skip", &DatasetConfig::skip, 0, 1e15},
     {"shards", &DatasetConfig::shards, 1, 1e9},

@@ -442,6 +442,12 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
                        .need(dataset.type.starts_with("reflection:") ? "reflection:instruct"
                                                                      : "instruct, chat, chatml or phi"));
     }
+    if (dataset.weight < 1e-9 && dataset.weight_from_step.empty()) {
+      rules.refuse({prefix + "weight"},
+                   rules.error("RANGE", "key '" + prefix + "weight': too small", prefix + "weight")
+                       .got(std::to_string(dataset.weight))
+                       .need("at least 1e-09, or 0 with a weight_from_step"));
+    }
     if (dataset.shards_idx >= dataset.shards) {
       rules.refuse({prefix + "shards_idx", prefix + "shards"},
                    rules.error("RANGE", "key '" + prefix + "shards_idx': out of range", prefix + "shards_idx")
@@ -451,27 +457,62 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
   }
 }
 
+struct Excluded {
+  const char* key;
+  bool is_set;
+  const char* hint;
+};
+
+// What a run without epochs cannot have, because of `key`, which is written as `shown`.
+void validate_endless(Rules& rules, const std::string& key, const std::string& shown,
+                      std::initializer_list<Excluded> excluded) {
+  const Recipe& recipe = rules.recipe();
+  std::vector<Excluded> lines = excluded;
+  lines.insert(lines.end(), {{"evals_per_epoch", recipe.evals_per_epoch > 0.0, "write eval_steps"},
+                             {"saves_per_epoch", recipe.saves_per_epoch > 0.0, "write save_steps"},
+                             {"save_strategy", recipe.save_strategy == Cadence::Epoch, "write save_steps"}});
+  for (const Excluded& line : lines) {
+    if (!line.is_set) continue;
+    rules.refuse(
+        {line.key, key},
+        rules
+            .error("CONFLICT", std::string("keys '") + line.key + "' and '" + shown + "' exclude each other",
+                   line.key)
+            .hint(line.hint));
+  }
+  if (recipe.max_steps == 0) {
+    rules.refuse({"max_steps", key},
+                 rules.error("MISSING", "with '" + shown + "' the data have no end: 'max_steps' says it", key)
+                     .got("no max_steps")
+                     .need("the number of steps"));
+  }
+  if (recipe.key_places.contains("num_epochs"))
+    rules.warn("num_epochs", "key 'num_epochs' has no effect with '" + shown + "': max_steps says the end");
+}
+
+// Rows that are prepared, and mixed by the step.
+void validate_curriculum(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  const auto first = std::ranges::find_if(
+      recipe.datasets, [](const DatasetConfig& dataset) { return !dataset.weight_from_step.empty(); });
+  if (recipe.streaming || first == recipe.datasets.end()) return;
+  const std::string key = "datasets." + std::to_string(first - recipe.datasets.begin()) + ".weight_from_step";
+  validate_endless(
+      rules, key, key,
+      {{"mix_strategy", recipe.mix_strategy != "concat", "weights by step mix by themselves: leave it out"},
+       {"mix_temperature", recipe.mix_temperature > 0.0, "write the weights out"},
+       {"group_by_length", recipe.group_by_length, "neighbours come from other datasets"}});
+}
+
 // Rows that are made as the run goes have no number, and come in the order of their files.
 void validate_streaming(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.streaming) {
     if (recipe.eval_sequence_len > 0 && recipe.test_datasets.empty())
       rules.warn("eval_sequence_len", "key 'eval_sequence_len' has no effect without 'test_datasets'");
-    for (size_t i = 0; i < recipe.datasets.size(); ++i) {
-      const std::string key = "datasets." + std::to_string(i) + ".weight_from_step";
-      if (recipe.datasets[i].weight_from_step.empty()) continue;
-      rules.refuse({key, "streaming"},
-                   rules.error("CONFLICT", "key '" + key + "' needs 'streaming: true'", key)
-                       .hint("rows that are prepared are mixed once an epoch, without a thought of steps"));
-    }
     return;
   }
-  struct Line {
-    const char* key;
-    bool is_set;
-    const char* hint;
-  };
-  const Line lines[] = {
+  const std::initializer_list<Excluded> excluded = {
       {"val_set_size", recipe.val_set_size > 0.0, "name evaluation rows in test_datasets"},
       {"dataset_exact_deduplication", recipe.dataset_exact_deduplication,
        "compare rows before: streaming: false with dataset_prepared_path"},
@@ -480,28 +521,8 @@ void validate_streaming(Rules& rules) {
       {"mix_temperature", recipe.mix_temperature > 0.0, "the sizes of streams are unknown: write weight"},
       {"mix_strategy", recipe.mix_strategy == "interleave_under",
        "streams have no end: they are mixed by weight"},
-      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known before"},
-      {"evals_per_epoch", recipe.evals_per_epoch > 0.0, "write eval_steps"},
-      {"saves_per_epoch", recipe.saves_per_epoch > 0.0, "write save_steps"},
-      {"save_strategy", recipe.save_strategy == Cadence::Epoch, "write save_steps"},
-  };
-  for (const Line& line : lines) {
-    if (!line.is_set) continue;
-    rules.refuse(
-        {line.key, "streaming"},
-        rules
-            .error("CONFLICT",
-                   std::string("keys '") + line.key + "' and 'streaming: true' exclude each other", line.key)
-            .hint(line.hint));
-  }
-  if (recipe.max_steps == 0) {
-    rules.refuse({"max_steps", "streaming"},
-                 rules.error("MISSING", "streaming data have no end: 'max_steps' says it", "streaming")
-                     .got("no max_steps")
-                     .need("the number of steps"));
-  }
-  if (recipe.key_places.contains("num_epochs"))
-    rules.warn("num_epochs", "key 'num_epochs' has no effect with 'streaming: true': max_steps says the end");
+      {"group_by_length", recipe.group_by_length, "the lengths of streamed rows are not known before"}};
+  validate_endless(rules, "streaming", "streaming: true", excluded);
 }
 
 Error exclusion(const Entry& a, const Entry& b) {
@@ -651,6 +672,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_trackers(rules);
   validate_order(rules);
   validate_streaming(rules);
+  validate_curriculum(rules);
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);
   validate_pipeline(rules);

@@ -93,7 +93,7 @@ void Loader::group_by_length() {
   std::iter_swap(order_.begin(), std::min_element(order_.begin(), order_.end(), is_longer));
 }
 
-Step Loader::next_step() {
+Step Loader::next_step(bool makes_batches) {
   const int64_t cells_per_micro_step = options_.dp_size * options_.micro_batch_size;
   const int64_t begin = cursor_.sample;
   const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
@@ -116,7 +116,7 @@ Step Loader::next_step() {
       if (has_several()) step.dataset_label_tokens[dataset_of(row)] += rows_.label_count(row);
     }
   }
-  for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step) {
+  for (int64_t micro_step = 0; makes_batches && micro_step < micro_steps; ++micro_step) {
     const int64_t cell = micro_step * options_.dp_size + options_.dp_rank;
     step.micro_batches.push_back(make_micro_batch(end_of(cell), end_of(cell + 1)));
   }

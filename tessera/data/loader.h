@@ -48,7 +48,9 @@ class Loader : public StepSource {
   double packing_efficiency() const { return efficiency_; }
 
   // Goes on with the next epoch at the end of one. Throws what RowStore::check() throws.
-  Step next_step() override;
+  Step next_step() override { return next_step(true); }
+  // The same, but without `makes_batches` no row is read, and the step has no micro-batches.
+  Step next_step(bool makes_batches);
   Cursor cursor() const override { return cursor_; }
   // A cursor of other data beyond the last sample is the next epoch's beginning.
   void seek(const Cursor& cursor, bool takes_other_data = false) override;

@@ -1,16 +1,39 @@
 #include "tessera/data/mix.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <string>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/data/readers/split.h"
 
 namespace tessera::data {
 namespace {
 
 constexpr double kMostRounds = 1000.0;
+
+template <class T>
+T parse_number(const config::DatasetConfig& dataset, const std::string& text, T low, const char* need) {
+  T value = {};
+  const char* const end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, value).ptr == end && !text.empty() && value >= low) return value;
+  throw entry_error(dataset, "WEIGHT", "key 'weight_from_step' is a map from steps to weights")
+      .got("'" + text + "'")
+      .need(need);
+}
+
+std::map<int64_t, double> weights_of(const config::DatasetConfig& dataset) {
+  std::map<int64_t, double> weights = {{0, dataset.weight}};
+  for (const auto& [step, weight] : dataset.weight_from_step) {
+    weights[parse_number<int64_t>(dataset, step, 1, "a step, from 1 on")] =
+        parse_number<double>(dataset, weight, 0.0, "a weight, from 0 on");
+  }
+  return weights;
+}
 
 }  // namespace
 
@@ -70,6 +93,40 @@ std::vector<int64_t> mix_rows(const RowSet& rows, const config::DataConfig& conf
     has_run_out[dataset] = true;
   }
   return mixed;
+}
+
+bool has_curriculum(const config::DataConfig& config) {
+  return std::ranges::any_of(config.datasets,
+                             [](const auto& dataset) { return !dataset.weight_from_step.empty(); });
+}
+
+StepMix::StepMix(const std::vector<config::DatasetConfig>& datasets, const std::vector<bool>& is_there,
+                 uint64_t seed, int64_t samples_per_step)
+    : first_(static_cast<size_t>(std::ranges::find(is_there, true) - is_there.begin())),
+      seed_(seed),
+      samples_per_step_(samples_per_step) {
+  for (size_t i = 0; i < datasets.size(); ++i) {
+    weights_.push_back(weights_of(datasets[i]));
+    if (!is_there[i]) weights_.back() = {{0, 0.0}};
+  }
+}
+
+size_t StepMix::dataset_of(int64_t sample) const {
+  if (weights_.size() == 1) return 0;
+  const int64_t step = sample / samples_per_step_ + 1;
+  double sum = 0.0;
+  std::vector<double> bounds;
+  for (const auto& weights : weights_) {
+    sum += std::prev(weights.upper_bound(step))->second;
+    bounds.push_back(sum);
+  }
+  if (sum == 0.0) return first_;
+  const CounterRng rng(seed_, stream_of("stream.mix"));
+  const double place = rng.uniform(static_cast<uint64_t>(sample)) * sum;
+  const auto above = std::ranges::upper_bound(bounds, place);
+  // Rounding may leave the place at the last bound.
+  if (above == bounds.end()) return static_cast<size_t>(std::ranges::find(bounds, sum) - bounds.begin());
+  return static_cast<size_t>(above - bounds.begin());
 }
 
 }  // namespace tessera::data

@@ -1,7 +1,9 @@
 // How rows of several datasets are mixed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -20,5 +22,26 @@ std::vector<int64_t> mix_rows(const RowSet& rows, const config::DataConfig& conf
 // Of each dataset: its `weight` x size^(1 / mix_temperature) over the sum of these; without mix_temperature
 // its weight alone.
 std::vector<double> mix_probabilities(const config::DataConfig& config, std::span<const int64_t> sizes);
+
+// Whether an entry's weight changes at a step.
+bool has_curriculum(const config::DataConfig& config);
+
+// Which dataset each sequence of a run without epochs is of: drawn by the weights that hold at its step
+// (`weight`, `weight_from_step`). A function of the sequence's number.
+class StepMix {
+ public:
+  // Those that `is_there` denies are never drawn. Throws Error(Config) for what is no map of weights.
+  StepMix(const std::vector<config::DatasetConfig>& datasets, const std::vector<bool>& is_there,
+          uint64_t seed, int64_t samples_per_step);
+
+  // Where none has a weight, the first that is there.
+  size_t dataset_of(int64_t sample) const;
+
+ private:
+  std::vector<std::map<int64_t, double>> weights_;  // from a step (1-based) on
+  size_t first_ = 0;
+  const uint64_t seed_;
+  const int64_t samples_per_step_;
+};
 
 }  // namespace tessera::data

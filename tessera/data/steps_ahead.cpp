@@ -42,7 +42,7 @@ void StepsAhead::make() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return is_stopping_ || made_.size() < depth_; });
-      if (is_stopping_) return;
+      if (made_.size() >= depth_) return;
     }
     Made made;
     try {

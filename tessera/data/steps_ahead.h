@@ -17,6 +17,11 @@ namespace tessera::data {
 
 // Gives the steps of another source, which a thread makes from the beginning on, and while the last ones are
 // being used. The cursor is that of the steps given.
+//
+// [Note: steps that ranks make together] The source may be collective on that thread, so no rank may stop
+// between two steps that the others still make. Therefore seek() and the destructor, too, first let the
+// thread make all the steps that would lie ready: how many are made is then a function of the calls here
+// alone, which are the same on every rank.
 class StepsAhead : public StepSource {
  public:
   // `depth`: steps that lie ready.
@@ -25,7 +30,7 @@ class StepsAhead : public StepSource {
   StepsAhead(const StepsAhead&) = delete;
   StepsAhead& operator=(const StepsAhead&) = delete;
 
-  // Throws what the source threw when it made this step, and not before.
+  // Throws what the source threw when it made this step, and not before. Never collective.
   Step next_step() override;
   Cursor cursor() const override { return cursor_; }
   void seek(const Cursor& cursor, bool takes_other_data = false) override;

@@ -8,6 +8,7 @@
 #include "tessera/data/default_chat_template.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
+#include "tessera/train/group_exchange.h"
 
 namespace tessera::train {
 namespace {
@@ -118,7 +119,8 @@ std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& rec
                                                        const models::ModelConfig& model,
                                                        const std::optional<text::Tokenizer>& tokenizer,
                                                        int64_t dp_rank, int64_t dp_size, int64_t num_threads,
-                                                       std::optional<int64_t> now) {
+                                                       std::optional<int64_t> now,
+                                                       std::shared_ptr<comm::Communicator> group) {
   if (recipe.sequence_len > model.max_position_embeddings) {
     log::warn("sequence_len " + std::to_string(recipe.sequence_len) +
               " is above the model's max_position_embeddings (" +
@@ -130,7 +132,8 @@ std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& rec
   return std::make_unique<data::StreamLoader>(
       recipe, tokenizer ? &*tokenizer : nullptr,
       tokenizer ? data::default_chat_template(recipe, *tokenizer) : nullptr, options,
-      data::train_loader_options(recipe, dp_rank, dp_size));
+      data::train_loader_options(recipe, dp_rank, dp_size),
+      group ? std::make_shared<GroupExchange>(std::move(group)) : nullptr);
 }
 
 }  // namespace tessera::train

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/comm/communicator.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/recipe.h"
 #include "tessera/data/prepare.h"
@@ -29,11 +30,14 @@ data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::
                                     std::optional<int64_t> now = std::nullopt);
 
 // The training rows of a recipe that streams, for a rank of `dp_size`. Tokenises on `num_threads` threads;
-// the rest as read_recipe_data(), which comes first. Recipe and tokenizer outlive the stream. Not collective.
+// the rest as read_recipe_data(), which comes first. Recipe and tokenizer outlive the stream. The ranks of
+// `group` make the rows together, each a share, wherever they take steps; null: this one makes all. Not
+// collective, but the steps are over `group`, which nothing else may use.
 std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& recipe,
                                                        const models::ModelConfig& model,
                                                        const std::optional<text::Tokenizer>& tokenizer,
                                                        int64_t dp_rank, int64_t dp_size, int64_t num_threads,
-                                                       std::optional<int64_t> now);
+                                                       std::optional<int64_t> now,
+                                                       std::shared_ptr<comm::Communicator> group = nullptr);
 
 }  // namespace tessera::train

@@ -6,6 +6,7 @@
 
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
+#include "tessera/data/mix.h"
 #include "tessera/io/model_files.h"
 
 namespace tessera::train {
@@ -119,6 +120,11 @@ std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& rec
   const std::vector<int64_t> order = {recipe.seed, recipe.shuffle_merged_datasets, recipe.sample_packing,
                                       recipe.sample_packing ? recipe.sequence_len : 0};
   hash.add(std::span<const int64_t>(order));
+  for (const config::DatasetConfig& dataset : recipe.datasets) {
+    if (!data::has_curriculum(recipe)) break;
+    hash.add(std::to_string(dataset.weight));
+    for (const auto& [step, weight] : dataset.weight_from_step) hash.add(step + ' ' + weight);
+  }
   return hash.text();
 }
 

@@ -26,6 +26,7 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/core/version.h"
+#include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/prompts/prompt.h"
 #include "tessera/data/steps_ahead.h"
@@ -177,18 +178,19 @@ class Run {
     std::unique_ptr<data::StepSource> source;
     std::string what;
     if (recipe_.streaming) {
-      auto stream =
-          open_recipe_stream(recipe_, *model_config_, tokenizer_, dp_rank, dp_size, num_threads, now);
+      auto stream = open_recipe_stream(recipe_, *model_config_, tokenizer_, dp_rank, dp_size, num_threads,
+                                       now, mesh_.world()->split(0, mesh_.world()->rank(), "stream"));
       inputs_.rows = stream->fingerprint();
       check_same_stream(inputs_.rows, *mesh_.world());
       what = "streamed from " + std::to_string(recipe_.datasets.size()) + " dataset(s)";
       source = std::move(stream);
     } else {
-      auto loader = std::make_unique<data::Loader>(prepared.train,
-                                                   data::train_loader_options(recipe_, dp_rank, dp_size));
+      source =
+          data::open_loader(prepared.train, recipe_, data::train_loader_options(recipe_, dp_rank, dp_size));
       inputs_.rows = rows_fingerprint(prepared.train, recipe_);
-      what = describe(prepared.train) + "; " + std::to_string(loader->steps_per_epoch()) + " steps an epoch";
-      source = std::move(loader);
+      what = describe(prepared.train);
+      if (source->steps_per_epoch() > 0)
+        what += "; " + std::to_string(source->steps_per_epoch()) + " steps an epoch";
     }
     log::info("data: " + what +
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));

@@ -264,9 +264,26 @@ TEST(AliasKeysTest, StreamsRefuseWhatNeedsAllRows) {
                 HasSubstr("and 'streaming: true' exclude each other"))
         << line;
   }
-  EXPECT_THAT(
-      message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, weight_from_step: {5: 1}}]\n"),
-      HasSubstr("needs 'streaming: true'"));
+}
+
+TEST(AliasKeysTest, ADatasetMayRestOnlyUntilAStep) {
+  const std::string head = "base_model: m\nlearning_rate: 1\nmax_steps: 5\ndatasets: [{path: d, weight: 0";
+  EXPECT_THAT(message_of(head + "}]\n"), HasSubstr("key 'datasets.0.weight': too small"));
+  EXPECT_EQ(parse_recipe(head + ", weight_from_step: {3: 1}}]\n", "r.yaml").datasets[0].weight, 0.0);
+}
+
+TEST(AliasKeysTest, WeightsByStepRefuseWhatNeedsEpochs) {
+  const std::string head =
+      "base_model: m\nlearning_rate: 1\ndatasets: [{path: d, weight_from_step: {5: 1}}]\n";
+  EXPECT_THAT(message_of(head), HasSubstr("need the number of steps"));
+  EXPECT_EQ(parse_recipe(head + "max_steps: 5\n", "r.yaml").datasets[0].weight_from_step.size(), 1U);
+  for (const char* line :
+       {"evals_per_epoch: 1", "mix_temperature: 2", "saves_per_epoch: 2", "save_strategy: epoch",
+        "group_by_length: true", "mix_strategy: interleave_under"}) {
+    EXPECT_THAT(message_of(head + "max_steps: 5\n" + line + '\n'),
+                HasSubstr("and 'datasets.0.weight_from_step' exclude each other"))
+        << line;
+  }
 }
 
 // The tables themselves: a line that names a key or a value that is not there would only show when used.

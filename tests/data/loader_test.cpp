@@ -8,6 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/data/curriculum_loader.h"
 
 #include "tests/data/expect_error.h"
 
@@ -301,6 +302,137 @@ TEST(Loader, GroupsSamplesOfLikeLengthWhateverTheRanks) {
   LoaderOptions other = options_of(1, 3, 2, 4, false);
   other.groups_by_length = true;
   EXPECT_EQ(order, epoch_of(other, 0));
+}
+
+// Three datasets of 30, 9 and 21 rows, of which the second one's weight falls to nothing and comes back.
+struct Curriculum {
+  RowSet rows = random_rows(60, 32, 4);
+  config::DataConfig config;
+
+  Curriculum() {
+    const auto store = std::make_shared<RowStore>();
+    const int64_t begins[] = {0, 30, 39};
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      if (std::ranges::count(begins, row) > 0) store->begin_dataset("d");
+      store->append(rows.store->row(row));
+    }
+    rows = {store, random_order(rows.size(), 1, "test")};
+    config.datasets.resize(3);
+    config.datasets[1].weight = 2;
+    config.datasets[1].weight_from_step = {{"11", "0"}, {"31", "4"}};
+  }
+  static int64_t dataset_of(int64_t row) { return row < 30 ? 0 : row < 39 ? 1 : 2; }
+};
+
+TEST(CurriculumLoader, WeightsHoldFromTheirStepsOn) {
+  Curriculum of;
+  for (const bool packing : {false, true}) {
+    const auto loader = open_loader(of.rows, of.config, options_of(0, 1, 4, 10, packing));
+    EXPECT_EQ(loader->steps_per_epoch(), 0);
+    EXPECT_EQ(loader->datasets(), (std::vector<std::string>{"d", "d-2", "d-3"}));
+    std::map<int64_t, int64_t> seen;
+    std::vector<double> share(3);  // of the second one, in the steps of its three weights
+    for (int64_t step = 0; step < 50; ++step) {
+      const size_t weight = step < 10 ? 0 : step < 30 ? 1 : 2;
+      const Step made = loader->next_step();
+      int64_t labels = 0;
+      std::vector<int64_t> of_datasets(3, 0);
+      for (const MicroBatch& batch : made.micro_batches) {
+        count_documents(batch, of.rows, seen);
+        labels += batch.label_tokens;
+        for (size_t t = 0; t < batch.labels.size(); ++t) {
+          EXPECT_EQ(batch.datasets[t], Curriculum::dataset_of(batch.input_ids[t]));
+          of_datasets[batch.datasets[t]] += batch.labels[t] != kIgnoreLabel ? 1 : 0;
+        }
+      }
+      EXPECT_EQ(labels, made.label_tokens);
+      EXPECT_EQ(of_datasets, made.dataset_label_tokens);
+      share[weight] +=
+          static_cast<double>(of_datasets[1]) / static_cast<double>(labels) / (weight == 0 ? 10.0 : 20.0);
+    }
+    // Rows are as long on average in each dataset, but for chance.
+    EXPECT_NEAR(share[0], 0.5, 0.15);
+    EXPECT_EQ(share[1], 0.0);
+    EXPECT_NEAR(share[2], 0.667, 0.15);
+    // Passes over a dataset are whole.
+    for (const int64_t dataset : {0, 1, 2}) {
+      int64_t fewest = 1000, most = 0;
+      for (int64_t row = 0; row < 60; ++row) {
+        if (Curriculum::dataset_of(row) != dataset) continue;
+        fewest = std::min(fewest, seen[row]);
+        most = std::max(most, seen[row]);
+      }
+      EXPECT_GE(fewest, 2);
+      EXPECT_LE(most, fewest + 1);
+    }
+  }
+}
+
+TEST(CurriculumLoader, Ranks1And2And3SeeTheSameAndGoOnFromAnyStep) {
+  Curriculum of;
+  const auto add_ids = [](const MicroBatch& batch, std::vector<int64_t>& all) {
+    all.insert(all.end(), batch.input_ids.begin(), batch.input_ids.end());
+  };
+  std::vector<std::vector<int64_t>> want;
+  std::vector<Cursor> cursors;
+  const auto alone = open_loader(of.rows, of.config, options_of(0, 1, 2, 6, true));
+  for (int64_t i = 0; i < 40; ++i) {
+    cursors.push_back(alone->cursor());
+    want.emplace_back();
+    for (const MicroBatch& batch : alone->next_step().micro_batches) add_ids(batch, want.back());
+  }
+  for (const int64_t world : {1, 2, 3}) {
+    for (const int64_t start : {0, 7, 33}) {
+      SCOPED_TRACE("start " + std::to_string(start) + " world " + std::to_string(world));
+      std::vector<std::unique_ptr<StepSource>> loaders;
+      for (int64_t rank = 0; rank < world; ++rank) {
+        loaders.push_back(open_loader(of.rows, of.config, options_of(rank, world, 2, 6 / world, true)));
+        loaders.back()->seek(cursors[start]);
+        EXPECT_EQ(loaders.back()->cursor(), cursors[start]);
+      }
+      for (int64_t i = start; i < 40; ++i) {
+        std::vector<Step> steps;
+        for (const auto& loader : loaders) steps.push_back(loader->next_step());
+        std::vector<int64_t> got;
+        for (size_t m = 0; m < steps[0].micro_batches.size(); ++m) {
+          for (const Step& step : steps) add_ids(step.micro_batches[m], got);
+        }
+        ASSERT_EQ(got, want[i]) << "step " << i;
+        for (const Step& step : steps) EXPECT_EQ(step.label_tokens, steps[0].label_tokens);
+      }
+    }
+  }
+}
+
+TEST(CurriculumLoader, PlacesOfOtherDataAreRefused) {
+  Curriculum of;
+  const auto loader = open_loader(of.rows, of.config, options_of(0, 1, 2, 1, false));
+  loader->next_step();
+  Cursor cursor = loader->cursor();
+  cursor.streams.pop_back();
+  EXPECT_THAT(error_text("E-CKPT-CURSOR", [&] { loader->seek(cursor); }), ::testing::HasSubstr("2 datasets"));
+  loader->seek(cursor, true);
+  cursor = loader->cursor();
+  cursor.streams[1].record = 9;
+  error_text("E-CKPT-CURSOR", [&] { loader->seek(cursor); });
+  of.config.datasets[0].weight_from_step = {{"x", "1"}};
+  EXPECT_THAT(
+      error_text("E-CONFIG-WEIGHT", [&] { open_loader(of.rows, of.config, options_of(0, 1, 2, 1, false)); }),
+      ::testing::HasSubstr("a step, from 1 on"));
+}
+
+// A dataset of which no row is left is not there.
+TEST(CurriculumLoader, DatasetsWithoutRowsAreNeverDrawn) {
+  Curriculum of;
+  std::erase_if(of.rows.rows, [](int64_t row) { return Curriculum::dataset_of(row) == 1; });
+  const auto loader = open_loader(of.rows, of.config, options_of(0, 1, 4, 4, false));
+  EXPECT_EQ(loader->datasets(), (std::vector<std::string>{"d", "d-3"}));
+  for (int64_t step = 0; step < 20; ++step) {
+    for (const MicroBatch& batch : loader->next_step().micro_batches) {
+      for (size_t t = 0; t < batch.input_ids.size(); ++t)
+        EXPECT_EQ(batch.datasets[t], Curriculum::dataset_of(batch.input_ids[t]) / 2);
+    }
+  }
 }
 
 }  // namespace

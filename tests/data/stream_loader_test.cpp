@@ -1,12 +1,19 @@
 #include "tessera/data/stream/stream_loader.h"
 
 #include <algorithm>
+#include <barrier>
+#include <chrono>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <set>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tessera/data/steps_ahead.h"
+#include "tessera/data/stream/deal_records.h"
 
 #include "tests/data/expect_error.h"
 #include "tests/data/prompt_fixture.h"
@@ -34,6 +41,38 @@ std::string json_lines(int64_t begin, int64_t end) {
   return text;
 }
 
+// Ranks that are threads.
+class ThreadExchange : public RowExchange {
+ public:
+  struct Group {
+    explicit Group(size_t size) : meeting(static_cast<std::ptrdiff_t>(size)), told(size) {}
+    std::barrier<> meeting;
+    std::vector<std::string> told;  // by rank
+  };
+  ThreadExchange(std::shared_ptr<Group> group, size_t rank) : group_(std::move(group)), rank_(rank) {}
+
+  size_t rank() const override { return rank_; }
+  size_t size() const override { return group_->told.size(); }
+  std::vector<std::string> all_gather(const std::string& bytes) override {
+    group_->told[rank_] = bytes;
+    group_->meeting.arrive_and_wait();
+    std::vector<std::string> all = group_->told;
+    group_->meeting.arrive_and_wait();
+    return all;
+  }
+  std::string scatter(size_t root, const std::vector<std::string>& parts) override {
+    if (rank_ == root) group_->told = parts;
+    group_->meeting.arrive_and_wait();
+    std::string part = group_->told[rank_];
+    group_->meeting.arrive_and_wait();
+    return part;
+  }
+
+ private:
+  const std::shared_ptr<Group> group_;
+  const size_t rank_;
+};
+
 class StreamTest : public ::testing::Test {
  protected:
   StreamTest() {
@@ -57,14 +96,24 @@ class StreamTest : public ::testing::Test {
   }
 
   std::unique_ptr<StreamLoader> open(int64_t rank = 0, int64_t ranks = 1, int64_t micro = 1,
-                                     int64_t accumulation = 1) const {
+                                     int64_t accumulation = 1,
+                                     std::shared_ptr<RowExchange> exchange = nullptr) const {
     LoaderOptions options = options_;
     options.dp_rank = rank;
     options.dp_size = ranks;
     options.micro_batch_size = micro;
     options.accumulation = accumulation;
     return std::make_unique<StreamLoader>(config_, &small_tokenizer(), nullptr,
-                                          PrepareOptions{.num_threads = 2}, options);
+                                          PrepareOptions{.num_threads = 2}, options, std::move(exchange));
+  }
+
+  // Runs body(rank, exchange) on a thread for each rank.
+  template <class Body>
+  static void on_ranks(size_t ranks, const Body& body) {
+    const auto group = std::make_shared<ThreadExchange::Group>(ranks);
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([&, rank] { body(rank, std::make_shared<ThreadExchange>(group, rank)); });
   }
 
   // The ids of `count` sequences, laid end to end.
@@ -250,6 +299,145 @@ TEST_F(StreamTest, RanksShareTheSameSequences) {
     }
     EXPECT_EQ(got, want);
   }
+}
+
+// Each reads and tokenises its share of the documents, and all see what one alone would make: from the
+// beginning, and from a place that another number of ranks has come to.
+TEST_F(StreamTest, Ranks1And2And3And4ReadAndTokeniseEachAShare) {
+  constexpr int64_t kSteps = 40;
+  config_.streaming_multipack_buffer_size = 12;
+  add("part/a.jsonl", json_lines(0, 230) + "\n");
+  add("part/b.txt", "a text\nof two lines\n");
+  add("part/c.jsonl.gz", testing::gzipped(json_lines(240, 300)));
+  config_.datasets.clear();
+  add_entry("part");
+  add("rows.jsonl", json_lines(300, 420), "completion").weight = 0.5;
+  add("late.jsonl", json_lines(500, 560)).weight_from_step = {{"5", "0"}, {"20", "2"}};
+  for (const bool packing : {false, true}) {
+    options_.packing = packing;
+    const auto alone = open(0, 1, 2, 6);
+    std::vector<std::vector<int64_t>> want;
+    std::vector<Cursor> cursors = {alone->cursor()};
+    for (int64_t i = 0; i < kSteps; ++i) {
+      want.push_back(ids(*alone, 1));
+      cursors.push_back(alone->cursor());
+    }
+    EXPECT_GT(cursors.back().streams[0].pass, 0) << "the end of the data lies within";
+    EXPECT_GT(cursors.back().streams[2].pass, 0);
+    for (const size_t ranks : {1, 2, 3, 4}) {
+      SCOPED_TRACE(std::to_string(packing) + std::to_string(ranks));
+      for (const int64_t start : {0, 17}) {
+        std::vector<int64_t> read(ranks), tokenized(ranks);
+        on_ranks(ranks, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+          const auto loader = open(0, 1, 2, 6, exchange);
+          if (start > 0) loader->seek(cursors[start]);
+          const int64_t at_first = loader->records_read();  // of a seek: every rank
+          for (int64_t i = start; i < kSteps; ++i) {
+            EXPECT_EQ(ids(*loader, 1), want[i]) << "step " << i << " on rank " << rank;
+            EXPECT_EQ(loader->cursor(), cursors[i + 1]) << "step " << i << " on rank " << rank;
+          }
+          read[rank] = loader->records_read() - at_first;
+          tokenized[rank] = loader->records_tokenized();
+        });
+        // The last windows of a pass are smaller than the others.
+        const double share = 1.0 / static_cast<double>(ranks);
+        for (const auto& [records, most_apart] : {std::pair(read, 0.11), std::pair(tokenized, 0.05)}) {
+          const auto all = static_cast<double>(std::accumulate(records.begin(), records.end(), int64_t{0}));
+          EXPECT_GT(all, 300);
+          for (const int64_t own : records)
+            EXPECT_NEAR(static_cast<double>(own) / all, share, most_apart) << own << " of " << all;
+        }
+      }
+    }
+  }
+}
+
+// Steps that lie ready are made together too: no rank is left alone by one that goes elsewhere, or ends.
+TEST_F(StreamTest, StepsAheadOf3RanksSeekAndEndTogether) {
+  add("d.jsonl", json_lines(0, 100));
+  const auto alone = open();
+  std::vector<Cursor> cursors;
+  std::vector<std::vector<int64_t>> want;
+  for (int64_t i = 0; i < 30; ++i) {
+    cursors.push_back(alone->cursor());
+    want.push_back(ids(*alone, 1));
+  }
+  for (int64_t round = 0; round < 10; ++round) {
+    on_ranks(3, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+      StepsAhead ahead(open(0, 1, 1, 1, exchange));
+      for (const int64_t start : {round, 2 * round, int64_t{0}}) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * rank * round));
+        ahead.seek(cursors[start]);
+        for (int64_t i = start; i < start + round; ++i) EXPECT_EQ(ids(ahead, 1), want[i]);
+      }
+    });
+  }
+}
+
+// Whoever meets it.
+TEST_F(StreamTest, BadRecordsAreTheSameErrorOnAll3Ranks) {
+  add("d.jsonl", json_lines(0, 3) + "{\"text\": 7}\n{bad\n" + json_lines(3, 6));
+  options_.shuffle = false;
+  const auto told_by = [&](const std::string& code) {
+    std::vector<std::string> told(3);
+    on_ranks(3, [&](size_t rank, const std::shared_ptr<RowExchange>& exchange) {
+      told[rank] = error_text(code, [&] { ids(*open(0, 1, 1, 1, exchange), 4); });
+    });
+    EXPECT_EQ(told[1], told[0]);
+    EXPECT_EQ(told[2], told[0]);
+    return told[0];
+  };
+  const std::string alone = error_text("E-DATA-FIELD-TYPE", [&] { ids(*open(), 4); });
+  EXPECT_EQ(told_by("E-DATA-FIELD-TYPE"), alone);
+  config_.on_bad_line = "skip";
+  const auto want = ids(*open(), 4);
+  on_ranks(3, [&](size_t, const std::shared_ptr<RowExchange>& exchange) {
+    const auto stream = open(0, 1, 1, 1, exchange);
+    EXPECT_EQ(ids(*stream, 4), want);
+    EXPECT_EQ(stream->sample(0).train_stats[0].bad_records, 2);
+  });
+  config_.max_bad_lines = 1;
+  EXPECT_THAT(told_by("E-DATA-TOO-MANY-BAD-LINES"), HasSubstr("d.jsonl:4"));
+}
+
+TEST_F(StreamTest, ARankThatCannotReadEndsAll3) {
+  const std::string text = testing::gzipped(json_lines(0, 200));
+  for (const size_t bad : {0, 2}) {
+    folder_.write("d.jsonl.gz", text);
+    config_.datasets.clear();
+    add_entry("d.jsonl.gz");
+    std::vector<std::string> told(3);
+    std::vector<std::unique_ptr<StreamLoader>> loaders;
+    const auto group = std::make_shared<ThreadExchange::Group>(3);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      if (rank == bad) {
+        folder_.write("cut.jsonl.gz", text.substr(0, text.size() / 2));
+        config_.datasets[0].path = "cut.jsonl.gz";
+      } else {
+        config_.datasets[0].path = "d.jsonl.gz";
+      }
+      loaders.push_back(open(0, 1, 1, 1, std::make_shared<ThreadExchange>(group, rank)));
+    }
+    {
+      std::vector<std::jthread> threads;
+      for (size_t rank = 0; rank < 3; ++rank) {
+        threads.emplace_back([&, rank] {
+          StepsAhead ahead(std::move(loaders[rank]));
+          told[rank] = error_text("E-DATA-COMPRESSED", [&] { ids(ahead, 100); });
+        });
+      }
+    }
+    for (const std::string& error : told) EXPECT_THAT(error, HasSubstr("cut.jsonl.gz"));
+  }
+}
+
+TEST(DealBySize, SharesAreNeighboursOfAboutOneSize) {
+  using Sizes = std::vector<size_t>;
+  EXPECT_EQ(deal_by_size(Sizes{1, 1, 1, 1, 1, 1}, 3), (Sizes{0, 2, 4, 6}));
+  EXPECT_EQ(deal_by_size(Sizes{9, 1, 1, 1}, 2), (Sizes{0, 1, 4}));
+  EXPECT_EQ(deal_by_size(Sizes{5}, 3), (Sizes{0, 0, 1, 1}));
+  EXPECT_EQ(deal_by_size(Sizes{0, 0}, 3), (Sizes{0, 2, 2, 2}));
+  EXPECT_EQ(deal_by_size(Sizes{}, 2), (Sizes{0, 0, 0}));
 }
 
 TEST_F(StreamTest, AShuffledPassIsEveryDocumentOnce) {

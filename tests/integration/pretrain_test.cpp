@@ -103,6 +103,13 @@ TEST_F(PretrainTest, GoesOnBitwiseAfterAKillOn3RanksAndOn2) {
     EXPECT_NEAR(got[i].second, want[i].second, 1e-9 * want[i].second) << "step " << i;
 }
 
+// A record that one rank tokenises ends all of them in one line, well before the last step.
+TEST_F(PretrainTest, ABadRecordEndsAll3Ranks) {
+  write_text(here / "code.jsonl", read_text(here / "code.jsonl") + "{\"code\": [7]}\n");
+  expect_error(pretrain(3, "out", {"max_steps=2000", "save_steps=1000"}), 3, "E-DATA-FIELD-TYPE",
+               {"code.jsonl:201"});
+}
+
 TEST_F(PretrainTest, RefusesOtherDataInACheckpointsPlace) {
   ASSERT_EQ(pretrain(1, "out", {"max_steps=3"}).exit_code, 0);
   write_text(here / "code.jsonl", "{\"code\": \"another text\"}\n");

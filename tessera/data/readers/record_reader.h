@@ -19,8 +19,8 @@ class RecordReader {
   // The next record; false at the end. Throws Error(Data) at file:line:column for a broken file and
   // Error(Storage) for a failed read.
   virtual bool next(RawRecord& record) = 0;
-  // Passes over `count` (at least 1) records from the start of the file, bad ones too. `line` and `offset`
-  // are those of the last of them. Throws what next() throws, but for records that it can go on behind.
+  // Passes over the next `count` (at least 1) records, bad ones too. `line` and `offset` are those of the
+  // last of them. Throws what next() throws, but for records that it can go on behind.
   virtual void skip(int64_t count, int64_t line, int64_t offset);
   // After next() threw: whether the reader stands behind the bad record, so that next() may be called again.
   virtual bool can_continue() const = 0;

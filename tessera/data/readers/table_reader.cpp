@@ -106,7 +106,7 @@ class TableReader : public RecordReader {
     if (api_.skip(table_, count, &text) < 0) {
       throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read on: ") + text).in(path_);
     }
-    row_ = count - 1;
+    row_ += count;
   }
 
   bool can_continue() const override { return can_continue_; }

@@ -11,8 +11,6 @@
 namespace tessera::data {
 namespace {
 
-// Text that is tokenised at a time.
-constexpr size_t kTextAtOnce = size_t{1} << 20;
 // Records after which what is found in them is told.
 constexpr int64_t kToldAfter = 1000;
 
@@ -34,13 +32,16 @@ struct DocumentStream::OfFile {
 };
 
 DocumentStream::DocumentStream(const config::DatasetConfig& dataset, const PromptContext& context,
-                               const WindowOptions& options, int64_t num_threads)
+                               const WindowOptions& options, int64_t num_threads, RowExchange* exchange)
     : dataset_(dataset),
       context_(context),
       limits_(limits_of(dataset, context.config)),
       skips_bad_(options.skips_bad),
       num_threads_(std::max<int64_t>(1, num_threads)),
-      reader_(dataset, context.config.source_folder, options) {
+      exchange_(exchange),
+      reader_(dataset, context.config.source_folder, options),
+      // The first windows of several datasets are read by several ranks.
+      next_reader_(exchange == nullptr ? 0 : static_cast<size_t>(options.dataset) % exchange->size()) {
   if (context.tokenizer != nullptr && spells_plain_text(dataset)) control_tokens_.emplace(*context.tokenizer);
   // What is wrong with the entry shows before the first step.
   for (const DatasetFile& file : reader_.files()) tokenizer_of(file);
@@ -98,7 +99,7 @@ void DocumentStream::end_document() {
 void DocumentStream::seek(const StreamPlace& place) {
   StreamPlace begin = place;
   begin.document = begin.token = 0;
-  Window window = reader_.read(begin);
+  Window window = read(begin);
   if (place.document < 0 || place.document > std::ssize(window.documents) || place.token < 0) {
     throw Error(ErrorKind::Checkpoint, "CURSOR", "the data position lies outside the dataset")
         .in(stats_.path)
@@ -108,6 +109,7 @@ void DocumentStream::seek(const StreamPlace& place) {
   }
   place_ = place;
   window_ = std::move(window);
+  blocks_ = cut_blocks(*window_, static_cast<size_t>(place.document), num_ranks());
   made_.clear();
   first_made_ = row_ = row_begin_ = 0;
   pass_with_rows_ = place.pass;
@@ -123,7 +125,16 @@ void DocumentStream::read_window() {
              std::to_string(stats_.dropped_unlabelled) + " without labels")
         .need("at least 1 row");
   }
-  window_ = reader_.read(place_);
+  if (exchange_ == nullptr) {
+    window_ = read(place_);
+    blocks_ = cut_blocks(*window_, 0, 1);
+  } else {
+    DealtWindow dealt =
+        deal_window(*exchange_, next_reader_, reader_.files(), [this] { return read(place_); });
+    window_ = std::move(dealt.window);
+    blocks_ = std::move(dealt.blocks);
+    next_reader_ = (next_reader_ + 1) % exchange_->size();
+  }
   made_.clear();
   first_made_ = row_ = row_begin_ = 0;
   // Of later passes they are the same once more.
@@ -135,31 +146,44 @@ void DocumentStream::read_window() {
   limit_bad_records();
 }
 
+Window DocumentStream::read(const StreamPlace& begin) {
+  Window window = reader_.read(begin);
+  for (const StreamedDocument& document : window.documents) records_read_ += std::ssize(document.records);
+  return window;
+}
+
+// The block of the document at hand.
 void DocumentStream::tokenize_some() {
-  const auto begin = static_cast<size_t>(place_.document);
+  const auto block = std::ranges::find_if(
+      blocks_, [&](const Block& one) { return static_cast<size_t>(place_.document) < one.last; });
   struct Task {
     size_t document;
     const RawRecord* record;
     const RecordTokenizer* tokenizer;
   };
   std::vector<Task> tasks;
-  size_t bytes = 0, end = begin;
-  for (; end < window_->documents.size() && bytes < kTextAtOnce; ++end) {
-    const StreamedDocument& document = window_->documents[end];
-    for (const RawRecord& record : document.records) {
-      tasks.push_back({end, &record, &tokenizer_of(*document.file)});
-      bytes += record.text.size();
-    }
+  for (size_t d = block->first; d < block->last; ++d) {
+    const StreamedDocument& document = window_->documents[d];
+    for (const RawRecord& record : document.records)
+      tasks.push_back({d, &record, &tokenizer_of(*document.file)});
   }
-  std::vector<TokenizedRecord> made(tasks.size());
-  run_on_threads(tasks.size(), num_threads_,
-                 [&](size_t i) { made[i] = tasks[i].tokenizer->tokenize(*tasks[i].record); });
-  first_made_ = begin;
-  made_.assign(end - begin, {});
+  const auto make = [&](size_t begin, size_t end) {
+    std::vector<TokenizedRecord> own(end - begin);
+    run_on_threads(own.size(), num_threads_, [&](size_t i) {
+      const Task& task = tasks[begin + i];
+      own[i] = task.tokenizer->tokenize(*task.record);
+    });
+    records_tokenized_ += std::ssize(own);
+    return own;
+  };
+  std::vector<TokenizedRecord> made =
+      exchange_ == nullptr ? make(0, tasks.size()) : deal_records(*exchange_, *block, make);
+  first_made_ = block->first;
+  made_.assign(block->last - block->first, {});
   row_ = row_begin_ = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
     note(window_->documents[tasks[i].document], *tasks[i].record, made[i]);
-    std::vector<Row>& rows = made_[tasks[i].document - begin];
+    std::vector<Row>& rows = made_[tasks[i].document - first_made_];
     std::move(made[i].rows.begin(), made[i].rows.end(), std::back_inserter(rows));
   }
   tell(false);

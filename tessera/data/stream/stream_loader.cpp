@@ -1,16 +1,13 @@
 #include "tessera/data/stream/stream_loader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "tessera/config/load_recipe.h"
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/rng.h"
 #include "tessera/core/version.h"
 #include "tessera/data/dataset_reader.h"
 #include "tessera/data/prompts/llama_factory.h"
@@ -21,25 +18,6 @@ namespace {
 
 // Raise it when the same data make other sequences.
 constexpr int64_t kVersion = 1;
-
-template <class T>
-T parse_number(const config::DatasetConfig& dataset, const std::string& text, T low, const char* need) {
-  T value = {};
-  const char* const end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, value).ptr == end && !text.empty() && value >= low) return value;
-  throw entry_error(dataset, "WEIGHT", "key 'weight_from_step' is a map from steps to weights")
-      .got("'" + text + "'")
-      .need(need);
-}
-
-std::map<int64_t, double> weights_of(const config::DatasetConfig& dataset) {
-  std::map<int64_t, double> weights = {{0, dataset.weight}};
-  for (const auto& [step, weight] : dataset.weight_from_step) {
-    weights[parse_number<int64_t>(dataset, step, 1, "a step, from 1 on")] =
-        parse_number<double>(dataset, weight, 0.0, "a weight, from 0 on");
-  }
-  return weights;
-}
 
 // Names, sizes and samples of files that are too large to be read for it.
 void add_sample(const DatasetFile& dataset_file, ContentHash& hash) {
@@ -58,7 +36,8 @@ void add_sample(const DatasetFile& dataset_file, ContentHash& hash) {
 
 StreamLoader::StreamLoader(const config::DataConfig& config, const text::Tokenizer* tokenizer,
                            std::shared_ptr<const text::ChatTemplate> chat_template,
-                           const PrepareOptions& prepare, const LoaderOptions& options)
+                           const PrepareOptions& prepare, const LoaderOptions& options,
+                           std::shared_ptr<RowExchange> exchange)
     : config_([&] {
         config::DataConfig resolved = config;
         for (config::DatasetConfig& dataset : resolved.datasets)
@@ -69,7 +48,10 @@ StreamLoader::StreamLoader(const config::DataConfig& config, const text::Tokeniz
       context_{config_, tokenizer, chat_template_.get(), prepare.vocab_size,
                prepare.now.value_or(text::local_clock())},
       tokenizer_fingerprint_(prepare.tokenizer_fingerprint),
-      options_(options) {
+      options_(options),
+      exchange_(exchange != nullptr && exchange->size() > 1 ? std::move(exchange) : nullptr),
+      mix_(config_.datasets, std::vector<bool>(config_.datasets.size(), true), options.seed,
+           samples_per_step()) {
   std::vector<std::string> names;
   for (const config::DatasetConfig& dataset : config_.datasets) {
     WindowOptions window;
@@ -79,8 +61,9 @@ StreamLoader::StreamLoader(const config::DataConfig& config, const text::Tokeniz
     window.most_documents = config_.streaming_multipack_buffer_size;
     window.skips_bad = config_.on_bad_line == "skip";
     names.push_back(unique_name(short_name(dataset), names));
-    sources_.push_back({std::make_unique<DocumentStream>(dataset, context_, window, prepare.num_threads),
-                        names.back(), dataset.type == "pretrain", weights_of(dataset)});
+    sources_.push_back(
+        {std::make_unique<DocumentStream>(dataset, context_, window, prepare.num_threads, exchange_.get()),
+         names.back(), dataset.type == "pretrain"});
   }
 }
 
@@ -114,27 +97,9 @@ void StreamLoader::seek(const Cursor& cursor, bool takes_other_data) {
   sample_ = std::max<int64_t>(cursor.sample, 0);
 }
 
-// By the weights of its step. Of sources without weight the first is taken.
-size_t StreamLoader::draw_source(int64_t sample) const {
-  if (!has_several()) return 0;
-  const int64_t step = sample / samples_per_step() + 1;
-  double sum = 0.0;
-  std::vector<double> bounds;
-  for (const Source& source : sources_) {
-    sum += std::prev(source.weights.upper_bound(step))->second;
-    bounds.push_back(sum);
-  }
-  const CounterRng rng(options_.seed, stream_of("stream.mix"));
-  const double place = rng.uniform(static_cast<uint64_t>(sample)) * sum;
-  const auto above = std::ranges::upper_bound(bounds, place);
-  // Rounding may leave the place at the last bound.
-  if (above == bounds.end()) return static_cast<size_t>(std::ranges::find(bounds, sum) - bounds.begin());
-  return static_cast<size_t>(above - bounds.begin());
-}
-
 StreamLoader::Sequence StreamLoader::make_sequence(int64_t sample) {
   Sequence sequence;
-  const size_t drawn = draw_source(sample);
+  const size_t drawn = mix_.dataset_of(sample);
   sequence.dataset = static_cast<int64_t>(drawn);
   Source& source = sources_[drawn];
   const bool keeps_apart = !source.is_cut || (options_.packing && config_.pretrain_multipack_attn);
@@ -221,6 +186,18 @@ PreparedData StreamLoader::sample(int64_t num_sequences) {
   }
   data.train.store = data.eval.store = store;
   return data;
+}
+
+int64_t StreamLoader::records_read() const {
+  int64_t records = 0;
+  for (const Source& source : sources_) records += source.documents->records_read();
+  return records;
+}
+
+int64_t StreamLoader::records_tokenized() const {
+  int64_t records = 0;
+  for (const Source& source : sources_) records += source.documents->records_tokenized();
+  return records;
 }
 
 std::string StreamLoader::fingerprint() const {

@@ -50,9 +50,13 @@ const DatasetFile& WindowReader::file_at(int64_t pass, int64_t place) {
 }
 
 void WindowReader::open(const StreamPlace& place) {
+  // Other ranks may have read what lies between.
+  const bool is_ahead =
+      reader_ && at_.pass == place.pass && at_.file == place.file && at_.record < place.record;
+  const int64_t passed = is_ahead ? at_.record : 0;
   at_ = place;
   at_.document = at_.token = 0;
-  reader_.reset();
+  if (!is_ahead) reader_.reset();
   if (place.pass < 0 || place.record < 0 || place.file < 0 || place.file >= std::ssize(files_)) {
     throw Error(ErrorKind::Checkpoint, "CURSOR", "the data position lies outside the dataset")
         .got("file " + std::to_string(place.file))
@@ -60,9 +64,11 @@ void WindowReader::open(const StreamPlace& place) {
         .hint("the dataset differs from the run that saved the position");
   }
   if (place.record == 0) return;
-  const DatasetFile& file = file_at(place.pass, place.file);
-  reader_ = open_records(file.path, file.format);
-  reader_->skip(place.record, place.line, place.offset);
+  if (!is_ahead) {
+    const DatasetFile& file = file_at(place.pass, place.file);
+    reader_ = open_records(file.path, file.format);
+  }
+  reader_->skip(place.record - passed, place.line, place.offset);
   blank_lines_ = reader_->counts().blank_lines;
 }
 
