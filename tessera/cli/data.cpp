@@ -11,6 +11,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/error.h"
+#include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/data/show.h"
 #include "tessera/io/file.h"
@@ -83,6 +84,11 @@ void add_prepare(CLI::App& data, Action& action) {
             .hint("streaming=false prepares them; tessera train makes their rows as it goes");
       }
       const RecipeRows made = read_rows(std::move(recipe), 0, 0);
+      // Their packing is kept too.
+      if (made.rows.train.size() > 0)
+        data::open_loader(made.rows.train, made.recipe, data::train_loader_options(made.recipe, 0, 1));
+      if (made.rows.eval.size() > 0)
+        const data::Loader packed(made.rows.eval, data::eval_loader_options(made.recipe, 0, 1));
       for (const auto* list : {&made.rows.train_stats, &made.rows.eval_stats}) {
         for (const data::DatasetStats& stats : *list) {
           std::cout << stats.path << ": " << stats.rows << " rows of " << stats.tokens << " tokens, "

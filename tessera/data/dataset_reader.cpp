@@ -276,7 +276,11 @@ void DatasetReader::check(const config::DatasetConfig& dataset) const {
            std::to_string(stats.dropped_short) + " too short, " + std::to_string(stats.dropped_unlabelled) +
            " without labels");
   error.need("at least 1 row");
-  if (stats.dropped_long > 0) {
+  const bool takes_part = !dataset.split.empty() || dataset.shards > 1 || dataset.skip > 0;
+  if (stats.records == 0) {
+    error.hint(takes_part ? "the part that split, shards and skip take of it has no record"
+                          : "the file holds no record");
+  } else if (stats.dropped_long > 0) {
     error.hint("raise sequence_len (" + std::to_string(config_.sequence_len) + "; the longest row has " +
                std::to_string(stats.longest) + " tokens) or set excess_length_strategy: truncate");
   } else if (stats.dropped_unlabelled > 0) {

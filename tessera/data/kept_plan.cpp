@@ -1,6 +1,7 @@
 #include "tessera/data/kept_plan.h"
 
 #include <cstring>
+#include <filesystem>
 #include <numeric>
 #include <optional>
 #include <vector>
@@ -69,6 +70,47 @@ std::optional<PackPlan> from_bytes(std::string_view bytes, std::span<const int64
   return plan;
 }
 
+std::string to_bytes(const std::vector<uint8_t>& marks) {
+  std::string bytes(marks.begin(), marks.end());
+  ContentHash hash;
+  hash.add(bytes);
+  const uint64_t value = hash.value();
+  return bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+std::optional<std::vector<uint8_t>> from_bytes(std::string_view bytes, size_t num_rows) {
+  uint64_t value = 0;
+  if (bytes.size() != num_rows + sizeof value) return std::nullopt;
+  std::memcpy(&value, bytes.data() + num_rows, sizeof value);
+  bytes.remove_suffix(sizeof value);
+  ContentHash hash;
+  hash.add(bytes);
+  if (hash.value() != value) return std::nullopt;
+  return std::vector<uint8_t>(bytes.begin(), bytes.end());
+}
+
+// What read() makes of the file at `path`, or make() anew.
+template <class Value>
+Value kept(const std::string& path, int64_t most_bytes,
+           const std::function<std::optional<Value>(std::string_view)>& read,
+           const std::function<Value()>& make) {
+  try {
+    if (io::exists(path)) {
+      if (auto value = read(io::read_file(path, most_bytes))) return *std::move(value);
+    }
+  } catch (const Error&) {
+    // It is made again.
+  }
+  Value value = make();
+  try {
+    io::make_directories(std::filesystem::path(path).parent_path().string());
+    io::write_file_atomic(path, to_bytes(value));
+  } catch (const Error&) {
+    // It is made again the next time.
+  }
+  return value;
+}
+
 }  // namespace
 
 PackPlan kept_plan(const std::string& folder, const std::string& way, std::span<const int64_t> lengths,
@@ -77,23 +119,22 @@ PackPlan kept_plan(const std::string& folder, const std::string& way, std::span<
   ContentHash key;
   key.add(way + ' ' + std::to_string(kVersion) + ' ' + std::to_string(capacity));
   key.add(lengths);
-  const std::string path = io::join_path(folder, key.text() + ".packed");
   const auto most_bytes = static_cast<int64_t>((2 * lengths.size() + 3) * sizeof(int64_t));
-  try {
-    if (io::exists(path)) {
-      if (auto plan = from_bytes(io::read_file(path, most_bytes), lengths, capacity)) return *std::move(plan);
-    }
-  } catch (const Error&) {
-    // It is made again.
-  }
-  PackPlan plan = pack();
-  try {
-    io::make_directories(folder);
-    io::write_file_atomic(path, to_bytes(plan));
-  } catch (const Error&) {
-    // It is made again the next time.
-  }
-  return plan;
+  return kept<PackPlan>(
+      io::join_path(folder, key.text() + ".packed"), most_bytes,
+      [&](std::string_view bytes) { return from_bytes(bytes, lengths, capacity); }, pack);
+}
+
+std::vector<uint8_t> kept_marks(const std::string& folder, const std::string& way,
+                                std::span<const uint64_t> rows,
+                                const std::function<std::vector<uint8_t>()>& find) {
+  if (folder.empty()) return find();
+  ContentHash key;
+  key.add(way + ' ' + std::to_string(kVersion));
+  key.add(rows);
+  return kept<std::vector<uint8_t>>(
+      io::join_path(folder, key.text() + ".marks"), static_cast<int64_t>(rows.size() + sizeof(uint64_t)),
+      [&](std::string_view bytes) { return from_bytes(bytes, rows.size()); }, find);
 }
 
 }  // namespace tessera::data

@@ -9,6 +9,7 @@
 #include "tessera/core/log.h"
 #include "tessera/data/dataset_reader.h"
 #include "tessera/data/deduplicate.h"
+#include "tessera/data/kept_plan.h"
 #include "tessera/data/loader.h"
 #include "tessera/data/mix.h"
 #include "tessera/data/prompts/llama_factory.h"
@@ -36,23 +37,37 @@ void split_off_eval(double val_set_size, PreparedData& data) {
 void drop_duplicates(const config::DataConfig& config, const PrepareOptions& options, PreparedData& data) {
   if (!config.dataset_exact_deduplication && config.dataset_near_deduplication == 0.0) return;
   const RowStore& store = *data.train.store;
-  std::vector<bool> is_left_out = find_duplicates(store);
-  const auto exact = std::ranges::count(is_left_out, true);
-  if (config.dataset_near_deduplication > 0.0) {
-    const int64_t num_threads =
-        options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
-    find_near_duplicates(store, config.dataset_near_deduplication, num_threads, is_left_out);
-  }
-  const auto all = std::ranges::count(is_left_out, true);
-  log::info("left out: " + std::to_string(exact) + " rows that are the same as an earlier one" +
-            (all > exact ? ", " + std::to_string(all - exact) + " that nearly are" : "") + ", of " +
+  constexpr uint8_t kSame = 1, kNearly = 2;
+  const auto find = [&] {
+    std::vector<bool> is_left_out = find_duplicates(store);
+    std::vector<uint8_t> marks(is_left_out.begin(), is_left_out.end());
+    if (config.dataset_near_deduplication > 0.0) {
+      const int64_t num_threads =
+          options.num_threads > 0 ? options.num_threads : std::max(1U, std::thread::hardware_concurrency());
+      find_near_duplicates(store, config.dataset_near_deduplication, num_threads, is_left_out);
+      for (size_t row = 0; row < marks.size(); ++row) {
+        if (is_left_out[row] && marks[row] == 0) marks[row] = kNearly;
+      }
+    }
+    return marks;
+  };
+  std::vector<uint64_t> hashes;
+  for (int64_t row = 0; row < store.size(); ++row) hashes.push_back(store.hash(row));
+  const std::vector<uint8_t> marks =
+      kept_marks(config.dataset_prepared_path,
+                 "duplicates " + std::to_string(config.dataset_near_deduplication), hashes, find);
+  const auto same = std::ranges::count(marks, kSame), nearly = std::ranges::count(marks, kNearly);
+  log::info("left out: " + std::to_string(same) + " rows that are the same as an earlier one" +
+            (nearly > 0 ? ", " + std::to_string(nearly) + " that nearly are" : "") + ", of " +
             std::to_string(store.size()));
   for (RowSet* rows : {&data.train, &data.eval})
-    std::erase_if(rows->rows, [&](int64_t row) { return is_left_out[row]; });
+    std::erase_if(rows->rows, [&](int64_t row) { return marks[static_cast<size_t>(row)] != 0; });
 }
 
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
   const config::DataConfig& config = context.config;
+  // What is wrong with weights shows before rows are made.
+  StepMix(config.datasets, std::vector<bool>(config.datasets.size(), true), options.seed, 1);
   const auto store = std::make_shared<RowStore>();
   // What is streamed is not prepared, and the rows to evaluate on are as without a stream.
   config::DataConfig eval_config = config;

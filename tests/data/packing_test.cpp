@@ -152,5 +152,36 @@ TEST(KeptPlan, IsMadeOnceAndOnlyOfTheSameItems) {
       first.items);
 }
 
+TEST(KeptMarks, AreFoundOnceAndOnlyForTheSameRows) {
+  const testing::TempFolder folder;
+  const std::vector<uint8_t> marks = {0, 1, 0, 2};
+  int made = 0;
+  const auto keep = [&](const std::vector<uint64_t>& rows, const std::string& way = "way") {
+    return kept_marks(folder / "new", way, rows, [&] {
+      ++made;
+      return marks;
+    });
+  };
+  EXPECT_EQ(keep({7, 8, 9, 10}), marks);
+  EXPECT_EQ(keep({7, 8, 9, 10}), marks);
+  EXPECT_EQ(made, 1);
+  keep({7, 8, 9, 11});
+  keep({7, 8, 9, 10}, "another");
+  EXPECT_EQ(made, 3);
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "new")) {
+    const std::string path = entry.path();
+    const std::string sound = io::read_file(path, 1 << 20);
+    for (size_t at = 0; at < sound.size(); ++at) {
+      std::string damaged = sound;
+      damaged[at] = static_cast<char>(damaged[at] ^ 1);
+      io::write_file_atomic(path, damaged);
+      EXPECT_EQ(keep({7, 8, 9, 10}), marks) << at;
+      io::write_file_atomic(path, sound.substr(0, at));
+      EXPECT_EQ(keep({7, 8, 9, 10}), marks) << at;
+    }
+  }
+  EXPECT_EQ(kept_marks("", "way", std::vector<uint64_t>{1}, [] { return std::vector<uint8_t>{2}; }).at(0), 2);
+}
+
 }  // namespace
 }  // namespace tessera::data

@@ -259,6 +259,11 @@ TEST_F(Prepare, NoRowsAtAll) {
   add("a.jsonl", "");
   EXPECT_THAT(error("E-DATA-NO-ROWS"),
               HasSubstr("a.jsonl: the dataset leaves no row to train on; got 0 records"));
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the file holds no record"));
+  folder_.write("a.jsonl", lines(3));
+  config_.datasets[0].split = "train[100:200]";
+  EXPECT_THAT(error("E-DATA-NO-ROWS"), HasSubstr("the part that split, shards and skip take of it"));
+  config_.datasets[0].split = "";
   folder_.write("a.jsonl", lines(3, "a very long line of words that cannot fit "));
   config_.sequence_len = 4;
   config_.datasets[0].type = "alpaca";

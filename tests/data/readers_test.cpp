@@ -72,6 +72,22 @@ TEST(JsonLines, BadLineNamesLineAndColumn) {
   const std::string text = error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); });
   EXPECT_THAT(text, HasSubstr("a.jsonl:2:7: "));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("json.exception")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("hint")));
+}
+
+// What Python writes that is no JSON.
+TEST(JsonLines, ValuesOfPythonAreToldApart) {
+  const TempFolder folder;
+  const std::pair<const char*, const char*> lines[] = {{"{\"a\": NaN}", "JSON has no NaN"},
+                                                       {"{\"a\": -Infinity}", "JSON has no NaN"},
+                                                       {"{'a': 1}", "json.dumps()"},
+                                                       {"{\"a\": None}", "json.dumps()"},
+                                                       {"{\"a\": True}", "json.dumps()"}};
+  for (const auto& [line, hint] : lines) {
+    const std::string path = folder.write("a.jsonl", std::string(line) + "\n");
+    EXPECT_THAT(error_text("E-DATA-JSON", [&] { read_all(path, FileFormat::JsonLines); }), HasSubstr(hint))
+        << line;
+  }
 }
 
 TEST(JsonLines, TruncatedLastLineIsAnErrorAtItsLine) {
@@ -331,6 +347,9 @@ TEST(Csv, CellsBecomeFields) {
   EXPECT_TRUE(all.counts.byte_order_mark);
   EXPECT_TRUE(all.counts.missing_final_newline);
   EXPECT_EQ(read_all(folder.write("a.tsv", "a\tb\n1,5\t2\n"), FileFormat::Tsv).values.at(0)["a"], "1,5");
+  // The index that pandas writes.
+  EXPECT_EQ(read_all(folder.write("i.csv", ",a\n0,x\n"), FileFormat::Csv).values.at(0).dump(),
+            R"({"Unnamed: 0":"0","a":"x"})");
   EXPECT_TRUE(read_all(folder.write("e.csv", ""), FileFormat::Csv).records.empty());
   EXPECT_TRUE(read_all(folder.write("h.csv", "a,b\n"), FileFormat::Csv).records.empty());
 }
@@ -344,7 +363,9 @@ TEST(Csv, ErrorsNameTheLine) {
   EXPECT_THAT(text_of("E-DATA-CSV", "a,b\n1,2\n3\n"), HasSubstr("a.csv:3: "));
   EXPECT_THAT(text_of("E-DATA-CSV", "a,b\n1,2,3\n"), HasSubstr("got 3, need 2"));
   EXPECT_THAT(text_of("E-DATA-CSV", "a,a\n"), HasSubstr("a.csv:1: the header names column 'a' twice"));
-  EXPECT_THAT(text_of("E-DATA-CSV", "a,\n"), HasSubstr("without a name"));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a;b\n1;2\n"),
+              HasSubstr("a.csv:1: the header is one cell, cut by ';'; got a;b, need cells with commas"));
+  EXPECT_THAT(text_of("E-DATA-CSV", "a\tb\n1\t2\n"), HasSubstr("cut by '\\t'"));
   EXPECT_THAT(text_of("E-DATA-CSV", "a\n\"x\"y\n"), HasSubstr("a.csv:2: text follows the closing quote"));
   EXPECT_THAT(text_of("E-DATA-TRUNCATED", "a\n1\n\"x\n\n"), HasSubstr("a.csv:3: the file ends inside"));
   EXPECT_THAT(text_of("E-DATA-ENCODING", "a,b\n1,x\xFF\n"),

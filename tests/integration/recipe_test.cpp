@@ -1,5 +1,7 @@
 // What the keys of a recipe lead to, as a user sees it.
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "tests/integration/fixture.h"
@@ -342,6 +344,57 @@ TEST_F(RecipeTest, AFileOfAccelerateSaysMore) {
       train_well({"--accelerate-config", "accelerate.yaml", "--nproc", "2", "max_steps=1"});
   EXPECT_TRUE(has(result.err, "dtype: computing in bfloat16")) << result.told();
   EXPECT_TRUE(has(result.err, "dp_replicate 2")) << result.told();
+}
+
+// A curriculum of prepared rows: the second dataset rests until step 3. Ended in the middle, and on other
+// ranks.
+TEST_F(RecipeTest, PreparedRowsAreMixedByTheStepOn1And3Ranks) {
+  write_text(here / "other.jsonl", tiny_rows(9));
+  write_text(here / "mix.yaml",
+             "base_model: model\n"
+             "datasets:\n"
+             "  - path: rows.jsonl\n"
+             "  - {path: other.jsonl, weight: 0, weight_from_step: {3: 2}}\n"
+             "learning_rate: 1e-2\nlr_scheduler: constant\nmax_steps: 8\ndtype: float64\n"
+             "micro_batch_size: 1\nlogging_steps: 1\nsave_steps: 5\nsave_total_limit: 3\n");
+  const auto train_on = [&](int ranks, const Words& more) {
+    const Words words = {"train", "mix.yaml", "--nproc", std::to_string(ranks),
+                         "gradient_accumulation_steps=" + std::to_string(6 / ranks)};
+    return run_well(with(words, more));
+  };
+  EXPECT_TRUE(has(train_on(1, {"output_dir=one"}).err, "8 steps made"));
+  train_on(3, {"output_dir=three", "max_steps=5"});
+  const ProgramResult resumed = train_on(3, {"output_dir=three", "auto_resume_from_checkpoints=true"});
+  const auto want = losses(here / "one"), got = losses(here / "three");
+  ASSERT_EQ(want.size(), 8U);
+  ASSERT_EQ(got.size(), 8U) << resumed.told();
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i].second, want[i].second, 1e-10 * want[i].second) << "step " << i;
+  const auto lines = read_metrics(here / "three");
+  for (const auto& line : lines)
+    EXPECT_EQ(line.at("losses").contains("other"), line.at("step") >= 3) << line.dump();
+}
+
+TEST_F(RecipeTest, AFileOfAccelerateIsReadBeforeRowsArePrepared) {
+  const Words prepare = {
+      "data",           "prepare", "recipe.yaml", "dataset_prepared_path=prepared", "--accelerate-config",
+      "accelerate.yaml"};
+  write_text(here / "accelerate.yaml", "distributed_type: MULTI_CPU\nmixed_precision: fp7\n");
+  expect_error(run(prepare), 2, "E-CONFIG", {"accelerate.yaml:2", "fp7"});
+  EXPECT_FALSE(std::filesystem::exists(here / "prepared"));
+  write_text(here / "accelerate.yaml", "distributed_type: MULTI_CPU\nmixed_precision: bf16\n");
+  const ProgramResult made = run_well(with(prepare, {"sample_packing=true", "sequence_len=64"}));
+  const auto is_packing = [](const auto& entry) { return entry.path().extension() == ".packed"; };
+  EXPECT_EQ(std::ranges::count_if(std::filesystem::directory_iterator(here / "prepared"), is_packing), 1);
+  EXPECT_TRUE(has(made.out, "rows.jsonl: 24 rows")) << made.told();
+  EXPECT_TRUE(has(made.out, "kept in ")) << made.told();
+  // What a training with the same file finds.
+  const ProgramResult trained = train_well({"dataset_prepared_path=prepared", "--accelerate-config",
+                                            "accelerate.yaml", "max_steps=1", "sequence_len=64"});
+  EXPECT_TRUE(has(trained.err, "prepared rows taken from")) << trained.told();
+  EXPECT_TRUE(has(trained.err, "dtype: computing in bfloat16")) << trained.told();
+  expect_error(run({"data", "prepare", "recipe.yaml", "--accelerate-config", "accelerate.yaml"}), 2,
+               "E-CONFIG-PREPARED-PATH", {"recipe.yaml"});
 }
 
 TEST_F(RecipeTest, InitWritesARecipeThatTrains) {

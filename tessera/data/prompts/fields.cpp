@@ -82,7 +82,8 @@ const std::string& required_text(const Json& object, const std::string& field) {
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
   throw Error(ErrorKind::Data, "FIELD-TYPE", "field '" + field + "' is not a text")
       .got(value.type_name())
-      .need("string");
+      .need("string")
+      .hint(value.is_null() ? "on_bad_line: skip leaves such records out" : "");
 }
 
 std::string optional_text(const Json& object, const std::string& field) {

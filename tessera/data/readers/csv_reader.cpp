@@ -26,10 +26,21 @@ class CsvReader : public RecordReader {
     }
     for (Cell& cell : cells) {
       check_text(cell, columns_.size());
-      if (cell.text.empty()) throw error("CSV", "the header has a column without a name", cell.line);
+      // As pandas names the index that it writes.
+      if (cell.text.empty()) cell.text = "Unnamed: " + std::to_string(columns_.size());
       if (std::ranges::find(columns_, cell.text) != columns_.end())
         throw error("CSV", "the header names column '" + cell.text + "' twice", cell.line);
       columns_.push_back(std::move(cell.text));
+    }
+    for (const char other : {';', '\t', ','}) {
+      if (columns_.size() != 1 || other == delimiter || columns_[0].find(other) == std::string::npos)
+        continue;
+      throw error("CSV",
+                  std::string("the header is one cell, cut by '") +
+                      (other == '\t' ? "\\t" : std::string(1, other)) + "'",
+                  cells[0].line)
+          .got(columns_[0])
+          .need(delimiter == ',' ? "cells with commas between (.csv)" : "cells with tabs between (.tsv)");
     }
   }
 

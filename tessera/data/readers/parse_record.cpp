@@ -106,6 +106,19 @@ Error place(Error error, const RawRecord& record, const std::string& file, size_
   return error;
 }
 
+// What stands at the byte that the parser stopped at, where Python wrote it and JSON has no such thing.
+std::string hint_for(std::string_view text, size_t byte) {
+  const size_t begin = text.find_last_of(" \t\n:,[{", byte);
+  const std::string_view value = text.substr(begin == std::string_view::npos ? 0 : begin + 1);
+  for (const std::string_view number : {"NaN", "Infinity", "-Infinity"}) {
+    if (value.starts_with(number)) return "JSON has no NaN and no infinity: write null";
+  }
+  for (const std::string_view other : {"'", "None", "True", "False"}) {
+    if (value.starts_with(other)) return "this is how Python prints an object: json.dumps() writes JSON";
+  }
+  return "";
+}
+
 std::string element_name(const RawRecord& record) {
   if (record.element < 0) return "";
   return (record.line == 0 ? " (row " : " (element ") + std::to_string(record.element) + ")";
@@ -124,8 +137,10 @@ nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& 
   try {
     value = nlohmann::ordered_json::parse(record.text);
   } catch (const nlohmann::json::parse_error& error) {
-    throw place(Error(ErrorKind::Data, "JSON", reason(error.what()) + element_name(record)), record, file,
-                error.byte > 0 ? error.byte - 1 : 0);
+    const size_t byte = error.byte > 0 ? error.byte - 1 : 0;
+    throw place(Error(ErrorKind::Data, "JSON", reason(error.what()) + element_name(record))
+                    .hint(hint_for(record.text, byte)),
+                record, file, byte);
   } catch (const nlohmann::json::exception& error) {
     throw place(Error(ErrorKind::Data, "JSON", reason(error.what()) + element_name(record)), record, file, 0);
   }
