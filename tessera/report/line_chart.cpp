@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "tessera/core/html_text.h"
 
@@ -12,7 +13,7 @@ namespace tessera::report {
 namespace {
 
 constexpr double kWidth = 560, kHeight = 260;
-constexpr double kLeft = 64, kRight = 12, kTop = 10, kBottom = 28;
+constexpr double kLeft = 76, kRight = 20, kTop = 10, kBottom = 28;
 constexpr size_t kMaxPoints = 600;
 constexpr int kNumColors = 10;
 
@@ -40,6 +41,7 @@ struct Frame {
     return kLeft + (step - first_step) / (last_step - first_step) * (kWidth - kLeft - kRight);
   }
   double y(double value) const {
+    value = std::min(value, high);
     const double share = is_log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
     return kHeight - kBottom - share * (kHeight - kTop - kBottom);
   }
@@ -112,6 +114,22 @@ Frame frame_of(const std::vector<Series>& series, bool is_log, bool from_zero) {
     if (frame.low != 0.0) frame.low -= margin;
   }
   return frame;
+}
+
+// What nearly all values are below, and few far above.
+std::optional<double> outlier_limit(const std::vector<Series>& series) {
+  constexpr double kMostOthers = 0.95, kFar = 10.0, kRoom = 1.5;
+  std::vector<double> values;
+  for (const Series& one : series) {
+    for (const auto& [step, value] : one.points) values.push_back(value);
+  }
+  if (values.empty()) return std::nullopt;
+  std::ranges::sort(values);
+  const double low = values.front();
+  const double usual =
+      values[static_cast<size_t>(kMostOthers * static_cast<double>(values.size() - 1))] - low;
+  const bool is_far = usual > 0.0 && values.back() - low > kFar * usual;
+  return is_far ? std::optional(low + kRoom * usual) : std::nullopt;
 }
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind) {
@@ -275,13 +293,23 @@ std::string figure(const Chart& chart) {
   }
   std::vector<Series> extent = series;
   if (chart.is_stacked) extent.back().points = tops.back();
+  std::string title = html_text(chart.title);
+  if (const auto limit = chart.cuts_outliers ? outlier_limit(series) : std::nullopt) {
+    double highest = *limit;
+    for (Series& one : extent) {
+      for (auto& [step, value] : one.points) {
+        highest = std::max(highest, value);
+        value = std::min(value, *limit);
+      }
+    }
+    title += " (cut above; the highest is " + format_number(highest, chart.unit) + ")";
+  }
   const Frame frame = frame_of(extent, chart.is_log, chart.is_stacked);
   std::string plot = axes(frame, chart.unit);
   if (chart.is_stacked) plot += drawn_stack(series, frame, tops);
   for (const Series& one : series) {
     if (!chart.is_stacked) plot += drawn(one, frame);
   }
-  const std::string title = html_text(chart.title);
   const auto num_told = std::count_if(series.begin(), series.end(),
                                       [](const Series& one) { return one.style != Series::Style::Faint; });
   return "<figure><figcaption>" + title + "</figcaption>" + (num_told > 1 ? legend(series) : "") +

@@ -29,6 +29,9 @@ struct Chart {
   std::vector<Series> series;
   bool is_stacked = false;  // areas above each other; the series have the same steps
   bool is_log = false;      // for positive values alone
+  // Where few values lie far above all others, as of a run that diverges, the plot ends above the others, and
+  // the title says so.
+  bool cuts_outliers = false;
 
   bool is_empty() const;
 };

@@ -76,6 +76,7 @@ void add_series(Chart& chart, const std::string& name, const Points& points, int
 
 void add_loss(Chart& chart, const RunRecord& run, const std::string& loss, const std::string& eval_loss,
               const std::string& name, int color) {
+  chart.cuts_outliers = true;
   add_series(chart, name, run.points(loss), color, true);
   chart.series.push_back({name + ", evaluation", run.points(eval_loss), color, Style::Dashed});
 }

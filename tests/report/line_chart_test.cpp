@@ -32,6 +32,31 @@ TEST(LineChart, NumbersForPeople) {
   EXPECT_EQ(format_number(2, Unit::Seconds), "2 s");
 }
 
+// A run that diverges takes nothing from the sight of the others.
+TEST(LineChart, FewValuesFarAboveAreCut) {
+  Chart chart{"Loss"};
+  Points usual, diverging;
+  for (int step = 1; step <= 100; ++step) {
+    usual.emplace_back(step, 3.0 - step * 0.02);
+    diverging.emplace_back(step, step < 98 ? 2.0 : 1e9);
+  }
+  chart.series = {{"usual", usual}, {"diverging", diverging, 1}};
+  const auto height_of_usual = [&](const std::string& svg) {
+    const std::regex pattern("data-name=\"usual\"[^>]* points=\"[0-9.]+,([0-9.]+) .*? [0-9.]+,([0-9.]+)\"");
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(svg, found, pattern));
+    return std::stod(found[2]) - std::stod(found[1]);
+  };
+  EXPECT_LT(height_of_usual(figure(chart)), 1.0);
+  chart.cuts_outliers = true;
+  const std::string svg = figure(chart);
+  EXPECT_GT(height_of_usual(svg), 100.0);
+  EXPECT_NE(svg.find("Loss (cut above; the highest is 1G)"), std::string::npos);
+  for (const double at : numbers(svg, "points")) EXPECT_GE(at, 0.0);
+  chart.series.pop_back();
+  EXPECT_EQ(figure(chart).find("cut above"), std::string::npos);
+}
+
 TEST(LineChart, HigherValuesLieHigherWithinTheFrame) {
   for (const bool is_log : {false, true}) {
     Chart chart{"Loss"};
