@@ -9,7 +9,8 @@
 namespace tessera::ops {
 
 // Products that a backward has left over: nothing else of it waits for the gradient of a weight. Holds their
-// operands until they have run.
+// operands until they have run. What waits for these gradients (a reduction of those of a unit) comes behind
+// them.
 class DeferredGradients {
  public:
   DeferredGradients() = default;

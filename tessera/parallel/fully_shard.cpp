@@ -187,8 +187,11 @@ void ShardedModel::check_has_values() const { state_->check_has_values(); }
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
 
+void ShardedModel::set_is_last_of_units(bool is_last) { state_->is_last_of_units = is_last; }
+
 void ShardedModel::reduce_gradients() {
   state_->check_gradients();
+  state_->is_last_of_units = false;
   const bool is_done = std::exchange(state_->is_last_micro_batch, true);
   if (state_->is_plain) return state_->complete_empty_tiles();
   if (!is_done) state_->finish_backward();

@@ -109,6 +109,11 @@ class ShardedModel {
 
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
   void set_is_last_micro_batch(bool is_last);
+  // Whether the next backward is the last one of the step for each unit that it reaches, while others reach
+  // other units (a stage of a pipeline). The gradients of such a unit, where all of its parameters get one,
+  // are reduced at once, beside what comes after: behind the weight gradients that the backward leaves over
+  // (ops::DeferGradientsScope), if any. False at first. The same on all ranks.
+  void set_is_last_of_units(bool is_last);
   // Makes tile.grad() complete as the step's last backward does: for steps in which none of the backwards was
   // said to be the last, since gradients come after it or in an order of their own (a pipeline). Nothing
   // where one was. Collective.

@@ -9,6 +9,8 @@
 #include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/ops/deferred_gradient.h"
+#include "tessera/ops/linear.h"
 
 #include "tests/parallel/interruption.h"
 #include "tests/parallel/parity.h"
@@ -431,6 +433,108 @@ TEST(FullyShardTest, InputsAreCastToTheComputeType) {
       const auto kept = fully_shard(uncast, {world}, {}, options);
       EXPECT_THROW(nn::call(uncast, x, scale, rows, int64_t{2}), c10::Error);
       EXPECT_EQ(uncast.seen, (std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kLong}));
+    });
+  }
+}
+
+// Two layers that are units, each with a backward of its own, as the stages of a pipeline have.
+class TwoStages : public torch::nn::Module {
+ public:
+  struct Stage : torch::nn::Module {
+    explicit Stage(double phase) {
+      weight = register_parameter("weight", testing::toy_values({kWidth, kWidth}, phase));
+    }
+    at::Tensor forward(const at::Tensor& x) { return ops::linear(x, weight); }
+    at::Tensor weight;
+  };
+
+  TwoStages() {
+    for (const char* name : {"first", "second"}) {
+      stages.push_back(register_module(name, std::make_shared<Stage>(static_cast<double>(stages.size()))));
+    }
+  }
+  at::Tensor run(size_t stage, const at::Tensor& x) {
+    return nn::call_hooked(*this, x,
+                           [this, stage](const at::Tensor& in) { return nn::call(*stages[stage], in); });
+  }
+
+  static constexpr int64_t kWidth = 4;
+  std::vector<std::shared_ptr<Stage>> stages;
+};
+
+// Of `count` micro-batches with the inputs toy_values(rank) on each of two ranks.
+void expect_sums(const ShardedModel& sharded, double count) {
+  const std::vector<int64_t> sizes = {3, TwoStages::kWidth};
+  const at::Tensor inputs = testing::toy_values(sizes, 0.0) + testing::toy_values(sizes, 1.0);
+  const at::Tensor want = (count * inputs.sum(0)).expand({TwoStages::kWidth, TwoStages::kWidth});
+  for (const ShardedParameter& parameter : sharded.parameters()) {
+    const at::Tensor tile = parameter.tile.grad();
+    EXPECT_TRUE(at::allclose(tile, want.narrow(0, 0, tile.size(0)), 1e-12, 1e-14)) << parameter.name;
+  }
+}
+
+TEST(FullyShardTest, AUnitIsReducedBehindItsLastWeightGradient) {
+  for (const bool is_split : {false, true}) {
+    comm::run_fake_ranks(2, [is_split](const auto& world) {
+      TwoStages model;
+      const ShardOptions options{
+          .reshard_after_forward = false, .reduce_every_backward = false, .average_gradients = false};
+      const auto sharded = fully_shard(model, {world}, {model.stages[0], model.stages[1]}, options);
+      sharded->set_is_last_micro_batch(false);
+      const at::Tensor x = testing::toy_values({3, TwoStages::kWidth}, static_cast<double>(world->rank()));
+      // In units: of a reduction over two ranks each sends half.
+      const auto num_sent = [&world] {
+        return world->traffic().bytes_sent / (TwoStages::kWidth * TwoStages::kWidth * 8 / 2);
+      };
+      const auto backward = [&](size_t stage, bool is_last) {
+        const at::Tensor y = model.run(stage, x);
+        const int64_t before = num_sent();
+        ops::DeferredGradients later;
+        {
+          std::optional<ops::DeferGradientsScope> scope;
+          if (is_split) scope.emplace(&later);
+          sharded->set_is_last_of_units(is_last);
+          y.sum().backward();
+        }
+        EXPECT_EQ(num_sent() - before, is_last && !is_split ? 1 : 0);
+        later.run();
+        EXPECT_EQ(num_sent() - before, is_last ? 1 : 0);
+      };
+      backward(1, false);
+      backward(0, false);
+      backward(1, true);
+      backward(0, true);
+      const int64_t before = num_sent();
+      sharded->reduce_gradients();
+      EXPECT_EQ(num_sent(), before);
+
+      expect_sums(*sharded, 2);
+    });
+  }
+}
+
+// The weight gradients of several micro-batches come one behind the other, after all of their backwards, and
+// in every policy all of them count.
+TEST(FullyShardTest, WeightGradientsMayComeLate) {
+  for (const bool reduce_every_backward : {false, true}) {
+    comm::run_fake_ranks(2, [reduce_every_backward](const auto& world) {
+      TwoStages model;
+      const ShardOptions options{.reshard_after_forward = false,
+                                 .reduce_every_backward = reduce_every_backward,
+                                 .average_gradients = false};
+      const auto sharded = fully_shard(model, {world}, {model.stages[0], model.stages[1]}, options);
+      sharded->set_is_last_micro_batch(false);
+      const at::Tensor x = testing::toy_values({3, TwoStages::kWidth}, static_cast<double>(world->rank()));
+      std::vector<ops::DeferredGradients> later(6);
+      for (size_t i = 0; i < later.size(); ++i) {
+        const at::Tensor y = model.run(i % 2, x);
+        const ops::DeferGradientsScope scope(&later[i]);
+        sharded->set_is_last_of_units(i >= 4);
+        y.sum().backward();
+      }
+      for (ops::DeferredGradients& products : later) products.run();
+      sharded->reduce_gradients();
+      expect_sums(*sharded, 3);
     });
   }
 }

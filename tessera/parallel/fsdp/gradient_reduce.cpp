@@ -72,12 +72,12 @@ std::vector<comm::ScatterPart> GradientReduce::take_gradients(Bucket& bucket) co
   return parts;
 }
 
-void GradientReduce::keep_gradient(UnitParam& param, bool is_last_micro_batch) const {
+void GradientReduce::keep_gradient(UnitParam& param, bool is_last) const {
   at::Tensor& arrived_here = param.parameter.mutable_grad();
   if (param.is_tile || !arrived_here.defined()) return;
   const at::ScalarType stored = param.owned->tile.scalar_type();
   // What is in the tile's type stays for the next micro-batch to be added to.
-  if (!is_last_micro_batch && arrived_here.scalar_type() == stored) return;
+  if (!is_last && arrived_here.scalar_type() == stored) return;
   const at::Tensor arrived = std::move(arrived_here);
   arrived_here.reset();
   at::Tensor& grad = param.owned->tile.mutable_grad();
@@ -88,13 +88,18 @@ void GradientReduce::keep_gradient(UnitParam& param, bool is_last_micro_batch) c
   }
 }
 
-void GradientReduce::start(bool is_last_micro_batch) {
+void GradientReduce::postpone() {
+  if (state_ == State::Collecting) state_ = State::Postponed;
+}
+
+void GradientReduce::start(bool is_last) {
   if (!is_needed_ || state_ != State::Collecting) return;
   const at::NoGradGuard no_grad;
   state_ = State::InFlight;
+  is_last_started_ = is_last;
   for (Bucket& bucket : buckets_) {
     if (!bucket.is_reduced()) {
-      for (UnitParam* param : bucket.params) keep_gradient(*param, is_last_micro_batch);
+      for (UnitParam* param : bucket.params) keep_gradient(*param, is_last);
       continue;
     }
     works_.push_back(
@@ -141,6 +146,7 @@ void GradientReduce::cancel() {
 
 void GradientReduce::end_backward() {
   state_ = State::Collecting;
+  is_last_started_ = false;
   num_gradients_ = 0;
   for (UnitParam& param : params_) param.has_gradient = false;
 }

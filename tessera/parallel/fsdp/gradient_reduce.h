@@ -28,8 +28,13 @@ class GradientReduce {
   bool note_gradient(size_t i);
   // Whether a gradient has been accumulated in this backward.
   bool has_any() const { return num_gradients_ > 0; }
-  // Sends what gradients there are (zeros for the others); once in a backward.
-  void start(bool is_last_micro_batch);
+  // In this backward start() does nothing: it is called behind it.
+  void postpone();
+  // Sends what gradients there are (zeros for the others); once in a backward. `is_last`: none comes after in
+  // this step.
+  void start(bool is_last);
+  // Whether start() was told so since the step began.
+  bool is_last_started() const { return is_last_started_; }
   // Adds the sums to tile.grad().
   void finish();
   // Waits for what is in flight, and drops it. None has arrived for the next backward.
@@ -38,7 +43,7 @@ class GradientReduce {
   void end_backward();
 
  private:
-  enum class State { Collecting, InFlight, Reduced };
+  enum class State { Collecting, Postponed, InFlight, Reduced };
 
   struct Bucket {
     at::ScalarType type = at::kFloat;
@@ -54,9 +59,9 @@ class GradientReduce {
   Bucket& bucket_of(const UnitParam& param, at::ScalarType type);
   // The bucket's gradients, which are taken from the parameters.
   std::vector<comm::ScatterPart> take_gradients(Bucket& bucket) const;
-  // Adds the gradient of a parameter that is not summed to the tile's, after the step's last backward at the
+  // Adds the gradient of a parameter that is not summed to the tile's, after the step's last one at the
   // latest.
-  void keep_gradient(UnitParam& param, bool is_last_micro_batch) const;
+  void keep_gradient(UnitParam& param, bool is_last) const;
 
   std::vector<UnitParam>& params_;
   const std::vector<RankAxis> axes_;
@@ -64,7 +69,7 @@ class GradientReduce {
   const double divisor_;
   const std::string hint_;
   std::vector<Bucket> buckets_;
-  bool is_needed_ = false;
+  bool is_needed_ = false, is_last_started_ = false;
   int64_t num_trained_ = 0, num_gradients_ = 0;
   State state_ = State::Collecting;
   std::vector<std::shared_ptr<comm::Work>> works_;

@@ -11,6 +11,7 @@
 #include <torch/serialize/output-archive.h>
 
 #include "tessera/core/error.h"
+#include "tessera/ops/deferred_gradient.h"
 
 namespace tessera::parallel::detail {
 namespace {
@@ -56,7 +57,18 @@ class GradientHook : public torch::autograd::FunctionPostHook {
     if (state == nullptr) return outputs;
     state->enter_backward(state);
     ParamGroup& group = *state->param_groups[group_];
-    if (group.gradients().note_gradient(param_) && state->reduces_now(group)) state->start_reduce(group_);
+    const bool is_last = state->is_last_micro_batch || state->is_last_of_units;
+    if (!group.gradients().note_gradient(param_) || !(is_last || state->reduces_now(group))) return outputs;
+    ops::DeferredGradients* const* later = ops::DeferGradientsScope::current();
+    if (later == nullptr || !state->is_last_of_units) {
+      state->start_reduce(group_, is_last);
+      return outputs;
+    }
+    // Weight gradients that the backward leaves over come first: those of the unit are among them already.
+    group.gradients().postpone();
+    (*later)->add([weak = state_, number = group_] {
+      if (const auto s = weak.lock()) s->start_reduce(number, /*is_last=*/true);
+    });
     return outputs;
   }
 
@@ -207,9 +219,9 @@ int64_t ShardState::free_forward_only() {
   return param_groups[0]->free_named(nn::ForwardOnlyScope::names);
 }
 
-void ShardState::start_reduce(size_t i) {
+void ShardState::start_reduce(size_t i, bool is_last) {
   if (last_reducing != i) param_groups[last_reducing]->gradients().finish();
-  param_groups[i]->gradients().start(is_last_micro_batch);
+  param_groups[i]->gradients().start(is_last);
   last_reducing = i;
 }
 
@@ -227,11 +239,14 @@ void ShardState::finish_backward() {
   // on every rank alike. A unit that took no part at all has nothing to send before the last micro-batch.
   for (size_t i = param_groups.size(); i-- > 0;) {
     const bool has_any = is_last_micro_batch || param_groups[i]->gradients().has_any();
-    if (has_any && reduces_now(*param_groups[i])) start_reduce(i);
+    if (has_any && reduces_now(*param_groups[i])) start_reduce(i, is_last_micro_batch);
   }
   for (size_t i = param_groups.size(); i-- > 0;) {
-    param_groups[i]->gradients().finish();
-    param_groups[i]->gradients().end_backward();
+    GradientReduce& gradients = param_groups[i]->gradients();
+    // On its way beside the backwards of other units.
+    if (gradients.is_last_started() && !is_last_micro_batch) continue;
+    gradients.finish();
+    gradients.end_backward();
   }
   for (size_t i = 0; i < groups_of_unit.size(); ++i) free_where_due(i, Moment::EndOfBackward);
   if (!is_last_micro_batch) return;

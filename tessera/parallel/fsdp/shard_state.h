@@ -25,6 +25,7 @@ struct ShardState {
   // units in the order of their use.
   std::vector<std::vector<size_t>> groups_of_unit;
   bool is_last_micro_batch = true;
+  bool is_last_of_units = false;  // of those that the backward reaches, as of all in the last micro-batch
   bool is_in_backward = false;
   bool is_kept_unsharded = false;
   bool is_interrupted = false;         // a forward or backward threw: recover() is due
@@ -49,7 +50,8 @@ struct ShardState {
   // After a step: optimizers count it for tiles without elements too.
   void complete_empty_tiles();
   // Starts the reduction of group `i` after finishing the one before, so that at most two are in flight.
-  void start_reduce(size_t i);
+  // `is_last`: none of the group comes after in this step.
+  void start_reduce(size_t i, bool is_last);
   // First call of a backward: has the engine call finish_backward() at its end, or note that it never came.
   void enter_backward(const std::shared_ptr<ShardState>& self);
   void finish_backward();

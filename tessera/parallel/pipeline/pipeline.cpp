@@ -91,29 +91,25 @@ std::vector<int64_t> checked_bounds(const std::vector<int64_t>& split, const std
       .hint("by their work it would be " + text_of(dealt));
 }
 
-// The backwards of a rank; 0 where they are split, so that gradients come behind them.
-int64_t whole_backwards(const std::vector<Action>& actions) {
-  const auto is_of = [](ActionKind kind) {
-    return [kind](const Action& action) { return action.kind == kind; };
-  };
-  if (std::ranges::any_of(actions, is_of(ActionKind::WeightGradient))) return 0;
-  return std::ranges::count_if(actions, is_of(ActionKind::Backward));
-}
-
 class ModuleStage : public PipelineStage {
  public:
-  // Gradients are reduced in backward number `last_backward`, beside its compute.
   ModuleStage(ShardedModel& sharded, const PipelinePlan& plan, const Pipeline::Pass& pass,
-              int64_t last_backward)
-      : sharded_(sharded), plan_(plan), pass_(pass), left_(last_backward) {}
+              bool reduces_by_stage)
+      : sharded_(sharded),
+        plan_(plan),
+        pass_(pass),
+        reduces_by_stage_(reduces_by_stage),
+        backwards_left_(static_cast<size_t>(plan.num_stages()), pass.num_micro_batches) {}
 
   at::Tensor forward(int64_t stage, int64_t micro_batch, const at::Tensor& input) override {
     const auto scope = random_scope(micro_batch);
     return pass_.run_blocks(micro_batch, plan_.bounds[stage], plan_.bounds[stage + 1], input);
   }
-  void backward(int64_t, int64_t micro_batch, const at::Tensor& output, const at::Tensor& gradient) override {
+  void backward(int64_t stage, int64_t micro_batch, const at::Tensor& output,
+                const at::Tensor& gradient) override {
     const auto scope = random_scope(micro_batch);
-    sharded_.set_is_last_micro_batch(--left_ == 0);
+    const bool is_last = --backwards_left_[static_cast<size_t>(stage)] == 0;
+    sharded_.set_is_last_of_units(is_last && reduces_by_stage_);
     torch::autograd::backward({output}, {gradient.defined() ? gradient : at::full_like(output, pass_.scale)});
   }
   at::Tensor make_input(int64_t, int64_t micro_batch) const override {
@@ -130,7 +126,8 @@ class ModuleStage : public PipelineStage {
   ShardedModel& sharded_;
   const PipelinePlan& plan_;
   const Pipeline::Pass& pass_;
-  int64_t left_;
+  const bool reduces_by_stage_;
+  std::vector<int64_t> backwards_left_;  // of each stage
 };
 
 }  // namespace
@@ -166,6 +163,11 @@ Pipeline::Pipeline(torch::nn::Module& root, const PipelineParts& parts, Pipeline
     : plan_(std::move(plan)), axis_(std::move(axis)) {
   TESSERA_CHECK_ARGUMENT(axis_.group->size() == plan_.num_ranks, "the plan is for another number of ranks");
   const StagesOf stages(parts, plan_.bounds);
+  for (const at::Tensor& parameter : root.parameters()) {
+    const auto is_here = [&](int64_t stage) { return stage % plan_.num_ranks == axis_.group->rank(); };
+    if (parameter.requires_grad() && std::ranges::count_if(stages.of(parameter), is_here) > 1)
+      reduces_by_stage_ = false;
+  }
   layouts = hold_by_stage(root, layouts, axis_, [&](const at::Tensor& parameter) {
     std::set<int64_t> ranks;
     for (const int64_t stage : stages.of(parameter)) ranks.insert(stage % plan_.num_ranks);
@@ -179,7 +181,7 @@ at::Tensor Pipeline::run(ShardedModel& sharded, const Pass& pass) const {
   const Schedule schedule =
       has_backward ? make_schedule(plan_.options.kind, sizes) : make_forward_schedule(sizes);
   sharded.set_is_last_micro_batch(false);
-  ModuleStage stage(sharded, plan_, pass, whole_backwards(schedule.actions[axis_.group->rank()]));
+  ModuleStage stage(sharded, plan_, pass, reduces_by_stage_);
   const at::Tensor loss = run_schedule(schedule, *axis_.group, stage);
   if (has_backward) {
     sharded.reduce_gradients();

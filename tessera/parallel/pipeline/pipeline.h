@@ -75,7 +75,8 @@ class Pipeline {
   // Runs the micro-batches, the same ones on all ranks of the axis, of which each computes its stages.
   // Returns the sum of the losses, a float64 tensor of one element, on every rank. With gradients enabled,
   // tile.grad() of every trained parameter of `sharded`, the module as fully_shard() returned it, is complete
-  // afterwards. Collective.
+  // afterwards: those of a unit are reduced when its last micro-batch is through, beside what comes after.
+  // Collective.
   at::Tensor run(ShardedModel& sharded, const Pass& pass) const;
 
   const PipelinePlan& plan() const { return plan_; }
@@ -83,6 +84,7 @@ class Pipeline {
  private:
   PipelinePlan plan_;
   RankAxis axis_;
+  bool reduces_by_stage_ = true;  // no parameter is trained in two stages of this rank
 };
 
 // Cuts the blocks of `root` into stages along `axis`. Parameters of the stages of other ranks have no rows
