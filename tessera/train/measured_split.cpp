@@ -51,18 +51,25 @@ std::string milliseconds(double seconds) {
   return text;
 }
 
-// "pipeline: 3 + 2 layers, 30.1 + 29.8 ms of a micro-batch (embedding 0.1, layers 10.0, output and loss 9.8)"
-std::string describe(const parallel::PartCosts& costs, const std::vector<int64_t>& bounds) {
-  std::string layers, times;
+// "pipeline: 3 + 2 layers, 30.1 + 29.8 ms of a micro-batch (embedding 0.1, a layer 10.0, output and
+// loss 9.8)"
+std::string describe(const parallel::PartCosts& costs, const std::vector<int64_t>& bounds,
+                     int64_t num_ranks) {
+  std::string layers, times, of_ranks;
+  std::vector<double> sums(static_cast<size_t>(num_ranks), 0.0);
   for (size_t stage = 0; stage + 1 < bounds.size(); ++stage) {
     double time = stage == 0 ? costs.first : 0.0;
     for (int64_t i = bounds[stage]; i < bounds[stage + 1]; ++i) time += costs.blocks[i];
     if (stage + 2 == bounds.size()) time += costs.last;
     layers += (stage == 0 ? "" : " + ") + std::to_string(bounds[stage + 1] - bounds[stage]);
     times += (stage == 0 ? "" : " + ") + milliseconds(time);
+    sums[stage % sums.size()] += time;
+  }
+  if (bounds.size() - 1 > sums.size()) {
+    for (const double sum : sums) of_ranks += (of_ranks.empty() ? ", by rank " : " + ") + milliseconds(sum);
   }
   const auto [least, most] = std::ranges::minmax(costs.blocks);
-  return "pipeline: " + layers + " layers, " + times + " ms of a micro-batch (embedding " +
+  return "pipeline: " + layers + " layers, " + times + " ms of a micro-batch" + of_ranks + " (embedding " +
          milliseconds(costs.first) + ", a layer " + milliseconds(least) +
          (least < most ? " to " + milliseconds(most) : "") + ", output and loss " + milliseconds(costs.last) +
          ")";
@@ -76,14 +83,15 @@ void measure_split(config::Recipe& recipe, PlannedModel& planned, comm::Communic
   const parallel::PartCosts costs =
       agreed(measure_parts(model, measure_options(recipe, model, world.device())), world);
   parallel::PipelineOptions options = planned.pipeline->options;
-  const std::vector<int64_t> bounds = parallel::split_blocks(costs, planned.pipeline->num_stages());
+  const int64_t num_ranks = planned.pipeline->num_ranks;
+  const std::vector<int64_t> bounds = parallel::split_blocks(costs, num_ranks, options.stages_per_rank);
   options.split.clear();
   for (size_t stage = 1; stage < bounds.size(); ++stage)
     options.split.push_back(bounds[stage] - bounds[stage - 1]);
-  planned.pipeline = models::plan_pipeline(model, planned.pipeline->num_ranks, options);
+  planned.pipeline = models::plan_pipeline(model, num_ranks, options);
   recipe.pipeline_split = options.split;
   recipe.pipeline_split_by = config::SplitBasis::Work;
-  log::info(describe(costs, bounds));
+  log::info(describe(costs, bounds, num_ranks));
 }
 
 }  // namespace tessera::train

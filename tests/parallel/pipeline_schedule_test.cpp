@@ -179,8 +179,26 @@ TEST(SplitBlocksTest, MoreStagesThanBlocksAreRefused) {
   EXPECT_THROW(split_blocks({0.0, {1, 1}, 0.0}, 3), Error);
 }
 
+// The output projection, as much work as six blocks, is in the last stage of the last rank: by stages alone
+// that rank would have its earlier stage as large as the others'.
+TEST(SplitBlocksTest, StagesOfARankCountTogether) {
+  const PartCosts costs{0.0, std::vector<double>(30, 1.0), 6.0};
+  const auto work_of_ranks = [&](int64_t ranks, int64_t per_rank) {
+    const std::vector<int64_t> bounds = split_blocks(costs, ranks, per_rank);
+    std::vector<double> work(static_cast<size_t>(ranks), 0.0);
+    for (size_t s = 0; s + 1 < bounds.size(); ++s)
+      work[s % work.size()] += static_cast<double>(bounds[s + 1] - bounds[s]);
+    work.back() += costs.last;
+    return work;
+  };
+  using ::testing::ElementsAre;
+  EXPECT_THAT(work_of_ranks(2, 2), ElementsAre(18, 18));
+  EXPECT_THAT(work_of_ranks(4, 2), ElementsAre(9, 9, 9, 9));
+  EXPECT_THAT(work_of_ranks(3, 5), ElementsAre(12, 12, 12));
+}
+
 // Against all splits there are.
-TEST(SplitBlocksTest, TheBusiestStageHasAsLittleAsCanBe) {
+TEST(SplitBlocksTest, TheBusiestRankHasAsLittleAsCanBe) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -189,17 +207,21 @@ TEST(SplitBlocksTest, TheBusiestStageHasAsLittleAsCanBe) {
     PartCosts costs{draw(), {}, draw()};
     for (size_t i = 0, count = 1 + random() % 8; i < count; ++i) costs.blocks.push_back(draw());
     const auto blocks = static_cast<int64_t>(costs.blocks.size());
-    const int64_t stages = 1 + static_cast<int64_t>(random() % blocks);
+    const int64_t ranks = 1 + static_cast<int64_t>(random() % blocks);
+    const int64_t per_rank = 1 + static_cast<int64_t>(random() % (blocks / ranks)), stages = ranks * per_rank;
+    // The work of the rank with the most, and with several stages a rank that of such a stage.
     const auto busiest = [&](const std::vector<int64_t>& bounds) {
-      double most = 0.0;
+      std::vector<double> work(static_cast<size_t>(ranks), 0.0);
+      double stage = 0.0;
       for (int64_t s = 0; s < stages; ++s) {
         double sum = (s == 0 ? costs.first : 0.0) + (s + 1 == stages ? costs.last : 0.0);
         for (int64_t i = bounds[s]; i < bounds[s + 1]; ++i) sum += costs.blocks[i];
-        most = std::max(most, sum);
+        work[s % ranks] += sum;
+        stage = std::max(stage, sum);
       }
-      return most;
+      return std::pair{*std::ranges::max_element(work), per_rank == 1 ? 0.0 : stage};
     };
-    double least = 1e9;
+    std::pair least(1e9, 1e9);
     for (int64_t mask = 0; mask < int64_t{1} << (blocks - 1); ++mask) {
       std::vector<int64_t> bounds = {0};
       for (int64_t i = 1; i < blocks; ++i) {
@@ -208,7 +230,7 @@ TEST(SplitBlocksTest, TheBusiestStageHasAsLittleAsCanBe) {
       bounds.push_back(blocks);
       if (static_cast<int64_t>(bounds.size()) == stages + 1) least = std::min(least, busiest(bounds));
     }
-    const std::vector<int64_t> bounds = split_blocks(costs, stages);
+    const std::vector<int64_t> bounds = split_blocks(costs, ranks, per_rank);
     ASSERT_EQ(bounds.size(), static_cast<size_t>(stages + 1));
     ASSERT_EQ(bounds.front(), 0);
     ASSERT_EQ(bounds.back(), blocks);

@@ -147,7 +147,10 @@ PipelinePlan plan_pipeline(const torch::nn::Module& root, const PipelineParts& p
   const int64_t num_stages = num_ranks * options.stages_per_rank;
   const auto num_blocks = static_cast<int64_t>(parts.blocks.size());
   if (num_stages > num_blocks) refuse_stages(num_blocks, num_ranks, options.stages_per_rank);
-  PipelinePlan plan{options, num_ranks, checked_bounds(options.split, split_blocks(costs, num_stages)), {}};
+  PipelinePlan plan{options,
+                    num_ranks,
+                    checked_bounds(options.split, split_blocks(costs, num_ranks, options.stages_per_rank)),
+                    {}};
   plan.needs_input_gradient.assign(static_cast<size_t>(num_stages), false);
   const StagesOf stages(parts, plan.bounds);
   for (const at::Tensor& parameter : root.parameters()) {

@@ -28,7 +28,7 @@ struct PipelineParts {
 struct PipelineOptions {
   PipelineKind kind = PipelineKind::OneFOneB;
   int64_t stages_per_rank = 1;  // above 1 for Interleaved, GPipe and ZeroBubble
-  // How many blocks each stage holds; empty: dealt so that the stages have like work.
+  // How many blocks each stage holds; empty: dealt so that the ranks have like work.
   std::vector<int64_t> split = {};
 };
 
