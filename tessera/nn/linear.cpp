@@ -17,15 +17,17 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::Sc
 
 at::Tensor Linear::forward(const ops::Activation& x) {
   if (parallel() == nullptr) return multiply(x, bias.defined() ? std::optional(bias) : std::nullopt);
-  const auto* const rows = adapter_ == nullptr ? dynamic_cast<const RowOutput*>(parallel()) : nullptr;
+  const auto* const rows = dynamic_cast<const RowOutput*>(parallel());
   const at::Tensor y = rows != nullptr
-                           ? ops::linear(rows->input(x), weight, std::nullopt, rows->output_rows())
+                           ? multiply(rows->input(x), std::nullopt, rows->output_rows())
                            : run(x, [this](const ops::Activation& in) { return multiply(in, std::nullopt); });
   return bias.defined() ? y + bias.to(y.scalar_type()) : y;
 }
 
-at::Tensor Linear::multiply(const ops::Activation& x, const std::optional<at::Tensor>& added) {
-  return adapter_ != nullptr ? adapter_->forward(x, weight, added) : ops::linear(x, weight, added);
+at::Tensor Linear::multiply(const ops::Activation& x, const std::optional<at::Tensor>& added,
+                            const c10::intrusive_ptr<ops::RowExchange>& output) {
+  return adapter_ != nullptr ? adapter_->forward(x, weight, added, output)
+                             : ops::linear(x, weight, added, output);
 }
 
 std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers) {

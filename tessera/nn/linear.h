@@ -10,6 +10,7 @@
 
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
+#include "tessera/ops/row_exchange.h"
 
 namespace tessera::nn {
 
@@ -23,9 +24,11 @@ struct AdapterParameter {
 // that their parameters are named <linear>.<child>.<parameter>, as in PEFT.
 class LinearAdapter : public torch::nn::Module {
  public:
-  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out].
+  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out]. With `output` the rows of the result go
+  // there, as those of ops::linear().
   virtual at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
-                             const std::optional<at::Tensor>& bias) = 0;
+                             const std::optional<at::Tensor>& bias,
+                             const c10::intrusive_ptr<ops::RowExchange>& output) = 0;
 
   virtual std::vector<AdapterParameter> adapter_parameters() const = 0;
   // From now on x holds the columns from `first` on of an input that has `in_features`.
@@ -77,7 +80,8 @@ class Linear : public Layer, public HasInitialValues {
   at::Tensor bias;    // [out_features], or undefined
 
  private:
-  at::Tensor multiply(const ops::Activation& x, const std::optional<at::Tensor>& bias);
+  at::Tensor multiply(const ops::Activation& x, const std::optional<at::Tensor>& bias,
+                      const c10::intrusive_ptr<ops::RowExchange>& output = {});
 
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;

@@ -6,10 +6,10 @@
 
 namespace tessera::nn {
 
-// Of a Linear. One without an adapter takes output_rows() in place of output().
+// Of a Linear, which takes output_rows() in place of output().
 class RowOutput : public LayerParallel {
  public:
-  // Where the rows of the product go; see ops::linear().
+  // Where the rows of the product go; see ops::linear() and ops::lora_linear().
   virtual c10::intrusive_ptr<ops::RowExchange> output_rows() const = 0;
 };
 

@@ -37,10 +37,11 @@ at::Tensor rows_of(const RowRange& range, const at::Tensor& rows) {
 std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
                                                const at::Tensor& bias, const at::Tensor& a,
                                                const at::Tensor& b, double scaling, const at::Tensor& mask_in,
-                                               const c10::intrusive_ptr<ActivationSource>& source) {
+                                               const c10::intrusive_ptr<ActivationSource>& source,
+                                               const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
-  if (!uses_kernels(x) && coming == nullptr) {
+  if (!uses_kernels(x) && coming == nullptr && output == nullptr) {
     auto [y, inner] = plain::lora_linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b,
                                          scaling, mask_in);
     return {y, flatten_rows(inner)};
@@ -52,11 +53,13 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   const at::Tensor inner = at::empty({rows.size(0), a.size(0)}, options);
   const at::Tensor y = at::empty({rows.size(0), weight.size(0)}, options);
   const at::Tensor scaled_b = at::mul(b, scaling).t();
-  make_rows(coming.get(), nullptr, rows.size(0), [&](const RowRange& range) {
+  const auto going = output == nullptr ? nullptr : output->scatter_sum(y);
+  make_rows(coming.get(), going.get(), rows.size(0), [&](const RowRange& range) {
     const at::Tensor in = range.of(rows), part = range.of(inner);
     product_out(part, dropped(in, rows_of(range, mask)), a.t());
     product_out(range.of(y), in, weight.t(), {part, scaled_b});
   });
+  if (going != nullptr) return {going->finish(), inner};
   if (bias.defined()) y.add_(bias);
   return {x.dim() == 2 ? y : y.view(sizes), inner};
 }
@@ -66,9 +69,11 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias,
                             double scaling, const std::optional<at::Tensor>& mask_in,
-                            const c10::intrusive_ptr<ActivationSource>& source) {
+                            const c10::intrusive_ptr<ActivationSource>& source,
+                            const c10::intrusive_ptr<RowExchange>& output) {
     const at::Tensor mask = mask_in.value_or(at::Tensor());
-    auto [y, inner] = forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask, source);
+    auto [y, inner] =
+        forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask, source, output);
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
     const bool keeps_x = (weight.requires_grad() || for_a) && source == nullptr;
@@ -76,6 +81,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             for_x || for_a ? b : none, for_b ? inner : none, for_x || for_a ? mask : none});
     keep_source(*ctx, source);
     count_reader(x, source);
+    keep_exchange(*ctx, output);
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["scaling"] = scaling;
@@ -90,7 +96,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const at::Tensor mask = flat_mask(saved[5]);
     const double scaling = ctx->saved_data["scaling"].toDouble();
-    const at::Tensor grad = flatten_rows(grads[0]);
+    const GradientRows rows = gradient_rows(*ctx, grads[0]);
+    const at::Tensor& grad = rows.grad;
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
     const bool reads_x = want_a || ctx->needs_input_grad(1);
     if (reads_x) start_value(source);
@@ -113,9 +120,10 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
           sum.addcmul_(product(range.of(grad_inner), a), range.of(mask));
         };
       }
-      grad_x = input_gradient({grad, nullptr}, weight, source, more);
+      grad_x = input_gradient(rows, weight, source, more);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    if (rows.coming != nullptr) rows.coming->wait_for_all();
     if (want_a && !want_x) make_inner({0, grad.size(0)});
     at::Tensor x;
     if (reads_x) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
@@ -124,7 +132,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);
-    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}};
+    return {grad_x, grad_weight, grad_a, grad_b, grad_bias, {}, {}, {}, {}};
   }
 };
 
@@ -132,7 +140,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 
 at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
                        const std::optional<at::Tensor>& bias, const at::Tensor& a, const at::Tensor& b,
-                       double scaling, const std::optional<at::Tensor>& dropout_mask_scaled) {
+                       double scaling, const std::optional<at::Tensor>& dropout_mask_scaled,
+                       const c10::intrusive_ptr<RowExchange>& output) {
   const trace::Scope trace_scope("lora_linear");
   const at::Tensor& x = input.value();
   check_operands(kName, {&x, &weight, &a, &b});
@@ -153,14 +162,16 @@ at::Tensor lora_linear(const Activation& input, const at::Tensor& weight,
       !has_mask || (dropout_mask_scaled->sizes() == x.sizes() && !dropout_mask_scaled->requires_grad() &&
                     dropout_mask_scaled->scalar_type() == x.scalar_type()),
       "lora_linear: the mask must have x's shape and type, and no gradient");
+  TESSERA_CHECK_ARGUMENT(output == nullptr || (x.dim() == 2 && !has_bias),
+                         "lora_linear: rows that go elsewhere are those of a matrix, without a bias");
   const at::Tensor used_bias = has_bias ? *bias : at::Tensor();
   if (!needs_graph({x, weight, used_bias, a, b})) {
     return forward_pass(x, weight, used_bias, a, b, scaling, has_mask ? *dropout_mask_scaled : at::Tensor(),
-                        input.source())
+                        input.source(), output)
         .first;
   }
   return LoraFunction::apply(x, weight, a, b, has_bias ? bias : std::nullopt, scaling,
-                             has_mask ? dropout_mask_scaled : std::nullopt, input.source());
+                             has_mask ? dropout_mask_scaled : std::nullopt, input.source(), output);
 }
 
 }  // namespace tessera::ops

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tessera/ops/activation.h"
+#include "tessera/ops/row_exchange.h"
 
 namespace tessera::ops {
 
@@ -14,9 +15,10 @@ namespace tessera::ops {
 // type; in bfloat16, scaling b rounds once, which is exact for powers of two. dropout_mask_scaled: x's shape,
 // holding 0 or 1/(1-p) (see counter_dropout.h), applied to the adapter's input alone. Saves x or its source,
 // the mask and the [tokens, rank] product; weights are saved as aliases of the caller's storage. Backward
-// makes no gradient that is not needed.
+// makes no gradient that is not needed. `output`: as of linear().
 at::Tensor lora_linear(const Activation& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        const at::Tensor& a, const at::Tensor& b, double scaling,
-                       const std::optional<at::Tensor>& dropout_mask_scaled = std::nullopt);
+                       const std::optional<at::Tensor>& dropout_mask_scaled = std::nullopt,
+                       const c10::intrusive_ptr<RowExchange>& output = {});
 
 }  // namespace tessera::ops

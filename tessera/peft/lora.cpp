@@ -179,11 +179,12 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
 }
 
 at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,
-                                const std::optional<at::Tensor>& bias) {
+                                const std::optional<at::Tensor>& bias,
+                                const c10::intrusive_ptr<ops::RowExchange>& output) {
   std::optional<at::Tensor> mask;
   // The factors are children of the layer, so they know its mode; this adapter itself is not.
   if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
-  return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask);
+  return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask, output);
 }
 
 std::vector<nn::AdapterParameter> LoraAdapter::adapter_parameters() const {

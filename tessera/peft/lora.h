@@ -45,7 +45,8 @@ class LoraAdapter : public nn::LinearAdapter {
 
   // Dropout applies in training mode (the layer's own train()/eval()) and needs an nn::RandomScope then.
   at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
-                     const std::optional<at::Tensor>& bias) override;
+                     const std::optional<at::Tensor>& bias,
+                     const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override;
   void set_input_part(int64_t first, int64_t in_features) override { input_ = {first, in_features}; }

@@ -270,6 +270,31 @@ TEST(RowExchangeTest, OfTheRowsThatAProductMakes) {
   expect_same_for_subsets(fused, formula, {random_tensor({12, 5}, 1), random_tensor({4, 5}, 2)}, 2, 1e-12);
 }
 
+// With and without an input whose rows come; with dropout and without.
+TEST(RowExchangeTest, OfTheRowsThatAnAdapterMakes) {
+  const at::Tensor mask = random_tensor({12, 5}, 9).gt(0).to(at::kDouble) * 2.0;
+  for (const bool is_dropped : {false, true}) {
+    for (const bool comes : {false, true}) {
+      const Op fused = [&](const Inputs& in) {
+        const Activation x = comes ? exchange(in[0].narrow(0, 0, 6).sin(), kByRows) : Activation(in[0].sin());
+        return lora_linear(x, in[1], std::nullopt, in[2], in[3], kScaling,
+                           is_dropped ? std::optional(mask) : std::nullopt, kByRows)
+            .cos();
+      };
+      const Op formula = [&](const Inputs& in) {
+        const at::Tensor x = comes ? stacked(in[0].narrow(0, 0, 6).sin()) : in[0].sin();
+        const at::Tensor read = is_dropped ? x * mask : x;
+        const at::Tensor y = at::linear(x, in[1]) + kScaling * at::linear(at::linear(read, in[2]), in[3]);
+        return (y.narrow(0, 0, 6) + 2 * y.narrow(0, 6, 6)).cos();
+      };
+      expect_same_for_subsets(fused, formula,
+                              {random_tensor({12, 5}, 1), random_tensor({4, 5}, 2), random_tensor({2, 5}, 3),
+                               random_tensor({4, 2}, 4)},
+                              4, 1e-12);
+    }
+  }
+}
+
 // What one product asks for is there for the others, whichever asks first; the value is made again once.
 TEST(RowExchangeTest, GathersOnceInEachDirection) {
   struct Counting : ByRows {

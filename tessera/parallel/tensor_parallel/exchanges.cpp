@@ -90,12 +90,10 @@ class ScatterTokens : public nn::LayerParallel {
 class ScatterTokensAhead : public nn::RowOutput {
  public:
   ScatterTokensAhead(const Group& group, const std::string& name)
-      : at_once_(group, name), rows_(c10::make_intrusive<TokenExchange>(group, "output of " + name)) {}
-  at::Tensor output(const at::Tensor& y) const override { return at_once_.output(y); }
+      : rows_(c10::make_intrusive<TokenExchange>(group, "output of " + name)) {}
   c10::intrusive_ptr<ops::RowExchange> output_rows() const override { return rows_; }
 
  private:
-  ScatterTokens at_once_;
   c10::intrusive_ptr<ops::RowExchange> rows_;
 };
 

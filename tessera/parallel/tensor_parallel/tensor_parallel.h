@@ -15,8 +15,7 @@ struct TensorParallelOptions {
   // reduce-scatters and all-gathers. The number of tokens of a batch must then be a multiple of the ranks'.
   bool sequence_parallel = false;
   // With it: tokens travel while products of others run, between each two ranks by messages of their own,
-  // where regions begin and Linears without an adapter end them; see token_exchange.h. Else nothing is
-  // computed meanwhile.
+  // where regions begin and Linears end them; see token_exchange.h. Else nothing is computed meanwhile.
   bool async = false;
 };
 
