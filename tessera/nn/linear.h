@@ -30,6 +30,9 @@ class LinearAdapter : public torch::nn::Module {
                              const std::optional<at::Tensor>& bias,
                              const c10::intrusive_ptr<ops::RowExchange>& output) = 0;
 
+  // Whether forward() draws a dropout mask, for which it needs a RandomScope.
+  virtual bool drops() const { return false; }
+
   virtual std::vector<AdapterParameter> adapter_parameters() const = 0;
   // From now on x holds the columns from `first` on of an input that has `in_features`.
   virtual void set_input_part(int64_t first, int64_t in_features) = 0;
@@ -69,9 +72,6 @@ class Linear : public Layer, public HasInitialValues {
   // For a layer whose weight is read by other code than forward(): `reason` completes "the layer ...".
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
   const std::string& refusal() const { return refusal_; }
-  // For a layer whose rows are not those of a micro-batch, in their order: dropout masks have no place there.
-  void refuse_dropout() { takes_dropout_ = false; }
-  bool takes_dropout() const { return takes_dropout_; }
 
   int64_t in_features() const { return weight.size(1); }
   int64_t out_features() const { return weight.size(0); }
@@ -86,7 +86,7 @@ class Linear : public Layer, public HasInitialValues {
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;
   double initial_multiple_ = 1.0;
-  bool is_stored_transposed_ = false, takes_dropout_ = true;
+  bool is_stored_transposed_ = false;
   std::vector<StoredRows> stored_rows_;
 };
 

@@ -1,5 +1,9 @@
 #include "tessera/nn/mlp.h"
 
+#include <optional>
+
+#include "tessera/nn/random_scope.h"
+
 namespace tessera::nn {
 namespace {
 
@@ -29,8 +33,12 @@ at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const ops::MlpInputs inputs = project(x, gate_proj.get(), *up_proj);
   if (!recomputes_hidden_) return down_proj->forward(ops::mlp_activation(activation_, inputs));
   // Of x, its source if it has one, which is kept for the gradients of the weights.
+  const RandomPlace* const here = RandomScope::current();
   const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
-                      value = x.source() == nullptr ? x.value() : at::Tensor()] {
+                      value = x.source() == nullptr ? x.value() : at::Tensor(),
+                      place = here == nullptr ? std::nullopt : std::optional(*here)] {
+    std::optional<RandomScope> scope;
+    if (place) scope.emplace(*place);
     return project(source == nullptr ? value : source->value(), gate.get(), *up);
   };
   return down_proj->forward(ops::mlp_activation(activation_, inputs, again));

@@ -27,7 +27,7 @@ class MLP : public Layer {
 
   // From now on the outputs of the projections into the MLP, the largest tensors of a block, are not kept for
   // the backward pass but computed again there, from what is kept of x anyway. The same to the last bit, if
-  // the backward runs in the mode (train or eval) and the nn::RandomScope of the forward.
+  // the backward runs in the mode (train or eval) of the forward.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  // gate_proj: null without a gate

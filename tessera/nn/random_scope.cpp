@@ -8,19 +8,50 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/device.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
 #include "tessera/ops/counter_dropout.h"
 
 namespace tessera::nn {
+namespace {
+
+// Micro-batches of a step get streams of their own: 64 random bits, so that none meets another's.
+uint64_t stream_in(uint64_t stream, uint64_t micro_batch) { return CounterRng(stream, micro_batch).bits(0); }
+
+std::vector<TokenRun> runs_of(const RandomPlace& place, int64_t num_tokens) {
+  return place.part.value_or(std::vector<TokenRun>{{0, num_tokens}});
+}
+
+at::Tensor mask_of_rows(const at::Tensor& x, double p, uint64_t stream, const RowPart& part,
+                        const RandomPlace& place) {
+  const int64_t width = part.width > 0 ? part.width : x.size(-1);
+  TESSERA_CHECK_ARGUMENT(x.dim() == 2 && x.size(0) == place.rows.size(0),
+                         "dropout: the rows are those of the RandomScope");
+  const at::Tensor dense = place.rows.contiguous();
+  const auto rows = host_span<const int64_t>(dense);
+  std::vector<at::Tensor> masks;
+  for (size_t i = 0; i < rows.size();) {
+    const int64_t micro_batch = rows[i];
+    std::vector<int64_t> first;
+    for (; i < rows.size() && rows[i] == micro_batch; i += 2)
+      first.push_back(rows[i + 1] * width + part.first);
+    masks.push_back(ops::dropout_mask_of_rows(first, x.size(1), p, place.seed,
+                                              stream_in(stream, static_cast<uint64_t>(micro_batch)),
+                                              place.step, x.options().requires_grad(false)));
+  }
+  return masks.empty() ? at::empty_like(x) : masks.size() == 1 ? masks.front() : at::cat(masks);
+}
+
+}  // namespace
 
 at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, const RowPart& part) {
   const RandomPlace* place = RandomScope::current();
   TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
-  // Micro-batches of a step get streams of their own: 64 random bits, so that none meets another's.
-  const uint64_t own_stream = CounterRng(stream, place->micro_batch).bits(0);
+  if (place->rows.defined()) return mask_of_rows(x, p, stream, part, *place);
+  const uint64_t own_stream = stream_in(stream, place->micro_batch);
   const int64_t width = part.width > 0 ? part.width : x.size(-1);
   std::vector<at::Tensor> masks;
-  for (const TokenRun& run : place->part.value_or(std::vector<TokenRun>{{0, x.size(0)}})) {
+  for (const TokenRun& run : runs_of(*place, x.size(0))) {
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.front() = run.count;
     masks.push_back(ops::dropout_mask(sizes, p, place->seed, own_stream, place->step,
@@ -34,18 +65,42 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
   return mask;
 }
 
+RandomPlace place_of_rows(const RandomPlace& place, const at::Tensor& tokens, int64_t num_tokens) {
+  std::vector<int64_t> token_places;
+  for (const TokenRun& run : runs_of(place, num_tokens)) {
+    for (int64_t i = 0; i < run.count; ++i) token_places.push_back(run.first + i);
+  }
+  TESSERA_CHECK_ARGUMENT(std::ssize(token_places) == num_tokens,
+                         "dropout: the tokens are those of the RandomScope");
+  const at::Tensor here = tokens.to(kHost).contiguous();
+  RandomPlace result{.seed = place.seed, .step = place.step};
+  result.rows = at::empty({here.size(0), 2}, on_host(at::kLong));
+  const auto rows = host_span<int64_t>(result.rows);
+  size_t next = 0;
+  for (const int64_t token : host_span<const int64_t>(here)) {
+    rows[next++] = static_cast<int64_t>(place.micro_batch);
+    rows[next++] = token_places[static_cast<size_t>(token)];
+  }
+  return result;
+}
+
+RandomPlace place_of_rows(const RandomPlace& place, int64_t first, int64_t count) {
+  RandomPlace result{.seed = place.seed, .step = place.step};
+  result.rows = place.rows.narrow(0, first, count);
+  return result;
+}
+
 at::Tensor embedding_noise_here(const at::Tensor& x, double alpha) {
   const RandomPlace* place = RandomScope::current();
   TESSERA_CHECK_ARGUMENT(place != nullptr, "noise in training needs a RandomScope around the micro-batch");
   const std::vector<int64_t>& starts = place->document_starts;
   TESSERA_CHECK_ARGUMENT(!starts.empty(), "noise: the RandomScope knows no documents");
   const at::NoGradGuard no_grad;
-  const uint64_t stream = CounterRng(stream_of("embedding.noise"), place->micro_batch).bits(0);
+  const uint64_t stream = stream_in(stream_of("embedding.noise"), place->micro_batch);
   const int64_t width = x.size(1);
-  const TokenRun whole{0, starts.back()};
   std::vector<at::Tensor> parts;
   std::vector<double> sizes;
-  for (const TokenRun& run : place->part.value_or(std::vector<TokenRun>{whole})) {
+  for (const TokenRun& run : runs_of(*place, starts.back())) {
     parts.push_back(ops::uniform_noise({run.count, width}, place->seed, stream, place->step,
                                        run.first * width, x.options().requires_grad(false)));
     for (int64_t token = run.first; token < run.first + run.count; ++token) {

@@ -1,5 +1,8 @@
 #include "tessera/nn/sparse_mlp.h"
 
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
 #include <tuple>
 
 #include <ATen/ATen.h>
@@ -7,6 +10,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/nn/random_scope.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/take_rows.h"
 
@@ -32,8 +36,13 @@ std::vector<int64_t> to_host(const at::Tensor& counts) {
 at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts) {
   TESSERA_ASSERT(counts.size() == experts.size(), "one number of rows for each expert");
   const std::vector<at::Tensor> parts = rows.split_with_sizes(counts);
+  const RandomPlace* const place = RandomScope::current();
   std::vector<at::Tensor> results;
+  int64_t first = 0;
   for (size_t e = 0; e < experts.size(); ++e) {
+    std::optional<RandomScope> scope;
+    if (place != nullptr && place->rows.defined()) scope.emplace(place_of_rows(*place, first, counts[e]));
+    first += counts[e];
     if (counts[e] > 0 || at::GradMode::is_enabled()) results.push_back(experts[e]->forward(parts[e]));
   }
   return results.empty() ? rows : at::cat(results);
@@ -47,11 +56,18 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
   for (int64_t e = 0; e < o.num_experts; ++e) {
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
-    for (const auto& linear :
-         {experts.back()->gate_proj, experts.back()->up_proj, experts.back()->down_proj}) {
-      if (linear != nullptr) linear->refuse_dropout();
-    }
   }
+}
+
+bool SparseMLP::drops() const {
+  return std::ranges::any_of(experts, [](const auto& expert) {
+    return std::ranges::any_of(
+        std::initializer_list<const Linear*>{expert->gate_proj.get(), expert->up_proj.get(),
+                                             expert->down_proj.get()},
+        [](const Linear* linear) {
+          return linear != nullptr && linear->adapter() != nullptr && linear->adapter()->drops();
+        });
+  });
 }
 
 void SparseMLP::recompute_hidden() {
@@ -80,7 +96,11 @@ at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& conte
   const at::Tensor order = by_token.argsort(/*stable=*/true, 0, /*descending=*/false),
                    places = order.argsort();
   const std::vector<int64_t> counts = to_host(at::bincount(by_token, {}, options_.num_experts));
-  const at::Tensor rows = ops::take_rows(x.value(), order.floor_divide(copies), places, copies);
+  const at::Tensor tokens_of_rows = order.floor_divide(copies);
+  const at::Tensor rows = ops::take_rows(x.value(), tokens_of_rows, places, copies);
+  std::optional<RandomScope> scope;
+  if (const RandomPlace* place = RandomScope::current(); place != nullptr && drops())
+    scope.emplace(place_of_rows(*place, tokens_of_rows, tokens));
   const at::Tensor results = ops::take_rows(core_->run(rows, counts, experts), places, order, 1);
   const at::Tensor of_token = results.view({tokens, copies, results.size(1)});
   return (of_token * weights.to(results.scalar_type()).unsqueeze(2)).sum(1);

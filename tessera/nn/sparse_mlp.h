@@ -19,13 +19,14 @@ class ExpertCore {
   virtual ~ExpertCore() = default;
   // rows: [n, hidden_size], those of one expert after the other, counts[e] for expert e. Returns what the
   // experts make of them, in the same order. May be collective, and runs again where a hook runs its block
-  // again.
+  // again. A RandomScope that knows the rows is that of these.
   virtual at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
                          const Experts& experts) const = 0;
 };
 
 // All of them here. One product after the other for each expert's rows, whose number is not bounded: no token
 // is dropped. In a forward with a graph, experts without rows run too, so that every weight gets a gradient.
+// Where experts have dropout, the RandomScope knows the rows (RandomPlace::rows).
 at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts);
 
 struct SparseMLPOptions {
@@ -57,6 +58,8 @@ class SparseMLP : public Layer {
 
  private:
   at::Tensor mix(const ops::Activation& x, const SequenceContext& context) const;
+  // Whether an expert draws dropout masks.
+  bool drops() const;
 
   const SparseMLPOptions options_;
   std::shared_ptr<const ExpertCore> core_;

@@ -10,6 +10,7 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/device.h"
 #include "tessera/core/rng.h"
 #include "tessera/ops/support.h"
 
@@ -71,15 +72,27 @@ at::Tensor elements(const at::Tensor& mask, int64_t run, int64_t first_index, in
   return (first_index + row * row_width + (i - row * run)).view(mask.sizes());
 }
 
+void check_probability(double p) {
+  if (p >= 0 && p < 1) return;
+  throw Error(ErrorKind::Config, "DROPOUT-RANGE", "dropout probability out of range")
+      .got(std::to_string(p))
+      .need("0 <= p < 1");
+}
+
+// Below 2^32, as p < 1.
+uint32_t threshold_of(double p) { return static_cast<uint32_t>(p * 0x1.0p32); }
+
+// The formula of a mask whose elements have the numbers `index`.
+at::Tensor select(const at::Tensor& mask, const CounterRng& rng, uint64_t step, const at::Tensor& index,
+                  double p) {
+  return mask.copy_(words_of(rng, step, index).ge(int64_t{threshold_of(p)})).mul_(1 / (1 - p));
+}
+
 }  // namespace
 
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
                         int64_t first_index, const at::TensorOptions& options, int64_t row_width) {
-  if (!(p >= 0 && p < 1)) {
-    throw Error(ErrorKind::Config, "DROPOUT-RANGE", "dropout probability out of range")
-        .got(std::to_string(p))
-        .need("0 <= p < 1");
-  }
+  check_probability(p);
   TESSERA_CHECK_ARGUMENT(first_index >= 0, "dropout_mask: first_index");
   TESSERA_CHECK_ARGUMENT(row_width == 0 || (!sizes.empty() && sizes.back() <= row_width),
                          "dropout_mask: row_width");
@@ -87,28 +100,57 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
   at::Tensor mask = at::empty(sizes, options);
   check_operands("dropout_mask", {&mask});
   const CounterRng rng(seed, stream, step);
-  // Below 2^32, as p < 1.
-  const auto threshold = static_cast<uint32_t>(p * 0x1.0p32);
   if (!uses_kernels(mask)) {
     const int64_t run = row_width > 0 ? sizes.back() : std::max<int64_t>(mask.numel(), 1);
-    return mask.copy_(words_of(rng, step, elements(mask, run, first_index, row_width)).ge(int64_t{threshold}))
-        .mul_(1 / (1 - p));
+    return select(mask, rng, step, elements(mask, run, first_index, row_width), p);
   }
   dispatch(mask.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
     T* out = write<T>(mask);
-    const auto select = [&](const uint32_t* words, T* to, int64_t count) {
-      kernels::select_at_least(words, threshold, 1 / (1 - p), to, count);
+    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
+      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
     };
     const int64_t run = row_width > 0 ? sizes.back() : mask.numel();  // elements with successive indices
     at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end;) {
         const int64_t row = i / run, next = std::min(end, (row + 1) * run);
         const auto index = static_cast<uint64_t>(first_index + row * row_width + (i - row * run));
-        fill(rng, step, index, select, out + i, next - i);
+        fill(rng, step, index, convert, out + i, next - i);
         i = next;
       }
     });
+  });
+  return mask;
+}
+
+at::Tensor dropout_mask_of_rows(const std::vector<int64_t>& first_indices, int64_t width, double p,
+                                uint64_t seed, uint64_t stream, uint64_t step,
+                                const at::TensorOptions& options) {
+  check_probability(p);
+  TESSERA_CHECK_ARGUMENT(width >= 0, "dropout_mask_of_rows: width");
+  const int64_t rows = std::ssize(first_indices);
+  at::Tensor mask = at::empty({rows, width}, options);
+  if (p == 0) return mask.fill_(1);
+  check_operands("dropout_mask_of_rows", {&mask});
+  const CounterRng rng(seed, stream, step);
+  if (!uses_kernels(mask)) {
+    const at::Tensor first = at::tensor(first_indices, on_host(at::kLong)).to(mask.device());
+    const at::Tensor column = at::arange(width, mask.options().dtype(at::kLong));
+    return select(mask, rng, step, first.unsqueeze(1) + column, p);
+  }
+  dispatch(mask.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    T* out = write<T>(mask);
+    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
+      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
+    };
+    at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)),
+                     [&](int64_t begin, int64_t end) {
+                       for (int64_t row = begin; row < end; ++row) {
+                         const auto index = static_cast<uint64_t>(first_indices[static_cast<size_t>(row)]);
+                         fill(rng, step, index, convert, out + row * width, width);
+                       }
+                     });
   });
   return mask;
 }

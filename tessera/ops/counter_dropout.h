@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorOptions.h>
@@ -16,6 +17,12 @@ namespace tessera::ops {
 // every device. Throws Error(Config, "DROPOUT-RANGE") for another p.
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
                         int64_t first_index, const at::TensorOptions& options, int64_t row_width = 0);
+
+// The same of rows of a tensor in any order: those of the mask, [rows, width], begin with the indices
+// first_indices.
+at::Tensor dropout_mask_of_rows(const std::vector<int64_t>& first_indices, int64_t width, double p,
+                                uint64_t seed, uint64_t stream, uint64_t step,
+                                const at::TensorOptions& options);
 
 // Uniform numbers between -1 and 1, drawn as dropout_mask() draws.
 at::Tensor uniform_noise(at::IntArrayRef sizes, uint64_t seed, uint64_t stream, uint64_t step,

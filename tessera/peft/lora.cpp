@@ -178,12 +178,14 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
                        std::make_shared<Factor>(out, options.rank, dtype, nn::InitialValue::zeros()));
 }
 
+// The factors are children of the layer, so they know its mode; this adapter itself is not.
+bool LoraAdapter::drops() const { return dropout_ > 0.0 && a_->is_training(); }
+
 at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,
                                 const std::optional<at::Tensor>& bias,
                                 const c10::intrusive_ptr<ops::RowExchange>& output) {
   std::optional<at::Tensor> mask;
-  // The factors are children of the layer, so they know its mode; this adapter itself is not.
-  if (dropout_ > 0.0 && a_->is_training()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
+  if (drops()) mask = nn::dropout_mask_here(x.value(), dropout_, stream_, input_);
   return ops::lora_linear(x, weight, bias, a_->weight, b_->weight, scaling_, mask, output);
 }
 
@@ -205,12 +207,6 @@ LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
     parameter.value().set_requires_grad(trained);
   }
   for (const auto& [name, layer] : chosen) {
-    if (options.dropout > 0.0 && !layer->takes_dropout()) {
-      throw Error(ErrorKind::Config, "LORA", "adapters of experts take no dropout: '" + name + "'")
-          .got("lora_dropout " + std::to_string(options.dropout))
-          .need("0")
-          .hint("or leave the experts out: lora_target_modules names layers");
-    }
     const auto adapter = std::make_shared<LoraAdapter>(*layer, options, name);
     adapter->train(layer->is_training());
     layer->set_adapter(adapter, name);

@@ -47,6 +47,7 @@ class LoraAdapter : public nn::LinearAdapter {
   at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                      const std::optional<at::Tensor>& bias,
                      const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
+  bool drops() const override;
 
   std::vector<nn::AdapterParameter> adapter_parameters() const override;
   void set_input_part(int64_t first, int64_t in_features) override { input_ = {first, in_features}; }

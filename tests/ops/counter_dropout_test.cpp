@@ -1,12 +1,14 @@
 #include "tessera/ops/counter_dropout.h"
 
 #include <cmath>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
+#include "tessera/ops/kernel_choice.h"
 
 namespace tessera::ops {
 namespace {
@@ -48,6 +50,26 @@ TEST(CounterDropoutTest, PartOfARowIsCutOutOfTheWhole) {
     const at::Tensor part = dropout_mask({700, size}, 0.4, 1, 2, 3, first, at::kFloat, 53);
     EXPECT_TRUE(at::equal(part, whole.narrow(1, first, size))) << first;
   }
+}
+
+// Rows of some tokens in any order, of which a rank has some columns, with and without kernels.
+TEST(CounterDropoutTest, RowsInAnyOrderAreCutOutOfTheWhole) {
+  const at::Tensor whole = dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, at::kDouble);
+  const std::vector<int64_t> rows = {69, 0, 5, 5, 4, 33};
+  for (const bool is_plain : {false, true}) {
+    std::optional<PlainOps> plain;
+    if (is_plain) plain.emplace();
+    for (const auto& [column, width] : {std::pair<int64_t, int64_t>{0, 37}, {3, 30}, {36, 1}}) {
+      std::vector<int64_t> first;
+      for (const int64_t row : rows) first.push_back(row * 37 + column);
+      const at::Tensor mask = dropout_mask_of_rows(first, width, 0.3, 1, 2, 3, at::kDouble);
+      EXPECT_TRUE(
+          at::equal(mask, whole.index_select(0, at::tensor(rows, at::kLong)).narrow(1, column, width)))
+          << column;
+    }
+  }
+  EXPECT_EQ(dropout_mask_of_rows({}, 4, 0.5, 1, 2, 3, at::kFloat).sizes(), (std::vector<int64_t>{0, 4}));
+  EXPECT_TRUE(at::equal(dropout_mask_of_rows({8, 0}, 4, 0.0, 1, 2, 3, at::kFloat), at::ones({2, 4})));
 }
 
 TEST(CounterDropoutTest, RateAndValuesAreRight) {

@@ -11,6 +11,7 @@
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/nn/random_scope.h"
+#include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/activation_checkpoint.h"
 #include "tessera/peft/targets.h"
 
@@ -186,6 +187,53 @@ TEST(Lora, DropoutIsAFunctionOfPlaceAndEndsWithTraining) {
         parameters["block0.q_proj." + std::string(name)].detach().clone());
   }
   EXPECT_FALSE(at::equal(model.blocks[0]->q_proj->forward(x), model.blocks[1]->q_proj->forward(x)));
+}
+
+// An expert's rows are some tokens, sorted by their experts: each loses what it would lose anywhere.
+TEST(Lora, ExpertsDropByToken) {
+  struct Sparse : torch::nn::Module {
+    Sparse() {
+      layer = register_module("mlp",
+                              std::make_shared<nn::SparseMLP>(
+                                  nn::SparseMLPOptions{.num_experts = 4,
+                                                       .experts_per_token = 2,
+                                                       .expert = {.hidden_size = 6, .intermediate_size = 5}},
+                                  at::kDouble));
+    }
+    std::shared_ptr<nn::SparseMLP> layer;
+  };
+  for (const bool recomputes : {false, true}) {
+    Sparse model;
+    LoraOptions options = all_linear();
+    options.dropout = 0.5;
+    apply_lora(model, options);
+    at::manual_seed(3);
+    for (auto& item : model.named_parameters())
+      nn::materialize(item.value(), at::randn(item.value().sizes(), at::kDouble));
+    if (recomputes) model.layer->recompute_hidden();
+    const at::Tensor all = at::randn({9, 6}, at::kDouble);
+    // What tokens give, and the gradient of their sum.
+    const auto run = [&](const at::Tensor& x, const nn::RandomPlace& place) {
+      const at::Tensor in = x.clone().set_requires_grad(true);
+      const nn::RandomScope scope(place);
+      const at::Tensor y = model.layer->forward(in, {});
+      y.sum().backward();
+      return std::pair{y.detach(), in.grad()};
+    };
+    const auto [whole, gradient] = run(all, {1, 2, 3});
+    const nn::TokenPart ends = std::vector<nn::TokenRun>{{7, 2}, {0, 3}};
+    const auto [part, part_gradient] =
+        run(at::cat({all.narrow(0, 7, 2), all.narrow(0, 0, 3)}), {1, 2, 3, ends});
+    const auto of_ends = [](const at::Tensor& x) { return at::cat({x.narrow(0, 7, 2), x.narrow(0, 0, 3)}); };
+    EXPECT_TRUE(at::allclose(part, of_ends(whole), 1e-12, 1e-13));
+    EXPECT_TRUE(at::allclose(part_gradient, of_ends(gradient), 1e-12, 1e-13));
+    EXPECT_FALSE(at::allclose(run(all, {1, 2, 4}).first, whole)) << "another micro-batch";
+    EXPECT_FALSE(at::allclose(run(all, {1, 3, 3}).first, whole)) << "another step";
+    model.eval();
+    const at::Tensor evaluated = run(all, {1, 2, 3}).first;
+    EXPECT_FALSE(at::allclose(evaluated, whole));
+    EXPECT_TRUE(at::equal(evaluated, model.layer->forward(all, {}).detach()));
+  }
 }
 
 // As on the thread of a device: the activations that are recomputed there draw the masks of the forward.

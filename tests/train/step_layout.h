@@ -68,7 +68,7 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
     recipe.adapter = config::AdapterKind::Lora;
     recipe.lora_r = 3;
     recipe.lora_alpha = 6.0;
-    recipe.lora_dropout = has_experts(layout.family) ? 0.0 : 0.3;
+    recipe.lora_dropout = 0.3;
     recipe.lora_target_linear = true;
     recipe.neftune_noise_alpha = 5.0;
     recipe.label_smoothing_factor = 0.1;

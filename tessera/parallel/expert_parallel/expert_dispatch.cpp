@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include "tessera/core/device.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/nn/random_scope.h"
 #include "tessera/ops/pass_through.h"
 #include "tessera/parallel/layout.h"
 
@@ -105,6 +107,12 @@ at::Tensor ExpertDispatch::run(const at::Tensor& rows, const std::vector<int64_t
       ops::exchange_value(rows, there("tokens for experts"), back("gradients of tokens for experts"));
   const auto [first, count] = piece_of(std::ssize(experts), group_->size(), group_->rank());
   const nn::Experts here(experts.begin() + first, experts.begin() + first + count);
+  std::optional<nn::RandomScope> scope;
+  if (const nn::RandomPlace* place = nn::RandomScope::current(); place != nullptr && place->rows.defined()) {
+    nn::RandomPlace of_received = *place;
+    of_received.rows = there("places of tokens for experts")(place->rows.to(rows.device())).to(kHost);
+    scope.emplace(std::move(of_received));
+  }
   const at::Tensor results = nn::run_experts(received, plan.of_expert, here);
   return ops::exchange_value(results, back("results of experts"), there("gradients of results of experts"));
 }
