@@ -263,6 +263,16 @@ void check_expert_parallel(const models::CausalLM& model, const config::Recipe& 
               [&] { parallel::check_expert_parallel(model, recipe.expert_parallel_size); });
 }
 
+// Before anything is read: a recipe for another model, or a slip in base_model.
+void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelConfig& config) {
+  if (config.num_experts > 0) return;
+  const auto warn = [](const char* key) {
+    log::warn(std::string("key '") + key + "' has no effect: the model has no experts");
+  };
+  if (recipe.router_aux_loss_coef.value_or(0.0) > 0.0) warn("router_aux_loss_coef");
+  if (recipe.router_z_loss_coef > 0.0) warn("router_z_loss_coef");
+}
+
 }  // namespace
 
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
@@ -274,6 +284,7 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   planned.saved = models::state_dict_adapter(model);
   check_tensor_parallel(model, recipe);
   check_expert_parallel(model, recipe);
+  warn_of_unused_routers(recipe, config);
   if (recipe.router_aux_loss_coef) model.set_router_aux_loss_coef(*recipe.router_aux_loss_coef);
   model.set_router_z_loss_coef(recipe.router_z_loss_coef);
   model.set_embedding_noise(recipe.neftune_noise_alpha);

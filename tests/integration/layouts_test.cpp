@@ -55,6 +55,17 @@ TEST_F(LayoutsRuns, LoraOn2And3Ranks) {
   }
 }
 
+TEST_F(LayoutsTest, RoutersKeysOfAModelWithoutExpertsAreToldOnceOn2Ranks) {
+  train_well({"max_steps=1", "output_dir=plain"});
+  const ProgramResult result = train_well({"max_steps=1", "output_dir=routers", "router_aux_loss_coef=0.1",
+                                           "router_z_loss_coef=0.01", "--nproc", "2"});
+  for (const char* key : {"router_aux_loss_coef", "router_z_loss_coef"}) {
+    const Words told = ProgramResult::lines_with(result.err, key);
+    ASSERT_EQ(told.size(), 1u) << result.told();
+    EXPECT_NE(told[0].find("has no effect: the model has no experts"), std::string::npos) << told[0];
+  }
+}
+
 TEST_F(LayoutsTest, RecomputedBlocksOn2Ranks) {
   const Words same = {"dtype=float64", "gradient_accumulation_steps=2"};
   const auto with = [&](const Words& more) {

@@ -164,6 +164,7 @@ inline std::vector<data::MicroBatch> micro_batches(int64_t step, int64_t count, 
 
 struct Outcome {
   std::vector<double> losses, norms;
+  std::vector<double> routers;  // both values of each step, where the model has experts
   std::vector<std::pair<std::string, at::Tensor>>
       gradients;                                           // whole; of the first step, which updates nothing
   std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
@@ -191,6 +192,11 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
         run_step(trained, optimizer, mesh, {&batches, label_tokens, number, lr, max_grad_norm, 77});
     outcome.losses.push_back(result.loss);
     outcome.norms.push_back(result.grad_norm);
+    EXPECT_EQ(result.routers.has_value(), has_experts(layout.family));
+    if (result.routers) {
+      outcome.routers.push_back(result.routers->balance);
+      outcome.routers.push_back(result.routers->z_loss);
+    }
   };
   const auto still = optim::make_sgd(optimized_tiles(*trained.sharded, 0.0, false));
   step(*still, 0, 0.0, 0.0);
@@ -225,6 +231,11 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
   for (size_t i = 0; i < want.losses.size(); ++i) {
     EXPECT_NEAR(got.losses[i], want.losses[i], 1e-10 * want.losses[i]) << "step " << i;
     EXPECT_NEAR(got.norms[i], want.norms[i], tolerance * want.norms[i]) << "step " << i;
+  }
+  ASSERT_EQ(got.routers.size(), want.routers.size());
+  for (size_t i = 0; i < want.routers.size(); ++i) {
+    EXPECT_GT(want.routers[i], 0.1);
+    EXPECT_NEAR(got.routers[i], want.routers[i], 1e-9 * want.routers[i]) << "value " << i;
   }
   expect_close(got.gradients, want.gradients, 1e-10, "gradient");
   expect_close(got.values, want.values, tolerance, "value");
