@@ -143,6 +143,7 @@ void add_data(CLI::App& app, Action& action) {
       data::ShowOptions show = options->show;
       show.color = !options->no_color && isatty(STDOUT_FILENO) != 0;
       show.train = data::train_loader_options(recipe, 0, 1);
+      show.has_epochs = !recipe.streaming && !data::has_curriculum(recipe);
       show.eval = data::eval_loader_options(recipe, 0, 1);
       if (!options->html.empty()) {
         if (options->num_rows->count() == 0) show.num_rows = 50;
@@ -151,6 +152,8 @@ void add_data(CLI::App& app, Action& action) {
       }
       if (recipe.streaming)
         std::cout << "of a stream: its first " << rows.train.size() << " sequences, as a run sees them\n\n";
+      if (!recipe.streaming && !show.has_epochs)
+        std::cout << "in no order: a run draws them by the weights of its steps\n\n";
       data::show_data(std::cout, rows, *tokenizer, show);
       if (!options->html.empty()) std::cout << "\nrows: " << options->html << '\n';
       return 0;

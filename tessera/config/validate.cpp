@@ -442,6 +442,17 @@ void validate_datasets(Rules& rules, const std::vector<DatasetConfig>& datasets,
                        .need(dataset.type.starts_with("reflection:") ? "reflection:instruct"
                                                                      : "instruct, chat, chatml or phi"));
     }
+    for (const auto& [step, weight] : dataset.weight_from_step) {
+      const ParsedInteger from = parse_integer(step);
+      const double value = parse_number(weight).value_or(-1.0);
+      if (from.status == IntegerStatus::Ok && from.value >= 1 && value >= 0.0 && value <= 1e9) continue;
+      const std::string weights_key = prefix + "weight_from_step";
+      rules.refuse(
+          {weights_key},
+          rules.error("WEIGHT", "key '" + weights_key + "' is a map from steps to weights", weights_key)
+              .got(step + ": " + weight)
+              .need("a step, from 1 on, and a weight from 0 to 1e+09"));
+    }
     if (dataset.weight < 1e-9 && dataset.weight_from_step.empty()) {
       rules.refuse({prefix + "weight"},
                    rules.error("RANGE", "key '" + prefix + "weight': too small", prefix + "weight")

@@ -1,12 +1,12 @@
 #include "tessera/data/mix.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <iterator>
 #include <numeric>
 #include <string>
 
+#include "tessera/config/scalar.h"
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
 #include "tessera/data/readers/split.h"
@@ -16,21 +16,19 @@ namespace {
 
 constexpr double kMostRounds = 1000.0;
 
-template <class T>
-T parse_number(const config::DatasetConfig& dataset, const std::string& text, T low, const char* need) {
-  T value = {};
-  const char* const end = text.data() + text.size();
-  if (std::from_chars(text.data(), end, value).ptr == end && !text.empty() && value >= low) return value;
-  throw entry_error(dataset, "WEIGHT", "key 'weight_from_step' is a map from steps to weights")
-      .got("'" + text + "'")
-      .need(need);
-}
-
 std::map<int64_t, double> weights_of(const config::DatasetConfig& dataset) {
   std::map<int64_t, double> weights = {{0, dataset.weight}};
+  const auto refuse = [&](const std::string& got, const char* need) {
+    throw entry_error(dataset, "WEIGHT", "key 'weight_from_step' is a map from steps to weights")
+        .got("'" + got + "'")
+        .need(need);
+  };
   for (const auto& [step, weight] : dataset.weight_from_step) {
-    weights[parse_number<int64_t>(dataset, step, 1, "a step, from 1 on")] =
-        parse_number<double>(dataset, weight, 0.0, "a weight, from 0 on");
+    const config::ParsedInteger from = config::parse_integer(step);
+    if (from.status != config::IntegerStatus::Ok || from.value < 1) refuse(step, "a step, from 1 on");
+    const double value = config::parse_number(weight).value_or(-1.0);
+    if (!std::isfinite(value) || value < 0.0) refuse(weight, "a weight, from 0 on");
+    weights[from.value] = value;
   }
   return weights;
 }

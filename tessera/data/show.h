@@ -16,6 +16,7 @@ struct ShowOptions {
   bool tokens = false;      // '|' between tokens
   bool each_token = false;  // a line for each token: place, id, label, text
   LoaderOptions train, eval;
+  bool has_epochs = true;  // else nothing is said of the packing and the steps of one
 };
 
 // Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what

@@ -74,7 +74,8 @@ ShownTable describe_stats(const DatasetStats& stats, const ShowOptions& options)
   return table;
 }
 
-ShownTable describe_rows(const char* name, const RowSet& rows, const LoaderOptions& options) {
+ShownTable describe_rows(const char* name, const RowSet& rows, const LoaderOptions& options,
+                         bool has_epochs) {
   int64_t tokens = 0, labels = 0;
   for (int64_t i = 0; i < rows.size(); ++i) {
     tokens += rows.length(i);
@@ -85,7 +86,7 @@ ShownTable describe_rows(const char* name, const RowSet& rows, const LoaderOptio
                        {"tokens", std::to_string(tokens)},
                        {"trained tokens", share_of(labels, tokens)}},
                       {}};
-  if (rows.size() == 0) return table;
+  if (rows.size() == 0 || !has_epochs) return table;
   const Loader loader(rows, options);
   if (options.packing) {
     table.lines.emplace_back("packed sequences", std::to_string(loader.num_samples()) + " of " +
@@ -109,9 +110,9 @@ std::vector<ShownTable> describe_data(const PreparedData& data, const ShowOption
   std::vector<ShownTable> tables;
   for (const DatasetStats& stats : data.train_stats) tables.push_back(describe_stats(stats, options));
   for (const DatasetStats& stats : data.eval_stats) tables.push_back(describe_stats(stats, options));
-  tables.push_back(describe_rows("training", data.train, options.train));
+  tables.push_back(describe_rows("training", data.train, options.train, options.has_epochs));
   if (data.eval.size() == 0) return tables;
-  tables.push_back(describe_rows("evaluation", data.eval, options.eval));
+  tables.push_back(describe_rows("evaluation", data.eval, options.eval, true));
   if (const int64_t shared = count_shared_rows(data); shared > 0) {
     tables.back().warnings.push_back(std::to_string(shared) + " of " + std::to_string(data.eval.size()) +
                                      " rows are training rows too: their loss tells nothing of new text");

@@ -270,6 +270,12 @@ TEST(AliasKeysTest, ADatasetMayRestOnlyUntilAStep) {
   const std::string head = "base_model: m\nlearning_rate: 1\nmax_steps: 5\ndatasets: [{path: d, weight: 0";
   EXPECT_THAT(message_of(head + "}]\n"), HasSubstr("key 'datasets.0.weight': too small"));
   EXPECT_EQ(parse_recipe(head + ", weight_from_step: {3: 1}}]\n", "r.yaml").datasets[0].weight, 0.0);
+  for (const char* weights :
+       {"{0: 1}", "{1.5: 1}", "{x: 1}", "{3: -1}", "{3: much}", "{3: .nan}", "{3: .inf}"}) {
+    EXPECT_THAT(message_of(head + ", weight_from_step: " + weights + "}]\n"),
+                HasSubstr("key 'datasets.0.weight_from_step' is a map from steps to weights"))
+        << weights;
+  }
 }
 
 TEST(AliasKeysTest, WeightsByStepRefuseWhatNeedsEpochs) {

@@ -74,7 +74,15 @@ TEST(Show, ReportsRowsAndCounts) {
   EXPECT_THAT(text, ::testing::ContainsRegex("rows dropped: too short +1"));
   EXPECT_THAT(text, ::testing::ContainsRegex("packed sequences +1 of 32"));
   EXPECT_THAT(text, ::testing::ContainsRegex("packing efficiency +[0-9.]+ %"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("steps an epoch +1"));
   EXPECT_THAT(text, Not(HasSubstr("warning")));
+
+  ShowOptions endless = {.num_rows = 0, .train = train_loader_options(recipe, 0, 1)};
+  endless.has_epochs = false;
+  std::ostringstream of_stream;
+  show_data(of_stream, data, small_tokenizer(), endless);
+  EXPECT_THAT(of_stream.str(), Not(HasSubstr("epoch")));
+  EXPECT_THAT(of_stream.str(), Not(HasSubstr("packed")));
 }
 
 TEST(Show, WarnsWhenNoEndTokenIsTrained) {
