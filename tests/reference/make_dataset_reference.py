@@ -365,8 +365,8 @@ def straddling_cases(m):
                   [(coded["input_ids"], labels)], {})
 
 
-BUILTIN = """aya cohere deepseek_v2 deepseek_v3 exaone exaone4 falcon_h1 gemma gemma3 gemma3n gemma4 gemma4_unified llama4 metharme mistral_v1 mistral_v2v3 mistral_v3_tekken
-nemotron_h phi_3 phi_35 qwen2_vl qwen3 qwen3_5 qwen_25 chatml llama3 alpaca""".split()
+BUILTIN = """aya cohere deepseek_v2 deepseek_v3 exaone exaone4 falcon_h1 gemma gemma3 gemma3n gemma4 gemma4_unified jamba llama4 metharme mistral_v1 mistral_v2v3 mistral_v3_tekken
+mistral_v7_tekken nemotron_h phi_3 phi_35 phi_4 qwen2_vl qwen3 qwen3_5 qwen_25 chatml llama3 alpaca""".split()
 
 
 def builtin_templates(source):
@@ -384,12 +384,15 @@ def builtin_templates(source):
                      "tools": (called, tools), "tools and system": (system + called, tools), "reasoning": (thought, None),
                      "think": (say(("user", "a"), ("assistant", "<think>\nx\n</think>\n\ny")), None)}
     with_tools = ("qwen3", "qwen3_5", "qwen_25")
+    with_system = ("mistral_v7_tekken", "phi_4")  # their own default is refused
     cases = []
     for name in BUILTIN:
         template = hf._compile_jinja_template((folder / f"{name}.jinja").read_text(encoding="utf-8"))
         for title, (messages, tool_list) in conversations.items():
             for prompt in (False, True):
                 if tool_list and name not in with_tools:
+                    continue
+                if name in with_system and messages[0]["role"] != "system":
                     continue
                 try:
                     text = template.render(messages=messages, tools=tool_list, documents=None, add_generation_prompt=prompt,

@@ -234,6 +234,9 @@ TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
       {"mistral", "A1</s>A2</s>"},
       {"alpaca", "A1</s>A2</s>"},
       {"gemma4", "A1<turn|>A2<turn|>"},
+      {"jamba", "A1<|eom|>A2<|eom|>"},
+      {"mistral_v7_tekken", "A1</s>A2</s>"},
+      {"phi_4", "A1<|im_end|>A2<|im_end|>"},
       {"exaone4", "<think>\n\n</think>\n\nA1[|endofturn|]<think>\n\n</think>\n\nA2[|endofturn|]"},
       {"deepseek_v3", "A1<｜end▁of▁sentence｜>A2<｜end▁of▁sentence｜>"}};
   RenderOptions options;
@@ -246,7 +249,7 @@ TEST(ChatTemplateBuiltin, generation_holds_the_words_and_their_end) {
     EXPECT_EQ(contents(chat), (Pieces{{"S", 0}, {"U1", 1}, {"A1", 2}, {"U2", 3}, {"A2", 4}})) << name;
   }
   const std::vector<std::string> names = ChatTemplate::builtin_names();
-  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 28U);
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 31U);
 }
 
 TEST(ChatTemplateBuiltin, unknown_name_is_an_error_of_the_recipe) {
@@ -267,6 +270,11 @@ TEST(ChatTemplateBuiltin, refuses_conversations_out_of_its_format) {
                                                       {"role": "system", "content": "S"}])")),
                Error);
   EXPECT_THROW(builtin_text("chatml", Json::parse(R"([{"role": "user"}])")), Error);
+  // Their families' default system messages are not written.
+  for (const char* const name : {"mistral_v7_tekken", "phi_4"}) {
+    EXPECT_THROW(builtin_text(name, Json::parse(R"([{"role": "user", "content": "U"}])")), Error) << name;
+    EXPECT_THROW(builtin_text(name, Json::array()), Error) << name;
+  }
 }
 
 // --- errors ---

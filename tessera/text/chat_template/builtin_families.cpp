@@ -277,6 +277,71 @@ constexpr std::string_view kMistralV3Tekken =
 {%- endfor -%}
 )jinja";
 
+// The family's own default for a missing system message is a long text with a date: it is asked for.
+constexpr std::string_view kMistralV7Tekken =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{%- if not messages or messages[0]['role'] != 'system' -%}
+{{- raise_exception('the built-in mistral_v7_tekken template needs a system message; its family\'s own default is in the model\'s chat template: use tokenizer_default') -}}
+{%- endif -%}
+{{- bos_token -}}
+{%- for message in messages -%}
+{%- if message['role'] == 'system' -%}
+{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' -}}
+{%- elif message['role'] == 'user' -%}
+{{- '[INST]' + message['content'] + '[/INST]' -}}
+{%- elif message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + eos_token -}}{%- endgeneration -%}
+{%- else -%}
+{{- raise_exception('the mistral template knows the roles system, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{%- endfor -%}
+)jinja";
+
+// As with mistral_v7_tekken.
+constexpr std::string_view kPhi4 =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{%- if not messages or messages[0]['role'] != 'system' -%}
+{{- raise_exception('the built-in phi_4 template needs a system message; its family\'s own default is in the model\'s chat template: use tokenizer_default') -}}
+{%- endif -%}
+{%- for message in messages -%}
+{%- if message['role'] not in ['user', 'assistant'] and not (loop.first and message['role'] == 'system') -%}
+{{- raise_exception('the phi_4 template knows a first system message, user and assistant, not ' + message['role']) -}}
+{%- endif -%}
+{{- '<|im_start|>' + message['role'] + '<|im_sep|>' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|im_end|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '<|im_end|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant<|im_sep|>' -}}{%- endif -%}
+)jinja";
+
+// A system message is written even where there is none.
+constexpr std::string_view kJamba =
+    R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
+{%- if messages and messages[0]['role'] == 'system' -%}
+{%- set system = messages[0]['content'] -%}
+{%- set turns = messages[1:] -%}
+{%- else -%}
+{%- set system = '' -%}
+{%- set turns = messages -%}
+{%- endif -%}
+{{- '<|startoftext|><|bom|><|system|> ' + system + '<|eom|>' -}}
+{%- for message in turns -%}
+{%- if message['role'] == 'tool' or message['tool_calls'] -%}
+{{- raise_exception('the built-in jamba template takes no tools; give the model\'s own by chat_template_jinja') -}}
+{%- endif -%}
+{{- '<|bom|><|' + message['role'] + '|> ' -}}
+{%- if message['role'] == 'assistant' -%}
+{%- generation -%}{{- message['content'] + '<|eom|>' -}}{%- endgeneration -%}
+{%- else -%}
+{{- message['content'] + '<|eom|>' -}}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|bom|><|assistant|>' -}}{%- endif -%}
+)jinja";
+
 constexpr std::string_view kLlama4 =
     R"jinja({%- if tools -%}{{- raise_exception('the built-in template takes no tools; give the model\'s own by chat_template_jinja') -}}{%- endif -%}
 {{- bos_token -}}
@@ -500,14 +565,17 @@ constexpr NamedTemplate kFamilies[] = {
     {"gemma3n", kGemma3},
     {"gemma4", kGemma4},
     {"gemma4_unified", kGemma4},
+    {"jamba", kJamba},
     {"llama4", kLlama4},
     {"metharme", kMetharme},
     {"mistral_v1", kMistralV1},
     {"mistral_v2v3", kMistralV2V3},
     {"mistral_v3_tekken", kMistralV3Tekken},
+    {"mistral_v7_tekken", kMistralV7Tekken},
     {"nemotron_h", kNemotronH},
     {"phi_3", kPhi3},
     {"phi_35", kPhi35},
+    {"phi_4", kPhi4},
     {"qwen2_vl", kQwen2Vl},
     {"qwen3", kQwen3},
     {"qwen3_5", kQwen3},
