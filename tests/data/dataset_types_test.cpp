@@ -173,6 +173,24 @@ TEST(Preferences, RowsOfEveryShape) {
             (std::vector<std::string>{user + "a<|im_end|>"}));
 }
 
+TEST(Preferences, BradleyTerryRowsAreAQuestionWithTwoAnswers) {
+  const Json dataset = {{"type", "bradley_terry.chat_template"}, {"chat_template", "chatml"}};
+  const Json record = {{"system", "s"}, {"input", "q"}, {"chosen", "a"}, {"rejected", "b"}};
+  const std::string prompt =
+      "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n#";
+  const std::string end = "<|endoftext|>";
+  EXPECT_EQ(texts_of(dataset, record, ""),
+            (std::vector<std::string>{prompt + "a" + end, prompt + "b" + end}));
+  Json without = record;
+  without.erase("input");
+  EXPECT_THAT(error_text("E-DATA-MISSING-FIELD", [&] { texts_of(dataset, without, ""); }),
+              HasSubstr("no field 'input'"));
+  config::DataConfig recipe;
+  recipe.datasets.push_back(dataset_of(dataset));
+  EXPECT_THAT(error_text("E-CONFIG-UNSUPPORTED", [&] { refuse_unbuilt_objective(recipe); }),
+              HasSubstr("training on preferences is not built yet"));
+}
+
 TEST(Preferences, BadRecordsNameTheField) {
   const auto text_of = [](const std::string& code, const Json& dataset, const Json& record, const char* rl) {
     return error_text(code, [&] { texts_of(dataset, record, rl); });

@@ -62,6 +62,7 @@ std::vector<std::string> preference_type_names() {
   std::vector<std::string> names = {"chat_template",
                                     "chat_template.argilla",
                                     "chat_template.argilla_chat",
+                                    "bradley_terry.chat_template",
                                     "chatml",
                                     "llama3",
                                     "zephyr.nectar",
@@ -109,7 +110,7 @@ PreferencePrompt::PreferencePrompt(const config::DatasetConfig& dataset, const P
   chosen_format_.check_names({"chosen"});
   rejected_format_.check_names({"rejected"});
   completion_format_.check_names({"completion"});
-  if (family == "chat_template") chat_template_ = choose_template(dataset, context);
+  if (uses_chat_template(dataset)) chat_template_ = choose_template(dataset, context);
 }
 
 Preference PreferencePrompt::read(const Json& record) const {
@@ -162,6 +163,15 @@ Preference PreferencePrompt::read_wrapped(const Json& record) const {
   return out;
 }
 
+std::string PreferencePrompt::property_name(const std::string& property) const {
+  const auto name = dataset_.message_property_mappings.find(property);
+  return name == dataset_.message_property_mappings.end() ? property : name->second;
+}
+
+Json PreferencePrompt::user_message(const Json& content) const {
+  return {{property_name("role"), "user"}, {property_name("content"), content}};
+}
+
 std::string PreferencePrompt::last_content(const Json& record, const std::string& field) const {
   const Json& value = required_value(record, field);
   if (const auto* text = value.get_ptr<const std::string*>()) return *text;
@@ -171,9 +181,7 @@ std::string PreferencePrompt::last_content(const Json& record, const std::string
         .got(value.type_name())
         .need("a text, a message, or a list of messages");
   }
-  const auto content = dataset_.message_property_mappings.find("content");
-  return required_text(list.back(),
-                       content == dataset_.message_property_mappings.end() ? "content" : content->second);
+  return required_text(list.back(), property_name("content"));
 }
 
 // The prompt is what the template writes before an answer, which is rendered behind it.
@@ -186,13 +194,11 @@ Preference PreferencePrompt::read_chat(const Json& record) const {
     Json messages = required_array(record, dataset_.field_chosen);
     messages.erase(messages.size() - 1);
     shaped[dataset_.field_messages] = messages;
+  } else if (dataset_.type.starts_with("bradley_terry.")) {
+    shaped[dataset_.field_messages] = Json::array({user_message(required_text(record, "input"))});
   } else if (const Json* text = find_field(record, dataset_.field_messages);
              text != nullptr && text->is_string()) {
-    const auto role = dataset_.message_property_mappings.find("role");
-    const auto content = dataset_.message_property_mappings.find("content");
-    shaped[dataset_.field_messages] = Json::array(
-        {Json{{role == dataset_.message_property_mappings.end() ? "role" : role->second, "user"},
-              {content == dataset_.message_property_mappings.end() ? "content" : content->second, *text}}});
+    shaped[dataset_.field_messages] = Json::array({user_message(*text)});
   }
   const Conversation conversation = reader_.read(shaped);
   Preference out;

@@ -37,6 +37,9 @@ class PreferencePrompt : public PromptType {
   Preference read_chat(const nlohmann::ordered_json& record) const;
   Preference read_own(const nlohmann::ordered_json& record) const;
   Preference read_nectar(const nlohmann::ordered_json& record) const;
+  // What the rows call a message's "role" or "content".
+  std::string property_name(const std::string& property) const;
+  nlohmann::ordered_json user_message(const nlohmann::ordered_json& content) const;
   // The last message of a list of messages, or a message, or a text.
   std::string last_content(const nlohmann::ordered_json& record, const std::string& field) const;
   bool read_label(const nlohmann::ordered_json& record) const;

@@ -72,7 +72,7 @@ std::vector<std::string> prompt_type_names() {
 bool uses_chat_template(const config::DatasetConfig& dataset) {
   const std::string& type = dataset.type;
   return type == "chat_template" || type == "sharegpt" || type == "llama_factory" ||
-         type.starts_with("chat_template.");
+         type.starts_with("chat_template.") || type.starts_with("bradley_terry.");
 }
 
 void refuse_unbuilt_objective(const config::DataConfig& config) {
