@@ -124,7 +124,7 @@ void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) 
     if (!is_wanted) return;
     try {
       reporters.push_back(make());
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       log::warn("training goes on without " + std::string(tracker) + ": " + error.what());
     }
   };

@@ -7,6 +7,7 @@
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/skip.h"
+#include "tests/testing/small_disk.h"
 
 namespace tessera::testing {
 namespace {
@@ -407,6 +408,29 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
   EXPECT_TRUE(has(run_well({"recipe", "keys"}).out, "# What becomes of every key"));
   EXPECT_TRUE(
       has(run_well({"recipe", "convert", "--arguments", "--learning_rate 3"}).out, "learning_rate: 3"));
+}
+
+// A tracker that fails never stops a run, wherever its files would lie.
+TEST_F(RecipeTest, TrackersWithoutAPlaceToWriteAreLeftOut) {
+  const SmallDisk full(here / "full", "64k"), read_only(here / "read-only", "64k");
+  std::vector<std::string> places = {"/proc/nowhere", here / "rows.jsonl/runs"};
+  if (full.is_mounted() && read_only.is_mounted()) {
+    std::ofstream(here / "full/rest") << std::string(100'000, 'x');
+    ASSERT_EQ(mount("none", (here / "read-only").c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "size=64k"), 0);
+    places.push_back(here / "full");
+    places.push_back(here / "read-only");
+  } else {
+    report_skip(skip::kPermission, current_test());
+  }
+  for (const std::string& place : places) {
+    const ProgramResult result =
+        train({"mlflow_tracking_uri=" + place, "prometheus_file=" + place + "/run.prom"});
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+    EXPECT_EQ(ProgramResult::lines_with(result.err, "training goes on without MLflow").size(), 1u)
+        << result.told();
+    EXPECT_EQ(read_metrics(out()).size(), 4u);
+    std::filesystem::remove_all(out());
+  }
 }
 
 TEST_F(RecipeTest, ARunEndsWhenItsEvaluationsGetNoBetter) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/error.h"
+#include "tessera/io/disk_calls.h"
 #include "tessera/train/reporters/mlflow.h"
 #include "tessera/train/reporters/otlp.h"
 #include "tessera/train/reporters/prometheus.h"
@@ -321,6 +324,75 @@ TEST(Mlflow, APlaceThatCannotBeWrittenAnyMoreStopsNothing) {
   const std::string told = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
   EXPECT_NE(told.find("training goes on"), std::string::npos) << told;
+}
+
+// ------------------------------------------------------------------------------------ disks that do not
+// write
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+struct DiskThatFails {
+  explicit DiskThatFails(int cause) {
+    io::disk::set_hook([cause](std::string_view, const std::string&) { return cause; });
+  }
+  ~DiskThatFails() { io::disk::set_hook(nullptr); }
+};
+
+TEST(Trackers, ADiskThatIsFullOrReadOnlyStopsNoneThatHasBegun) {
+  for (const int cause : {ENOSPC, EROFS, EIO}) {
+    const TempFolder here;
+    RunLogs logs(here.path());
+    ::testing::internal::CaptureStderr();
+    {
+      WandbFile wandb(logs, recipe());
+      OtlpFile otlp(logs, recipe());
+      PrometheusFile prometheus(here / "run.prom", "out");
+      MlflowRun mlflow(mlflow_recipe(here), 0);
+      TrainState state;
+      StepMetrics line = line_of(1);
+      mlflow.on_step(state, line);
+      const DiskThatFails disk(cause);
+      for (int64_t step = 1; step <= 3; ++step) {
+        for (Reporter* tracker : std::initializer_list<Reporter*>{&wandb, &otlp, &prometheus, &mlflow}) {
+          EXPECT_NO_THROW(tracker->on_line(line_of(step)));
+          EXPECT_NO_THROW(tracker->on_evaluation(step, 2.5, {{"chats", 2.25, 4}}));
+        }
+      }
+    }
+    const std::string told = ::testing::internal::GetCapturedStderr();
+    // One for the run's own files, one for each other place.
+    EXPECT_EQ(count(told, "training goes on"), 3) << told;
+    EXPECT_EQ(count(told, "for MLflow any more"), 1) << told;
+  }
+}
+
+// Each of the calls of its beginning fails once: the run's error is that of its disk, or there is none.
+TEST(Trackers, ADiskThatFailsAtTheBeginningGivesOneErrorOfStorage) {
+  const TempFolder here;
+  RunLogs logs(here.path());
+  int64_t begun = 0, refused = 0;
+  for (int64_t nth = 0; begun == 0; ++nth) {
+    ASSERT_LT(nth, 200);
+    fs::remove_all(here / "runs");
+    int64_t calls = 0;
+    io::disk::set_hook([&](std::string_view, const std::string&) { return calls++ == nth ? ENOSPC : 0; });
+    try {
+      const MlflowRun run(mlflow_recipe(here), 0);
+      if (calls <= nth) ++begun;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::Storage) << error.what();
+      ++refused;
+    }
+    io::disk::set_hook(nullptr);
+  }
+  EXPECT_GT(refused, 5);
+  const DiskThatFails disk(EROFS);
+  EXPECT_THROW(WandbFile(logs, recipe()), Error);
+  EXPECT_THROW(OtlpFile(logs, recipe()), Error);
 }
 
 }  // namespace

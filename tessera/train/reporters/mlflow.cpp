@@ -218,7 +218,7 @@ void MlflowRun::add_all(const Scalars& scalars, int64_t step) {
   const int64_t now = unix_time_ms();
   try {
     for (const auto& [name, value] : scalars) add(name, value, step, now);
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     warn(error.what());
   }
 }
