@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/model_path.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/text/chat_encoding.h"
@@ -14,12 +15,14 @@ namespace tessera::cli {
 
 void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
   models::SamplingOptions& sampling = options.generate.sampling;
-  verb.add_option("--model", options.model,
-                  "A Hugging Face model folder, a GGUF file, or an adapter's folder, whose base is found")
+  verb.add_option(
+          "--model", options.model,
+          "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
+          "name of a model of the hub that is in the local cache")
       ->required()
-      ->check(CLI::ExistingPath);
+      ->transform(model_path());
   verb.add_option("--adapter", options.adapter, "An adapter's folder to put on it")
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   add_compute_options(verb, options.compute);
   add_rank_options(verb, options.ranks);
   verb.add_option("--system", options.system, "System message of the chat");

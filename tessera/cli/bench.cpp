@@ -9,6 +9,7 @@
 
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/launch.h"
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/rank_link.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/comm/bootstrap.h"
@@ -75,7 +76,7 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   CLI::App* verb = bench->add_subcommand("train", "A training step on random tokens, with AdamW");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));

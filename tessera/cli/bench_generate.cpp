@@ -11,6 +11,7 @@
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/inference_ranks.h"
 #include "tessera/cli/load_for_inference.h"
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
@@ -167,7 +168,7 @@ void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action
   CLI::App* verb = bench.add_subcommand("generate", "Greedy generation from random prompts, without a stop");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--batch", options->batch, "Sequences at once")->check(CLI::Range(1, 4096));
   verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
       ->check(CLI::Range(1, 1 << 20));

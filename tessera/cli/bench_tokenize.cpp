@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/median.h"
@@ -103,7 +104,7 @@ void add_bench_tokenize(CLI::App& bench, Action& action) {
   CLI::App* verb = bench.add_subcommand("tokenize", "Tokenising the lines of a text, on one thread");
   verb->add_option("--model", options->model, "A folder with a tokenizer.json")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--file", options->file, "The text, UTF-8; its lines are encoded one by one")
       ->required()
       ->check(CLI::ExistingFile);

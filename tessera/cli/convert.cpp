@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tessera/checkpoint/gguf_import.h"
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -103,7 +104,8 @@ void add_convert(CLI::App& app, Action& action) {
           "a GGUF file")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   verb->add_option("--base", options->base,
-                   "The base model's folder, where a checkpoint's run had it elsewhere");
+                   "The base model's folder, where a checkpoint's run had it elsewhere")
+      ->transform(model_folder());
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->footer(
       "Writes config.json, the weights, tokenizer.json and the chat template; of a LoRA run the adapter's "

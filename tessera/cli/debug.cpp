@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/cli/load_for_inference.h"
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
@@ -29,9 +30,9 @@ void add_logits(CLI::App& debug, Action& action) {
       debug.add_subcommand("logits", "Write a model's logits for token ids to a safetensors file");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--adapter", options->adapter, "An adapter's folder to put on it")
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--ids", options->ids, "Token ids, separated by commas")->required()->delimiter(',');
   verb->add_option("--out", options->out, "The file to write: tensor 'logits' [tokens, vocabulary], F32")
       ->required();
@@ -71,7 +72,7 @@ void add_tokenize(CLI::App& debug, Action& action) {
       debug.add_subcommand("tokenize", "Print the token ids of every line of a file, one JSON array a line");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
-      ->check(CLI::ExistingDirectory);
+      ->transform(model_folder());
   verb->add_option("--file", options->file, "The text file")->required();
   verb->add_flag("--plain", options->no_special, "Do not recognise special tokens in the text");
   verb->add_flag("--add-special-tokens", options->add_special, "Add what the tokenizer adds (BOS)");

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "tessera/cli/model_path.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/verbs.h"
 #include "tessera/core/error.h"
@@ -20,10 +21,13 @@ void add_merge(CLI::App& app, Action& action) {
   };
   auto options = std::make_shared<Options>();
   CLI::App* verb = app.add_subcommand("merge", "Fold a LoRA adapter into its base model");
-  verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")->required();
+  verb->add_option("adapter", options->adapter, "The adapter's folder (PEFT format)")
+      ->required()
+      ->transform(model_folder());
   verb->add_option("output", options->output, "The plain Hugging Face folder to write")->required();
   verb->add_option("--base", options->base,
-                   "The base model's folder, where the adapter's config names another place");
+                   "The base model's folder, where the adapter's config names another place")
+      ->transform(model_folder());
   verb->add_flag("--overwrite", options->overwrite, "Take the place of a model that the folder holds");
   verb->callback([options, &action] {
     action = [options] {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tessera/cli/load_for_inference.h"
+#include "tessera/config/hub_cache.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
 #include "tessera/io/gguf.h"
@@ -44,6 +45,8 @@ std::string adapter_base(const std::string& adapter, const std::string& how_to_n
   if (!name.empty() && is_folder(name)) return name;
   if (const fs::path beside = fs::path(adapter) / name; !name.empty() && is_folder(beside))
     return beside.string();
+  if (const auto snapshot = config::find_in_hub_cache(config::HubKind::Model, name, config.revision))
+    return *snapshot;
   Error error(
       ErrorKind::Model, "ADAPTER-BASE",
       name.empty() ? "the adapter does not name its base model" : "the adapter's base model is not here");

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "tessera/cli/recipe.h"
@@ -26,6 +27,11 @@ bool is_given(const Options& options, const std::string& key) {
     if (assignment.rfind(key + '=', 0) == 0 || assignment.rfind(key + '.', 0) == 0) return true;
   }
   return false;
+}
+
+// What a value is otherwise is YAML, in which `data #1` is `data`.
+std::string assignment(const std::string& key, const std::string& text) {
+  return key + '=' + nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 // The answer on the terminal, or `otherwise` for none. The end of the input is none.
@@ -54,18 +60,18 @@ void ask_for_rest(Options& options) {
                            const std::string& otherwise) {
     if (is_given(options, key)) return std::string();
     const std::string answer = ask(question, otherwise);
-    if (!answer.empty()) options.assignments.push_back(key + '=' + answer);
+    if (!answer.empty()) options.assignments.push_back(assignment(key, answer));
     return answer;
   };
   ask_for("base_model", "Model folder", "");
   if (!is_given(options, "datasets")) {
     const std::string path = ask("Data file or folder", "");
     if (!path.empty()) {
-      options.assignments.push_back("datasets.0.path=" + path);
+      options.assignments.push_back(assignment("datasets.0.path", path));
       const std::string type =
           ask("Type of its rows (chat_template, alpaca, completion, ...; none: token ids)",
               config::guess_dataset_type(path));
-      if (!type.empty()) options.assignments.push_back("datasets.0.type=" + type);
+      if (!type.empty()) options.assignments.push_back(assignment("datasets.0.type", type));
     }
   }
   if (!is_given(options, "adapter") &&

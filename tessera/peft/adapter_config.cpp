@@ -45,6 +45,7 @@ AdapterConfig read_adapter_config(const std::string& folder) {
   if (type != "LORA") throw unsupported(reader, "peft_type").got(type).need("LORA");
   refuse_unsupported(reader);
   config.base_model = reader.text("base_model_name_or_path", "");
+  config.revision = reader.text("revision", "");
   config.fan_in_fan_out = reader.boolean("fan_in_fan_out", false);
   LoraOptions& options = config.options;
   options.rank = reader.integer("r", 1, 1 << 20);

@@ -20,6 +20,7 @@ namespace tessera::peft {
 struct AdapterConfig {
   LoraOptions options;
   std::string base_model;  // base_model_name_or_path; may be empty
+  std::string revision;    // of a base model of the hub; may be empty
   // Whether the base's files hold the adapted weights transposed.
   bool fan_in_fan_out = false;
   std::string source_file;

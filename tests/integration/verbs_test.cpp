@@ -302,6 +302,38 @@ TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
   run_well({"generate", "--model", "merged", "--max-new-tokens", "2", "Hi"});
 }
 
+// Of the hub's cache, wherever a model's folder is taken.
+TEST_F(VerbsTest, NamesOfTheHub) {
+  train_well({"adapter=lora", "lora_target_linear=true", "lora_r=3"});
+  auto adapter = nlohmann::json::parse(read_text(out("adapter_config.json")));
+  adapter["base_model_name_or_path"] = "org/tiny";
+  write_text(out("adapter_config.json"), adapter.dump());
+  const std::string cached = here / "hub/models--org--tiny/snapshots/abc";
+  std::filesystem::create_directories(here / "hub/models--org--tiny/refs");
+  std::filesystem::create_directories(std::filesystem::path(cached).parent_path());
+  write_text(here / "hub/models--org--tiny/refs/main", "abc");
+  std::filesystem::rename(model(), cached);
+  const RunOptions options{.environment = {{"HF_HUB_CACHE", here / "hub"}}};
+  write_text(here / "hub.txt", "one line\n");
+  const Words verbs[] = {{"generate", "--model", "org/tiny", "--max-new-tokens", "2", "Hi"},
+                         {"generate", "--model", "out", "--max-new-tokens", "2", "Hi"},
+                         {"bench", "train", "--model", "org/tiny", "--steps", "1", "--seq", "16"},
+                         {"bench", "generate", "--model", "org/tiny", "--new-tokens", "2"},
+                         {"bench", "tokenize", "--model", "org/tiny", "--file", "hub.txt"},
+                         {"debug", "tokenize", "--model", "org/tiny", "--file", "hub.txt"},
+                         {"debug", "logits", "--model", "org/tiny", "--ids", "1,2", "--out", "l"},
+                         {"merge", "out", "merged"},
+                         {"merge", "out", "merged-by-name", "--base", "org/tiny"}};
+  for (const Words& verb : verbs) {
+    const ProgramResult result = run(verb, options);
+    EXPECT_EQ(result.exit_code, 0) << result.told();
+  }
+  EXPECT_EQ(logits(here / "merged"), logits(here / "merged-by-name"));
+  const ProgramResult unknown = run({"generate", "--model", "org/other", "Hi"}, options);
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("hf download org/other"), std::string::npos) << unknown.told();
+}
+
 // ------------------------------------------------------------------------------------------------ convert
 
 TEST_F(VerbsTest, ConvertWritesNothingThatDoesNotLoad) {
