@@ -1,14 +1,15 @@
 #include "tessera/config/convert_recipe.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "tessera/config/bind.h"
 #include "tessera/config/foreign_keys.h"
+#include "tessera/config/key_names.h"
 #include "tessera/config/problems.h"
+#include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
 #include "tessera/config/translate.h"
 #include "tessera/config/validate.h"
@@ -17,20 +18,21 @@
 namespace tessera::config {
 namespace {
 
-bool has_any(const Node& map, std::initializer_list<const char*> keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return map.find(key) != nullptr; });
-}
-
-// The section that a file's keys are of.
+// The section that a file's keys are of: that which knows most of them.
 std::string_view section_of(const Node& map) {
-  if (has_any(map, {"base_model"})) return "";
-  if (has_any(map, {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size"}))
-    return "deepspeed";
-  if (has_any(map, {"model_name_or_path", "per_device_train_batch_size", "num_train_epochs", "dataset_name",
-                    "finetuning_type", "lr_scheduler_type"})) {
-    return kTrainerSection;
+  std::string_view best;
+  int64_t most = 0;
+  for (const std::string_view path : {std::string_view(""), std::string_view("deepspeed"), kTrainerSection}) {
+    const Section& candidate = section(path);
+    const int64_t known = std::count_if(map.entries.begin(), map.entries.end(), [&](const Entry& entry) {
+      const ForeignKey* key = find_foreign(candidate, entry.key);
+      return is_native(candidate, entry.key) || (key != nullptr && key->rule != Rule::Hint);
+    });
+    if (known <= most) continue;
+    most = known;
+    best = path;
   }
-  return "";
+  return best;
 }
 
 SourceFile read_file(const std::string& path) {
@@ -71,6 +73,12 @@ std::vector<std::string> shell_words(const std::string& text, const Place& place
   return words;
 }
 
+// Lists and maps are JSON, all else is a word.
+Node argument_value(const std::string& text, const Place& place) {
+  const bool is_word = !text.empty() && text[0] != '[' && text[0] != '{' && text != "null" && text != "None";
+  return is_word ? make_scalar(text, place) : parse_yaml(text == "None" ? "null" : text, place);
+}
+
 // "--key value", "--key=value", "--key a b c" (a list) and "--flag" (true).
 SourceFile parse_arguments(const std::string& text) {
   SourceFile file;
@@ -94,7 +102,7 @@ SourceFile parse_arguments(const std::string& text) {
     }
     while (i < words.size() && !is_flag(words[i])) values.push_back(words[i++]);
     std::replace(key.begin(), key.end(), '-', '_');
-    Node value = values.size() == 1 ? parse_yaml(values[0], place) : make_scalar("true", place);
+    Node value = values.size() == 1 ? argument_value(values[0], place) : make_scalar("true", place);
     if (values.size() > 1) {
       value.kind = Node::Kind::Sequence;
       for (const std::string& item : values) value.items.push_back(make_scalar(item, place));
@@ -106,6 +114,72 @@ SourceFile parse_arguments(const std::string& text) {
     file.root.entries.push_back({key, place, std::move(value), ""});
   }
   return file;
+}
+
+// A tool whose arguments a file has, and the defaults of it that are not Tessera's.
+struct Tool {
+  const char* name;
+  std::vector<std::string_view> marks;  // arguments that it alone has
+  std::vector<std::pair<const char*, const char*>> defaults, adapter_defaults;
+};
+
+const std::vector<std::pair<const char*, const char*>> kTrainerDefaults = {
+    {"num_epochs", "3.0"}, {"micro_batch_size", "8"}, {"lr_scheduler", "linear"}, {"learning_rate", "5e-5"}};
+const Tool kTools[] = {
+    {"LLaMA-Factory",
+     {"finetuning_type", "stage", "template", "cutoff_len", "dataset_dir", "lora_target", "lora_rank"},
+     {{"sequence_len", "2048"}, {"excess_length_strategy", "truncate"}},
+     {{"lora_r", "8"}, {"lora_dropout", "0.0"}}},
+    {"TRL",
+     {"dataset_name", "use_peft", "max_length", "dataset_text_field", "assistant_only_loss",
+      "completion_only_loss"},
+     {{"learning_rate", "2e-5"},
+      {"sequence_len", "1024"},
+      {"excess_length_strategy", "truncate"},
+      {"gradient_checkpointing", "true"}},
+     {{"lora_r", "16"}, {"lora_alpha", "32"}, {"lora_dropout", "0.05"}}},
+    {"Transformers", {}, {}, {}},
+};
+
+// The tool of the files' arguments; null where none holds arguments.
+const Tool* tool_of(const std::vector<SourceFile>& files) {
+  const bool has_arguments = std::any_of(
+      files.begin(), files.end(), [](const SourceFile& file) { return file.section == kTrainerSection; });
+  if (!has_arguments) return nullptr;
+  return &*std::find_if(std::begin(kTools), std::end(kTools), [&](const Tool& tool) {
+    return tool.marks.empty() || std::any_of(files.begin(), files.end(), [&](const SourceFile& file) {
+             return file.section == kTrainerSection &&
+                    std::any_of(tool.marks.begin(), tool.marks.end(),
+                                [&](std::string_view mark) { return file.root.find(mark) != nullptr; });
+           });
+  });
+}
+
+// What a tool does where nothing is said, as keys that say it.
+void add_defaults(const Tool& tool, Node& native, Problems& problems) {
+  Place place;
+  place.file = std::make_shared<const std::string>("default of " + std::string(tool.name));
+  const auto add = [&](const char* key, const std::string& value) {
+    if (native.find(key) == nullptr) native.entries.push_back({key, place, make_scalar(value, place), ""});
+  };
+  for (const auto& [key, value] : tool.defaults) add(key, value);
+  for (const auto& [key, value] : kTrainerDefaults) add(key, value);
+  if (native.find("warmup_ratio") == nullptr) add("warmup_steps", "0");
+  const bool evaluates = native.find("val_set_size") != nullptr || native.find("test_datasets") != nullptr;
+  if (evaluates && native.find("eval_steps") == nullptr) add("eval_strategy", "no");
+  const Entry* adapter = native.find("adapter");
+  if (adapter != nullptr && adapter->value.text == "lora" && native.find("lora_model_dir") == nullptr) {
+    for (const auto& [key, value] : tool.adapter_defaults) add(key, value);
+    // LLaMA-Factory's follows the rank.
+    const auto rank = parse_number(native.find("lora_r") != nullptr ? native.find("lora_r")->value.text : "");
+    if (rank && std::string_view(tool.name) == "LLaMA-Factory")
+      add("lora_alpha", std::to_string(static_cast<int64_t>(2 * *rank)));
+  }
+  if (std::string_view(tool.name) == "TRL" && native.find("train_on_inputs") == nullptr) {
+    problems.warn(
+        "answers alone are trained; TRL trains on all of a conversation unless assistant_only_loss is true: "
+        "train_on_inputs: true");
+  }
 }
 
 // What these tools adapt where nothing is said: LLaMA-Factory all linear layers, PEFT the query and value
@@ -140,6 +214,7 @@ std::string convert_to_recipe(const std::vector<std::string>& files, const std::
   if (!arguments.empty()) sources.push_back(parse_arguments(arguments));
   TESSERA_ASSERT(!sources.empty(), "nothing to convert");
   Node native = translate(sources, "", problems);
+  if (const Tool* tool = tool_of(sources)) add_defaults(*tool, native, problems);
   settle_keys(native, problems);
   add_default_targets(native, problems);
   Recipe recipe;

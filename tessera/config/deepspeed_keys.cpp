@@ -149,7 +149,7 @@ constexpr ForeignKey kDeepSpeedOptimizerParams[] = {
     {"eps", Rule::Rename, "adam_epsilon"},
     {"weight_decay", Rule::Rename, "weight_decay"},
     {"bias_correction", Rule::Refuse, "Adam without bias correction is not built", "true"},
-    {"adam_w_mode", Rule::Map, "optimizer", "true="},
+    {"adam_w_mode", Rule::Map, "optimizer", "true= false=!"},
     {"torch_adam", Rule::Quiet, kHow},
     {"fused", Rule::Quiet, kHow},
     {"momentum", Rule::Refuse, "momentum is not built yet", "0 0.0"},

@@ -13,6 +13,8 @@ constexpr std::string_view kPreference =
 constexpr std::string_view kReward = "reward models are not built yet; only language models are";
 constexpr std::string_view kQuantised =
     "quantised weights are not built yet; base weights stay in 16 or 32 bits, so leave it out";
+constexpr std::string_view kDequantized =
+    "no effect where the latter has `dequantize: true`, which asks for weights of 16 bits; else refused";
 constexpr std::string_view kMultimodal = "images and audio are not built yet; only text is";
 constexpr std::string_view kResize = "resizing the vocabulary is not built yet";
 constexpr std::string_view kEditConfig = "not built yet; edit the model folder's config.json";
@@ -83,8 +85,8 @@ constexpr ForeignKey kTopKeys[] = {
     {"llmcompressor", Rule::Refuse, "compressed training is not built yet"},
     {"quantize_moe_experts", Rule::Refuse, kQuantised},
     {"nonexpert_quantization", Rule::Refuse, kQuantised},
-    {"model_quantization_config", Rule::Refuse, kQuantised},
-    {"model_quantization_config_kwargs", Rule::Refuse, kQuantised},
+    {"model_quantization_config", Rule::Special, "dequantized", kDequantized},
+    {"model_quantization_config_kwargs", Rule::Special, "dequantized", kDequantized},
     {"use_onebitllms", Rule::Refuse, kQuantised},
     {"dsv4_fp4_*", Rule::Refuse, kQuantised},
     {"dsv4_fp8_*", Rule::Refuse, kQuantised},
@@ -94,7 +96,7 @@ constexpr ForeignKey kTopKeys[] = {
     // Other models than text in, text out.
     {"processor_type", Rule::Refuse, kMultimodal},
     {"processor_kwargs", Rule::Refuse, kMultimodal},
-    {"freeze_mm_modules", Rule::Refuse, kMultimodal},
+    {"freeze_mm_modules", Rule::Quiet, "models have no part for images or audio"},
     {"image_size", Rule::Refuse, kMultimodal},
     {"image_resize_algorithm", Rule::Refuse, kMultimodal},
     {"role_boundaries", Rule::Refuse, kMultimodal},
@@ -113,7 +115,9 @@ constexpr ForeignKey kTopKeys[] = {
     {"peft_layers_to_transform", Rule::Refuse,
      "not built yet; lora_target_modules takes a regular expression"},
     {"peft_layers_pattern", Rule::Refuse, "not built yet; lora_target_modules takes a regular expression"},
-    {"lora_target_parameters", Rule::Refuse, kNotYet},
+    {"lora_target_parameters", Rule::Refuse,
+     "adapters on the experts' joined weights are not built; lora_target_linear: true puts adapters on every "
+     "expert's layers"},
     {"lora_rank_pattern", Rule::Refuse, kNotYet},
     {"lora_alpha_pattern", Rule::Refuse, kNotYet},
     {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model says so
@@ -124,13 +128,12 @@ constexpr ForeignKey kTopKeys[] = {
     {"mora", Rule::Refuse, "MoRA is not built yet; adapter: lora is"},
     {"spectrum_*", Rule::Refuse, "choosing layers by their spectrum is not built yet"},
     {"grokfast_*", Rule::Refuse, "filtering gradients over steps is not built yet"},
-    {"dense_mixer", Rule::Refuse, "models with experts are not built yet"},
+    {"dense_mixer", Rule::Refuse, "running all experts for the routers' gradients is not built yet"},
     {"hatchery", Rule::Refuse, "training on a remote service is not built"},
     {"trainer_cls", Rule::Refuse, "trainers of your own (Python classes) cannot be loaded"},
     {"peft_layer_replication", Rule::Refuse, kNotYet},
     {"peft_trainable_token_indices", Rule::Refuse, "training single rows of the embedding is not built yet"},
     {"peft_ensure_weight_tying", Rule::Refuse, "adapters on tied embeddings are not built yet"},
-    {"unfrozen_parameters", Rule::Refuse, "training part of the base weights is not built yet"},
     {"optim_args", Rule::Special, "optim_args", "a map, or a text `key=value, ...`; see `optim_args` below"},
     {"optim_target_modules", Rule::Refuse, kNotYet},
     {"adam_beta3", Rule::Refuse, kNotYet},
@@ -158,14 +161,12 @@ constexpr ForeignKey kTopKeys[] = {
     {"shuffle_before_merging_datasets", Rule::Refuse, kNotYet},
     {"default_system_message", Rule::Refuse, kNotYet},
     {"chat_template_args", Rule::Rename, "chat_template_kwargs"},
-    {"tokens", Rule::Refuse, "adding tokens to the vocabulary is not built yet"},
     {"added_tokens_overrides", Rule::Refuse, kNotYet},
-    {"resize_token_embeddings_to_32x", Rule::Refuse, kResize},
     {"shrink_embeddings", Rule::Refuse, kResize},
     {"mean_resizing_embeddings", Rule::Quiet, kOfRefused},
-    {"overrides_of_model_config", Rule::Refuse, kEditConfig},
+    {"overrides_of_model_config", Rule::Enter, "model_config"},
     {"overrides_of_model_kwargs", Rule::Refuse, kEditConfig},
-    {"model_config", Rule::Refuse, kEditConfig},
+    {"model_config", Rule::Enter, "model_config"},
     {"rope_scaling", Rule::Refuse, kEditConfig},
     {"s2_attention", Rule::Refuse, "shifted sparse attention is not built yet"},
     {"trl", Rule::Refuse, kPreference},
@@ -351,7 +352,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"main_training_function", Rule::Ignore, kLauncher},
     {"rdzv_backend", Rule::Ignore, kLauncher},
     {"same_network", Rule::Ignore, kLauncher},
-    {"downcast_bf16", Rule::Ignore, kFloat32},
+    {"downcast_bf16", Rule::Ignore, kFloat32, "no"},
     {"enable_cpu_affinity", Rule::Ignore, kLauncher},
     {"gpu_ids", Rule::Ignore, kLauncher},
     {"use_cpu", Rule::Map, "device", "true=cpu false="},
@@ -368,7 +369,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"adam_eps", Rule::Hint, "adam_epsilon"},
     {"adam_b1", Rule::Hint, "adam_beta1"},
     {"adam_b2", Rule::Hint, "adam_beta2"},
-    {"eta_min", Rule::Hint, "cosine_min_lr_ratio"},
+    {"eta_min", Rule::Hint, "lr_min"},
     {"lr", Rule::Hint, "learning_rate"},
     {"epochs", Rule::Hint, "num_epochs"},
     {"num_train_epochs", Rule::Hint, "num_epochs"},
@@ -457,6 +458,12 @@ constexpr ForeignKey kGradientCheckpointingKeys[] = {
     {"preserve_rng_state", Rule::Quiet, kHow},
 };
 
+constexpr ForeignKey kModelConfigKeys[] = {
+    {"output_router_logits", Rule::Special, "router_logits",
+     "`false` means `router_aux_loss_coef: 0`; `true` is refused: write `router_aux_loss_coef`"},
+    {"*", Rule::Refuse, kEditConfig},
+};
+
 constexpr ForeignKey kSchedulerKeys[] = {
     {"num_cycles", Rule::Rename, "lr_cycles"},
     {"min_lr_rate", Rule::Rename, "cosine_min_lr_ratio"},
@@ -516,6 +523,7 @@ constexpr Section kOwnSections[] = {
     {"parallelism_config", "parallelism_config_", false, kParallelismKeys},
     {"gradient_checkpointing_kwargs", "", false, kGradientCheckpointingKeys},
     {"lr_scheduler_kwargs", "", false, kSchedulerKeys},
+    {"model_config", "", false, kModelConfigKeys},
     {"optim_args", "", false, kOptimizerArguments},
     {"lr_groups", "", false, {}},
 };

@@ -17,7 +17,7 @@ enum class Rule {
   Quiet,    // no effect needed, no word about it; `target` is the reason
   Refuse,   // would change results and is not built: `target` is the reason, `values` those that mean "off"
   Enter,    // a map with keys of its own: `target` is the path of its Section
-  Special,  // `target` names a function of translate.cpp; `values` says what it does
+  Special,  // `target` names a function of special_keys.cpp; `values` says what it does
   Hint,     // another tool's name: refused as unknown, pointing at `target`
 };
 

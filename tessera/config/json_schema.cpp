@@ -18,9 +18,10 @@ using Json = nlohmann::ordered_json;
 
 Json one_of_types(const char* type) { return {{"type", {type, "null"}}}; }
 
+// Also as a text: that is what YAML 1.1 makes of 2e-5.
 Json number(const char* type, double low, double high) {
   constexpr double kTiny = std::numeric_limits<double>::min();
-  Json json = one_of_types(type);
+  Json json = {{"type", {type, "string", "null"}}, {"pattern", "^[-+]?[0-9_]*[.]?[0-9]*([eE][-+]?[0-9]+)?$"}};
   if (low == kTiny) {
     json["exclusiveMinimum"] = 0;
   } else if (low > -kUnbounded && low < high) {
@@ -142,7 +143,11 @@ std::string json_schema() {
   }
   schema["patternProperties"] = prefixes;
   schema["required"] = Json::array();
-  for (const std::string_view name : required_recipe_keys()) schema["required"].push_back(std::string(name));
+  for (const std::string_view name : required_recipe_keys()) {
+    if (name != "datasets") schema["required"].push_back(std::string(name));
+  }
+  for (const char* const data : {"datasets", "pretraining_dataset"})
+    schema["anyOf"].push_back({{"required", Json::array({data})}});
   return schema.dump(1) + '\n';
 }
 

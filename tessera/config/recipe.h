@@ -54,6 +54,8 @@ struct Recipe : DataConfig {
   std::string base_model;                             // a Hugging Face folder; resolved by load_recipe()
   std::string tokenizer_config;                       // "" = base_model
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
+  std::vector<std::string> tokens;                    // that the vocabulary must have as control tokens
+  bool resize_token_embeddings_to_32x = false;        // refused where it would change the model
   std::string revision_of_model;                      // of a base_model in the cache of the hub
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
@@ -107,7 +109,8 @@ struct Recipe : DataConfig {
   int64_t loss_scale_window = 2000;  // steps without overflow after which it doubles
   double min_loss_scale = 1.0;
   Checkpointing gradient_checkpointing = Checkpointing::Off;
-  int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
+  int64_t gradient_checkpointing_every = 1;      // with Block: of so many blocks one
+  std::vector<std::string> unfrozen_parameters;  // patterns of names; empty = all are trained
   int64_t seed = 42;
   std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
   double router_z_loss_coef = 0.0;             // ours; 0 = off

@@ -189,7 +189,6 @@ constexpr Choice kTrainOn[] = {{"turn"}, {"all"}, {"last"}, {"none"}, {""}};
 constexpr Choice kMixStrategies[] = {{"concat"}, {"interleave_under"}, {"interleave_over"}};
 constexpr Choice kDsTypes[] = {{"json"}, {"text"}, {"csv"}, {"parquet"}, {"arrow"}};
 constexpr std::string_view kUseChatTemplate = "not built; write type: chat_template";
-constexpr std::string_view kReward = "reward models are not built yet";
 constexpr Choice kDatasetTypes[] = {
     {"alpaca"},
     {"chat_template"},
@@ -256,6 +255,7 @@ constexpr Choice kDatasetTypes[] = {
     {"passthrough"},
     {"chat_template.argilla"},
     {"chat_template.argilla_chat"},
+    {"bradley_terry.chat_template"},
     {"alpaca:*", kNotBuilt, "no such style; instruct, chat, chatml and phi are"},
     {"chat_template.*", kNotBuilt,
      "not built; chat_template, and for preferences chat_template.argilla_chat, are"},
@@ -263,7 +263,7 @@ constexpr Choice kDatasetTypes[] = {
     {"llama2_chat*", kNotBuilt,
      "its masks fit one tokenizer alone; write type: sharegpt, which takes the same rows"},
     {"_synthetic", kNotBuilt, "made-up data are not built yet; bench train has random tokens"},
-    {"bradley_terry*", kNotBuilt, kReward},
+    {"bradley_terry*", kNotBuilt, "write bradley_terry.chat_template"},
     {"ebft_*", kNotBuilt, "energy-based training is not built yet"},
     {"sharegpt.*", kNotBuilt, kUseChatTemplate},
     {"messages*", kNotBuilt, kUseChatTemplate},
@@ -305,14 +305,17 @@ constexpr Choice kChatTemplates[] = {
     {"gemma3n"},
     {"gemma4"},
     {"gemma4_unified"},
+    {"jamba"},
     {"llama4"},
     {"metharme"},
     {"mistral_v1"},
     {"mistral_v2v3"},
     {"mistral_v3_tekken"},
+    {"mistral_v7_tekken"},
     {"nemotron_h"},
     {"phi_3"},
     {"phi_35"},
+    {"phi_4"},
     {"qwen2_vl"},
     {"qwen3"},
     {"qwen3_5"},
@@ -321,11 +324,8 @@ constexpr Choice kChatTemplates[] = {
     {"command_a_rag", kNotBuilt, kBringTemplate},
     {"command_a_tool_use", kNotBuilt, kBringTemplate},
     {"inst", kNotBuilt, kBringTemplate},
-    {"jamba", kNotBuilt, kBringTemplate},
     {"llama3_2_vision", kNotBuilt, kBringTemplate},
     {"llava", kNotBuilt, kBringTemplate},
-    {"mistral_v7_tekken", kNotBuilt, kBringTemplate},
-    {"phi_4", kNotBuilt, kBringTemplate},
     {"pixtral", kNotBuilt, kBringTemplate},
     {"tokenizer_default_fallback_*"},
 };
@@ -346,6 +346,8 @@ const Key<Recipe> kRecipeKeys[] = {
     {"chat_template_kwargs", &Recipe::chat_template_kwargs},
     {"eot_tokens", &Recipe::eot_tokens},
     {"special_tokens", &Recipe::special_tokens, 0, 0, kSpecialTokens},
+    {"tokens", &Recipe::tokens},
+    {"resize_token_embeddings_to_32x", &Recipe::resize_token_embeddings_to_32x},
     {"revision_of_model", &Recipe::revision_of_model},
     {"random_init", &Recipe::random_init},
     // Data
@@ -427,6 +429,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"min_loss_scale", &Recipe::min_loss_scale, kTiny, 1e38},
     {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
     {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
+    {"unfrozen_parameters", &Recipe::unfrozen_parameters},
     {"seed", &Recipe::seed, 0, kMaxSeed},
     {"router_aux_loss_coef", &Recipe::router_aux_loss_coef, 0, 1e6},
     {"router_z_loss_coef", &Recipe::router_z_loss_coef, 0, 1e6},

@@ -120,6 +120,14 @@ void validate_adapter(Rules& rules) {
     }
     return;
   }
+  if (!recipe.unfrozen_parameters.empty()) {
+    rules.refuse({"unfrozen_parameters", "adapter"},
+                 rules
+                     .error("CONFLICT", "keys 'unfrozen_parameters' and 'adapter' exclude each other",
+                            "unfrozen_parameters")
+                     .hint("beside an adapter all weights are frozen; lora_modules_to_save trains modules "
+                           "whole"));
+  }
   if (!recipe.lora_target_linear && recipe.lora_target_modules.empty() && recipe.lora_target_regex.empty() &&
       recipe.lora_model_dir.empty()) {
     rules.refuse({"adapter", "lora_target_linear", "lora_target_modules", "lora_target_regex",
@@ -558,6 +566,30 @@ void keep_one(Node& map, std::string_view first, std::string_view second, Proble
   }
 }
 
+// A stream has no epochs: max_steps stands for num_epochs of them.
+void resolve_epochs_of_streams(Node& map) {
+  const auto number_of = [&](const char* key, double otherwise) {
+    const Entry* entry = map.find(key);
+    if (entry == nullptr || !entry->value.is_scalar()) return otherwise;
+    return parse_number(entry->value.text).value_or(otherwise);
+  };
+  const Entry* streaming = map.find("streaming");
+  const bool is_stream = streaming != nullptr && streaming->value.is_scalar() &&
+                         parse_bool(streaming->value.text).value_or(false);
+  const double steps = number_of("max_steps", 0.0), epochs = number_of("num_epochs", 1.0);
+  if (!is_stream || !(steps >= 1.0) || !(epochs > 0.0)) return;
+  for (const auto& [per_epoch, key] :
+       {std::pair("saves_per_epoch", "save_steps"), std::pair("evals_per_epoch", "eval_steps")}) {
+    const double times = number_of(per_epoch, 0.0) * epochs;
+    const Entry* given = map.find(per_epoch);
+    if (!(times > 0.0) || map.find(key) != nullptr) continue;
+    const auto every = static_cast<int64_t>(std::ceil(std::clamp(steps / times, 1.0, steps)));
+    Entry entry{key, given->key_place, make_scalar(std::to_string(every), given->value.place), per_epoch};
+    map.erase(per_epoch);
+    map.entries.push_back(std::move(entry));
+  }
+}
+
 // Which of eval_strategy, eval_steps and evals_per_epoch counts, or of the keys for saving: a frequency means
 // `steps`, one of zero `no`.
 void resolve_cadence(Node& map, const char* strategy_key, std::initializer_list<const char*> frequencies,
@@ -595,6 +627,7 @@ void resolve_cadence(Node& map, const char* strategy_key, std::initializer_list<
 
 void settle_keys(Node& map, Problems& problems) {
   for (const auto& [first, second] : kExclusive) keep_one(map, first, second, problems);
+  resolve_epochs_of_streams(map);
   resolve_cadence(map, "eval_strategy", {"eval_steps", "evals_per_epoch"}, problems);
   resolve_cadence(map, "save_strategy", {"save_steps", "saves_per_epoch"}, problems);
   // The best values can come back where they are saved.

@@ -8,6 +8,7 @@
 #include "tessera/data/default_chat_template.h"
 #include "tessera/data/loader_options.h"
 #include "tessera/io/file.h"
+#include "tessera/models/registry.h"
 #include "tessera/train/group_exchange.h"
 
 namespace tessera::train {
@@ -68,18 +69,52 @@ data::PreparedData read_rows(const config::Recipe& recipe, const std::optional<t
   return data::prepare_data(recipe, *tokenizer, chat_template.get(), options);
 }
 
+config::KeyPlace place_of(const config::Recipe& recipe, const std::string& key) {
+  const auto place = recipe.key_places.find(key);
+  return place == recipe.key_places.end() ? config::KeyPlace{recipe.source_file} : place->second;
+}
+
+Error key_error(const config::Recipe& recipe, const std::string& key, const char* code,
+                const std::string& what) {
+  const config::KeyPlace place = place_of(recipe, key);
+  return Error(ErrorKind::Config, code, "key '" + key + "': " + what)
+      .at(place.file, place.line, place.column);
+}
+
 void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer, const std::string& role,
                        const std::string& token) {
-  const auto id = tokenizer.token_to_id(token);
-  if (id) return tokenizer.set_special_token(role, token);
-  const auto place = recipe.key_places.find("special_tokens." + role);
-  Error error(ErrorKind::Config, "SPECIAL-TOKEN",
-              "key 'special_tokens." + role + "': no token of the model's vocabulary");
-  if (place != recipe.key_places.end())
-    error.at(place->second.file, place->second.line, place->second.column);
-  throw error.got("'" + token + "'")
+  if (tokenizer.token_to_id(token)) return tokenizer.set_special_token(role, token);
+  throw key_error(recipe, "special_tokens." + role, "SPECIAL-TOKEN", "no token of the model's vocabulary")
+      .got("'" + token + "'")
       .need("a token that " + tokenizer_folder(recipe) + "/tokenizer.json has")
       .hint("adding tokens to the vocabulary is not built yet");
+}
+
+// `tokens` are there, and are found whole in any text; then nothing is left to do.
+void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
+  for (const std::string& token : recipe.tokens) {
+    const auto id = tokenizer.token_to_id(token);
+    if (id && tokenizer.is_added(*id)) continue;
+    throw key_error(recipe, "tokens", "UNSUPPORTED",
+                    id ? "an ordinary token of the vocabulary cannot be made one that is found whole"
+                       : "adding tokens to the vocabulary is not built yet")
+        .got("'" + token + "'")
+        .need("one of the added tokens of " + tokenizer_folder(recipe) + "/tokenizer.json")
+        .hint("add it to the tokenizer and to the model's embeddings before, or leave it out");
+  }
+}
+
+// Axolotl gives the model more rows where it has fewer than these.
+void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
+  if (!recipe.resize_token_embeddings_to_32x) return;
+  const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;
+  const int64_t got = models::read_model_config(recipe.base_model)->vocab_size;
+  if (got >= need) return;
+  throw key_error(recipe, "resize_token_embeddings_to_32x", "UNSUPPORTED",
+                  "adding rows to the embeddings is not built yet")
+      .got("a model with " + std::to_string(got) + " rows")
+      .need(std::to_string(need))
+      .hint("leave it out: rows beyond the vocabulary stand for no token");
 }
 
 }  // namespace
@@ -89,17 +124,22 @@ std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recip
   const std::string& folder = tokenizer_folder(recipe);
   if (std::ranges::all_of(recipe.datasets, is_token_ids) &&
       std::ranges::all_of(recipe.test_datasets, is_token_ids) && recipe.special_tokens.empty() &&
-      recipe.tokenizer_config.empty() && !io::exists(io::join_path(folder, "tokenizer.json"))) {
+      recipe.tokens.empty() && recipe.tokenizer_config.empty() &&
+      !io::exists(io::join_path(folder, "tokenizer.json"))) {
     log::warn(folder + " has no tokenizer.json: training on token ids, and no tokenizer is saved");
     return std::nullopt;
   }
   text::Tokenizer tokenizer = text::Tokenizer::from_folder(folder);
+  const auto attempt = [&](const std::string& list, const std::string& key, auto&& work) {
+    problems.attempt(list, place_of(recipe, key), work);
+  };
   for (const auto& [role, token] : recipe.special_tokens) {
-    const auto place = recipe.key_places.find("special_tokens." + role);
-    problems.attempt("special_tokens",
-                     place == recipe.key_places.end() ? config::KeyPlace{recipe.source_file} : place->second,
-                     [&] { set_special_token(recipe, tokenizer, role, token); });
+    attempt("special_tokens", "special_tokens." + role,
+            [&] { set_special_token(recipe, tokenizer, role, token); });
   }
+  attempt("tokens", "tokens", [&] { check_tokens(recipe, tokenizer); });
+  attempt("resize_token_embeddings_to_32x", "resize_token_embeddings_to_32x",
+          [&] { check_embeddings(recipe, tokenizer); });
   return tokenizer;
 }
 

@@ -23,6 +23,7 @@
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
+#include "tessera/train/freeze.h"
 #include "tessera/train/parameter_rates.h"
 
 namespace tessera::train {
@@ -297,6 +298,13 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
     const auto stored = checkpoint::stored_tensors(planned.files.back());
     models::check_tensors(model, *stored);
     sources.push_back(checkpoint::stored_source(stored, planned.saved));
+  }
+  if (!recipe.unfrozen_parameters.empty()) {
+    const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
+    problems.attempt("unfrozen_parameters", place, [&] {
+      at_place_of(recipe, {"unfrozen_parameters"},
+                  [&] { freeze_all_but(model, planned.saved, recipe.unfrozen_parameters); });
+    });
   }
   if (recipe.adapter == config::AdapterKind::Lora) {
     planned.adapter = put_adapter(model, recipe, problems);

@@ -1,4 +1,7 @@
 // Keys of Accelerate, DeepSpeed and Axolotl that are not native.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <string>
@@ -204,8 +207,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
                            "rl: grpo",
                            "pretraining_sample_concatenation: false",
                            "relora: true",
-                           "unfrozen_parameters: [a]",
-                           "tokens: ['<x>']",
+                           "lora_target_parameters: [experts.down_proj]",
                            "optimizer: lion_pytorch",
                            "chat_template: llava",
                            "parallelism_config: {sp_size: 2}",
@@ -217,13 +219,47 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
         << line;
   }
-  for (const char* entry : {"type: llama2_chat", "type: bradley_terry.chat_template", "type: 'alpaca:vicuna'",
+  for (const char* entry : {"type: llama2_chat", "type: bradley_terry.llama3.icr", "type: 'alpaca:vicuna'",
                             "type: my.module", "input_transform: f"}) {
     EXPECT_THAT(
         message_of("base_model: m\nlearning_rate: 1\ndatasets: [{path: d, " + std::string(entry) + "}]\n"),
         HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:3:"))
         << entry;
   }
+}
+
+TEST(AliasKeysTest, TokensAreAListOrAnOldNameOfSpecialTokens) {
+  EXPECT_EQ(parse_recipe(kMinimal + "tokens: ['<x>', '<y>']\n", "r.yaml").tokens,
+            (std::vector<std::string>{"<x>", "<y>"}));
+  EXPECT_EQ(parse_recipe(kMinimal + "tokens:\n", "r.yaml").tokens, std::vector<std::string>{});
+  EXPECT_EQ(parse_recipe(kMinimal + "tokens: {bos_token: '<s>'}\n", "r.yaml").special_tokens.at("bos_token"),
+            "<s>");
+  EXPECT_THAT(message_of(kMinimal + "tokens: {begin_token: '<s>'}\n"), HasSubstr("begin_token"));
+}
+
+TEST(AliasKeysTest, WeightsThatAreDequantisedAreNoQuantisedOnes) {
+  const std::string config = "model_quantization_config: Mxfp4Config\n";
+  EXPECT_EQ(warnings_of(kMinimal + config + "model_quantization_config_kwargs: {dequantize: true}\n"), "");
+  EXPECT_THAT(message_of(kMinimal + config), HasSubstr("{dequantize: true}"));
+  EXPECT_THAT(message_of(kMinimal + config + "model_quantization_config_kwargs: {dequantize: false}\n"),
+              HasSubstr("quantised weights are not built yet"));
+}
+
+TEST(AliasKeysTest, VariablesOfTemplatesMayBeOfAnyKind) {
+  const auto variables =
+      parse_recipe(kMinimal + "chat_template_kwargs: {enable_thinking: no, n: 3, word: 'a'}\n", "r.yaml")
+          .chat_template_kwargs;
+  EXPECT_EQ(variables.at("enable_thinking"), "false");
+  EXPECT_EQ(variables.at("n"), "3");
+  EXPECT_EQ(variables.at("word"), "a");
+}
+
+TEST(AliasKeysTest, AnAdapterLeavesNoParameterUnfrozen) {
+  const std::string patterns = "unfrozen_parameters: ['^lm_head.weight$', model.norm]\n";
+  EXPECT_EQ(parse_recipe(kMinimal + patterns, "r.yaml").unfrozen_parameters,
+            (std::vector<std::string>{"^lm_head.weight$", "model.norm"}));
+  EXPECT_THAT(message_of(kMinimal + patterns + "adapter: lora\nlora_target_linear: true\n"),
+              HasSubstr("'unfrozen_parameters' and 'adapter' exclude each other"));
 }
 
 TEST(AliasKeysTest, PretrainingDatasetIsAStreamOfDocuments) {
@@ -258,12 +294,19 @@ TEST(AliasKeysTest, StreamsRefuseWhatNeedsAllRows) {
   const std::string head = "base_model: m\nlearning_rate: 1\npretraining_dataset: x\n";
   EXPECT_THAT(message_of(head), HasSubstr("need the number of steps"));
   for (const char* line :
-       {"val_set_size: 0.1", "dataset_exact_deduplication: true", "mix_temperature: 2", "saves_per_epoch: 2",
+       {"val_set_size: 0.1", "dataset_exact_deduplication: true", "mix_temperature: 2",
         "save_strategy: epoch", "group_by_length: true", "mix_strategy: interleave_under"}) {
     EXPECT_THAT(message_of(head + "max_steps: 5\n" + line + '\n'),
                 HasSubstr("and 'streaming: true' exclude each other"))
         << line;
   }
+  // The run stands for its epochs.
+  const Recipe recipe = parse_recipe(
+      head + "max_steps: 100\nnum_epochs: 2\nsaves_per_epoch: 3\nevals_per_epoch: 1\n", "r.yaml");
+  EXPECT_EQ(recipe.save_steps, 17);
+  EXPECT_EQ(recipe.save_strategy, Cadence::Steps);
+  EXPECT_EQ(recipe.eval_steps, 50);
+  EXPECT_EQ(recipe.saves_per_epoch, 0);
 }
 
 TEST(AliasKeysTest, ADatasetMayRestOnlyUntilAStep) {
@@ -289,6 +332,104 @@ TEST(AliasKeysTest, WeightsByStepRefuseWhatNeedsEpochs) {
     EXPECT_THAT(message_of(head + "max_steps: 5\n" + line + '\n'),
                 HasSubstr("and 'datasets.0.weight_from_step' exclude each other"))
         << line;
+  }
+}
+
+// A line of example_keys.txt.
+struct ExampleKey {
+  std::string kind, assignment;
+  std::vector<std::string> context;  // further assignments
+
+  std::string path() const { return assignment.substr(0, assignment.find('=')); }
+};
+
+std::vector<ExampleKey> example_keys() {
+  std::ifstream file(testing::source_folder() + "/tests/config/example_keys.txt");
+  std::vector<ExampleKey> keys;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    ExampleKey& key = keys.emplace_back();
+    std::istringstream words(line);
+    words >> key.kind >> std::ws;
+    std::getline(words, key.assignment, '|');
+    for (std::string more; std::getline(words, more, '|');) key.context.push_back(more);
+  }
+  return keys;
+}
+
+// What a recipe comes to: itself, or why it is refused; and what is warned of.
+std::pair<std::string, std::string> outcome(const std::vector<std::string>& overrides) {
+  std::string text;
+  ::testing::internal::CaptureStderr();
+  try {
+    text = dump_recipe(parse_recipe(kMinimal, "r.yaml", overrides));
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  return {text, ::testing::internal::GetCapturedStderr()};
+}
+
+TEST(ExampleKeysTest, EachBecomesWhatItsLineSays) {
+  const std::vector<ExampleKey> keys = example_keys();
+  ASSERT_GT(keys.size(), 300U);
+  for (const ExampleKey& key : keys) {
+    const auto before = outcome(key.context).first;
+    std::vector<std::string> overrides = key.context;
+    overrides.push_back(key.assignment);
+    const auto [text, told] = outcome(overrides);
+    SCOPED_TRACE(key.kind + ' ' + key.assignment + "\n" + told + text.substr(0, text.find('\n')));
+    const bool is_accepted = text.rfind("error[", 0) != 0;
+    if (key.kind == "refused") {
+      EXPECT_THAT(text, HasSubstr("error[E-CONFIG-UNSUPPORTED]"));
+    } else if (key.kind == "unknown") {
+      EXPECT_THAT(text, HasSubstr("error[E-CONFIG-UNKNOWN-KEY]"));
+    } else if (key.kind == "done" || key.kind == "checked") {
+      EXPECT_TRUE(is_accepted);
+      EXPECT_NE(text, before) << "nothing has changed";
+    } else if (key.kind == "warned") {
+      EXPECT_TRUE(is_accepted);
+      EXPECT_THAT(told, HasSubstr("key '" + key.path() + "'"));
+    } else if (key.kind == "told") {
+      EXPECT_EQ(text, before);
+      EXPECT_THAT(told, HasSubstr("accepted without effect: " + key.path()));
+    } else {
+      EXPECT_EQ(key.kind, "quiet");
+      EXPECT_EQ(text, before);
+      EXPECT_EQ(told, "");
+    }
+  }
+}
+
+// As itself, or as the beginning of a name that ends in *.
+bool is_in(const std::string& page, const std::string& name) {
+  if (page.find('`' + name + '`') != std::string::npos) return true;
+  for (size_t length = 1; length < name.size(); ++length) {
+    if (page.find('`' + name.substr(0, length) + "*`") != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(ExampleKeysTest, ThePageTellsOfEach) {
+  std::ifstream file(testing::source_folder() + "/docs/recipe-keys.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const auto has_keys_of_its_own = [](const std::string& map) {
+    const auto all = sections();
+    return std::any_of(all.begin(), all.end(), [&](const Section& one) { return one.path == map; });
+  };
+  for (const ExampleKey& key : example_keys()) {
+    if (key.kind == "unknown") continue;
+    const std::string path = key.path(), top = path.substr(0, path.find('.'));
+    EXPECT_TRUE(is_in(page, top)) << path;
+    if (top == path || !has_keys_of_its_own(top)) continue;
+    // The last name, or that of the map that it is a value of.
+    const size_t dot = path.rfind('.'), before = path.rfind('.', dot - 1);
+    std::string last = path.substr(dot + 1);
+    const std::string map = path.substr(before == std::string::npos ? 0 : before + 1, dot - before - 1);
+    const size_t prefix = section(top).strip_prefix.size();
+    if (prefix > 0 && last.starts_with(section(top).strip_prefix)) last = last.substr(prefix);
+    EXPECT_TRUE(is_in(page, last) || (before != std::string::npos && is_in(page, map)) ||
+                key.kind == "refused")
+        << path;
   }
 }
 

@@ -64,7 +64,7 @@ TEST_F(ConvertRecipeTest, OneRecipeOfLlamaFactoryAndDeepSpeed) {
   EXPECT_EQ(recipe.datasets[0].type, "llama_factory");
   EXPECT_EQ(recipe.datasets[0].name, "chats");
   EXPECT_EQ(recipe.datasets[1].name, "instructions");
-  EXPECT_THAT(text_, AllOf(HasSubstr("# " + file + ":5 (lora_rank)"), Not(HasSubstr("default"))));
+  EXPECT_THAT(text_, AllOf(HasSubstr("# " + file + ":5 (lora_rank)"), Not(HasSubstr("# default\n"))));
   EXPECT_THAT(told_, HasSubstr("accepted without effect: template (line 7)"));
 }
 
@@ -87,6 +87,94 @@ TEST_F(ConvertRecipeTest, TheArgumentsOfACommandLine) {
   EXPECT_THAT(refusal({}, "train.py --lr 1"), HasSubstr("'train.py' belongs to no argument"));
   EXPECT_THAT(refusal({}, "--a 'b"), HasSubstr("end inside quotes"));
   EXPECT_THAT(refusal({}, "--learning_rat 3"), HasSubstr("did you mean 'learning_rate'?"));
+}
+
+// What nobody has written is as the tool would have had it, and says so.
+TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
+  const std::vector<std::string> rest = {"base_model=m", "datasets.0.path=d"};
+  const Recipe trl = convert({}, "--use_peft --max_steps 9", rest);
+  EXPECT_EQ(trl.learning_rate, 2e-5);
+  EXPECT_EQ(trl.micro_batch_size, 8);
+  EXPECT_EQ(trl.lr_scheduler, ScheduleKind::Linear);
+  EXPECT_EQ(trl.warmup_steps, 0.0);
+  EXPECT_EQ(trl.sequence_len, 1024);
+  EXPECT_EQ(trl.excess_length_strategy, ExcessLength::Truncate);
+  EXPECT_EQ(trl.lora_r, 16);
+  EXPECT_EQ(trl.lora_alpha, 32);
+  EXPECT_EQ(trl.lora_dropout, 0.05);
+  EXPECT_EQ(trl.gradient_checkpointing, Checkpointing::Block);
+  EXPECT_THAT(text_, HasSubstr("# default of TRL\n"));
+  EXPECT_THAT(told_, HasSubstr("TRL trains on all of a conversation"));
+  const Recipe factory =
+      convert({}, "--finetuning_type lora --lora_rank 4 --warmup_ratio 0.1 --val_size 0.1", rest);
+  EXPECT_EQ(factory.learning_rate, 5e-5);
+  EXPECT_EQ(factory.num_epochs, 3.0);
+  EXPECT_EQ(factory.sequence_len, 2048);
+  EXPECT_EQ(factory.lora_alpha, 8);
+  EXPECT_FALSE(factory.warmup_steps.has_value());
+  EXPECT_EQ(factory.eval_strategy, Cadence::No);
+  const Recipe plain = convert({}, "--per_device_train_batch_size 2 --weight_decay 0.1", rest);
+  EXPECT_EQ(plain.micro_batch_size, 2);
+  EXPECT_EQ(plain.learning_rate, 5e-5);
+  EXPECT_EQ(plain.sequence_len, Recipe().sequence_len);
+  EXPECT_THAT(text_, HasSubstr("# default of Transformers\n"));
+  // A file of ranks alone has no such defaults.
+  const std::string ranks =
+      here_.write("z.json", R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})");
+  convert({ranks}, "", {"base_model=m", "datasets.0.path=d", "learning_rate=1"});
+  EXPECT_THAT(text_, Not(HasSubstr("default of")));
+}
+
+TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
+  const Recipe factory = convert({}, "--model_name_or_path m --dataset a,b --max_samples 500 --stage sft");
+  ASSERT_EQ(factory.datasets.size(), 2U);
+  EXPECT_EQ(factory.datasets[1].split, "train[:500]");
+  const Recipe trl = convert(
+      {},
+      "--model_name_or_path m --dataset_name org/set --dataset_config de --dataset_train_split train_sft");
+  EXPECT_EQ(trl.datasets.at(0).name, "de");
+  EXPECT_EQ(trl.datasets.at(0).split, "train_sft");
+  EXPECT_THAT(refusal({}, "--max_samples 3"), HasSubstr("needs 'dataset' beside it"));
+  EXPECT_THAT(refusal({}, "--dataset_train_split x"), HasSubstr("needs 'dataset_name' beside it"));
+}
+
+// Traps of YAML 1.1, and of shells.
+TEST_F(ConvertRecipeTest, HabitsOfFilesAndCommandLines) {
+  const std::string file =
+      here_.write("lf.yaml",
+                  "### model\nmodel_name_or_path: m\nfinetuning_type: lora\nlora_target: all\n"
+                  "stage: sft\ndo_train: yes\ndataset: &names a\neval_dataset: *names\n"
+                  "learning_rate: 2e-5\nlogging_steps: '10'\nrun_name: 2024-01-31\n"
+                  "overwrite_cache: True\nmax_grad_norm: 1\nresume_from_checkpoint:\n"
+                  "bf16: on\nreport_to: none\nsave_only_model: no\n");
+  const Recipe recipe = convert({file});
+  EXPECT_EQ(recipe.learning_rate, 2e-5);
+  EXPECT_EQ(recipe.logging_steps, 10);
+  EXPECT_EQ(recipe.wandb_name, "2024-01-31");
+  EXPECT_EQ(recipe.dtype, ComputeType::BFloat16);
+  EXPECT_FALSE(recipe.save_only_model);
+  EXPECT_EQ(recipe.test_datasets.at(0).name, "a");
+  const auto refused = [&](const std::string& lines) {
+    return refusal({here_.write("bad.yaml", "model_name_or_path: m\nnum_train_epochs: 1\n" + lines)});
+  };
+  EXPECT_THAT(refused("lora_rank: 010\nuse_peft: true\n"), HasSubstr("a whole number"));
+  EXPECT_THAT(refused("seed: 1\nseed: 2\n"), HasSubstr("is given twice"));
+  EXPECT_THAT(refused("bf16: maybe\n"), HasSubstr("unknown value"));
+  const Recipe merged =
+      convert({here_.write("merged.yaml",
+                           "<<: &base {learning_rate: 3e-5, num_train_epochs: 2}\nmodel_name_or_path: m\n"
+                           "num_train_epochs: 4\nlr_scheduler_type: linear\n")},
+              "", {"datasets.0.path=d"});
+  EXPECT_EQ(merged.learning_rate, 3e-5);
+  EXPECT_EQ(merged.num_epochs, 4.0);
+  const Recipe words = convert({},
+                               "--model_name_or_path m --run_name 'a: [b' --optim None --bf16 True "
+                               "--lr_scheduler_kwargs '{\"min_lr_rate\": 0.1}' "
+                               "--lr_scheduler_type cosine_with_min_lr",
+                               {"datasets.0.path=d"});
+  EXPECT_EQ(words.wandb_name, "a: [b");
+  EXPECT_EQ(words.dtype, ComputeType::BFloat16);
+  EXPECT_EQ(words.cosine_min_lr_ratio, 0.1);
 }
 
 TEST_F(ConvertRecipeTest, AdaptersHaveTheTargetsThatTheToolWouldChoose) {

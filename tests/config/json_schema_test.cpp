@@ -1,5 +1,7 @@
 #include "tessera/config/json_schema.h"
 
+#include <regex>
+
 #include <nlohmann/json.hpp>
 
 #include "tessera/config/key_help.h"
@@ -29,7 +31,13 @@ TEST(JsonSchemaTest, HoldsEveryKeyWithItsHelpAndItsValues) {
   EXPECT_TRUE(keys.at("load_in_4bit").at("deprecated"));
   EXPECT_TRUE(schema.at("patternProperties").contains("^wandb_"));
   EXPECT_FALSE(schema.at("additionalProperties"));
-  EXPECT_EQ(schema.at("required"), (nlohmann::json{"base_model", "datasets", "learning_rate"}));
+  EXPECT_EQ(schema.at("required"), (nlohmann::json{"base_model", "learning_rate"}));
+  EXPECT_EQ(schema.at("anyOf"),
+            nlohmann::json::parse(R"([{"required": ["datasets"]}, {"required": ["pretraining_dataset"]}])"));
+  const std::regex number(keys.at("learning_rate").at("pattern").get<std::string>());
+  for (const char* text : {"2e-5", "1_000", ".5", "1.5e+3", "-1"})
+    EXPECT_TRUE(std::regex_match(text, number)) << text;
+  for (const char* text : {"many", "0x10", "1e", "2 3"}) EXPECT_FALSE(std::regex_match(text, number)) << text;
 }
 
 TEST(KeyHelpTest, IsThatOfTheDocs) {

@@ -410,6 +410,36 @@ TEST_F(RecipeTest, InitWritesARecipeThatTrains) {
       has(run_well({"recipe", "convert", "--arguments", "--learning_rate 3"}).out, "learning_rate: 3"));
 }
 
+// Keys that would make the vocabulary larger are fine where it is large enough.
+TEST_F(RecipeTest, TokensAndRowsThatAreThereNeedNothing) {
+  run_well({"recipe", "check", "recipe.yaml", "tokens=['<|im_start|>', '<|im_end|>']"});
+  expect_error(train({"tokens=['<|im_end|>', '<new>']"}), 2, "E-CONFIG-UNSUPPORTED",
+               {"key 'tokens': adding tokens", "got '<new>'"});
+  expect_error(train({"tokens=[a]"}), 2, "E-CONFIG-UNSUPPORTED", {"an ordinary token", "got 'a'"});
+  expect_error(train({"resize_token_embeddings_to_32x=true"}), 2, "E-CONFIG-UNSUPPORTED",
+               {"a model with 264 rows", "need 288"});
+  TinyModel larger;
+  larger.vocab = 288;
+  write_tiny_model(here / "larger", larger);
+  run_well({"recipe", "check", "recipe.yaml", "base_model=larger", "resize_token_embeddings_to_32x=true"});
+}
+
+TEST_F(RecipeTest, FrozenWeightsStayAndTheRestLearns) {
+  train_well({"unfrozen_parameters=['^model.layers.1.mlp']"});
+  int64_t changed = 0;
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
+                           "model.layers.1.self_attn.q_proj.weight", "model.norm.weight"}) {
+    EXPECT_EQ(read_f32(out("model.safetensors"), name), read_f32(model() + "/model.safetensors", name))
+        << name;
+  }
+  for (const char* name : {"up_proj", "down_proj", "gate_proj"}) {
+    const std::string whole = std::string("model.layers.1.mlp.") + name + ".weight";
+    changed += read_f32(out("model.safetensors"), whole) != read_f32(model() + "/model.safetensors", whole);
+  }
+  EXPECT_EQ(changed, 3);
+  expect_error(train({"unfrozen_parameters=[nothing]"}), 2, "E-CONFIG-UNFROZEN", {"no parameter is trained"});
+}
+
 // A tracker that fails never stops a run, wherever its files would lie.
 TEST_F(RecipeTest, TrackersWithoutAPlaceToWriteAreLeftOut) {
   const SmallDisk full(here / "full", "64k"), read_only(here / "read-only", "64k");

@@ -43,6 +43,8 @@ std::string Tokenizer::id_to_token(int32_t id) const {
   return text != nullptr ? *text : std::string();
 }
 
+bool Tokenizer::is_added(int32_t id) const { return impl_->pipeline.added.find(id) != nullptr; }
+
 bool Tokenizer::is_special(int32_t id) const {
   const AddedToken* added = impl_->pipeline.added.find(id);
   return added != nullptr && added->special;

@@ -75,6 +75,8 @@ class Tokenizer {
   // The token's text as in the vocabulary file; empty for a hole.
   std::string id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
+  // Whether the token is looked for in the text before it is cut into words, as special tokens are.
+  bool is_added(int32_t id) const;
   // One more than the largest id, added tokens included.
   int64_t vocab_size() const;
 

@@ -1,0 +1,295 @@
+// Keys that need more than a line of a table: the functions that Rule::Special names.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "tessera/config/dataset_entries.h"
+#include "tessera/config/translator.h"
+#include "tessera/config/values.h"
+#include "tessera/config/yaml_reader.h"
+
+namespace tessera::config {
+
+void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
+  using Function = void (Translator::*)(const ForeignKey&, const Origin&);
+  static constexpr std::pair<std::string_view, Function> kFunctions[] = {
+      {"deepspeed", &Translator::set_deepspeed},
+      {"deepspeed_scheduler", &Translator::set_deepspeed_scheduler},
+      {"deepspeed_wandb", &Translator::set_deepspeed_wandb},
+      {"betas", &Translator::set_betas},
+      {"optim_args", &Translator::set_optim_args},
+      {"report_to", &Translator::set_trackers},
+      {"run_name", &Translator::set_run_name},
+      {"model_type", &Translator::check_model_type},
+      {"plugins", &Translator::check_plugins},
+      {"named_datasets", &Translator::set_named_datasets},
+      {"of_dataset", &Translator::check_named_datasets},
+      {"pretraining", &Translator::set_pretraining},
+      {"lora_target", &Translator::set_lora_target},
+      {"lora_modules_to_save", &Translator::set_modules_to_save},
+      {"max_steps", &Translator::set_max_steps},
+      {"resume", &Translator::set_resume},
+      {"batch_size", &Translator::set_batch_size},
+      {"router_logits", &Translator::set_router_logits},
+      {"dequantized", &Translator::check_dequantized},
+  };
+  if (is_off(origin.entry.value, "") && key.target != "batch_size" && key.target != "router_logits") return;
+  const auto function = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                                     [&](const auto& candidate) { return candidate.first == key.target; });
+  if (function != std::end(kFunctions)) return (this->*function->second)(key, origin);
+  TESSERA_ASSERT(key.target.find('.') != std::string_view::npos,
+                 "no function for the key " + std::string(key.name));
+  set_property(key, origin);
+}
+
+void Translator::set_deepspeed(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  if (value.is_scalar()) return read_deepspeed_file(origin);
+  if (!value.is_map()) throw type_error(origin, "the path of a DeepSpeed JSON file, or a map");
+  translate_map(value, section("deepspeed"), origin.path + '.', origin.out);
+}
+
+void Translator::read_deepspeed_file(const Origin& origin) {
+  namespace fs = std::filesystem;
+  const std::string& name = origin.entry.value.text;
+  std::error_code ignored;
+  std::string path = name;
+  if (!fs::exists(path, ignored) && fs::path(name).is_relative()) {
+    const Place& place = origin.entry.value.place;
+    const fs::path own_folder = place.file && !place.is_override ? fs::path(*place.file).parent_path() : "";
+    for (const fs::path& folder : {own_folder, fs::path(folder_)}) {
+      if (path == name && fs::exists(folder / name, ignored)) path = (folder / name).string();
+    }
+  }
+  if (!fs::exists(path, ignored)) {
+    throw config_error("NOT-FOUND", "key '" + origin.path + "': no such file", origin.entry.value.place)
+        .got(describe(origin.entry.value))
+        .need("a DeepSpeed JSON file")
+        .hint("of the usual zero1, zero2 and zero3 files zero_stage: 1, 2 or 3 says as much");
+  }
+  Place file;
+  file.file = std::make_shared<const std::string>(path);
+  const Node document = parse_yaml(read_config_file(path), file);
+  if (!document.is_map()) {
+    throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place)
+        .got(describe(document));
+  }
+  // Keys are named as that file has them.
+  translate_map(document, section("deepspeed"), "", origin.out);
+}
+
+void Translator::set_deepspeed_scheduler(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  if (!value.is_map()) throw type_error(origin, "a map");
+  const Entry* params = value.find("params");
+  if (params == nullptr || !params->value.is_map() || params->value.find("warmup_type") == nullptr) {
+    const KeyPlace place = to_key_place(origin.entry.key_place);
+    problems_.warn(place.file + ':' + std::to_string(place.line) + ": key '" + origin.path +
+                   "': the warm-up is linear; DeepSpeed's is logarithmic unless warmup_type says linear");
+  }
+  translate_map(value, section("deepspeed.scheduler"), origin.path + '.', origin.out);
+}
+
+// {"wandb": {"enabled": true, "project": ..., "team": ...}}
+void Translator::set_deepspeed_wandb(const ForeignKey&, const Origin& origin) {
+  const Node& map = origin.entry.value;
+  if (!map.is_map()) throw type_error(origin, "a map");
+  const Entry* enabled = map.find("enabled");
+  if (enabled == nullptr || is_off(enabled->value, "auto")) return;
+  set_native("use_wandb", enabled->value, origin);
+  for (const auto& [theirs, ours] :
+       {std::pair("project", "wandb_project"), std::pair("team", "wandb_entity")}) {
+    if (const Entry* entry = map.find(theirs)) set_native(ours, entry->value, origin);
+  }
+}
+
+void Translator::set_betas(const ForeignKey&, const Origin& origin) {
+  const Node betas = list_of(origin.entry.value);
+  if (!betas.is_sequence() || betas.items.size() != 2) throw type_error(origin, "a list of 2 numbers");
+  set_native("adam_beta1", betas.items[0], origin);
+  set_native("adam_beta2", betas.items[1], origin);
+}
+
+void Translator::set_optim_args(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  const auto map = value.is_map() ? value : assignments_of(value, origin.entry.key_place);
+  if (!map) throw type_error(origin, "a map, or a text key=value, key=value");
+  translate_map(*map, section("optim_args"), origin.path + '.', origin.out);
+}
+
+void Translator::set_trackers(const ForeignKey&, const Origin& origin) {
+  const Node names = list_of(origin.entry.value);
+  if (!names.is_sequence()) throw type_error(origin, "a name, or a list of names");
+  for (const Node& name : names.items) {
+    if (!name.is_scalar()) throw type_error(origin, "a name, or a list of names");
+    const std::string tracker = lower(name.text);
+    if (tracker == "wandb" || tracker == "mlflow") {
+      set_native("use_" + tracker, make_scalar("true", name.place), origin);
+    } else if (tracker != "none" && tracker != "tensorboard") {
+      note_ignored(origin);
+    }
+  }
+}
+
+void Translator::set_run_name(const ForeignKey&, const Origin& origin) {
+  set_native("wandb_name", origin.entry.value, origin);
+  set_native("mlflow_run_name", origin.entry.value, origin);
+}
+
+// The folder's config.json decides; a class of another kind of model cannot be what it asks for.
+void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  if (!value.is_scalar()) throw type_error(origin, "text");
+  for (const std::string_view kind : {"Classification", "ImageTextToText", "ConditionalGeneration",
+                                      "QuestionAnswering", "SpeechSeq2Seq", "Seq2SeqLM", "Vision2Seq"}) {
+    if (value.text.find(kind) == std::string::npos) continue;
+    throw config_error("UNSUPPORTED",
+                       "key '" + origin.path +
+                           "': this kind of model is not built yet; only language "
+                           "models that write text after text are",
+                       value.place)
+        .got(describe(value));
+  }
+  if (!value.text.ends_with("ForCausalLM")) note_ignored(origin);
+}
+
+// Plugins that choose kernels or report somewhere change no result; others would have to run.
+void Translator::check_plugins(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  const std::vector<Node> one = {value};
+  for (const Node& plugin : value.is_sequence() ? value.items : one) {
+    if (!plugin.is_scalar()) throw type_error(origin, "a list of names");
+    const std::string name = plugin.text.substr(plugin.text.rfind('.') + 1);
+    const auto is = [&](std::string_view other) { return name == std::string(other) + "Plugin"; };
+    if (is("Liger") || is("CutCrossEntropy") || is("Kernels") || is("ExpertParallel")) continue;
+    if (is("SwanLab") || is("LMEval")) {
+      note_ignored(origin);
+      continue;
+    }
+    throw config_error("UNSUPPORTED",
+                       "key '" + origin.path +
+                           "': plugins (Python classes) cannot be loaded, and this one "
+                           "may change what is trained",
+                       plugin.place)
+        .got(describe(plugin))
+        .need("plugins for kernels alone, such as LigerPlugin or CutCrossEntropyPlugin");
+  }
+}
+
+void Translator::set_named_datasets(const ForeignKey& key, const Origin& origin) {
+  // Their entries have keys of their own, which names of ours must lead to.
+  const std::string list = key.name == "eval_dataset" ? "test_datasets" : "datasets";
+  const auto beside = [&](const char* name) -> std::string {
+    const Entry* entry = file_->find(name);
+    return entry != nullptr && entry->value.is_scalar() ? entry->value.text : "";
+  };
+  NamedDatasets named;
+  named.is_of_hub = key.name == "dataset_name";
+  if (named.is_of_hub) {
+    named.configuration = beside("dataset_config");
+    named.split = beside("dataset_train_split");
+  } else {
+    const std::string folder = beside("dataset_dir"), rows = beside("max_samples");
+    if (!folder.empty()) named.folder = folder;
+    if (!rows.empty()) named.split = "train[:" + rows + "]";
+  }
+  set_native(list, named.entries(origin.entry.value, problems_), {origin.entry, list, origin.out});
+}
+
+// What set_named_datasets() reads with the names.
+void Translator::check_named_datasets(const ForeignKey& key, const Origin& origin) {
+  const char* const list = key.name == "max_samples" ? "dataset" : "dataset_name";
+  if (!origin.entry.value.is_scalar()) throw type_error(origin, "text");
+  if (const Entry* names = file_->find(list); names != nullptr && !names->value.is_null()) return;
+  throw config_error("UNSUPPORTED",
+                     "key '" + origin.path + "' needs '" + list + "' beside it, in the same file",
+                     origin.entry.key_place)
+      .hint("write it in the entry of datasets: " + std::string(key.values));
+}
+
+void Translator::set_pretraining(const ForeignKey&, const Origin& origin) {
+  // As with named datasets: names of ours must lead to their entries' keys.
+  const std::string list = "datasets";
+  const Node& value = origin.entry.value;
+  set_native(list, documents(value), {origin.entry, list, origin.out});
+  set_native("streaming", make_scalar("true", value.place), origin);
+}
+
+void Translator::set_lora_target(const ForeignKey&, const Origin& origin) {
+  const Node names = list_of(origin.entry.value);
+  const bool is_all =
+      names.items.size() == 1 && (names.items[0].text == "all" || names.items[0].text == "all-linear");
+  if (is_all) {
+    set_native("lora_target_linear", make_scalar("true", names.place), origin);
+  } else {
+    set_native("lora_target_modules", names, origin);
+  }
+}
+
+void Translator::set_modules_to_save(const ForeignKey& key, const Origin& origin) {
+  set_native(key.target, list_of(origin.entry.value), origin);
+}
+
+void Translator::set_max_steps(const ForeignKey& key, const Origin& origin) {
+  if (origin.entry.value.text != "-1") set_native(key.target, origin.entry.value, origin);
+}
+
+void Translator::set_resume(const ForeignKey&, const Origin& origin) {
+  const bool is_switch = canonical(origin.entry.value) == "true";
+  set_native(is_switch ? "auto_resume_from_checkpoints" : "resume_from_checkpoint", origin.entry.value,
+             origin);
+}
+
+// Rows of a step and a rank; applied when micro_batch_size is known.
+void Translator::set_batch_size(const ForeignKey&, const Origin& origin) {
+  set_native("batch_size", origin.entry.value, origin);
+}
+
+// Transformers adds the routers' loss where it is asked for their logits.
+void Translator::set_router_logits(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  const std::string text = value.is_scalar() ? canonical(value) : "";
+  if (text == "false") return set_native("router_aux_loss_coef", make_scalar("0", value.place), origin);
+  if (text != "true") throw type_error(origin, "true or false");
+  throw config_error("UNSUPPORTED", "key '" + origin.path + "': the routers' loss has a key of its own",
+                     origin.entry.key_place)
+      .got(describe(value))
+      .need("router_aux_loss_coef, with the value that config.json gives it")
+      .hint("where config.json has output_router_logits: true, leave it out");
+}
+
+void Translator::check_dequantized(const ForeignKey&, const Origin& origin) {
+  const Entry* arguments = file_->find("model_quantization_config_kwargs");
+  const Entry* dequantize =
+      arguments != nullptr && arguments->value.is_map() ? arguments->value.find("dequantize") : nullptr;
+  if (dequantize != nullptr && dequantize->value.is_scalar() && canonical(dequantize->value) == "true")
+    return;
+  throw config_error("UNSUPPORTED",
+                     "key '" + origin.path +
+                         "': quantised weights are not built yet; base weights stay in 16 "
+                         "or 32 bits",
+                     origin.entry.key_place)
+      .got(describe(origin.entry.value))
+      .hint("leave it out, or say model_quantization_config_kwargs: {dequantize: true}");
+}
+
+void Translator::set_property(const ForeignKey& key, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  const size_t dot = key.target.find('.');
+  const std::string name(key.target.substr(0, dot)), property(key.target.substr(dot + 1));
+  Entry* map = origin.out.find(name);
+  if (map == nullptr) {
+    Node fresh;
+    fresh.kind = Node::Kind::Map;
+    fresh.place = value.place;
+    origin.out.entries.push_back({name, origin.entry.key_place, fresh, ""});
+    map = &origin.out.entries.back();
+  }
+  if (const Entry* other = map->value.find(property)) {
+    if (!same_value(property, other->value, value)) throw conflict(*other, origin, value);
+    return;
+  }
+  map->value.entries.push_back({property, origin.entry.key_place, value, ""});
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,140 @@
+#include "tessera/train/freeze.h"
+
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/models/registry.h"
+
+#include "tests/testing/mpi_world.h"
+#include "tests/train/training_testing.h"
+
+namespace tessera::train {
+namespace {
+
+using ::testing::HasSubstr;
+
+config::Recipe recipe_of(const std::string& folder, const std::vector<std::string>& patterns) {
+  config::Recipe recipe;
+  recipe.base_model = folder;
+  recipe.dtype = config::ComputeType::Float64;
+  recipe.learning_rate = 1e-2;
+  recipe.lr_scheduler = ScheduleKind::Constant;
+  recipe.max_steps = 3;
+  recipe.micro_batch_size = 2;
+  recipe.unfrozen_parameters = patterns;
+  return recipe;
+}
+
+// On every rank, of a model that the first has written.
+class Freeze : public ::testing::Test {
+ protected:
+  Freeze() : world_(testing::world()), folder_(world_) {
+    if (folder_.is_owner()) {
+      testing::write_tiny_model(folder_ / "llama", {});
+      testing::write_tiny_model(folder_ / "mixtral", {.family = "mixtral"});
+    }
+    world_->barrier();
+  }
+
+  // The names of what is trained.
+  std::set<std::string> trained_by(const std::vector<std::string>& patterns,
+                                   const std::string& model = "llama") {
+    const config::Recipe recipe = recipe_of(folder_ / model, patterns);
+    config::Problems problems;
+    const PlannedModel planned = plan_model(recipe, *models::read_model_config(recipe.base_model), problems);
+    problems.settle();
+    std::set<std::string> names;
+    for (const auto& entry : planned.model->named_parameters()) {
+      if (entry.value().requires_grad()) names.insert(entry.key());
+    }
+    return names;
+  }
+  std::string error_of(const std::vector<std::string>& patterns, const std::string& model = "llama") {
+    try {
+      trained_by(patterns, model);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  std::shared_ptr<comm::Communicator> world_;
+  testing::SharedFolder folder_;
+};
+
+using Names = std::set<std::string>;
+
+TEST_F(Freeze, PatternsAreWhatNamesBeginWith) {
+  EXPECT_EQ(trained_by({"^model.norm.weight$"}), Names{"model.norm.weight"});
+  EXPECT_EQ(trained_by({"model.layers.[1-9]+.mlp.down_proj", "model.norm"}),
+            (Names{"model.layers.1.mlp.down_proj.weight", "model.norm.weight"}));
+  EXPECT_EQ(trained_by({"model.layers.0.*", "model\\.norm\\.weight"}).count("model.norm.weight"), 1U);
+  EXPECT_EQ(trained_by({"model.layers.0.*"}).count("model.layers.1.mlp.down_proj.weight"), 0U);
+  // A dot is a dot, but before a +.
+  EXPECT_EQ(trained_by({"model.+down_proj", "model.norm"}).size(), 3U);
+  EXPECT_THAT(error_of({"modelxnorm"}), HasSubstr("no parameter is trained"));
+}
+
+TEST_F(Freeze, NamesInTheFilesCountToo) {
+  const Names experts = trained_by({"model.layers.1.block_sparse_moe.experts"}, "mixtral");
+  EXPECT_FALSE(experts.empty());
+  for (const std::string& name : experts) EXPECT_THAT(name, HasSubstr("model.layers.1.")) << name;
+  for (const std::string& name : experts) EXPECT_THAT(name, HasSubstr("experts")) << name;
+}
+
+TEST_F(Freeze, WhatCannotBeDoneIsRefused) {
+  EXPECT_THAT(error_of({"^model.embed_tokens.weight$[:200]"}), HasSubstr("some rows of a parameter"));
+  EXPECT_THAT(error_of({"model.norm[3]"}), HasSubstr("some rows of a parameter"));
+  EXPECT_THAT(error_of({"model.(norm"}), HasSubstr("not a regular expression; got 'model.(norm'"));
+  EXPECT_THAT(error_of({"embed_tokens"}), HasSubstr("patterns that names begin with"));
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(trained_by({"model.norm", "embed_tokens"}).size(), 1U);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  const auto has_warning = HasSubstr("no parameter's name begins with 'embed_tokens'");
+  EXPECT_TRUE(!folder_.is_owner() || ::testing::Value(told, has_warning)) << told;
+}
+
+// What is trained learns as it does where all is, but for the clipping; the rest stays.
+TEST_F(Freeze, TheRestStaysAndAnyLayoutEqualsOneProcess) {
+  const std::vector<std::string> patterns = {"model.layers.1.mlp", "lm_head", "model.embed_tokens"};
+  const auto losses_on = [&](const std::shared_ptr<comm::Communicator>& ranks, config::Recipe recipe) {
+    testing::TinyTraining run(recipe, ranks);
+    for (const auto& tensor : run.training.tensors()) {
+      const bool is_named = tensor.name.find("layers.1.mlp") != std::string::npos ||
+                            tensor.name.find("embed_tokens") != std::string::npos ||
+                            tensor.name.find("lm_head") != std::string::npos;
+      EXPECT_TRUE(is_named) << tensor.name;
+    }
+    return run.run_to(3);
+  };
+  config::Recipe alone = recipe_of(folder_ / "llama", patterns);
+  alone.micro_batch_size = 2 * world_->size();
+  const std::vector<double> want = losses_on(comm::Communicator::single(), alone);
+  for (const config::ZeroStage stage :
+       {config::ZeroStage::Ddp, config::ZeroStage::Zero2, config::ZeroStage::Zero3}) {
+    config::Recipe recipe = recipe_of(folder_ / "llama", patterns);
+    recipe.zero_stage = stage;
+    const std::vector<double> got = losses_on(world_, recipe);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-10 * want[i]);
+  }
+  if (world_->size() != 2) return;
+  // The first stage of a pipeline trains the embedding, or nothing at all.
+  for (const std::vector<std::string>& of_stage : {patterns, {"model.layers.1.mlp"}}) {
+    config::Recipe recipe = recipe_of(folder_ / "llama", of_stage);
+    recipe.micro_batch_size = 2 * world_->size();
+    recipe.pipeline_parallel_size = 2;
+    recipe.pipeline_microbatches = 2;
+    config::Recipe whole = recipe_of(folder_ / "llama", of_stage);
+    whole.micro_batch_size = recipe.micro_batch_size;
+    const std::vector<double> one = losses_on(comm::Communicator::single(), whole);
+    const std::vector<double> got = losses_on(world_, recipe);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(got[i], one[i], 1e-10 * one[i]);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::train
