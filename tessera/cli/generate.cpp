@@ -5,11 +5,12 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <sys/stat.h>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/answer_output.h"
 #include "tessera/cli/answering.h"
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
@@ -18,7 +19,6 @@
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
-#include "tessera/io/log_file.h"
 #include "tessera/text/select_chat_template.h"
 
 namespace tessera::cli {
@@ -31,88 +31,82 @@ struct Options : AnsweringOptions {
   bool is_chat = false, shows_stats = false;
 };
 
-// The answers as JSON lines, each written as a whole when it is finished.
-class AnswerFile {
- public:
-  // Throws Error(Storage) for a path that cannot be written, Error(Config) for one that is taken.
-  explicit AnswerFile(const std::string& path) {
-    struct stat status {};
-    if (::stat(path.c_str(), &status) == 0 && (!S_ISREG(status.st_mode) || status.st_size > 0)) {
-      throw Error(
-          ErrorKind::Config, "OUTPUT-USED",
-          S_ISREG(status.st_mode) ? "the file of --output is there already" : "--output is no regular file")
-          .in(path)
-          .hint("name another file, or remove it");
-    }
-    file_.emplace(path);
-  }
-
-  void write(size_t index, const Prompt& prompt, const std::string& text, const char* finish_reason,
-             int64_t prompt_tokens, int64_t new_tokens) {
-    nlohmann::ordered_json line = {{"index", index}};
-    if (prompt.messages.is_null()) {
-      line["prompt"] = prompt.text;
-    } else {
-      line["messages"] = prompt.messages;
-    }
-    line["text"] = text;
-    line["finish_reason"] = finish_reason;
-    line["prompt_tokens"] = prompt_tokens;
-    line["completion_tokens"] = new_tokens;
-    if (file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"))
-      return;
-    throw Error(ErrorKind::Storage, "WRITE", "an answer cannot be written")
-        .in(file_->path())
-        .hint("the answers before it are in the file");
-  }
-
- private:
-  std::optional<io::LogFile> file_;
+struct Work {
+  models::GenerationTimes times;
+  int64_t new_tokens = 0;
 };
 
-// Prints the answers one after the other in the order of their prompts: the first that is not finished as it
-// grows, later ones when their turn comes.
-class OrderedAnswers {
+// Where ranks hold several copies of the model, each answers its part of the prompts, as one process would:
+// from time to time the first rank gets what is finished.
+class Copies {
  public:
-  // With several prompts each answer stands under its own.
-  explicit OrderedAnswers(const std::vector<Prompt>& prompts) : prompts_(prompts), answers_(prompts.size()) {
-    begin();
+  Copies(const InferenceRank& rank, size_t num_prompts)
+      : world_(rank.world()),
+        count_(static_cast<size_t>(rank.mesh().size(parallel::kAxisDp))),
+        number_(static_cast<size_t>(rank.mesh().coordinate(parallel::kAxisDp))),
+        tells_(rank.mesh().coordinate(parallel::kAxisTp) == 0 &&
+               rank.mesh().coordinate(parallel::kAxisPp) == 0),
+        texts_(num_prompts) {}
+
+  // Whether this rank's copy answers the prompt.
+  bool answers(size_t index) const { return index % count_ == number_; }
+  void add(size_t index, const std::string& text) {
+    if (tells_) texts_[index] += text;
+  }
+  void finish(size_t index, const AnswerEnd& end) {
+    if (tells_) finished_.push_back({index, texts_[index], end.reason, end.prompt_tokens, end.new_tokens});
+    texts_[index] = {};
   }
 
-  void add(size_t index, const std::string& text) {
-    answers_[index].pending += text;
-    if (index == current_) show();
-  }
-  void finish(size_t index) {
-    answers_[index].is_finished = true;
-    while (current_ < answers_.size() && answers_[current_].is_finished) {
-      show_text(answers_[current_].pending + "\n");
-      answers_[current_] = {};
-      ++current_;
-      begin();
+  // After every step: whether any copy, of which this rank's does or does not, goes on. `own`: its work so
+  // far. `output`: of the first rank, gets the answers of the others. Collective over all ranks.
+  bool go_on(bool own_goes_on, const Work& own, AnswerOutput* output) {
+    work_ = own;
+    if (count_ == 1) return own_goes_on;
+    if (++num_steps_ % kStepsBetween != 0) return true;
+    std::string told;
+    if (tells_) {
+      const models::GenerationTimes& times = own.times;
+      nlohmann::json::to_cbor({{"goes_on", own_goes_on},
+                               {"finished", std::exchange(finished_, nlohmann::json::array())},
+                               {"tokens", {own.new_tokens, times.prefill_tokens, times.decode_tokens}},
+                               {"seconds", {times.prefill_s, times.decode_s}}},
+                              told);
     }
+    work_ = {};
+    bool any_goes_on = false;
+    for (const std::string& text : world_.all_gather_string(told)) {
+      if (text.empty()) continue;
+      const nlohmann::json copy = nlohmann::json::from_cbor(text);
+      any_goes_on = any_goes_on || copy["goes_on"].get<bool>();
+      work_.new_tokens += copy["tokens"][0].get<int64_t>();
+      work_.times.prefill_tokens += copy["tokens"][1].get<int64_t>();
+      work_.times.decode_tokens += copy["tokens"][2].get<int64_t>();
+      work_.times.prefill_s = std::max(work_.times.prefill_s, copy["seconds"][0].get<double>());
+      work_.times.decode_s = std::max(work_.times.decode_s, copy["seconds"][1].get<double>());
+      if (output == nullptr) continue;
+      for (const nlohmann::json& answer : copy["finished"]) {
+        const auto index = answer[0].get<size_t>();
+        output->add(index, answer[1].get<std::string>());
+        output->finish(index,
+                       {answer[2].get<std::string>(), answer[3].get<int64_t>(), answer[4].get<int64_t>()});
+      }
+    }
+    return any_goes_on;
   }
+  // Of all copies, with the longest times.
+  const Work& work() const { return work_; }
 
  private:
-  struct Answer {
-    std::string pending;
-    bool is_finished = false;
-  };
+  static constexpr int64_t kStepsBetween = 16;
 
-  void begin() {
-    if (current_ >= answers_.size()) return;
-    if (prompts_.size() > 1) show_text("> " + prompts_[current_].text + "\n");
-    show();
-  }
-  void show() {
-    std::string& pending = answers_[current_].pending;
-    if (!pending.empty()) show_text(pending);
-    pending.clear();
-  }
-
-  const std::vector<Prompt>& prompts_;
-  std::vector<Answer> answers_;
-  size_t current_ = 0;
+  comm::Communicator& world_;
+  const size_t count_, number_;
+  const bool tells_;  // for its copy
+  std::vector<std::string> texts_;
+  nlohmann::json finished_ = nlohmann::json::array();
+  int64_t num_steps_ = 0;
+  Work work_;
 };
 
 std::vector<Prompt> gather_prompts(const Options& options) {
@@ -174,7 +168,8 @@ std::vector<int64_t> encode_prompt(const Options& options, const text::Tokenizer
   return encode_messages(tokenizer, *chat_template, messages, prompt.tools);
 }
 
-void log_stats(const models::GenerationTimes& times, int64_t new_tokens, double seconds) {
+void log_stats(const Work& work, double seconds) {
+  const auto& [times, new_tokens] = work;
   const auto rate = [](int64_t tokens, double s) { return s > 0.0 ? static_cast<double>(tokens) / s : 0.0; };
   char text[256];
   std::snprintf(text, sizeof text,
@@ -200,8 +195,8 @@ int run_generate(Options options, const CommandLine& line) {
                     " says how to write a chat, and no prompt is one")
         .hint("add --chat, or give prompts with \"messages\"");
   }
-  std::optional<AnswerFile> file;
-  if (is_first && !options.output_file.empty()) file.emplace(options.output_file);
+  std::optional<AnswerOutput> output;
+  if (is_first && !options.output_file.empty()) output.emplace(prompts, options.output_file);
   const ModelSource source(options.model, options.adapter);
   const text::Tokenizer& tokenizer = source.tokenizer();
   std::shared_ptr<const text::ChatTemplate> chat_template;
@@ -210,13 +205,11 @@ int run_generate(Options options, const CommandLine& line) {
 
   models::Generator generator(
       *model, {.max_batch = options.batch_size, .max_prefill_tokens = options.prefill_tokens});
-  std::optional<OrderedAnswers> answers;
-  if (is_first && !file) answers.emplace(prompts);
-  std::vector<std::string> whole(prompts.size());  // for the file
+  if (is_first && !output) output.emplace(prompts, "");
+  Copies copies(rank, prompts.size());
   std::vector<int64_t> prompt_tokens(prompts.size());
   const auto show = [&](size_t index, const std::string& more) {
-    if (answers) answers->add(index, more);
-    if (file) whole[index] += more;
+    output ? output->add(index, more) : copies.add(index, more);
   };
   std::vector<AnswerText> texts;
   std::map<int64_t, size_t> open;
@@ -232,7 +225,14 @@ int run_generate(Options options, const CommandLine& line) {
     try {
       auto ids = encode_prompt(options, tokenizer, chat_template.get(), prompts[i]);
       prompt_tokens[i] = static_cast<int64_t>(ids.size());
-      open[generator.add({std::move(ids), generate})] = i;
+      const int64_t request = generator.add({std::move(ids), generate});
+      if (copies.answers(i)) {
+        open[request] = i;
+      } else {
+        // Refused on all ranks, if it is.
+        generator.cancel(request);
+        generator.take(request);
+      }
     } catch (Error& error) {
       if (!prompts[i].place.empty()) error.within(prompts[i].place);
       throw;
@@ -240,7 +240,8 @@ int run_generate(Options options, const CommandLine& line) {
   }
   const Timer timer;
   int64_t new_tokens = 0;
-  while (generator.step()) {
+  for (bool goes_on = true; goes_on;) {
+    goes_on = generator.step();
     std::erase_if(open, [&](const auto& entry) {
       const auto result = generator.take(entry.first);
       if (!result) return false;
@@ -248,18 +249,15 @@ int run_generate(Options options, const CommandLine& line) {
       const auto num_tokens = static_cast<int64_t>(result->token_ids.size());
       new_tokens += num_tokens;
       show(index, texts[index].finish());
-      if (answers) answers->finish(index);
-      if (file) {
-        // A callback ends an answer at a stop string.
-        const bool is_cut = result->reason == models::FinishReason::Length;
-        file->write(index, prompts[index], whole[index], is_cut ? "length" : "stop", prompt_tokens[index],
-                    num_tokens);
-        whole[index] = {};
-      }
+      // A callback ends an answer at a stop string.
+      const bool is_cut = result->reason == models::FinishReason::Length;
+      const AnswerEnd end{is_cut ? "length" : "stop", prompt_tokens[index], num_tokens};
+      output ? output->finish(index, end) : copies.finish(index, end);
       return true;
     });
+    goes_on = copies.go_on(goes_on, {generator.times(), new_tokens}, output ? &*output : nullptr);
   }
-  if (is_first && options.shows_stats) log_stats(generator.times(), new_tokens, timer.seconds());
+  if (is_first && options.shows_stats) log_stats(copies.work(), timer.seconds());
   return 0;
 }
 
@@ -267,6 +265,7 @@ int run_generate(Options options, const CommandLine& line) {
 
 void add_generate(CLI::App& app, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
+  options->ranks.has_many_prompts = true;
   CLI::App* verb = app.add_subcommand("generate", "Continue a text, or answer as a chat model");
   add_answering_options(*verb, *options);
   verb->add_option(

@@ -22,7 +22,12 @@ std::shared_ptr<comm::Communicator> settled(const std::shared_ptr<comm::Communic
 }  // namespace
 
 void add_rank_options(CLI::App& verb, RankOptions& options) {
-  verb.add_option("--nproc", options.nproc, "Ranks to start on this machine, which share the model")
+  verb.add_option(
+          "--nproc", options.nproc,
+          options.has_many_prompts
+              ? "Ranks to start on this machine, which share the model; of a multiple of the sizes below, "
+                "each so many hold a copy and answer their part of the prompts"
+              : "Ranks to start on this machine, which share the model")
       ->check(CLI::Range(1, 4096));
   verb.add_option("--tensor-parallel-size", options.tensor_parallel,
                   "Ranks that compute each layer together; default: all that --pipeline-parallel-size leaves")
@@ -47,7 +52,8 @@ ParallelDims inference_dims(const RankOptions& options, int64_t num_ranks) {
   const int64_t pp = options.pipeline_parallel;
   const int64_t tp =
       options.tensor_parallel > 0 ? options.tensor_parallel : std::max<int64_t>(1, num_ranks / pp);
-  if (tp * pp != num_ranks) {
+  const int64_t copies = num_ranks / (tp * pp);
+  if (copies * tp * pp != num_ranks || (copies > 1 && !options.has_many_prompts)) {
     const std::string ranks = std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks");
     throw Error(ErrorKind::Config, "PARALLELISM", "the sizes do not multiply to the number of ranks")
         .got((options.tensor_parallel > 0 ? "--tensor-parallel-size " + std::to_string(tp) + " x " : "") +
@@ -55,6 +61,7 @@ ParallelDims inference_dims(const RankOptions& options, int64_t num_ranks) {
         .hint("--nproc " + std::to_string(std::max<int64_t>(1, options.tensor_parallel) * pp));
   }
   ParallelDims dims;
+  dims.dp_replicate = copies;
   dims.dp_shard = 1;
   dims.tp = tp;
   dims.pp = pp;

@@ -54,8 +54,13 @@ TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
         {"0",
          {{"--nproc", "3"},
           {"--nproc", "2", "--pipeline-parallel-size", "2"},
-          {"--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"}}},
-        {"1", {{"--nproc", "2"}, {"--nproc", "4"}, {"--pipeline-parallel-size", "3"}}}};
+          {"--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"},
+          {"--nproc", "3", "--tensor-parallel-size", "1"}}},
+        {"1",
+         {{"--nproc", "2"},
+          {"--nproc", "4"},
+          {"--pipeline-parallel-size", "3"},
+          {"--nproc", "4", "--tensor-parallel-size", "2"}}}};
     for (const auto& [temperature, ranks] : layouts) {
       const Words same = {"generate",
                           "--model",
@@ -116,6 +121,60 @@ TEST_F(GenerateTest, OnRanksLikeOnOne) {
   EXPECT_EQ(spread.at("ids"), alone.at("ids"));
   EXPECT_EQ(spread.at("tensor_parallel_size"), 2);
   EXPECT_EQ(spread.at("pipeline_parallel_size"), 2);
+}
+
+// More prompts than are answered at once, of which each of four copies of the model gets its part, and one
+// that has none.
+TEST_F(GenerateTest, PromptsAreDealtTo4CopiesOfTheModel) {
+  std::string prompts;
+  for (int i = 0; i < 11; ++i) prompts += "{\"prompt\": \"p" + std::string(i % 4, 'x') + "\"}\n";
+  write_text(here / "prompts.jsonl", prompts);
+  const Words asked = {"generate",
+                       "--model",
+                       "model",
+                       "--dtype",
+                       "fp64",
+                       "--prompts",
+                       "prompts.jsonl",
+                       "--seed",
+                       "3",
+                       "--temperature",
+                       "1",
+                       "--batch-size",
+                       "2",
+                       "--max-new-tokens",
+                       "20",
+                       "--stop",
+                       "e"};
+  const Words copies = {"--nproc", "4", "--tensor-parallel-size", "1"};
+  const std::string want = run_well(asked).out;
+  const ProgramResult result = run(with(asked, with(copies, {"--stats"})));
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_EQ(result.out, want);
+  EXPECT_EQ(ProgramResult::lines_with(result.err, "new tokens in").size(), 1u) << result.told();
+
+  const auto lines = [&](const Words& words, const std::string& file) {
+    const ProgramResult done = run(with(words, {"--output", file}));
+    EXPECT_EQ(done.exit_code, 0) << done.told();
+    std::map<int64_t, nlohmann::json> answers;
+    for (const std::string& line : ProgramResult::lines(read_text(here / file))) {
+      const auto answer = nlohmann::json::parse(line);
+      answers[answer.at("index").get<int64_t>()] = answer;
+    }
+    EXPECT_EQ(answers.size(), 11u);
+    return answers;
+  };
+  EXPECT_EQ(lines(with(asked, copies), "four.jsonl"), lines(asked, "one.jsonl"));
+
+  const Words single = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "5", "Hi"};
+  EXPECT_EQ(run_well(with(single, copies)).out, run_well(single).out);
+  // A prompt of another copy than the first is refused before any answer.
+  write_text(here / "long.jsonl",
+             "{\"prompt\": \"Hi\"}\n{\"prompt\": \"" + std::string(20000, 'a') + "\"}\n");
+  const ProgramResult refused = run(with(with(single, copies), {"--prompts", "long.jsonl"}));
+  expect_error(refused, 4, "E-MODEL-LENGTH", {"long.jsonl:2"});
+  EXPECT_EQ(ProgramResult::lines_with(refused.err, "error[").size(), 1u) << refused.told();
+  expect_error(run(with({"chat", "--model", "model"}, copies)), 2, "E-CONFIG-PARALLELISM", {"4 ranks"});
 }
 
 TEST_F(GenerateTest, RanksHaveOneError) {
