@@ -22,7 +22,7 @@ class ContentHash {
       mix(word);
     }
     uint64_t rest = 0;
-    std::memcpy(&rest, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(&rest, bytes.data(), bytes.size());
     mix(rest);
   }
   template <class T>

@@ -160,7 +160,7 @@ class FakeTransport : public detail::Transport {
   }
   void broadcast(void* data, int64_t num_bytes, int64_t root) override {
     group_->exchange(rank_, data, [&](const auto& inputs) {
-      if (rank_ != root) std::memcpy(data, inputs[root], num_bytes);
+      if (rank_ != root && num_bytes > 0) std::memcpy(data, inputs[root], num_bytes);
     });
   }
   void barrier() override { group_->meet(); }

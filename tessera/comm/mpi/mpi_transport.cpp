@@ -53,7 +53,7 @@ class MpiTransport : public Transport {
       return;
     }
     // Offsets that an int does not hold.
-    if (own != input) std::memmove(own, input, static_cast<size_t>(own_bytes));
+    if (own != input && own_bytes > 0) std::memmove(own, input, static_cast<size_t>(own_bytes));
     char* piece = static_cast<char*>(output);
     for (int rank = 0; rank < size_; ++rank) {
       broadcast(piece, num_bytes[rank], rank);
