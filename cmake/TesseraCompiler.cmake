@@ -15,7 +15,9 @@ if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)
 endif()
 if(TESSERA_SANITIZE)
-  target_compile_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer)
+  # What a sanitizer finds ends the program: a line among others would pass for success.
+  target_compile_options(tessera_options INTERFACE
+    -fsanitize=${TESSERA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
 endif()
 if(TESSERA_FUZZ)

@@ -11,25 +11,46 @@
 # sample of its cases is registered once more for each rank count as <folder>.<name>.all.np<N>, with the label
 # `exhaustive` and TESSERA_TEST_EXTENT=all; it takes an hour, and runs by `./dev test -L exhaustive` alone.
 #
-# BASE tests that are not labelled otherwise have the label `base`, and the target base_tests builds them: quickly, as
-# they need no LibTorch.
-add_custom_target(base_tests)
+# The label `fast` is what `./dev test` runs under the address sanitizer: BASE tests that have no other label (LABELS),
+# as the library that they need compiles quickly. The target fast_tests builds them.
+add_custom_target(fast_tests)
+
+# With TESSERA_TEST_OBJECTS, the folder of another build, the tests are not compiled again: what that build made of their
+# sources is linked with this build's libraries. A sanitizer is then in the product and not in the tests, which costs
+# nothing but the libraries' own compilation.
+set(TESSERA_TEST_OBJECTS "" CACHE PATH "Build folder whose compiled tests are linked with this build's libraries")
+
+# What the sanitizers' runtime libraries are told: an absurd size ends in std::bad_alloc, as without them.
+set(test_environment "OMP_NUM_THREADS=1")
+if(TESSERA_SANITIZE)
+  list(APPEND test_environment
+    "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+endif()
+
 function(tessera_add_test source)
   cmake_parse_arguments(ARG "BASE;ISA;PLAIN;EXHAUSTIVE" "TIMEOUT" "NPROC;LABELS" ${ARGN})
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "_test$" "" name "${stem}")
-  file(RELATIVE_PATH folder "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
-  string(REPLACE "/" "." folder "${folder}")
+  file(RELATIVE_PATH folder_path "${PROJECT_SOURCE_DIR}/tests" "${CMAKE_CURRENT_SOURCE_DIR}")
+  string(REPLACE "/" "." folder "${folder_path}")
   string(REPLACE "." "_" target_folder "${folder}")
   set(target "test_${target_folder}_${name}")
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   if(ARG_BASE AND NOT ARG_LABELS)
-    set(ARG_LABELS base)
+    set(ARG_LABELS fast)
   endif()
 
-  add_executable(${target} "${source}")
+  set(objects "${TESSERA_TEST_OBJECTS}/tests/${folder_path}/CMakeFiles/${target}.dir/${source}.o")
+  if(TESSERA_TEST_OBJECTS)
+    add_executable(${target} "${objects}")
+    set_source_files_properties("${objects}" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  else()
+    add_executable(${target} "${source}")
+  endif()
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests")
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   if(ARG_BASE)
@@ -40,12 +61,16 @@ function(tessera_add_test source)
   endif()
 
   target_link_libraries(${target} PRIVATE test_paths)
-  if("base" IN_LIST ARG_LABELS)
-    add_dependencies(base_tests ${target})
+  if("fast" IN_LIST ARG_LABELS)
+    add_dependencies(fast_tests ${target})
   endif()
+  # Tests run side by side: threads that spin for each other would starve their neighbours.
+  set(environment "${test_environment}")
   if(ARG_NPROC)
     target_link_libraries(${target} PRIVATE test_mpi_main)
-    set(environment "OMP_NUM_THREADS=1;OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
+    # OpenMPI keeps much to the end of a program.
+    list(TRANSFORM environment REPLACE "^ASAN_OPTIONS=.*" "\\0:detect_leaks=0")
+    list(APPEND environment "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
     set(launch ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n)
     foreach(ranks IN LISTS ARG_NPROC)
       add_test(NAME ${folder}.${name}.np${ranks} COMMAND ${launch} ${ranks} $<TARGET_FILE:${target}>)
@@ -69,8 +94,6 @@ function(tessera_add_test source)
     list(APPEND environment TESSERA_TEST_RANKS=1)
   else()
     target_link_libraries(${target} PRIVATE test_main)
-    # Tests run side by side: threads that spin for each other would starve their neighbours.
-    set(environment "OMP_NUM_THREADS=1")
     set(command $<TARGET_FILE:${target}>)
     set(plain_command ${command})
     set(plain_environment "${environment}")

@@ -11,11 +11,14 @@ export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file
 mkdir -p "build/$preset"
 exec 8>"build/$preset/.lock"
 flock 8
-if [ ! -f "build/$preset/build.ninja" ]; then
+if [ ! -f "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$preset/CMakeCache.txt" ]; then
   # With the compiler that CI has; what another one warns of is no reason to refuse its user a build.
   werror=OFF
   [ "$preset" = release ] && [ "$("${CXX:-c++}" -dumpversion)" = "$CI_COMPILER" ] && werror=ON
   cmake --preset "$preset" -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
     { tail -n 40 "build/$preset/configure.log" >&2; die "configuring failed: build/$preset/configure.log"; }
 fi
+# Tests that another build has compiled (TESSERA_TEST_OBJECTS) are built there first.
+objects=$(sed -n 's/^TESSERA_TEST_OBJECTS:PATH=//p' "build/$preset/CMakeCache.txt")
+[ -z "$objects" ] || scripts/build.sh "$(basename "$objects")" "$@"
 cmake --build "build/$preset" ${TESSERA_JOBS:+-j "$TESSERA_JOBS"} ${@:+--target "$@"}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
-# exhaustive (an hour) and netns (it makes networks), then the address sanitizer over the tests that need no LibTorch,
+# exhaustive (an hour) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast tests,
 # then fuzzing; ctest's closing lines come once more at the end. With arguments, which go to ctest, only the tests that
 # they choose. TESSERA_PRESET picks another build, which then runs alone.
 set -euo pipefail
@@ -36,8 +36,8 @@ if [ $# = 0 ]; then set -- -LE 'exhaustive|netns'; is_whole=1; else is_whole=0; 
 run_tests "$preset" "$@" || failed=1
 if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"
-  scripts/build.sh asan base_tests
-  run_tests asan -L base || failed=1
+  scripts/build.sh asan fast_tests
+  run_tests asan -L fast || failed=1
   say "fuzzing, a few seconds a format"
   scripts/build.sh fuzz fuzz_targets
   run_tests fuzz -L fuzz || failed=1

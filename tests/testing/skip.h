@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -30,11 +31,9 @@ inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kE
                                         kLowerIsa,   kLibTorch,  kLibArrow,   kShell,    kPlainOps};
 }  // namespace skip
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kHasSanitizer = true;
-#else
-inline constexpr bool kHasSanitizer = false;
-#endif
+// Whether the program has one, which the sources of tests need not have been compiled with.
+inline const bool kHasSanitizer =
+    dlsym(RTLD_DEFAULT, "__asan_init") != nullptr || dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr;
 
 // Adds a line to the file that TESSERA_TEST_SKIPS names, if any. Also for a part of a test that goes on
 // without it. `reason` is one of skip::kReasons.
