@@ -31,9 +31,11 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
-fs::path nearest_folder(const std::string& path) {
+fs::path folder_above(const std::string& path) {
   std::error_code failed;
-  fs::path folder = fs::absolute(path, failed);
+  fs::path folder = fs::absolute(path, failed).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  folder = folder.parent_path();
   while (!fs::is_directory(folder, failed) && folder.has_relative_path()) folder = folder.parent_path();
   return folder;
 }
@@ -72,7 +74,7 @@ std::string launched_job() {
 StartRoll::StartRoll(const LaunchInfo& info, const std::string& place) : num_ranks_(info.size) {
   const std::string job = launched_job();
   if (job.empty() || place.empty()) return;
-  const fs::path folder = nearest_folder(place) / (std::string(kPrefix) + job);
+  const fs::path folder = folder_above(place) / (std::string(kPrefix) + job);
   remove_left_behind(folder.parent_path());
   std::error_code failed;
   fs::create_directory(folder, failed);

@@ -13,8 +13,8 @@ struct LaunchInfo;
 class StartRoll {
  public:
   // `place`: a path on a file system that the ranks share; the folder is made in the nearest folder above it
-  // that there is. Where the launcher gives the job no name, or nothing can be written there, nothing is
-  // known.
+  // that there is, not in itself, where a job that is killed would leave it. Where
+  // the launcher gives the job no name, or nothing can be written there, nothing is known.
   StartRoll(const LaunchInfo& info, const std::string& place);
   // Takes this rank's file away.
   ~StartRoll();

@@ -1,4 +1,5 @@
 // Errors of a job of several ranks: still one line, and the exit code of the rank that failed.
+#include <algorithm>
 #include <csignal>
 
 #include "tests/integration/fixture.h"
@@ -113,6 +114,30 @@ TEST_F(RankErrorsTest, ARankThatNeverJoinsEndsTheJobAndIsNamed) {
   const ProgramResult two = run_command(job({"-n", "2", "sleep", "600"}), options);
   expect_error(two, 9, "E-PEER-START", {": rank 2, rank 3 have not come; there are rank 0 (process "});
   for (const std::string& name : here.entries()) EXPECT_FALSE(name.starts_with(".tessera-start")) << name;
+}
+
+TEST_F(RankErrorsTest, RanksThatAreKilledAsTheyStartLeaveNothingInTheOutputFolder) {
+  const Words keys = {"save_steps=1", "auto_resume_from_checkpoints=true", "overwrite_output_dir=false"};
+  train_well(with(keys, {"max_steps=2"}));
+  std::vector<pid_t> killed;
+  RunOptions options;
+  options.folder = here.path();
+  options.while_running = [&](pid_t root) {
+    const Words names = here.entries();
+    const bool has_come = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+      return name.starts_with(".tessera-start-");
+    });
+    if (!killed.empty() || !has_come) return;
+    for (const auto& [process, command] : processes_below(root)) killed.push_back(process);
+    for (const pid_t process : killed) kill(process, SIGKILL);
+    kill(root, SIGKILL);
+  };
+  run_command(
+      mpirun({"--quiet", "-n", "1", program_path(), "train", "recipe.yaml", ":", "-n", "1", "sleep", "600"}),
+      options);
+  ASSERT_FALSE(killed.empty());
+  expect_gone(killed);
+  train_well(with(keys, {"max_steps=3", "--nproc", "2"}));
 }
 
 // Files of a job that is gone, and a folder that cannot be written.
