@@ -4,6 +4,7 @@
 #include <barrier>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -518,6 +519,29 @@ TEST_F(StreamTest, BadRecordsAreNamedOrCounted) {
   for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], document(static_cast<int64_t>(i % 6)));
   config_.max_bad_lines = 1;
   EXPECT_THAT(error_text("E-DATA-TOO-MANY-BAD-LINES", [&] { ids(*open(), 4); }), HasSubstr("d.jsonl:4"));
+}
+
+// Ranks read the same files at different moments.
+TEST_F(StreamTest, FilesThatChangeUnderTheStreamAreNamed) {
+  const std::string text = json_lines(0, 400);
+  const auto read_on = [&](const std::function<void()>& change) {
+    config_.datasets.clear();
+    add("a.jsonl", text);
+    const auto stream = open();
+    const auto before = ids(*stream, 3);
+    change();
+    ids(*stream, 400);
+  };
+  const std::filesystem::path file = folder_ / "a.jsonl";
+  read_on([&] { std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now()); });
+  read_on([&] { folder_.write("a.jsonl", text); });
+  for (const std::string& other :
+       {std::string(text).replace(text.size() - 5, 1, "8"), text + text, json_lines(0, 200)}) {
+    EXPECT_THAT(error_text("E-DATA-CHANGED", [&] { read_on([&] { folder_.write("a.jsonl", other); }); }),
+                HasSubstr("a.jsonl: the file is another one than when the run began"));
+  }
+  EXPECT_THAT(error_text("E-STORAGE-NOT-FOUND", [&] { read_on([&] { std::filesystem::remove(file); }); }),
+              HasSubstr("a.jsonl"));
 }
 
 TEST_F(StreamTest, AStreamWithoutARowEnds) {

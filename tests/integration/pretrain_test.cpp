@@ -1,11 +1,13 @@
 // recipes/pretrain.yaml from a config.json alone: any number of ranks, ends of any kind.
 #include <filesystem>
+#include <random>
 
 #include <signal.h>
 
 #include "tests/integration/fixture.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/processes.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -108,6 +110,112 @@ TEST_F(PretrainTest, ABadRecordEndsAll3Ranks) {
   write_text(here / "code.jsonl", read_text(here / "code.jsonl") + "{\"code\": [7]}\n");
   expect_error(pretrain(3, "out", {"max_steps=2000", "save_steps=1000"}), 3, "E-DATA-FIELD-TYPE",
                {"code.jsonl:201"});
+}
+
+// A disk that fails, or gives less than it has, at any of the reads of a run that streams; then the same
+// command on a disk that is well.
+TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks) {
+  if (kHasSanitizer) GTEST_SKIP() << skip::kSanitizer;
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  const Words steps = {"max_steps=60", "lr_scheduler=constant"};
+  const fs::path build = fs::path(program_path()).parent_path();
+  for (const int ranks : {1, 2}) {
+    const std::string whole = "whole" + std::to_string(ranks);
+    const ProgramResult undisturbed = pretrain(ranks, whole, steps);
+    ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.told();
+    const auto with_fault = [&](const std::string& rank, uint64_t number, const std::string& fault) {
+      fs::remove_all(out());
+      fs::remove_all(partial());
+      RunOptions options;
+      options.environment = {{"LD_PRELOAD", build / "tests/libread_faults.so"},
+                             {"READ_FAULT_FOLDER", here.path()},
+                             {"READ_FAULT_RANK", rank},
+                             {"READ_FAULT_NUMBER", std::to_string(number)},
+                             {"READ_FAULT", fault},
+                             {"READ_FAULT_COUNT", here / "count"}};
+      return pretrain(ranks, "out", steps, options);
+    };
+    const auto expect_whole = [&](const ProgramResult& result) {
+      ASSERT_EQ(result.exit_code, 0) << result.told();
+      EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (whole + "/model.safetensors")));
+      EXPECT_EQ(losses(out()), losses(here / whole));
+    };
+    for (const std::string& rank : ranks == 1 ? Words{"none"} : Words{"0", "1"}) {
+      fs::remove(here / "count");
+      expect_whole(with_fault(rank, 0, "count"));
+      const auto count = std::stoull(read_text(here / "count"));
+      ASSERT_GT(count, 20U);
+      for (const std::string fault : {"EIO", "end", "short"}) {
+        const uint64_t number = 1 + random() % count;
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, rank " + rank + ", read " + std::to_string(number) +
+                     " of " + std::to_string(count) + ": " + fault);
+        const ProgramResult result = with_fault(rank, number, fault);
+        if (result.exit_code != 0) {
+          EXPECT_NE(fault, "short") << "what comes in two pieces is whole: " << result.told();
+          EXPECT_GE(result.exit_code, 2) << result.told();
+          EXPECT_LE(result.exit_code, 6) << result.told();
+          expect_error(result, result.exit_code, "E-", {});
+          const auto is_named = [&](const char* file) { return result.err.find(file) != std::string::npos; };
+          EXPECT_TRUE(is_named("model/") || is_named("code.jsonl")) << result.told();
+          expect_whole(pretrain(ranks, "out", steps));
+        } else {
+          expect_whole(result);
+        }
+      }
+    }
+  }
+}
+
+// All ranks end before one of them has used other text than the others.
+TEST_F(PretrainTest, AFileThatChangesInMidStreamEndsTheRunWithItsNameOn1And2Ranks) {
+  const std::string file = here / "code.jsonl", text = read_text(file);
+  const Words steps = {"lr_scheduler=constant"};
+  for (const int ranks : {1, 2}) {
+    fs::remove_all(out());
+    int64_t last = 0;
+    const Words all = {"touch", "cut", "other", "longer", "removed"}, some = {"cut", "removed"};
+    for (const std::string& change : ranks == 1 ? all : some) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks: " + change);
+      bool is_changed = false, is_stopped = false;
+      const int64_t before = newest();
+      RunOptions options;
+      options.while_running = [&](pid_t root) {
+        if (newest() < before + 6) return;
+        // A new time alone is no change.
+        if (is_changed && !is_stopped && change == "touch" && newest() > last + 60) {
+          kill(root, SIGTERM);
+          is_stopped = true;
+        }
+        if (is_changed) return;
+        is_changed = true;
+        last = newest();
+        if (change == "touch") fs::last_write_time(file, fs::file_time_type::clock::now());
+        if (change == "cut") fs::resize_file(file, text.size() / 2);
+        if (change == "other") write_text(file, std::string(text).replace(10, 1, "9"));
+        if (change == "longer") write_text(file, text + text);
+        if (change == "removed") fs::remove(file);
+      };
+      const ProgramResult result = pretrain(ranks, "out", with(steps, {"max_steps=1000000"}), options);
+      ASSERT_TRUE(is_changed) << result.told();
+      if (change == "touch") {
+        EXPECT_EQ(result.exit_code, 75) << result.told();
+      } else if (change == "removed") {
+        expect_error(result, 6, "E-STORAGE-", {"code.jsonl"});
+      } else {
+        EXPECT_TRUE(result.exit_code == 3 || result.exit_code == 6) << result.told();
+        expect_error(result, result.exit_code, "E-", {"code.jsonl"});
+      }
+      write_text(file, text);
+    }
+    const Words rest = with(steps, {"max_steps=" + std::to_string(newest() + 5)});
+    const std::string whole = "whole" + std::to_string(ranks);
+    ASSERT_EQ(pretrain(ranks, "out", rest).exit_code, 0);
+    ASSERT_EQ(pretrain(ranks, whole, rest).exit_code, 0);
+    EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / (whole + "/model.safetensors")));
+    EXPECT_EQ(losses(out()), losses(here / whole));
+  }
 }
 
 TEST_F(PretrainTest, RefusesOtherDataInACheckpointsPlace) {

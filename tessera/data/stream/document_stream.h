@@ -46,6 +46,7 @@ class DocumentStream {
   void seek(const StreamPlace& place);
 
   const std::vector<DatasetFile>& files() const { return reader_.files(); }
+  const std::vector<FileMark>& marks() const { return reader_.marks(); }
   // What became of the records that were tokenised in the first pass.
   const DatasetStats& stats() const { return stats_; }
   // Records that this rank has read, and those that it has tokenised, for itself or others, in all passes.

@@ -11,26 +11,12 @@
 #include "tessera/core/version.h"
 #include "tessera/data/dataset_reader.h"
 #include "tessera/data/prompts/llama_factory.h"
-#include "tessera/io/file.h"
 
 namespace tessera::data {
 namespace {
 
 // Raise it when the same data make other sequences.
-constexpr int64_t kVersion = 1;
-
-// Names, sizes and samples of files that are too large to be read for it.
-void add_sample(const DatasetFile& dataset_file, ContentHash& hash) {
-  constexpr int64_t kSampled = int64_t{64} << 10;
-  const io::File file = io::File::open(dataset_file.path);
-  hash.add(std::filesystem::path(dataset_file.path).filename().string());
-  hash.add(std::to_string(file.size()) + ' ' + std::to_string(static_cast<int>(dataset_file.format)));
-  std::string sample(static_cast<size_t>(std::min(kSampled, file.size())), '\0');
-  for (const int64_t offset : {int64_t{0}, file.size() - std::ssize(sample)}) {
-    if (!sample.empty()) file.read_at(offset, sample.data(), std::ssize(sample));
-    hash.add(sample);
-  }
-}
+constexpr int64_t kVersion = 2;
 
 }  // namespace
 
@@ -220,7 +206,11 @@ std::string StreamLoader::fingerprint() const {
   hash.add(tokenizer_fingerprint_);
   if (chat_template_) hash.add(chat_template_->source());
   for (const Source& source : sources_) {
-    for (const DatasetFile& file : source.documents->files()) add_sample(file, hash);
+    const auto& files = source.documents->files();
+    for (size_t i = 0; i < files.size(); ++i) {
+      hash.add(std::filesystem::path(files[i].path).filename().string());
+      hash.add(std::to_string(static_cast<int>(files[i].format)) + ' ' + source.documents->marks()[i].hash());
+    }
   }
   return hash.text();
 }

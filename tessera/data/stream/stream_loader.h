@@ -51,7 +51,7 @@ class StreamLoader : public StepSource {
   int64_t records_tokenized() const;
 
   // Of all that sequences are made from: names, sizes, beginnings and ends of the files, and the keys that
-  // shape and order rows. Throws Error(Storage).
+  // shape and order rows.
   std::string fingerprint() const;
 
  private:

@@ -35,6 +35,7 @@ WindowReader::WindowReader(const config::DatasetConfig& dataset, const std::stri
       range_(range_of(dataset)),
       order_(files_.size()) {
   std::iota(order_.begin(), order_.end(), 0);
+  for (const DatasetFile& file : files_) marks_.emplace_back(file.path);
 }
 
 const DatasetFile& WindowReader::file_at(int64_t pass, int64_t place) {
@@ -47,6 +48,18 @@ const DatasetFile& WindowReader::file_at(int64_t pass, int64_t place) {
     ordered_pass_ = pass;
   }
   return files_[static_cast<size_t>(order_[static_cast<size_t>(place)])];
+}
+
+void WindowReader::check_file(const StreamPlace& place) {
+  const DatasetFile& file = file_at(place.pass, place.file);
+  marks_[static_cast<size_t>(&file - files_.data())].check();
+}
+
+void WindowReader::open_file(const StreamPlace& place) {
+  check_file(place);
+  const DatasetFile& file = file_at(place.pass, place.file);
+  reader_ = open_records(file.path, file.format);
+  blank_lines_ = 0;
 }
 
 void WindowReader::open(const StreamPlace& place) {
@@ -64,10 +77,7 @@ void WindowReader::open(const StreamPlace& place) {
         .hint("the dataset differs from the run that saved the position");
   }
   if (place.record == 0) return;
-  if (!is_ahead) {
-    const DatasetFile& file = file_at(place.pass, place.file);
-    reader_ = open_records(file.path, file.format);
-  }
+  if (!is_ahead) open_file(place);
   reader_->skip(place.record - passed, place.line, place.offset);
   blank_lines_ = reader_->counts().blank_lines;
 }
@@ -77,9 +87,7 @@ bool WindowReader::read_record(RawRecord& record, Window& window) {
   while (at_.index < range_.end) {
     if (!reader_) {
       if (at_.file == std::ssize(files_)) return false;
-      const DatasetFile& file = file_at(at_.pass, at_.file);
-      reader_ = open_records(file.path, file.format);
-      blank_lines_ = 0;
+      open_file(at_);
     }
     bool is_bad = false, is_there = false;
     try {
@@ -92,6 +100,7 @@ bool WindowReader::read_record(RawRecord& record, Window& window) {
     window.blank_lines += reader_->counts().blank_lines - blank_lines_;
     blank_lines_ = reader_->counts().blank_lines;
     if (!is_bad && !is_there) {
+      check_file(at_);
       reader_.reset();
       ++at_.file;
       at_.record = at_.offset = 0;
@@ -118,6 +127,7 @@ Window WindowReader::read(const StreamPlace& begin) {
   while (bytes < options_.most_bytes && std::ssize(window.documents) < options_.most_documents) {
     RawRecord record;
     if (!read_record(record, window)) {
+      if (reader_) check_file(at_);
       window.end = StreamPlace{.pass = at_.pass + 1};
       open(window.end);
       shuffle(window);
@@ -129,6 +139,7 @@ Window WindowReader::read(const StreamPlace& begin) {
     }
     window.documents.back().records.push_back(std::move(record));
   }
+  check_file(at_);
   const RawRecord& last = window.documents.back().records.back();
   window.end = at_;
   window.end.line = last.line;

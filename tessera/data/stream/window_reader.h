@@ -9,6 +9,7 @@
 #include "tessera/config/data_config.h"
 #include "tessera/data/readers/dataset_files.h"
 #include "tessera/data/step_source.h"
+#include "tessera/data/stream/file_mark.h"
 
 namespace tessera::data {
 
@@ -40,24 +41,30 @@ struct WindowOptions {
 class WindowReader {
  public:
   // Throws Error(Config) at the entry for files that cannot be found, and for a part of them that cannot be
-  // told without counting all records.
+  // told without counting all records, and Error(Storage) for those that cannot be read.
   WindowReader(const config::DatasetConfig& dataset, const std::string& source_folder,
                const WindowOptions& options);
 
   // The window that begins at `begin`, whose document and token are not looked at. Throws what
-  // RecordReader::next() throws, and Error(Checkpoint) for a place that the files do not have.
+  // RecordReader::next() throws, Error(Checkpoint) for a place that the files do not have, and what
+  // FileMark::check() throws of a file that has changed: ranks read at different moments.
   Window read(const StreamPlace& begin);
 
   const std::vector<DatasetFile>& files() const { return files_; }
+  // Of each of them, in their order.
+  const std::vector<FileMark>& marks() const { return marks_; }
 
  private:
   bool read_record(RawRecord& record, Window& window);
   void open(const StreamPlace& place);
   const DatasetFile& file_at(int64_t pass, int64_t place);
+  void open_file(const StreamPlace& place);
+  void check_file(const StreamPlace& place);
   void shuffle(Window& window) const;
 
   const WindowOptions options_;
   std::vector<DatasetFile> files_;
+  std::vector<FileMark> marks_;
   RecordRange range_;           // of a pass
   std::vector<int64_t> order_;  // of the files in ordered_pass_
   int64_t ordered_pass_ = -1;
