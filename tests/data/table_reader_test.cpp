@@ -1,6 +1,7 @@
 // Parquet and arrow files, against the rows that they were made of.
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -95,7 +96,10 @@ TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {
 
 // Whatever a file is cut to or one of its bytes is changed to, it is read, or refused by its name.
 TEST_F(TableReaderTest, DamageIsRefusedOrHarmless) {
-  for (const char* name : {"snappy.parquet", "rows.arrow", "stream.arrow"}) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (const char* name : {"snappy.parquet", "rows.arrow", "stream.arrow", "others.parquet"}) {
     const std::string whole = bytes_of(data_ + "/" + name);
     int64_t refused = 0;
     const auto check = [&](const std::string& bytes) {
@@ -109,6 +113,12 @@ TEST_F(TableReaderTest, DamageIsRefusedOrHarmless) {
       }
     };
     for (size_t size = 0; size < whole.size(); size += 197) check(whole.substr(0, size));
+    for (int i = 0; i < 200; ++i) {
+      std::string changed = whole;
+      for (uint64_t bits = 1 + random() % 3; bits > 0; --bits)
+        changed[random() % whole.size()] ^= static_cast<char>(1 << (random() % 8));
+      check(random() % 4 == 0 ? changed.substr(0, random() % whole.size()) : changed);
+    }
     const int64_t cut = refused;
     EXPECT_GT(cut, 10) << name;
     for (size_t at = 0; at < whole.size(); at += 31) {

@@ -64,10 +64,9 @@ class TableReader : public RecordReader {
     if (!io::exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
     io::File::open(path);  // refuses what is no file
     std::array<char, 1024> reason = {};
-    table_ = api_.open(path.c_str(), reason.data(), reason.size());
-    if (table_ == nullptr)
-      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read: ") + reason.data())
-          .in(path);
+    int32_t failure = 0;
+    table_ = api_.open(path.c_str(), &failure, reason.data(), reason.size());
+    if (table_ == nullptr) throw error_of(failure, "the file cannot be read", reason.data(), path);
     if (const std::string columns = api_.left_out(table_); !columns.empty())
       log::warn(path + ": columns of bytes are left out: " + columns);
   }
@@ -88,8 +87,7 @@ class TableReader : public RecordReader {
     record.element = ++row_;
     if (result < 0) {
       can_continue_ = false;
-      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read on: ") + text)
-          .in(path_ + ": row " + std::to_string(row_));
+      throw error_of(result, "the file cannot be read on", text, path_ + ": row " + std::to_string(row_));
     }
     if (static_cast<int64_t>(size) > kMaxRecordBytes) {
       throw Error(ErrorKind::Data, "ELEMENT-TOO-LONG", "the row is too long")
@@ -103,8 +101,10 @@ class TableReader : public RecordReader {
 
   void skip(int64_t count, int64_t, int64_t) override {
     const char* text = nullptr;
-    if (api_.skip(table_, count, &text) < 0) {
-      throw Error(ErrorKind::Data, "TABLE", std::string("the file cannot be read on: ") + text).in(path_);
+    const int32_t result = api_.skip(table_, count, &text);
+    if (result < 0) {
+      throw error_of(result, "the file cannot be read on", text,
+                     path_ + ": before row " + std::to_string(row_ + 1 + count));
     }
     row_ += count;
   }
@@ -112,6 +112,12 @@ class TableReader : public RecordReader {
   bool can_continue() const override { return can_continue_; }
 
  private:
+  static Error error_of(int32_t failure, const std::string& what, const char* reason,
+                        const std::string& place) {
+    if (failure != kTesseraTableDamaged) return io::storage_error(-failure, what, place);
+    return Error(ErrorKind::Data, "TABLE", what + ": " + reason).in(place);
+  }
+
   std::string path_;
   const TesseraTableApi& api_;
   void* table_ = nullptr;

@@ -1,5 +1,6 @@
 // tessera-tables.so: parquet and arrow files as rows of JSON, by libarrow and libparquet.
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +13,9 @@
 #include <arrow/io/file.h>
 #include <arrow/ipc/api.h>
 #include <arrow/util/float16.h>
+#include <arrow/util/io_util.h>
 #include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
 #include <parquet/properties.h>
 
 #include "tessera/data/readers/json_text.h"
@@ -26,14 +29,29 @@ using tessera::data::append_json_string;
 constexpr int64_t kBatchRows = 1024;
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 
+void require(const arrow::Status& status) {
+  if (!status.ok()) throw parquet::ParquetStatusException(status);
+}
+
 template <class T>
 T value_of(arrow::Result<T>&& result) {
-  if (!result.ok()) throw std::runtime_error(result.status().message());
+  require(result.status());
   return std::move(result).ValueUnsafe();
 }
 
-void require(const arrow::Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message());
+// What a call gives for the exception that is being handled.
+int32_t failure_of(std::string& text) {
+  try {
+    throw;
+  } catch (const parquet::ParquetStatusException& failure) {
+    text = failure.status().message();
+    const int number = arrow::internal::ErrnoFromStatus(failure.status());
+    // Damaged bytes may name offsets that no file has.
+    return number > 0 && number != EINVAL ? -number : kTesseraTableDamaged;
+  } catch (const std::exception& failure) {
+    text = failure.what();
+    return kTesseraTableDamaged;
+  }
 }
 
 bool is_bytes(const arrow::DataType& type) {
@@ -270,22 +288,24 @@ struct Handle {
   std::string text;
 };
 
-void* open_table(const char* path, char* error, size_t error_size) {
+void* open_table(const char* path, int32_t* failure, char* error, size_t error_size) {
   try {
     return new Handle{std::make_unique<Table>(path), ""};
-  } catch (const std::exception& failure) {
-    std::snprintf(error, error_size, "%s", failure.what());
+  } catch (...) {
+    std::string text;
+    *failure = failure_of(text);
+    std::snprintf(error, error_size, "%s", text.c_str());
     return nullptr;
   }
 }
 
 int32_t next_row(void* opaque, const char** text, size_t* size) {
   auto& handle = *static_cast<Handle*>(opaque);
-  int32_t result = -1;
+  int32_t result = 0;
   try {
     result = handle.table->next(handle.text) ? 1 : 0;
-  } catch (const std::exception& failure) {
-    handle.text = failure.what();
+  } catch (...) {
+    result = failure_of(handle.text);
   }
   *text = handle.text.c_str();
   *size = handle.text.size();
@@ -294,13 +314,14 @@ int32_t next_row(void* opaque, const char** text, size_t* size) {
 
 int32_t skip_rows(void* opaque, int64_t rows, const char** text) {
   auto& handle = *static_cast<Handle*>(opaque);
+  int32_t result = 0;
   try {
-    return handle.table->skip(rows) ? 1 : 0;
-  } catch (const std::exception& failure) {
-    handle.text = failure.what();
+    result = handle.table->skip(rows) ? 1 : 0;
+  } catch (...) {
+    result = failure_of(handle.text);
   }
   *text = handle.text.c_str();
-  return -1;
+  return result;
 }
 
 const char* left_out(void* opaque) { return static_cast<Handle*>(opaque)->table->left_out().c_str(); }
