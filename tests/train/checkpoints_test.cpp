@@ -116,14 +116,53 @@ TEST_F(CheckpointsTest, AFullDiskEndsTheRunOnAllRanks) {
   for (const std::string mode : {"async_save: true\n", "async_save: false\n"}) {
     SCOPED_TRACE(mode);
     const DiskFault full([&](const std::string& call, const std::string& path) {
-      const bool is_hit = path.find("checkpoint-6") != std::string::npos && call == "write";
+      const bool is_hit = path.find("/checkpoint-") != std::string::npos &&
+                          path.find("/checkpoint-3") == std::string::npos && call == "write";
       return is_hit && world_->rank() == world_->size() - 1 ? ENOSPC : 0;
     });
     expect_error(ErrorKind::Storage, {"E-STORAGE"}, [&] { run("out", keys + mode); });
     world_->barrier();
     if (folder_.is_owner()) {
       EXPECT_EQ(names_in("out"), "checkpoint-3 ");
-      EXPECT_FALSE(fs::exists(folder_ / "out/checkpoint-6.tessera-partial"));
+      for (const auto& entry : fs::directory_iterator(folder_ / "out"))
+        EXPECT_FALSE(io::is_partial_checkpoint(entry.path().filename())) << entry.path();
+      fs::remove_all(folder_ / "out");
+    }
+    world_->barrier();
+  }
+}
+
+// A disk that fails once: what training has by then is saved instead.
+TEST_F(CheckpointsTest, ASaveThatFailsIsTriedOnceMore) {
+  const std::string keys = "max_steps: 11\nsave_steps: 3\n";
+  run("whole", keys);
+  for (const std::string mode : {"async_save: true\n", "async_save: false\n"}) {
+    SCOPED_TRACE(mode);
+    std::string told;
+    {
+      std::atomic<bool> has_failed = false;
+      const DiskFault once([&](const std::string& call, const std::string& path) {
+        const bool is_hit = path.find("checkpoint-6") != std::string::npos && call == "write" &&
+                            world_->rank() == world_->size() - 1;
+        return is_hit && !has_failed.exchange(true) ? EIO : 0;
+      });
+      if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+      run("out", keys + mode);
+      if (folder_.is_owner()) told = ::testing::internal::GetCapturedStderr();
+    }
+    if (folder_.is_owner()) {
+      EXPECT_THAT(told, HasSubstr("checkpoint-6 is not saved, and what training has now is saved instead: "));
+      const auto found = io::list_checkpoints(folder_ / "out");
+      EXPECT_GE(found.size(), 3U);
+      for (const auto& checkpoint : found) {
+        checkpoint::ShardedCheckpoint::open(folder_ / ("out/" + checkpoint.name))->verify(0, 1);
+        if (fs::exists(folder_ / ("whole/" + checkpoint.name)))
+          expect_same_tensors("out", "whole", checkpoint.step);
+      }
+      if (mode == "async_save: false\n") {
+        EXPECT_EQ(names_in("out"), "checkpoint-11 checkpoint-9 checkpoint-6 checkpoint-3 ");
+      }
+      EXPECT_TRUE(text_of("out/model.safetensors") == text_of("whole/model.safetensors"));
       fs::remove_all(folder_ / "out");
     }
     world_->barrier();

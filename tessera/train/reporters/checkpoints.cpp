@@ -74,34 +74,39 @@ void Checkpoints::save(const TrainState& state) {
               ", which is still being written");
     settle(state);
   }
+  // Instead of one that could not be.
+  if (saved_step_ == state.step) return;
   has_reserved_ = true;
-  const auto carried = tensors();
   attempt(
       state.step,
       [&] {
-        checkpoint::CheckpointNotes notes;
-        notes.step = state.step;
-        notes.run = run_;
-        notes.state = to_json(inputs_);
-        notes.state["training"] = to_json(state);
-        notes.state[kOwesEvaluation] = owes_evaluation_;
-        notes.state["only_model"] = state.recipe.save_only_model;
-        notes.files = output_.logs();
-        const int64_t best_step = keeps_best(state.recipe) ? state.best.step : 0;
-        const auto after = [this, step = state.step, best_step] {
-          output_.remove_outdated(step, run_, best_step);
-        };
-        if (may_copy(carried, state)) {
-          saving_.start(carried, std::move(notes), state.recipe.output_dir, after);
-          written_step_ = state.step;
-          copied_s_ = timer.seconds();
-        } else {
-          saving_.save(carried, notes, state.recipe.output_dir, after);
-          copied_s_ = timer.seconds();
-          has_saved(state.step, state);
-        }
+        const auto carried = tensors();
+        const bool is_copied = may_copy(carried, state);
+        write(carried, state, is_copied);
+        copied_s_ = timer.seconds();
+        if (!is_copied) has_saved(state.step, state);
       },
       state);
+}
+
+void Checkpoints::write(const std::vector<checkpoint::StateTensor>& carried, const TrainState& state,
+                        bool is_copied) {
+  checkpoint::CheckpointNotes notes;
+  notes.step = state.step;
+  notes.run = run_;
+  notes.state = to_json(inputs_);
+  notes.state["training"] = to_json(state);
+  notes.state[kOwesEvaluation] = owes_evaluation_;
+  notes.state["only_model"] = state.recipe.save_only_model;
+  notes.files = output_.logs();
+  const int64_t best_step = keeps_best(state.recipe) ? state.best.step : 0;
+  const auto after = [this, step = state.step, best_step] { output_.remove_outdated(step, run_, best_step); };
+  if (is_copied) {
+    saving_.start(carried, std::move(notes), state.recipe.output_dir, after);
+    written_step_ = state.step;
+  } else {
+    saving_.save(carried, notes, state.recipe.output_dir, after);
+  }
 }
 
 void Checkpoints::settle(const TrainState& state) {
@@ -124,13 +129,20 @@ void Checkpoints::has_saved(int64_t step, const TrainState& state) {
 
 void Checkpoints::attempt(int64_t step, const std::function<void()>& work, const TrainState& state) {
   try {
-    work();
+    return work();
   } catch (const Error& error) {
-    const bool goes_on = !is_last_ && error.kind() == ErrorKind::Storage &&
-                         state.recipe.on_save_error == config::SaveErrorAction::Continue;
-    if (!goes_on) throw;
-    log::warn(name_of(step) + " is not saved, training goes on (on_save_error: continue): " + error.what());
+    if (error.kind() != ErrorKind::Storage) throw;
+    const bool goes_on = !is_last_ && state.recipe.on_save_error == config::SaveErrorAction::Continue;
+    log::warn(name_of(step) + " is not saved, " +
+              (goes_on ? "training goes on (on_save_error: continue): "
+                       : "and what training has now is saved instead: ") +
+              error.what());
+    if (goes_on) return;
   }
+  const Timer timer;
+  write(tensors(), state, false);
+  copied_s_ = timer.seconds();
+  has_saved(state.step, state);
 }
 
 std::vector<checkpoint::StateTensor> Checkpoints::tensors() {

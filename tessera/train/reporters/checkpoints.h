@@ -16,8 +16,8 @@ namespace tessera::train {
 
 // The last one of a rank's reporters: what the others tell of a step belongs to its checkpoint. With
 // async_save a checkpoint is a copy in memory when after_step() returns, and is written as the steps go on;
-// the last one is written at once. What goes wrong is thrown, or told with on_save_error: continue, after the
-// next step on every rank.
+// the last one is written at once. What goes wrong is thrown after a second try, or told with on_save_error:
+// continue, after the next step on every rank.
 class Checkpoints : public Reporter {
  public:
   // `run`: of the checkpoint that the run goes on from; empty for a new one. What is given by reference
@@ -29,9 +29,9 @@ class Checkpoints : public Reporter {
   void on_step(const TrainState& state, StepMetrics& metrics) override;
   // The next after_step() saves, whatever the recipe says.
   void ask() { is_asked_ = true; }
-  // The same for a run that ends then: the checkpoint is written at once, and an error ends the run in any
-  // case. `owes_evaluation`: the one of its step has not been made, and comes first when a run goes on from
-  // there.
+  // The same for a run that ends then: the checkpoint is written at once, and an error, after a second try,
+  // ends the run in any case. `owes_evaluation`: the one of its step has not been made, and comes first when
+  // a run goes on from there.
   void ask_last(bool owes_evaluation);
   // Collective. Throws what save_checkpoint() throws.
   void after_step(const TrainState& state) override;
@@ -51,7 +51,10 @@ class Checkpoints : public Reporter {
   // Waits for what is being written, and tells of it. Does nothing where nothing is.
   void settle(const TrainState& state);
   void has_saved(int64_t step, const TrainState& state);
-  // Runs what saves checkpoint number `step`; an error ends the run or is told.
+  // What is carried now, written at once or as a copy that is written as the steps go on.
+  void write(const std::vector<checkpoint::StateTensor>& carried, const TrainState& state, bool is_copied);
+  // Runs what saves checkpoint number `step`. An error of the disk is told; unless the run may do without,
+  // what it has now, which may be later, is written at once, and an error of that ends the run.
   void attempt(int64_t step, const std::function<void()>& work, const TrainState& state);
   std::vector<checkpoint::StateTensor> tensors();
   bool may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state);
