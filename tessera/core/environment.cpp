@@ -66,7 +66,7 @@ constexpr Variable kVariables[] = {
     {"OMPI_COMM_WORLD_*", {}, "set by mpirun", "one rank", "rank and number of ranks, of job and machine"},
     {"PMI_*", {}, "set by the launcher", "one rank", "the same under MPICH's launchers and Intel's"},
     {"MPI_LOCAL*", {}, "set by the launcher", "one rank", "the same, of the machine"},
-    {"SLURM_*", {}, "set by srun", "one rank", "the same under Slurm"},
+    {"SLURM_*", {}, "set by Slurm", "one rank", "the same under Slurm, and which start of a job it is"},
     {"OMPI_ALLOW_RUN_AS_ROOT*", {}, "1", "1", "--nproc lets mpirun run as root"},
     {"OMPI_MCA_*",
      {},

@@ -36,6 +36,18 @@ Difference first_difference(const std::string& first, const std::string& other) 
 
 }  // namespace
 
+void check_same_program(const std::string& program, comm::Communicator& world) {
+  const std::vector<std::string> programs = world.all_gather_string(program);
+  for (size_t rank = 1; rank < programs.size(); ++rank) {
+    if (programs[rank] == programs[0]) continue;
+    throw Error(ErrorKind::Config, "RANKS-DIFFER",
+                "rank " + std::to_string(rank) + " runs another program than rank 0")
+        .got(programs[rank])
+        .need(programs[0])
+        .hint("install the same version on every machine");
+  }
+}
+
 void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world) {
   if (world.size() == 1) return;
   const std::string text = config::dump_recipe(recipe);

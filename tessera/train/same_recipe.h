@@ -1,10 +1,16 @@
-// Ranks that were started with different recipes must not train together.
+// Ranks that were started with different recipes, or programs, must not train together.
 #pragma once
+
+#include <string>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
 
 namespace tessera::train {
+
+// Throws Error(Config), on every rank alike, unless all ranks run the same `program`: its name and version,
+// and those of what it computes with. Collective.
+void check_same_program(const std::string& program, comm::Communicator& world);
 
 // Throws Error(Config), on every rank alike, unless all ranks hold the same resolved recipe; names the first
 // rank that differs from rank 0, and the key. Collective: call it before any other use of the recipe.

@@ -45,6 +45,7 @@
 #include "tessera/train/reporters/network.h"
 #include "tessera/train/reporters/replica_check.h"
 #include "tessera/train/reporters/stragglers.h"
+#include "tessera/train/requeued_starts.h"
 #include "tessera/train/resume.h"
 #include "tessera/train/run_output.h"
 #include "tessera/train/run_schedule.h"
@@ -127,6 +128,10 @@ class Run {
         mesh_(world, parallel_dims(recipe, world->size())) {}
 
   TrainSummary run() {
+    if (saves()) {
+      count_requeued_start(recipe_.output_dir, checkpoint_ ? checkpoint_->manifest().step : 0,
+                           *mesh_.world());
+    }
     plan();
     prepare_data();
     prepare_model();
@@ -140,6 +145,7 @@ class Run {
     describe_end(summary, training_->data_wait_s());
     if (!is_stopped) {
       output_.save(training_->trained(), base_, tokenizer_);
+      if (mesh_.world()->rank() == 0) forget_requeued_starts(recipe_.output_dir);
       signals_.set_done();
     }
     return summary;
@@ -360,6 +366,7 @@ class Run {
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world,
                    RunSignals& signals) {
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
+  check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
   check_same_recipe(recipe, *world);
   const std::string hang_file = recipe.output_dir + ".tessera-hang.json";
   if (world->rank() == 0) unlink(hang_file.c_str());

@@ -192,6 +192,41 @@ TEST_F(StopTest, BeforeTheFirstStepNothingIsLost) {
   }
 }
 
+// A batch job whose time is too short for its start would go back into the queue for ever.
+TEST_F(StopTest, ARequeuedJobThatGetsNoFurtherEndsAtItsFourthStart) {
+  train_well(run_of(2, {"max_steps=3"}));
+  const auto start = [&](const std::string& job, int restart, const Words& more, bool is_killed) {
+    std::vector<pid_t> below;
+    RunOptions options;
+    options.environment = {{"SLURM_JOB_ID", job}, {"SLURM_RESTART_COUNT", std::to_string(restart)}};
+    options.while_running = [&](pid_t root) {
+      const std::string noted = read_text(here / "out.tessera-requeued");
+      if (!is_killed || !below.empty() ||
+          noted.find("\"restart\":\"" + std::to_string(restart) + "\"") == std::string::npos)
+        return;
+      for (const auto& [process, command] : processes_below(root)) below.push_back(process);
+      for (const pid_t process : below) kill(process, SIGKILL);
+      kill(root, SIGKILL);
+    };
+    const ProgramResult result = train(run_of(2, more), options);
+    expect_gone(below);
+    EXPECT_EQ(is_killed, result.signal == SIGKILL) << result.told();
+    return result;
+  };
+  const Words more = {"max_steps=1000000"};
+  for (const int restart : {1, 2, 3}) start("77", restart, more, true);
+  for (const int restart : {4, 5}) {
+    expect_error(start("77", restart, more, false), 5, "E-CKPT-CRASH-LOOP",
+                 {"out: job 77", std::to_string(restart) + " times", "3 starts from checkpoint-3"});
+  }
+  // A checkpoint, or a new job, is a new beginning; a job that is done leaves nothing.
+  start("78", 1, more, true);
+  EXPECT_EQ(start("78", 2, {"max_steps=5"}, false).exit_code, 0);
+  EXPECT_FALSE(fs::exists(here / "out.tessera-requeued"));
+  EXPECT_EQ(start("77", 6, {"max_steps=7"}, false).exit_code, 0);
+  EXPECT_EQ(newest(), 7);
+}
+
 // The evaluation that a stop cut short is made by the run that goes on.
 TEST_F(StopTest, AStopDuringAnEvaluationLeavesItToTheNextRun) {
   write_text(here / "eval.jsonl", tiny_rows(600));
