@@ -188,6 +188,18 @@ TEST(Chat, ATemplateThatRefusesIsADataError) {
               HasSubstr("turns must alternate"));
 }
 
+TEST(Chat, ATemplateThatRunsOverItsLimitsForTheShortestConversationIsAModelError) {
+  for (const char* source : {"{% for i in range(10000000000) %}x{% endfor %}",
+                             "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}"}) {
+    const Json dataset = {{"type", "chat_template"}, {"chat_template_jinja", source}};
+    EXPECT_THAT(error_text("E-MODEL-TEMPLATE-LIMIT",
+                           [&] {
+                             tokenize_record(dataset, {{"messages", {message("assistant", "x")}}});
+                           }),
+                HasSubstr(":1:"));
+  }
+}
+
 TEST(Chat, UnknownEndRule) {
   EXPECT_THAT(
       error_text("E-CONFIG-END-RULE",

@@ -108,13 +108,17 @@ void ChatPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) co
   rows.push_back(std::move(row));
 }
 
-text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
-                                      bool add_generation_prompt) const {
+text::RenderOptions ChatPrompt::render_options(bool add_generation_prompt) const {
   text::RenderOptions options = text::render_options(tokenizer_, add_generation_prompt);
   options.now = now_;
   options.variables = variables_;
+  return options;
+}
+
+text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
+                                      bool add_generation_prompt) const {
   try {
-    return chat_template_->render(messages, tools, options);
+    return chat_template_->render(messages, tools, render_options(add_generation_prompt));
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Model) throw;
     throw Error(ErrorKind::Data, "CHAT-TEMPLATE",
@@ -129,7 +133,7 @@ std::vector<int32_t> ChatPrompt::find_end_tokens() const {
   const Json probe = {{{"role", "user"}, {"content", "question"}},
                       {{"role", "assistant"}, {"content", "answer"}}};
   try {
-    const text::RenderedChat chat = render(probe, nullptr);
+    const text::RenderedChat chat = chat_template_->render(probe, nullptr, render_options(false));
     const std::vector<TurnSpans> turns =
         find_turn_spans(chat, {{.role = "user"}, {.role = "assistant"}}, false);
     if (turns[1].ranges.empty()) return ids;
@@ -139,7 +143,9 @@ std::vector<int32_t> ChatPrompt::find_end_tokens() const {
       if (std::find(ids.begin(), ids.end(), encoded.ids[i]) == ids.end()) ids.push_back(encoded.ids[i]);
       break;
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    // One that runs over a limit here does so for any conversation.
+    if (error.code() == "E-MODEL-TEMPLATE-LIMIT") throw;
     // A template may refuse so plain a conversation: then EOS alone counts.
   }
   return ids;

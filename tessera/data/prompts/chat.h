@@ -27,8 +27,10 @@ class ChatPrompt : public PromptType {
   std::vector<int32_t> end_tokens() const override { return end_tokens_; }
 
  private:
+  text::RenderOptions render_options(bool add_generation_prompt) const;
   text::RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                             bool add_generation_prompt = false) const;
+  // Throws what rendering does where the template runs over its limits for the shortest conversation.
   std::vector<int32_t> find_end_tokens() const;
   std::vector<int32_t> given_end_tokens(const config::DatasetConfig& dataset,
                                         const std::vector<std::string>& names);
