@@ -169,5 +169,27 @@ TEST_F(SlurmTest, AJobThatIsAskedToStopIsRequeuedAndGoesOn) {
   EXPECT_EQ(read_metrics(out()).size(), 2000u);
 }
 
+// On several machines the ranks are Slurm's own.
+TEST_F(SlurmTest, RanksOfSrunTrainAndOneThatDoesNotComeIsNamed) {
+  train_well({"output_dir=whole", "--nproc", "2"});
+  const Words srun = {"srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--ntasks=2", "--overcommit"};
+  const ProgramResult whole = slurm(with(srun, {program_path(), "train", "recipe.yaml"}));
+  ASSERT_EQ(whole.exit_code, 0) << whole.told() << daemon_logs();
+  EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "whole/model.safetensors"));
+
+  const std::string command =
+      "export TESSERA_START_TIMEOUT=3; [ $SLURM_PROCID = 1 ] && exec sleep 600; exec '" + program_path() +
+      "' train recipe.yaml";
+  const ProgramResult missing = slurm(with(srun, {"sh", "-c", command}));
+  // srun's, which tells the highest of its tasks.
+  EXPECT_GT(missing.exit_code, 0) << missing.told() << daemon_logs();
+  EXPECT_FALSE(missing.has_timed_out) << missing.told();
+  EXPECT_NE(missing.err.find("task 0: Exited with exit code 9"), std::string::npos) << missing.told();
+  const Words errors = missing.error_lines();
+  ASSERT_EQ(errors.size(), 1U) << missing.told();
+  for (const char* part : {"E-PEER-START", "rank 1 has not come; there are rank 0 (process ", "all 2 ranks"})
+    EXPECT_NE(errors[0].find(part), std::string::npos) << missing.told();
+}
+
 }  // namespace
 }  // namespace tessera::testing
