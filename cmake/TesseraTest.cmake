@@ -24,7 +24,7 @@ set(TESSERA_TEST_OBJECTS "" CACHE PATH "Build folder whose compiled tests are li
 set(test_environment "OMP_NUM_THREADS=1")
 if(TESSERA_SANITIZE)
   list(APPEND test_environment
-    "ASAN_OPTIONS=allocator_may_return_null=1:detect_stack_use_after_return=1"
+    "ASAN_OPTIONS=allocator_may_return_null=1"
     "UBSAN_OPTIONS=print_stacktrace=1")
 endif()
 
