@@ -94,6 +94,15 @@ TEST_F(TableReaderTest, ASavedDatasetIsReadBySplit) {
   }
 }
 
+// Between two batches, too, where the rest would be a shorter stream.
+TEST_F(TableReaderTest, AStreamThatIsCutIsNeverTakenForAShorterOne) {
+  const std::string whole = bytes_of(data_ + "/stream.arrow");
+  for (size_t size = 0; size < whole.size(); size += 8) {
+    const std::string path = folder_.write("cut", whole.substr(0, size));
+    EXPECT_THAT(error_text("E-DATA-TABLE", [&] { read_all(path); }), HasSubstr("/cut")) << size;
+  }
+}
+
 // Whatever a file is cut to or one of its bytes is changed to, it is read, or refused by its name.
 TEST_F(TableReaderTest, DamageIsRefusedOrHarmless) {
   const uint64_t seed = std::random_device()();

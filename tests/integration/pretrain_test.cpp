@@ -119,8 +119,16 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
   const uint64_t seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937_64 random(seed);
-  const Words steps = {"max_steps=60", "lr_scheduler=constant"};
+  Words steps = {"max_steps=60", "lr_scheduler=constant"};
   const fs::path build = fs::path(program_path()).parent_path();
+  if (fs::exists(build / "tessera-tables.so")) {
+    for (const char* name : {"rows.parquet", "stream.arrow"}) {
+      fs::copy(source_folder() + "/tests/reference/data/tables/" + name, here / name);
+      const std::string entry = "pretraining_dataset." + std::to_string(steps.size() / 2 + 1);
+      // Those between have text.
+      steps = with(steps, {entry + ".path=" + name, entry + ".split=train[1:35]"});
+    }
+  }
   for (const int ranks : {1, 2}) {
     const std::string whole = "whole" + std::to_string(ranks);
     const ProgramResult undisturbed = pretrain(ranks, whole, steps);
@@ -146,7 +154,7 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
       fs::remove(here / "count");
       expect_whole(with_fault(rank, 0, "count"));
       const auto count = std::stoull(read_text(here / "count"));
-      ASSERT_GT(count, 20U);
+      ASSERT_GT(count, 5U);  // ranks share the reading
       for (const std::string fault : {"EIO", "end", "short"}) {
         const uint64_t number = 1 + random() % count;
         SCOPED_TRACE(std::to_string(ranks) + " ranks, rank " + rank + ", read " + std::to_string(number) +
@@ -158,7 +166,9 @@ TEST_F(PretrainTest, AReadThatFailsInMidStreamIsToldAndTheRunGoesOnOn1And2Ranks)
           EXPECT_LE(result.exit_code, 6) << result.told();
           expect_error(result, result.exit_code, "E-", {});
           const auto is_named = [&](const char* file) { return result.err.find(file) != std::string::npos; };
-          EXPECT_TRUE(is_named("model/") || is_named("code.jsonl")) << result.told();
+          EXPECT_TRUE(is_named("model/") || is_named("code.jsonl") || is_named("rows.parquet") ||
+                      is_named("stream.arrow"))
+              << result.told();
           expect_whole(pretrain(ranks, "out", steps));
         } else {
           expect_whole(result);

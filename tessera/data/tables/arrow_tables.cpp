@@ -191,6 +191,7 @@ class Table {
     } else if (std::memcmp(magic, "ARROW1", 6) == 0) {
       open_file();
     } else {
+      has_prefix_ = std::memcmp(magic, "\xFF\xFF\xFF\xFF", 4) == 0;
       require(file_->Seek(0));
       stream_ = value_of(arrow::ipc::RecordBatchStreamReader::Open(file_, options()));
     }
@@ -262,9 +263,22 @@ class Table {
 
   void open_file() { random_ = value_of(arrow::ipc::RecordBatchFileReader::Open(file_, options())); }
 
+  // To libarrow a stream that is cut off between two batches is a shorter one.
+  void require_end_mark() {
+    const int64_t size = value_of(file_->GetSize()), end = value_of(file_->Tell());
+    uint32_t mark[2] = {};
+    if (end == size && size >= static_cast<int64_t>(sizeof mark))
+      value_of(file_->ReadAt(size - static_cast<int64_t>(sizeof mark), sizeof mark, mark));
+    // The older form has the second word alone.
+    if (end == size && mark[1] == 0 && (mark[0] == 0xFFFFFFFF || !has_prefix_)) return;
+    throw std::runtime_error("the stream has no end mark at byte " + std::to_string(end) + " of " +
+                             std::to_string(size) + ": the file was not written or copied whole");
+  }
+
   bool next_batch() {
     if (stream_) {
       require(stream_->ReadNext(&batch_));
+      if (batch_ == nullptr && !parquet_) require_end_mark();
       return batch_ != nullptr;
     }
     if (next_batch_ == random_->num_record_batches()) return false;
@@ -281,6 +295,7 @@ class Table {
   int next_batch_ = 0;
   int64_t row_ = 0;
   bool is_checked_ = false;
+  bool has_prefix_ = false;  // messages of a stream begin with 0xFFFFFFFF
 };
 
 struct Handle {
