@@ -1,0 +1,181 @@
+// The table of Tessera's own CUDA kernels: what libtessera_cuda.so, which nvcc makes of the .cu files beside
+// this header, gives to the program. C++17, free of CUDA's and LibTorch's headers: the library and the
+// program are compiled apart and may be of different ages, so what changes here changes kCudaKernelsVersion.
+//
+// [Note: rules of the table]
+// - Pointers are to memory of the current device, dense and row-major, but for structs of options, which the
+//   host reads during the call. Any alignment that fits the element type works; 16 bytes are fast.
+// - A call enqueues on `stream` (a cudaStream_t; null is the default one), waits for nothing, allocates
+//   nothing, and returns 0, or the cudaError_t of a launch that failed; error_text() has words for it.
+//   A combination of types that an entry does not name is cudaErrorInvalidValue (1).
+// - Sizes are in elements, >= 0; with no element nothing is enqueued, except where a result has to be zero.
+// - Sums are taken in float32, unless said otherwise, in an order that the sizes alone decide: a call
+//   gives the same bits every time, and on every kind of device.
+// - Stored results are rounded to nearest even, NaN stays NaN.
+// - "may be x" of a result: it may be the same memory as x. Results overlap inputs in no other way.
+// - A workspace is memory of the device that holds nothing between calls, 16-byte aligned, of the bytes that
+//   the function *_workspace gives; it may be freed, or used again, in the order of the stream.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::ops::cuda {
+
+inline constexpr int32_t kCudaKernelsVersion = 1;
+
+// Element types. An entry that has a `type` takes F32 and BF16, unless it says more.
+enum class Type : int32_t { F32 = 0, BF16 = 1, F16 = 2, F64 = 3 };
+
+// As ops::Nonlinearity, in its order.
+enum class Activate : int32_t { Silu = 0, Gelu = 1, GeluTanh = 2 };
+
+// Numbers of a CounterRng (core/rng.h): its key(), and the step.
+struct RandomKey {
+  uint32_t key[2];
+  uint64_t step;
+};
+
+// Which elements of a random tensor a call makes: rows of `width` elements with successive numbers. Row r
+// begins with the number row_numbers[r] (on the device) where that is not null, else first + r * row_stride.
+struct RandomElements {
+  int64_t rows, width;
+  uint64_t first, row_stride;
+  const int64_t* row_numbers;
+};
+
+// What one update of Adam with decoupled weight decay works on: n elements each.
+struct AdamWTensors {
+  void* value;           // value_type: F32 or BF16
+  const void* gradient;  // gradient_type: F32 or BF16
+  void *mean, *square;   // state_type: F32 or BF16
+  void* narrow;          // BF16, or null: a copy of the new value
+  Type value_type, gradient_type, state_type;
+  int64_t n;
+};
+
+// As ops::kernels::AdamWFactors.
+struct AdamWFactors {
+  double gradient_scale, beta1, beta2, epsilon;
+  double decay;              // 1 - learning rate * weight decay
+  double step_size;          // learning rate / (1 - beta1^t)
+  double square_correction;  // 1 / sqrt(1 - beta2^t)
+};
+
+// Stochastic rounding of what an update stores in BF16. Of the float32 result's bits, the lower 16 are
+// rounded up with the probability of their value: 16 random bits are added and the lower half is dropped;
+// infinity and NaN stay. Element i of the tensor whose first element has the global number `first` takes the
+// 16 bits (first + i) % 8 (the low half of word 0, its high half, the low half of word 1, ...) of
+// CounterRng::words((first + i) / 8).
+struct AdamWRounding {
+  RandomKey value, mean, square;  // a stream for each tensor that is rounded
+  uint64_t first;
+};
+
+// What the loss of a position has beside the cross entropy, as ops::LossTerms, and the part of the vocabulary
+// that the logits are of.
+struct LossOptions {
+  double label_smoothing, z_loss_coef;
+  int64_t vocab_size;   // of all parts: the mean of label smoothing is over it
+  int64_t first_token;  // of column 0; 0 without parts
+  int64_t ignore_label;
+};
+
+struct CudaKernels {
+  int32_t version;  // kCudaKernelsVersion of the library; first, whatever changes
+  int32_t size;     // sizeof(CudaKernels)
+
+  // Words for what an entry returned; of the library, never null.
+  const char* (*error_text)(int32_t error);
+
+  // residual = x + delta, rounded to `type` (x itself without a delta); inverse_rms = 1 /
+  // sqrt(mean(residual^2) + eps) of every row; y = weight * (residual * inverse_rms), the product in
+  // parentheses rounded to `type`. x, delta, residual, y: [rows, width] `type`; delta null: residual is not
+  // written, and may be null. weight: [width] weight_type (F32 or BF16); inverse_rms: [rows] F32. residual
+  // may be x or delta.
+  int32_t (*rms_norm)(Type type, Type weight_type, const void* x, const void* delta, const void* weight,
+                      double eps, void* residual, void* y, float* inverse_rms, int64_t rows, int64_t width,
+                      void* stream);
+  // The same y from the residual and its inverse_rms.
+  int32_t (*rms_norm_scale)(Type type, Type weight_type, const void* residual, const void* weight,
+                            const float* inverse_rms, void* y, int64_t rows, int64_t width, void* stream);
+  // grad_x = grad_residual + inverse_rms (grad_y weight - x dot(grad_y weight, x) inverse_rms^2 / width), or
+  // null; grad_residual may be null. grad_weight: [width] weight_type, the sum over the rows of grad_y x
+  // inverse_rms, written, not added to; or null. grad_x may be grad_y or grad_residual. The sums for
+  // grad_weight are float32, over pieces of rows and then over the pieces.
+  int32_t (*rms_norm_backward)(Type type, Type weight_type, const void* grad_y, const void* x,
+                               const void* weight, const float* inverse_rms, const void* grad_residual,
+                               void* grad_x, void* grad_weight, int64_t rows, int64_t width, void* workspace,
+                               void* stream);
+  int64_t (*rms_norm_backward_workspace)(int64_t rows, int64_t width);  // with grad_weight; else 0
+
+  // y = f(gate) * up, f(gate) rounded to `type` first; f(gate) where up is null. n elements each. y may be
+  // gate or up.
+  int32_t (*activate)(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n,
+                      void* stream);
+  // grad_gate = grad_y up f'(gate), grad_up = grad_y f(gate); either may be null. Each may be one of grad_y,
+  // gate, up.
+  int32_t (*activate_backward)(Type type, Activate f, const void* grad_y, const void* gate, const void* up,
+                               void* grad_gate, void* grad_up, int64_t n, void* stream);
+
+  // Rotates the pairs (x[i], x[i + half]) of every head by the angles of its token; direction: 1, or -1 to
+  // rotate back, which is the gradient. x, y: [tokens, heads, 2 half] `type`, y may be x; cos, sin: [tokens,
+  // half] F32.
+  int32_t (*rope)(Type type, const void* x, const float* cos, const float* sin, int32_t direction, void* y,
+                  int64_t tokens, int64_t heads, int64_t half, void* stream);
+
+  // Losses of rows of logits over the whole vocabulary, in one read (and one more from the cache where
+  // `writes_gradient`, which puts the gradients of the sum of the losses in place of the logits). logits:
+  // [rows, width] `type`; labels: [rows], a column, or ignore_label: that row's loss is 0, and its gradients.
+  // losses: [rows] F64. A label that is neither is read as one of another part: nothing is subtracted.
+  int32_t (*cross_entropy)(Type type, void* logits, const int64_t* labels, double* losses, int64_t rows,
+                           int64_t width, const LossOptions* options, int32_t writes_gradient, void* stream);
+  // The same where the columns are a part of the vocabulary. First: sums: [3, rows] F32, the logarithm of the
+  // sum of exponentials (-infinity for width 0), the label's logit (0 where another part has it) and the sum
+  // of logits. Between the two the caller combines the sums of all parts.
+  int32_t (*cross_entropy_sums)(Type type, const void* logits, const int64_t* labels, float* sums,
+                                int64_t rows, int64_t width, const LossOptions* options, void* stream);
+  int32_t (*cross_entropy_finish)(Type type, void* logits, const int64_t* labels, const float* sums,
+                                  double* losses, int64_t rows, int64_t width, const LossOptions* options,
+                                  int32_t writes_gradient, void* stream);
+
+  // With g = gradient * gradient_scale * *device_scale: mean += (1 - beta1) (g - mean); square = beta2 square
+  // + (1 - beta2) g^2; value = decay value - step_size mean / (sqrt(square) square_correction + epsilon), in
+  // float32; mean and square go into the value before they are rounded. device_scale: F32 on the device (the
+  // clip factor), or null for 1. rounding: null for nearest even; else what is stored as BF16, but for
+  // `narrow` beside a value of F32, is rounded by it.
+  int32_t (*adamw)(const AdamWTensors* tensors, const AdamWFactors* factors, const float* device_scale,
+                   const AdamWRounding* rounding, void* stream);
+
+  // *sum = sum of x^2, in float64, by pieces of 65,536 elements. x: n of F32, BF16 or F64.
+  int32_t (*sum_of_squares)(Type type, const void* x, int64_t n, double* sum, void* workspace, void* stream);
+  int64_t (*sum_of_squares_workspace)(int64_t n);
+  // *sum = sum of n doubles, in one order.
+  int32_t (*sum)(const double* x, int64_t n, double* sum, void* stream);
+
+  // to = from, n elements, of F32, BF16 and F16 to any of them.
+  int32_t (*cast)(Type from_type, const void* from, Type to_type, void* to, int64_t n, void* stream);
+
+  // out[r, c] = 0 if word i % 4 of CounterRng::words(i / 4) is less than p 2^32, else 1 / (1 - p), where i is
+  // the element's number; 0 <= p < 1. out: [rows, width] F32, BF16 or F64. As ops::dropout_mask.
+  int32_t (*dropout_mask)(Type type, double p, const RandomKey* key, const RandomElements* elements,
+                          void* out, void* stream);
+  // out[r, c] = (word + 0.5) 2^-31 - 1 with the same words. As ops::uniform_noise.
+  int32_t (*uniform_noise)(Type type, const RandomKey* key, const RandomElements* elements, void* out,
+                           void* stream);
+
+  // Expands blocks of ggml's type `ggml_type` (io::GgmlType, but F32) as io::dequantize_ggml does, to F32,
+  // BF16 or F16. blocks: at any address.
+  int32_t (*dequantize_ggml)(uint32_t ggml_type, const void* blocks, int64_t num_blocks, Type to_type,
+                             void* to, void* stream);
+  // NF4 of Dettmers et al., "QLoRA", 2023, appendix E: value = level(code) * scales[i / block]. codes: two a
+  // byte, the first in the high half; scales: F32, one for each `block` elements (even, > 0). to: n of F32,
+  // BF16, F16.
+  int32_t (*dequantize_nf4)(const void* codes, const float* scales, int64_t block, Type to_type, void* to,
+                            int64_t n, void* stream);
+};
+
+// The table of the library, for its whole life. The one symbol that it exports.
+using CudaKernelsFunction = const CudaKernels* (*)();
+inline constexpr char kCudaKernelsSymbol[] = "tessera_cuda_kernels";
+
+}  // namespace tessera::ops::cuda
