@@ -60,6 +60,9 @@ function(tessera_add_test source)
     target_precompile_headers(${target} REUSE_FROM tessera)
   endif()
 
+  # A test is compiled for longer than it runs.
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
+
   target_link_libraries(${target} PRIVATE test_paths)
   if("fast" IN_LIST ARG_LABELS)
     add_dependencies(fast_tests ${target})
