@@ -3,7 +3,7 @@
 
 A folder may include itself and the folders of the levels above it. Narrower rules: only comm/ sees MPI
 and NCCL, only config/ sees yaml-cpp, model code knows no communication, only models/*/parallelize.* and pipeline.* join
-a model to parallel/, and the folders of tessera_base know no LibTorch. Beside includes: the environment is read
+a model to parallel/, the folders of tessera_base know no LibTorch, and CUDA kernels know nothing but their table. Beside includes: the environment is read
 and set in core/environment.cpp alone.
 """
 import pathlib
@@ -54,6 +54,8 @@ def problems_of(path, source):
                 continue
             if other != folder and LEVEL_OF[other] >= LEVEL_OF[folder]:
                 yield number, f"{folder}/ may not include {other}/"
+            if relative.suffix in (".cu", ".cuh") and target != "tessera/ops/cuda/kernels.h" and not target.endswith(".cuh"):
+                yield number, "CUDA kernels see nothing but tessera/ops/cuda/kernels.h"
             is_model_code = folder == "nn" or (folder == "models" and not relative.name.startswith(("parallelize", "pipeline")))
             if is_model_code and other in ("comm", "parallel"):
                 yield number, f"single-device code may not include {other}/"

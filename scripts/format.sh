@@ -7,7 +7,7 @@ command -v clang-format >/dev/null || die "clang-format is missing (Debian: apt-
 if [ $# -gt 0 ]; then
   files=("$@")
 else
-  mapfile -t files < <(git ls-files --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp')
+  mapfile -t files < <(git ls-files --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp' '*.cu' '*.cuh')
 fi
 [ ${#files[@]} -gt 0 ] || die "no source to format"
 clang-format -i "${files[@]}"

@@ -18,7 +18,7 @@ have() {
     return 1
   fi
 }
-sources() { git ls-files --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp'; }
+sources() { git ls-files --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp' '*.cu' '*.cuh'; }
 # Files that differ from where this branch left main, committed or not.
 changed() {
   local base

@@ -10,7 +10,7 @@ def run(name, problems_of):
     places. The exit code of the check `name`."""
     count = 0
     for path in sorted((ROOT / "tessera").rglob("*")):
-        if path.suffix not in (".h", ".cpp"):
+        if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue
         relative = path.relative_to(ROOT / "tessera").as_posix()
         for number, text in problems_of(relative, path.read_text(encoding="utf-8")):

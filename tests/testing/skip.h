@@ -24,11 +24,12 @@ inline constexpr char kUnits[] = "this processor lacks the units";
 inline constexpr char kLowerIsa[] = "these units are not below the best of this machine";
 inline constexpr char kLibTorch[] = "these products run in LibTorch here";
 inline constexpr char kLibArrow[] = "this build has no libarrow";
+inline constexpr char kNvcc[] = "this build had no nvcc";
 inline constexpr char kShell[] = "this machine lacks the shell";
 inline constexpr char kPlainOps[] = "without kernels nobody promises these bits";
 
-inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,
-                                        kLowerIsa,   kLibTorch,  kLibArrow,   kShell,    kPlainOps};
+inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,   kLowerIsa,
+                                        kLibTorch,   kLibArrow,  kNvcc,       kShell,    kPlainOps};
 }  // namespace skip
 
 // Whether the program has one, which the sources of tests need not have been compiled with.

@@ -9,8 +9,9 @@
 //   nothing, and returns 0, or the cudaError_t of a launch that failed; error_text() has words for it.
 //   A combination of types that an entry does not name is cudaErrorInvalidValue (1).
 // - Sizes are in elements, >= 0; with no element nothing is enqueued, except where a result has to be zero.
-// - Sums are taken in float32, unless said otherwise, in an order that the sizes alone decide: a call
-//   gives the same bits every time, and on every kind of device.
+// - Sums are taken in float32, unless said otherwise, in an order that follows from the sizes, the types and
+//   whether memory is aligned to 16 bytes: a call gives the same bits every time, whatever the device is busy
+//   with.
 // - Stored results are rounded to nearest even, NaN stays NaN.
 // - "may be x" of a result: it may be the same memory as x. Results overlap inputs in no other way.
 // - A workspace is memory of the device that holds nothing between calls, 16-byte aligned, of the bytes that

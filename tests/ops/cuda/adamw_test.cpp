@@ -1,0 +1,216 @@
+#include "tessera/ops/kernels/kernels.h"
+
+#include "tests/ops/cuda/machine.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+class AdamWKernel : public KernelTest {};
+
+AdamWFactors factors_of(int64_t step) {
+  const auto t = static_cast<double>(step);
+  return {0.25,
+          0.9,
+          0.999,
+          1e-8,
+          1 - 0.03 * 0.1,
+          0.03 / (1 - std::pow(0.9, t)),
+          1 / std::sqrt(1 - std::pow(0.999, t))};
+}
+
+// What the CPU's kernel is told.
+kernels::AdamWFactors on_host(const AdamWFactors& f) {
+  return {f.gradient_scale, f.beta1, f.beta2, f.epsilon, f.decay, f.step_size, f.square_correction};
+}
+
+template <class V, class G, class S>
+struct Case {
+  std::vector<V> value;
+  std::vector<G> gradient;
+  std::vector<S> mean, square;
+
+  explicit Case(int64_t n)
+      : value(random_values<V>(n, 1)), gradient(random_values<G>(n, 2, 3.0)), mean(random_values<S>(n, 3)) {
+    for (const S& x : random_values<S>(n, 4)) {
+      S squared;
+      set_value(value_of(x) * value_of(x), squared);
+      square.push_back(squared);
+    }
+  }
+};
+
+template <class V, class S>
+struct Updated {
+  std::vector<V> value;
+  std::vector<S> mean, square;
+  std::vector<Bf16Bits> narrow;
+};
+
+template <class V, class G, class S>
+Updated<V, S> run(const Case<V, G, S>& in, const AdamWFactors& factors, int64_t offset,
+                  const AdamWRounding* rounding = nullptr, float clip = 1.0f) {
+  const auto n = static_cast<int64_t>(in.value.size());
+  const Array<V> value(in.value, offset);
+  const Array<G> gradient(in.gradient, offset);
+  const Array<S> mean(in.mean, offset), square(in.square, offset);
+  const Array<Bf16Bits> narrow(n, offset);
+  const Array<float> scale(std::vector<float>{clip});
+  const AdamWTensors tensors = {value.data(),  gradient.data(), mean.data(),
+                                square.data(), narrow.data(),   type_of<V>(),
+                                type_of<G>(),  type_of<S>(),    n};
+  EXPECT_EQ(machine()->kernels().adamw(&tensors, &factors, clip == 1.0f ? nullptr : scale.data(), rounding,
+                                       nullptr),
+            0);
+  return {value.values(), mean.values(), square.values(), narrow.values()};
+}
+
+// The update in float32, each operation rounded once, with products and sums fused where a device fuses them.
+struct Exact {
+  float value, mean, square;
+};
+Exact update(float value, float gradient, float mean, float square, const AdamWFactors& f, float clip) {
+  const float g = gradient * (static_cast<float>(f.gradient_scale) * clip);
+  const float m = std::fmaf(static_cast<float>(1.0 - f.beta1), g - mean, mean);
+  const float v = std::fmaf(static_cast<float>(f.beta2), square, static_cast<float>(1.0 - f.beta2) * (g * g));
+  const float down =
+      std::fmaf(std::sqrt(v), static_cast<float>(f.square_correction), static_cast<float>(f.epsilon));
+  const float step = static_cast<float>(f.step_size) * m / down;
+  return {std::fmaf(static_cast<float>(f.decay), value, -step), m, v};
+}
+
+// x as bf16 under stochastic rounding, from the CPU's random numbers and the words of the contract.
+Bf16Bits rounded(float x, const CounterRng& rng, uint64_t number) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  const uint32_t word = rng.words(number / 8)[number % 8 / 2];
+  const uint32_t noise = number % 2 == 0 ? word & 0xffff : word >> 16;
+  return {static_cast<uint16_t>((bits + noise) >> 16)};
+}
+
+RandomKey key_of(const CounterRng& rng, uint64_t step) { return {{rng.key()[0], rng.key()[1]}, step}; }
+
+template <class V, class G, class S>
+void check_bits() {
+  constexpr uint64_t kStep = 0x123456789abcULL;
+  const CounterRng of_value(7, 1, kStep), of_mean(7, 2, kStep), of_square(7, 3, kStep);
+  for (const int64_t n : edge_lengths()) {
+    const Case<V, G, S> in(n);
+    const AdamWFactors factors = factors_of(7);
+    for (const int64_t offset : {0, 1}) {
+      for (const uint64_t first : {uint64_t{0}, uint64_t{8}, uint64_t{5}, uint64_t{0xfffffff0}}) {
+        for (const bool is_stochastic : {false, true}) {
+          if (!is_stochastic && first != 0) continue;
+          SCOPED_TRACE(std::to_string(n) + " elements, first " + std::to_string(first) +
+                       (is_stochastic ? ", stochastic" : ""));
+          const AdamWRounding rounding = {key_of(of_value, kStep), key_of(of_mean, kStep),
+                                          key_of(of_square, kStep), first};
+          const float clip = is_stochastic ? 0.37f : 1.0f;
+          const Updated<V, S> got = run(in, factors, offset, is_stochastic ? &rounding : nullptr, clip);
+          std::vector<V> value(in.value.size());
+          std::vector<S> mean(in.value.size()), square(in.value.size());
+          std::vector<Bf16Bits> narrow(in.value.size());
+          for (size_t i = 0; i < in.value.size(); ++i) {
+            const Exact exact =
+                update(static_cast<float>(value_of(in.value[i])),
+                       static_cast<float>(value_of(in.gradient[i])), static_cast<float>(value_of(in.mean[i])),
+                       static_cast<float>(value_of(in.square[i])), factors, clip);
+            const auto put = [&](float x, auto& to, const CounterRng& rng) {
+              set_value(x, to);
+              if constexpr (std::is_same_v<decltype(to), Bf16Bits&>) {
+                if (is_stochastic) to = rounded(x, rng, first + i);
+              }
+            };
+            put(exact.value, value[i], of_value);
+            put(exact.mean, mean[i], of_mean);
+            put(exact.square, square[i], of_square);
+            if constexpr (std::is_same_v<V, Bf16Bits>) {
+              narrow[i] = value[i];
+            } else {
+              set_value(value_of(value[i]), narrow[i]);
+            }
+          }
+          expect_same_bits(got.mean, mean, "mean");
+          expect_same_bits(got.square, square, "square");
+          expect_same_bits(got.value, value, "value");
+          expect_same_bits(got.narrow, narrow, "narrow copy");
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AdamWKernel, GivesTheBitsOfItsContractInEveryType) {
+  check_bits<float, float, float>();
+  check_bits<float, Bf16Bits, float>();
+  check_bits<float, Bf16Bits, Bf16Bits>();
+  check_bits<Bf16Bits, Bf16Bits, Bf16Bits>();
+  check_bits<Bf16Bits, float, float>();
+  check_bits<Bf16Bits, Bf16Bits, float>();
+  check_bits<Bf16Bits, float, Bf16Bits>();
+  check_bits<float, float, Bf16Bits>();
+}
+
+// The CPU's kernel fuses products and sums as its compiler and its processor do: to the last bits.
+template <class V, class G, class HostV, class HostG>
+void check_against_host() {
+  constexpr int64_t kN = 5000;
+  Case<V, G, V> in(kN);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const Updated<V, V> got = run(in, factors_of(step), 0);
+    kernels::adamw(reinterpret_cast<HostV*>(in.value.data()),
+                   reinterpret_cast<const HostG*>(in.gradient.data()),
+                   reinterpret_cast<HostV*>(in.mean.data()), reinterpret_cast<HostV*>(in.square.data()), kN,
+                   on_host(factors_of(step)));
+    constexpr double kTolerance = sizeof(V) == 4 ? 4e-7 : 8e-3;
+    expect_near(got.mean, doubles(in.mean), "mean", kTolerance);
+    expect_near(got.square, doubles(in.square), "square", kTolerance);
+    expect_near(got.value, doubles(in.value), "value", kTolerance);
+    in.value = got.value, in.mean = got.mean, in.square = got.square;
+  }
+}
+
+TEST_F(AdamWKernel, FollowsTheCpu) {
+  check_against_host<float, float, float, float>();
+  check_against_host<float, Bf16Bits, float, kernels::Bf16>();
+  check_against_host<Bf16Bits, Bf16Bits, kernels::Bf16, kernels::Bf16>();
+}
+
+TEST_F(AdamWKernel, StochasticRoundingIsRightOnAverage) {
+  // The value that no update moves: its decay alone is between two bf16, at three eighths of the way.
+  constexpr int64_t kN = 40000;
+  Case<Bf16Bits, Bf16Bits, float> in(kN);
+  for (auto& x : in.value) set_value(1.0, x);
+  for (auto& x : in.gradient) set_value(0.0, x);
+  for (auto& x : in.mean) x = 0.0f;
+  AdamWFactors factors = factors_of(1);
+  factors.decay = 1.0 + 3.0 / 8.0 * 0x1p-7;
+  const CounterRng rng(11, 5, 2);
+  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0};
+  const auto got = run(in, factors, 0, &rounding);
+  double ups = 0;
+  for (const Bf16Bits x : got.value) {
+    ASSERT_TRUE(x.bits == 0x3f80 || x.bits == 0x3f81);
+    ups += x.bits == 0x3f81 ? 1 : 0;
+  }
+  EXPECT_NEAR(ups / kN, 3.0 / 8.0, 0.01);
+}
+
+TEST_F(AdamWKernel, InfinityAndNotANumberStayUnderStochasticRounding) {
+  Case<Bf16Bits, Bf16Bits, float> in(8);
+  set_value(INFINITY, in.value[0]);
+  set_value(-INFINITY, in.value[1]);
+  set_value(NAN, in.value[2]);
+  set_value(NAN, in.gradient[3]);
+  const CounterRng rng(11, 5, 2);
+  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0};
+  const auto got = run(in, factors_of(1), 0, &rounding);
+  EXPECT_EQ(value_of(got.value[0]), INFINITY);
+  EXPECT_EQ(value_of(got.value[1]), -INFINITY);
+  EXPECT_TRUE(std::isnan(value_of(got.value[2])));
+  EXPECT_TRUE(std::isnan(value_of(got.value[3])));
+  EXPECT_TRUE(std::isnan(got.mean[3]));
+  EXPECT_TRUE(std::isfinite(value_of(got.value[4])));
+}
+
+}  // namespace
+}  // namespace tessera::ops::cuda

@@ -1,0 +1,177 @@
+#include "tests/ops/cuda/emulation.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include <ucontext.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+namespace tessera::emulation {
+namespace {
+
+constexpr size_t kStackBytes = size_t{128} << 10;
+
+enum class State { Ready, AtBarrier, InExchange, Done };
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  State state = State::Ready;
+  uint32_t mask = 0;       // of the exchange that it is in
+  uint64_t exchanges = 0;  // so far
+  uint64_t given[2] = {};  // in the last two of them: others may still read the one before
+  void* fake_stack = nullptr;
+};
+
+ucontext_t scheduler;
+void* scheduler_fake_stack = nullptr;
+const void* scheduler_stack = nullptr;
+size_t scheduler_stack_bytes = 0;
+
+std::vector<std::unique_ptr<Thread>> threads;
+const std::function<void()>* running_kernel = nullptr;
+std::map<const void*, std::unique_ptr<char[]>> memory;
+uint64_t launches = 0;
+
+// The address sanitizer is told of every change of stack.
+void leave(void** fake_stack, const void* stack, size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
+#endif
+}
+void arrive(void* fake_stack, const void** old_stack, size_t* old_bytes) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack, old_stack, old_bytes);
+#endif
+}
+
+Thread& current() { return *threads[threadIdx.x]; }
+
+void run_thread() {
+  arrive(nullptr, &scheduler_stack, &scheduler_stack_bytes);
+  (*running_kernel)();
+  current().state = State::Done;
+  leave(nullptr, scheduler_stack, scheduler_stack_bytes);
+  setcontext(&scheduler);
+}
+
+void resume(unsigned number) {
+  threadIdx = dim3(number);
+  Thread& thread = current();
+  leave(&scheduler_fake_stack, thread.stack.get(), kStackBytes);
+  swapcontext(&scheduler, &thread.context);
+  arrive(scheduler_fake_stack, nullptr, nullptr);
+}
+
+void pause(State state) {
+  Thread& thread = current();
+  thread.state = state;
+  leave(&thread.fake_stack, scheduler_stack, scheduler_stack_bytes);
+  swapcontext(&thread.context, &scheduler);
+  arrive(thread.fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+}
+
+bool has_all_partners(unsigned number) {
+  const Thread& thread = *threads[number];
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((thread.mask >> lane & 1) == 0) continue;
+    const unsigned partner = number / 32 * 32 + lane;
+    if (partner >= blockDim.x || threads[partner]->exchanges < thread.exchanges) return false;
+  }
+  return true;
+}
+
+void open_barrier_if_all_wait() {
+  for (unsigned i = 0; i < blockDim.x; ++i) {
+    if (threads[i]->state != State::AtBarrier && threads[i]->state != State::Done) return;
+  }
+  for (unsigned i = 0; i < blockDim.x; ++i) {
+    if (threads[i]->state == State::AtBarrier) threads[i]->state = State::Ready;
+  }
+}
+
+void run_block(std::mt19937_64& random) {
+  memory.clear();
+  while (threads.size() < blockDim.x) threads.push_back(std::make_unique<Thread>());
+  for (unsigned i = 0; i < blockDim.x; ++i) {
+    Thread& thread = *threads[i];
+    thread.state = State::Ready;
+    thread.exchanges = 0;
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.get();
+    thread.context.uc_stack.ss_size = kStackBytes;
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, run_thread, 0);
+  }
+  std::vector<unsigned> order(blockDim.x);
+  std::iota(order.begin(), order.end(), 0u);
+  for (bool is_done = false; !is_done;) {
+    std::shuffle(order.begin(), order.end(), random);
+    bool has_moved = false;
+    is_done = true;
+    for (const unsigned number : order) {
+      const State state = threads[number]->state;
+      if (state == State::Done) continue;
+      is_done = false;
+      if (state == State::AtBarrier || (state == State::InExchange && !has_all_partners(number))) continue;
+      resume(number);
+      has_moved = true;
+    }
+    open_barrier_if_all_wait();
+    const bool is_one_ready = std::any_of(
+        order.begin(), order.end(), [](unsigned number) { return threads[number]->state == State::Ready; });
+    if (!has_moved && !is_done && !is_one_ready) {
+      std::fprintf(stderr, "emulation: threads of a block wait for each other in vain\n");
+      std::abort();
+    }
+  }
+}
+
+}  // namespace
+
+void run_grid(unsigned blocks, unsigned threads_of_block, const std::function<void()>& kernel) {
+  std::mt19937_64 random(seed + ++launches);
+  running_kernel = &kernel;
+  gridDim = dim3(blocks);
+  blockDim = dim3(threads_of_block);
+  // Blocks have no order either.
+  std::vector<unsigned> order(blocks);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const unsigned block : order) {
+    blockIdx = dim3(block);
+    run_block(random);
+  }
+  memory.clear();
+}
+
+void wait_for_block() { pause(State::AtBarrier); }
+
+uint64_t exchange(uint32_t mask, uint64_t bits, unsigned source) {
+  Thread& thread = current();
+  thread.mask = mask;
+  const uint64_t turn = ++thread.exchanges % 2;
+  thread.given[turn] = bits;
+  const unsigned partner = threadIdx.x / 32 * 32 + source;
+  pause(State::InExchange);
+  return threads[partner]->given[turn];
+}
+
+void* block_memory(const void* key, size_t bytes) {
+  auto& found = memory[key];
+  if (found == nullptr) {
+    found = std::make_unique<char[]>(bytes);
+    std::memset(found.get(), 0xff, bytes);
+  }
+  return found.get();
+}
+
+}  // namespace tessera::emulation
