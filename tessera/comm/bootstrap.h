@@ -25,8 +25,8 @@ LaunchInfo launch_info();
 int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 
 // Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
-// MPI call at all. One object a process. Throws Error(Peer) when MPI does not start, and E-CONFIG-DEVICE for
-// several ranks on another device than the host.
+// MPI call at all. Several ranks on devices exchange their tensors by NCCL, which starts over MPI. One object
+// a process. Throws Error(Peer) when MPI or NCCL does not start, and E-CONFIG-NCCL where there is none.
 class Bootstrap {
  public:
   // `start_timeout_s` bounds how long ranks wait for each other to start (0: the launcher does): then this

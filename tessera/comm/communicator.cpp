@@ -35,7 +35,7 @@ std::vector<int64_t> ranks_of_part(detail::TensorBackend& backend, const detail:
   const int64_t size = backend.size();
   const at::Tensor own = at::tensor({color, key, flight::own_rank()}, on_host(at::kLong));
   const at::Tensor all = at::empty({kFields * size}, on_host(at::kLong));
-  backend.all_gather(call, all, own, std::vector<int64_t>(static_cast<size_t>(size), kFields))->wait();
+  backend.all_gather(call, {{all, own, std::vector<int64_t>(static_cast<size_t>(size), kFields)}})->wait();
   const auto* const values = all.const_data_ptr<int64_t>();
   std::vector<std::pair<int64_t, int64_t>> part;  // key, rank
   for (int64_t r = 0; r < size; ++r) {
@@ -62,6 +62,7 @@ int64_t Communicator::rank() const { return backend_->rank(); }
 int64_t Communicator::size() const { return backend_->size(); }
 at::Device Communicator::device() const { return backend_->device(); }
 std::string Communicator::backend_name() const { return backend_->name(); }
+void Communicator::check() const { backend_->check(); }
 void Communicator::set_shared_memory(bool is_allowed) {
   TESSERA_CHECK_ARGUMENT(num_collectives_ == 0, "shared memory is allowed or not before the first operation");
   backend_->set_shared_memory(is_allowed);
@@ -129,21 +130,37 @@ std::shared_ptr<Work> Communicator::all_gather_single(const at::Tensor& output, 
   check_tensors("all_gather_single", output, input);
   TESSERA_CHECK_ARGUMENT(output.numel() == input.numel() * size(),
                          "all_gather_single: output must hold every rank's input");
-  return submitted(backend_->all_gather(call("all_gather_single", options, bytes_of(output)), output, input,
-                                        std::vector<int64_t>(size(), input.numel())),
+  return submitted(backend_->all_gather(call("all_gather_single", options, bytes_of(output)),
+                                        {{output, input, std::vector<int64_t>(size(), input.numel())}}),
                    others_part(bytes_of(output)), async_op);
+}
+
+void Communicator::check_gather(const char* operation, const GatherPart& part) const {
+  check_tensors(operation, part.output, part.input);
+  TESSERA_CHECK_ARGUMENT(
+      are_counts(part.counts, size()) && part.input.numel() == part.counts[rank()] &&
+          part.output.numel() == sum(part.counts),
+      std::string(operation) + ": input must hold this rank's count of elements, output those of all ranks");
 }
 
 std::shared_ptr<Work> Communicator::all_gather_v(const at::Tensor& output, const at::Tensor& input,
                                                  const std::vector<int64_t>& counts, bool async_op,
                                                  const AllGatherOptions& options) {
-  check_tensors("all_gather_v", output, input);
-  TESSERA_CHECK_ARGUMENT(
-      are_counts(counts, size()) && input.numel() == counts[rank()] && output.numel() == sum(counts),
-      "all_gather_v: input must hold this rank's count of elements, output those of all ranks");
+  check_gather("all_gather_v", {output, input, counts});
   return submitted(
-      backend_->all_gather(call("all_gather_v", options, bytes_of(output)), output, input, counts),
+      backend_->all_gather(call("all_gather_v", options, bytes_of(output)), {{output, input, counts}}),
       others_part(bytes_of(output)), async_op);
+}
+
+std::shared_ptr<Work> Communicator::all_gather_parts(std::vector<GatherPart> parts, bool async_op,
+                                                     const AllGatherOptions& options) {
+  int64_t num_bytes = 0;
+  for (const GatherPart& part : parts) {
+    check_gather("all_gather_parts", part);
+    num_bytes += bytes_of(part.output);
+  }
+  return submitted(backend_->all_gather(call("all_gather_parts", options, num_bytes), std::move(parts)),
+                   others_part(num_bytes), async_op);
 }
 
 std::shared_ptr<Work> Communicator::reduce_scatter_single(const at::Tensor& output, const at::Tensor& input,
@@ -260,19 +277,16 @@ std::shared_ptr<Work> Communicator::recv(const at::Tensor& tensor, int64_t sourc
 
 std::vector<std::string> Communicator::all_gather_string(const std::string& text) {
   const detail::Call call = this->call("all_gather_string", OpOptions{});
-  const auto options = at::TensorOptions(device());
-  const at::Tensor own_length = at::full({1}, static_cast<int64_t>(text.size()), options.dtype(at::kLong));
-  at::Tensor lengths = at::empty({size()}, options.dtype(at::kLong));
-  backend_->all_gather(call, lengths, own_length, std::vector<int64_t>(size(), 1))->wait();
-  lengths = lengths.to(kHost);
+  const at::Tensor own_length = at::full({1}, static_cast<int64_t>(text.size()), on_host(at::kLong));
+  const at::Tensor lengths = at::empty({size()}, on_host(at::kLong));
+  backend_->all_gather(call, {{lengths, own_length, std::vector<int64_t>(size(), 1)}})->wait();
   const std::vector<int64_t> counts(lengths.const_data_ptr<int64_t>(),
                                     lengths.const_data_ptr<int64_t>() + size());
   // The operation keeps its tensors: after a timeout it may still be running.
-  const at::Tensor own = at::from_blob(const_cast<char*>(text.data()), {counts[rank()]}, on_host(at::kByte))
-                             .to(options, /*non_blocking=*/false, /*copy=*/true);
-  at::Tensor all = at::empty({sum(counts)}, options.dtype(at::kByte));
-  backend_->all_gather(call, all, own, counts)->wait();
-  all = all.to(kHost);
+  const at::Tensor own =
+      at::from_blob(const_cast<char*>(text.data()), {counts[rank()]}, on_host(at::kByte)).clone();
+  const at::Tensor all = at::empty({sum(counts)}, on_host(at::kByte));
+  backend_->all_gather(call, {{all, own, counts}})->wait();
   std::vector<std::string> texts;
   const char* begin = static_cast<const char*>(all.const_data_ptr());
   for (const int64_t count : counts) {

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/comm/gather_part.h"
 #include "tessera/comm/options.h"
 #include "tessera/comm/p2p_op.h"
 #include "tessera/comm/scatter_part.h"
@@ -26,9 +27,10 @@ class TensorBackend;
 
 // Thread safety: operations may be submitted by one thread at a time. An operation is collective unless it
 // says otherwise: all ranks of a group must submit the same ones in the same order. Groups run independently
-// of each other, so the order across groups is free. Tensors are contiguous and lie on device(). With
-// async_op the call returns at once and the tensors belong to the operation until Work::wait(); without, the
-// returned work is done. Errors: Error(Config) for arguments that do not fit, Error(Peer) from the
+// of each other, so the order across groups is free. Tensors are contiguous and lie on device(), or on the
+// host. With async_op the call returns at once and the tensors belong to the operation until Work::wait();
+// without, the returned work was waited for. On a device, operations take their turn in its streams
+// (work.h). Errors: Error(Config) for arguments that do not fit, Error(Peer) from the
 // implementation, Error(Hang) after the timeout. A group of one rank copies. What carries the data is below
 // detail::TensorBackend.
 class Communicator {
@@ -51,8 +53,11 @@ class Communicator {
   Traffic traffic() const;
   // The same of this group and of all that were split off it, by their names.
   std::map<std::string, Traffic> traffic_by_group() const;
-  // "mpi", "fake" or "single".
+  // "mpi", "nccl", "fake" or "single".
   std::string backend_name() const;
+  // Throws where an operation on a device has failed or hung since, of any group of this process: what was
+  // read from the device after such an operation is no result. For who has read.
+  void check() const;
   void set_default_timeout(std::chrono::milliseconds timeout) { default_timeout_ = timeout; }
   // Whether ranks of one machine may use shared memory; true at first. Before the first operation, and the
   // same on all ranks. Groups that are split off inherit it.
@@ -66,6 +71,9 @@ class Communicator {
   std::shared_ptr<Work> all_gather_v(const at::Tensor& output, const at::Tensor& input,
                                      const std::vector<int64_t>& counts, bool async_op = false,
                                      const AllGatherOptions& options = {});
+  // The same for several tensors in one operation.
+  std::shared_ptr<Work> all_gather_parts(std::vector<GatherPart> parts, bool async_op = false,
+                                         const AllGatherOptions& options = {});
   // input: numel = size() * output's; output gets the reduction of every rank's piece number rank(). The
   // pieces are combined in the order of the ranks, in at least float32, so the result does not depend on
   // timing and is the same bits wherever the piece lies.
@@ -123,6 +131,7 @@ class Communicator {
 
  private:
   void check_tensors(const char* operation, const at::Tensor& output, const at::Tensor& input) const;
+  void check_gather(const char* operation, const GatherPart& part) const;
   // Counts the operation's bytes and waits; waits unless `async_op`.
   std::shared_ptr<Work> submitted(std::shared_ptr<Work> work, double bytes_sent, bool async_op);
   // The part of what all ranks hold together that one of them sends or receives, on average.

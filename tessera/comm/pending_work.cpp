@@ -8,26 +8,58 @@
 namespace tessera::comm::detail {
 
 void PendingWork::wait() {
+  wait_while([this](std::unique_lock<std::mutex>& lock) {
+    if (finished_.wait_for(lock, timeout_, [this] { return is_done_; })) return false;
+    lock.unlock();
+    if (const std::optional<Error> error = hang()) throw *error;
+    lock.lock();
+    return true;
+  });
+}
+
+void PendingWork::wait_for_end() {
+  wait_while([this](std::unique_lock<std::mutex>& lock) {
+    finished_.wait(lock, [this] { return is_done_; });
+    return false;
+  });
+}
+
+void PendingWork::wait_while(const std::function<bool(std::unique_lock<std::mutex>&)>& is_open) {
   const trace::Scope scope("wait for " + operation(), "wait", trace::Row::Wait, description());
   const flight::WaitScope waiting(place_);
   const SectionScope section(StepSection::Wait);
   std::unique_lock<std::mutex> lock(mutex_);
-  while (!finished_.wait_for(lock, timeout_, [&] { return is_done_; })) {
-    lock.unlock();
-    const flight::Finding finding = flight::look_into(place_, timeout_);
-    if (!finding.is_excused) {
-      std::string why = description() + " did not finish";
-      if (const std::string rest = pending(); !rest.empty()) why += ": " + rest;
-      if (!finding.text.empty()) why += ": " + finding.text;
-      const std::string file = flight::note_hang(why);
-      throw Error(ErrorKind::Hang, "TIMEOUT", why)
-          .need("all ranks to join within " + std::to_string(timeout_.count() / 1000) + " s")
-          .hint("raise ddp_timeout if a rank is only slow" +
-                (file.empty() ? "" : "; the last calls of all ranks are in " + file));
-    }
-    lock.lock();
-  }
+  while (is_open(lock)) continue;
   if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+std::optional<Error> PendingWork::hang() const {
+  const flight::Finding finding = flight::look_into(place_, timeout_);
+  if (finding.is_excused) return std::nullopt;
+  std::string why = description() + " did not finish";
+  if (const std::string rest = pending(); !rest.empty()) why += ": " + rest;
+  if (!finding.text.empty()) why += ": " + finding.text;
+  const std::string file = flight::note_hang(why);
+  return Error(ErrorKind::Hang, "TIMEOUT", why)
+      .need("all ranks to join within " + std::to_string(timeout_.count() / 1000) + " s")
+      .hint("raise ddp_timeout if a rank is only slow" +
+            (file.empty() ? "" : "; the last calls of all ranks are in " + file));
+}
+
+void PendingWork::check() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+void PendingWork::then(std::function<void(std::exception_ptr)> next) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!is_done_) {
+      next_ = std::move(next);
+      return;
+    }
+  }
+  next(error_);
 }
 
 bool PendingWork::is_done() const {
@@ -36,13 +68,16 @@ bool PendingWork::is_done() const {
 }
 
 void PendingWork::finish(std::exception_ptr error) {
+  std::function<void(std::exception_ptr)> next;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_done_ = true;
-    error_ = std::move(error);
+    error_ = error;
+    next = std::move(next_);
   }
   flight::end(place_);
   finished_.notify_all();
+  if (next) next(error);
 }
 
 }  // namespace tessera::comm::detail

@@ -5,10 +5,13 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "tessera/comm/work.h"
+#include "tessera/core/error.h"
 
 namespace tessera::comm::detail {
 
@@ -22,8 +25,21 @@ class PendingWork : public Work {
   bool is_done() const override;
   // Once: marks the work done, with an error or none.
   void finish(std::exception_ptr error = nullptr);
+  // Runs `next` with the work's error, or none: on the thread that ends it, or now where it has ended. One at
+  // most.
+  void then(std::function<void(std::exception_ptr)> next);
+
+ protected:
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  // Throws the error that the work has ended with, if it has.
+  void check() const;
+  // As wait(), for as long as it takes: where another thread ends what is late.
+  void wait_for_end();
+  // The Error(Hang) of work whose timeout has passed, after it was noted; none where the delay is excused.
+  std::optional<Error> hang() const;
 
  private:
+  void wait_while(const std::function<bool(std::unique_lock<std::mutex>&)>& is_open);
   // What has not ended yet, for the error of a timeout; empty = the operation as a whole.
   virtual std::string pending() const { return ""; }
 
@@ -33,6 +49,7 @@ class PendingWork : public Work {
   std::condition_variable finished_;
   bool is_done_ = false;
   std::exception_ptr error_;
+  std::function<void(std::exception_ptr)> next_;
 };
 
 }  // namespace tessera::comm::detail

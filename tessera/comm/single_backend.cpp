@@ -21,9 +21,10 @@ class SingleBackend : public TensorBackend {
                            std::string(operation) + " needs contiguous tensors");
   }
 
-  std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output, const at::Tensor& input,
-                                   const std::vector<int64_t>&) override {
-    return copy(call, output, input);
+  std::shared_ptr<Work> all_gather(const Call& call, std::vector<GatherPart> parts) override {
+    wait_for(call.after);
+    for (const GatherPart& part : parts) copy(part.output, part.input);
+    return done(call);
   }
   std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts, at::ScalarType,
                                        ReduceOp) override {
@@ -46,7 +47,9 @@ class SingleBackend : public TensorBackend {
                                    const std::vector<int64_t>& output_counts,
                                    const std::vector<int64_t>& input_counts) override {
     TESSERA_CHECK_ARGUMENT(output_counts == input_counts, call.description + " sends and takes as much");
-    return copy(call, output, input);
+    wait_for(call.after);
+    copy(output, input);
+    return done(call);
   }
   std::shared_ptr<Work> broadcast(const Call& call, const at::Tensor&, int64_t) override {
     wait_for(call.after);
@@ -68,12 +71,10 @@ class SingleBackend : public TensorBackend {
   static void wait_for(const std::shared_ptr<Work>& after) {
     if (after != nullptr) after->wait();
   }
-  static std::shared_ptr<Work> copy(const Call& call, const at::Tensor& output, const at::Tensor& input) {
+  static void copy(const at::Tensor& output, const at::Tensor& input) {
     const at::NoGradGuard no_grad;
-    wait_for(call.after);
     if (!output.is_alias_of(input) || output.storage_offset() != input.storage_offset())
       output.view(-1).copy_(input.view(-1));
-    return done(call);
   }
 
   at::Device device_;

@@ -11,6 +11,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/comm/gather_part.h"
 #include "tessera/comm/options.h"
 #include "tessera/comm/p2p_op.h"
 #include "tessera/comm/scatter_part.h"
@@ -28,11 +29,11 @@ struct Call {
 };
 
 // [Note: implementations] HostBackend moves host memory, by MPI, threads or memory that ranks share;
-// SingleBackend is a group of one. Another one, for a device, brings its own reductions, streams, order of
-// execution and Work. Communicator has checked all arguments; an operation starts, and returns its Work.
-// Operations that are collective run in the order of submission, one group's independently of another's:
-// where each group's own order is the same on its ranks, no order across groups may deadlock. Messages are
-// not ordered with the collectives, and a batch never waits for another.
+// NcclBackend also that of CUDA devices; SingleBackend is a group of one. Each brings its own reductions,
+// order of execution and Work. Communicator has checked all arguments; an operation starts, and returns its
+// Work. Operations that are collective run in the order of submission, one group's independently of
+// another's: where each group's own order is the same on its ranks, no order across groups may deadlock.
+// Messages are not ordered with the collectives, and a batch never waits for another.
 class TensorBackend {
  public:
   virtual ~TensorBackend() = default;
@@ -44,10 +45,11 @@ class TensorBackend {
   // Throws Error(Config) where an operation cannot take the tensor; here: unless it is contiguous and lies on
   // device().
   virtual void check_tensor(const at::Tensor& tensor, std::string_view operation) const;
+  // Throws the error that has ended operations behind their callers' backs, if any.
+  virtual void check() const {}
 
-  // As in Communicator. counts: the elements of every rank's input.
-  virtual std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output,
-                                           const at::Tensor& input, const std::vector<int64_t>& counts) = 0;
+  // As in Communicator.
+  virtual std::shared_ptr<Work> all_gather(const Call& call, std::vector<GatherPart> parts) = 0;
   virtual std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts,
                                                at::ScalarType type, ReduceOp op) = 0;
   virtual std::shared_ptr<Work> all_reduce(const Call& call, const at::Tensor& tensor, ReduceOp op) = 0;

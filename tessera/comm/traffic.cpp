@@ -33,6 +33,11 @@ void CountedWork::wait() {
   work_->wait();
 }
 
+void CountedWork::wait_host() {
+  const WaitTimer timer(*count_);
+  work_->wait_host();
+}
+
 std::shared_ptr<Work> CountedWork::uncounted(const std::shared_ptr<Work>& work) {
   const auto* const counted = dynamic_cast<const CountedWork*>(work.get());
   return counted == nullptr ? work : counted->work_;

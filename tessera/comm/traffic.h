@@ -49,6 +49,7 @@ class CountedWork : public Work {
  public:
   CountedWork(std::shared_ptr<Work> work, std::shared_ptr<TrafficCount> count);
   void wait() override;
+  void wait_host() override;
   bool is_done() const override { return work_->is_done(); }
 
   // The operation itself, for waits that hold up no caller.

@@ -14,9 +14,12 @@ class Work {
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
 
-  // Returns when the caller may use the operation's results. Throws what the operation threw, or Error(Hang)
-  // after the timeout: the process must then end, since the operation goes on.
+  // Returns when the caller may use the operation's results: on a device, in what it submits to the current
+  // stream from now on, so the host does not wait. Throws what the operation threw, or Error(Hang) after the
+  // timeout: the process must then end, since the operation goes on.
   virtual void wait() = 0;
+  // The same, and the host waits: for who goes on outside of the stream.
+  virtual void wait_host() { wait(); }
   virtual bool is_done() const = 0;
 
   const std::string& description() const { return description_; }

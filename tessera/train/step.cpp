@@ -124,6 +124,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
                     " is not finite on rank " + std::to_string(first - bad.begin()))
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
+  mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
   if (!result.is_updated) return result;

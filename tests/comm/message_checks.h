@@ -11,6 +11,8 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/core/error.h"
 
+#include "tests/comm/collectives.h"
+
 namespace tessera::testing {
 
 // The text of the error that `call` throws; "" when it throws none.
@@ -28,17 +30,18 @@ std::string error_of(F call) {
 // buffers.
 inline void check_ring(comm::Communicator& group, int64_t count) {
   const int64_t n = group.size(), rank = group.rank(), before = (rank + n - 1) % n;
-  const at::Tensor own = at::arange(count, at::kFloat).add_(static_cast<double>(rank));
-  const at::Tensor arrived = at::full({count}, -1.0, at::kFloat);
+  const at::Tensor own = at::arange(count, on(group, at::kFloat)).add_(static_cast<double>(rank));
+  const at::Tensor arrived = at::full({count}, -1.0, on(group, at::kFloat));
   group.batch_p2p({comm::isend(own, (rank + 1) % n), comm::irecv(arrived, before)});
-  EXPECT_TRUE(at::equal(arrived, at::arange(count, at::kFloat).add_(static_cast<double>(before)))) << count;
+  EXPECT_TRUE(at::equal(arrived, at::arange(count, on(group, at::kFloat)).add_(static_cast<double>(before))))
+      << count;
 }
 
 // The same as single messages, of which each rank first waits for none.
 inline void check_ring_of_single_messages(comm::Communicator& group, int64_t count) {
   const int64_t n = group.size(), rank = group.rank(), before = (rank + n - 1) % n;
-  const at::Tensor own = at::full({count}, static_cast<double>(rank), at::kFloat);
-  const at::Tensor arrived = at::full({count}, -1.0, at::kFloat);
+  const at::Tensor own = at::full({count}, static_cast<double>(rank), on(group, at::kFloat));
+  const at::Tensor arrived = at::full({count}, -1.0, on(group, at::kFloat));
   std::shared_ptr<comm::Work> sent, received;
   if (rank % 2 == 0) {
     received = group.recv(arrived, before, 4, true);
@@ -66,13 +69,13 @@ inline void check_everyone_to_everyone(comm::Communicator& group) {
   std::vector<double> want;
   for (size_t tag = 0; tag < counts.size(); ++tag) {
     for (int64_t peer = 0; peer < n; ++peer) {
-      ops.push_back(comm::isend(at::full({counts[tag]}, value(rank, peer, tag), at::kDouble), peer,
+      ops.push_back(comm::isend(at::full({counts[tag]}, value(rank, peer, tag), on(group, at::kDouble)), peer,
                                 static_cast<int>(tag)));
     }
   }
   for (size_t tag = counts.size(); tag-- > 0;) {
     for (int64_t peer = n; peer-- > 0;) {
-      arrived.push_back(at::full({counts[tag]}, -1.0, at::kDouble));
+      arrived.push_back(at::full({counts[tag]}, -1.0, on(group, at::kDouble)));
       want.push_back(value(peer, rank, tag));
       ops.push_back(comm::irecv(arrived.back(), peer, static_cast<int>(tag)));
     }
@@ -89,15 +92,15 @@ inline void check_message_order(comm::Communicator& group) {
   const auto count = [](int i) { return i % 3 == 0 ? int64_t{70'000} : int64_t{3}; };
   std::vector<at::Tensor> arrived;
   std::vector<std::shared_ptr<comm::Work>> works;
-  const at::Tensor last = at::zeros({1}, at::kInt);
+  const at::Tensor last = at::zeros({1}, on(group, at::kInt));
   works.push_back(group.recv(last, before, 9, true));
   for (int i = 0; i < kMessages; ++i) {
-    arrived.push_back(at::full({count(i)}, -1, at::kInt));
+    arrived.push_back(at::full({count(i)}, -1, on(group, at::kInt)));
     works.push_back(group.recv(arrived.back(), before, 2, true));
   }
   for (int i = 0; i < kMessages; ++i)
-    works.push_back(group.send(at::full({count(i)}, i, at::kInt), next, 2, true));
-  works.push_back(group.send(at::full({1}, 99, at::kInt), next, 9, true));
+    works.push_back(group.send(at::full({count(i)}, i, on(group, at::kInt)), next, 2, true));
+  works.push_back(group.send(at::full({1}, 99, on(group, at::kInt)), next, 9, true));
   for (const auto& work : works) work->wait();
   EXPECT_EQ(last.item<int>(), 99);
   for (int i = 0; i < kMessages; ++i) EXPECT_TRUE(arrived[i].eq(i).all().item<bool>()) << i;
@@ -105,7 +108,7 @@ inline void check_message_order(comm::Communicator& group) {
 
 inline void check_message_errors(comm::Communicator& group) {
   const int64_t n = group.size(), rank = group.rank(), last = n - 1;
-  const at::Tensor x = at::zeros({4});
+  const at::Tensor x = at::zeros({4}, on(group, at::kFloat));
   EXPECT_NE(error_of([&] { group.send(x, n); }), "");
   EXPECT_NE(error_of([&] { group.recv(x, -1); }), "");
   EXPECT_NE(error_of([&] { group.recv(x, 0, comm::P2pOp::kTagLimit); }), "");
@@ -115,7 +118,7 @@ inline void check_message_errors(comm::Communicator& group) {
   // Too short and too long: the receiver is told, and the group goes on.
   for (const int64_t count : {int64_t{0}, int64_t{3}, int64_t{300'000}}) {
     if (rank == 0) {
-      const at::Tensor buffer = at::full({5}, -1.0, at::kFloat);
+      const at::Tensor buffer = at::full({5}, -1.0, on(group, at::kFloat));
       const std::string error = error_of([&] { group.recv(buffer, last, 6, false, {{{}, "stage 1"}}); });
       const std::string tail = " -> 0 tag 6 (" + std::to_string(4 * count) + " bytes)";
       EXPECT_NE(error.find("send " + std::to_string(last) + tail), std::string::npos) << error;
@@ -124,13 +127,15 @@ inline void check_message_errors(comm::Communicator& group) {
       EXPECT_NE(error.find("stage 1"), std::string::npos) << error;
       EXPECT_TRUE(buffer.eq(-1.0).all().item<bool>());
     } else if (rank == last) {
-      error_of([&] { group.send(at::ones({count}), 0, 6); });  // the other end may learn of it, or not
+      error_of([&] {
+        group.send(at::ones({count}, on(group, at::kFloat)), 0, 6);
+      });  // the other end may learn of it, or not
     }
   }
   group.barrier();
   check_ring(group, 1000);
   // What hangs is named with both its ends; what has arrived is not.
-  const at::Tensor a = at::zeros({2}, at::kInt), b = at::zeros({2}, at::kInt);
+  const at::Tensor a = at::zeros({2}, on(group, at::kInt)), b = at::zeros({2}, on(group, at::kInt));
   if (rank == 0) {
     const std::string error = error_of([&] {
       group.batch_p2p({comm::irecv(a, last, 7), comm::irecv(b, last, 8)}, false,
@@ -143,9 +148,9 @@ inline void check_message_errors(comm::Communicator& group) {
     EXPECT_NE(error.find("activations of stage 0"), std::string::npos) << error;
     group.barrier();
   } else {
-    if (rank == last) group.send(at::ones({2}, at::kInt), 0, 7);
+    if (rank == last) group.send(at::ones({2}, on(group, at::kInt)), 0, 7);
     group.barrier();
-    if (rank == last) group.send(at::ones({2}, at::kInt), 0, 8);  // lets it end
+    if (rank == last) group.send(at::ones({2}, on(group, at::kInt)), 0, 8);  // lets it end
   }
   group.barrier();
 }

@@ -13,6 +13,8 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/core/error.h"
 
+#include "tests/comm/collectives.h"
+
 namespace tessera::testing {
 
 // Every rank submits to several groups of the same ranks, and messages, in an order of its own; only that of
@@ -36,18 +38,19 @@ inline void check_any_order_across_groups(comm::Communicator& world, bool may_sh
     while (next[g] == kRounds) g = (g + 1) % next.size();
     const int round = next[g]++;
     if (g == kGroups) {
-      arrived.push_back(at::full({count}, -1.0, at::kDouble));
-      works.push_back(world.batch_p2p(
-          {comm::irecv(arrived.back(), (rank + n - 1) % n, round),
-           comm::isend(at::full({count}, static_cast<double>(round), at::kDouble), (rank + 1) % n, round)},
-          true));
+      arrived.push_back(at::full({count}, -1.0, on(world, at::kDouble)));
+      works.push_back(
+          world.batch_p2p({comm::irecv(arrived.back(), (rank + n - 1) % n, round),
+                           comm::isend(at::full({count}, static_cast<double>(round), on(world, at::kDouble)),
+                                       (rank + 1) % n, round)},
+                          true));
       continue;
     }
-    sums.push_back(at::full({count}, static_cast<double>(round), at::kDouble));
+    sums.push_back(at::full({count}, static_cast<double>(round), on(world, at::kDouble)));
     works.push_back(groups[g]->all_reduce(sums.back(), true));
-    gathered.push_back(at::empty({n * count}, at::kDouble));
+    gathered.push_back(at::empty({n * count}, on(world, at::kDouble)));
     works.push_back(groups[g]->all_gather_single(
-        gathered.back(), at::full({count}, static_cast<double>(round), at::kDouble), true));
+        gathered.back(), at::full({count}, static_cast<double>(round), on(world, at::kDouble)), true));
   }
   std::shuffle(works.begin(), works.end(), random);
   for (const auto& work : works) work->wait();
@@ -71,9 +74,10 @@ inline void check_pipeline_order(comm::Communicator& world) {
   const int64_t rank = world.rank(), stage = rank / 2, shard_rank = rank % 2, count = 1'000'000;
   const auto pipeline = world.split(shard_rank, stage, "pp"),
              shard = world.split(stage, shard_rank, "dp_shard");
-  const at::Tensor activations = at::full({count}, static_cast<double>(shard_rank), at::kFloat);
-  const at::Tensor arrived = at::empty({count}), own = at::full({count}, static_cast<double>(rank));
-  const at::Tensor parameters = at::empty({2 * count});
+  const at::Tensor activations = at::full({count}, static_cast<double>(shard_rank), on(world, at::kFloat));
+  const at::Tensor arrived = at::empty({count}, on(world, at::kFloat)),
+                   own = at::full({count}, static_cast<double>(rank), on(world, at::kFloat));
+  const at::Tensor parameters = at::empty({2 * count}, on(world, at::kFloat));
   for (int round = 0; round < 5; ++round) {
     std::shared_ptr<comm::Work> message, gather;
     const auto start_message = [&] {
@@ -102,11 +106,13 @@ inline void check_after(comm::Communicator& world) {
   const auto first = world.split(0, world.rank(), "first"), second = world.split(0, world.rank(), "second");
   const auto n = static_cast<double>(world.size());
   for (int round = 0; round < 10; ++round) {
-    const at::Tensor value = at::ones({300'000}, at::kDouble), copy = at::zeros({300'000}, at::kDouble);
+    const at::Tensor value = at::ones({300'000}, on(world, at::kDouble)),
+                     copy = at::zeros({300'000}, on(world, at::kDouble));
     const auto a = first->all_reduce(value, true);
     comm::ReduceOptions options;
     options.after = a;
     const auto b = second->all_reduce(value, true, options);
+    b->wait_host();
     b->wait();
     EXPECT_TRUE(a->is_done());
     EXPECT_TRUE(value.eq(n * n).all().item<bool>());
@@ -114,10 +120,10 @@ inline void check_after(comm::Communicator& world) {
   if (world.size() == 1) return;
   // One that fails keeps nobody waiting, and its error is told.
   comm::ReduceOptions options;
-  const at::Tensor value = at::ones({world.rank() == 0 ? 3 : 4});
+  const at::Tensor value = at::ones({world.rank() == 0 ? 3 : 4}, on(world, at::kFloat));
   if (first->shared_bytes(8).defined()) {
     options.after = first->all_reduce(value, true);
-    const auto b = second->all_reduce(at::ones({2}), true, options);
+    const auto b = second->all_reduce(at::ones({2}, on(world, at::kFloat)), true, options);
     EXPECT_THROW(options.after->wait(), Error);
     EXPECT_THROW(b->wait(), Error);
     second->barrier();

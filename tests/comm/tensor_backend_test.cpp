@@ -27,6 +27,7 @@ struct Brought {
   at::Tensor output, input;
   std::vector<ScatterPart> parts;
   std::vector<int64_t> numbers;
+  std::vector<GatherPart> gathered = {};
 };
 
 // Where the ranks, threads of one process, bring their tensors; the last one to come does everybody's work.
@@ -76,13 +77,16 @@ class TableBackend : public detail::TensorBackend {
   std::string name() const override { return "table"; }
   at::Device device() const override { return device_; }
 
-  std::shared_ptr<Work> all_gather(const detail::Call& call, const at::Tensor& output,
-                                   const at::Tensor& input, const std::vector<int64_t>&) override {
-    return run(call, {output, input, {}, {}}, [](std::vector<Brought>& ranks) {
-      std::vector<at::Tensor> pieces;
-      for (const Brought& rank : ranks) pieces.push_back(rank.input.view(-1));
-      const at::Tensor all = at::cat(pieces);
-      for (const Brought& rank : ranks) rank.output.view(-1).copy_(all);
+  std::shared_ptr<Work> all_gather(const detail::Call& call, std::vector<GatherPart> parts) override {
+    Brought own;
+    for (const GatherPart& part : parts) own.gathered.push_back(part);
+    return run(call, std::move(own), [](std::vector<Brought>& ranks) {
+      for (size_t p = 0; p < ranks[0].gathered.size(); ++p) {
+        std::vector<at::Tensor> pieces;
+        for (const Brought& rank : ranks) pieces.push_back(rank.gathered[p].input.view(-1));
+        const at::Tensor all = at::cat(pieces);
+        for (const Brought& rank : ranks) rank.gathered[p].output.view(-1).copy_(all);
+      }
     });
   }
   std::shared_ptr<Work> reduce_scatter(const detail::Call& call, std::vector<ScatterPart> parts,

@@ -180,15 +180,22 @@ class FakeTransport : public detail::Transport {
 
 }  // namespace
 
-std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size, int64_t ranks_per_node) {
-  if (size == 1) return {Communicator::single()};
+std::vector<std::unique_ptr<detail::HostBackend>> make_fake_backends(int64_t size, int64_t ranks_per_node) {
   std::vector<int64_t> nodes(size, 0);
   for (int64_t rank = 0; rank < size && ranks_per_node > 0; ++rank) nodes[rank] = rank / ranks_per_node;
   auto group = std::make_shared<FakeGroup>(std::move(nodes));
-  std::vector<std::shared_ptr<Communicator>> world;
+  std::vector<std::unique_ptr<detail::HostBackend>> backends;
   for (int64_t rank = 0; rank < size; ++rank) {
-    world.push_back(std::make_shared<Communicator>(
-        std::make_unique<detail::HostBackend>(std::make_unique<FakeTransport>(group, rank))));
+    backends.push_back(std::make_unique<detail::HostBackend>(std::make_unique<FakeTransport>(group, rank)));
+  }
+  return backends;
+}
+
+std::vector<std::shared_ptr<Communicator>> make_fake_world(int64_t size, int64_t ranks_per_node) {
+  if (size == 1) return {Communicator::single()};
+  std::vector<std::shared_ptr<Communicator>> world;
+  for (auto& backend : make_fake_backends(size, ranks_per_node)) {
+    world.push_back(std::make_shared<Communicator>(std::move(backend)));
   }
   return world;
 }

@@ -2,9 +2,9 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/comm/host/all_to_all.h"
+#include "tessera/comm/exchange_table.h"
 #include "tessera/comm/host/group.h"
-#include "tessera/comm/host/reduce.h"
+#include "tessera/comm/reduce.h"
 #include "tessera/comm/single_backend.h"
 #include "tessera/core/error.h"
 #include "tessera/core/trace.h"
@@ -34,7 +34,7 @@ std::shared_ptr<Work> HostBackend::submit(const Call& call, std::function<void()
     body = [after = call.after, body = std::move(body)] {
       std::exception_ptr error;
       try {
-        after->wait();
+        after->wait_host();
       } catch (...) {
         error = std::current_exception();
       }
@@ -46,16 +46,19 @@ std::shared_ptr<Work> HostBackend::submit(const Call& call, std::function<void()
   return work;
 }
 
-std::shared_ptr<Work> HostBackend::all_gather(const Call& call, const at::Tensor& output,
-                                              const at::Tensor& input, const std::vector<int64_t>& counts) {
-  std::vector<int64_t> num_bytes = counts;
-  for (int64_t& count : num_bytes) count *= static_cast<int64_t>(input.element_size());
-  return submit(call, [group = group_, output, input, num_bytes = std::move(num_bytes)] {
-    trace::add_bytes(bytes_of(output));
-    if (auto* node = group->node()) {
-      node->all_gather(output.mutable_data_ptr(), input.const_data_ptr(), num_bytes);
-    } else {
-      group->transport().all_gather(output.mutable_data_ptr(), input.const_data_ptr(), num_bytes);
+std::shared_ptr<Work> HostBackend::all_gather(const Call& call, std::vector<GatherPart> parts) {
+  return submit(call, [group = group_, parts = std::move(parts)] {
+    for (const GatherPart& part : parts) {
+      trace::add_bytes(bytes_of(part.output));
+      std::vector<int64_t> num_bytes = part.counts;
+      for (int64_t& count : num_bytes) count *= static_cast<int64_t>(part.input.element_size());
+      void* const output = part.output.mutable_data_ptr();
+      const void* const input = part.input.const_data_ptr();
+      if (auto* node = group->node()) {
+        node->all_gather(output, input, num_bytes);
+      } else {
+        group->transport().all_gather(output, input, num_bytes);
+      }
     }
   });
 }
@@ -121,7 +124,7 @@ std::shared_ptr<Work> HostBackend::broadcast(const Call& call, const at::Tensor&
 }
 
 std::shared_ptr<Work> HostBackend::batch_p2p(const Call& call, std::vector<P2pOp> ops) {
-  if (call.after != nullptr) call.after->wait();
+  if (call.after != nullptr) call.after->wait_host();
   auto batch = std::make_shared<P2pBatch>(call.description, call.timeout, rank(), std::move(ops), call.place);
   group_->transport().post(batch);
   return batch;

@@ -25,8 +25,7 @@ class HostBackend : public TensorBackend {
   std::string name() const override;
   at::Device device() const override { return kHost; }
 
-  std::shared_ptr<Work> all_gather(const Call& call, const at::Tensor& output, const at::Tensor& input,
-                                   const std::vector<int64_t>& counts) override;
+  std::shared_ptr<Work> all_gather(const Call& call, std::vector<GatherPart> parts) override;
   std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts, at::ScalarType type,
                                        ReduceOp op) override;
   std::shared_ptr<Work> all_reduce(const Call& call, const at::Tensor& tensor, ReduceOp op) override;

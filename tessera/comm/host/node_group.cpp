@@ -7,8 +7,8 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/comm/host/all_to_all.h"
-#include "tessera/comm/host/combine.h"
+#include "tessera/comm/combine.h"
+#include "tessera/comm/exchange_table.h"
 #include "tessera/comm/host/node_barrier.h"
 #include "tessera/core/error.h"
 #include "tessera/core/round_up.h"

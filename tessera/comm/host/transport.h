@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "tessera/comm/byte_exchange.h"
 #include "tessera/comm/p2p_batch.h"
 
 namespace tessera::comm::detail {
@@ -13,23 +13,10 @@ namespace tessera::comm::detail {
 // Operations block and are collective, except post(). They are called from one thread at a time, which is
 // another one for each transport, also for those that were split off each other; post() may be called
 // meanwhile. Failures are thrown as Error(Peer).
-class Transport {
+class Transport : public ByteExchange {
  public:
-  virtual ~Transport() = default;
-  virtual int64_t rank() const = 0;
-  virtual int64_t size() const = 0;
   virtual std::string name() const = 0;
 
-  // num_bytes: of every rank's piece, the same on all ranks. output holds them in the order of the ranks;
-  // input is this rank's, and may be its own place in output.
-  virtual void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) = 0;
-  // input and output: size() * num_bytes each; piece i goes to rank i, and comes from rank i.
-  virtual void all_to_all(void* output, const void* input, int64_t num_bytes) = 0;
-  // The same with pieces of other lengths: output_bytes from each rank, input_bytes to each. What a rank
-  // sends is what its peer takes.
-  virtual void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
-                            const std::vector<int64_t>& input_bytes) = 0;
-  virtual void broadcast(void* data, int64_t num_bytes, int64_t root) = 0;
   virtual void barrier() = 0;
   // Issues the messages of a batch and returns; the batch is told when each has ended. No message waits for
   // another one.

@@ -17,6 +17,7 @@
 #include "tessera/comm/mpi/launcher_release.h"
 #include "tessera/comm/mpi/mpi_check.h"
 #include "tessera/comm/mpi/mpi_transport.h"
+#include "tessera/comm/nccl/nccl_backend.h"
 #include "tessera/comm/start_roll.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
@@ -135,12 +136,9 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
     world_ = Communicator::single(device);
     return;
   }
-  if (device.type() != kHost) {
-    throw Error(ErrorKind::Config, "DEVICE", "several ranks on the device '" + device.str() + "'")
-        .got(std::to_string(info.size) + " ranks")
-        .need("device: cpu, or one rank")
-        .hint("ranks exchange tensors in host memory only");
-  }
+  // Where it is missing, no rank waits for another one yet.
+  std::shared_ptr<const detail::NcclLibrary> nccl;
+  if (device.type() != kHost) nccl = detail::NcclLibrary::open();
   int provided = 0;
   {
     const StartBound bound(info, start_timeout_s, shared_path);
@@ -163,7 +161,14 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
   }
   auto transport = detail::make_mpi_world_transport();
   flight::attach(*transport);
-  world_ = std::make_shared<Communicator>(std::make_unique<detail::HostBackend>(std::move(transport)));
+  auto host = std::make_unique<detail::HostBackend>(std::move(transport));
+  std::unique_ptr<detail::TensorBackend> backend;
+  if (nccl == nullptr) {
+    backend = std::move(host);
+  } else {
+    backend = detail::make_nccl_backend(std::move(host), device, std::move(nccl));
+  }
+  world_ = std::make_shared<Communicator>(std::move(backend));
 }
 
 Bootstrap::~Bootstrap() {

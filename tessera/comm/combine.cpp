@@ -1,4 +1,4 @@
-#include "tessera/comm/host/combine.h"
+#include "tessera/comm/combine.h"
 
 #include <ATen/ATen.h>
 

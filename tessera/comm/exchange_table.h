@@ -1,10 +1,10 @@
-// Exchanges of pieces of any lengths.
+// Whether ranks agree on the pieces that they exchange.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "tessera/comm/host/transport.h"
+#include "tessera/comm/byte_exchange.h"
 
 namespace tessera::comm::detail {
 
@@ -28,8 +28,8 @@ class ExchangeTable {
 std::vector<int64_t> exchange_row(const std::vector<int64_t>& output_counts,
                                   const std::vector<int64_t>& input_counts);
 
-// Through a transport: looks first whether the ranks agree.
-void all_to_all_v(Transport& transport, void* output, const void* input,
+// Looks first whether the ranks agree. On the host.
+void all_to_all_v(ByteExchange& ranks, void* output, const void* input,
                   const std::vector<int64_t>& output_counts, const std::vector<int64_t>& input_counts,
                   int64_t element_bytes);
 

@@ -1,4 +1,4 @@
-#include "tessera/comm/host/all_to_all.h"
+#include "tessera/comm/exchange_table.h"
 
 #include <algorithm>
 
@@ -28,20 +28,20 @@ std::vector<int64_t> exchange_row(const std::vector<int64_t>& output_counts,
   return row;
 }
 
-void all_to_all_v(Transport& transport, void* output, const void* input,
+void all_to_all_v(ByteExchange& ranks, void* output, const void* input,
                   const std::vector<int64_t>& output_counts, const std::vector<int64_t>& input_counts,
                   int64_t element_bytes) {
-  const int64_t num_ranks = transport.size();
+  const int64_t num_ranks = ranks.size();
   const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
   std::vector<int64_t> rows(num_ranks * row.size());
-  transport.all_gather(rows.data(), row.data(),
-                       std::vector<int64_t>(num_ranks, static_cast<int64_t>(row.size() * sizeof(int64_t))));
+  ranks.all_gather(rows.data(), row.data(),
+                   std::vector<int64_t>(num_ranks, static_cast<int64_t>(row.size() * sizeof(int64_t))));
   const ExchangeTable table(std::move(rows), num_ranks);
   const auto bytes = [&](std::vector<int64_t> counts) {
     for (int64_t& count : counts) count *= element_bytes;
     return counts;
   };
-  transport.all_to_all_v(output, input, bytes(output_counts), bytes(input_counts));
+  ranks.all_to_all_v(output, input, bytes(output_counts), bytes(input_counts));
 }
 
 }  // namespace tessera::comm::detail

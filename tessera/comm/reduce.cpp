@@ -1,10 +1,10 @@
-#include "tessera/comm/host/reduce.h"
+#include "tessera/comm/reduce.h"
 
 #include <algorithm>
 
 #include <ATen/ATen.h>
 
-#include "tessera/comm/host/combine.h"
+#include "tessera/comm/combine.h"
 
 namespace tessera::comm::detail {
 namespace {
@@ -21,14 +21,14 @@ bool is_in_order(const ScatterPart& part) {
 
 // All parts' pieces for rank 0, then those for rank 1, ...
 at::Tensor pack(const std::vector<ScatterPart>& parts, const std::vector<int64_t>& counts,
-                at::ScalarType type) {
-  if (parts.size() == 1 && parts[0].input.defined() && parts[0].input.scalar_type() == type &&
+                const at::TensorOptions& options) {
+  if (parts.size() == 1 && parts[0].input.defined() && parts[0].input.scalar_type() == options.dtype() &&
       is_in_order(parts[0])) {
     return parts[0].input.view(-1);
   }
   int64_t total = 0;
   for (const int64_t count : counts) total += count;
-  const at::Tensor packed = at::empty({total}, at::TensorOptions().dtype(type));
+  const at::Tensor packed = at::empty({total}, options);
   int64_t begin = 0;
   for (size_t rank = 0; rank < counts.size(); ++rank) {
     for (const ScatterPart& part : parts) {
@@ -47,23 +47,24 @@ at::Tensor pack(const std::vector<ScatterPart>& parts, const std::vector<int64_t
 
 }  // namespace
 
-void reduce_scatter(Transport& transport, const std::vector<ScatterPart>& parts, at::ScalarType type,
+void reduce_scatter(ByteExchange& ranks, const std::vector<ScatterPart>& parts, at::ScalarType type,
                     ReduceOp op) {
+  if (parts.empty()) return;
   const at::NoGradGuard no_grad;
-  const int64_t num_ranks = transport.size(), element = static_cast<int64_t>(c10::elementSize(type));
+  const int64_t num_ranks = ranks.size(), element = static_cast<int64_t>(c10::elementSize(type));
   std::vector<int64_t> counts(num_ranks, 0);  // elements for each rank
   for (const ScatterPart& part : parts) {
     for (int64_t rank = 0; rank < num_ranks; ++rank) counts[rank] += part.pieces[rank].count;
   }
-  const int64_t own = counts[transport.rank()];
-  const at::Tensor packed = pack(parts, counts, type);
+  const int64_t own = counts[ranks.rank()];
+  const at::Tensor packed = pack(parts, counts, parts[0].output.options().dtype(type));
   const at::Tensor received = at::empty({num_ranks, own}, packed.options());
   if (std::all_of(counts.begin(), counts.end(), [&](int64_t count) { return count == own; })) {
-    transport.all_to_all(received.mutable_data_ptr(), packed.const_data_ptr(), own * element);
+    ranks.all_to_all(received.mutable_data_ptr(), packed.const_data_ptr(), own * element);
   } else {
     for (int64_t& count : counts) count *= element;
-    transport.all_to_all_v(received.mutable_data_ptr(), packed.const_data_ptr(),
-                           std::vector<int64_t>(num_ranks, own * element), counts);
+    ranks.all_to_all_v(received.mutable_data_ptr(), packed.const_data_ptr(),
+                       std::vector<int64_t>(num_ranks, own * element), counts);
   }
   int64_t begin = 0;
   for (const ScatterPart& part : parts) {
@@ -73,15 +74,15 @@ void reduce_scatter(Transport& transport, const std::vector<ScatterPart>& parts,
   }
 }
 
-void all_reduce(Transport& transport, const at::Tensor& tensor, ReduceOp op) {
+void all_reduce(ByteExchange& ranks, const at::Tensor& tensor, ReduceOp op) {
   if (tensor.numel() == 0) return;
   const at::NoGradGuard no_grad;
   constexpr int64_t kSmallBytes = 64 * 1024;
-  const int64_t num_ranks = transport.size();
+  const int64_t num_ranks = ranks.size();
   const at::Tensor flat = tensor.view(-1);
   const auto gather = [&](const at::Tensor& output, const at::Tensor& input) {
-    transport.all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
-                         std::vector<int64_t>(num_ranks, static_cast<int64_t>(input.nbytes())));
+    ranks.all_gather(output.mutable_data_ptr(), input.const_data_ptr(),
+                     std::vector<int64_t>(num_ranks, static_cast<int64_t>(input.nbytes())));
   };
   if (static_cast<int64_t>(tensor.nbytes()) <= kSmallBytes) {
     const at::Tensor pieces = at::empty({num_ranks, flat.numel()}, flat.options());
@@ -94,8 +95,7 @@ void all_reduce(Transport& transport, const at::Tensor& tensor, ReduceOp op) {
   padded.narrow(0, 0, flat.numel()).copy_(flat);
   padded.narrow(0, flat.numel(), num_ranks * chunk - flat.numel()).zero_();
   const at::Tensor own = at::empty({chunk}, flat.options());
-  reduce_scatter(transport, {{padded, own, even_pieces(padded.numel(), num_ranks)}}, tensor.scalar_type(),
-                 op);
+  reduce_scatter(ranks, {{padded, own, even_pieces(padded.numel(), num_ranks)}}, tensor.scalar_type(), op);
   gather(padded, own);
   flat.copy_(padded.narrow(0, 0, flat.numel()));
 }

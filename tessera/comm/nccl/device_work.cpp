@@ -1,0 +1,45 @@
+#include "tessera/comm/nccl/device_work.h"
+
+namespace tessera::comm::detail {
+
+DeviceWork::DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held)
+    : PendingWork(call.description, call.timeout, call.place),
+      submitted_on_(current_stream(device)),
+      device_(device),
+      done_(device),
+      held_(std::move(held)) {}
+
+void DeviceWork::wait() {
+  check();
+  done_.wait();
+  if (current_stream(device_) == submitted_on_) let_go();
+  if (after_ != nullptr) std::rethrow_exception(after_);
+}
+
+bool DeviceWork::is_done() const { return PendingWork::is_done() || done_.has_passed(); }
+
+void DeviceWork::record(std::exception_ptr after) {
+  done_.record();
+  after_ = std::move(after);
+}
+
+std::optional<Error> DeviceWork::look() const {
+  if (std::chrono::steady_clock::now() - begin_ < timeout()) return std::nullopt;
+  return hang();
+}
+
+void DeviceWork::end(std::exception_ptr error) {
+  let_go();
+  finish(error != nullptr ? std::move(error) : after_);
+}
+
+void DeviceWork::let_go() {
+  std::vector<at::Tensor> held;
+  {
+    const std::lock_guard<std::mutex> lock(held_mutex_);
+    held = std::move(held_);
+    held_.clear();
+  }
+}
+
+}  // namespace tessera::comm::detail

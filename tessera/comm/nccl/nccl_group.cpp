@@ -1,0 +1,192 @@
+#include "tessera/comm/nccl/nccl_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "tessera/comm/flight_recorder.h"
+#include "tessera/core/memory_scope.h"
+
+namespace tessera::comm::detail {
+
+NcclGroup::NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank)
+    : context_(std::move(context)),
+      library_(*context_.library),
+      size_(size),
+      rank_(rank),
+      stream_(c10::impl::VirtualGuardImpl(context_.device.type())
+                  .getStreamFromGlobalPool(context_.device, /*isHighPriority=*/true)) {
+  const c10::DeviceGuard guard(context_.device);
+  comm_ = library_.init_rank(id, static_cast<int>(size), static_cast<int>(rank));
+  context_.watchdog->add(this);
+}
+
+NcclGroup::~NcclGroup() {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(flight::has_hung() ? 0 : 5);
+  const auto is_drained = [this] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return open_.empty();
+  };
+  while (!is_drained() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  context_.watchdog->remove(this);
+  if (is_aborted_) return;
+  const c10::DeviceGuard guard(context_.device);
+  if (!open_.empty()) {
+    library_.abort(comm_);
+    const Error error(ErrorKind::Peer, "GONE", "its communicator went while it was in flight");
+    for (const auto& work : open_) work->end(std::make_exception_ptr(error));
+    return;
+  }
+  try {
+    library_.destroy(comm_);
+  } catch (const Error&) {
+    library_.abort(comm_);
+  }
+}
+
+std::shared_ptr<DeviceWork> NcclGroup::run(const Call& call, std::vector<at::Tensor> held,
+                                           const std::function<void()>& body) {
+  DeviceEvent ready(context_.device);
+  ready.record();
+  return run_after(ready, call, std::move(held), body);
+}
+
+std::shared_ptr<DeviceWork> NcclGroup::run_after(const DeviceEvent& ready, const Call& call,
+                                                 std::vector<at::Tensor> held,
+                                                 const std::function<void()>& body) {
+  context_.watchdog->check();
+  auto work = std::make_shared<DeviceWork>(call, context_.device, std::move(held));
+  {
+    const at::NoGradGuard no_grad;
+    const MemoryScope memory(MemoryCategory::Communication);
+    const c10::StreamGuard guard(stream_);
+    std::exception_ptr after;
+    ready.wait();
+    if (call.after != nullptr) {
+      try {
+        call.after->wait();
+      } catch (...) {
+        after = std::current_exception();
+      }
+    }
+    {
+      const std::lock_guard<std::timed_mutex> calls(calls_);
+      context_.watchdog->check();
+      body();
+    }
+    work->record(after);
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_.push_back(work);
+  }
+  context_.watchdog->wake();
+  return work;
+}
+
+bool NcclGroup::poll() {
+  while (true) {
+    std::shared_ptr<DeviceWork> first;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (open_.empty() || is_aborted_) return false;
+      first = open_.front();
+    }
+    if (const std::string why = library_.async_error(comm_); !why.empty()) {
+      fail(Error(ErrorKind::Peer, "NCCL", first->description() + " failed: " + why));
+      return false;
+    }
+    if (!first->has_passed()) {
+      const std::optional<Error> late = first->look();
+      if (late.has_value()) fail(*late);
+      return !late.has_value();
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      open_.pop_front();
+    }
+    first->end(nullptr);
+  }
+}
+
+void NcclGroup::fail(const Error& error) {
+  context_.watchdog->fail(error);
+  const c10::DeviceGuard guard(context_.device);
+  {
+    // A call that hangs itself is ended by the abort too.
+    std::unique_lock<std::timed_mutex> calls(calls_, std::chrono::seconds(1));
+    library_.abort(comm_);
+  }
+  std::deque<std::shared_ptr<DeviceWork>> open;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_aborted_ = true;
+    open.swap(open_);
+  }
+  for (const auto& work : open) work->end(std::make_exception_ptr(error));
+}
+
+NativeStream NcclGroup::native_stream() const {
+  return c10::impl::VirtualGuardImpl(context_.device.type()).getStreamNativeHandle(stream_);
+}
+
+void NcclGroup::all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) {
+  const NativeStream stream = native_stream();
+  if (std::ranges::all_of(num_bytes, [&](int64_t n) { return n == num_bytes[0]; })) {
+    if (num_bytes[0] > 0)
+      library_.all_gather(input, output, static_cast<size_t>(num_bytes[0]), comm_, stream);
+    return;
+  }
+  NcclLibrary::GroupScope group(library_);
+  char* piece = static_cast<char*>(output);
+  for (int64_t r = 0; r < size_; ++r) {
+    const auto bytes = static_cast<size_t>(num_bytes[static_cast<size_t>(r)]);
+    if (bytes == 0) continue;
+    library_.broadcast(r == rank_ ? input : piece, piece, bytes, static_cast<int>(r), comm_, stream);
+    piece += bytes;
+  }
+  group.end();
+}
+
+void NcclGroup::all_to_all(void* output, const void* input, int64_t num_bytes) {
+  const std::vector<int64_t> even(static_cast<size_t>(size_), num_bytes);
+  all_to_all_v(output, input, even, even);
+}
+
+void NcclGroup::all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
+                             const std::vector<int64_t>& input_bytes) {
+  NcclLibrary::GroupScope group(library_);
+  char* target = static_cast<char*>(output);
+  const char* source = static_cast<const char*>(input);
+  for (int64_t peer = 0; peer < size_; ++peer) {
+    const auto i = static_cast<size_t>(peer);
+    if (input_bytes[i] > 0) send(source, input_bytes[i], peer);
+    if (output_bytes[i] > 0) recv(target, output_bytes[i], peer);
+    source += input_bytes[i];
+    target += output_bytes[i];
+  }
+  group.end();
+}
+
+void NcclGroup::broadcast(void* data, int64_t num_bytes, int64_t root) {
+  if (num_bytes == 0) return;
+  library_.broadcast(data, data, static_cast<size_t>(num_bytes), static_cast<int>(root), comm_,
+                     native_stream());
+}
+
+void NcclGroup::send(const void* data, int64_t num_bytes, int64_t peer) {
+  library_.send(data, static_cast<size_t>(num_bytes), static_cast<int>(peer), comm_, native_stream());
+}
+
+void NcclGroup::recv(void* data, int64_t num_bytes, int64_t peer) {
+  library_.recv(data, static_cast<size_t>(num_bytes), static_cast<int>(peer), comm_, native_stream());
+}
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,77 @@
+// A communicator of NCCL and the stream on which its operations run.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/comm/byte_exchange.h"
+#include "tessera/comm/nccl/device_work.h"
+#include "tessera/comm/nccl/nccl_library.h"
+#include "tessera/comm/nccl/watchdog.h"
+
+namespace tessera::comm::detail {
+
+// What groups share.
+struct NcclContext {
+  at::Device device;
+  std::shared_ptr<const NcclLibrary> library;
+  std::shared_ptr<Watchdog> watchdog;
+};
+
+// [Note: operations on a device]
+// run() makes the group's stream wait for all that the current stream holds, puts the operation there and
+// marks its end; the host waits for nothing. Operations of a group run one after the other, those of several
+// groups side by side, so the device must have room for one of each at a time. The watchdog ends what is
+// over; where an operation is late, or NCCL says that something is wrong, it aborts the group, whose
+// operations then end without a result, and every group of the process throws that error from there on.
+class NcclGroup : public ByteExchange, private Watched {
+ public:
+  // Waits until all ranks have come.
+  NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank);
+  // Waits for what is open, 5 s at most, and then aborts.
+  ~NcclGroup() override;
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  int64_t rank() const override { return rank_; }
+  int64_t size() const override { return size_; }
+
+  // Starts `body`, which submits to the current stream; `held` lies in memory that it uses.
+  std::shared_ptr<DeviceWork> run(const Call& call, std::vector<at::Tensor> held,
+                                  const std::function<void()>& body);
+  // The same behind `ready`, instead of behind the current stream.
+  std::shared_ptr<DeviceWork> run_after(const DeviceEvent& ready, const Call& call,
+                                        std::vector<at::Tensor> held, const std::function<void()>& body);
+
+  // In the body of run().
+  void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) override;
+  void all_to_all(void* output, const void* input, int64_t num_bytes) override;
+  void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
+                    const std::vector<int64_t>& input_bytes) override;
+  void broadcast(void* data, int64_t num_bytes, int64_t root) override;
+  void send(const void* data, int64_t num_bytes, int64_t peer);
+  void recv(void* data, int64_t num_bytes, int64_t peer);
+
+ private:
+  bool poll() override;
+  void fail(const Error& error);
+  NativeStream native_stream() const;
+
+  const NcclContext context_;
+  const NcclLibrary& library_;
+  const int64_t size_, rank_;
+  c10::Stream stream_;
+  NcclHandle comm_ = nullptr;
+  std::timed_mutex calls_;  // held in calls on comm_
+  std::mutex mutex_;        // of what follows
+  std::deque<std::shared_ptr<DeviceWork>> open_;
+  bool is_aborted_ = false;
+};
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,304 @@
+#include "tessera/comm/nccl/nccl_messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/comm/host/executor.h"
+#include "tessera/comm/mailbox.h"
+
+namespace tessera::comm::detail {
+namespace {
+
+// The messages of one call, but for those of the rank with itself.
+class Batch : public P2pBatch {
+ public:
+  Batch(const Call& call, int64_t rank, std::vector<P2pOp> ops, at::Device device,
+        std::shared_ptr<Watchdog> watchdog)
+      : P2pBatch(call.description, call.timeout, rank, std::move(ops), call.place),
+        ready_(device),
+        watchdog_(std::move(watchdog)) {
+    ready_.record();
+  }
+
+  void wait() override {
+    P2pBatch::wait();
+    watchdog_->check();
+    for (const auto& work : started()) work->wait();
+    if (own != nullptr) own->wait();
+  }
+  void wait_host() override {
+    P2pBatch::wait();
+    for (const auto& work : started()) work->wait_host();
+    if (own != nullptr) own->wait_host();
+  }
+  bool is_done() const override {
+    return P2pBatch::is_done() && (own == nullptr || own->is_done()) &&
+           std::ranges::all_of(started(), [](const auto& work) { return work->is_done(); });
+  }
+
+  // What its messages come after.
+  const DeviceEvent& ready() const { return ready_; }
+  Call call_of(size_t i) const {
+    Call call;
+    call.description = description() + ": " + name(i);
+    call.timeout = timeout();
+    return call;
+  }
+  // Message i is on a stream.
+  void start(size_t i, std::shared_ptr<DeviceWork> work) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      started_.push_back(std::move(work));
+    }
+    end(i);
+  }
+
+  std::shared_ptr<P2pBatch> own;  // those of the rank with itself; may be null
+
+ private:
+  std::vector<std::shared_ptr<DeviceWork>> started() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return started_;
+  }
+
+  DeviceEvent ready_;
+  const std::shared_ptr<Watchdog> watchdog_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<DeviceWork>> started_;
+};
+
+// One end of a message.
+struct End {
+  std::shared_ptr<Batch> batch;
+  size_t index = 0;
+
+  const P2pOp& op() const { return batch->op(index); }
+  int64_t num_bytes() const { return batch->num_bytes(index); }
+};
+
+// What a receiver answers, as it is sent.
+struct Answer {
+  static constexpr int64_t kOtherSize = -1, kNothing = -2;
+
+  int64_t number = 0;  // between the two ranks in this direction, or one of the above
+  int64_t place = 0;   // among the messages of this tag
+  int64_t num_bytes = 0;
+  NcclId id;  // of the channel, where number is 0
+};
+
+template <class T>
+at::Tensor as_bytes(const T& value) {
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof(T))}, on_host(at::kByte));
+  std::memcpy(bytes.mutable_data_ptr(), &value, sizeof(T));
+  return bytes;
+}
+
+template <class T>
+T from_bytes(const at::Tensor& bytes) {
+  T value;
+  std::memcpy(static_cast<void*>(&value), bytes.const_data_ptr(), sizeof(T));
+  return value;
+}
+
+// One direction between this rank and another one. Used under the lock of the state; tasks run on its thread.
+struct Channel {
+  Channel(const NcclContext& context, int64_t rank) : context(context), rank(rank) {}
+
+  void submit(const End& end) {
+    executor.submit(std::make_shared<PendingWork>("message", std::chrono::milliseconds(0)),
+                    [this, end] { run(end); });
+  }
+
+  void run(const End& end) {
+    try {
+      if (group == nullptr) group = std::make_unique<NcclGroup>(context, id, 2, rank);
+      const at::Tensor tensor = end.op().tensor;
+      end.batch->start(end.index,
+                       group->run_after(end.batch->ready(), end.batch->call_of(end.index), {tensor}, [&] {
+                         if (end.op().is_send) {
+                           group->send(tensor.const_data_ptr(), end.num_bytes(), 1);
+                         } else {
+                           group->recv(tensor.mutable_data_ptr(), end.num_bytes(), 0);
+                         }
+                       }));
+    } catch (...) {
+      end.batch->end(end.index, std::current_exception());
+    }
+  }
+
+  const NcclContext context;
+  const int64_t rank;  // 0 sends, 1 receives
+  int64_t next = 0;    // the number of the next message to go on the stream
+  NcclId id;
+  std::map<int64_t, End> waiting;  // sends whose turn has not come, by number
+  std::unique_ptr<NcclGroup> group;
+  Executor executor;
+};
+
+using Channels = std::map<int64_t, std::unique_ptr<Channel>>;  // by the other rank
+
+}  // namespace
+
+struct NcclMessages::State : std::enable_shared_from_this<State> {
+  State(NcclContext context, HostBackend& host)
+      : context(std::move(context)), sizes(host), answers(host.split(setup, 0, host.rank())) {}
+
+  // A message of the host, of which nobody waits for the end.
+  static std::shared_ptr<PendingWork> tell(TensorBackend& group, P2pOp op) {
+    Call call;
+    call.description = "what the ends of a message tell each other";
+    return std::dynamic_pointer_cast<PendingWork>(group.batch_p2p(call, {std::move(op)}));
+  }
+  // Runs use(state, what has arrived) when it has.
+  template <class Use>
+  void hear(TensorBackend& group, const End& end, int64_t num_bytes, const Use& use) {
+    const at::Tensor heard = at::empty({num_bytes}, on_host(at::kByte));
+    tell(group, irecv(heard, end.op().peer, end.op().tag))
+        ->then([weak = weak_from_this(), end, heard, use](const std::exception_ptr& error) {
+          const auto state = weak.lock();
+          if (error != nullptr) return end.batch->end(end.index, error);
+          if (state != nullptr) use(*state, heard);
+        });
+  }
+
+  void start_send(const End& end) {
+    const int64_t peer = end.op().peer;
+    const int tag = end.op().tag;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const int64_t place = num_sent[{peer, tag}]++;
+      sends.emplace(std::tuple(peer, tag, place), end);
+    }
+    hear(*answers, end, sizeof(Answer), [peer, tag](State& state, const at::Tensor& heard) {
+      state.on_answer(peer, tag, from_bytes<Answer>(heard));
+    });
+    tell(sizes, isend(as_bytes(end.num_bytes()), peer, tag));
+  }
+
+  void start_recv(const End& end) {
+    int64_t place = 0;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      place = num_received[{end.op().peer, end.op().tag}]++;
+    }
+    hear(sizes, end, sizeof(int64_t), [end, place](State& state, const at::Tensor& heard) {
+      state.on_size(end, place, from_bytes<int64_t>(heard));
+    });
+  }
+
+  void on_size(const End& end, int64_t place, int64_t num_bytes) {
+    const int64_t peer = end.op().peer;
+    const int tag = end.op().tag;
+    Answer answer;
+    answer.place = place;
+    answer.num_bytes = end.num_bytes();
+    if (num_bytes != end.num_bytes()) {
+      answer.number = Answer::kOtherSize;
+    } else if (num_bytes == 0) {
+      answer.number = Answer::kNothing;
+    } else {
+      const std::lock_guard<std::mutex> lock(mutex);
+      Channel& channel = channel_of(from, peer, 1);
+      answer.number = channel.next++;
+      if (answer.number == 0) channel.id = context.library->make_id();
+      answer.id = channel.id;
+      channel.submit(end);
+    }
+    tell(*answers, isend(as_bytes(answer), peer, tag));
+    if (answer.number == Answer::kOtherSize) {
+      end.batch->end(end.index, std::make_exception_ptr(end.batch->size_error(end.index, num_bytes)));
+    } else if (answer.number == Answer::kNothing) {
+      end.batch->end(end.index);
+    }
+  }
+
+  void on_answer(int64_t peer, int tag, const Answer& answer) {
+    End end;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      const auto found = sends.find({peer, tag, answer.place});
+      TESSERA_ASSERT(found != sends.end(), "an answer is to a message");
+      end = std::move(found->second);
+      sends.erase(found);
+      if (answer.number >= 0) {
+        Channel& channel = channel_of(to, peer, 0);
+        if (answer.number == 0) channel.id = answer.id;
+        channel.waiting.emplace(answer.number, end);
+        for (auto next = channel.waiting.find(channel.next); next != channel.waiting.end();
+             next = channel.waiting.find(channel.next)) {
+          channel.submit(next->second);
+          channel.waiting.erase(next);
+          ++channel.next;
+        }
+        return;
+      }
+    }
+    if (answer.number == Answer::kNothing) return end.batch->end(end.index);
+    end.batch->end(end.index,
+                   std::make_exception_ptr(
+                       Error(ErrorKind::Peer, "MISMATCH",
+                             end.batch->description() + ": the two ends of a message differ in size")
+                           .got(end.batch->name(end.index))
+                           .need(std::to_string(answer.num_bytes) + " bytes, which the other end takes")));
+  }
+
+  Channel& channel_of(Channels& channels, int64_t peer, int64_t rank) const {
+    auto& channel = channels[peer];
+    if (channel == nullptr) channel = std::make_unique<Channel>(context, rank);
+    return *channel;
+  }
+
+  const NcclContext context;
+  HostBackend& sizes;  // where senders tell sizes,
+  const Call setup = {"the start of messages", "", std::chrono::minutes(10), nullptr, -1};
+  const std::unique_ptr<TensorBackend> answers;                       // and receivers answer
+  Mailbox own;                                                        // of this rank with itself
+  std::mutex mutex;                                                   // of what follows
+  std::map<std::pair<int64_t, int>, int64_t> num_sent, num_received;  // by the other rank and tag
+  std::map<std::tuple<int64_t, int, int64_t>, End> sends;             // that are not answered
+  Channels to, from;
+};
+
+NcclMessages::NcclMessages(NcclContext context, HostBackend& host)
+    : state_(std::make_shared<State>(std::move(context), host)) {}
+
+NcclMessages::~NcclMessages() {
+  // What runs on the thread of the host's messages uses the host.
+  const std::weak_ptr<State> in_use = state_;
+  state_.reset();
+  while (!in_use.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+}
+
+std::shared_ptr<Work> NcclMessages::post(const Call& call, std::vector<P2pOp> ops) {
+  State& state = *state_;
+  state.context.watchdog->check();
+  if (call.after != nullptr) call.after->wait();
+  const int64_t rank = state.sizes.rank();
+  std::vector<P2pOp> others, own;
+  for (P2pOp& op : ops) (op.peer == rank ? own : others).push_back(std::move(op));
+  const auto batch =
+      std::make_shared<Batch>(call, rank, std::move(others), state.context.device, state.context.watchdog);
+  if (!own.empty()) {
+    batch->own = std::make_shared<P2pBatch>(call.description, call.timeout, rank, std::move(own));
+    state.own.post(rank, batch->own);
+  }
+  for (size_t i = 0; i < batch->size(); ++i) {
+    if (batch->op(i).is_send) {
+      state.start_send({batch, i});
+    } else {
+      state.start_recv({batch, i});
+    }
+  }
+  return batch;
+}
+
+}  // namespace tessera::comm::detail

@@ -1,0 +1,33 @@
+// Messages between the devices of two ranks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tessera/comm/host/host_backend.h"
+#include "tessera/comm/nccl/nccl_group.h"
+
+namespace tessera::comm::detail {
+
+// [Note: messages by NCCL]
+// NCCL knows no tags, and a stream does one thing after the other: a message whose other end has not been
+// issued would hold up all behind it. So ends meet on the host first. The sender tells the size, under the
+// message's tag; the receiver, when its own end has been issued, answers with the message's number between
+// the two, and both put it behind the ones before it: on a stream and communicator of this direction between
+// these two ranks alone, made with the first message. What is on a stream has both its ends there, so
+// messages never wait for each other for ever. Work::wait() waits on the host until this agreement, and not
+// for the data.
+class NcclMessages {
+ public:
+  // Collective over the ranks of `host`, which outlives it.
+  NcclMessages(NcclContext context, HostBackend& host);
+  ~NcclMessages();
+
+  std::shared_ptr<Work> post(const Call& call, std::vector<P2pOp> ops);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // whoever carries what ends tell each other knows it too
+};
+
+}  // namespace tessera::comm::detail

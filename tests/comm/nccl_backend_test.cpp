@@ -1,0 +1,286 @@
+// NCCL's calls, checked over a stub that moves the data between ranks that are threads, and a device whose
+// streams run late.
+#include "tessera/comm/nccl/nccl_backend.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/error.h"
+
+#include "tests/comm/collectives.h"
+#include "tests/comm/message_checks.h"
+#include "tests/comm/nccl/nccl_ranks.h"
+#include "tests/comm/order_checks.h"
+
+namespace tessera::comm {
+namespace {
+
+using testing::on;
+using testing::run_nccl_ranks;
+
+class NcclBackendTest : public ::testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { testing::use_delays(1); }
+  void TearDown() override {
+    testing::fake_device::synchronize();
+    EXPECT_STREQ(testing::stub().faults(), "");
+    EXPECT_EQ(testing::fake_device::fault(), "");
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(np, NcclBackendTest, ::testing::Values(2, 3, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST_P(NcclBackendTest, CollectivesAreRight) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    EXPECT_EQ(group.backend_name(), "nccl");
+    EXPECT_EQ(group.device(), testing::fake_device::device(group.rank()));
+    EXPECT_FALSE(group.shared_bytes(8).defined());
+    testing::check_all_collectives(group);
+  });
+  EXPECT_GT(testing::stub().num_calls("ncclSend"), 0);
+  EXPECT_GT(testing::stub().num_calls("ncclAllGather"), 0);
+  EXPECT_EQ(testing::stub().num_calls("ncclCommAbort"), 0);
+}
+
+TEST_P(NcclBackendTest, MessagesArriveWhateverTheirSizeAndOrder) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) { testing::check_messages(group); });
+}
+
+TEST_P(NcclBackendTest, OrdersAcrossGroupsAreFree) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) { testing::check_orders(group); });
+}
+
+// Values whose sum depends on the order, different on every rank.
+at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
+  const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
+  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
+}
+
+// What every operation gives for uneven pieces and awkward values.
+std::vector<at::Tensor> results_of(Communicator& group) {
+  const int64_t n = group.size(), rank = group.rank();
+  std::vector<at::Tensor> results;
+  const auto values = [&](int64_t count, at::ScalarType type) {
+    return awkward_values(rank, count, type).to(group.device());
+  };
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
+    for (const int64_t count : {1, 37, 1000, 70'000}) {
+      for (const auto op : {ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min}) {
+        results.push_back(values(count, type));
+        group.all_reduce(results.back(), false, {.op = op});
+      }
+      std::vector<int64_t> counts;
+      int64_t total = 0;
+      for (int64_t r = 0; r < n; ++r) {
+        counts.push_back(r % 3 == 1 ? 0 : count + r);
+        total += counts.back();
+      }
+      results.push_back(at::empty({total}, on(group, type)));
+      group.all_gather_v(results.back(), values(counts[static_cast<size_t>(rank)], type), counts);
+    }
+  }
+  // Several tensors of other types than the sum's, cut in several ways; this rank has no values for some.
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    std::vector<ScatterPart> parts;
+    for (const int64_t numel : {int64_t{0}, int64_t{5}, int64_t{37}, 5 * n, int64_t{40'000}}) {
+      for (int cut = 0; cut < 4; ++cut) {
+        ScatterPart part;
+        int64_t begin = 0;
+        for (int64_t r = 0; r < n; ++r) {
+          int64_t size = cut == 0   ? (numel - begin) / (n - r)
+                         : cut == 1 ? (r + 1 == n ? numel - begin : 0)
+                                    : (numel - begin) / 3;
+          if (cut == 3) begin = numel / 4, size = numel / 2;
+          part.pieces.push_back({begin, size});
+          begin += size;
+        }
+        if (cut != 2 || rank != 0) part.input = values(numel, cut % 2 == 0 ? at::kFloat : at::kBFloat16);
+        part.output = at::full({part.pieces[static_cast<size_t>(rank)].count}, -7.0, on(group, type));
+        results.push_back(part.output);
+        parts.push_back(std::move(part));
+      }
+    }
+    group.reduce_scatter_parts(parts, type);
+    group.reduce_scatter_parts({}, type);
+  }
+  std::vector<int64_t> to, from;
+  for (int64_t r = 0; r < n; ++r) {
+    to.push_back(7 * rank + r);
+    from.push_back(7 * r + rank);
+  }
+  const auto sum = [](const std::vector<int64_t>& all) {
+    int64_t total = 0;
+    for (const int64_t one : all) total += one;
+    return total;
+  };
+  results.push_back(at::empty({sum(from)}, on(group, at::kInt)));
+  group.all_to_all_v(results.back(), values(sum(to), at::kInt), from, to);
+  results.push_back(values(1001, at::kHalf));
+  group.broadcast(results.back(), n - 1);
+  for (at::Tensor& result : results) result = result.to(kHost);
+  return results;
+}
+
+TEST_P(NcclBackendTest, GivesTheHostsBits) {
+  const int64_t n = GetParam();
+  std::vector<std::vector<at::Tensor>> expected(static_cast<size_t>(n)), got(static_cast<size_t>(n));
+  run_fake_ranks(
+      n, [&](const auto& group) { expected[static_cast<size_t>(group->rank())] = results_of(*group); });
+  for (const uint64_t seed : {1, 2, 3}) {
+    testing::use_delays(seed);
+    run_nccl_ranks(n,
+                   [&](Communicator& group) { got[static_cast<size_t>(group.rank())] = results_of(group); });
+    for (size_t rank = 0; rank < expected.size(); ++rank) {
+      ASSERT_EQ(got[rank].size(), expected[rank].size());
+      for (size_t i = 0; i < got[rank].size(); ++i) {
+        EXPECT_TRUE(at::equal(got[rank][i], expected[rank][i]))
+            << "seed " << seed << " rank " << rank << " result " << i;
+      }
+    }
+  }
+}
+
+// Many operations in flight, on memory that is freed and taken anew meanwhile, in an order of waits of its
+// own.
+TEST_P(NcclBackendTest, OperationsInFlightKeepTheirMemory) {
+  for (const uint64_t seed : {11, 12, 13, 14}) {
+    testing::use_delays(seed);
+    run_nccl_ranks(GetParam(), [](Communicator& group) {
+      const int64_t n = group.size();
+      for (int round = 0; round < 20; ++round) {
+        std::vector<at::Tensor> gathered;
+        std::vector<std::shared_ptr<Work>> works;
+        for (int i = 0; i < 3; ++i) {
+          gathered.push_back(at::empty({n * 500}, on(group, at::kDouble)));
+          // The input has no other owner.
+          works.push_back(group.all_gather_single(
+              gathered.back(), at::full({500}, round * 10.0 + i, on(group, at::kDouble)), true));
+        }
+        double total = 0;
+        for (size_t i = works.size(); i-- > 0;) {
+          works[i]->wait();
+          const at::Tensor twice = gathered[i] * 2.0;
+          gathered[i] = at::Tensor();
+          const at::Tensor taken_anew = at::full({n * 500}, -1.0, on(group, at::kDouble));
+          total += twice.sum().item<double>();
+        }
+        EXPECT_EQ(total, 2.0 * static_cast<double>(n) * 500 * (3 * round * 10.0 + 3));
+      }
+    });
+  }
+}
+
+// The fake device notices where nothing orders its streams.
+TEST_P(NcclBackendTest, WithoutEventsResultsAreWrong) {
+  int64_t num_wrong = 0;
+  for (uint64_t seed = 1; seed <= 20 && num_wrong == 0; ++seed) {
+    testing::use_delays(seed, /*has_events=*/false);
+    run_nccl_ranks(GetParam(), [&](Communicator& group) {
+      const at::Tensor input = at::ones({1000}, on(group, at::kDouble)) * 3.0;
+      const at::Tensor output = at::empty({group.size() * 1000}, on(group, at::kDouble));
+      group.all_gather_single(output, input);
+      const bool is_wrong = !output.eq(3.0).all().item<bool>();
+      if (group.rank() == 0 && is_wrong) ++num_wrong;
+      testing::fake_device::synchronize();
+    });
+  }
+  EXPECT_GT(num_wrong, 0);
+  testing::use_delays(1);
+}
+
+TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {
+  const int before = testing::stub().num_calls("ncclAllGather");
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    const at::Tensor value = at::ones({3});
+    group.all_reduce(value);
+    EXPECT_EQ(value[0].item<float>(), static_cast<float>(group.size()));
+    group.batch_p2p({isend(value, (group.rank() + 1) % group.size()),
+                     irecv(at::empty({3}), (group.rank() + group.size() - 1) % group.size())});
+    const std::string error = testing::error_of([&] {
+      group.batch_p2p({isend(value, 0), irecv(at::empty({3}, on(group, at::kFloat)), 0)});
+    });
+    EXPECT_NE(error.find("E-CONFIG-ARGUMENT"), std::string::npos) << error;
+    EXPECT_NE(testing::error_of([&] { group.all_reduce(at::empty({2}, at::TensorOptions(at::kMeta))); }), "");
+    group.barrier();
+  });
+  EXPECT_EQ(testing::stub().num_calls("ncclAllGather"), before);
+}
+
+TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    const auto n = static_cast<size_t>(group.size());
+    std::vector<int64_t> to(n, 2), from(n, 2);
+    if (group.rank() == 1) to[0] = 3;
+    const at::Tensor input =
+        at::ones({group.rank() == 1 ? group.size() * 2 + 1 : group.size() * 2}, on(group, at::kFloat));
+    const at::Tensor output = at::empty({group.size() * 2}, on(group, at::kFloat));
+    const std::string error = testing::error_of([&] { group.all_to_all_v(output, input, from, to); });
+    EXPECT_NE(error.find("E-PEER-MISMATCH"), std::string::npos) << error;
+    group.all_reduce(output);
+  });
+}
+
+// The calling rank does not wait on the host; who reads learns of it, and so does every later operation.
+TEST_P(NcclBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    group.set_default_timeout(std::chrono::milliseconds(300));
+    const auto other = group.split(0, group.rank(), "other");
+    if (group.rank() == 0) {
+      const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+      const auto work = group.all_reduce(value, true, {{std::chrono::milliseconds(300), "the test"}});
+      const std::string error = testing::error_of([&] { work->wait_host(); });
+      EXPECT_NE(error.find("E-HANG-TIMEOUT"), std::string::npos) << error;
+      EXPECT_NE(error.find("all_reduce number 2 of group 'world' on rank 0 of " +
+                           std::to_string(group.size()) + " (the test) did not finish"),
+                std::string::npos)
+          << error;
+      EXPECT_EQ(testing::error_of([&] { group.check(); }), error);
+      EXPECT_EQ(testing::error_of([&] { other->check(); }), error);
+      EXPECT_EQ(testing::error_of([&] { group.all_reduce(value); }), error);
+      EXPECT_EQ(testing::error_of([&] { other->all_gather_string("x"); }), error);
+      EXPECT_EQ(testing::error_of([&] { group.barrier(); }), error);
+      // The stream goes on.
+      EXPECT_EQ((at::ones({2}, on(group, at::kFloat)) * 2).sum().item<float>(), 4.0f);
+    }
+  });
+}
+
+TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    if (group.rank() == 0) {
+      testing::stub().set_async_error(0, 6);
+      const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+      const auto work = group.broadcast(value, 0, true, {{{}, "the test"}});
+      const std::string error = testing::error_of([&] { work->wait_host(); });
+      EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
+      EXPECT_NE(error.find("broadcast number 1 of group 'world' on rank 0"), std::string::npos) << error;
+      EXPECT_NE(error.find("remote process exited: the stub says so"), std::string::npos) << error;
+      EXPECT_NE(testing::error_of([&] { group.check(); }), "");
+      testing::stub().set_async_error(0, 0);
+    }
+  });
+}
+
+TEST(NcclLibraryTest, OneLineWhereItCannotBeUsed) {
+  const std::string missing = testing::error_of([] { detail::NcclLibrary::open("/no/libnccl.so.2"); });
+  EXPECT_NE(missing.find("E-CONFIG-NCCL"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("need /no/libnccl.so.2"), std::string::npos) << missing;
+  EXPECT_EQ(missing.find('\n'), std::string::npos);
+  Dl_info here;
+  ASSERT_NE(dladdr(reinterpret_cast<void*>(&at::globalContext), &here), 0);
+  const std::string other = testing::error_of([&] { detail::NcclLibrary::open(here.dli_fname); });
+  EXPECT_NE(other.find("got no ncclGetVersion"), std::string::npos) << other;
+  EXPECT_EQ(detail::NcclLibrary::open(TESSERA_STUB_NCCL)->version(), 22809);
+}
+
+}  // namespace
+}  // namespace tessera::comm
