@@ -24,7 +24,10 @@ namespace tessera::comm {
 namespace {
 
 using testing::on;
-using testing::run_nccl_ranks;
+
+void run_nccl_ranks(int64_t size, const std::function<void(Communicator&)>& body) {
+  testing::run_nccl_ranks(size, [&](const auto& group) { body(*group); });
+}
 
 class NcclBackendTest : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -179,22 +182,25 @@ TEST_P(NcclBackendTest, OperationsInFlightKeepTheirMemory) {
   }
 }
 
-// The fake device notices where nothing orders its streams.
+// Each half of the events is needed: those that the stream of the group waits for, and those of wait().
 TEST_P(NcclBackendTest, WithoutEventsResultsAreWrong) {
-  int64_t num_wrong = 0;
-  for (uint64_t seed = 1; seed <= 20 && num_wrong == 0; ++seed) {
-    testing::use_delays(seed, /*has_events=*/false);
-    run_nccl_ranks(GetParam(), [&](Communicator& group) {
-      const at::Tensor input = at::ones({1000}, on(group, at::kDouble)) * 3.0;
-      const at::Tensor output = at::empty({group.size() * 1000}, on(group, at::kDouble));
-      group.all_gather_single(output, input);
-      const bool is_wrong = !output.eq(3.0).all().item<bool>();
-      if (group.rank() == 0 && is_wrong) ++num_wrong;
-      testing::fake_device::synchronize();
-    });
+  for (const auto lost :
+       {testing::fake_device::Lost::OfDefaultStreams, testing::fake_device::Lost::OfOtherStreams}) {
+    int64_t num_wrong = 0;
+    for (uint64_t seed = 1; seed <= 30 && num_wrong == 0; ++seed) {
+      testing::use_delays(seed, lost);
+      run_nccl_ranks(GetParam(), [&](Communicator& group) {
+        const at::Tensor input = at::ones({1000}, on(group, at::kDouble)) * 3.0;
+        const at::Tensor output = at::empty({group.size() * 1000}, on(group, at::kDouble));
+        const auto work = group.all_gather_single(output, input);
+        const bool is_wrong = !output.eq(3.0).all().item<bool>();
+        if (group.rank() == 0 && is_wrong) ++num_wrong;
+        work->wait_host();
+      });
+    }
+    EXPECT_GT(num_wrong, 0);
+    testing::use_delays(1);
   }
-  EXPECT_GT(num_wrong, 0);
-  testing::use_delays(1);
 }
 
 TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {

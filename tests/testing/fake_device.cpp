@@ -26,6 +26,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -186,7 +187,8 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     });
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event == nullptr || !g_options.has_events) return;
+    if (event == nullptr || g_options.lost == Lost::All) return;
+    if (g_options.lost == (stream.id() == 0 ? Lost::OfDefaultStreams : Lost::OfOtherStreams)) return;
     const std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(event);
     uint64_t number = 0;
     {
@@ -286,7 +288,11 @@ struct Place {
       : data(tensor.numel() == 0 ? nullptr : const_cast<void*>(tensor.const_data_ptr())),
         sizes(tensor.sizes().vec()),
         strides(tensor.strides().vec()),
-        type(tensor.scalar_type()) {}
+        type(tensor.scalar_type()) {
+    const size_t end = at::detail::computeStorageNbytes(sizes, strides, tensor.element_size(),
+                                                        static_cast<size_t>(tensor.storage_offset()));
+    TORCH_CHECK(tensor.numel() == 0 || end <= tensor.storage().nbytes(), "a tensor beyond its memory");
+  }
   at::Tensor zeros() const {
     return at::empty_strided(sizes, strides, at::TensorOptions().dtype(type)).zero_();
   }
@@ -355,6 +361,8 @@ class Argument {
 torch::jit::Stack call(const c10::OperatorHandle& op, const std::vector<Argument>& arguments, bool is_real) {
   torch::jit::Stack stack;
   for (const Argument& argument : arguments) stack.push_back(argument.on_cpu(is_real));
+  // What an operation gives back may be one of its arguments, which the call drops before.
+  const torch::jit::Stack held = stack;
   op.callBoxed(&stack);
   return stack;
 }
@@ -527,6 +535,7 @@ void install() {
     c10::impl::DeviceGuardImplRegistrar registrar(kType, &guard);
     c10::SetAllocator(kType, &Memory::get());
     at::RegisterPrivateUse1HooksInterface(new Hooks);
+    c10::register_privateuse1_backend("fake");
     static torch::Library any(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
     any.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
     static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,

@@ -23,11 +23,13 @@ void install();
 c10::Device device(int64_t index);
 int64_t num_devices();
 
+// Which waits of streams for events do nothing, to show that they are needed.
+enum class Lost { None, OfDefaultStreams, OfOtherStreams, All };
+
 struct Options {
   uint64_t seed = 0;
   int64_t longest_delay_us = 300;
-  // Whether wait() for an event does anything: without, nothing orders streams.
-  bool has_events = true;
+  Lost lost = Lost::None;
 };
 // For what is submitted from now on; all streams must be empty.
 void configure(const Options& options);

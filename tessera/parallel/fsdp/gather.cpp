@@ -1,9 +1,11 @@
 #include "tessera/parallel/fsdp/gather.h"
 
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/round_up.h"
 #include "tessera/ops/cast.h"
@@ -31,49 +33,83 @@ at::Tensor at_offset(const at::Tensor& bytes, int64_t offset, const at::Tensor& 
   return bytes.narrow(0, offset, num_bytes).view(like.scalar_type()).view(shape);
 }
 
+// The storage of `whole` is the slot.
 class SlotGather : public Gather {
  public:
   SlotGather(std::vector<UnitParam>& params, ShardKind kind, Places places, GatherSlots& slots,
-             at::Tensor slot, const std::string& hint)
+             GatherSlot slot, const std::string& hint)
       : params_(params), places_(std::move(places)), slots_(slots), slot_(std::move(slot)) {
-    comm::Communicator& group = slots.group();
-    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
-    for (size_t i = 0; i < params.size(); ++i) {
-      const UnitParam& param = params[i];
-      if (param.is_tile) continue;
-      const at::Tensor shard = param.shard_of(kind);
-      if (shard.numel() == 0) continue;
-      const int64_t begin =
-          param.pieces_of(kind)[group.rank()].begin * static_cast<int64_t>(param.parameter.element_size());
-      shards.emplace_back(at_offset(slot_, places_.offsets[i] + begin, param.whole, shard.sizes()), shard);
-    }
-    work_ = group.write_shared(places_.num_bytes,
-                               // Casts to the compute type on the way.
-                               [shards = std::move(shards), slot = slot_] {
-                                 const at::NoGradGuard no_grad;
-                                 for (const auto& [to, from] : shards) ops::cast_into(to, from);
-                               },
-                               true, {{{}, hint}});
+    const MemoryScope memory(MemoryCategory::Communication);
+    work_ = slots.are_shared() ? write_shards(kind, hint) : gather_shards(kind, hint);
   }
 
   void finish() override {
     work_->wait();
     work_ = nullptr;
     for (size_t i = 0; i < params_.size(); ++i) {
-      if (!params_[i].is_tile) params_[i].attach(slot_, places_.offsets[i]);
+      if (!params_[i].is_tile) params_[i].attach(slot_->bytes, places_.offsets[i]);
     }
   }
   void free() override {
     if (work_ != nullptr) work_->wait();
-    slots_.give_back(std::move(slot_));
+    slots_.give_back(std::move(*slot_));
+    slot_.reset();
   }
   bool can_free_one() const override { return false; }
 
  private:
+  // This rank's shards and where they lie in the slot.
+  std::vector<std::pair<at::Tensor, at::Tensor>> shards(ShardKind kind) const {
+    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const UnitParam& param = params_[i];
+      if (param.is_tile) continue;
+      const at::Tensor shard = param.shard_of(kind);
+      if (shard.numel() == 0) continue;
+      const int64_t begin = param.pieces_of(kind)[slots_.group().rank()].begin *
+                            static_cast<int64_t>(param.parameter.element_size());
+      shards.emplace_back(at_offset(slot_->bytes, places_.offsets[i] + begin, param.whole, shard.sizes()),
+                          shard);
+    }
+    return shards;
+  }
+  // Casts to the compute type on the way.
+  static void cast(const std::vector<std::pair<at::Tensor, at::Tensor>>& shards) {
+    const at::NoGradGuard no_grad;
+    for (const auto& [to, from] : shards) ops::cast_into(to, from);
+  }
+
+  std::shared_ptr<comm::Work> write_shards(ShardKind kind, const std::string& hint) {
+    return slots_.group().write_shared(places_.num_bytes,
+                                       [shards = shards(kind), slot = slot_->bytes] { cast(shards); }, true,
+                                       {{{}, hint}});
+  }
+  std::shared_ptr<comm::Work> gather_shards(ShardKind kind, const std::string& hint) {
+    cast(shards(kind));
+    std::vector<comm::GatherPart> parts;
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const UnitParam& param = params_[i];
+      if (param.is_tile || param.parameter.numel() == 0) continue;
+      comm::GatherPart part;
+      part.output = at_offset(slot_->bytes, places_.offsets[i], param.whole, {param.parameter.numel()});
+      const auto& pieces = param.pieces_of(kind);
+      int64_t begin = 0;
+      for (const comm::ElementRange& piece : pieces) {
+        TESSERA_ASSERT(piece.count == 0 || piece.begin == begin, "ranks hold rows in their order");
+        begin += piece.count;
+        part.counts.push_back(piece.count);
+      }
+      const comm::ElementRange& own = pieces[slots_.group().rank()];
+      part.input = part.output.narrow(0, own.begin, own.count);
+      parts.push_back(std::move(part));
+    }
+    return slots_.group().all_gather_parts(std::move(parts), true, {{{}, hint}});
+  }
+
   std::vector<UnitParam>& params_;
   const Places places_;
   GatherSlots& slots_;
-  at::Tensor slot_;
+  std::optional<GatherSlot> slot_;
   std::shared_ptr<comm::Work> work_;
 };
 
@@ -158,8 +194,8 @@ std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind k
   const at::NoGradGuard no_grad;
   if (slots.group().size() == 1) return std::make_unique<CastGather>(params);
   Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
-  if (const at::Tensor slot = slots.take(places.num_bytes); slot.defined()) {
-    return std::make_unique<SlotGather>(params, kind, std::move(places), slots, slot, hint);
+  if (std::optional<GatherSlot> slot = slots.take(places.num_bytes)) {
+    return std::make_unique<SlotGather>(params, kind, std::move(places), slots, std::move(*slot), hint);
   }
   return std::make_unique<CopyGather>(params, kind, slots.group(), hint);
 }

@@ -1,22 +1,21 @@
 #include "tessera/parallel/fsdp/gather_slots.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/memory_scope.h"
 
 namespace tessera::parallel::detail {
 
-at::Tensor GatherSlots::take(int64_t num_bytes) {
-  if (is_refused_ || group_->size() == 1 || num_bytes == 0) return at::Tensor();
-  std::vector<at::Tensor>& free = free_[num_bytes];
-  if (!free.empty()) {
-    at::Tensor slot = std::move(free.back());
-    free.pop_back();
-    return slot;
+at::Tensor GatherSlots::make(int64_t num_bytes) {
+  if (!are_shared()) {
+    const MemoryScope memory(MemoryCategory::GatheredParameters);
+    return at::empty({num_bytes}, at::TensorOptions(group_->device()).dtype(at::kByte));
   }
   const at::Tensor memory = group_->shared_bytes(num_bytes);
-  is_refused_ = !memory.defined();
-  if (is_refused_) return at::Tensor();
+  if (!memory.defined()) return memory;
   memory_ledger::add_external(MemoryCategory::GatheredParameters, num_bytes);
   const auto release = [memory, num_bytes](void*) {
     memory_ledger::add_external(MemoryCategory::GatheredParameters, -num_bytes);
@@ -24,9 +23,26 @@ at::Tensor GatherSlots::take(int64_t num_bytes) {
   return at::from_blob(memory.mutable_data_ptr(), {num_bytes}, release, memory.options());
 }
 
-void GatherSlots::give_back(at::Tensor slot) {
-  std::vector<at::Tensor>& free = free_[slot.numel()];
-  if (free.size() < kKept) free.push_back(std::move(slot));
+std::optional<GatherSlot> GatherSlots::take(int64_t num_bytes) {
+  if (is_refused_ || group_->size() == 1 || num_bytes == 0) return std::nullopt;
+  std::vector<GatherSlot>& free = free_[num_bytes];
+  if (!free.empty()) {
+    GatherSlot slot = std::move(free.back());
+    free.pop_back();
+    slot.last_read.wait();
+    return slot;
+  }
+  const at::Tensor memory = make(num_bytes);
+  is_refused_ = !memory.defined();
+  if (is_refused_) return std::nullopt;
+  return GatherSlot{memory, DeviceEvent(group_->device())};
+}
+
+void GatherSlots::give_back(GatherSlot slot) {
+  std::vector<GatherSlot>& free = free_[slot.bytes.numel()];
+  if (free.size() >= kKept) return;
+  slot.last_read.record();
+  free.push_back(std::move(slot));
 }
 
 }  // namespace tessera::parallel::detail

@@ -1,6 +1,7 @@
 #include "tessera/parallel/fsdp/unit_param.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
@@ -68,6 +69,7 @@ at::Tensor UnitParam::shard_of(ShardKind kind) const {
 
 at::Tensor UnitParam::allocate() {
   const MemoryScope memory(MemoryCategory::GatheredParameters);
+  const c10::DeviceGuard device(whole.device());
   set_memory(whole, whole.storage().allocator()->allocate(num_bytes()), num_bytes());
   return at::empty({0}, whole.options().requires_grad(false)).set_(whole.storage(), 0, whole.sizes());
 }

@@ -20,6 +20,13 @@
 #include "tests/testing/fake_device.h"
 
 namespace tessera::testing {
+namespace detail {
+// Before main(): autograd has a thread for each device that there is at the first backward.
+inline const bool kHasFakeDevices = [] {
+  fake_device::install();
+  return true;
+}();
+}  // namespace detail
 
 inline std::shared_ptr<const comm::detail::NcclLibrary> stub_library() {
   return comm::detail::NcclLibrary::open(TESSERA_STUB_NCCL);
@@ -39,17 +46,17 @@ inline const StubNccl& stub() {
 }
 
 // Streams are delayed by this seed, which is printed; TESSERA_TEST_SEED is added to it.
-inline void use_delays(uint64_t seed, bool has_events = true) {
-  fake_device::install();
+inline void use_delays(uint64_t seed, fake_device::Lost lost = fake_device::Lost::None) {
   if (const char* more = std::getenv("TESSERA_TEST_SEED"); more != nullptr)
     seed += std::strtoull(more, nullptr, 10);
   std::printf("delays of seed %llu\n", static_cast<unsigned long long>(seed));
-  fake_device::configure({.seed = seed, .has_events = has_events});
+  fake_device::configure({.seed = seed, .lost = lost});
 }
 
 // Runs body(communicator) on threads, whose devices are numbered as they are, and rethrows the first
 // exception.
-inline void run_nccl_ranks(int64_t size, const std::function<void(comm::Communicator&)>& body) {
+inline void run_nccl_ranks(int64_t size,
+                           const std::function<void(const std::shared_ptr<comm::Communicator>&)>& body) {
   stub();
   auto hosts = comm::make_fake_backends(size);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
@@ -59,8 +66,8 @@ inline void run_nccl_ranks(int64_t size, const std::function<void(comm::Communic
       const c10::Device device = fake_device::device(rank);
       const c10::DeviceGuard guard(device);
       try {
-        comm::Communicator group(comm::detail::make_nccl_backend(std::move(host), device, stub_library()));
-        body(group);
+        body(std::make_shared<comm::Communicator>(
+            comm::detail::make_nccl_backend(std::move(host), device, stub_library())));
       } catch (...) {
         errors[static_cast<size_t>(rank)] = std::current_exception();
       }
