@@ -89,12 +89,10 @@ __device__ void write_gradient(const Arguments<T>& a, T* row, int64_t target, co
     constexpr int N = static_cast<int>(sizeof x / sizeof(float));
 #pragma unroll
     for (int i = 0; i < N; ++i) x.v[i] = fmaf(expf(x.v[i] - sums.log_sum), factor, -of_token);
-    if (target >= column && target < column + N) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) x.v[i] = column + i == target ? of_target : x.v[i];
-    }
     store(row + column, x);
   });
+  __syncthreads();
+  if (threadIdx.x == 0 && target >= 0) narrow(of_target, row[target]);
 }
 
 template <class T>

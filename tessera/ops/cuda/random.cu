@@ -63,7 +63,7 @@ struct Draw {
       }
 #pragma unroll
       for (int i = 0; i < static_cast<int>(sizeof made / 16); ++i)
-        reinterpret_cast<uint4*>(to)[i] = made.words[i];
+        __stwb(reinterpret_cast<uint4*>(to) + i, made.words[i]);
       return;
     }
     // Two counters, or three where the first is cut.

@@ -115,6 +115,7 @@ __device__ Packed<T, N> load_packed(const T* from) {
   return to;
 }
 
+// Wide stores are asked for by name: the assignment of a uint4 may be taken apart.
 template <int N, class T>
 __device__ void store_packed(T* to, const Packed<T, N>& from) {
   constexpr int kBytes = Packed<T, N>::kBytes;
@@ -123,13 +124,13 @@ __device__ void store_packed(T* to, const Packed<T, N>& from) {
   } else if constexpr (kBytes == 4) {
     *reinterpret_cast<uint32_t*>(to) = from.words[0];
   } else if constexpr (kBytes == 8) {
-    *reinterpret_cast<uint2*>(to) = uint2{from.words[0], from.words[1]};
+    __stwb(reinterpret_cast<uint2*>(to), uint2{from.words[0], from.words[1]});
   } else {
     static_assert(kBytes % 16 == 0, "whole accesses");
 #pragma unroll
     for (int i = 0; i < kBytes / 16; ++i) {
-      reinterpret_cast<uint4*>(to)[i] =
-          uint4{from.words[4 * i], from.words[4 * i + 1], from.words[4 * i + 2], from.words[4 * i + 3]};
+      __stwb(reinterpret_cast<uint4*>(to) + i,
+             uint4{from.words[4 * i], from.words[4 * i + 1], from.words[4 * i + 2], from.words[4 * i + 3]});
     }
   }
 }

@@ -62,6 +62,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
+inline void __stwb(uint2* to, uint2 value) { *to = value; }
+inline void __stwb(uint4* to, uint4 value) { *to = value; }
+
 enum cudaError_t : int { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "invalid argument";
