@@ -89,13 +89,32 @@ bool has_all_partners(unsigned number) {
   return true;
 }
 
-void open_barrier_if_all_wait() {
+// Whether a thread goes on because of it.
+bool open_barrier_if_all_wait() {
   for (unsigned i = 0; i < blockDim.x; ++i) {
-    if (threads[i]->state != State::AtBarrier && threads[i]->state != State::Done) return;
+    if (threads[i]->state != State::AtBarrier && threads[i]->state != State::Done) return false;
   }
+  bool has_opened = false;
   for (unsigned i = 0; i < blockDim.x; ++i) {
-    if (threads[i]->state == State::AtBarrier) threads[i]->state = State::Ready;
+    if (threads[i]->state != State::AtBarrier) continue;
+    threads[i]->state = State::Ready;
+    has_opened = true;
   }
+  return has_opened;
+}
+
+// Each of the threads once, in a random order. Whether any could.
+bool resume_all_that_can(std::vector<unsigned>& numbers, std::mt19937_64& random) {
+  std::shuffle(numbers.begin(), numbers.end(), random);
+  bool has_moved = false;
+  for (const unsigned number : numbers) {
+    const State state = threads[number]->state;
+    if (state == State::Ready || (state == State::InExchange && has_all_partners(number))) {
+      resume(number);
+      has_moved = true;
+    }
+  }
+  return has_moved;
 }
 
 void run_block(std::mt19937_64& random) {
@@ -111,27 +130,23 @@ void run_block(std::mt19937_64& random) {
     thread.context.uc_link = nullptr;
     makecontext(&thread.context, run_thread, 0);
   }
-  std::vector<unsigned> order(blockDim.x);
-  std::iota(order.begin(), order.end(), 0u);
-  for (bool is_done = false; !is_done;) {
-    std::shuffle(order.begin(), order.end(), random);
-    bool has_moved = false;
-    is_done = true;
-    for (const unsigned number : order) {
-      const State state = threads[number]->state;
-      if (state == State::Done) continue;
-      is_done = false;
-      if (state == State::AtBarrier || (state == State::InExchange && !has_all_partners(number))) continue;
-      resume(number);
-      has_moved = true;
+  // Threads in turns, or one warp as far as it comes before the next: so a warp overtakes others by all that
+  // the barriers allow.
+  const unsigned group_size = random() % 2 == 0 ? blockDim.x : 32;
+  std::vector<std::vector<unsigned>> groups((blockDim.x + group_size - 1) / group_size);
+  for (unsigned i = 0; i < blockDim.x; ++i) groups[i / group_size].push_back(i);
+  for (bool has_moved = true; has_moved;) {
+    has_moved = false;
+    std::shuffle(groups.begin(), groups.end(), random);
+    for (std::vector<unsigned>& group : groups) {
+      while (resume_all_that_can(group, random)) has_moved = true;
     }
-    open_barrier_if_all_wait();
-    const bool is_one_ready = std::any_of(
-        order.begin(), order.end(), [](unsigned number) { return threads[number]->state == State::Ready; });
-    if (!has_moved && !is_done && !is_one_ready) {
-      std::fprintf(stderr, "emulation: threads of a block wait for each other in vain\n");
-      std::abort();
-    }
+    has_moved = open_barrier_if_all_wait() || has_moved;
+  }
+  for (unsigned i = 0; i < blockDim.x; ++i) {
+    if (threads[i]->state == State::Done) continue;
+    std::fprintf(stderr, "emulation: threads of a block wait for each other in vain\n");
+    std::abort();
   }
 }
 

@@ -33,6 +33,27 @@ TEST(Emulation, AMissingBarrierShows) {
   EXPECT_GT(wrong_results(shift_by_one<false>), 0);
 }
 
+// A warp uses the block's memory again for what comes after its shuffles, which others may not have read yet.
+template <bool kWaits>
+void use_again(int* to) {
+  TESSERA_SHARED(int, values, 64);
+  int sum = 0;
+  for (int round = 0; round < 2; ++round) {
+    values[threadIdx.x] = static_cast<int>(threadIdx.x) + round;
+    __syncthreads();
+    sum += values[(threadIdx.x + 32) % 64] - round;
+    if (kWaits) __syncthreads();
+    sum += __shfl_xor_sync(~0u, 0, 1);
+  }
+  const int number = static_cast<int>(threadIdx.x);
+  to[number] = sum == 2 * ((number + 32) % 64) ? (number + 1) % 64 : -1;
+}
+
+TEST(Emulation, ABarrierThatIsMissingBeforeMemoryIsUsedAgainShows) {
+  EXPECT_EQ(wrong_results(use_again<true>), 0);
+  EXPECT_GT(wrong_results(use_again<false>), 0);
+}
+
 TEST(Emulation, ShufflesGoToTheLaneThatIsNamed) {
   std::vector<double> got(96);
   run_grid(1, 96, [&] {
