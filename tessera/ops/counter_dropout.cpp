@@ -88,6 +88,27 @@ at::Tensor select(const at::Tensor& mask, const CounterRng& rng, uint64_t step, 
   return mask.copy_(words_of(rng, step, index).ge(int64_t{threshold_of(p)})).mul_(1 / (1 - p));
 }
 
+// The same by the kernels, where runs of `run` elements have successive numbers: run r begins with
+// first_of(r).
+template <class FirstOf>
+void fill_mask(at::Tensor& mask, const CounterRng& rng, uint64_t step, double p, int64_t run,
+               const FirstOf& first_of) {
+  dispatch(mask.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    T* out = write<T>(mask);
+    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
+      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
+    };
+    at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end;) {
+        const int64_t row = i / run, next = std::min(end, (row + 1) * run);
+        fill(rng, step, static_cast<uint64_t>(first_of(row) + (i - row * run)), convert, out + i, next - i);
+        i = next;
+      }
+    });
+  });
+}
+
 }  // namespace
 
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
@@ -104,22 +125,8 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
     const int64_t run = row_width > 0 ? sizes.back() : std::max<int64_t>(mask.numel(), 1);
     return select(mask, rng, step, elements(mask, run, first_index, row_width), p);
   }
-  dispatch(mask.scalar_type(), [&](auto tag) {
-    using T = decltype(tag);
-    T* out = write<T>(mask);
-    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
-      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
-    };
-    const int64_t run = row_width > 0 ? sizes.back() : mask.numel();  // elements with successive indices
-    at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end;) {
-        const int64_t row = i / run, next = std::min(end, (row + 1) * run);
-        const auto index = static_cast<uint64_t>(first_index + row * row_width + (i - row * run));
-        fill(rng, step, index, convert, out + i, next - i);
-        i = next;
-      }
-    });
-  });
+  const int64_t run = row_width > 0 ? sizes.back() : mask.numel();
+  fill_mask(mask, rng, step, p, run, [&](int64_t row) { return first_index + row * row_width; });
   return mask;
 }
 
@@ -138,20 +145,7 @@ at::Tensor dropout_mask_of_rows(const std::vector<int64_t>& first_indices, int64
     const at::Tensor column = at::arange(width, mask.options().dtype(at::kLong));
     return select(mask, rng, step, first.unsqueeze(1) + column, p);
   }
-  dispatch(mask.scalar_type(), [&](auto tag) {
-    using T = decltype(tag);
-    T* out = write<T>(mask);
-    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
-      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
-    };
-    at::parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(1, width)),
-                     [&](int64_t begin, int64_t end) {
-                       for (int64_t row = begin; row < end; ++row) {
-                         const auto index = static_cast<uint64_t>(first_indices[static_cast<size_t>(row)]);
-                         fill(rng, step, index, convert, out + row * width, width);
-                       }
-                     });
-  });
+  fill_mask(mask, rng, step, p, width, [&](int64_t row) { return first_indices[static_cast<size_t>(row)]; });
   return mask;
 }
 
