@@ -1,13 +1,13 @@
 #include "tessera/train/same_inputs.h"
 
 #include <algorithm>
-#include <optional>
 #include <vector>
 
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
 #include "tessera/data/mix.h"
 #include "tessera/io/model_files.h"
+#include "tessera/train/same_recipe.h"
 
 namespace tessera::train {
 namespace {
@@ -25,13 +25,6 @@ std::string hash_of(const std::vector<uint64_t>& values) {
   ContentHash hash;
   hash.add(std::span<const uint64_t>(values));
   return hash.text();
-}
-
-// The first rank whose text is another than rank 0's.
-std::optional<size_t> first_other(const std::vector<std::string>& texts) {
-  const auto other = std::ranges::find_if(texts, [&](const std::string& text) { return text != texts[0]; });
-  if (other == texts.end()) return std::nullopt;
-  return other - texts.begin();
 }
 
 std::string summary(const data::RowSet& rows, const std::vector<uint64_t>& hashes) {
@@ -120,10 +113,11 @@ std::string rows_fingerprint(const data::RowSet& rows, const config::Recipe& rec
   const std::vector<int64_t> order = {recipe.seed, recipe.shuffle_merged_datasets, recipe.sample_packing,
                                       recipe.sample_packing ? recipe.sequence_len : 0};
   hash.add(std::span<const int64_t>(order));
-  for (const config::DatasetConfig& dataset : recipe.datasets) {
-    if (!data::has_curriculum(recipe)) break;
-    hash.add(std::to_string(dataset.weight));
-    for (const auto& [step, weight] : dataset.weight_from_step) hash.add(step + ' ' + weight);
+  if (data::has_curriculum(recipe)) {
+    for (const config::DatasetConfig& dataset : recipe.datasets) {
+      hash.add(std::to_string(dataset.weight));
+      for (const auto& [step, weight] : dataset.weight_from_step) hash.add(step + ' ' + weight);
+    }
   }
   return hash.text();
 }

@@ -38,34 +38,36 @@ Difference first_difference(const std::string& first, const std::string& other) 
 
 void check_same_program(const std::string& program, comm::Communicator& world) {
   const std::vector<std::string> programs = world.all_gather_string(program);
-  for (size_t rank = 1; rank < programs.size(); ++rank) {
-    if (programs[rank] == programs[0]) continue;
-    throw Error(ErrorKind::Config, "RANKS-DIFFER",
-                "rank " + std::to_string(rank) + " runs another program than rank 0")
-        .got(programs[rank])
-        .need(programs[0])
-        .hint("install the same version on every machine");
-  }
+  const auto rank = first_other(programs);
+  if (!rank) return;
+  throw Error(ErrorKind::Config, "RANKS-DIFFER",
+              "rank " + std::to_string(*rank) + " runs another program than rank 0")
+      .got(programs[*rank])
+      .need(programs[0])
+      .hint("install the same version on every machine");
 }
 
 void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world) {
   if (world.size() == 1) return;
   const std::string text = config::dump_recipe(recipe);
-  const std::vector<std::string> hashes = world.all_gather_string(std::to_string(stream_of(text.c_str())));
-  const auto differing =
-      std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) { return hash != hashes[0]; });
-  if (differing == hashes.end()) return;
+  const auto rank = first_other(world.all_gather_string(std::to_string(stream_of(text.c_str()))));
+  if (!rank) return;
   // Only now, when the run is over anyway, the texts themselves.
   const std::vector<std::string> texts = world.all_gather_string(text);
-  const auto rank = static_cast<size_t>(differing - hashes.begin());
-  const Difference difference = first_difference(texts[0], texts[rank]);
+  const Difference difference = first_difference(texts[0], texts[*rank]);
   const std::string& line = difference.first.empty() ? difference.other : difference.first;
   throw Error(ErrorKind::Config, "RANKS-DIFFER",
-              "rank " + std::to_string(rank) + " was started with another recipe than rank 0: key '" +
+              "rank " + std::to_string(*rank) + " was started with another recipe than rank 0: key '" +
                   line.substr(0, line.find(':')) + "'")
       .got(difference.other.empty() ? "nothing" : "'" + difference.other + "'")
       .need(difference.first.empty() ? "nothing" : "'" + difference.first + "'")
       .hint("start every rank with the same recipe and overrides");
+}
+
+std::optional<size_t> first_other(const std::vector<std::string>& texts) {
+  const auto other = std::ranges::find_if(texts, [&](const std::string& text) { return text != texts[0]; });
+  if (other == texts.end()) return std::nullopt;
+  return other - texts.begin();
 }
 
 }  // namespace tessera::train

@@ -1,7 +1,10 @@
 // Ranks that were started with different recipes, or programs, must not train together.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/config/recipe.h"
@@ -15,5 +18,8 @@ void check_same_program(const std::string& program, comm::Communicator& world);
 // Throws Error(Config), on every rank alike, unless all ranks hold the same resolved recipe; names the first
 // rank that differs from rank 0, and the key. Collective: call it before any other use of the recipe.
 void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world);
+
+// The first rank whose text is another than rank 0's.
+std::optional<size_t> first_other(const std::vector<std::string>& texts);
 
 }  // namespace tessera::train
