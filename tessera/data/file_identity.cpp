@@ -18,7 +18,7 @@ constexpr int64_t kMaxNoteBytes = 4096;
 
 struct stat status_of(const std::string& path) {
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) throw io::storage_error(errno, "look at", path);
+  if (::stat(path.c_str(), &status) != 0) throw io::storage_error(errno, "cannot look at", path);
   return status;
 }
 

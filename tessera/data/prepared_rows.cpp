@@ -94,7 +94,7 @@ PreparedRows::PreparedRows(const std::string& folder, const std::string& key)
   io::make_directories(path_);
   const std::string path = io::join_path(path_, "lock");
   lock_file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_file_ < 0) throw io::storage_error(errno, "open", path);
+  if (lock_file_ < 0) throw io::storage_error(errno, "cannot open", path);
 }
 
 PreparedRows::~PreparedRows() { ::close(lock_file_); }
@@ -133,7 +133,7 @@ bool PreparedRows::lock(int64_t chunk, bool takes) const {
   range.l_len = 1;
   while (::fcntl(lock_file_, F_OFD_SETLK, &range) != 0) {
     if (errno == EACCES || errno == EAGAIN) return false;
-    if (errno != EINTR) throw io::storage_error(errno, "lock", io::join_path(path_, "lock"));
+    if (errno != EINTR) throw io::storage_error(errno, "cannot lock", io::join_path(path_, "lock"));
   }
   return true;
 }

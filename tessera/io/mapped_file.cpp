@@ -72,7 +72,7 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
   size_ = static_cast<size_t>(file.size());
   if (size_ == 0) return;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw storage_error(errno, "open", path);
+  if (descriptor < 0) throw storage_error(errno, "cannot open", path);
   struct stat status = {};
   ::fstat(descriptor, &status);
   size_ = static_cast<size_t>(status.st_size);

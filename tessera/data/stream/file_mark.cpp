@@ -1,11 +1,10 @@
 #include "tessera/data/stream/file_mark.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <sys/stat.h>
 
 #include "tessera/core/content_hash.h"
 #include "tessera/core/error.h"
+#include "tessera/data/file_identity.h"
 #include "tessera/io/file.h"
 
 namespace tessera::data {
@@ -13,19 +12,9 @@ namespace {
 
 constexpr int64_t kSampled = int64_t{64} << 10;
 
-int64_t changed_ns_of(const struct stat& status) {
-  return status.st_mtim.tv_sec * int64_t{1'000'000'000} + status.st_mtim.tv_nsec;
-}
-
-struct stat status_of(const std::string& path) {
-  struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0) throw io::storage_error(errno, "cannot look at", path);
-  return status;
-}
-
 }  // namespace
 
-FileMark::FileMark(const std::string& path) : path_(path), changed_ns_(changed_ns_of(status_of(path))) {
+FileMark::FileMark(const std::string& path) : path_(path), identity_(file_identity(path)) {
   const io::File file = io::File::open(path);
   size_ = file.size();
   ContentHash hash;
@@ -39,8 +28,7 @@ FileMark::FileMark(const std::string& path) : path_(path), changed_ns_(changed_n
 }
 
 void FileMark::check() {
-  const struct stat status = status_of(path_);
-  if (status.st_size == size_ && changed_ns_of(status) == changed_ns_) return;
+  if (file_identity(path_) == identity_) return;
   FileMark now(path_);
   if (now.hash_ == hash_) {
     *this = std::move(now);

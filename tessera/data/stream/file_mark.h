@@ -20,9 +20,8 @@ class FileMark {
   const std::string& hash() const { return hash_; }
 
  private:
-  std::string path_, hash_;
+  std::string path_, identity_, hash_;
   int64_t size_ = 0;
-  int64_t changed_ns_ = 0;
 };
 
 }  // namespace tessera::data
