@@ -66,8 +66,6 @@ void drop_duplicates(const config::DataConfig& config, const PrepareOptions& opt
 
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
   const config::DataConfig& config = context.config;
-  // What is wrong with weights shows before rows are made.
-  StepMix(config.datasets, std::vector<bool>(config.datasets.size(), true), options.seed, 1);
   const auto store = std::make_shared<RowStore>();
   // What is streamed is not prepared, and the rows to evaluate on are as without a stream.
   config::DataConfig eval_config = config;
