@@ -9,16 +9,14 @@
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/io/file.h"
+#include "tessera/train/beside_output.h"
 
 namespace tessera::train {
 namespace {
 
 constexpr int64_t kMostStarts = 3;
 
-// Beside the folder, not in it.
-std::string file_of(const std::string& output_dir) {
-  return output_dir.substr(0, output_dir.find_last_not_of('/') + 1) + ".tessera-requeued";
-}
+std::string file_of(const std::string& output_dir) { return beside_output(output_dir, "requeued"); }
 
 // What the last start has noted; an empty object where there is nothing of use.
 nlohmann::json noted_in(const std::string& path) {

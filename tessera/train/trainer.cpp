@@ -35,6 +35,7 @@
 #include "tessera/text/chat_template/chat_template.h"
 #include "tessera/train/agreed_requests.h"
 #include "tessera/train/bad_numbers.h"
+#include "tessera/train/beside_output.h"
 #include "tessera/train/compute_type.h"
 #include "tessera/train/measured_split.h"
 #include "tessera/train/recipe_data.h"
@@ -247,7 +248,7 @@ class Run {
     reporters.push_back(std::make_unique<ReplicaCheck>(*training_, *mesh_.world()));
     const TrainState& state = training_->state();
     auto asking =
-        std::make_unique<AgreedRequests>(signals_, *mesh_.world(), recipe_.output_dir + ".tessera-save");
+        std::make_unique<AgreedRequests>(signals_, *mesh_.world(), beside_output(recipe_.output_dir, "save"));
     AgreedRequests& requests = *asking;
     reporters.push_back(std::move(asking));
     std::optional<Evaluation> evaluation;
@@ -368,7 +369,7 @@ TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Com
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
   check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
   check_same_recipe(recipe, *world);
-  const std::string hang_file = recipe.output_dir + ".tessera-hang.json";
+  const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());
   comm::flight::set_dump_file(hang_file);
   world->set_default_timeout(

@@ -133,7 +133,7 @@ TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
           kill(id, SIGUSR1);
         }
       };
-      const ProgramResult result = train(run_of(ranks, {"max_steps=400"}), options);
+      const ProgramResult result = train(run_of(ranks, {"max_steps=400", "output_dir=out/"}), options);
       EXPECT_EQ(result.exit_code, 0) << result.told();
       EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 2u) << result.told();
       EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
