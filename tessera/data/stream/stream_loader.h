@@ -6,20 +6,18 @@
 #include <string>
 #include <vector>
 
-#include "tessera/data/loader.h"
-#include "tessera/data/mix.h"
+#include "tessera/data/mixed_loader.h"
 #include "tessera/data/stream/document_stream.h"
 
 namespace tessera::data {
 
-// Deals the rows of `datasets` without end. A step's sequences are a function of the data, the seed and their
-// number alone, so that any number of ranks sees the same. Ranks with an exchange read and tokenise a share
-// of the documents each, and tell it to the others; without one every rank does all.
+// Deals sequences of the rows of `datasets`. A step's sequences are a function of the data, the seed and
+// their number alone, so that any number of ranks sees the same. Ranks with an exchange read and tokenise a
+// share of the documents each, and tell it to the others; without one every rank does all.
 //
-// Each sequence is of one dataset, drawn by the weights that hold at its step. Rows of type pretrain fill a
-// sequence to its last token, and go on in the next one; others are laid whole into it, one or, with packing,
-// as many of those that come next as it has room for.
-class StreamLoader : public StepSource {
+// Rows of type pretrain fill a sequence to its last token, and go on in the next one; others are laid whole
+// into it, one or, with packing, as many of those that come next as it has room for.
+class StreamLoader : public MixedLoader {
  public:
   // `tokenizer` is borrowed; null for rows of ids. `options`: packing, shuffling and seed are looked at,
   // grouping and packing in order are not. With `exchange`, next_step() and sample() are collective over its
@@ -30,17 +28,6 @@ class StreamLoader : public StepSource {
                const LoaderOptions& options, std::shared_ptr<RowExchange> exchange = nullptr);
   StreamLoader(const StreamLoader&) = delete;
   StreamLoader& operator=(const StreamLoader&) = delete;
-
-  Step next_step() override;
-  Cursor cursor() const override;
-  // One of other data begins them anew.
-  void seek(const Cursor& cursor, bool takes_other_data = false) override;
-
-  std::vector<std::string> datasets() const override;
-  int64_t samples_per_step() const override {
-    return options_.dp_size * options_.accumulation * options_.micro_batch_size;
-  }
-  int64_t steps_per_epoch() const override { return 0; }
 
   // The sequences that come next, up to so many, as rows to look at, with what has been counted of each
   // dataset by then. They are used up.
@@ -57,28 +44,26 @@ class StreamLoader : public StepSource {
  private:
   struct Source {
     std::unique_ptr<DocumentStream> documents;
-    std::string name;
     bool is_cut = false;  // documents end to end, else whole rows
   };
   struct Sequence {
     std::vector<int32_t> input_ids, labels;
     std::vector<int64_t> starts;  // of what attention stays inside
-    int64_t dataset = 0;
   };
 
-  Sequence make_sequence(int64_t sample);
-  void append(const Sequence& sequence, MicroBatch& batch) const;
-  bool has_several() const { return sources_.size() > 1; }
+  Sequence make_sequence(Source& source) const;
+  SequenceCounts take(size_t source, MicroBatch* batch) override;
+  StreamPlace place_of(size_t source) const override { return sources_[source].documents->place(); }
+  void seek_source(size_t source, const StreamPlace& place, bool) override {
+    sources_[source].documents->seek(place);
+  }
 
   const config::DataConfig config_;
   const std::shared_ptr<const text::ChatTemplate> chat_template_;
   const PromptContext context_;
   const std::string tokenizer_fingerprint_;
-  const LoaderOptions options_;
   const std::shared_ptr<RowExchange> exchange_;
-  const StepMix mix_;
   std::vector<Source> sources_;
-  int64_t sample_ = 0;  // sequences given
 };
 
 }  // namespace tessera::data
