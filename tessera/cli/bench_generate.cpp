@@ -1,6 +1,7 @@
 // tessera bench generate
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 
 #include <ATen/ATen.h>
@@ -87,7 +88,20 @@ double read_all(const std::vector<at::Tensor>& weights) {
   return bytes / timer.seconds() * 1e-9;
 }
 
+// Those of all copies of the model. Collective over them.
+models::GenerationTimes joined(const models::GenerationTimes& own, comm::Communicator& copies) {
+  models::GenerationTimes all;
+  for (const std::string& bytes :
+       copies.all_gather_string({reinterpret_cast<const char*>(&own), sizeof own})) {
+    models::GenerationTimes times;
+    std::memcpy(&times, bytes.data(), sizeof times);
+    all.join(times);
+  }
+  return all;
+}
+
 Result measure(const Options& options, const InferenceRank& rank) {
+  comm::Communicator& copies = *rank.mesh().group(parallel::kAxisDp);
   const auto model = load_for_inference(options.model, "", options.compute.resolved(), rank.mesh());
   Result result;
   result.load_rss_bytes = current_rss_bytes();
@@ -95,7 +109,8 @@ Result measure(const Options& options, const InferenceRank& rank) {
   models::Generator generator(*model, {.max_batch = options.batch});
   std::vector<int64_t> requests;
   for (int64_t i = 0; i < options.batch; ++i) {
-    models::GenerationRequest request{random_prompt(i, options, model->config().vocab_size), {}};
+    const int64_t sequence = i * copies.size() + copies.rank();
+    models::GenerationRequest request{random_prompt(sequence, options, model->config().vocab_size), {}};
     if (i == 0) result.prompt = request.prompt;
     request.options.max_new_tokens = options.new_tokens;
     request.options.stop_ids = {-1};  // none
@@ -117,7 +132,7 @@ Result measure(const Options& options, const InferenceRank& rank) {
   result.total_s = timer.seconds() - reading_s;
   result.read_gb_s = median(reads);
   result.step_s_median = median(steps_s);
-  result.times = generator.times();
+  result.times = joined(generator.times(), copies);
   result.ids = generator.take(requests.front()).value().token_ids;
   result.bytes_per_token = bytes_per_token(*model, options);
   result.step_bytes = result.bytes_per_token * static_cast<double>(options.batch);
@@ -142,6 +157,7 @@ void print_json(const Result& r, const Options& options, const ParallelDims& dim
                                        {"prompt_tokens", options.prompt_tokens},
                                        {"new_tokens", options.new_tokens},
                                        {"dtype", options.compute.dtype},
+                                       {"dp_replicate_size", dims.dp_replicate},
                                        {"tensor_parallel_size", dims.tp},
                                        {"pipeline_parallel_size", dims.pp},
                                        {"tokens_per_s", r.tokens_per_s()},
@@ -165,11 +181,13 @@ void print_json(const Result& r, const Options& options, const ParallelDims& dim
 
 void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
+  options->ranks.has_many_prompts = true;
   CLI::App* verb = bench.add_subcommand("generate", "Greedy generation from random prompts, without a stop");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
       ->transform(model_folder());
-  verb->add_option("--batch", options->batch, "Sequences at once")->check(CLI::Range(1, 4096));
+  verb->add_option("--batch", options->batch, "Sequences at once, of each copy of the model")
+      ->check(CLI::Range(1, 4096));
   verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));

@@ -80,10 +80,7 @@ class Copies {
       const nlohmann::json copy = nlohmann::json::from_cbor(text);
       any_goes_on = any_goes_on || copy["goes_on"].get<bool>();
       work_.new_tokens += copy["tokens"][0].get<int64_t>();
-      work_.times.prefill_tokens += copy["tokens"][1].get<int64_t>();
-      work_.times.decode_tokens += copy["tokens"][2].get<int64_t>();
-      work_.times.prefill_s = std::max(work_.times.prefill_s, copy["seconds"][0].get<double>());
-      work_.times.decode_s = std::max(work_.times.decode_s, copy["seconds"][1].get<double>());
+      work_.times.join({copy["seconds"][0], copy["seconds"][1], copy["tokens"][1], copy["tokens"][2]});
       if (output == nullptr) continue;
       for (const nlohmann::json& answer : copy["finished"]) {
         const auto index = answer[0].get<size_t>();

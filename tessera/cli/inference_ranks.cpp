@@ -53,9 +53,13 @@ ParallelDims inference_dims(const RankOptions& options, int64_t num_ranks) {
   const int64_t tp =
       options.tensor_parallel > 0 ? options.tensor_parallel : std::max<int64_t>(1, num_ranks / pp);
   const int64_t copies = num_ranks / (tp * pp);
-  if (copies * tp * pp != num_ranks || (copies > 1 && !options.has_many_prompts)) {
+  const bool leaves_some = copies * tp * pp != num_ranks;
+  if (leaves_some || (copies > 1 && !options.has_many_prompts)) {
     const std::string ranks = std::to_string(num_ranks) + (num_ranks == 1 ? " rank" : " ranks");
-    throw Error(ErrorKind::Config, "PARALLELISM", "the sizes do not multiply to the number of ranks")
+    throw Error(ErrorKind::Config, "PARALLELISM",
+                leaves_some ? "the sizes do not multiply to the number of ranks"
+                            : "one conversation cannot use copies of the model: each question waits for the "
+                              "answer before it")
         .got((options.tensor_parallel > 0 ? "--tensor-parallel-size " + std::to_string(tp) + " x " : "") +
              std::string("--pipeline-parallel-size ") + std::to_string(pp) + " and " + ranks)
         .hint("--nproc " + std::to_string(std::max<int64_t>(1, options.tensor_parallel) * pp));

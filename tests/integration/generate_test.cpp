@@ -1,5 +1,6 @@
 // `tessera generate` and `tessera chat` as a user runs them.
 #include <algorithm>
+#include <cmath>
 #include <regex>
 
 #include "tests/integration/fixture.h"
@@ -121,6 +122,17 @@ TEST_F(GenerateTest, OnRanksLikeOnOne) {
   EXPECT_EQ(spread.at("ids"), alone.at("ids"));
   EXPECT_EQ(spread.at("tensor_parallel_size"), 2);
   EXPECT_EQ(spread.at("pipeline_parallel_size"), 2);
+
+  // Two copies of two ranks each, with two sequences each.
+  const ProgramResult copies = run(with(bench, {"--nproc", "4", "--tensor-parallel-size", "2"}));
+  ASSERT_EQ(copies.exit_code, 0) << copies.told();
+  const auto both = nlohmann::json::parse(copies.out);
+  EXPECT_EQ(both.at("ids"), alone.at("ids"));
+  EXPECT_EQ(both.at("dp_replicate_size"), 2);
+  const auto decoded = [](const nlohmann::json& run) {
+    return std::lround(run.at("tokens_per_s").get<double>() * run.at("decode_s").get<double>());
+  };
+  EXPECT_EQ(decoded(both), 2 * decoded(alone));
 }
 
 // More prompts than are answered at once, of which each of four copies of the model gets its part, and one
@@ -174,7 +186,8 @@ TEST_F(GenerateTest, PromptsAreDealtTo4CopiesOfTheModel) {
   const ProgramResult refused = run(with(with(single, copies), {"--prompts", "long.jsonl"}));
   expect_error(refused, 4, "E-MODEL-LENGTH", {"long.jsonl:2"});
   EXPECT_EQ(ProgramResult::lines_with(refused.err, "error[").size(), 1u) << refused.told();
-  expect_error(run(with({"chat", "--model", "model"}, copies)), 2, "E-CONFIG-PARALLELISM", {"4 ranks"});
+  expect_error(run(with({"chat", "--model", "model"}, copies)), 2, "E-CONFIG-PARALLELISM",
+               {"one conversation cannot use copies", "4 ranks", "--nproc 1"});
 }
 
 TEST_F(GenerateTest, RanksHaveOneError) {

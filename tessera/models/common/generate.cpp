@@ -191,6 +191,13 @@ std::optional<Generation> Generator::take(int64_t request) {
   return result;
 }
 
+void GenerationTimes::join(const GenerationTimes& other) {
+  prefill_s = std::max(prefill_s, other.prefill_s);
+  decode_s = std::max(decode_s, other.decode_s);
+  prefill_tokens += other.prefill_tokens;
+  decode_tokens += other.decode_tokens;
+}
+
 Generation generate(CausalLM& model, const std::vector<int64_t>& prompt, const GenerateOptions& options) {
   Generator generator(model, {.max_batch = 1});
   const int64_t request = generator.add({prompt, options});

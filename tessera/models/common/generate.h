@@ -51,6 +51,9 @@ struct GenerationTimes {
   double prefill_s = 0.0, decode_s = 0.0;
   int64_t prefill_tokens = 0;  // of prompts
   int64_t decode_tokens = 0;   // new ones, without each sequence's first, which comes out of its prefill
+
+  // Those of another Generator that runs at the same time: the tokens of both, in the longer times.
+  void join(const GenerationTimes& other);
 };
 
 // Continuous batching: requests may be added at any time, wait for a place, and leave as soon as they are
