@@ -104,6 +104,22 @@ TEST(JsonLines, RefusesWhatIsNotAnObject) {
   EXPECT_THAT(text, HasSubstr("a.jsonl:2:1: the record is not a JSON object; got array, need object"));
 }
 
+// Also one that is spelled in another way, and in an object within.
+TEST(JsonLines, AKeyThatStandsTwiceIsRefusedAtItsPlace) {
+  const TempFolder folder;
+  const auto text_of = [&](const std::string& line) {
+    const std::string path = folder.write("a.jsonl", "{\"a\": 1}\n" + line + "\n");
+    return error_text("E-DATA-DUPLICATE-KEY", [&] { read_all(path, FileFormat::JsonLines); });
+  };
+  EXPECT_THAT(text_of(R"({"a": 1, "b": "c:", "a": 2})"),
+              HasSubstr("a.jsonl:2:21: the key \"a\" stands twice in one object at byte offset 29"));
+  EXPECT_THAT(text_of(R"({"a": 1, "\u0061" : 2})"), HasSubstr("a.jsonl:2:10: the key \"\\u0061\""));
+  EXPECT_THAT(text_of(R"({"m": [{"x": "\"x\":"}, {"y": {}, "y": []}]})"), HasSubstr("a.jsonl:2:35: "));
+  const std::string path =
+      folder.write("b.jsonl", R"({"a": 1, "m": [{"a": "a"}, {"a": ["a", ":"]}], "A": {"a": {"a": 2}}})");
+  EXPECT_THAT(field_a(read_all(path, FileFormat::JsonLines)), ElementsAre(1));
+}
+
 TEST(JsonLines, EncodingErrorsNameTheByte) {
   const TempFolder folder;
   const auto text_of = [&](const std::string& line) {

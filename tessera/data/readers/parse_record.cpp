@@ -1,7 +1,9 @@
 #include "tessera/data/readers/parse_record.h"
 
 #include <optional>
+#include <set>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -50,14 +52,16 @@ std::optional<Problem> check_escape(std::string_view text, size_t backslash, siz
   return std::nullopt;
 }
 
-// What the JSON parser would accept, or report without a place.
-std::optional<Problem> find_problem(std::string_view text) {
+// What the JSON parser would accept, or report without a place. `num_members`: of all objects together, if
+// this is JSON.
+std::optional<Problem> find_problem(std::string_view text, int64_t& num_members) {
   if (const int64_t bad = find_invalid_utf8(text); bad >= 0) {
     return Problem{static_cast<size_t>(bad), "ENCODING", "invalid UTF-8"};
   }
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
     return Problem{nul, "ENCODING", "a NUL byte"};
   int64_t depth = 0;
+  num_members = 0;
   bool in_string = false;
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
@@ -71,10 +75,36 @@ std::optional<Problem> find_problem(std::string_view text) {
         return Problem{i, "JSON-DEPTH", "nested deeper than " + std::to_string(kMaxDepth) + " levels"};
     } else if (!in_string && (c == '}' || c == ']')) {
       --depth;
+    } else if (!in_string && c == ':') {
+      ++num_members;
     }
     i = next;
   }
   return std::nullopt;
+}
+
+int64_t count_members(const nlohmann::ordered_json& value) {
+  auto count = static_cast<int64_t>(value.is_object() ? value.size() : 0);
+  for (const nlohmann::ordered_json& inner : value) count += inner.is_structured() ? count_members(inner) : 0;
+  return count;
+}
+
+// The first key that its object has had before. Requires JSON with one.
+Problem find_repeated_key(std::string_view text) {
+  std::vector<std::set<std::string>> open;
+  for (size_t i = 0;; ++i) {
+    if (text[i] == '{' || text[i] == '[') open.emplace_back();
+    if (text[i] == '}' || text[i] == ']') open.pop_back();
+    if (text[i] != '"') continue;
+    size_t end = i + 1;
+    while (text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+    const size_t behind = text.find_first_not_of(" \t\r\n", end + 1);
+    const std::string_view string = text.substr(i, end + 1 - i);
+    if (behind < text.size() && text[behind] == ':' &&
+        !open.back().insert(nlohmann::json::parse(string).get<std::string>()).second)
+      return {i, "DUPLICATE-KEY", "the key " + std::string(string) + " stands twice in one object"};
+    i = end;
+  }
 }
 
 // Drops "[json.exception...] parse error at line 1, column 5: " and keeps the reason.
@@ -127,12 +157,14 @@ std::string element_name(const RawRecord& record) {
 }  // namespace
 
 nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& file) {
-  if (const auto problem = find_problem(record.text)) {
-    const int64_t offset = record.byte_offset + static_cast<int64_t>(problem->byte);
-    throw place(Error(ErrorKind::Data, problem->name,
-                      problem->what + " at byte offset " + std::to_string(offset) + element_name(record)),
-                record, file, problem->byte);
-  }
+  const auto refuse = [&](const Problem& problem) {
+    const int64_t offset = record.byte_offset + static_cast<int64_t>(problem.byte);
+    throw place(Error(ErrorKind::Data, problem.name,
+                      problem.what + " at byte offset " + std::to_string(offset) + element_name(record)),
+                record, file, problem.byte);
+  };
+  int64_t num_members = 0;
+  if (const auto problem = find_problem(record.text, num_members)) refuse(*problem);
   nlohmann::ordered_json value;
   try {
     value = nlohmann::ordered_json::parse(record.text);
@@ -151,6 +183,8 @@ nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& 
             .need("object"),
         record, file, 0);
   }
+  // Of a key that stands twice the parser keeps the last value.
+  if (count_members(value) < num_members) refuse(find_repeated_key(record.text));
   return value;
 }
 

@@ -10,7 +10,8 @@
 namespace tessera::data {
 
 // Parses the record's text, which must be one JSON object of at most 64 levels, in UTF-8, without NUL
-// characters or lone surrogates. Throws Error(Data) at file:line:column (column in bytes).
+// characters, lone surrogates, or a key that stands twice in an object. Throws Error(Data) at
+// file:line:column (column in bytes).
 nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& file);
 
 }  // namespace tessera::data
