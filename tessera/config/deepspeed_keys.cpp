@@ -179,8 +179,9 @@ constexpr ForeignKey kDeepSpeedSchedulerParams[] = {
     {"warmup_min_ratio", Rule::Refuse, "warm-up starts at zero", "0 0.0"},
     {"cos_min_ratio", Rule::Rename, "cosine_min_lr_ratio"},
     {"warmup_type", Rule::Refuse, "only a linear warm-up is built", "linear"},
-    {"total_num_steps", Rule::Refuse,
-     "the schedule spans the whole run; write \"auto\" here and max_steps in the recipe"},
+    {"total_num_steps", Rule::Special, "schedule_steps",
+     "means `max_steps`, which a warning tells where the recipe has none: the schedule spans the whole run, "
+     "and Transformers takes no other number"},
     {"last_batch_iteration", Rule::Quiet, kPlace},
 };
 

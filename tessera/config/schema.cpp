@@ -44,7 +44,7 @@ constexpr Choice kOptimizers[] = {
      "4-bit optimizer states are not built yet, 32-bit states are used"},
     {"adamw_torch_xla", as_int(OptimizerKind::AdamW)},
     {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
-    {"flash_adamw", as_int(OptimizerKind::AdamW)},
+    {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
     {"sgd", as_int(OptimizerKind::Sgd)},
     {"flash_sgd", kNotBuilt, "not built yet; write optimizer: sgd"},
     {"adafactor", kNotBuilt, kOtherOptimizer},

@@ -16,6 +16,7 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"deepspeed", &Translator::set_deepspeed},
       {"deepspeed_scheduler", &Translator::set_deepspeed_scheduler},
       {"deepspeed_wandb", &Translator::set_deepspeed_wandb},
+      {"schedule_steps", &Translator::set_schedule_steps},
       {"betas", &Translator::set_betas},
       {"optim_args", &Translator::set_optim_args},
       {"report_to", &Translator::set_trackers},
@@ -25,6 +26,7 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"named_datasets", &Translator::set_named_datasets},
       {"of_dataset", &Translator::check_named_datasets},
       {"pretraining", &Translator::set_pretraining},
+      {"named_template", &Translator::set_named_template},
       {"lora_target", &Translator::set_lora_target},
       {"lora_modules_to_save", &Translator::set_modules_to_save},
       {"max_steps", &Translator::set_max_steps},
@@ -101,6 +103,14 @@ void Translator::set_deepspeed_wandb(const ForeignKey&, const Origin& origin) {
        {std::pair("project", "wandb_project"), std::pair("team", "wandb_entity")}) {
     if (const Entry* entry = map.find(theirs)) set_native(ours, entry->value, origin);
   }
+}
+
+// The run has as many steps as its schedule.
+void Translator::set_schedule_steps(const ForeignKey&, const Origin& origin) {
+  set_native("max_steps", origin.entry.value, origin);
+  const Entry* own = file_->find("max_steps");
+  if (own == nullptr || own->value.is_null())
+    problems_.warn("key '" + origin.path + "' ends the run: max_steps: " + origin.entry.value.text);
 }
 
 void Translator::set_betas(const ForeignKey&, const Origin& origin) {
@@ -213,6 +223,17 @@ void Translator::set_pretraining(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   set_native(list, documents(value), {origin.entry, list, origin.out});
   set_native("streaming", make_scalar("true", value.place), origin);
+}
+
+// LLaMA-Factory's templates that write what ours do.
+void Translator::set_named_template(const ForeignKey&, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  if (!value.is_scalar()) throw type_error(origin, "text");
+  const auto ours = look_up(
+      "chatml=chatml smollm=chatml yi=chatml qwen3_nothink=chatml llama3=llama3 qwen=qwen_25 phi=phi_35",
+      lower(value.text));
+  if (!ours) return note_ignored(origin);
+  set_native("chat_template", make_scalar(*ours, value.place), origin);
 }
 
 void Translator::set_lora_target(const ForeignKey&, const Origin& origin) {

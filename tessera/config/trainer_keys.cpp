@@ -33,7 +33,10 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"use_unsloth", Rule::Quiet, kHow},
     {"use_cache", Rule::Quiet, kHow},
     {"rope_scaling", Rule::Refuse, "not built yet; edit the model folder's config.json"},
-    {"template", Rule::Ignore, "the model folder's own chat template is used; chat_template names another"},
+    {"template", Rule::Special, "named_template",
+     "`chatml`, `smollm`, `yi` and `qwen3_nothink` mean `chat_template: chatml`; `llama3`, `qwen` and `phi` "
+     "mean `llama3`, `qwen_25` and `phi_35`: they write the same. With another the model folder's own "
+     "template is used, which one warning tells; `chat_template` names another"},
     {"chat_template_path", Rule::Rename, "chat_template_jinja"},
     {"eos_token", Rule::Special, "special_tokens.eos_token", "sets `special_tokens.eos_token`"},
     {"pad_token", Rule::Special, "special_tokens.pad_token", "sets `special_tokens.pad_token`"},

@@ -46,6 +46,7 @@ class Translator {
   void read_deepspeed_file(const Origin& origin);
   void set_deepspeed_scheduler(const ForeignKey& key, const Origin& origin);
   void set_deepspeed_wandb(const ForeignKey& key, const Origin& origin);
+  void set_schedule_steps(const ForeignKey& key, const Origin& origin);
   void set_betas(const ForeignKey& key, const Origin& origin);
   void set_optim_args(const ForeignKey& key, const Origin& origin);
   void set_trackers(const ForeignKey& key, const Origin& origin);
@@ -55,6 +56,7 @@ class Translator {
   void set_named_datasets(const ForeignKey& key, const Origin& origin);
   void check_named_datasets(const ForeignKey& key, const Origin& origin);
   void set_pretraining(const ForeignKey& key, const Origin& origin);
+  void set_named_template(const ForeignKey& key, const Origin& origin);
   void set_lora_target(const ForeignKey& key, const Origin& origin);
   void set_modules_to_save(const ForeignKey& key, const Origin& origin);
   void set_max_steps(const ForeignKey& key, const Origin& origin);

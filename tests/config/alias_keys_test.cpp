@@ -179,6 +179,16 @@ TEST(AliasKeysTest, DeepSpeedValuesReachNativeKeys) {
   EXPECT_EQ(recipe.key_places.at("micro_batch_size").line, 5);
 }
 
+TEST(AliasKeysTest, TheStepsOfADeepSpeedScheduleAreThoseOfTheRun) {
+  const std::string schedule =
+      "deepspeed: {scheduler: {params: {warmup_type: linear, total_num_steps: 100}}}\n";
+  EXPECT_EQ(parse_recipe(kMinimal + schedule, "r.yaml").max_steps, 100);
+  EXPECT_THAT(warnings_of(kMinimal + schedule),
+              HasSubstr("'deepspeed.scheduler.params.total_num_steps' ends the run: max_steps: 100"));
+  EXPECT_EQ(warnings_of(kMinimal + schedule + "max_steps: 100\n"), "");
+  EXPECT_THAT(message_of(kMinimal + "max_steps: 7\n" + schedule), HasSubstr("E-CONFIG-CONFLICT"));
+}
+
 TEST(AliasKeysTest, ErrorsNameTheKeyAsItWasWritten) {
   EXPECT_THAT(
       message_of(kMinimal + "deepspeed:\n  gradient_clipping: lots\n"),
@@ -196,26 +206,14 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
             "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'load_in_4bit': 4-bit base weights are not built "
             "yet; leave it out and write adapter: lora; got the boolean true");
-  for (const char* line : {"adapter: qlora",
-                           "load_in_8bit: true",
-                           "float16: true",
-                           "fp8: true",
-                           "bfloat16: true",
-                           "mixed_precision: fp8",
-                           "lora_dora: true",
-                           "peft_use_dora: true",
-                           "rl: grpo",
-                           "pretraining_sample_concatenation: false",
-                           "relora: true",
-                           "lora_target_parameters: [experts.down_proj]",
-                           "optimizer: lion_pytorch",
-                           "chat_template: llava",
-                           "parallelism_config: {sp_size: 2}",
-                           "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
-                           "deepspeed: {optimizer: {type: Muon}}",
-                           "deepspeed: {scheduler: {type: OneCycle}}",
-                           "deepspeed: {scheduler: {params: {total_num_steps: 100}}}",
-                           "special_tokens: {additional_special_tokens: [a]}"}) {
+  for (const char* line :
+       {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8: true", "bfloat16: true",
+        "mixed_precision: fp8", "lora_dora: true", "peft_use_dora: true", "rl: grpo",
+        "pretraining_sample_concatenation: false", "relora: true",
+        "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch", "chat_template: llava",
+        "parallelism_config: {sp_size: 2}", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+        "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
+        "special_tokens: {additional_special_tokens: [a]}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
         << line;
   }

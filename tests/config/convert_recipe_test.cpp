@@ -65,7 +65,18 @@ TEST_F(ConvertRecipeTest, OneRecipeOfLlamaFactoryAndDeepSpeed) {
   EXPECT_EQ(recipe.datasets[0].name, "chats");
   EXPECT_EQ(recipe.datasets[1].name, "instructions");
   EXPECT_THAT(text_, AllOf(HasSubstr("# " + file + ":5 (lora_rank)"), Not(HasSubstr("# default\n"))));
-  EXPECT_THAT(told_, HasSubstr("accepted without effect: template (line 7)"));
+  EXPECT_EQ(recipe.chat_template, "llama3");
+}
+
+TEST_F(ConvertRecipeTest, TemplatesOfLlamaFactoryThatWriteTheSame) {
+  const auto template_of = [&](const std::string& name) {
+    return convert({}, "--model_name_or_path m --dataset d --template " + name).chat_template;
+  };
+  EXPECT_EQ(template_of("qwen"), "qwen_25");
+  EXPECT_EQ(template_of("phi"), "phi_35");
+  EXPECT_EQ(template_of("yi"), "chatml");
+  EXPECT_EQ(template_of("glm4"), Recipe().chat_template);
+  EXPECT_THAT(told_, HasSubstr("accepted without effect: template"));
 }
 
 TEST_F(ConvertRecipeTest, TheArgumentsOfACommandLine) {
