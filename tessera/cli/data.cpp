@@ -145,17 +145,20 @@ void add_data(CLI::App& app, Action& action) {
       show.train = data::train_loader_options(recipe, 0, 1);
       show.has_epochs = !recipe.streaming && !data::has_curriculum(recipe);
       show.eval = data::eval_loader_options(recipe, 0, 1);
-      if (!options->html.empty()) {
-        if (options->num_rows->count() == 0) show.num_rows = 50;
+      const bool has_page = !options->html.empty();
+      if (has_page && options->num_rows->count() == 0) show.num_rows = 50;
+      if (data::has_curriculum(recipe) && !recipe.streaming)
+        show.drawn = data::CurriculumLoader(rows.train, recipe, show.train).sample(show.num_rows);
+      if (has_page) {
         io::write_file_atomic(options->html, data::show_data_html(rows, *tokenizer, show, options->recipe));
         show.num_rows = 0;
       }
       if (recipe.streaming)
         std::cout << "of a stream: its first " << rows.train.size() << " sequences, as a run sees them\n\n";
-      if (!recipe.streaming && !show.has_epochs)
-        std::cout << "in no order: a run draws them by the weights of its steps\n\n";
+      if (show.drawn.rows.size() > 0)
+        std::cout << "drawn by the weights of the steps: the first ones, as a run takes them\n\n";
       data::show_data(std::cout, rows, *tokenizer, show);
-      if (!options->html.empty()) std::cout << "\nrows: " << options->html << '\n';
+      if (has_page) std::cout << "\nrows: " << options->html << '\n';
       return 0;
     };
   });

@@ -54,6 +54,21 @@ CurriculumLoader::CurriculumLoader(const RowSet& rows, const config::DataConfig&
   }
 }
 
+DrawnRows CurriculumLoader::sample(int64_t num_sequences) {
+  DrawnRows drawn;
+  for (int64_t i = 0; i < num_sequences; ++i) {
+    Loader& source = sources_[draw()];
+    drawn.rows.store = source.rows().store;
+    for (const int64_t place : source.rows_of_sample(source.cursor().sample)) {
+      drawn.sequences.items.push_back(drawn.rows.size());
+      drawn.rows.rows.push_back(source.rows().rows[place]);
+    }
+    drawn.sequences.offsets.push_back(drawn.rows.size());
+    source.next_step(false);
+  }
+  return drawn;
+}
+
 SequenceCounts CurriculumLoader::take(size_t source, MicroBatch* batch) {
   const Step one = sources_[source].next_step(batch != nullptr);
   if (batch != nullptr) append(one.micro_batches.front(), *batch);

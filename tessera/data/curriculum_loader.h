@@ -12,6 +12,12 @@
 
 namespace tessera::data {
 
+// Rows in the order in which a run takes them, a row perhaps several times.
+struct DrawnRows {
+  RowSet rows;
+  PackPlan sequences;  // of places in `rows`
+};
+
 // Deals sequences of prepared rows: each dataset gives its own in the order that a Loader of it alone has,
 // and begins again behind its last one.
 class CurriculumLoader : public MixedLoader {
@@ -19,6 +25,9 @@ class CurriculumLoader : public MixedLoader {
   // `rows`: of `config`'s datasets. `options`: grouping is not looked at. Throws Error(Config) for what is no
   // map of weights.
   CurriculumLoader(const RowSet& rows, const config::DataConfig& config, const LoaderOptions& options);
+
+  // The sequences that come next, to look at. They are used up.
+  DrawnRows sample(int64_t num_sequences);
 
  private:
   SequenceCounts take(size_t source, MicroBatch* batch) override;

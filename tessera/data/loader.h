@@ -55,6 +55,7 @@ class Loader : public StepSource {
   // A cursor of other data beyond the last sample is the next epoch's beginning.
   void seek(const Cursor& cursor, bool takes_other_data = false) override;
 
+  const RowSet& rows() const { return rows_; }
   // Positions in the row set of the sequence at place `sample` of the current epoch's order.
   std::span<const int64_t> rows_of_sample(int64_t sample) const { return plan_.sequence(order_[sample]); }
 

@@ -42,16 +42,17 @@ void write_tokens(std::ostream& out, const Row& row, const text::Tokenizer& toke
 
 void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
                const ShowOptions& options) {
-  const int64_t num_rows = std::min(options.num_rows, data.train.size());
+  const RowSet& rows = options.drawn.rows.size() > 0 ? options.drawn.rows : data.train;
+  const int64_t num_rows = std::min(options.num_rows, rows.size());
   for (int64_t i = 0; i < num_rows; ++i) {
-    const int64_t row = data.train.rows[static_cast<size_t>(i)];
-    out << "row " << i << ": " << data.train.store->dataset_name(data.train.store->dataset(row)) << ", "
-        << data.train.length(i) << " tokens, " << data.train.label_count(i) << " trained\n";
+    const int64_t row = rows.rows[static_cast<size_t>(i)];
+    out << "row " << i << ": " << rows.store->dataset_name(rows.store->dataset(row)) << ", " << rows.length(i)
+        << " tokens, " << rows.label_count(i) << " trained\n";
     if (options.each_token) {
-      write_tokens(out, data.train.store->row(row), tokenizer, options.color);
+      write_tokens(out, rows.store->row(row), tokenizer, options.color);
       out << '\n';
     } else {
-      out << show_row(data.train.store->row(row), tokenizer, options) << "\n\n";
+      out << show_row(rows.store->row(row), tokenizer, options) << "\n\n";
     }
   }
   if (num_rows > 0 && !options.each_token) {

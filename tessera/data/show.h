@@ -5,6 +5,7 @@
 #include <iosfwd>
 #include <string>
 
+#include "tessera/data/curriculum_loader.h"
 #include "tessera/data/loader.h"
 #include "tessera/data/prepare.h"
 
@@ -17,6 +18,7 @@ struct ShowOptions {
   bool each_token = false;  // a line for each token: place, id, label, text
   LoaderOptions train, eval;
   bool has_epochs = true;  // else nothing is said of the packing and the steps of one
+  DrawnRows drawn = {};    // of a curriculum: shown for the first rows
 };
 
 // Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what
@@ -25,8 +27,9 @@ struct ShowOptions {
 void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
                const ShowOptions& options);
 
-// The same as one HTML page that needs nothing else: the first sequences of an epoch, each with its
-// documents, and for each token its text, place, id, label, dataset and document. `title` heads it.
+// The same as one HTML page that needs nothing else: the first sequences of an epoch, or of the
+// run where there is none, each with its documents, and for each token its text, place, id, label, dataset
+// and document. `title` heads it.
 std::string show_data_html(const PreparedData& data, const text::Tokenizer& tokenizer,
                            const ShowOptions& options, const std::string& title);
 

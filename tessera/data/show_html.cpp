@@ -78,21 +78,27 @@ std::string show_data_html(const PreparedData& data, const text::Tokenizer& toke
       "<h2>Rows</h2>\n<p class=\"note\">Marked tokens are trained, all others are masked. Point at a token "
       "for "
       "its id, label, dataset and document.</p>\n";
-  if (data.train.size() > 0) {
-    const Loader loader(data.train, options.train);
-    int64_t shown = 0;
-    for (int64_t sample = 0; sample < loader.num_samples() && shown < options.num_rows; ++sample) {
-      const auto places = loader.rows_of_sample(sample);
-      if (options.train.packing) {
-        out += "<h2>Sequence " + std::to_string(sample) +
-               " of the first epoch: " + std::to_string(places.size()) +
-               (places.size() == 1 ? " document" : " documents") + "</h2>\n";
-      }
-      for (const int64_t place : places) {
-        if (shown++ == options.num_rows) break;
-        out += document_html(data.train, place, tokenizer);
-      }
+  int64_t shown = 0;
+  const auto show = [&](const RowSet& rows, int64_t sequence, std::span<const int64_t> places) {
+    if (options.train.packing) {
+      out += "<h2>Sequence " + std::to_string(sequence) +
+             (options.has_epochs ? " of the first epoch: " : " of the run: ") +
+             std::to_string(places.size()) + (places.size() == 1 ? " document" : " documents") + "</h2>\n";
     }
+    for (const int64_t place : places) {
+      if (shown++ == options.num_rows) break;
+      out += document_html(rows, place, tokenizer);
+    }
+  };
+  if (options.has_epochs && data.train.size() > 0) {
+    const Loader loader(data.train, options.train);
+    for (int64_t sample = 0; sample < loader.num_samples() && shown < options.num_rows; ++sample)
+      show(data.train, sample, loader.rows_of_sample(sample));
+  } else {
+    const bool is_drawn = options.drawn.rows.size() > 0;
+    const RowSet& rows = is_drawn ? options.drawn.rows : data.train;
+    const PackPlan plan = is_drawn ? options.drawn.sequences : pack_one_each(rows.size());
+    for (int64_t i = 0; i < plan.size() && shown < options.num_rows; ++i) show(rows, i, plan.sequence(i));
   }
   return out + "</main>\n</body>\n</html>\n";
 }

@@ -404,6 +404,27 @@ TEST(CurriculumLoader, Ranks1And2And3SeeTheSameAndGoOnFromAnyStep) {
   }
 }
 
+TEST(CurriculumLoader, ASampleIsWhatTheStepsTake) {
+  const Curriculum of;
+  for (const bool packing : {false, true}) {
+    const LoaderOptions options = options_of(0, 1, 5, 9, packing);
+    CurriculumLoader sampled(of.rows, of.config, options), taken(of.rows, of.config, options);
+    const DrawnRows drawn = sampled.sample(45);
+    EXPECT_EQ(drawn.sequences.size(), 45);
+    std::vector<int64_t> want, got;
+    for (const MicroBatch& batch : taken.next_step().micro_batches)
+      want.insert(want.end(), batch.input_ids.begin(), batch.input_ids.end());
+    for (int64_t i = 0; i < drawn.sequences.size(); ++i) {
+      for (const int64_t place : drawn.sequences.sequence(i)) {
+        const auto tokens = drawn.rows.store->tokens(drawn.rows.rows[place]);
+        got.insert(got.end(), tokens.begin(), tokens.end());
+      }
+    }
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(sampled.cursor(), taken.cursor());
+  }
+}
+
 TEST(CurriculumLoader, PlacesOfOtherDataAreRefused) {
   Curriculum of;
   const auto loader = open_loader(of.rows, of.config, options_of(0, 1, 2, 1, false));

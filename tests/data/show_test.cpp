@@ -180,6 +180,31 @@ TEST(Show, ThePageHoldsEveryTokenAndNeedsNothingElse) {
                         shown.data.train.store->length(shown.data.train.rows[1]));
 }
 
+// The second row twice, once with the first in one sequence.
+TEST(Show, OfACurriculumWhatARunTakesFirst) {
+  ShownData shown;
+  const auto& rows = shown.data.train.rows;
+  ASSERT_GE(rows.size(), 2U);
+  shown.options.has_epochs = false;
+  shown.options.drawn = {{shown.data.train.store, {rows[1], rows[1], rows[0]}}, {{0, 1, 3}, {0, 1, 2}}};
+  const std::string page = show_data_html(shown.data, small_tokenizer(), shown.options, "r");
+  const auto heading = [&](int64_t document) {
+    return "document " + std::to_string(document) + ": a, " +
+           std::to_string(shown.data.train.length(document == 2 ? 0 : 1)) + " tokens";
+  };
+  size_t at = 0;
+  for (const std::string& part :
+       {std::string("Sequence 0 of the run: 1 document<"), heading(0),
+        std::string("Sequence 1 of the run: 2 documents"), heading(1), heading(2)}) {
+    at = page.find(part, at);
+    ASSERT_NE(at, std::string::npos) << part;
+  }
+  shown.options.num_rows = 1;
+  std::ostringstream out;
+  show_data(out, shown.data, small_tokenizer(), shown.options);
+  EXPECT_THAT(out.str(), HasSubstr(show_row(shown.data.train.store->row(rows[1]), small_tokenizer(), {})));
+}
+
 TEST(ControlTokensTest, FindsWhatATextSpells) {
   const ControlTokens tokens(small_tokenizer());
   EXPECT_TRUE(tokens.are_in("a <|im_end|> b"));

@@ -460,6 +460,18 @@ TEST_F(StreamTest, AShuffledPassIsEveryDocumentOnce) {
   EXPECT_EQ(std::set(orders.begin(), orders.end()).size(), 4U) << "other orders by seed and pass";
 }
 
+TEST_F(StreamTest, ASampleIsWhatTheStepsTake) {
+  add("a.jsonl", json_lines(0, 40));
+  add("b.jsonl", json_lines(100, 130));
+  const PreparedData sampled = open()->sample(25);
+  std::vector<int64_t> got;
+  for (const int64_t row : sampled.train.rows) {
+    const auto tokens = sampled.train.store->tokens(row);
+    got.insert(got.end(), tokens.begin(), tokens.end());
+  }
+  EXPECT_EQ(got, ids(*open(), 25));
+}
+
 TEST_F(StreamTest, WeightsAreSharesOfTheSequencesAndChangeAtTheirSteps) {
   add("a.jsonl", json_lines(0, 40)).weight = 3;
   config::DatasetConfig& second = add("b.jsonl", json_lines(100, 130));

@@ -94,17 +94,20 @@ SequenceCounts StreamLoader::take(size_t source, MicroBatch* batch) {
 
 PreparedData StreamLoader::sample(int64_t num_sequences) {
   std::vector<std::vector<Sequence>> of_sources(sources_.size());
+  std::vector<std::vector<size_t>> places(sources_.size());  // in the order in which they are drawn
   for (int64_t i = 0; i < num_sequences; ++i) {
     const size_t source = draw();
     of_sources[source].push_back(make_sequence(sources_[source]));
+    places[source].push_back(static_cast<size_t>(i));
   }
   PreparedData data;
+  data.train.rows.resize(static_cast<size_t>(num_sequences));
   const auto store = std::make_shared<RowStore>();
   for (size_t i = 0; i < sources_.size(); ++i) {
     store->begin_dataset(names_[i]);
-    for (const Sequence& sequence : of_sources[i]) {
-      data.train.rows.push_back(store->size());
-      store->append(sequence.input_ids, sequence.labels);
+    for (size_t s = 0; s < of_sources[i].size(); ++s) {
+      data.train.rows[places[i][s]] = store->size();
+      store->append(of_sources[i][s].input_ids, of_sources[i][s].labels);
     }
     data.train_stats.push_back(sources_[i].documents->stats());
   }
