@@ -9,8 +9,9 @@ namespace {
 
 constexpr const char* kHead = R"(<meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <style>
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #66727f; --line: #d5dbe1; --page: #fff; --mark: #cdeccf; --warn: #8a4b00; }
+:root { --ink: #1d2733; --soft: #66727f; --line: #d5dbe1; --page: #fff; --mark: #cdeccf; --warn: #8a4b00; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e4e9ee; --soft: #93a0ad; --line: #3a444e; --page: #15191e; --mark: #1f4d2a; --warn: #ffb95c; }
 }

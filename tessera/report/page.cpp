@@ -212,7 +212,7 @@ std::string recipes(const std::vector<RunRecord>& runs) {
     html += "<details><summary>Recipe of " + html_text(run.name) + "</summary><pre>" + html_text(run.recipe) +
             "</pre></details>\n";
   }
-  return html.empty() ? html : "<section>\n" + html + "</section>\n";
+  return html;
 }
 
 }  // namespace
@@ -225,7 +225,7 @@ std::string page(const std::vector<RunRecord>& runs) {
   for (const Chart& chart : all_charts(runs)) figures += figure(chart);
   return std::string(kPageBegin) +
          "<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, "
-         "initial-scale=1\">\n<title>" +
+         "initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>" +
          title + "</title>\n<style>" + kPageStyle + "</style>\n</head>\n<body>\n<h1>" + title + "</h1>\n" +
          table(summary(runs)) + "<div class=\"charts\">\n" + figures + "</div>\n" + recipes(runs) +
          "<script>" + kPageScript + "</script>\n</body>\n</html>\n";

@@ -4,7 +4,7 @@
 namespace tessera::report {
 
 inline constexpr const char* kPageStyle = R"css(
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #6a737d; --rule: #d7dce1; --paper: #fff; --box: #f6f8fa }
+:root { --ink: #1b1f24; --soft: #6a737d; --rule: #d7dce1; --paper: #fff; --box: #f6f8fa }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e9ed; --soft: #98a2ad; --rule: #3a424b; --paper: #14181d; --box: #1d232a }
 }

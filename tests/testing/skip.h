@@ -26,10 +26,12 @@ inline constexpr char kLibTorch[] = "these products run in LibTorch here";
 inline constexpr char kLibArrow[] = "this build has no libarrow";
 inline constexpr char kNvcc[] = "this build had no nvcc";
 inline constexpr char kShell[] = "this machine lacks the shell";
+inline constexpr char kValidator[] = "this machine has no HTML validator (TESSERA_VNU)";
 inline constexpr char kPlainOps[] = "without kernels nobody promises these bits";
 
-inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,   kLowerIsa,
-                                        kLibTorch,   kLibArrow,  kNvcc,       kShell,    kPlainOps};
+inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange,
+                                        kUnits,      kLowerIsa,  kLibTorch,   kLibArrow,
+                                        kNvcc,       kShell,     kValidator,  kPlainOps};
 }  // namespace skip
 
 // Whether the program has one, which the sources of tests need not have been compiled with.
