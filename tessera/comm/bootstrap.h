@@ -26,8 +26,8 @@ int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 
 // Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
 // MPI call at all. Several ranks on devices exchange their tensors by NCCL, which starts over MPI. One object
-// a process. Throws Error(Peer) when MPI or NCCL does not start, E-CONFIG-NCCL where there is none, and
-// E-CONFIG-DEVICE for more ranks on a machine than devices.
+// a process. Throws Error(Peer) when MPI or NCCL does not start, as where two ranks have one device, and
+// E-CONFIG-NCCL where there is none.
 class Bootstrap {
  public:
   // `start_timeout_s` bounds how long ranks wait for each other to start (0: the launcher does): then this

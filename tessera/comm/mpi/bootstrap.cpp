@@ -10,7 +10,6 @@
 #include <string>
 #include <thread>
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include "tessera/comm/flight_recorder.h"
@@ -33,16 +32,6 @@ int64_t environment_int(const char* name, int64_t missing) {
   char* end = nullptr;
   const long value = std::strtol(text->c_str(), &end, 10);
   return *end == '\0' ? value : missing;
-}
-
-// NCCL wants a device for each rank.
-void check_devices(at::Device device, const LaunchInfo& info) {
-  const auto count = static_cast<int64_t>(c10::impl::VirtualGuardImpl(device.type()).deviceCount());
-  if (info.local_size <= count) return;
-  throw Error(ErrorKind::Config, "DEVICE", "more ranks on a machine than it has devices")
-      .got(std::to_string(info.local_size) + " ranks, " + std::to_string(count) + " devices")
-      .need("a device for each rank")
-      .hint("start fewer ranks (--nproc), or set device: cpu");
 }
 
 // Ends the process unless it is destroyed in time.
@@ -147,12 +136,9 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
     world_ = Communicator::single(device);
     return;
   }
-  // No rank waits for another one yet.
+  // Where it is missing, no rank waits for another one yet.
   std::shared_ptr<const detail::NcclLibrary> nccl;
-  if (device.type() != kHost) {
-    check_devices(device, info);
-    nccl = detail::NcclLibrary::open();
-  }
+  if (device.type() != kHost) nccl = detail::NcclLibrary::open();
   int provided = 0;
   {
     const StartBound bound(info, start_timeout_s, shared_path);

@@ -116,7 +116,11 @@ NcclId NcclLibrary::make_id() const {
 
 NcclHandle NcclLibrary::init_rank(const NcclId& id, int size, int rank) const {
   NcclHandle comm = nullptr;
-  check(comm_init_rank_(&comm, size, id, rank), "ncclCommInitRank");
+  try {
+    check(comm_init_rank_(&comm, size, id, rank), "ncclCommInitRank");
+  } catch (Error& error) {
+    throw error.hint("every rank needs a device of its own; NCCL_DEBUG=INFO tells more");
+  }
   return comm;
 }
 
