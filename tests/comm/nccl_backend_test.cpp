@@ -2,6 +2,8 @@
 // streams run late.
 #include "tessera/comm/nccl/nccl_backend.h"
 
+#include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -43,6 +45,7 @@ INSTANTIATE_TEST_SUITE_P(np, NcclBackendTest, ::testing::Values(2, 3, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TEST_P(NcclBackendTest, CollectivesAreRight) {
+  const int num_aborts = testing::stub().num_calls("ncclCommAbort");
   run_nccl_ranks(GetParam(), [](Communicator& group) {
     EXPECT_EQ(group.backend_name(), "nccl");
     EXPECT_EQ(group.device(), testing::fake_device::device(group.rank()));
@@ -51,7 +54,7 @@ TEST_P(NcclBackendTest, CollectivesAreRight) {
   });
   EXPECT_GT(testing::stub().num_calls("ncclSend"), 0);
   EXPECT_GT(testing::stub().num_calls("ncclAllGather"), 0);
-  EXPECT_EQ(testing::stub().num_calls("ncclCommAbort"), 0);
+  EXPECT_EQ(testing::stub().num_calls("ncclCommAbort"), num_aborts);
 }
 
 TEST_P(NcclBackendTest, MessagesArriveWhateverTheirSizeAndOrder) {
@@ -238,7 +241,6 @@ TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
 // The calling rank does not wait on the host; who reads learns of it, and so does every later operation.
 TEST_P(NcclBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   run_nccl_ranks(GetParam(), [](Communicator& group) {
-    group.set_default_timeout(std::chrono::milliseconds(300));
     const auto other = group.split(0, group.rank(), "other");
     if (group.rank() == 0) {
       const at::Tensor value = at::ones({4}, on(group, at::kFloat));
@@ -274,6 +276,54 @@ TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
       testing::stub().set_async_error(0, 0);
     }
   });
+}
+
+// What the tests above rely on.
+TEST(StubNcclTest, NoticesWhatNoRankMayDo) {
+  testing::use_delays(1);
+  testing::stub();
+  const auto library = testing::stub_library();
+  const auto stream_of = [](int64_t rank) {
+    const c10::impl::VirtualGuardImpl guard(testing::fake_device::device(0).type());
+    return guard.getStreamNativeHandle(guard.getDefaultStream(testing::fake_device::device(rank)));
+  };
+  const auto faults = [] {
+    testing::fake_device::synchronize();
+    std::string found = testing::stub().faults();
+    testing::stub().forget_faults();
+    return found;
+  };
+  std::array<char, 8> from = {}, to = {};
+  const auto two_ranks = [&] {
+    const detail::NcclId id = library->make_id();
+    std::array<detail::NcclHandle, 2> comms{};
+    std::thread other([&] { comms[1] = library->init_rank(id, 2, 1); });
+    comms[0] = library->init_rank(id, 2, 0);
+    other.join();
+    return comms;
+  };
+
+  auto comms = two_ranks();
+  library->send(from.data(), 8, 1, comms[0], stream_of(0));
+  library->recv(to.data(), 4, 0, comms[1], stream_of(1));
+  EXPECT_EQ(faults(), "ranks 0 and 1: 8 sent, 4 received\n");
+
+  comms = two_ranks();
+  library->all_gather(from.data(), to.data(), 4, comms[0], stream_of(0));
+  library->all_gather(from.data(), to.data(), 3, comms[1], stream_of(1));
+  EXPECT_NE(faults().find("collective 0 differs between ranks"), std::string::npos);
+
+  comms = two_ranks();
+  library->recv(to.data(), 4, 0, comms[0], stream_of(0));
+  library->abort(comms[0]);
+  EXPECT_EQ(faults(), "a message to itself has one end in its group\n");
+  EXPECT_NE(testing::error_of([&] { library->recv(to.data(), 4, 1, comms[0], stream_of(0)); }), "");
+  EXPECT_EQ(faults(), "ncclRecv after the end of its communicator\n");
+
+  library->send(from.data(), 4, 0, comms[1], stream_of(1));
+  EXPECT_NE(testing::error_of([&] { library->destroy(comms[1]); }), "");
+  library->abort(comms[1]);
+  EXPECT_EQ(faults(), "ncclCommDestroy with operations in flight\n");
 }
 
 TEST(NcclLibraryTest, OneLineWhereItCannotBeUsed) {

@@ -166,7 +166,12 @@ struct NcclMessages::State : std::enable_shared_from_this<State> {
         ->then([weak = weak_from_this(), end, heard, use](const std::exception_ptr& error) {
           const auto state = weak.lock();
           if (error != nullptr) return end.batch->end(end.index, error);
-          if (state != nullptr) use(*state, heard);
+          if (state == nullptr) return;
+          try {
+            use(*state, heard);
+          } catch (...) {
+            end.batch->end(end.index, std::current_exception());
+          }
         });
   }
 

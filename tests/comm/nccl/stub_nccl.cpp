@@ -329,6 +329,10 @@ const tessera::testing::StubNccl* stub_nccl() {
         copy = g_faults;
         return copy.c_str();
       },
+      [] {
+        const std::lock_guard<std::mutex> lock(g_mutex);
+        g_faults.clear();
+      },
       [](const char* function) {
         const std::lock_guard<std::mutex> lock(g_mutex);
         return g_calls[function];

@@ -10,8 +10,9 @@ struct StubNccl {
   void (*set_enqueue)(Enqueue enqueue);
   // Communicators of this rank number report this ncclResult_t from now on; 0: none.
   void (*set_async_error)(int rank, int result);
-  // What was called wrongly so far, one to a line.
+  // What was called wrongly so far, one to a line; and forgets it.
   const char* (*faults)();
+  void (*forget_faults)();
   // How often the function of this name was called, by all ranks.
   int (*num_calls)(const char* function);
 };
