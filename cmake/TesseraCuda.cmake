@@ -2,6 +2,7 @@
 # runs. Its own commands, not CMake's CUDA language: nothing else is compiled with it, and a nvcc that does not work must
 # not end the configuration. Of a sanitizer's build there is none.
 set(TESSERA_CUDA AUTO CACHE STRING "Build the CUDA kernels: ON, OFF, or AUTO where there is a nvcc that works")
+set(TESSERA_NVCC_DIR "" CACHE PATH "Folder with bin/nvcc, where the PATH and /usr/local/cuda have none")
 set(TESSERA_HAS_CUDA_KERNELS OFF)
 
 # One for each kind of device, and code for later ones. Products and sums fuse where the sources say so.
@@ -9,10 +10,9 @@ set(TESSERA_NVCC_FLAGS -std=c++17 -O3 -fmad=false "-Xcompiler=-fPIC,-fvisibility
   -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90a,code=sm_90a -gencode=arch=compute_90,code=compute_90)
 
 function(tessera_find_nvcc)
-  get_filename_component(cache "${TESSERA_LIBTORCH_DIR}" DIRECTORY)
   find_program(TESSERA_NVCC nvcc
     HINTS ENV TESSERA_NVCC_DIR ENV CUDAToolkit_ROOT ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin
-    PATHS /usr/local/cuda "${cache}/nvcc-13.0.88" DOC "NVIDIA's compiler")
+    PATHS /usr/local/cuda "${TESSERA_NVCC_DIR}" DOC "NVIDIA's compiler")
   if(NOT TESSERA_NVCC)
     set(problem "there is no nvcc (scripts/fetch_nvcc.sh fetches it)" PARENT_SCOPE)
     return()

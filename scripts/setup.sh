@@ -17,6 +17,11 @@ command -v c++ >/dev/null || die "no C++ compiler after set-up"
 # For parquet and arrow files alone: a machine that cannot have it builds all the rest.
 scripts/fetch_libarrow.sh || say "without libarrow: parquet and arrow files will be refused"
 
+# For Tessera's own CUDA kernels alone.
+case " $* " in
+  *" --tests "* | *" --cuda "*) scripts/fetch_nvcc.sh || say "without nvcc: the CUDA kernels will not be built" ;;
+esac
+
 # A LibTorch of the user's own is used as it is, and never touched.
 if [ -n "${TESSERA_LIBTORCH:-}" ]; then
   [ -f "$LIBTORCH_DIR/lib/libtorch_cpu.so" ] || die "TESSERA_LIBTORCH=$LIBTORCH_DIR holds no lib/libtorch_cpu.so"
