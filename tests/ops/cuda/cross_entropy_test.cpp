@@ -74,7 +74,7 @@ TEST_F(CrossEntropyKernel, IsTheFormulaForEveryWidthAndAlignment) {
   for_types([](auto tag) {
     using T = decltype(tag);
     for (const int64_t width : {1, 7, 8, 31, 33, 1000, 1024, 8209}) {
-      for (const int64_t offset : {0, 1, 3}) {
+      for (const int64_t offset : {0, 3}) {
         for (const auto& [e, c] :
              {std::pair(0.0, 0.0), std::pair(0.1, 0.0), std::pair(0.0, 1e-2), std::pair(0.2, 1e-3)}) {
           SCOPED_TRACE("width " + std::to_string(width) + ", offset " + std::to_string(offset) +
