@@ -19,7 +19,7 @@ NAMES_A_DEVICE = re.compile(r"\b\w*options(?:\(\))?(?:\.dtype\(|\.requires_grad\
 EMPTY_OPTIONS = re.compile(r"\bTensorOptions\(\)([^;]*)")
 
 HOST_NAME = re.compile(r"\bkCPU\b|\bDeviceType::CPU\b|\bis_cpu\(\)|\.cpu\(\)")
-NAMES_THE_HOST = {"core/device.h", "core/cpu_allocator.cpp", "ops/kernel_choice.cpp"}
+NAMES_THE_HOST = {"core/device.h", "core/cpu_allocator.cpp", "ops/leaf.cpp"}
 
 RAW_MEMORY = re.compile(r"\bdata_ptr\b|\b\w+_data_ptr(?:<[^>]*>)?\(")
 # parallel/fsdp swaps the storage of gathered parameters, on any device.

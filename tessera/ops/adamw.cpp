@@ -7,67 +7,67 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/host.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
-namespace {
 
-constexpr int64_t kGrain = 16384;
-
-// As the kernel, in its order.
-void adamw_plain(const at::Tensor& value, const at::Tensor& gradient, const at::Tensor& exp_avg,
-                 const at::Tensor& exp_avg_sq, const kernels::AdamWFactors& factors) {
-  const at::ScalarType exact = compute_type(value.scalar_type());
-  const at::Tensor g = gradient.to(exact) * factors.gradient_scale;
-  const at::Tensor old_mean = exp_avg.to(exact);
-  const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
-  const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
-  const at::Tensor step =
-      mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
-  exp_avg.copy_(mean);
-  exp_avg_sq.copy_(square);
-  value.copy_(value.to(exact) * factors.decay - step);
+kernels::AdamWFactors AdamWUpdate::factors() const {
+  const auto t = static_cast<double>(step);
+  kernels::AdamWFactors factors{};
+  factors.gradient_scale = gradient_scale;
+  factors.beta1 = beta1;
+  factors.beta2 = beta2;
+  factors.epsilon = epsilon;
+  factors.decay = 1.0 - learning_rate * weight_decay;
+  factors.step_size = learning_rate / (1.0 - std::pow(beta1, t));
+  factors.square_correction = 1.0 / std::sqrt(1.0 - std::pow(beta2, t));
+  return factors;
 }
 
-}  // namespace
+at::Tensor AdamWTensors::readable_gradient() const {
+  const bool is_narrow = gradient.scalar_type() == at::kBFloat16;
+  return (is_narrow ? gradient : gradient.to(value.scalar_type())).contiguous();
+}
 
-void adamw(const at::Tensor& value, const at::Tensor& gradient_in, const at::Tensor& exp_avg,
-           const at::Tensor& exp_avg_sq, const AdamWUpdate& update) {
+void host::adamw(const std::vector<AdamWTensors>& all) {
+  constexpr int64_t kGrain = 16384;
+  for (const AdamWTensors& tensors : all) {
+    if (tensors.value.scalar_type() == at::kHalf) {
+      plain::adamw({tensors});
+      continue;
+    }
+    const at::Tensor gradient = tensors.readable_gradient();
+    const kernels::AdamWFactors factors = tensors.update.factors();
+    dispatch(tensors.value.scalar_type(), [&](auto tag) {
+      using T = decltype(tag);
+      T *p = write<T>(tensors.value), *m = write<T>(tensors.exp_avg), *v = write<T>(tensors.exp_avg_sq);
+      const auto run = [&](const auto* g) {
+        at::parallel_for(0, tensors.value.numel(), kGrain, [&](int64_t begin, int64_t end) {
+          kernels::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, factors);
+        });
+      };
+      gradient.scalar_type() == at::kBFloat16 ? run(read<kernels::Bf16>(gradient)) : run(read<T>(gradient));
+    });
+  }
+}
+
+void adamw(const std::vector<AdamWTensors>& all) {
   const trace::Scope trace_scope("adamw");
   const at::NoGradGuard no_grad;
-  const at::ScalarType type = value.scalar_type();
-  check_operands("adamw", {&value, &gradient_in, &exp_avg, &exp_avg_sq});
-  for (const at::Tensor* tensor : {&gradient_in, &exp_avg, &exp_avg_sq}) {
-    TESSERA_CHECK_ARGUMENT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
+  for (const AdamWTensors& tensors : all) {
+    const auto& [value, gradient, exp_avg, exp_avg_sq, update] = tensors;
+    check_operands("adamw", {&value, &gradient, &exp_avg, &exp_avg_sq, &all.front().value});
+    for (const at::Tensor* tensor : {&gradient, &exp_avg, &exp_avg_sq}) {
+      TESSERA_CHECK_ARGUMENT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
+    }
+    for (const at::Tensor* state : {&value, &exp_avg, &exp_avg_sq}) {
+      TESSERA_CHECK_ARGUMENT(state->is_contiguous() && state->scalar_type() == value.scalar_type(),
+                             "adamw: value and states must be dense and of one type");
+    }
   }
-  for (const at::Tensor* state : {&value, &exp_avg, &exp_avg_sq}) {
-    TESSERA_CHECK_ARGUMENT(state->is_contiguous() && state->scalar_type() == type,
-                           "adamw: value and states must be dense and of one type");
-  }
-  const bool is_narrow = gradient_in.scalar_type() == at::kBFloat16;
-  const at::Tensor gradient = (is_narrow ? gradient_in : gradient_in.to(type)).contiguous();
-
-  const auto t = static_cast<double>(update.step);
-  kernels::AdamWFactors factors{};
-  factors.gradient_scale = update.gradient_scale;
-  factors.beta1 = update.beta1;
-  factors.beta2 = update.beta2;
-  factors.epsilon = update.epsilon;
-  factors.decay = 1.0 - update.learning_rate * update.weight_decay;
-  factors.step_size = update.learning_rate / (1.0 - std::pow(update.beta1, t));
-  factors.square_correction = 1.0 / std::sqrt(1.0 - std::pow(update.beta2, t));
-
-  if (!uses_kernels(value)) return adamw_plain(value, gradient, exp_avg, exp_avg_sq, factors);
-  dispatch(type, [&](auto tag) {
-    using T = decltype(tag);
-    T *p = write<T>(value), *m = write<T>(exp_avg), *v = write<T>(exp_avg_sq);
-    const auto run = [&](const auto* g) {
-      at::parallel_for(0, value.numel(), kGrain, [&](int64_t begin, int64_t end) {
-        kernels::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, factors);
-      });
-    };
-    is_narrow ? run(read<kernels::Bf16>(gradient)) : run(read<T>(gradient));
-  });
+  if (!all.empty()) leaves(all.front().value).adamw(all);
 }
 
 }  // namespace tessera::ops

@@ -16,8 +16,9 @@
 #include "tessera/core/round_up.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/attention_blocks.h"
+#include "tessera/ops/host.h"
 #include "tessera/ops/kernels/attention.h"
-#include "tessera/ops/plain.h"
+#include "tessera/ops/seen_spans.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -47,35 +48,15 @@ HeadRows<T> head_rows(const at::Tensor& tensor, int64_t first_token, int64_t hea
           std::max(tensor.stride(0), tensor.size(2))};
 }
 
-// Queries, keys and what the first see of the second: without queries and keys that nobody needs.
-struct Span {
-  int64_t first_query, queries, first_key, keys;
-  kernels::KeyBand band;
-};
-
-std::vector<Span> seen_spans(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
-  std::vector<Span> seen;
-  for (const AttentionSpan& span : spans) {
-    kernels::KeyBand band = key_band(span, formula);
-    const auto [query, end_query] = band.queries_that_see(span.queries);
-    if (query >= end_query) continue;
-    band = band.from(query, 0);
-    const auto [key, end_key] = band.keys_seen(end_query - query);
-    seen.push_back({span.first_query + query, end_query - query, span.first_key + key, end_key - key,
-                    band.from(0, key).of_first(end_key - key)});
-  }
-  return seen;
-}
-
-bool is_all(const std::vector<Span>& spans, int64_t Span::*count, int64_t tokens) {
+bool is_all(const std::vector<SeenSpan>& spans, int64_t SeenSpan::*count, int64_t tokens) {
   int64_t sum = 0;
-  for (const Span& span : spans) sum += span.*count;
+  for (const SeenSpan& span : spans) sum += span.*count;
   return sum == tokens;
 }
 
-double mean_queries(const std::vector<Span>& spans) {
+double mean_queries(const std::vector<SeenSpan>& spans) {
   double sum = 0;
-  for (const Span& span : spans) sum += static_cast<double>(span.queries);
+  for (const SeenSpan& span : spans) sum += static_cast<double>(span.queries);
   return sum / static_cast<double>(std::max<size_t>(1, spans.size()));
 }
 
@@ -99,16 +80,16 @@ void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
 }
 
 struct ForwardTask {
-  Span span;
+  SeenSpan span;
   int64_t first, rows;         // queries of the span
   int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-std::vector<ForwardTask> forward_tasks(const std::vector<Span>& spans, int64_t kv_heads, int64_t group) {
+std::vector<ForwardTask> forward_tasks(const std::vector<SeenSpan>& spans, int64_t kv_heads, int64_t group) {
   const int64_t parts = (group + kMaxTaskHeads - 1) / kMaxTaskHeads, heads = (group + parts - 1) / parts;
   const int64_t rows = round_up<int64_t>(kTaskRows / heads, 64);
   std::vector<ForwardTask> tasks;
-  for (const Span& span : spans) {
+  for (const SeenSpan& span : spans) {
     for (int64_t first = 0; first < span.queries; first += rows) {
       for (int64_t kv_head = 0; kv_head < kv_heads; ++kv_head) {
         for (int64_t head = 0; head < group; head += heads) {
@@ -140,7 +121,7 @@ template <class T>
 void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const ForwardTask& task) {
   using C = kernels::ComputeType<T>;
   ForwardBlocks<T>& blocks = *worker.blocks;
-  const Span& span = task.span;
+  const SeenSpan& span = task.span;
   const int64_t end = task.first + task.rows, size = blocks.max_queries();
   const int64_t per_head = (task.rows + size - 1) / size;
   const kernels::IndexRange seen = span.band.from(task.first, 0).keys_seen(task.rows);
@@ -170,45 +151,20 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
   }
 }
 
-AttentionResult forward_pass(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-                             const std::vector<Span>& spans, const AttentionFormula& formula) {
-  const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
-  const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1);
-  const bool all_see = is_all(spans, &Span::queries, q.size(0));
-  const at::Tensor out = results(q.sizes(), q.options(), all_see);
-  const at::Tensor log_sum =
-      at::empty({q.size(0), heads, 1}, q.options().dtype(compute_type(q.scalar_type())));
-  if (!all_see) log_sum.fill_(-std::numeric_limits<double>::infinity());
-  const double length = mean_queries(spans);
-  const std::vector<ForwardTask> tasks = forward_tasks(spans, kv_heads, heads / kv_heads);
-  dispatch(q.scalar_type(), [&](auto tag) {
-    using T = decltype(tag);
-    const ForwardTensors tensors{q, k, v, out, log_sum};
-    for_each_task(
-        static_cast<int64_t>(tasks.size()),
-        [&] {
-          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, {formula.scale, formula.soft_cap}, length),
-                                  {}};
-        },
-        [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
-  });
-  return {out, log_sum};
-}
-
 // Where keys fill more than a block, each query head is a task of the backward pass. Elsewhere the heads that
 // share their keys are one task, which needs no sum over them in memory.
-bool is_long(const Span& span) { return span.keys > kBlockKeys; }
+bool is_long(const SeenSpan& span) { return span.keys > kBlockKeys; }
 
 struct BackwardTask {
-  Span span;
+  SeenSpan span;
   int64_t kv_head, head, end;  // query heads [head, end)
 };
 
-std::vector<BackwardTask> backward_tasks(std::vector<Span> spans, int64_t kv_heads, int64_t group) {
+std::vector<BackwardTask> backward_tasks(std::vector<SeenSpan> spans, int64_t kv_heads, int64_t group) {
   std::stable_sort(spans.begin(), spans.end(),
-                   [](const Span& a, const Span& b) { return a.queries > b.queries; });
+                   [](const SeenSpan& a, const SeenSpan& b) { return a.queries > b.queries; });
   std::vector<BackwardTask> tasks;
-  for (const Span& span : spans) {
+  for (const SeenSpan& span : spans) {
     const int64_t heads = is_long(span) ? 1 : group;
     for (int64_t head = 0; head < kv_heads * group; head += heads) {
       tasks.push_back({span, head / group, head, head + heads});
@@ -241,7 +197,7 @@ template <class T>
 void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, const BackwardTask& task) {
   using C = kernels::ComputeType<T>;
   BackwardBlocks<T>& blocks = *worker.blocks;
-  const Span& span = task.span;
+  const SeenSpan& span = task.span;
   const int64_t size = blocks.max_queries(), head_dim = tensors.q.size(2),
                 group = tensors.q.size(1) / tensors.k.size(1);
   const auto k = head_rows<const T>(tensors.k, span.first_key, task.kv_head),
@@ -288,7 +244,7 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
 
 // Adds the query heads' shares up: in one order, whatever the threads.
 template <class T>
-void sum_shares(const at::Tensor& shares, const Span& span, const at::Tensor& to) {
+void sum_shares(const at::Tensor& shares, const SeenSpan& span, const at::Tensor& to) {
   using C = kernels::ComputeType<T>;
   const int64_t heads = shares.size(1), kv_heads = to.size(1), group = heads / kv_heads,
                 head_dim = to.size(2);
@@ -302,14 +258,45 @@ void sum_shares(const at::Tensor& shares, const Span& span, const at::Tensor& to
   });
 }
 
-AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_in, const at::Tensor& k_in,
-                                 const at::Tensor& v_in, const at::Tensor& out, const at::Tensor& log_sum,
-                                 const std::vector<Span>& spans, const AttentionFormula& formula) {
+}  // namespace
+
+AttentionResult host::attend_spans(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+                                   const std::vector<AttentionSpan>& all, const AttentionFormula& formula) {
+  const std::vector<SeenSpan> spans = seen_spans(all, formula);
+  const at::Tensor q = dense_heads(q_in), k = dense_heads(k_in), v = dense_heads(v_in);
+  const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1);
+  const bool all_see = is_all(spans, &SeenSpan::queries, q.size(0));
+  const at::Tensor out = results(q.sizes(), q.options(), all_see);
+  const at::Tensor log_sum =
+      at::empty({q.size(0), heads, 1}, q.options().dtype(compute_type(q.scalar_type())));
+  if (!all_see) log_sum.fill_(-std::numeric_limits<double>::infinity());
+  const double length = mean_queries(spans);
+  const std::vector<ForwardTask> tasks = forward_tasks(spans, kv_heads, heads / kv_heads);
+  dispatch(q.scalar_type(), [&](auto tag) {
+    using T = decltype(tag);
+    const ForwardTensors tensors{q, k, v, out, log_sum};
+    for_each_task(
+        static_cast<int64_t>(tasks.size()),
+        [&] {
+          return ForwardWorker<T>{make_forward_blocks<T>(head_dim, {formula.scale, formula.soft_cap}, length),
+                                  {}};
+        },
+        [&](ForwardWorker<T>& worker, int64_t i) { attend<T>(worker, tensors, tasks[i]); });
+  });
+  return {out, log_sum};
+}
+
+AttentionGradients host::attend_spans_backward(const at::Tensor& grad_in, const at::Tensor& q_in,
+                                               const at::Tensor& k_in, const at::Tensor& v_in,
+                                               const AttentionResult& result,
+                                               const std::vector<AttentionSpan>& all,
+                                               const AttentionFormula& formula) {
+  const std::vector<SeenSpan> spans = seen_spans(all, formula);
   const at::Tensor grad = dense_heads(grad_in), q = dense_heads(q_in), k = dense_heads(k_in),
                    v = dense_heads(v_in);
   const int64_t heads = q.size(1), head_dim = q.size(2), kv_heads = k.size(1), group = heads / kv_heads;
-  const bool all_are_seen = is_all(spans, &Span::keys, k.size(0));
-  const at::Tensor grad_q = results(q.sizes(), q.options(), is_all(spans, &Span::queries, q.size(0))),
+  const bool all_are_seen = is_all(spans, &SeenSpan::keys, k.size(0));
+  const at::Tensor grad_q = results(q.sizes(), q.options(), is_all(spans, &SeenSpan::queries, q.size(0))),
                    grad_k = results(k.sizes(), k.options(), all_are_seen),
                    grad_v = results(v.sizes(), v.options(), all_are_seen);
   const double length = mean_queries(spans);
@@ -320,7 +307,8 @@ AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_
                    v_shares = at::empty(k_shares.sizes(), options);
   dispatch(q.scalar_type(), [&](auto tag) {
     using T = decltype(tag);
-    const BackwardTensors tensors{q, k, v, out, grad, log_sum, grad_q, grad_k, grad_v, k_shares, v_shares};
+    const BackwardTensors tensors{q,      k,      v,      result.out, grad,    result.log_sum,
+                                  grad_q, grad_k, grad_v, k_shares,   v_shares};
     for_each_task(
         static_cast<int64_t>(tasks.size()),
         [&] {
@@ -330,7 +318,7 @@ AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_
         },
         [&](BackwardWorker<T>& worker, int64_t i) { differentiate<T>(worker, tensors, tasks[i]); });
     if (!has_shares) return;
-    for (const Span& span : spans) {
+    for (const SeenSpan& span : spans) {
       if (!is_long(span)) continue;
       sum_shares<T>(k_shares, span, grad_k);
       sum_shares<T>(v_shares, span, grad_v);
@@ -338,6 +326,8 @@ AttentionGradients backward_pass(const at::Tensor& grad_in, const at::Tensor& q_
   });
   return {grad_q, grad_k, grad_v};
 }
+
+namespace {
 
 struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
@@ -388,8 +378,8 @@ void check_ranges(std::vector<kernels::IndexRange> ranges, int64_t tokens) {
   }
 }
 
-std::vector<Span> checked_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+void check_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                 const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
   check_heads(q, k, v);
   formula.check();
   std::vector<kernels::IndexRange> queries, keys;
@@ -400,7 +390,6 @@ std::vector<Span> checked_spans(const at::Tensor& q, const at::Tensor& k, const 
   }
   check_ranges(std::move(queries), q.size(0));
   check_ranges(std::move(keys), k.size(0));
-  return seen_spans(spans, formula);
 }
 
 }  // namespace
@@ -408,9 +397,8 @@ std::vector<Span> checked_spans(const at::Tensor& q, const at::Tensor& k, const 
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const std::vector<Span> seen = checked_spans(q, k, v, spans, formula);
-  return uses_kernels(q) ? forward_pass(q, k, v, seen, formula)
-                         : plain::attend_spans(q, k, v, spans, formula);
+  check_spans(q, k, v, spans, formula);
+  return leaves(q).attend_spans(q, k, v, spans, formula);
 }
 
 bool some_query_sees(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
@@ -438,9 +426,8 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
                                          const std::vector<AttentionSpan>& spans,
                                          const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const std::vector<Span> seen = checked_spans(q, k, v, spans, formula);
-  return uses_kernels(q) ? backward_pass(grad_out, q, k, v, result.out, result.log_sum, seen, formula)
-                         : plain::attend_spans_backward(grad_out, q, k, v, result, spans, formula);
+  check_spans(q, k, v, spans, formula);
+  return leaves(q).attend_spans_backward(grad_out, q, k, v, result, spans, formula);
 }
 
 at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
@@ -452,7 +439,7 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
                              document_starts.back() == q.size(0) &&
                              std::is_sorted(document_starts.begin(), document_starts.end()),
                          "document_attention: document_starts must run from 0 to tokens");
-  if (!uses_kernels(q)) return plain::document_attention(q, k, v, document_starts, formula);
+  if (const auto whole = leaves(q).document_attention) return whole(q, k, v, document_starts, formula);
   if (!needs_graph({q, k, v})) {
     return attend_spans(q, k, v, spans_of_documents(document_starts), formula).out;
   }

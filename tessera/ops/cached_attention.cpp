@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
@@ -206,8 +207,9 @@ std::pair<at::Tensor, at::Tensor> page_of(const at::Tensor& page, const CachedBa
           both.select(0, 1).view({batch.num_kv_heads, kPageTokens, batch.head_dim})};
 }
 
-// The two operations as formulas, for any device.
-void write_plain(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
+}  // namespace
+
+void plain::write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
   for (const CachedSequence& sequence : batch.sequences) {
     const int64_t past = sequence.length - sequence.added;
     for (int64_t token = past; token < sequence.length;) {
@@ -222,32 +224,53 @@ void write_plain(const CachedBatch& batch, int64_t layer, const at::Tensor& k, c
   }
 }
 
-at::Tensor attend_plain(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
-                        const AttentionFormula& formula) {
-  std::vector<at::Tensor> results;
+at::Tensor plain::cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
+                                   const AttentionFormula& formula) {
+  std::vector<at::Tensor> keys, values;
+  std::vector<AttentionSpan> spans;
   for (const CachedSequence& sequence : batch.sequences) {
-    std::vector<at::Tensor> keys, values;
-    int64_t gone = 0;  // tokens whose pages went back
+    const auto first_key = static_cast<int64_t>(keys.size()) * kPageTokens;
+    int64_t held = sequence.length;  // tokens whose pages have not gone back
     for (const at::Tensor& page : sequence.pages) {
       if (!page.defined()) {
-        gone += kPageTokens;
+        held -= kPageTokens;
         continue;
       }
       const auto [k, v] = page_of(page, batch, layer);
       keys.push_back(k.permute({2, 0, 1}));
       values.push_back(v.transpose(0, 1));
     }
-    const int64_t held = sequence.length - gone;
-    const auto tokens = [&](const std::vector<at::Tensor>& pages) {
-      return at::cat(pages).narrow(0, 0, held);
-    };
-    results.push_back(plain::attend_spans(q.narrow(0, sequence.first, sequence.added), tokens(keys),
-                                          tokens(values),
-                                          {{0, sequence.added, 0, held, held - sequence.added}}, formula)
-                          .out);
+    spans.push_back({sequence.first, sequence.added, first_key, held, held - sequence.added});
   }
-  return at::cat(results);
+  return leaves(q).attend_spans(q, at::cat(keys), at::cat(values), spans, formula).out;
 }
+
+void host::write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in,
+                       const at::Tensor& v_in) {
+  const at::Tensor k = k_in.contiguous(), v = v_in.contiguous();
+  const Shape shape{batch.num_kv_heads, batch.num_kv_heads, batch.head_dim};
+  dispatch(batch.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::vector<std::vector<char*>> memory = page_memory(batch);
+    for (size_t s = 0; s < memory.size(); ++s) {
+      write_pages<T>(batch.sequences[s], memory[s], read<T>(k), read<T>(v), layer, shape);
+    }
+  });
+}
+
+at::Tensor host::cached_attention(const at::Tensor& q_in, const CachedBatch& batch, int64_t layer,
+                                  const AttentionFormula& formula) {
+  const at::Tensor q = q_in.contiguous();
+  at::Tensor y = at::empty(q.sizes(), q.options());
+  const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};
+  dispatch(batch.dtype, [&](auto tag) {
+    Attention<decltype(tag)> attention(q, y, shape, layer, formula);
+    for_all_parts(batch, formula, [&](const std::vector<Part>& parts) { attention.run(parts); });
+  });
+  return y;
+}
+
+namespace {
 
 void check_batch(const CachedBatch& batch, const at::Tensor& tokens) {
   check_operands(kName, {&tokens});
@@ -272,39 +295,22 @@ int64_t cache_page_elements(int64_t num_layers, int64_t num_kv_heads, int64_t he
   return num_layers * 2 * num_kv_heads * head_dim * kPageTokens;
 }
 
-void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k_in, const at::Tensor& v_in) {
+void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  check_batch(batch, k_in);
-  check_batch(batch, v_in);
-  TESSERA_ASSERT(k_in.size(1) == batch.num_kv_heads && v_in.size(1) == batch.num_kv_heads && layer >= 0,
+  check_batch(batch, k);
+  check_batch(batch, v);
+  TESSERA_ASSERT(k.size(1) == batch.num_kv_heads && v.size(1) == batch.num_kv_heads && layer >= 0,
                  "write_cache: heads or layer");
-  if (!uses_kernels(k_in)) return write_plain(batch, layer, k_in, v_in);
-  const at::Tensor k = k_in.contiguous(), v = v_in.contiguous();
-  const Shape shape{batch.num_kv_heads, batch.num_kv_heads, batch.head_dim};
-  dispatch(batch.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    const std::vector<std::vector<char*>> memory = page_memory(batch);
-    for (size_t s = 0; s < memory.size(); ++s) {
-      write_pages<T>(batch.sequences[s], memory[s], read<T>(k), read<T>(v), layer, shape);
-    }
-  });
+  leaves(k).write_cache(batch, layer, k, v);
 }
 
-at::Tensor cached_attention(const at::Tensor& q_in, const CachedBatch& batch, int64_t layer,
+at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
                             const AttentionFormula& formula) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  check_batch(batch, q_in);
+  check_batch(batch, q);
   formula.check();
   TESSERA_ASSERT(layer >= 0 && formula.is_causal, "cached_attention: layer, or attention that looks ahead");
-  if (!uses_kernels(q_in)) return attend_plain(q_in, batch, layer, formula);
-  const at::Tensor q = q_in.contiguous();
-  at::Tensor y = at::empty(q.sizes(), q.options());
-  const Shape shape{q.size(1), batch.num_kv_heads, batch.head_dim};
-  dispatch(batch.dtype, [&](auto tag) {
-    Attention<decltype(tag)> attention(q, y, shape, layer, formula);
-    for_all_parts(batch, formula, [&](const std::vector<Part>& parts) { attention.run(parts); });
-  });
-  return y;
+  return leaves(q).cached_attention(q, batch, layer, formula);
 }
 
 }  // namespace tessera::ops

@@ -10,8 +10,8 @@
 #include <ATen/Parallel.h>
 
 #include "tessera/core/check_argument.h"
-#include "tessera/core/device.h"
-#include "tessera/core/rng.h"
+#include "tessera/ops/host.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -65,13 +65,6 @@ at::Tensor words_of(const CounterRng& rng, uint64_t step, const at::Tensor& inde
   return at::stack({c0, c1, c2, c3}).gather(0, index.bitwise_and(3).unsqueeze(0)).squeeze(0);
 }
 
-// Of every element of `mask` its number, where runs of `run` elements have successive ones.
-at::Tensor elements(const at::Tensor& mask, int64_t run, int64_t first_index, int64_t row_width) {
-  const at::Tensor i = at::arange(mask.numel(), mask.options().dtype(at::kLong));
-  const at::Tensor row = i.div(run, "floor");
-  return (first_index + row * row_width + (i - row * run)).view(mask.sizes());
-}
-
 void check_probability(double p) {
   if (p >= 0 && p < 1) return;
   throw Error(ErrorKind::Config, "DROPOUT-RANGE", "dropout probability out of range")
@@ -79,37 +72,67 @@ void check_probability(double p) {
       .need("0 <= p < 1");
 }
 
-// Below 2^32, as p < 1.
-uint32_t threshold_of(double p) { return static_cast<uint32_t>(p * 0x1.0p32); }
-
-// The formula of a mask whose elements have the numbers `index`.
-at::Tensor select(const at::Tensor& mask, const CounterRng& rng, uint64_t step, const at::Tensor& index,
-                  double p) {
-  return mask.copy_(words_of(rng, step, index).ge(int64_t{threshold_of(p)})).mul_(1 / (1 - p));
+// Makes values of words.
+auto converter(const Draw& what) {
+  return [what](const uint32_t* words, auto* to, int64_t count) {
+    using T = std::remove_pointer_t<decltype(to)>;
+    if (what.kind == Draw::Kind::Dropout) {
+      kernels::select_at_least(words, what.threshold(), what.kept(), to, count);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const double value = (static_cast<double>(words[i]) + 0.5) * 0x1.0p-31 - 1.0;
+      if constexpr (std::is_same_v<T, kernels::Bf16>) {
+        to[i] = kernels::to_bf16(static_cast<float>(value));
+      } else {
+        to[i] = static_cast<T>(value);
+      }
+    }
+  };
 }
 
-// The same by the kernels, where runs of `run` elements have successive numbers: run r begins with
-// first_of(r).
-template <class FirstOf>
-void fill_mask(at::Tensor& mask, const CounterRng& rng, uint64_t step, double p, int64_t run,
-               const FirstOf& first_of) {
+at::Tensor drawn(const char* op, at::IntArrayRef sizes, const at::TensorOptions& options, const Draw& what,
+                 const ElementNumbers& numbers) {
+  at::Tensor out = at::empty(sizes, options);
+  check_operands(op, {&out});
+  if (out.numel() > 0) leaves(out).draw(out, what, numbers);
+  return out;
+}
+
+}  // namespace
+
+void host::draw(const at::Tensor& mask, const Draw& what, const ElementNumbers& numbers) {
   dispatch(mask.scalar_type(), [&](auto tag) {
-    using T = decltype(tag);
-    T* out = write<T>(mask);
-    const auto convert = [p](const uint32_t* words, T* to, int64_t count) {
-      kernels::select_at_least(words, threshold_of(p), 1 / (1 - p), to, count);
-    };
+    auto* out = write<decltype(tag)>(mask);
     at::parallel_for(0, mask.numel(), kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end;) {
-        const int64_t row = i / run, next = std::min(end, (row + 1) * run);
-        fill(rng, step, static_cast<uint64_t>(first_of(row) + (i - row * run)), convert, out + i, next - i);
+        const int64_t row = i / numbers.width, next = std::min(end, (row + 1) * numbers.width);
+        const auto number = static_cast<uint64_t>(numbers.first_of(row) + (i - row * numbers.width));
+        fill(what.rng, what.step, number, converter(what), out + i, next - i);
         i = next;
       }
     });
   });
 }
 
-}  // namespace
+void plain::draw(const at::Tensor& mask, const Draw& what, const ElementNumbers& numbers) {
+  const auto options = mask.options().dtype(at::kLong);
+  at::Tensor number;
+  if (numbers.of_rows != nullptr) {
+    const at::Tensor first = copied_to<int64_t>(mask.device(), *numbers.of_rows);
+    number = first.unsqueeze(1) + at::arange(numbers.width, options);
+  } else {
+    const at::Tensor i = at::arange(mask.numel(), options);
+    const at::Tensor row = i.div(numbers.width, "floor");
+    number = numbers.first + row * numbers.row_stride + (i - row * numbers.width);
+  }
+  const at::Tensor words = words_of(what.rng, what.step, number.view(mask.sizes()));
+  if (what.kind == Draw::Kind::Dropout) {
+    mask.copy_(words.ge(int64_t{what.threshold()})).mul_(what.kept());
+  } else {
+    mask.copy_((words.to(at::kDouble) + 0.5) * 0x1.0p-31 - 1.0);
+  }
+}
 
 at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t stream, uint64_t step,
                         int64_t first_index, const at::TensorOptions& options, int64_t row_width) {
@@ -118,16 +141,9 @@ at::Tensor dropout_mask(at::IntArrayRef sizes, double p, uint64_t seed, uint64_t
   TESSERA_CHECK_ARGUMENT(row_width == 0 || (!sizes.empty() && sizes.back() <= row_width),
                          "dropout_mask: row_width");
   if (p == 0) return at::ones(sizes, options);
-  at::Tensor mask = at::empty(sizes, options);
-  check_operands("dropout_mask", {&mask});
-  const CounterRng rng(seed, stream, step);
-  if (!uses_kernels(mask)) {
-    const int64_t run = row_width > 0 ? sizes.back() : std::max<int64_t>(mask.numel(), 1);
-    return select(mask, rng, step, elements(mask, run, first_index, row_width), p);
-  }
-  const int64_t run = row_width > 0 ? sizes.back() : mask.numel();
-  fill_mask(mask, rng, step, p, run, [&](int64_t row) { return first_index + row * row_width; });
-  return mask;
+  const int64_t width = row_width > 0 ? sizes.back() : c10::multiply_integers(sizes);
+  return drawn("dropout_mask", sizes, options, {Draw::Kind::Dropout, {seed, stream, step}, step, p},
+               {width, first_index, row_width});
 }
 
 at::Tensor dropout_mask_of_rows(const std::vector<int64_t>& first_indices, int64_t width, double p,
@@ -135,50 +151,17 @@ at::Tensor dropout_mask_of_rows(const std::vector<int64_t>& first_indices, int64
                                 const at::TensorOptions& options) {
   check_probability(p);
   TESSERA_CHECK_ARGUMENT(width >= 0, "dropout_mask_of_rows: width");
-  const int64_t rows = std::ssize(first_indices);
-  at::Tensor mask = at::empty({rows, width}, options);
-  if (p == 0) return mask.fill_(1);
-  check_operands("dropout_mask_of_rows", {&mask});
-  const CounterRng rng(seed, stream, step);
-  if (!uses_kernels(mask)) {
-    const at::Tensor first = at::tensor(first_indices, on_host(at::kLong)).to(mask.device());
-    const at::Tensor column = at::arange(width, mask.options().dtype(at::kLong));
-    return select(mask, rng, step, first.unsqueeze(1) + column, p);
-  }
-  fill_mask(mask, rng, step, p, width, [&](int64_t row) { return first_indices[static_cast<size_t>(row)]; });
-  return mask;
+  const std::array<int64_t, 2> sizes = {std::ssize(first_indices), width};
+  if (p == 0) return at::ones(sizes, options);
+  return drawn("dropout_mask_of_rows", sizes, options, {Draw::Kind::Dropout, {seed, stream, step}, step, p},
+               {.width = width, .of_rows = &first_indices});
 }
 
 at::Tensor uniform_noise(at::IntArrayRef sizes, uint64_t seed, uint64_t stream, uint64_t step,
                          int64_t first_index, const at::TensorOptions& options) {
   TESSERA_CHECK_ARGUMENT(first_index >= 0, "uniform_noise: first_index");
-  at::Tensor noise = at::empty(sizes, options);
-  check_operands("uniform_noise", {&noise});
-  const CounterRng rng(seed, stream, step);
-  if (!uses_kernels(noise)) {
-    const at::Tensor words =
-        words_of(rng, step, elements(noise, std::max<int64_t>(noise.numel(), 1), first_index, 0));
-    return noise.copy_((words.to(at::kDouble) + 0.5) * 0x1.0p-31 - 1.0);
-  }
-  dispatch(noise.scalar_type(), [&](auto tag) {
-    using T = decltype(tag);
-    using C = kernels::ComputeType<T>;
-    T* out = write<T>(noise);
-    const auto convert = [](const uint32_t* words, T* to, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        const double value = (static_cast<double>(words[i]) + 0.5) * 0x1.0p-31 - 1.0;
-        if constexpr (std::is_same_v<T, kernels::Bf16>) {
-          to[i] = kernels::to_bf16(static_cast<C>(value));
-        } else {
-          to[i] = static_cast<C>(value);
-        }
-      }
-    };
-    at::parallel_for(0, noise.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      fill(rng, step, static_cast<uint64_t>(first_index + begin), convert, out + begin, end - begin);
-    });
-  });
-  return noise;
+  return drawn("uniform_noise", sizes, options, {Draw::Kind::Noise, {seed, stream, step}, step},
+               {c10::multiply_integers(sizes), first_index});
 }
 
 }  // namespace tessera::ops

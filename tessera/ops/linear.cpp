@@ -9,7 +9,7 @@
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
-#include "tessera/ops/plain.h"
+#include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
 #include "tessera/ops/small_linear.h"
@@ -29,7 +29,12 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std
                         const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
-  if (!uses_kernels(x) && coming == nullptr && output == nullptr) return plain::linear(x, weight, bias);
+  const auto whole = leaves(x).linear;
+  if (whole != nullptr && coming == nullptr && output == nullptr) return whole(x, weight, bias);
+  if (is_widened_linear(x, weight)) {
+    if (coming != nullptr) coming->wait_for_all();
+    return send_rows(widened_linear(x, weight, bias), output);
+  }
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x);
@@ -109,12 +114,9 @@ at::Tensor linear(const Activation& input, const at::Tensor& weight, const std::
                          "linear: rows that go elsewhere are those of a matrix, without a bias");
   const std::optional<at::Tensor> used = has_bias ? bias : std::nullopt;
   if (!needs_graph({x, weight, has_bias ? *bias : at::Tensor()})) {
-    const bool is_small = is_small_linear(x, weight);
-    if (!is_small && !(is_widened_linear(x, weight) && uses_kernels(x))) {
-      return forward_pass(x, weight, used, input.source(), output);
-    }
+    if (!is_small_linear(x, weight)) return forward_pass(x, weight, used, input.source(), output);
     if (const auto coming = take_coming(input.source())) coming->wait_for_all();
-    return send_rows(is_small ? small_linear(x, weight, used) : widened_linear(x, weight, used), output);
+    return send_rows(small_linear(x, weight, used), output);
   }
   TESSERA_CHECK_ARGUMENT(x.scalar_type() == weight.scalar_type(),
                          "linear: a gradient through weights of another type");

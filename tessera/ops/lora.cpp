@@ -9,7 +9,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
-#include "tessera/ops/plain.h"
+#include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
 #include "tessera/ops/support.h"
@@ -41,9 +41,10 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
                                                const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
-  if (!uses_kernels(x) && coming == nullptr && output == nullptr) {
-    auto [y, inner] = plain::lora_linear(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b,
-                                         scaling, mask_in);
+  const auto whole = leaves(x).lora_linear;
+  if (whole != nullptr && coming == nullptr && output == nullptr) {
+    auto [y, inner] =
+        whole(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b, scaling, mask_in);
     return {y, flatten_rows(inner)};
   }
   std::vector<int64_t> sizes = x.sizes().vec();

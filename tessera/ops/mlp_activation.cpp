@@ -8,6 +8,7 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
@@ -20,12 +21,12 @@ using torch::autograd::variable_list;
 constexpr const char* kName = "mlp_activation";
 constexpr int64_t kGrain = 16384;
 
-// Whether a kernel computes it; LibTorch's operations do else.
+// Whether a kernel computes it; the plain formula does else.
 bool takes_swiglu_kernel(Nonlinearity f, const MlpInputs& inputs) {
-  return f == Nonlinearity::Silu && inputs.up.defined() && uses_kernels(inputs.gate);
+  return f == Nonlinearity::Silu && inputs.up.defined();
 }
 bool takes_gelu_kernel(Nonlinearity f, const MlpInputs& inputs) {
-  return f == Nonlinearity::GeluTanh && !inputs.up.defined() && uses_kernels(inputs.gate);
+  return f == Nonlinearity::GeluTanh && !inputs.up.defined();
 }
 
 at::Tensor gelu_tanh_forward(const at::Tensor& x_in) {
@@ -83,33 +84,34 @@ void swiglu_backward(const at::Tensor& grad_in, const MlpInputs& inputs, const M
   });
 }
 
-at::Tensor forward_pass(Nonlinearity f, const MlpInputs& inputs) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
+}  // namespace
+
+at::Tensor host::activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
   if (takes_swiglu_kernel(f, inputs)) return swiglu_forward(inputs);
   if (takes_gelu_kernel(f, inputs)) return gelu_tanh_forward(inputs.gate);
-  return plain::activate_mlp(f, inputs.gate, inputs.up);
+  return plain::activate_mlp(f, inputs);
 }
 
-MlpInputs backward_pass(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs, bool want_gate,
-                        bool want_up) {
+MlpInputs host::activate_mlp_backward(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs,
+                                      bool want_gate, bool want_up) {
   MlpInputs gradients;
   if (takes_swiglu_kernel(f, inputs)) {
     if (want_gate) gradients.gate = at::empty(inputs.gate.sizes(), inputs.gate.options());
     if (want_up) gradients.up = at::empty(inputs.up.sizes(), inputs.up.options());
     swiglu_backward(grad, inputs, gradients);
-    return gradients;
-  }
-  if (takes_gelu_kernel(f, inputs)) {
+  } else if (takes_gelu_kernel(f, inputs)) {
     if (want_gate) gradients.gate = gelu_tanh_backward(grad, inputs.gate);
-    return gradients;
+  } else {
+    return plain::activate_mlp_backward(f, grad, inputs, want_gate, want_up);
   }
-  if (want_up) gradients.up = plain::activate_mlp(f, inputs.gate, grad);
-  if (!want_gate) return gradients;
-  const at::Tensor inner = inputs.up.defined() ? grad * inputs.up : grad;
-  gradients.gate = f == Nonlinearity::Silu
-                       ? at::silu_backward(inner, inputs.gate)
-                       : at::gelu_backward(inner, inputs.gate, f == Nonlinearity::Gelu ? "none" : "tanh");
   return gradients;
+}
+
+namespace {
+
+at::Tensor forward_pass(Nonlinearity f, const MlpInputs& inputs) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return leaves(inputs.gate).activate_mlp(f, inputs);
 }
 
 class MlpSource : public ActivationSource {
@@ -157,7 +159,8 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const MlpInputs inputs = source != nullptr ? source->inputs() : MlpInputs{saved[0], saved[1]};
     const bool want_up = ctx->saved_data["is_gated"].toBool() && ctx->needs_input_grad(1);
     const auto f = static_cast<Nonlinearity>(ctx->saved_data["f"].toInt());
-    const MlpInputs gradients = backward_pass(f, grads[0], inputs, ctx->needs_input_grad(0), want_up);
+    const MlpInputs gradients =
+        leaves(inputs.gate).activate_mlp_backward(f, grads[0], inputs, ctx->needs_input_grad(0), want_up);
     return {gradients.gate, gradients.up, {}, {}};
   }
 };

@@ -9,6 +9,18 @@
 
 namespace tessera::ops::plain {
 
+void multiply(const at::Tensor& sum, const at::Tensor& a_in, const at::Tensor& b_in, const MoreFactors& more,
+              bool adds) {
+  const at::Tensor a = a_in.to(sum.scalar_type()), b = b_in.to(sum.scalar_type());
+  at::Tensor target = sum;
+  if (adds) {
+    target.addmm_(a, b);
+  } else {
+    at::mm_out(target, a, b);
+  }
+  if (more.a.defined()) multiply(sum, more.a, more.b, {}, true);
+}
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
   return at::linear(x, weight.to(x.scalar_type()), bias ? std::optional(bias->to(x.scalar_type())) : bias);
 }
@@ -20,11 +32,15 @@ std::pair<at::Tensor, at::Tensor> lora_linear(const at::Tensor& x, const at::Ten
   return {plain::linear(x, weight, bias) + at::linear(inner, b) * scaling, inner};
 }
 
-at::Tensor inverse_rms(const at::Tensor& x, double eps) {
-  return at::rsqrt(x.to(compute_type(x.scalar_type())).pow(2).mean(-1, true) + eps);
+NormedRows rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+  const at::Tensor residual = delta.defined() ? x + delta : x;
+  const at::Tensor squares = residual.to(compute_type(x.scalar_type())).pow(2);
+  const at::Tensor inverse_rms = at::rsqrt(squares.mean(-1, true) + eps);
+  return {residual, rms_norm_again(residual, weight, inverse_rms, eps), inverse_rms};
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& inverse_rms) {
+at::Tensor rms_norm_again(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& inverse_rms,
+                          double) {
   const at::Tensor normed = x.to(compute_type(x.scalar_type())) * inverse_rms;
   return weight.to(x.scalar_type()) * normed.to(x.scalar_type());
 }
@@ -46,19 +62,36 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
   return {grad_x, grad_weight};
 }
 
-at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_in) {
+void rope(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
+          const at::Tensor& to) {
+  const int64_t half = cos.size(1), head_dim = 2 * half;
+  const int64_t num_heads = from.dim() == 3 ? from.size(1) : from.size(1) / head_dim;
+  const at::Tensor x = from.view({from.size(0), num_heads, head_dim});
   const auto both_halves = [&](const at::Tensor& angles) {
     return at::cat({angles, angles}, -1).unsqueeze(1).to(x.scalar_type());
   };
-  const int64_t half = x.size(-1) / 2;
   const at::Tensor turned = at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
-  return x * both_halves(cos_in) + turned * both_halves(sin_in);
+  const at::Tensor y = x * both_halves(cos) + turned * both_halves(direction < 0 ? sin.neg() : sin);
+  to.copy_(y.view(from.sizes()));
 }
 
-at::Tensor activate_mlp(Nonlinearity f, const at::Tensor& gate, const at::Tensor& up) {
-  const at::Tensor y =
-      f == Nonlinearity::Silu ? at::silu(gate) : at::gelu(gate, f == Nonlinearity::Gelu ? "none" : "tanh");
-  return up.defined() ? y * up : y;
+at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
+  const at::Tensor y = f == Nonlinearity::Silu
+                           ? at::silu(inputs.gate)
+                           : at::gelu(inputs.gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  return inputs.up.defined() ? y * inputs.up : y;
+}
+
+MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs,
+                                bool want_gate, bool want_up) {
+  MlpInputs gradients;
+  if (want_up) gradients.up = plain::activate_mlp(f, {inputs.gate, grad});
+  if (!want_gate) return gradients;
+  const at::Tensor inner = inputs.up.defined() ? grad * inputs.up : grad;
+  gradients.gate = f == Nonlinearity::Silu
+                       ? at::silu_backward(inner, inputs.gate)
+                       : at::gelu_backward(inner, inputs.gate, f == Nonlinearity::Gelu ? "none" : "tanh");
+  return gradients;
 }
 
 namespace {
@@ -85,7 +118,7 @@ at::Tensor capped_attention(const at::Tensor& q, const at::Tensor& k, const at::
     mask = at::ones({length, length}, q.options().dtype(at::kBool)).tril();
   }
   if (mask.defined()) {
-    scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+    scores = scores.masked_fill(mask.bitwise_not(), -std::numeric_limits<double>::infinity());
   }
   return at::matmul(at::softmax(scores, -1), all_heads(v)).to(q.scalar_type());
 }
@@ -110,7 +143,7 @@ struct SpanOperands {
     hidden = at::ones({span.queries, span.keys}, q.options().dtype(at::kBool))
                  .triu(clamped(band.first))
                  .tril(clamped(band.last))
-                 .logical_not();
+                 .bitwise_not();
     scores = at::matmul(q, k.transpose(1, 2)) * formula.scale;
     if (formula.soft_cap > 0) {
       const at::Tensor capped = at::tanh(scores / formula.soft_cap);
@@ -196,5 +229,35 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
   }
   return documents.empty() ? q.clone() : at::cat(documents);
 }
+
+at::Tensor sum_losses(const at::Tensor& losses) { return losses.sum(); }
+
+// As the kernel, in its order.
+void adamw(const std::vector<AdamWTensors>& all) {
+  for (const AdamWTensors& tensors : all) {
+    const auto& [value, gradient, exp_avg, exp_avg_sq, update] = tensors;
+    const kernels::AdamWFactors factors = update.factors();
+    const at::ScalarType exact = compute_type(value.scalar_type());
+    const at::Tensor g = tensors.readable_gradient().to(exact) * factors.gradient_scale;
+    const at::Tensor old_mean = exp_avg.to(exact);
+    const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
+    const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
+    const at::Tensor step =
+        mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
+    exp_avg.copy_(mean);
+    exp_avg_sq.copy_(square);
+    value.copy_(value.to(exact) * factors.decay - step);
+  }
+}
+
+std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& tensor : all) sums.push_back(tensor.to(at::kDouble).square().sum());
+  return sums;
+}
+
+void cast_into(const at::Tensor& to, const at::Tensor& from) { to.copy_(from); }
+
+void read_only(const at::Tensor& x) { x.sum(); }
 
 }  // namespace tessera::ops::plain

@@ -5,8 +5,10 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/host.h"
 #include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/kernels/packed_gemm.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/product_units.h"
 #include "tessera/ops/support.h"
 
@@ -82,22 +84,12 @@ void multiply_into_float(const at::Tensor& sum, const at::Tensor& a, const at::T
                 adds ? 1.0f : 0.0f, write<float>(sum), sum.stride(0));
 }
 
-void multiply_plain(const at::Tensor& sum, const at::Tensor& a_in, const at::Tensor& b_in, bool adds) {
-  const at::Tensor a = a_in.to(sum.scalar_type()), b = b_in.to(sum.scalar_type());
-  at::Tensor target = sum;
-  if (adds) {
-    target.addmm_(a, b);
-  } else {
-    at::mm_out(target, a, b);
-  }
-}
-
 void multiply_unpacked(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
-  if (uses_kernels(sum) && a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat &&
-      sum.stride(1) == 1 && sum.numel() > 0 && a.size(1) > 0) {
+  if (a.scalar_type() == at::kBFloat16 && sum.scalar_type() == at::kFloat && sum.stride(1) == 1 &&
+      sum.numel() > 0 && a.size(1) > 0) {
     multiply_into_float(sum, a, b, adds);
   } else {
-    multiply_plain(sum, a, b, adds);
+    plain::multiply(sum, a, b, {}, adds);
   }
 }
 
@@ -112,12 +104,17 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, c
               bool adds) {
   check(sum, a, b);
   if (more.a.defined()) check(sum, more.a, more.b);
-  if (uses_kernels(sum) && multiply_packed(sum, a, b, more, adds)) return;
-  multiply_unpacked(sum, a, b, adds);
-  if (more.a.defined()) multiply_unpacked(sum, more.a, more.b, true);
+  leaves(sum).multiply(sum, a, b, more, adds);
 }
 
 }  // namespace
+
+void host::multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+                    bool adds) {
+  if (multiply_packed(sum, a, b, more, adds)) return;
+  multiply_unpacked(sum, a, b, adds);
+  if (more.a.defined()) multiply_unpacked(sum, more.a, more.b, true);
+}
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b, const MoreFactors& more) {
   const at::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());

@@ -3,15 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include "tessera/ops/host.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
 
-void read_only(const at::Tensor& x) {
-  if (!uses_kernels(x)) {
-    x.sum();
-    return;
-  }
+void host::read_only(const at::Tensor& x) {
   // As floats whatever they are: only the reading counts.
   const auto* words = read<float>(x);
   const auto count = static_cast<int64_t>(x.nbytes() / sizeof(float));
@@ -20,5 +17,7 @@ void read_only(const at::Tensor& x) {
     kernels::sum_floats(words + begin, end - begin);
   });
 }
+
+void read_only(const at::Tensor& x) { leaves(x).read_only(x); }
 
 }  // namespace tessera::ops

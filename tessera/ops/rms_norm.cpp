@@ -11,34 +11,18 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
-#include "tessera/ops/plain.h"
+#include "tessera/ops/host.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
-namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-constexpr const char* kName = "rms_norm";
-
-struct Normed {
-  at::Tensor residual, y, inverse_rms;
-};
-
-Normed forward_pass(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
-                    double eps) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!uses_kernels(x_in)) {
-    const at::Tensor residual = delta_in.defined() ? x_in + delta_in : x_in;
-    const at::Tensor inverse_rms = plain::inverse_rms(residual, eps);
-    return {residual, plain::rms_norm(residual, weight_in, inverse_rms), inverse_rms};
-  }
+NormedRows host::rms_norm(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
+                          double eps) {
   const auto type = x_in.scalar_type();
   const at::Tensor x = x_in.contiguous(), weight = in_compute_type(weight_in, type);
   const at::Tensor delta = delta_in.defined() ? delta_in.contiguous() : at::Tensor();
   const int64_t width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
-  Normed result;
+  NormedRows result;
   if (delta.defined()) result.residual = at::empty(x.sizes(), x.options());
   result.y = at::empty(x.sizes(), x.options());
   result.inverse_rms = at::empty({rows}, weight.options());
@@ -62,10 +46,8 @@ Normed forward_pass(const at::Tensor& x_in, const at::Tensor& delta_in, const at
   return result;
 }
 
-// y again, from the residual and the inverse rms.
-at::Tensor scaled_again(const at::Tensor& residual, const at::Tensor& inverse_rms,
-                        const at::Tensor& weight_in) {
-  if (!uses_kernels(residual)) return plain::rms_norm(residual, weight_in, inverse_rms);
+at::Tensor host::rms_norm_again(const at::Tensor& residual, const at::Tensor& weight_in,
+                                const at::Tensor& inverse_rms, double) {
   const auto type = residual.scalar_type();
   const at::Tensor x = residual.contiguous(), weight = in_compute_type(weight_in, type);
   const int64_t width = x.size(-1), rows = inverse_rms.numel();
@@ -81,28 +63,14 @@ at::Tensor scaled_again(const at::Tensor& residual, const at::Tensor& inverse_rm
   return y;
 }
 
-class NormSource : public ActivationSource {
- public:
-  bool collects_gradient() const override { return true; }
-  at::Tensor residual, weight, inverse_rms;
-
- protected:
-  at::Tensor make() const override { return scaled_again(residual, inverse_rms, weight); }
-};
-
-// Gradients of x and weight; undefined where not wanted. grad_residual, if defined, is added to that of x.
-std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const at::Tensor& grad_residual_in,
-                                                const at::Tensor& x_in, const at::Tensor& weight_in,
-                                                const at::Tensor& inverse_rms, bool want_x,
-                                                bool want_weight) {
+std::pair<at::Tensor, at::Tensor> host::rms_norm_backward(const at::Tensor& grad_in,
+                                                          const at::Tensor& grad_residual_in,
+                                                          const at::Tensor& x_in, const at::Tensor& weight_in,
+                                                          const at::Tensor& inverse_rms, bool want_x,
+                                                          bool want_weight) {
   // The gradient of the weight is summed in blocks that do not depend on the number of threads, so that
   // neither does its last bit.
   constexpr int64_t kMaxBlocks = 32, kMinRows = 32;
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!uses_kernels(x_in)) {
-    return plain::rms_norm_backward(grad_in, grad_residual_in, x_in, weight_in, inverse_rms, want_x,
-                                    want_weight);
-  }
   const auto type = x_in.scalar_type();
   const at::Tensor grad = grad_in.contiguous(), x = x_in.contiguous(),
                    weight = in_compute_type(weight_in, type);
@@ -136,12 +104,36 @@ std::pair<at::Tensor, at::Tensor> backward_pass(const at::Tensor& grad_in, const
   return {grad_x, grad_weight};
 }
 
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "rms_norm";
+
+NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return leaves(x).rms_norm(x, delta, weight, eps);
+}
+
+class NormSource : public ActivationSource {
+ public:
+  bool collects_gradient() const override { return true; }
+  at::Tensor residual, weight, inverse_rms;
+  double eps = 0.0;
+
+ protected:
+  at::Tensor make() const override {
+    return leaves(residual).rms_norm_again(residual, weight, inverse_rms, eps);
+  }
+};
+
 // Inputs x, weight and delta; results the residual (x itself without a delta) and y.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                                const std::optional<at::Tensor>& delta, double eps,
                                const c10::intrusive_ptr<NormSource>& source) {
-    Normed normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps);
+    NormedRows normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps);
     if (!delta) normed.residual = x.view_as(x);
     ctx->set_materialize_grads(false);
     ctx->save_for_backward({delta ? normed.residual : x, weight, normed.inverse_rms});
@@ -152,6 +144,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
       source->residual = normed.residual.detach();
       source->weight = weight.detach();
       source->inverse_rms = normed.inverse_rms;
+      source->eps = eps;
     }
     return {normed.residual, normed.y};
   }
@@ -171,8 +164,9 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const bool want_delta = has_delta && ctx->needs_input_grad(2), want_x = ctx->needs_input_grad(0);
     at::Tensor grad_x = grads[0], grad_weight;
     if (grad_y.defined()) {
-      std::tie(grad_x, grad_weight) = backward_pass(grad_y, grads[0], saved[0], saved[1], saved[2],
-                                                    want_x || want_delta, ctx->needs_input_grad(1));
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      std::tie(grad_x, grad_weight) = leaves(saved[0]).rms_norm_backward(
+          grad_y, grads[0], saved[0], saved[1], saved[2], want_x || want_delta, ctx->needs_input_grad(1));
     }
     return {want_x ? grad_x : at::Tensor(), grad_weight, want_delta ? grad_x : at::Tensor(), {}, {}};
   }
@@ -203,7 +197,7 @@ NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>
                  "add_rms_norm: shape or type of the delta");
   const at::Tensor added = delta.value_or(at::Tensor());
   if (!needs_graph({x, weight, added})) {
-    const Normed normed = forward_pass(x, added, weight, eps);
+    const NormedRows normed = forward_pass(x, added, weight, eps);
     return {delta ? normed.residual : x, normed.y};
   }
   const auto source = c10::make_intrusive<NormSource>();

@@ -6,28 +6,13 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/trace.h"
-#include "tessera/ops/plain.h"
+#include "tessera/ops/host.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
-namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-constexpr const char* kName = "apply_rope_";
-
-// to = from, its heads turned by the angles; the two may be the same tensor.
-void rotate(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
-            const at::Tensor& to) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (!uses_kernels(from)) {
-    const int64_t head_dim = 2 * cos_in.size(1);
-    const int64_t num_heads = from.dim() == 3 ? from.size(1) : from.size(1) / head_dim;
-    const at::Tensor heads = from.view({from.size(0), num_heads, head_dim});
-    to.copy_(plain::apply_rope(heads, cos_in, direction < 0 ? sin_in.neg() : sin_in).view(from.sizes()));
-    return;
-  }
+void host::rope(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
+                const at::Tensor& to) {
   const auto type = from.scalar_type();
   const at::Tensor cos = in_compute_type(cos_in, type), sin = in_compute_type(sin_in, type);
   const int64_t tokens = cos.size(0), half = cos.size(1);
@@ -46,6 +31,19 @@ void rotate(const at::Tensor& from, const at::Tensor& cos_in, const at::Tensor& 
       }
     });
   });
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kName = "apply_rope_";
+
+void rotate(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
+            const at::Tensor& to) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  leaves(from).rope(from, cos, sin, direction, to);
 }
 
 struct RopeFunction : torch::autograd::Function<RopeFunction> {

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
+#include "tessera/ops/host.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
 
@@ -21,9 +22,9 @@ constexpr int64_t kMinWeights = 32768;
 
 // W and Y: the types of the weights and of the results.
 template <class W, class Y>
-void multiply(const at::Tensor& x, const std::vector<LinearOperands>& layers,
-              const std::vector<at::Tensor>& biases, const std::vector<at::Tensor>& results,
-              const std::vector<int64_t>& first_tiles) {
+void multiply_few(const at::Tensor& x, const std::vector<LinearOperands>& layers,
+                  const std::vector<at::Tensor>& biases, const std::vector<at::Tensor>& results,
+                  const std::vector<int64_t>& first_tiles) {
   using C = kernels::ComputeType<W>;
   const C* from = read<C>(x);
   const int64_t in = x.size(-1), rows = x.numel() / in;
@@ -45,13 +46,13 @@ void multiply(const at::Tensor& x, const std::vector<LinearOperands>& layers,
 }  // namespace
 
 bool is_small_linear(const at::Tensor& x, const at::Tensor& weight) {
-  if (!c10::InferenceMode::is_enabled() || !uses_kernels(x)) return false;
+  if (!c10::InferenceMode::is_enabled() || leaves(x).small_linears == nullptr) return false;
   const int64_t in = weight.size(1);
   return in > 0 && x.numel() <= kSmallLinearRows * in && weight.is_contiguous();
 }
 
-std::vector<at::Tensor> small_linears(const at::Tensor& x_in, const std::vector<LinearOperands>& layers) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
+std::vector<at::Tensor> host::small_linears(const at::Tensor& x_in,
+                                            const std::vector<LinearOperands>& layers) {
   TESSERA_ASSERT(!layers.empty(), "small_linears: no layer");
   const at::ScalarType type = layers.front().weight.scalar_type();
   const int64_t in = layers.front().weight.size(1), rows = x_in.numel() / in;
@@ -73,12 +74,19 @@ std::vector<at::Tensor> small_linears(const at::Tensor& x_in, const std::vector<
   dispatch(type, [&](auto tag) {
     using T = decltype(tag);
     if (x_in.scalar_type() == type) {
-      multiply<T, T>(x, layers, biases, results, first_tiles);
+      multiply_few<T, T>(x, layers, biases, results, first_tiles);
     } else {
-      multiply<T, kernels::ComputeType<T>>(x, layers, biases, results, first_tiles);
+      multiply_few<T, kernels::ComputeType<T>>(x, layers, biases, results, first_tiles);
     }
   });
   return results;
+}
+
+std::vector<at::Tensor> small_linears(const at::Tensor& x, const std::vector<LinearOperands>& layers) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const auto leaf = leaves(x).small_linears;
+  TESSERA_ASSERT(leaf != nullptr, "small_linears: not where is_small_linear() says no");
+  return leaf(x, layers);
 }
 
 at::Tensor small_linear(const at::Tensor& x, const at::Tensor& weight,

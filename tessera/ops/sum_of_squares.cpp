@@ -1,23 +1,22 @@
 #include "tessera/ops/sum_of_squares.h"
 
 #include <algorithm>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "tessera/core/trace.h"
+#include "tessera/ops/host.h"
+#include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
+namespace {
 
-at::Tensor sum_of_squares(const at::Tensor& tensor) {
+at::Tensor sum_of_squares_on_host(const at::Tensor& tensor) {
   constexpr int64_t kPiece = int64_t{1} << 16;
-  const trace::Scope trace_scope("sum_of_squares");
-  const at::NoGradGuard no_grad;
-  check_operands("sum_of_squares", {&tensor});
-  if (!uses_kernels(tensor)) return tensor.detach().to(at::kDouble).square().sum();
-  const at::Tensor dense = tensor.detach().contiguous();
+  if (tensor.scalar_type() == at::kHalf) return plain::sums_of_squares({tensor}).front();
+  const at::Tensor dense = tensor.contiguous();
   std::vector<double> sums(static_cast<size_t>((dense.numel() + kPiece - 1) / kPiece));
   dispatch(dense.scalar_type(), [&](auto tag) {
     const auto* x = read<decltype(tag)>(dense);
@@ -31,5 +30,26 @@ at::Tensor sum_of_squares(const at::Tensor& tensor) {
   for (const double part : sums) sum += part;
   return at::scalar_tensor(sum, dense.options().dtype(at::kDouble));
 }
+
+}  // namespace
+
+std::vector<at::Tensor> host::sums_of_squares(const std::vector<at::Tensor>& all) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& tensor : all) sums.push_back(sum_of_squares_on_host(tensor));
+  return sums;
+}
+
+std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
+  const trace::Scope trace_scope("sum_of_squares");
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : all) {
+    check_operands("sum_of_squares", {&tensor, &all.front()});
+    values.push_back(tensor.detach());
+  }
+  return all.empty() ? values : leaves(all.front()).sums_of_squares(values);
+}
+
+at::Tensor sum_of_squares(const at::Tensor& tensor) { return sums_of_squares({tensor}).front(); }
 
 }  // namespace tessera::ops

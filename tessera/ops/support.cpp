@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/device.h"
 
 namespace tessera::ops {
 
@@ -47,6 +48,14 @@ at::ScalarType compute_type(at::ScalarType stored) {
 
 at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored) {
   return tensor.to(compute_type(stored)).contiguous();
+}
+
+at::Tensor detail::copied_to(at::Device device, const void* values, at::ScalarType type, int64_t count) {
+  const at::Tensor host = at::from_blob(const_cast<void*>(values), {count}, on_host(type));
+  if (!device.is_cuda()) return host.to(device);
+  // Out of pinned memory a copy goes behind what is enqueued; LibTorch reuses that memory when it is done.
+  const at::Tensor pinned = at::empty({count}, on_host(type).pinned_memory(true));
+  return pinned.copy_(host).to(device, /*non_blocking=*/true);
 }
 
 at::Tensor flatten_rows(const at::Tensor& tensor) {

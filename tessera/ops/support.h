@@ -3,13 +3,13 @@
 
 #include <initializer_list>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/core/error.h"
 #include "tessera/ops/activation.h"
-#include "tessera/ops/kernel_choice.h"
 #include "tessera/ops/kernels/kernels.h"
 #include "tessera/ops/product.h"
 
@@ -19,6 +19,10 @@ namespace tessera::ops {
 // for code that reads memory itself. One of LibTorch's dispatcher, above autograd, that LibTorch has no
 // kernels for.
 inline constexpr c10::DispatchKey kUnreadableKey = c10::DispatchKey::DeferredInit;
+
+namespace detail {
+at::Tensor copied_to(at::Device device, const void* values, at::ScalarType type, int64_t count);
+}
 
 // True if an op on these inputs must leave a node in the autograd graph.
 bool needs_graph(std::initializer_list<at::Tensor> inputs);
@@ -37,6 +41,14 @@ at::ScalarType compute_type(at::ScalarType stored);
 // A contiguous copy, or the tensor itself, in compute_type of `stored`.
 at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored);
 
+// Numbers of the host as a tensor on a device, which nobody waits for: the same memory on the host, which
+// must live on, and elsewhere a copy.
+template <class T>
+at::Tensor copied_to(at::Device device, const std::vector<T>& values) {
+  return detail::copied_to(device, values.data(), c10::CppTypeToScalarType<T>::value,
+                           static_cast<int64_t>(values.size()));
+}
+
 // [..., width] as [rows, width].
 at::Tensor flatten_rows(const at::Tensor& tensor);
 
@@ -50,7 +62,7 @@ c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContex
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more = {});
 
-// Elements for kernels, so of a tensor for which uses_kernels().
+// Elements for kernels, so of a tensor in host memory.
 template <class T>
 const T* read(const at::Tensor& tensor) {
   return static_cast<const T*>(tensor.const_data_ptr());

@@ -16,14 +16,20 @@ GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, a
   const auto options = at::TensorOptions(device).dtype(at::kDouble);
   // One sum for each way of being cut, in the order in which they come.
   std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
-  std::vector<std::pair<const NamedGradient*, at::Tensor>> squares;
+  std::vector<const NamedGradient*> counted;
+  std::vector<at::Tensor> values;
+  for (const NamedGradient& named : gradients) {
+    if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
+    counted.push_back(&named);
+    values.push_back(named.gradient);
+  }
+  const std::vector<at::Tensor> squares = ops::sums_of_squares(values);
+  size_t next = 0;
   for (const NamedGradient& named : gradients) {
     auto sum =
         std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == named.cut_over; });
     if (sum == sums.end()) sum = sums.insert(sum, {named.cut_over, at::zeros({1}, options)});
-    if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
-    squares.emplace_back(&named, ops::sum_of_squares(named.gradient));
-    sum->second.add_(squares.back().second);
+    if (next < counted.size() && counted[next] == &named) sum->second.add_(squares[next++]);
   }
   const at::Tensor total = at::zeros({1}, options);
   std::vector<comm::Communicator*> groups;
@@ -38,11 +44,10 @@ GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, a
   result.norm = std::sqrt(total.item<double>());
   if (std::isfinite(result.norm)) return result;
   // Every rank takes this branch, since the total is the same on all.
-  for (const auto& [named, sum] : squares) {
-    if (std::isfinite(sum.item<double>())) continue;
+  for (size_t i = 0; i < squares.size() && !result.is_bad_here; ++i) {
+    if (std::isfinite(squares[i].item<double>())) continue;
     result.is_bad_here = true;
-    result.bad_name = named->name;
-    break;
+    result.bad_name = counted[i]->name;
   }
   for (comm::Communicator* group : groups) {
     for (const std::string& name : group->all_gather_string(result.bad_name)) {

@@ -62,6 +62,7 @@ class AdamW : public Optimizer {
   }
 
   void step(double lr, double gradient_scale) override {
+    std::vector<ops::AdamWTensors> all;
     ops::AdamWUpdate update;
     update.beta1 = options_.beta1;
     update.beta2 = options_.beta2;
@@ -75,8 +76,9 @@ class AdamW : public Optimizer {
       update.step = steps_[i].item<int64_t>();
       update.learning_rate = lr * tiles_[i].lr_scale;
       update.weight_decay = tiles_[i].weight_decay;
-      ops::adamw(tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update);
+      all.push_back({tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update});
     }
+    ops::adamw(all);
   }
 
   std::vector<checkpoint::StateTensor> states() override {

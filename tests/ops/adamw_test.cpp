@@ -44,7 +44,7 @@ Tensors by_formula(const Tensors& in, const AdamWUpdate& u) {
 }
 
 void run(Tensors& t, const AdamWUpdate& update) {
-  adamw(t.value, t.gradient, t.exp_avg, t.exp_avg_sq, update);
+  adamw({{t.value, t.gradient, t.exp_avg, t.exp_avg_sq, update}});
 }
 
 TEST(AdamWTest, FollowsThePaperInEveryType) {
@@ -100,10 +100,13 @@ TEST(AdamWTest, EqualsLibTorch) {
 
 TEST(AdamWTest, TensorsThatDoNotFitAreRefused) {
   Tensors t = tensors(6, at::kFloat, at::kFloat);
-  EXPECT_ANY_THROW(adamw(t.value, t.gradient.narrow(0, 0, 5), t.exp_avg, t.exp_avg_sq, {}));
-  EXPECT_ANY_THROW(adamw(t.value, t.gradient, t.exp_avg.to(at::kDouble), t.exp_avg_sq, {}));
-  EXPECT_ANY_THROW(adamw(t.value.view({2, 3}).t(), t.gradient.view({3, 2}), t.exp_avg.view({3, 2}),
-                         t.exp_avg_sq.view({3, 2}), {}));
+  EXPECT_ANY_THROW(adamw({{t.value, t.gradient.narrow(0, 0, 5), t.exp_avg, t.exp_avg_sq, {}}}));
+  EXPECT_ANY_THROW(adamw({{t.value, t.gradient, t.exp_avg.to(at::kDouble), t.exp_avg_sq, {}}}));
+  EXPECT_ANY_THROW(adamw({{t.value.view({2, 3}).t(),
+                           t.gradient.view({3, 2}),
+                           t.exp_avg.view({3, 2}),
+                           t.exp_avg_sq.view({3, 2}),
+                           {}}}));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/rng.h"
-#include "tessera/ops/kernel_choice.h"
+#include "tessera/ops/leaf.h"
 
 namespace tessera::ops {
 namespace {

@@ -1,6 +1,6 @@
 #include "tests/train/step_layout.h"
 
-#include "tessera/ops/kernel_choice.h"
+#include "tessera/ops/leaf.h"
 
 #include "tests/io/expect_error.h"
 

@@ -1,0 +1,192 @@
+#include "tessera/ops/cuda/aten_leaves.h"
+
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/ops/cuda/flash_attention.h"
+#include "tessera/ops/plain.h"
+#include "tessera/ops/support.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+// A product of bfloat16 into a float32 sum rounds nothing.
+void multiply(const at::Tensor& sum_in, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+              bool adds) {
+  at::Tensor sum = sum_in;
+  if (!sum.is_cuda() || sum.scalar_type() == a.scalar_type() || sum.scalar_type() != at::kFloat ||
+      a.scalar_type() == at::kDouble) {
+    plain::multiply(sum, a, b, {}, adds);
+  } else if (adds) {
+    at::addmm_out(sum, sum, a, b, at::kFloat);
+  } else {
+    at::mm_out(sum, a, b, at::kFloat);
+  }
+  if (more.a.defined()) multiply(sum, more.a, more.b, {}, true);
+}
+
+// LibTorch's norm has one type for x and weight. It rounds once, the formula after each of two products.
+bool has_fused_norm(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() == weight.scalar_type();
+}
+
+NormedRows rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+  if (!has_fused_norm(x, weight)) return plain::rms_norm(x, delta, weight, eps);
+  const at::Tensor residual = delta.defined() ? x + delta : x;
+  auto [y, inverse_rms] = at::_fused_rms_norm(residual, weight.sizes(), weight, eps);
+  return {residual, y, inverse_rms};
+}
+
+at::Tensor rms_norm_again(const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& inverse_rms,
+                          double eps) {
+  if (!has_fused_norm(residual, weight)) return plain::rms_norm_again(residual, weight, inverse_rms, eps);
+  return std::get<0>(at::_fused_rms_norm(residual, weight.sizes(), weight, eps));
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& grad_residual,
+                                                    const at::Tensor& x, const at::Tensor& weight,
+                                                    const at::Tensor& inverse_rms, bool want_x,
+                                                    bool want_weight) {
+  if (!x.is_cuda() || !has_fused_norm(x, weight)) {
+    return plain::rms_norm_backward(grad, grad_residual, x, weight, inverse_rms, want_x, want_weight);
+  }
+  auto [grad_x, grad_weight] = at::_fused_rms_norm_backward(grad.contiguous(), x, weight.sizes(), inverse_rms,
+                                                            weight, {want_x, want_weight});
+  if (want_x && grad_residual.defined()) grad_x.add_(grad_residual);
+  return {grad_x, grad_weight};
+}
+
+bool takes_flash(const at::Tensor& q, const AttentionFormula& formula) {
+  return q.is_cuda() && flash_computes(q.scalar_type(), q.size(2), formula);
+}
+
+AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
+  return takes_flash(q, formula) ? attend_by(flash_attention(), q, k, v, spans, formula)
+                                 : plain::attend_spans(q, k, v, spans, formula);
+}
+
+AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                         const at::Tensor& v, const AttentionResult& result,
+                                         const std::vector<AttentionSpan>& spans,
+                                         const AttentionFormula& formula) {
+  return takes_flash(q, formula)
+             ? differentiate_by(flash_attention(), grad_out, q, k, v, result, spans, formula)
+             : plain::attend_spans_backward(grad_out, q, k, v, result, spans, formula);
+}
+
+// As plain::cross_entropy(), with one tensor of the logits' size in float32 in place of four.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
+                   bool in_place, const LossFormula& formula) {
+  if (!formula.is_cross_entropy() || logits.size(1) == 0) {
+    return plain::cross_entropy(logits, labels, losses, in_place, formula);
+  }
+  const at::Tensor column = labels.unsqueeze(1);
+  at::Tensor gradients = logits;
+  at::Tensor log_softmax =
+      logits.to(compute_type(logits.scalar_type()), /*non_blocking=*/false, /*copy=*/true);
+  at::_log_softmax_out(log_softmax, log_softmax, 1, /*half_to_float=*/false);
+  const at::Tensor of_label = log_softmax.gather(1, column);
+  losses.copy_(of_label.squeeze(1).neg());
+  if (!in_place) return;
+  at::exp_out(gradients, log_softmax);
+  // expm1 keeps the label's gradient exact where its probability is near 1.
+  gradients.scatter_(1, column, at::expm1(of_label).to(gradients.scalar_type()));
+}
+
+// LibTorch's update has one type, rate, decay and step for all tensors of a call.
+struct UpdateCall {
+  std::vector<at::Tensor> values, gradients, exp_avgs, exp_avg_sqs, steps;
+  int64_t elements = 0;
+
+  void add(const AdamWTensors& tensors) {
+    const auto options = tensors.value.options().dtype(at::kFloat);
+    steps.push_back(steps.empty() ? at::full({}, static_cast<double>(tensors.update.step), options)
+                                  : steps.front());
+    values.push_back(tensors.value);
+    gradients.push_back(tensors.readable_gradient().to(tensors.value.scalar_type()));
+    exp_avgs.push_back(tensors.exp_avg);
+    exp_avg_sqs.push_back(tensors.exp_avg_sq);
+    elements += tensors.value.numel();
+  }
+  void run(const AdamWUpdate& update) {
+    if (values.empty()) return;
+    std::optional<at::Tensor> divisor;  // of the gradients, which it changes in place
+    if (update.gradient_scale != 1.0) {
+      divisor = at::full({}, 1.0 / update.gradient_scale, values.front().options().dtype(at::kFloat));
+    }
+    at::_fused_adamw_(values, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps,
+                      update.learning_rate, update.beta1, update.beta2, update.weight_decay, update.epsilon,
+                      /*amsgrad=*/false, /*maximize=*/false, divisor);
+    *this = UpdateCall();
+  }
+};
+
+void adamw(const std::vector<AdamWTensors>& all) {
+  // Narrow gradients are widened for as many elements at a time.
+  constexpr int64_t kWidened = int64_t{1} << 27;
+  using Key = std::tuple<at::ScalarType, int64_t, double, double>;
+  std::map<Key, std::pair<AdamWUpdate, UpdateCall>> calls;
+  for (const AdamWTensors& tensors : all) {
+    const AdamWUpdate& update = tensors.update;
+    const at::ScalarType type = tensors.value.scalar_type();
+    // The divisor is float32, and zero has no inverse.
+    if (type == at::kDouble || update.gradient_scale == 0.0) {
+      plain::adamw({tensors});
+      continue;
+    }
+    auto& [common, call] = calls[{type, update.step, update.learning_rate, update.weight_decay}];
+    common = update;
+    call.add(tensors);
+    if (call.elements >= kWidened) call.run(common);
+  }
+  for (auto& [key, update_and_call] : calls) update_and_call.second.run(update_and_call.first);
+}
+
+std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
+  std::map<at::ScalarType, std::vector<size_t>> places;
+  for (size_t i = 0; i < all.size(); ++i) places[all[i].scalar_type()].push_back(i);
+  std::vector<at::Tensor> sums(all.size());
+  for (const auto& [type, of_type] : places) {
+    std::vector<at::Tensor> tensors;
+    for (const size_t place : of_type) tensors.push_back(all[place]);
+    const auto squares = at::stack(at::_foreach_norm(tensors, 2, at::kDouble)).square_().unbind();
+    for (size_t i = 0; i < of_type.size(); ++i) sums[of_type[i]] = squares[i];
+  }
+  return sums;
+}
+
+}  // namespace
+
+const Leaves& aten_leaves() {
+  static const Leaves kLeaves = [] {
+    Leaves made = plain_leaves();
+    made.multiply = multiply;
+    made.lora_linear = nullptr;
+    made.rms_norm = rms_norm;
+    made.rms_norm_again = rms_norm_again;
+    made.rms_norm_backward = rms_norm_backward;
+    made.attend_spans = attend_spans;
+    made.attend_spans_backward = attend_spans_backward;
+    made.document_attention = nullptr;
+    made.cross_entropy = cross_entropy;
+    // 4096 rows of a vocabulary of 150,000 in bfloat16, which keep a product busy.
+    made.logit_chunks = {int64_t{256} << 20, int64_t{1280} << 20, 4096};
+    made.adamw = adamw;
+    made.sums_of_squares = sums_of_squares;
+    return made;
+  }();
+  return kLeaves;
+}
+
+}  // namespace tessera::ops::cuda
+
+namespace tessera::ops {
+
+const Leaves& cuda_leaves() { return cuda::aten_leaves(); }
+
+}  // namespace tessera::ops

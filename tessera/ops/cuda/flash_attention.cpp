@@ -1,0 +1,85 @@
+#include "tessera/ops/cuda/flash_attention.h"
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "tessera/ops/support.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+// The starts of a batch's documents are the same in every layer, so the last few stay on the device.
+at::Tensor starts_there(std::vector<int32_t> starts, at::Device device) {
+  struct Copy {
+    std::vector<int32_t> starts;
+    at::Tensor there;
+  };
+  thread_local std::array<Copy, 4> copies;
+  thread_local size_t oldest = 0;
+  for (const Copy& copy : copies) {
+    if (copy.there.defined() && copy.there.device() == device && copy.starts == starts) return copy.there;
+  }
+  Copy& copy = copies[std::exchange(oldest, (oldest + 1) % copies.size())];
+  copy.there = copied_to(device, starts);
+  copy.starts = std::move(starts);
+  return copy.there;
+}
+
+// The arguments that the two functions share.
+struct Arguments {
+  at::Tensor query_starts, key_starts;
+  int64_t longest_query, longest_key;
+  std::optional<int64_t> left, right;
+
+  Arguments(const VarlenCall& call, at::Device device)
+      : query_starts(starts_there(call.starts(&SeenSpan::queries), device)),
+        key_starts(starts_there(call.starts(&SeenSpan::keys), device)),
+        longest_query(call.longest(&SeenSpan::queries)),
+        longest_key(call.longest(&SeenSpan::keys)) {
+    if (call.left >= 0) left = call.left;
+    if (call.right >= 0) right = call.right;
+  }
+};
+
+at::Tensor dense_heads(const at::Tensor& x) { return x.stride(2) == 1 ? x : x.contiguous(); }
+
+AttentionResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
+                        double scale) {
+  const Arguments with(call, q.device());
+  const auto made = at::_flash_attention_forward(
+      dense_heads(q), dense_heads(k), dense_heads(v), with.query_starts, with.key_starts, with.longest_query,
+      with.longest_key, /*dropout_p=*/0.0, call.is_causal(), /*return_debug_mask=*/false,
+      std::optional<double>(scale), with.left, with.right);
+  return {std::get<0>(made), std::get<1>(made)};
+}
+
+AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const AttentionResult& result, const VarlenCall& call,
+                            double scale) {
+  const Arguments with(call, q.device());
+  // Of the dropout, which there is none of.
+  const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64)),
+                   unused = at::empty({0}, q.options());
+  auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
+      grad_out, dense_heads(q), dense_heads(k), dense_heads(v), result.out, result.log_sum, with.query_starts,
+      with.key_starts, with.longest_query, with.longest_key, /*dropout_p=*/0.0, call.is_causal(),
+      random_state, unused, std::optional<double>(scale), with.left, with.right);
+  return {grad_q, grad_k, grad_v};
+}
+
+}  // namespace
+
+bool flash_computes(at::ScalarType type, int64_t head_dim, const AttentionFormula& formula) {
+  return (type == at::kBFloat16 || type == at::kHalf) && head_dim % 8 == 0 && head_dim <= 256 &&
+         formula.soft_cap == 0.0;
+}
+
+const VarlenKernel& flash_attention() {
+  static constexpr VarlenKernel kKernel{forward, backward};
+  return kKernel;
+}
+
+}  // namespace tessera::ops::cuda

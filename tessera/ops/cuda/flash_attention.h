@@ -1,0 +1,17 @@
+// LibTorch's flash attention 2 for documents of any lengths.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "tessera/ops/cuda/varlen.h"
+
+namespace tessera::ops::cuda {
+
+// Whether it computes this: bfloat16 and float16, heads of 8 to 256 in steps of 8, no soft cap.
+bool flash_computes(at::ScalarType type, int64_t head_dim, const AttentionFormula& formula);
+
+// For tensors of a CUDA device (compute capability 8.0 and later). The gradients of keys are summed in an
+// order that differs from call to call, but for at::Context::deterministicAlgorithms().
+const VarlenKernel& flash_attention();
+
+}  // namespace tessera::ops::cuda

@@ -1,0 +1,124 @@
+// The innermost functions of the ops, one table of them for each kind of device.
+#pragma once
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "tessera/core/carried_scope.h"
+#include "tessera/ops/adamw.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/cached_attention.h"
+#include "tessera/ops/loss_formula.h"
+#include "tessera/ops/mlp_activation.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/random_elements.h"
+#include "tessera/ops/small_linear.h"
+
+namespace tessera::ops {
+
+struct NormedRows {
+  at::Tensor residual;     // undefined or x itself where there is no delta
+  at::Tensor y;            // like x
+  at::Tensor inverse_rms;  // one number a row, in compute_type(x)
+};
+
+// What the ops are made of. The autograd functions, which decide what is saved, recomputed and added to which
+// gradient, are the same on every device: they call these, without autograd, with operands that the op has
+// checked and that lie on one device.
+struct Leaves {
+  // sum += a b + more, or sum = without `adds`; as product.h says.
+  void (*multiply)(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
+                   bool adds);
+  // The two layers in one piece. Null: made of products.
+  at::Tensor (*linear)(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
+  // Also the adapter's inner product, x a^T. mask: undefined for none.
+  std::pair<at::Tensor, at::Tensor> (*lora_linear)(const at::Tensor& x, const at::Tensor& weight,
+                                                   const std::optional<at::Tensor>& bias, const at::Tensor& a,
+                                                   const at::Tensor& b, double scaling,
+                                                   const at::Tensor& mask);
+  // As ops::small_linears(). Null: few rows are multiplied as many are.
+  std::vector<at::Tensor> (*small_linears)(const at::Tensor& x, const std::vector<LinearOperands>& layers);
+
+  // The norm of x + delta; delta may be undefined.
+  NormedRows (*rms_norm)(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps);
+  // y once more, to the bit.
+  at::Tensor (*rms_norm_again)(const at::Tensor& residual, const at::Tensor& weight,
+                               const at::Tensor& inverse_rms, double eps);
+  // Gradients of x, with grad_residual added where that is defined, and of the weight; undefined where not
+  // wanted.
+  std::pair<at::Tensor, at::Tensor> (*rms_norm_backward)(const at::Tensor& grad,
+                                                         const at::Tensor& grad_residual, const at::Tensor& x,
+                                                         const at::Tensor& weight,
+                                                         const at::Tensor& inverse_rms, bool want_x,
+                                                         bool want_weight);
+  // to = from, [tokens, heads * head_dim], its heads turned by the angles, or back for direction -1. The two
+  // may be one tensor.
+  void (*rope)(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
+               const at::Tensor& to);
+  at::Tensor (*activate_mlp)(Nonlinearity f, const MlpInputs& inputs);
+  // Undefined where not wanted.
+  MlpInputs (*activate_mlp_backward)(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs,
+                                     bool want_gate, bool want_up);
+
+  // As the functions of attention.h.
+  AttentionResult (*attend_spans)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const std::vector<AttentionSpan>& spans, const AttentionFormula& formula);
+  AttentionGradients (*attend_spans_backward)(const at::Tensor& grad_out, const at::Tensor& q,
+                                              const at::Tensor& k, const at::Tensor& v,
+                                              const AttentionResult& result,
+                                              const std::vector<AttentionSpan>& spans,
+                                              const AttentionFormula& formula);
+  // The whole op, which autograd differentiates. Null: made of the two above.
+  at::Tensor (*document_attention)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const std::vector<int64_t>& document_starts,
+                                   const AttentionFormula& formula);
+  // As the functions of cached_attention.h.
+  void (*write_cache)(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v);
+  at::Tensor (*cached_attention)(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
+                                 const AttentionFormula& formula);
+
+  // Losses, in float64, of the rows of `logits`; with `in_place`, the rows become their gradients. labels:
+  // int64 on the device of the logits, tokens of the whole vocabulary.
+  void (*cross_entropy)(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
+                        bool in_place, const LossFormula& formula);
+  // A scalar.
+  at::Tensor (*sum_losses)(const at::Tensor& losses);
+  LogitChunks logit_chunks;
+
+  // As the functions of adamw.h, sum_of_squares.h, cast.h and read_only.h. Gradients are dense, of their
+  // value's type or bfloat16.
+  void (*adamw)(const std::vector<AdamWTensors>& all);
+  std::vector<at::Tensor> (*sums_of_squares)(const std::vector<at::Tensor>& all);
+  void (*cast_into)(const at::Tensor& to, const at::Tensor& from);
+  void (*read_only)(const at::Tensor& x);
+  // As random_elements.h says. out: dense.
+  void (*draw)(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers);
+};
+
+// Tessera's kernels for the processor: of all types but float16.
+const Leaves& host_leaves();
+// Formulas of LibTorch's operations, which run on any device and which the other tables stand for: an entry
+// that a table does not have is this one's.
+const Leaves& plain_leaves();
+// LibTorch's operations for CUDA, and Tessera's own kernels where their library is there (cuda/).
+const Leaves& cuda_leaves();
+
+// The table for tensors like x: that of its device, unless a scope or TESSERA_OPS=plain says otherwise.
+const Leaves& leaves(const at::Tensor& x);
+
+// While one lives, ops take this table.
+using LeavesScope = CarriedScope<const Leaves*>;
+
+// While one lives, no op uses kernels.
+class PlainOps {
+ public:
+  PlainOps() : scope_(&plain_leaves()) {}
+
+ private:
+  LeavesScope scope_;
+};
+
+}  // namespace tessera::ops
