@@ -11,6 +11,9 @@
 # sample of its cases is registered once more for each rank count as <folder>.<name>.all.np<N>, with the label
 # `exhaustive` and TESSERA_TEST_EXTENT=all; it takes an hour, and runs by `./dev test -L exhaustive` alone.
 #
+# The label `cuda` is for tests that need a GPU: one-process tests, which skip without one, and which are also linked into
+# one program, cuda_tests, for machines that have nothing of ours (scripts/gpu_bundle.sh).
+#
 # The label `fast` is what `./dev test` runs under the address sanitizer: BASE tests that have no other label (LABELS),
 # as the library that they need compiles quickly. The target fast_tests builds them.
 add_custom_target(fast_tests)
@@ -64,6 +67,9 @@ function(tessera_add_test source)
   target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
 
   target_link_libraries(${target} PRIVATE test_paths)
+  if("cuda" IN_LIST ARG_LABELS)
+    set_property(GLOBAL APPEND PROPERTY TESSERA_CUDA_TESTS "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  endif()
   if("fast" IN_LIST ARG_LABELS)
     add_dependencies(fast_tests ${target})
   endif()

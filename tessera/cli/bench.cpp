@@ -29,11 +29,12 @@ void print_table(const train::BenchResult& result) {
   std::printf("of the speed of light %.0f%%\n", 100.0 * result.sol);
   std::printf("the same in LibTorch %.3f s   (%.0f%% of the step)\n", result.library_gemm_s,
               100.0 * result.library_sol);
-  std::printf("peak memory a rank  %s\n", format_bytes(result.peak_rss_bytes).c_str());
+  std::printf("peak memory a rank  %s%s\n", format_bytes(result.peak_bytes()).c_str(),
+              result.peak_device_bytes > 0 ? " of its GPU" : "");
   for (const train::MemoryPart& part : result.peak_parts) {
     if (part.bytes == 0) continue;
     std::printf("  %-24s %10s %5.1f%%\n", part.name.c_str(), format_bytes(part.bytes).c_str(),
-                100.0 * static_cast<double>(part.bytes) / static_cast<double>(result.peak_rss_bytes));
+                100.0 * static_cast<double>(part.bytes) / static_cast<double>(result.peak_bytes()));
   }
   std::printf("activations         %.0f bytes for a token and layer\n",
               result.activation_bytes_per_token_per_layer);

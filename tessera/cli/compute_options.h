@@ -11,9 +11,9 @@ class App;
 
 namespace tessera::cli {
 
-// --device: auto, cpu or cuda in `value`.
+// --device: what a recipe's key `device` takes, in `value`.
 void add_device(CLI::App& verb, std::string& value);
-// What it names, for this process. Throws E-CONFIG-DEVICE where there is none.
+// What it names, for this process (core/device.h). Throws E-CONFIG-DEVICE where that cannot be used.
 c10::Device device_named(const std::string& value);
 
 // How a verb runs a model: --dtype fp32 (the default), bf16 or fp64, and --device.

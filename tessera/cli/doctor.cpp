@@ -11,11 +11,16 @@
 #include "tessera/comm/version.h"
 #include "tessera/core/core_set.h"
 #include "tessera/core/cpu_features.h"
+#include "tessera/core/cuda_devices.h"
+#include "tessera/core/cuda_driver.h"
+#include "tessera/core/cuda_library.h"
+#include "tessera/core/device_memory.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
 #include "tessera/ops/product_units.h"
+#include "tessera/train/device_rates.h"
 #include "tessera/train/speed_of_light.h"
 
 namespace tessera::cli {
@@ -85,7 +90,39 @@ std::string units_in_use() {
   return way + (is_split ? ", in three bfloat16 parts" : "") + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
 
+// The devices, and why they are not used where they are not.
+void tell_gpus(const CudaDevices& devices) {
+  const cuda::Driver& driver = cuda::driver();
+  if (driver.gpus.empty() || cuda::missing() == cuda::Missing::Nothing) {
+    if (devices.count == 0) row("GPU", "none: " + devices.why_none);
+  } else {
+    row("GPU", cuda::describe(driver.gpus.front()) + ", not used: " + devices.why_none);
+  }
+  if (devices.count == 0) return;
+  for (const cuda::Gpu& gpu : driver.gpus) row("GPU", cuda::describe(gpu));
+  row("driver of the GPU", "CUDA " + std::to_string(driver.cuda_version / 1000) + '.' +
+                               std::to_string(driver.cuda_version % 1000 / 10));
+  const std::string problem = cuda::why_no_own_kernels();
+  row("GPU kernels", problem.empty() ? "libtessera_cuda.so" : "LibTorch's: " + problem);
+}
+
+// Measured on the first device.
+void print_device_rates() {
+  const c10::Device device(c10::DeviceType::CUDA, 0);
+  std::printf("\nthe first GPU: %s of its memory are free\n",
+              format_bytes(device_room(device).free_bytes).c_str());
+  for (const train::DeviceRate& rate : train::measure_device_rates(device)) {
+    if (rate.problem.empty()) {
+      std::printf("%-22s %10.0f %s\n", rate.name.c_str(), rate.value, rate.unit.c_str());
+    } else {
+      std::printf("%-22s %10s %s\n", rate.name.c_str(), "-", rate.problem.c_str());
+    }
+  }
+}
+
 int run_doctor() {
+  // Before LibTorch is asked for anything.
+  const CudaDevices devices = find_cuda_devices();
   const std::string float_products = units_in_use<float>(),
                     bf16_products = units_in_use<ops::kernels::Bf16>();
   const CpuFeatures cpu = detect_cpu_features();
@@ -115,7 +152,7 @@ int run_doctor() {
   row("environment", settings());
   row("LibTorch", TORCH_VERSION);
   row("MPI", comm::mpi_library_version());
-  row("GPU", "none: this build computes on the CPU");
+  tell_gpus(devices);
 
   std::printf("\nmatrix products, 1024 x 1024 x 1024 (GFLOP/s)\n");
   const std::string all_threads = std::to_string(cores) + " threads";
@@ -136,6 +173,12 @@ int run_doctor() {
                 gemm_rate(rate.type, threads, GemmPath::LibTorch));
   }
   const bool prefers_half = rates[1].all > rates[0].all;
+  if (devices.count > 0) {
+    print_device_rates();
+    std::printf(
+        "\ntessera will use: the GPU (device: cpu for the CPU), float32 by default (bf16: true is faster)\n");
+    return 0;
+  }
   std::printf("\ntessera will use: CPU, %s by default%s; `--nproc N` through mpirun\n", "float32",
               prefers_half ? " (bf16: true is faster here)" : " (bf16: true is not faster here)");
   return 0;

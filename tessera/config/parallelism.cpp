@@ -3,6 +3,7 @@
 #include <string>
 
 #include "tessera/core/error.h"
+#include "tessera/core/named_device.h"
 
 namespace tessera::config {
 
@@ -15,6 +16,14 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
       error.at(place->second.file, place->second.line, place->second.column);
     }
   };
+  if (const int device = named_cuda_device(recipe.device); device >= 0 && world_size > 1) {
+    Error error(ErrorKind::Config, "DEVICE", "a device by its number is one process's");
+    locate(error, "device");
+    throw error
+        .got("device: cuda:" + std::to_string(device) + " and " + std::to_string(world_size) + " ranks")
+        .need("device: cuda, of which the ranks of a machine take one each in turn")
+        .hint("CUDA_VISIBLE_DEVICES says which ones they take");
+  }
   ParallelDims dims;
   dims.dp_replicate = recipe.dp_replicate_size;
   dims.dp_shard = recipe.dp_shard_size;

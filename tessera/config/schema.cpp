@@ -1,5 +1,9 @@
 #include "tessera/config/schema.h"
 
+#include <iterator>
+
+#include "tessera/core/named_device.h"
+
 namespace tessera::config {
 namespace {
 
@@ -161,13 +165,23 @@ constexpr Choice kZeroStages[] = {
     {"1", as_int(ZeroStage::Zero1)},
     {"0", as_int(ZeroStage::Ddp)},
 };
-constexpr std::string_view kNoIndex = "the ranks of a machine take its devices in turn; write cuda";
+constexpr std::string_view kMoreDevices =
+    "not built; CUDA_VISIBLE_DEVICES chooses among more than 16 devices";
 constexpr Choice kDevices[] = {
     {"auto", as_int(DeviceChoice::Auto)}, {"cpu", as_int(DeviceChoice::Cpu)},
-    {"cuda", as_int(DeviceChoice::Cuda)}, {"cuda:*", kNotBuilt, kNoIndex},
+    {"cuda", as_int(DeviceChoice::Cuda)}, {"cuda:0", as_int(cuda_device(0))},
+    {"cuda:1", as_int(cuda_device(1))},   {"cuda:2", as_int(cuda_device(2))},
+    {"cuda:3", as_int(cuda_device(3))},   {"cuda:4", as_int(cuda_device(4))},
+    {"cuda:5", as_int(cuda_device(5))},   {"cuda:6", as_int(cuda_device(6))},
+    {"cuda:7", as_int(cuda_device(7))},   {"cuda:8", as_int(cuda_device(8))},
+    {"cuda:9", as_int(cuda_device(9))},   {"cuda:10", as_int(cuda_device(10))},
+    {"cuda:11", as_int(cuda_device(11))}, {"cuda:12", as_int(cuda_device(12))},
+    {"cuda:13", as_int(cuda_device(13))}, {"cuda:14", as_int(cuda_device(14))},
+    {"cuda:15", as_int(cuda_device(15))}, {"cuda:*", kNotBuilt, kMoreDevices},
     {"mps", kNotBuilt, "not built"},      {"xpu*", kNotBuilt, "not built"},
     {"npu*", kNotBuilt, "not built"},
 };
+static_assert(std::size(kDevices) == 3 + kMostCudaDevices + 4);
 constexpr Choice kSplitBases[] = {
     {"work", as_int(SplitBasis::Work)},
     {"time", as_int(SplitBasis::Time)},

@@ -1,20 +1,57 @@
 #include "tessera/core/device.h"
 
-#include <ATen/Context.h>
+#include <string>
 
+#include "tessera/core/cuda_devices.h"
+#include "tessera/core/cuda_driver.h"
+#include "tessera/core/cuda_library.h"
 #include "tessera/core/error.h"
+#include "tessera/core/log.h"
+#include "tessera/core/named_device.h"
 
 namespace tessera {
+namespace {
+
+Error unusable(DeviceChoice choice) {
+  const int index = named_cuda_device(choice);
+  const std::string name = index < 0 ? std::string("cuda") : "cuda:" + std::to_string(index);
+  return {ErrorKind::Config, "DEVICE", "the device '" + name + "' cannot be used"};
+}
+
+// A machine without a device hears nothing; one that has a device which lies idle is told of it, once.
+void tell_idle_device() {
+  if (cuda::missing() != cuda::Missing::Library) return;
+  static const bool is_told = [] {
+    log::warn("computing on the CPU beside " + cuda::describe(cuda::driver().gpus.front()) + ": " +
+              cuda::why_not() + ". hint: " + cuda::what_to_do());
+    return true;
+  }();
+  static_cast<void>(is_told);
+}
+
+}  // namespace
 
 c10::Device resolve_device(DeviceChoice choice, int64_t local_rank) {
-  const auto count = at::hasCUDA() ? static_cast<int64_t>(at::getNumGPUs()) : 0;
-  if (choice == DeviceChoice::Cuda && count == 0) {
-    throw Error(ErrorKind::Config, "DEVICE", "the device 'cuda' cannot be used")
-        .got(at::hasCUDA() ? "no CUDA device on this machine" : "a LibTorch without CUDA")
-        .need("cpu or auto");
+  if (choice == DeviceChoice::Cpu) return kHost;
+  const CudaDevices found = find_cuda_devices();
+  if (found.count == 0 && choice == DeviceChoice::Auto) {
+    tell_idle_device();
+    return kHost;
   }
-  if (choice == DeviceChoice::Cpu || count == 0) return kHost;
-  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(local_rank % count)};
+  if (found.count == 0) {
+    Error error = unusable(choice);
+    error.got(found.why_none).need("NVIDIA's driver, a device, and LibTorch's CUDA part");
+    const std::string hint = cuda::what_to_do();
+    throw hint.empty() ? error : error.hint(hint);
+  }
+  const int named = named_cuda_device(choice);
+  if (named >= found.count) {
+    throw unusable(choice)
+        .got(std::to_string(found.count) + " device(s)")
+        .need("cuda:0 to cuda:" + std::to_string(found.count - 1));
+  }
+  const int64_t index = named >= 0 ? named : local_rank % found.count;
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
 }  // namespace tessera

@@ -1,8 +1,12 @@
 #include "tessera/core/trace.h"
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <utility>
+
+#include "tessera/core/stream_trace.h"
 
 namespace tessera::trace {
 namespace detail {
@@ -14,6 +18,8 @@ struct Buffer {
   std::mutex mutex;
   std::vector<Event> events;
   std::vector<int64_t> open;  // innermost last
+  // Of events whose work runs on a stream, by their index.
+  std::vector<std::pair<int64_t, StreamSpan>> spans;
   uint64_t recording = 0;
   int32_t thread = -1;  // in this recording
 };
@@ -32,6 +38,8 @@ struct Recorder {
   std::atomic<int32_t> num_threads{0};
   int64_t max_events = 0;
   int64_t begin_ns = 0;
+  std::atomic<StreamMarks*> marks{nullptr};
+  std::vector<StreamSpan> spans;  // of the last recording
 };
 
 // Never destroyed: threads may end after main().
@@ -57,7 +65,13 @@ void join_recording(Buffer& buffer, uint64_t recording) {
   buffer.recording = recording;
   buffer.events.clear();
   buffer.open.clear();
+  buffer.spans.clear();
   buffer.thread = recorder().num_threads++;
+}
+
+bool runs_on_stream(const Event& event) {
+  const std::string_view category = event.category;
+  return event.row != Row::Wait && (category == "tessera" || category == "communication");
 }
 
 }  // namespace
@@ -89,6 +103,7 @@ Recording stop() {
   result.end_ns = now_ns();
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::vector<std::shared_ptr<Buffer>> still_used;
+  all.spans.clear();
   for (const auto& buffer : all.buffers) {
     const std::lock_guard<std::mutex> buffer_lock(buffer->mutex);
     if (buffer->recording == all.recording) {
@@ -97,8 +112,13 @@ Recording stop() {
         event.thread = buffer->thread;
         result.events.push_back(std::move(event));
       }
+      for (auto& [index, span] : buffer->spans) {
+        span.thread = buffer->thread;
+        all.spans.push_back(std::move(span));
+      }
     }
     buffer->events = {};
+    buffer->spans = {};
     buffer->open.clear();
     buffer->recording = 0;
     if (buffer.use_count() > 1) still_used.push_back(buffer);
@@ -124,6 +144,9 @@ OpenEvent begin(std::string_view name, const char* category, Row row, std::strin
     event.row = buffer.open.empty() ? Row::Compute : buffer.events[buffer.open.back()].row;
   }
   const OpenEvent open{&buffer, buffer.recording, static_cast<int64_t>(buffer.events.size())};
+  if (StreamMarks* const marks = all.marks; marks != nullptr && runs_on_stream(event))
+    buffer.spans.emplace_back(open.index,
+                              StreamSpan{event.name, 0, event.row == Row::Communication, marks->mark(), -1});
   event.begin_ns = now_ns();
   buffer.events.push_back(std::move(event));
   buffer.open.push_back(open.index);
@@ -135,7 +158,21 @@ void end(const OpenEvent& open) noexcept {
   const std::lock_guard<std::mutex> lock(open.buffer->mutex);
   if (open.buffer->recording != open.recording) return;
   open.buffer->events[open.index].end_ns = now;
+  if (StreamMarks* const marks = recorder().marks; marks != nullptr) {
+    // Scopes end in the reverse order of their begin: it is among the last.
+    auto& spans = open.buffer->spans;
+    const auto own = std::find_if(spans.rbegin(), spans.rend(),
+                                  [&](const auto& span) { return span.first <= open.index; });
+    if (own != spans.rend() && own->first == open.index) own->second.end = marks->mark();
+  }
   if (!open.buffer->open.empty() && open.buffer->open.back() == open.index) open.buffer->open.pop_back();
+}
+
+void set_stream_marks(StreamMarks* marks) { recorder().marks = marks; }
+
+std::vector<StreamSpan> take_stream_spans() {
+  const std::lock_guard<std::mutex> lock(recorder().mutex);
+  return std::exchange(recorder().spans, {});
 }
 
 void add_bytes(int64_t bytes) noexcept {

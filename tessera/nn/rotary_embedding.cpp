@@ -7,6 +7,7 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/device.h"
+#include "tessera/core/device_copy.h"
 
 namespace tessera::nn {
 namespace {
@@ -91,7 +92,7 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
                                      const TokenPart& part) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
   const at::Tensor& frequencies = type == at::kDouble ? frequencies_double_ : frequencies_float_;
-  at::Tensor angle = positions * frequencies.to(positions.device());
+  at::Tensor angle = positions * copy_to(frequencies, positions.device());
   if (options_.type != RopeType::Dynamic) return angle;
   int64_t row = 0;
   for (const TokenRun& run : part.value_or(std::vector<TokenRun>{{0, document_starts.back()}})) {
@@ -103,7 +104,7 @@ at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
       const at::Tensor own = plain_frequencies(dynamic_theta(options_, length), options_.head_dim, type);
       const int64_t first = row + begin - run.first;
       angle.narrow(0, first, end - begin)
-          .copy_(positions.narrow(0, first, end - begin) * own.to(positions.device()));
+          .copy_(positions.narrow(0, first, end - begin) * copy_to(own, positions.device()));
     }
     row += run.count;
   }

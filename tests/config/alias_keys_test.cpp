@@ -9,6 +9,7 @@
 
 #include "tessera/config/foreign_keys.h"
 #include "tessera/config/schema.h"
+#include "tessera/core/named_device.h"
 
 #include "tests/config/config_testing.h"
 #include "tests/testing/temp_folder.h"
@@ -31,7 +32,9 @@ TEST(AliasKeysTest, EverySpellingOfTheDevice) {
   EXPECT_EQ(device_of("use_cpu: true\n"), DeviceChoice::Cpu);
   EXPECT_EQ(device_of("no_cuda: yes\nuse_cpu: true\n"), DeviceChoice::Cpu);
   EXPECT_EQ(device_of("use_cpu: false\ndevice: cuda\n"), DeviceChoice::Cuda);
-  EXPECT_THAT(message_of(kMinimal + "device: cuda:1\n"), HasSubstr("write cuda"));
+  EXPECT_EQ(device_of("device: cuda:0\n"), cuda_device(0));
+  EXPECT_EQ(device_of("device: cuda:15\n"), cuda_device(kMostCudaDevices - 1));
+  EXPECT_THAT(message_of(kMinimal + "device: cuda:16\n"), HasSubstr("CUDA_VISIBLE_DEVICES"));
   EXPECT_THAT(message_of(kMinimal + "device: mps\n"), HasSubstr("not built"));
   EXPECT_THAT(message_of(kMinimal + "device: gpu\n"), HasSubstr("need auto, cpu, cuda"));
   EXPECT_THAT(message_of(kMinimal + "use_cpu: true\ndevice: cuda\n"), HasSubstr("use_cpu"));

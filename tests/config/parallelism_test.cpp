@@ -34,6 +34,17 @@ TEST(ParallelismTest, TakesTheRemainingRanks) {
   EXPECT_EQ(sizes.dp_shard, 2);
 }
 
+TEST(ParallelismTest, ADeviceByItsNumberIsForOneProcess) {
+  const Recipe recipe = recipe_with("device: cuda:1\n");
+  EXPECT_EQ(validate_parallelism(recipe, 1).dp_shard, 1);
+  EXPECT_EQ(
+      message_of_world(recipe, 2),
+      "error[E-CONFIG-DEVICE]: r.yaml:4:1: a device by its number is one process's; got device: cuda:1 and "
+      "2 ranks, need device: cuda, of which the ranks of a machine take one each in turn. hint: "
+      "CUDA_VISIBLE_DEVICES says which ones they take");
+  EXPECT_EQ(validate_parallelism(recipe_with("device: cuda\n"), 2).dp_shard, 2);
+}
+
 TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
   EXPECT_EQ(
       message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),

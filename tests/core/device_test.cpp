@@ -4,28 +4,65 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/cuda_devices.h"
+#include "tessera/core/cuda_library.h"
+#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/core/named_device.h"
 
 namespace tessera {
 namespace {
 
+// First of all: LibTorch is asked for devices once in a process.
 TEST(DeviceTest, AutoIsWhatThereIs) {
   EXPECT_EQ(resolve_device(DeviceChoice::Cpu, 3), at::Device(kHost));
-  if (!at::hasCUDA()) {
-    EXPECT_EQ(resolve_device(DeviceChoice::Auto), at::Device(kHost));
+  EXPECT_EQ(cuda::missing(), cuda::Missing::Request) << "the CPU asks for nothing";
+  EXPECT_FALSE(cuda::is_open());
+  EXPECT_EQ(cuda::own_kernels_library(), nullptr);
+  const at::Device found = resolve_device(DeviceChoice::Auto);
+  const int64_t count = find_cuda_devices().count;
+  EXPECT_EQ(found.is_cuda(), count > 0);
+  EXPECT_EQ(cuda::is_open(), cuda::why_not().empty());
+  if (count > 0) {
+    EXPECT_EQ(resolve_device(DeviceChoice::Cuda, count).index(), 0) << "ranks take them in turn";
+    EXPECT_EQ(resolve_device(cuda_device(0), count + 1).index(), 0) << "a device by its number is that one";
+    return;
+  }
+  for (const DeviceChoice choice : {DeviceChoice::Cuda, cuda_device(1)}) {
     try {
-      resolve_device(DeviceChoice::Cuda);
-      FAIL() << "a device that is not there";
+      resolve_device(choice);
+      ADD_FAILURE() << "a device that is not there";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), "E-CONFIG-DEVICE");
       EXPECT_EQ(exit_code(error.kind()), 2);
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("got a LibTorch without CUDA, need cpu or auto"));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("got " + find_cuda_devices().why_none + ", need "));
     }
-  } else {
-    EXPECT_TRUE(resolve_device(DeviceChoice::Auto).is_cuda());
-    EXPECT_EQ(resolve_device(DeviceChoice::Cuda, at::getNumGPUs()).index(), 0) << "ranks take them in turn";
   }
+  EXPECT_FALSE(cuda::is_open());
+  EXPECT_FALSE(cuda::why_not().empty());
+  EXPECT_FALSE(cuda::why_no_own_kernels().empty());
+}
+
+TEST(DeviceTest, ADeviceHasANumberOrNone) {
+  for (const DeviceChoice choice : {DeviceChoice::Auto, DeviceChoice::Cpu, DeviceChoice::Cuda})
+    EXPECT_EQ(named_cuda_device(choice), -1);
+  for (const int index : {0, 1, kMostCudaDevices - 1})
+    EXPECT_EQ(named_cuda_device(cuda_device(index)), index);
+}
+
+TEST(DeviceTest, SymbolsAreFoundOrNot) {
+  EXPECT_NE(cuda::symbol(nullptr, "malloc"), nullptr);
+  EXPECT_EQ(cuda::symbol(nullptr, "tessera_has_no_such_symbol"), nullptr);
+}
+
+TEST(DeviceTest, CopiesKeepTypeAndShape) {
+  const at::Tensor x = at::arange(6, on_host(at::kLong)).view({2, 3});
+  EXPECT_TRUE(copy_to(x, kHost).is_same(x));
+  const at::Tensor copy = copy_to(x, at::kMeta);
+  EXPECT_EQ(copy.sizes(), x.sizes());
+  EXPECT_EQ(copy.scalar_type(), x.scalar_type());
+  EXPECT_TRUE(copy_to(copy, at::kMeta).is_same(copy)) << "there already";
 }
 
 TEST(DeviceTest, HostMemoryIsReadWhereItIs) {

@@ -1,8 +1,14 @@
 #include "tessera/core/trace.h"
 
+#include <atomic>
+#include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include "tessera/core/stream_trace.h"
 
 namespace tessera::trace {
 namespace {
@@ -80,6 +86,49 @@ TEST(TraceTest, AScopeMayOutliveTheRecording) {
     start(10);
   }
   EXPECT_TRUE(stop().events.empty());
+}
+
+// Marks in the order in which they are asked for.
+class CountingMarks : public StreamMarks {
+ public:
+  int64_t mark() noexcept override { return next_++; }
+
+ private:
+  std::atomic<int64_t> next_{0};
+};
+
+TEST(TraceTest, ScopesOnAStreamAreBetweenTwoMarks) {
+  CountingMarks marks;
+  set_stream_marks(&marks);
+  start(100);
+  {
+    const Scope outer("outer");                             // 0
+    const OpenEvent operation = begin("aten::mm", "aten");  // LibTorch's own make no marks
+    { const Scope inner("inner"); }                         // 1, 2
+    end(operation);
+    { const Scope waiting("waiting", "wait", Row::Wait); }              // none
+    { const Scope sent("sent", "communication", Row::Communication); }  // 3, 4
+  }                                                                     // 5
+  std::thread([] { const Scope elsewhere("elsewhere"); }).join();       // 6, 7
+  const Scope open("open");                                             // 8, and no end
+  const Recording recording = stop();
+  set_stream_marks(nullptr);
+  EXPECT_EQ(recording.events.size(), 7u);
+  const std::vector<StreamSpan> spans = take_stream_spans();
+  ASSERT_EQ(spans.size(), 5u);
+  const std::vector<std::tuple<std::string, int64_t, int64_t>> expected = {
+      {"outer", 0, 5}, {"inner", 1, 2}, {"sent", 3, 4}, {"open", 8, -1}, {"elsewhere", 6, 7}};
+  for (size_t i = 0; i < spans.size(); ++i) {
+    EXPECT_EQ(std::tuple(spans[i].name, spans[i].begin, spans[i].end), expected[i]);
+    EXPECT_EQ(spans[i].is_communication, spans[i].name == "sent");
+    EXPECT_EQ(spans[i].thread, spans[i].name == "elsewhere" ? 1 : 0);
+  }
+  EXPECT_TRUE(take_stream_spans().empty()) << "given once";
+
+  start(100);
+  { const Scope scope("on the host alone"); }
+  stop();
+  EXPECT_TRUE(take_stream_spans().empty());
 }
 
 }  // namespace

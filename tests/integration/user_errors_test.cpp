@@ -1,7 +1,10 @@
 // What a user sees when something is wrong: one line and an exit code.
 #include <limits>
 
+#include "tessera/core/cuda_driver.h"
+
 #include "tests/integration/fixture.h"
+#include "tests/testing/skip.h"
 
 namespace tessera::testing {
 namespace {
@@ -72,8 +75,10 @@ TEST_F(UserErrorsTest, Recipe) {
 
 // Refused before anything is read: the model's files are broken, too.
 TEST_F(UserErrorsTest, ADeviceThatIsNotThere) {
+  if (!cuda::driver().gpus.empty()) GTEST_SKIP() << skip::kNoDriver;
   truncate(broken_model() + "/config.json", 0.5);
-  const Words parts = {"'cuda'", "LibTorch without CUDA", "need cpu or auto"};
+  const Words parts = {"'cuda'", "cannot be used; got ",
+                       "need NVIDIA's driver, a device, and LibTorch's CUDA part"};
   expect_error(train({"base_model=broken", "device=cuda"}), 2, "E-CONFIG-DEVICE", parts);
   expect_error(train({"base_model=broken", "device=cuda", "--nproc", "2"}), 2, "E-CONFIG-DEVICE", parts);
   write_text(here / "wrong.yaml", read_text(here / "recipe.yaml") + "device: cuda\n");

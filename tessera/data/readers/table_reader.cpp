@@ -1,11 +1,11 @@
 #include <array>
-#include <filesystem>
 
 #include <dlfcn.h>
 
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/own_library.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/record_reader.h"
 #include "tessera/data/readers/table_api.h"
@@ -14,24 +14,10 @@
 namespace tessera::data {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kLibrary = "tessera-tables.so";
 
-// Beside the program, or where an installed or packaged one has its libraries.
-std::string find_library() {
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const char* place : {".", "..", "../lib", "../lib/tessera", "../lib/x86_64-linux-gnu"}) {
-    const fs::path path = folder / place / kLibrary;
-    if (!error && fs::exists(path, error)) return path.lexically_normal().string();
-    error.clear();
-  }
-  return "";
-}
-
 const TesseraTableApi* load_library(std::string& reason) {
-  const std::string path = find_library();
+  const std::string path = find_own_library(kLibrary);
   if (path.empty()) {
     reason = "this build has no " + std::string(kLibrary);
     return nullptr;

@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "tessera/core/device.h"
+#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/nn/call_hook.h"
@@ -115,12 +116,12 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
   TESSERA_ASSERT(batch.labels.defined(), "a loss needs labels");
   check_batch(batch);
   const nn::ForwardOnlyScope forward_only(forward_only_parameters());
-  const at::Tensor positions = batch.position_ids.to(device());
-  const at::Tensor first = begin == 0 ? batch.input_ids.to(device()) : hidden;
+  const at::Tensor positions = copy_to(batch.position_ids, device());
+  const at::Tensor first = begin == 0 ? copy_to(batch.input_ids, device()) : hidden;
   return nn::call_hooked(*this, first, [=, this](const at::Tensor& input) {
     nn::SequenceContext context = context_of(batch);
     add_positions(context, positions);
-    if (context.is_added.defined()) context.is_added = context.is_added.to(device());
+    if (context.is_added.defined()) context.is_added = copy_to(context.is_added, device());
     if (const nn::RouterLossWeights weights = router_loss_weights(); weights.is_any()) {
       context.router_balance =
           c10::make_intrusive<nn::RouterBalance>(config().num_experts, weights, device());
@@ -140,7 +141,8 @@ at::Tensor CausalLM::run_blocks(const nn::TokenBatch& batch, int64_t begin, int6
 
 at::Tensor CausalLM::logits(const nn::TokenBatch& batch) {
   check_batch(batch);
-  const at::Tensor there = batch.input_ids.to(device()), positions = batch.position_ids.to(device());
+  const at::Tensor there = copy_to(batch.input_ids, device()),
+                   positions = copy_to(batch.position_ids, device());
   return nn::call_hooked(*this, there, [this, batch, positions](const at::Tensor& input_ids) {
     return head().logits(hidden_states(input_ids, positions, context_of(batch)));
   });
@@ -163,17 +165,17 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   const at::Tensor input_ids = host_ids(ids);
   check_ids(input_ids);
   nn::CacheStep step(cache, sequences, starts);
-  const at::Tensor position_ids = host_ids(step.positions()).to(device());
+  const at::Tensor position_ids = copy_to(host_ids(step.positions()), device());
   const auto num_blocks = static_cast<int64_t>(blocks().size());
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
-    const at::Tensor fed = begin == 0 ? input_ids.to(device()) : before;
+    const at::Tensor fed = begin == 0 ? copy_to(input_ids, device()) : before;
     return nn::call_hooked(*this, fed, [&](const at::Tensor& x) {
       nn::SequenceContext context{starts, &step, {}, {}, {}};
       add_positions(context, position_ids);
       at::Tensor hidden = through_blocks(begin == 0 ? embed(x, position_ids) : x, begin, end, context);
       if (end < num_blocks) return hidden;
-      if (last.size() < ids.size()) hidden = hidden.index_select(0, host_ids(last).to(device()));
+      if (last.size() < ids.size()) hidden = hidden.index_select(0, copy_to(host_ids(last), device()));
       return head().logits(hidden);
     });
   };

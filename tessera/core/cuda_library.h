@@ -1,0 +1,40 @@
+// The CUDA part of LibTorch and Tessera's kernels for it. The program links neither: it opens them where a
+// device asks for CUDA, so one binary serves machines with and without a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tessera::cuda {
+
+// What opening came to; what comes first is told first.
+enum class Missing { Nothing, Request, Driver, Device, Library };
+
+// Asks the driver for devices; where there are some, opens libtorch_cuda.so for the whole process and then
+// libtessera_cuda.so, if that is there. The first call decides. LibTorch looks for its CUDA part once, at the
+// first operation that asks for it, and keeps the answer: call this before anything else of LibTorch.
+// resolve_device() (device.h) does, and the verbs of the program call that first.
+//
+// Has LibTorch's allocator grow its segments in place (PYTORCH_ALLOC_CONF=expandable_segments:True), unless
+// the environment says otherwise. Returns is_open(). Thread-safe.
+bool open();
+
+// Whether libtorch_cuda.so is open and the driver has a device; false before open().
+bool is_open();
+// What keeps is_open() from being true.
+Missing missing();
+// The same in one line, without an end; empty where is_open().
+std::string why_not();
+// What a user can do about it, for the hint of an error.
+std::string what_to_do();
+
+// A handle of dlopen() of libtessera_cuda.so, with Tessera's own kernels; null where it is not there or not
+// open.
+void* own_kernels_library();
+// Why it is null, in one line.
+std::string why_no_own_kernels();
+// The address of a symbol of a library, null where it has none; of all that the process has open where
+// `library` is null.
+void* symbol(void* library, const char* name);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,36 @@
+// Scopes of a recording (trace.h) whose work runs on a device, later than the code that asks for it: each
+// puts a mark at its begin and its end into the queue that its thread fills.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/core/trace.h"
+
+namespace tessera::trace {
+
+// Makes marks; several threads call it at once.
+class StreamMarks {
+ public:
+  virtual ~StreamMarks() = default;
+  // The number of a mark behind all that the calling thread has asked for so far; -1 where none can be made.
+  virtual int64_t mark() noexcept = 0;
+};
+
+// A scope between two marks; -1: one that was not made.
+struct StreamSpan {
+  std::string name;
+  int32_t thread = 0;  // as Event has it
+  bool is_communication = false;
+  int64_t begin = -1, end = -1;
+};
+
+// From the next start() on scopes of our own (the categories "tessera" and "communication", and none that
+// wait) make marks, while `marks` is not null. It outlives the recording. Call while nothing is recorded.
+void set_stream_marks(StreamMarks* marks);
+
+// Those of the last recording, in the order of their begin for each thread. They are given once.
+std::vector<StreamSpan> take_stream_spans();
+
+}  // namespace tessera::trace

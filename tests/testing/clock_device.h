@@ -1,0 +1,88 @@
+// A device that computes nothing, at LibTorch's place for other backends: its clock goes on when a test says
+// that work was run, its events keep the time, its allocator says what it is told to say.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+namespace tessera::testing {
+
+inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
+
+struct FakeDeviceState {
+  std::atomic<double> clock_ms{0.0};
+  std::atomic<int64_t> num_events{0};        // that are there
+  std::atomic<int64_t> num_synchronised{0};  // waits of the host
+};
+inline FakeDeviceState g_fake_device;
+
+// The device works for so long on what its stream holds next.
+inline void run_on_fake_device(double milliseconds) {
+  g_fake_device.clock_ms = g_fake_device.clock_ms + milliseconds;
+}
+
+class FakeGuardImpl final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+ public:
+  c10::Stream getStream(c10::Device) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, kFakeDevice);
+  }
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(flag == c10::EventFlag::BACKEND_DEFAULT, "an event without times");
+    if (*event == nullptr) {
+      *event = new double;
+      ++g_fake_device.num_events;
+    }
+    *static_cast<double*>(*event) = g_fake_device.clock_ms;
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    if (event == nullptr) return;
+    delete static_cast<double*>(event);
+    --g_fake_device.num_events;
+  }
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override { ++g_fake_device.num_synchronised; }
+  void synchronizeDevice(const c10::DeviceIndex) const override { ++g_fake_device.num_synchronised; }
+  double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
+    return *static_cast<double*>(end) - *static_cast<double*>(begin);
+  }
+};
+
+class FakeDeviceAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::CachingDeviceAllocator::DeviceStats stats;
+
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override { return stats; }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override {
+    for (auto* each : {&stats.allocated_bytes, &stats.reserved_bytes})
+      for (auto& stat : *each) stat.reset_peak();
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override { return {3000, 4000}; }
+  c10::DataPtr allocate(size_t) override { TORCH_CHECK(false, "a fake device has no memory"); }
+  void copy_data(void*, const void*, size_t) const override {}
+};
+
+// Puts both in their places; they stay to the end of the program.
+inline FakeDeviceAllocator& install_fake_device() {
+  static auto* const guard = new FakeGuardImpl;
+  static auto* const allocator = new FakeDeviceAllocator;
+  static const bool is_installed = [] {
+    c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::PrivateUse1)] = guard;
+    c10::SetAllocator(c10::DeviceType::PrivateUse1, allocator);
+    return true;
+  }();
+  static_cast<void>(is_installed);
+  return *allocator;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,32 @@
+// A libtorch_cuda.so without CUDA: it notes when it is opened and when LibTorch first asks for its CUDA part,
+// and says that there are as many devices as FAKE_TORCH_DEVICES says (none).
+#include <cstdlib>
+#include <string>
+
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include "tests/testing/fake_cuda/note.h"
+
+namespace at {
+namespace {
+
+[[gnu::constructor]] void opened() {
+  const char* setting = std::getenv("PYTORCH_ALLOC_CONF");
+  fake_cuda::note((std::string("library opened ") + (setting == nullptr ? "-" : setting)).c_str());
+}
+
+// LibTorch makes it by this name, at its first question.
+struct CUDAHooks : CUDAHooksInterface {
+  explicit CUDAHooks(CUDAHooksArgs) { fake_cuda::note("LibTorch asks"); }
+  bool hasCUDA() const override { return true; }
+  DeviceIndex deviceCount() const override {
+    return static_cast<DeviceIndex>(fake_cuda::number("FAKE_TORCH_DEVICES", 0));
+  }
+  int getNumGPUs() const override { return deviceCount(); }
+  bool isBuilt() const override { return true; }
+};
+
+REGISTER_CUDA_HOOKS(CUDAHooks);
+
+}  // namespace
+}  // namespace at
