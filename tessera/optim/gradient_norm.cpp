@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
-#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -11,55 +9,9 @@
 
 namespace tessera::optim {
 
-GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, at::Device device) {
-  const at::NoGradGuard no_grad;
-  const auto options = at::TensorOptions(device).dtype(at::kDouble);
-  // One sum for each way of being cut, in the order in which they come.
-  std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
-  std::vector<const NamedGradient*> counted;
-  std::vector<at::Tensor> values;
-  for (const NamedGradient& named : gradients) {
-    if (!named.gradient.defined() || named.gradient.numel() == 0) continue;
-    counted.push_back(&named);
-    values.push_back(named.gradient);
-  }
-  const std::vector<at::Tensor> squares = ops::sums_of_squares(values);
-  size_t next = 0;
-  for (const NamedGradient& named : gradients) {
-    auto sum =
-        std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == named.cut_over; });
-    if (sum == sums.end()) sum = sums.insert(sum, {named.cut_over, at::zeros({1}, options)});
-    if (next < counted.size() && counted[next] == &named) sum->second.add_(squares[next++]);
-  }
-  const at::Tensor total = at::zeros({1}, options);
-  std::vector<comm::Communicator*> groups;
-  for (const auto& [cut_over, sum] : sums) {
-    for (comm::Communicator* group : cut_over) {
-      group->all_reduce(sum);
-      if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
-    }
-    total.add_(sum);
-  }
-  GradientNorm result;
-  result.norm = std::sqrt(total.item<double>());
-  if (std::isfinite(result.norm)) return result;
-  // Every rank takes this branch, since the total is the same on all.
-  for (size_t i = 0; i < squares.size() && !result.is_bad_here; ++i) {
-    if (std::isfinite(squares[i].item<double>())) continue;
-    result.is_bad_here = true;
-    result.bad_name = counted[i]->name;
-  }
-  for (comm::Communicator* group : groups) {
-    for (const std::string& name : group->all_gather_string(result.bad_name)) {
-      if (name.empty()) continue;
-      result.bad_name = name;
-      break;
-    }
-  }
-  return result;
-}
+namespace {
 
-GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
+std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model) {
   std::vector<NamedGradient> gradients;
   for (const parallel::ShardedParameter& parameter : model.parameters()) {
     if (!parameter.requires_grad) continue;
@@ -76,7 +28,68 @@ GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
       if (is_held && placement.holders.front() != group->rank()) named.gradient = at::Tensor();
     }
   }
-  return global_gradient_norm(gradients, model.device());
+  return gradients;
+}
+
+}  // namespace
+
+PendingNorm::PendingNorm(const parallel::ShardedModel& model)
+    : PendingNorm(trained_tiles(model), model.device()) {}
+
+PendingNorm::PendingNorm(std::vector<NamedGradient> gradients, at::Device device)
+    : gradients_(std::move(gradients)) {
+  const at::NoGradGuard no_grad;
+  const auto options = at::TensorOptions(device).dtype(at::kDouble);
+  // One sum for each way of being cut, in the order in which they come.
+  std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
+  std::vector<at::Tensor> values;
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    const at::Tensor& gradient = gradients_[i].gradient;
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    counted_.push_back(i);
+    values.push_back(gradient);
+  }
+  squares_ = ops::sums_of_squares(values);
+  size_t next = 0;
+  for (size_t i = 0; i < gradients_.size(); ++i) {
+    const auto& cut_over = gradients_[i].cut_over;
+    auto sum = std::find_if(sums.begin(), sums.end(), [&](const auto& s) { return s.first == cut_over; });
+    if (sum == sums.end()) sum = sums.insert(sum, {cut_over, at::zeros({1}, options)});
+    if (next < counted_.size() && counted_[next] == i) sum->second.add_(squares_[next++]);
+  }
+  total_ = at::zeros({1}, options);
+  for (const auto& [cut_over, sum] : sums) {
+    for (comm::Communicator* group : cut_over) {
+      group->all_reduce(sum);
+      if (std::find(groups_.begin(), groups_.end(), group) == groups_.end()) groups_.push_back(group);
+    }
+    total_.add_(sum);
+  }
+}
+
+GradientNorm PendingNorm::finish(double sum_of_squares) const {
+  GradientNorm result;
+  result.norm = std::sqrt(sum_of_squares);
+  if (std::isfinite(result.norm)) return result;
+  // Every rank takes this branch, since the total is the same on all.
+  for (size_t i = 0; i < squares_.size() && !result.is_bad_here; ++i) {
+    if (std::isfinite(squares_[i].item<double>())) continue;
+    result.is_bad_here = true;
+    result.bad_name = gradients_[counted_[i]].name;
+  }
+  for (comm::Communicator* group : groups_) {
+    for (const std::string& name : group->all_gather_string(result.bad_name)) {
+      if (name.empty()) continue;
+      result.bad_name = name;
+      break;
+    }
+  }
+  return result;
+}
+
+GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, at::Device device) {
+  const PendingNorm norm(gradients, device);
+  return norm.finish(norm.sum_of_squares().item<double>());
 }
 
 double clip_factor(double norm, double max_norm) {

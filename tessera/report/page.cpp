@@ -35,6 +35,7 @@ constexpr Plot kPlots[] = {
     {"Time of a step", "step_s", Unit::Seconds, true},
     {"Of that waiting for data", "data_wait_s", Unit::Seconds, true},
     {"Peak memory of a rank", "peak_rss", Unit::Bytes},
+    {"Peak memory of its GPU", "peak_device", Unit::Bytes},
     {"Model FLOPs utilization", "mfu", Unit::None, true},
     {"Hardware FLOPs utilization", "hfu", Unit::None, true},
     {"Share of the speed of light", "sol", Unit::None, true},

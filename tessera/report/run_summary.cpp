@@ -71,6 +71,7 @@ Table summary(const std::vector<RunRecord>& runs) {
                    {"step, median"},
                    {"MFU, median"},
                    {"peak memory of a rank"},
+                   {"peak memory of its GPU"},
                    {"skipped steps"}};
   for (const RunRecord& run : runs) {
     const std::string cells[] = {run.name + (run.is_unfinished ? " (not finished)" : ""),
@@ -84,6 +85,7 @@ Table summary(const std::vector<RunRecord>& runs) {
                                  median_of(run, "step_s", Unit::Seconds),
                                  median_of(run, "mfu"),
                                  largest(run, "peak_rss", Unit::Bytes),
+                                 largest(run, "peak_device", Unit::Bytes),
                                  sum_of(run, "skipped_steps")};
     for (size_t i = 0; i < columns.size(); ++i) columns[i].push_back(cells[i]);
   }

@@ -5,6 +5,9 @@
 #include <ATen/ATen.h>
 #include <unistd.h>
 
+#include "tessera/core/device.h"
+#include "tessera/core/device_copy.h"
+
 namespace tessera::train {
 namespace {
 
@@ -18,15 +21,17 @@ void AgreedRequests::begin() {
   const bool is_signalled = signals_.take_save();
   int64_t own = is_triggered || is_signalled ? 1 : 0;
   if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
-  asked_ = at::full({1}, own, at::TensorOptions(world_.device()).dtype(at::kLong));
+  own_ = own;
+  if (world_.size() == 1) return;
+  asked_ = copy_to(at::full({1}, own, on_host(at::kLong)), world_.device());
   comm::ReduceOptions options{.op = comm::ReduceOp::Max};
   options.hint = "requests to save or stop";
   exchange_ = world_.all_reduce(asked_, /*async_op=*/true, options);
 }
 
 Request AgreedRequests::finish() {
-  std::exchange(exchange_, nullptr)->wait();
-  const auto asked = asked_.item<int64_t>();
+  if (const auto exchange = std::exchange(exchange_, nullptr)) exchange->wait();
+  const auto asked = world_.size() == 1 ? own_ : asked_.item<int64_t>();
   if (asked > kStop) {
     stop_signal_ = static_cast<int>(asked - kStop);
     return Request::Stop;

@@ -41,7 +41,8 @@ class AgreedRequests : public Reporter {
   RunSignals& signals_;
   comm::Communicator& world_;
   const std::string trigger_file_;
-  at::Tensor asked_;
+  int64_t own_ = 0;
+  at::Tensor asked_;  // of all ranks, where there are several
   std::shared_ptr<comm::Work> exchange_;
   bool is_save_due_ = false;  // asked for during an evaluation
   int stop_signal_ = 0;

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/cpu_allocator.h"
+#include "tessera/core/device_ledger.h"
+#include "tessera/core/device_memory.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/median.h"
 #include "tessera/core/memory_ledger.h"
@@ -47,8 +49,13 @@ data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, 
 // The peak of the rank whose is the largest. Collective.
 void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& result) {
   const memory_ledger::Peak peak = memory_ledger::peak();
-  std::vector<int64_t> own = {peak_rss_bytes(), memory_ledger::most().of(MemoryCategory::Activations),
-                              peak.idle_bytes};
+  const DeviceMemory device = device_memory(world.device());
+  const bool is_on_gpu = world.device().type() != kHost;
+  std::vector<int64_t> own = {is_on_gpu ? device.peak_reserved_bytes : peak_rss_bytes(),
+                              memory_ledger::most().of(MemoryCategory::Activations),
+                              is_on_gpu ? device.peak_reserved_bytes - peak.total() : peak.idle_bytes,
+                              peak_rss_bytes(), device.peak_bytes};
+  const auto first_part = static_cast<size_t>(own.size());
   own.insert(own.end(), peak.bytes.begin(), peak.bytes.end());
   const auto width = static_cast<int64_t>(own.size());
   const at::Tensor all = at::empty({world.size(), width}, at::TensorOptions(world.device()).dtype(at::kLong));
@@ -57,16 +64,19 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
   const int64_t rank = values.select(1, 0).argmax().item<int64_t>();
   const auto largest = host_span<const int64_t>(values).subspan(static_cast<size_t>(rank * width));
 
-  result.peak_rss_bytes = largest[0];
+  result.peak_rss_bytes = largest[3];
+  result.peak_device_live_bytes = largest[4];
+  if (is_on_gpu) result.peak_device_bytes = largest[0];
   result.activation_bytes_per_token_per_layer = static_cast<double>(largest[1]) / layer_tokens;
   int64_t rest = largest[0] - largest[2];
   for (size_t i = 0; i < kNumMemoryCategories; ++i) {
-    const int64_t bytes = largest[3 + i];
+    const int64_t bytes = largest[first_part + i];
     result.peak_parts.push_back({std::string(memory_category_name(static_cast<MemoryCategory>(i))), bytes});
     rest -= bytes;
   }
   result.peak_parts.push_back({"kept for later tensors", largest[2]});
-  // LibTorch's code and data, stacks, buffers of libraries, allocators' overhead.
+  // LibTorch's code and data, stacks, buffers of libraries, allocators' overhead; nothing on a GPU, where
+  // what the context takes is not counted.
   result.peak_parts.push_back({"program and unaccounted", rest});
 }
 
@@ -79,30 +89,40 @@ std::string BenchResult::to_json() const {
   for (const auto& [axis, of_step] : traffic_per_step) {
     traffic[axis] = {{"bytes_sent", of_step.bytes_sent}, {"wait_s", of_step.wait_s}};
   }
-  return nlohmann::ordered_json(
-             {{"tokens_per_s", tokens_per_s},
-              {"step_s_median", step_s_median},
-              {"step_s_min", step_s_min},
-              {"step_s_max", step_s_max},
-              {"peak_rss_bytes", peak_rss_bytes},
-              {"peak_bytes", parts},
-              {"activation_bytes_per_token_per_layer", activation_bytes_per_token_per_layer},
-              {"gemm_s", gemm_s},
-              {"gemm_gflops", gemm_gflops},
-              {"sol", sol},
-              {"library_gemm_s", library_gemm_s},
-              {"library_sol", library_sol},
-              {"ranks", ranks},
-              {"threads", threads},
-              {"tokens_per_step", tokens_per_step},
-              {"communication_per_step", traffic},
-              {"losses", losses}})
-      .dump();
+  nlohmann::ordered_json json = {
+      {"tokens_per_s", tokens_per_s},
+      {"step_s_median", step_s_median},
+      {"step_s_min", step_s_min},
+      {"step_s_max", step_s_max},
+      {"peak_rss_bytes", peak_rss_bytes},
+      {"peak_bytes", parts},
+      {"activation_bytes_per_token_per_layer", activation_bytes_per_token_per_layer},
+      {"gemm_s", gemm_s},
+      {"gemm_gflops", gemm_gflops},
+      {"sol", sol},
+      {"library_gemm_s", library_gemm_s},
+      {"library_sol", library_sol},
+      {"ranks", ranks},
+      {"threads", threads},
+      {"tokens_per_step", tokens_per_step},
+      {"communication_per_step", traffic},
+      {"losses", losses}};
+  if (peak_device_bytes > 0) {
+    json["peak_device_bytes"] = peak_device_bytes;
+    json["peak_device_live_bytes"] = peak_device_live_bytes;
+  }
+  return json.dump();
 }
 
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
   const config::Recipe& recipe = options.recipe;
-  memory_ledger::start();
+  std::optional<DeviceLedger> of_device;
+  if (world->device().type() == kHost) {
+    memory_ledger::start();
+  } else {
+    of_device.emplace(world->device());
+    reset_device_peak(world->device());
+  }
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);
   trained.model->train();
@@ -155,6 +175,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
       static_cast<double>(recipe.micro_batch_size * recipe.sequence_len * trained.model->config().num_layers);
   report_peak(*world, layer_tokens, result);
   memory_ledger::stop();
+  of_device.reset();
 
   if (recording) {
     result.trace = summarize(*recording);

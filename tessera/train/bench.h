@@ -30,7 +30,11 @@ struct BenchResult {
   double tokens_per_s = 0.0;    // at the median step
   double step_s_median = 0.0, step_s_min = 0.0, step_s_max = 0.0;
   int64_t peak_rss_bytes = 0;  // largest rank
-  // What that rank's memory was used for at its peak; the sum is peak_rss_bytes.
+  // On a GPU: what LibTorch's allocator held of its memory at most, largest rank, and what tensors had of
+  // that.
+  int64_t peak_device_bytes = 0, peak_device_live_bytes = 0;
+  // What that rank's memory was used for at its peak; the sum is peak_device_bytes on a GPU, else
+  // peak_rss_bytes.
   std::vector<MemoryPart> peak_parts;
   double activation_bytes_per_token_per_layer = 0.0;  // on that rank, when they were most
   double gemm_s = 0.0;          // the step's GEMMs alone, on one rank with all ranks measuring at once
@@ -42,6 +46,7 @@ struct BenchResult {
   std::map<std::string, comm::Traffic> traffic_per_step;
   std::vector<double> losses;    // warm-up steps first
   std::vector<TraceLine> trace;  // of rank 0's last step, where it was traced
+  int64_t peak_bytes() const { return peak_device_bytes > 0 ? peak_device_bytes : peak_rss_bytes; }
   // One JSON object on one line.
   std::string to_json() const;
 };

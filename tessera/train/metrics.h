@@ -56,8 +56,10 @@ struct StepMetrics {
   double tokens_per_s = 0.0;
   double loss_scale = 1.0;  // for the next step
   double sol = 0.0;  // share of the speed of light: time of the step's GEMMs alone over the step's time
-  double mfu = 0.0, hfu = 0.0;                 // model and hardware FLOPs utilization, see reporters/light.h
-  int64_t peak_rss = 0;                        // bytes, largest rank
+  double mfu = 0.0, hfu = 0.0;  // model and hardware FLOPs utilization, see reporters/light.h
+  int64_t peak_rss = 0;         // bytes, largest rank
+  // Bytes of the tensors on a GPU when they were most since the line before, largest rank; 0 on the CPU.
+  int64_t peak_device = 0;
   std::vector<DatasetLoss> datasets;           // where there are several
   std::optional<RouterValues> routers;         // where the loss asks for them
   double save_stall_s = 0.0;                   // that the steps waited for checkpoints before this one

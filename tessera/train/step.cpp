@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/memory_scope.h"
@@ -39,19 +40,24 @@ class LossSum {
   struct Total {
     double loss = 0.0;
     std::vector<double> datasets, routers;
+    double other = 0.0;
   };
-  // Over the ranks that hold different labels. Reads the device once. Collective.
-  Total total(const parallel::DeviceMesh& mesh) const {
+  // Over the ranks that hold different labels. Collective.
+  at::Tensor reduced(const parallel::DeviceMesh& mesh) const {
     std::vector<at::Tensor> all = {sum_};
-    const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
-    if (routers > 0) all.push_back(parts_.routers);
-    if (parts_.datasets.defined()) all.push_back(parts_.datasets.to(sum_.device()));
+    if (parts_.routers.defined()) all.push_back(parts_.routers);
+    if (parts_.datasets.defined()) all.push_back(copy_to(parts_.datasets, sum_.device()));
     const at::Tensor sums = at::cat(all);
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
-    const at::Tensor read = sums.to(kHost);
+    return sums;
+  }
+  // What reduced() gave, and the one value of `other`, by one look at the device.
+  Total read(const at::Tensor& reduced, const at::Tensor& other) const {
+    const at::Tensor read = at::cat({other, reduced}).to(kHost);
     const auto values = host_span<const double>(read);
-    const auto behind = values.begin() + 1 + routers;
-    return {values.front(), {behind, values.end()}, {values.begin() + 1, behind}};
+    const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
+    const auto behind = values.begin() + 2 + routers;
+    return {values[1], {behind, values.end()}, {values.begin() + 2, behind}, values[0]};
   }
 
  private:
@@ -95,7 +101,11 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
                                 loss_sum.parts()));
   StepResult result;
-  const LossSum::Total total = loss_sum.total(mesh);
+  // Both are on their way before the host waits for them: the one time in the step that it waits for the
+  // device.
+  const at::Tensor losses = loss_sum.reduced(mesh);
+  const optim::PendingNorm pending_norm(sharded);
+  const LossSum::Total total = loss_sum.read(losses, pending_norm.sum_of_squares());
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
   if (!total.routers.empty())
@@ -109,7 +119,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   if (overflows(total_loss)) return result;
   if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
 
-  const optim::GradientNorm norm = optim::global_gradient_norm(sharded);
+  const optim::GradientNorm norm = pending_norm.finish(total.other);
   if (overflows(norm.norm)) return result;
   if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
     throw Error(ErrorKind::Numerics, "GRADIENT",
@@ -163,7 +173,8 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
     on_step(done);
   }
   trained.model->train();
-  const LossSum::Total total = loss_sum.total(mesh);
+  const at::Tensor losses = loss_sum.reduced(mesh);
+  const LossSum::Total total = loss_sum.read(losses, at::zeros({1}, losses.options()));
   Evaluated evaluated;
   evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
   if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);

@@ -11,6 +11,7 @@
 #include <ATen/record_function.h>
 #include <nlohmann/json.hpp>
 
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/host_name.h"
@@ -55,9 +56,14 @@ int64_t common_begin(const trace::Recording& recording, comm::Communicator& worl
 
 // Rows of the timeline, by the number that Perfetto sorts them by. Threads have rows of their own, since only
 // the events of one thread nest.
-constexpr int kComputeRow = 0, kFirstCommunicationRow = 1000, kFirstWaitRow = 2000, kFirstWorkerRow = 3000;
+constexpr int kComputeRow = 0, kDeviceRow = 1, kDeviceCommunicationRow = 2, kFirstCommunicationRow = 1000,
+              kFirstWaitRow = 2000, kFirstWorkerRow = 3000;
+
+bool is_of_device(const trace::Event& event) { return event.thread >= kDeviceThreads; }
 
 int row_of(const trace::Event& event) {
+  const bool is_communication = event.row == trace::Row::Communication;
+  if (is_of_device(event)) return is_communication ? kDeviceCommunicationRow : kDeviceRow;
   switch (event.row) {
     case trace::Row::Communication: return kFirstCommunicationRow + event.thread;
     case trace::Row::Wait: return kFirstWaitRow + event.thread;
@@ -67,6 +73,8 @@ int row_of(const trace::Event& event) {
 
 std::string row_name(int row) {
   if (row == kComputeRow) return "compute";
+  if (row == kDeviceRow) return "device";
+  if (row == kDeviceCommunicationRow) return "device: communication";
   if (row < kFirstWaitRow) return "communication";
   if (row < kFirstWorkerRow) return "wait";
   return "worker " + std::to_string(row - kFirstWorkerRow);
@@ -159,10 +167,29 @@ void send_text(const std::string& text, int64_t num_dropped, comm::Communicator&
   world.send(at::from_blob(const_cast<char*>(text.data()), {size}, on_host(at::kByte)).to(world.device()), 0);
 }
 
+// The spans of the recording, with when the device came to their marks. What was on the way at the end ends
+// there.
+void add_device_events(const std::vector<int64_t>& times_ns, trace::Recording& recording) {
+  for (const int64_t time : times_ns) recording.end_ns = std::max(recording.end_ns, time);
+  for (const trace::StreamSpan& span : trace::take_stream_spans()) {
+    if (span.begin < 0) continue;
+    trace::Event event;
+    event.name = span.name;
+    event.category = "device";
+    event.row = span.is_communication ? trace::Row::Communication : trace::Row::Compute;
+    event.thread = kDeviceThreads + span.thread;
+    event.begin_ns = times_ns[static_cast<size_t>(span.begin)];
+    event.end_ns = span.end < 0 ? recording.end_ns : times_ns[static_cast<size_t>(span.end)];
+    recording.events.push_back(std::move(event));
+  }
+}
+
 }  // namespace
 
 StepTrace::StepTrace(comm::Communicator& world) {
   world.barrier();
+  if (world.device().type() != kHost) marks_ = std::make_unique<DeviceMarks>(world.device());
+  trace::set_stream_marks(marks_.get());
   trace::start(kMaxEvents);
   callback_ =
       at::addGlobalCallback(at::RecordFunctionCallback(begin_operation, end_operation)
@@ -177,7 +204,10 @@ StepTrace::~StepTrace() {
 trace::Recording StepTrace::stop() {
   is_recording_ = false;
   at::removeCallback(callback_);
-  return trace::stop();
+  trace::Recording recording = trace::stop();
+  trace::set_stream_marks(nullptr);
+  if (marks_ != nullptr) add_device_events(marks_->times_ns(), recording);
+  return recording;
 }
 
 void write_trace(const std::string& path, const trace::Recording& recording, comm::Communicator& world) {
@@ -207,6 +237,25 @@ std::string readable_name(const std::string& name) {
   return name;
 }
 
+namespace {
+
+// Events that nest, in the order of their begin: of one thread, or of the stream that a device computes on,
+// whichever threads have filled it.
+std::vector<const trace::Event*> summed_events(const trace::Recording& recording) {
+  std::vector<const trace::Event*> own, of_device;
+  for (const trace::Event& event : recording.events) {
+    if (event.thread == 0) own.push_back(&event);
+    if (is_of_device(event) && event.row != trace::Row::Communication) of_device.push_back(&event);
+  }
+  if (of_device.empty()) return own;
+  std::stable_sort(of_device.begin(), of_device.end(), [](const trace::Event* a, const trace::Event* b) {
+    return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a->end_ns > b->end_ns;
+  });
+  return of_device;
+}
+
+}  // namespace
+
 std::vector<TraceLine> summarize(const trace::Recording& recording) {
   struct Total {
     int64_t self_ns = 0, count = 0;
@@ -218,15 +267,14 @@ std::vector<TraceLine> summarize(const trace::Recording& recording) {
   };
   std::vector<Open> stack;
   int64_t outside = recording.end_ns - recording.begin_ns;
-  for (const trace::Event& event : recording.events) {
-    if (event.thread != 0) continue;
-    while (!stack.empty() && stack.back().event->end_ns <= event.begin_ns) stack.pop_back();
-    const int64_t duration = event.end_ns - event.begin_ns;
-    Total& total = totals[readable_name(event.name)];
+  for (const trace::Event* event : summed_events(recording)) {
+    while (!stack.empty() && stack.back().event->end_ns <= event->begin_ns) stack.pop_back();
+    const int64_t duration = event->end_ns - event->begin_ns;
+    Total& total = totals[readable_name(event->name)];
     total.self_ns += duration;
     ++total.count;
     (stack.empty() ? outside : stack.back().total->self_ns) -= duration;
-    stack.push_back({&event, &total});
+    stack.push_back({event, &total});
   }
   const auto whole = static_cast<double>(std::max<int64_t>(1, recording.end_ns - recording.begin_ns));
   std::vector<TraceLine> lines;

@@ -3,16 +3,22 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/core/trace.h"
+#include "tessera/train/device_marks.h"
 
 namespace tessera::train {
 
+// Events of a device have threads from this number on, in place of the one that asked for their work.
+inline constexpr int32_t kDeviceThreads = 1 << 16;
+
 // Records from construction to stop(). Collective: begins with a barrier, so that the ranks' clocks can be
-// aligned. No other thread may run LibTorch operations at construction and stop().
+// aligned. No other thread may run LibTorch operations at construction and stop(). Where the ranks compute on
+// a GPU, scopes of ours are recorded twice: when their code ran, and when the device did their work.
 class StepTrace {
  public:
   // Events of a rank; what comes after is dropped and counted. A step of a large model has some 10^4.
@@ -27,6 +33,7 @@ class StepTrace {
  private:
   uint64_t callback_ = 0;
   bool is_recording_ = true;
+  std::unique_ptr<DeviceMarks> marks_;  // null on the host
 };
 
 // Writes all ranks' events to `path` as rank 0 sees it, atomically. Times are microseconds since the
@@ -42,8 +49,9 @@ struct TraceLine {
   int64_t count = 0;
 };
 
-// The names of the thread that recorded, by self time, largest first. The last line, "(no event)", is the
-// time in which it was in no event at all.
+// The names of the thread that recorded, by self time, largest first; where there are events of a device,
+// those of its computation instead. The last line, "(no event)", is the time in which it was in no event at
+// all.
 std::vector<TraceLine> summarize(const trace::Recording& recording);
 
 // What a name is called for people: "torch::autograd::CppNode<a::LinearFunction>" is "LinearFunction

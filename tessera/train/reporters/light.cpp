@@ -15,7 +15,9 @@ namespace tessera::train {
 Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const parallel::DeviceMesh& mesh)
     : ranks_(static_cast<double>(mesh.size(parallel::kAxisLoss))) {
   const int64_t room = recipe.sequence_len * recipe.micro_batch_size;
-  const int64_t tokens = std::clamp<int64_t>(room, 1, 1024);
+  // A GPU needs more of them to be full.
+  const int64_t most = mesh.device().type() == kHost ? 1024 : 8192;
+  const int64_t tokens = std::clamp<int64_t>(room, 1, most);
   const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
   const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
   mesh.world()->barrier();

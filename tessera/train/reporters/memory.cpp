@@ -2,15 +2,26 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device_copy.h"
+#include "tessera/core/device_memory.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera::train {
 
 void Memory::on_step(const TrainState&, StepMetrics& metrics) {
-  const at::Tensor peak =
-      at::full({1}, peak_rss_bytes(), at::TensorOptions(world_.device()).dtype(at::kLong));
-  world_.all_reduce(peak, false, {.op = comm::ReduceOp::Max});
-  metrics.peak_rss = peak.item<int64_t>();
+  metrics.peak_rss = peak_rss_bytes();
+  metrics.peak_device = device_memory(world_.device()).peak_bytes;
+  if (world_.size() == 1) return;
+  const at::Tensor peaks =
+      copy_to(at::tensor({metrics.peak_rss, metrics.peak_device}, on_host(at::kLong)), world_.device());
+  world_.all_reduce(peaks, false, {.op = comm::ReduceOp::Max});
+  const at::Tensor read = peaks.to(kHost);
+  const auto values = host_span<const int64_t>(read);
+  metrics.peak_rss = values[0];
+  metrics.peak_device = values[1];
 }
+
+void Memory::on_line(const StepMetrics&) { reset_device_peak(world_.device()); }
 
 }  // namespace tessera::train

@@ -1,4 +1,4 @@
-// The memory of the rank that needs most.
+// The memory of the rank that needs most, of the host and of its GPU.
 #pragma once
 
 #include "tessera/comm/communicator.h"
@@ -11,8 +11,10 @@ class Memory : public Reporter {
   // `world` outlives this.
   explicit Memory(comm::Communicator& world) : world_(world) {}
 
-  // Collective.
+  // Collective. One rank alone waits for nothing.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
+  // The peak on a GPU begins anew.
+  void on_line(const StepMetrics& line) override;
 
  private:
   comm::Communicator& world_;

@@ -20,6 +20,7 @@ void MetricsFile::on_line(const StepMetrics& line) {
                                  {"mfu", line.mfu},
                                  {"hfu", line.hfu},
                                  {"peak_rss", line.peak_rss}};
+  if (line.peak_device > 0) json["peak_device"] = line.peak_device;
   if (!line.datasets.empty()) json["losses"] = to_json(line.datasets);
   if (line.routers) {
     json["router_balance"] = line.routers->balance;

@@ -45,13 +45,15 @@ std::string short_count(int64_t count) {
 }  // namespace
 
 std::string progress_line(const StepMetrics& m, int64_t total_steps, double seconds_left) {
+  const std::string memory =
+      format_bytes(m.peak_rss) + (m.peak_device > 0 ? ", GPU " + format_bytes(m.peak_device) : std::string());
   char text[512];
   std::snprintf(text, sizeof text,
                 "step %ld/%ld  epoch %.2f  loss %.4f%s  lr %.2e  %s tokens  %.0f tokens/s  %.0f%% of light  "
                 "%s  left %s",
                 static_cast<long>(m.step), static_cast<long>(total_steps), m.epoch, m.loss,
                 of_datasets(m.datasets).c_str(), m.lr, short_count(m.tokens_seen).c_str(), m.tokens_per_s,
-                100.0 * m.sol, format_bytes(m.peak_rss).c_str(), format_duration(seconds_left).c_str());
+                100.0 * m.sol, memory.c_str(), format_duration(seconds_left).c_str());
   return text;
 }
 
