@@ -5,6 +5,10 @@ CUDART_VERSION=13.0.96
 CUPTI_VERSION=13.0.85
 NVCC_VERSION=13.0.88
 CCCL_VERSION=13.0.85
+# What libtorch_cuda.so of that version loads: the pins of its wheel, and of cuda-toolkit 13.0.2.
+CUDA_WHEELS=(nvidia-cublas==13.1.0.3 nvidia-cuda-nvrtc==13.0.88 nvidia-cudnn-cu13==9.19.0.56 nvidia-cufft==12.0.0.61
+  nvidia-cufile==1.15.1.6 nvidia-curand==10.4.0.35 nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3
+  nvidia-cusparselt-cu13==0.8.0 nvidia-nccl-cu13==2.28.9 nvidia-nvjitlink==13.0.88 nvidia-nvshmem-cu13==3.4.5)
 PYARROW_VERSION=26.0.1
 SMOLLM2_VERSION=0.1.2
 # Debian 12's: what CI builds with, and whose format the sources have.
@@ -64,10 +68,16 @@ fetch_libtorch_wheels() {
 
 # unpack_licenses WHEELS DIR: the licence texts of the wheels, in a folder for each.
 unpack_licenses() {
-  local wheel name
+  local wheel
   for wheel in "$1"/torch-"$TORCH_VERSION"-*.whl "$1"/nvidia_cuda_{runtime-"$CUDART_VERSION",cupti-"$CUPTI_VERSION"}-*.whl; do
-    name=$(basename "$wheel")
-    mkdir -p "$2/${name%%-*}"
-    unzip -q -o -j "$wheel" '*.dist-info/licenses/*' -d "$2/${name%%-*}"
+    unpack_license "$wheel" "$2"
   done
+}
+
+# unpack_license WHEEL DIR: the same of one wheel.
+unpack_license() {
+  local name
+  name=$(basename "$1")
+  mkdir -p "$2/${name%%-*}"
+  unzip -q -o -j "$1" '*.dist-info/licenses/*' -d "$2/${name%%-*}"
 }

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
+source scripts/needed_libraries.sh
 build=build/${TESSERA_PRESET:-release}
 wants_archive=1
 if [ "${1:-}" = --folder-only ]; then
@@ -26,24 +27,6 @@ staging=$(mktemp -d "$out/.tmp.XXXXXX")
 trap 'rm -rf "$staging"' EXIT
 mkdir -p "$staging"/{bin,lib/openmpi,lib/pmix,share,licenses}
 
-# Parts of glibc, which every machine has its own of.
-is_glibc() {
-  case "$1" in
-    ld-linux*.so.* | libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.* | libutil.so.* | \
-      libresolv.so.* | libnss_*.so.* | libanl.so.* | linux-vdso.so.*) return 0 ;;
-  esac
-  return 1
-}
-# needed FILE: "NAME PATH" of each library that FILE loads, glibc's left out. Fails where one is missing: take its
-# output by $(...), which passes that on.
-needed() {
-  ldd "$1" | while read -r library arrow path _; do
-    is_glibc "$(basename "$library")" && continue
-    [ "$arrow" = "=>" ] || continue
-    [ "$path" = not ] && die "$1 needs $library, which is not there"
-    printf '%s %s\n' "$library" "$path"
-  done
-}
 origins=()  # the files that the package's libraries were copied from
 add_needed() {
   local library path list
@@ -63,6 +46,12 @@ add_needed "$build/tessera"
 if [ -e "$build/tessera-tables.so" ]; then
   install -m 644 "$build/tessera-tables.so" "$staging/lib/tessera-tables.so"
   add_needed "$build/tessera-tables.so"
+fi
+# For GPUs, where nvcc was there to build it; LibTorch's CUDA part is the machine's own.
+own_kernels=$build/libtessera_cuda.so
+if [ -e "$own_kernels" ]; then
+  install -m 644 "$own_kernels" "$staging/lib/libtessera_cuda.so"
+  add_needed "$own_kernels"
 fi
 add_needed "$(readlink -f "$(command -v mpirun)")"
 path_of() { ompi_info --parsable --path "$1" | head -n 1 | cut -d: -f3; }

@@ -1,0 +1,314 @@
+"""Holds Tessera on a GPU to what it promises: one run, one table, one line a promise, each of which can fail.
+
+Started by gpu_check.sh, which finds the libraries. A line is `ok`, `FAIL`, or `not run` with the reason; the exit code
+is 0 only where every line is ok, and 3 where nothing failed and some were not run.
+"""
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+import models  # noqa: E402
+
+OK, FAIL, NOT_RUN = "ok", "FAIL", "not run"
+STEPS = 20
+# The largest relative distance of a loss from the CPU's in 20 steps.
+LOSS_BOUNDS = {"fp32": 1e-4, "bf16": 2e-2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """A row of the table of speed: a full finetune, or LoRA, of one micro-batch of documents of 1024 tokens."""
+    shape: str
+    documents: int
+    lora_r: int
+    milestone: float  # tokens/s on an H200 that the first milestone asks for
+    least_eager: float = 1.3
+    least_compiled: float = 1.1
+    most_memory: float = 0.8
+
+
+SPEEDS = [Speed("0.5B", 16, 0, 115e3), Speed("1.5B", 8, 0, 46e3), Speed("7B", 4, 16, 12e3, least_compiled=1.0)]
+DRY_SPEEDS = [Speed("tiny", 2, 0, 0.0)]
+
+
+class Failed(Exception):
+    """What a line says that does not hold."""
+
+
+class NotRun(Exception):
+    """Why a line was not looked at."""
+
+
+@dataclasses.dataclass
+class Line:
+    name: str
+    found: str
+    verdict: str
+    seconds: float
+
+
+class Check:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.device = options.device
+        self.is_dry = options.device == "cpu"
+        self.only = options.only.split(",") if options.only else []
+        self.bundle = options.bundle
+        self.folder = options.folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.end = time.monotonic() + 60.0 * options.minutes
+        self.program = str(self.bundle / "bin" / "tessera")
+        self.tests = str(self.bundle / "bin" / "cuda_tests")
+        self.lines: list[Line] = []
+
+    def line(self, name: str, work: Callable[[], str]) -> None:
+        if self.only and not any(name.startswith(only) for only in self.only):
+            return
+        start = time.monotonic()
+        try:
+            if start > self.end:
+                raise NotRun("no time left")
+            found, verdict = work(), OK
+        except Failed as error:
+            found, verdict = str(error), FAIL
+        except NotRun as error:
+            found, verdict = str(error), NOT_RUN
+        except Exception as error:  # a line that cannot be read is no line that holds
+            found, verdict = f"{type(error).__name__}: {error}", FAIL
+        self.lines.append(Line(name, found.replace("\n", " "), verdict, time.monotonic() - start))
+        print(f"{verdict:8} {name:28} {found}", flush=True)
+
+    def run(self, name: str, command: list[str], limit_s: float) -> tuple[int, str]:
+        """The exit code and the output, which also goes to a log. What runs past its time, or the whole run's, fails."""
+        left = min(limit_s, self.end - time.monotonic())
+        if left <= 1.0:
+            raise NotRun("no time left")
+        log = self.folder / f"{name}.log"
+        with log.open("w") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=self.folder,
+                                       start_new_session=True)
+            try:
+                code = process.wait(timeout=left)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise Failed(f"ran past {left:.0f} s, see {log.name}") from None
+        return code, log.read_text(errors="replace")
+
+    def must(self, name: str, command: list[str], limit_s: float) -> str:
+        code, text = self.run(name, command, limit_s)
+        if code != 0:
+            told = [line for line in text.splitlines() if "error[" in line or "Error" in line] or text.splitlines()
+            raise Failed(f"exit code {code}: {told[-1] if told else 'no word'}")
+        return text
+
+    # The lines.
+
+    def starts(self) -> str:
+        return self.must("version", [self.program, "--version"], 60).strip()
+
+    def doctor(self) -> str:
+        text = self.must("doctor", [self.program, "doctor"], 120)
+        rows = [row for row in text.splitlines() if row.startswith("GPU ")]
+        if not rows:
+            raise Failed("doctor says nothing of a GPU")
+        if "none" in rows[0] or "not used" in rows[0]:
+            if self.is_dry:
+                raise NotRun(rows[0][4:].strip())
+            raise Failed(rows[0][4:].strip())
+        rates = {}
+        for name in ("bf16 products", "fp8 products", "tf32 products", "copy on the device", "copy from the host"):
+            row = next((line for line in text.splitlines() if line.startswith(name)), None)
+            if row is None or row[len(name):].split()[0] == "-":
+                raise Failed(f"no rate of {name}: {row}")
+            rates[name] = float(row[len(name):].split()[0])
+        kernels = next((line.split(None, 2)[2] for line in text.splitlines() if line.startswith("GPU kernels")), "?")
+        return (f"{rows[0][4:].strip()}; bf16 {rates['bf16 products']:.0f}, fp8 {rates['fp8 products']:.0f}, tf32 "
+                f"{rates['tf32 products']:.0f} TFLOP/s; copy {rates['copy on the device']:.0f} GB/s, from the host "
+                f"{rates['copy from the host']:.0f}; kernels: {kernels}")
+
+    def own_kernels(self) -> str:
+        library = self.bundle / "lib" / "libtessera_cuda.so"
+        if not library.exists():
+            raise NotRun("the bundle was made without libtessera_cuda.so")
+        text = self.must("kernels", [self.program, "doctor"], 120)
+        row = next((line for line in text.splitlines() if line.startswith("GPU kernels")), None)
+        if row is None:
+            if self.is_dry:
+                raise NotRun("no GPU, so they are not opened")
+            raise Failed("doctor says nothing of them")
+        if not row.endswith("libtessera_cuda.so"):
+            raise Failed(row)
+        return f"{library.stat().st_size / 2**20:.1f} MiB, opened"
+
+    def cuda_tests(self) -> str:
+        code, text = self.run("cuda_tests", [self.tests], 240)
+        if "[  PASSED  ]" not in text:
+            raise Failed(f"exit code {code} without a word of the end: {text.strip().splitlines()[-1:]}")
+        passed = int(text.split("[  PASSED  ] ")[1].split()[0])
+        skipped = [line for line in text.splitlines() if line.startswith("[  SKIPPED ] ") and "listed below" not in line
+                   and "(" not in line]
+        failed = sorted({line.split()[3].rstrip(",") for line in text.splitlines()
+                         if line.startswith("[  FAILED  ] ") and "." in line})
+        if code != 0 or failed:
+            raise Failed(f"exit code {code}; {len(failed)} failed: {', '.join(failed[:4])}")
+        if skipped and passed == 0 and self.is_dry:
+            raise NotRun(f"{len(skipped)} tests need a CUDA device")
+        if skipped or passed == 0:
+            raise Failed(f"{passed} passed, {len(skipped)} skipped: {', '.join(skipped[:3])}")
+        return f"{passed} passed"
+
+    def train(self, name: str, family: str, dtype: str, device: str, more: list[str]) -> tuple[list[float], str]:
+        """The losses of 20 steps of a tiny model, and the digest of what it came to."""
+        model = models.write_tiny(self.folder / family, family)
+        rows = models.write_rows(self.folder / "rows.jsonl")
+        out = self.folder / name
+        shutil.rmtree(out, ignore_errors=True)
+        recipe = self.folder / "recipe.yaml"
+        models.write_json(recipe, {  # JSON is YAML
+            "base_model": str(model), "random_init": True, "datasets": [{"path": str(rows)}], "sequence_len": 1024,
+            "sample_packing": True, "micro_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-3,
+            "lr_scheduler": "constant", "max_steps": STEPS, "logging_steps": 1, "seed": 3})
+        self.must(name, [self.program, "train", str(recipe), f"device={device}", f"dtype={dtype}", f"output_dir={out}",
+                         "overwrite_output_dir=true", *more], 120)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        if len(losses) != STEPS:
+            raise Failed(f"{len(losses)} steps of {STEPS}")
+        digest = hashlib.sha256()
+        for file in sorted(out.glob("*.safetensors")):
+            digest.update(file.read_bytes())
+        return losses, digest.hexdigest()
+
+    def follows_cpu(self, family: str, dtype: str, more: list[str]) -> str:
+        kind = f"{family}-{dtype}" + ("-lora" if more else "")
+        want, _ = self.train(f"cpu-{kind}", family, "fp32", "cpu", more)
+        got, _ = self.train(f"{self.device.replace(':', '')}-{kind}", family, dtype, self.device, more)
+        distance = max(abs(g - w) / abs(w) for g, w in zip(got, want, strict=True))
+        text = f"loss {got[0]:.4f} to {got[-1]:.4f}, at most {distance:.1e} off the CPU's (bound {LOSS_BOUNDS[dtype]:.0e})"
+        if not distance <= LOSS_BOUNDS[dtype]:
+            raise Failed(text)
+        # An adapter on random weights has little to work with.
+        if not got[-1] < (0.98 if more else 0.9) * got[0]:
+            raise Failed("it does not learn: " + text)
+        return text
+
+    def same_bits(self, dtype: str) -> str:
+        runs = [self.train(f"twice-{dtype}-{i}", "qwen2", dtype, self.device, []) for i in range(2)]
+        if runs[0][0] != runs[1][0]:
+            step = next(i for i in range(STEPS) if runs[0][0][i] != runs[1][0][i])
+            raise Failed(f"losses differ from step {step + 1} on")
+        if runs[0][1] != runs[1][1]:
+            raise Failed("the same losses, other weights")
+        return f"losses and weights of {STEPS} steps"
+
+    def sanitizer(self, tool: str) -> str:
+        if self.is_dry:
+            raise NotRun("needs a CUDA device")
+        program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        if not pathlib.Path(program).exists():
+            raise Failed("compute-sanitizer is not on the PATH")
+        # Tests whose name has Sanitized: small shapes, every kernel of ours.
+        found = self.must(f"list-{tool}", [self.tests, "--gtest_list_tests", "--gtest_filter=*Sanitized*"], 60)
+        count = sum(line.startswith("  ") for line in found.splitlines())
+        if count == 0:
+            raise NotRun("no test is named Sanitized")
+        code, text = self.run(f"sanitizer-{tool}", [program, "--tool", tool, "--error-exitcode", "9", self.tests,
+                                                    "--gtest_filter=*Sanitized*"], 90)
+        if code != 0 or "ERROR SUMMARY: 0 errors" not in text and "0 hazards" not in text:
+            summary = [line for line in text.splitlines() if "SUMMARY" in line]
+            raise Failed(f"exit code {code}: {summary[-1] if summary else text.strip().splitlines()[-1:]}")
+        return f"{count} tests clean"
+
+    def speed(self, row: Speed) -> str:
+        model = models.write_qwen(self.folder / f"qwen-{row.shape}", row.shape)
+        shape = ["--micro-batch", str(row.documents), "--seq", "1024"]
+        lora = ["--adapter", "lora", "--lora-r", str(row.lora_r)] if row.lora_r else []
+        own = self.must(f"bench-{row.shape}", [
+            self.program, "bench", "train", "--model", str(model), "--device", self.device, "--dtype", "bf16", *shape,
+            "--steps", "8", "--json", *lora, "random_init=true"], 120)
+        found = json.loads(own.strip().splitlines()[-1])
+        rate, memory = found["tokens_per_s"], found.get("peak_device_bytes", 0)
+        text, short = f"{rate:,.0f} tokens/s, {memory / 2**30:.1f} GiB", []
+        if rate < row.milestone:
+            short.append(f"below {row.milestone:,.0f} tokens/s")
+        for kind, least in (("eager", row.least_eager), ("compiled", row.least_compiled)):
+            command = [sys.executable, str(HERE / "peers.py"), "--model", str(model), "--device", self.device, *shape]
+            command += ["--lora-r", str(row.lora_r)] + (["--compile"] if kind == "compiled" else [])
+            try:
+                peer = json.loads(self.must(f"{kind}-{row.shape}", command, 150).strip().splitlines()[-1])
+            except (Failed, NotRun) as error:
+                short.append(f"{kind}: {error}")
+                continue
+            ratio = rate / peer["tokens_per_s"]
+            text += f"; {kind} {peer['tokens_per_s']:,.0f} ({ratio:.2f}x, needs {least}x), " \
+                    f"{peer['peak_device_bytes'] / 2**30:.1f} GiB"
+            if ratio < least:
+                short.append(f"{ratio:.2f}x of {kind}, needs {least}x")
+            share = memory / peer["peak_device_bytes"] if peer["peak_device_bytes"] else 0.0
+            if kind == "eager" and share > row.most_memory:
+                short.append(f"{share:.2f} of its memory, may be {row.most_memory}")
+        if short:
+            raise Failed(text + " | " + "; ".join(short))
+        return text
+
+    def all_lines(self) -> None:
+        self.line("starts", self.starts)
+        self.line("doctor", self.doctor)
+        self.line("own kernels", self.own_kernels)
+        self.line("cuda tests", self.cuda_tests)
+        for family in models.FAMILIES:
+            for dtype in LOSS_BOUNDS:
+                self.line(f"losses {family} {dtype}", lambda f=family, d=dtype: self.follows_cpu(f, d, []))
+        lora = ["adapter=lora", "lora_target_linear=true", "lora_r=8", "lora_alpha=64", "learning_rate=3e-3"]
+        self.line("losses qwen2 fp32 lora", lambda: self.follows_cpu("qwen2", "fp32", lora))
+        for dtype in LOSS_BOUNDS:
+            self.line(f"same bits {dtype}", lambda d=dtype: self.same_bits(d))
+        for row in DRY_SPEEDS if self.is_dry else SPEEDS:
+            self.line(f"speed {row.shape}", lambda r=row: self.speed(r))
+        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            self.line(f"sanitizer {tool}", lambda t=tool: self.sanitizer(t))
+
+    def table(self) -> str:
+        width = max(len(line.name) for line in self.lines)
+        rows = [f"{'check':{width}}  {'verdict':7}  {'s':>5}  found"]
+        rows += [f"{line.name:{width}}  {line.verdict:7}  {line.seconds:5.0f}  {line.found}" for line in self.lines]
+        counts = {verdict: sum(line.verdict == verdict for line in self.lines) for verdict in (OK, FAIL, NOT_RUN)}
+        rows.append(", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+        return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="gpu_check.sh", description=__doc__)
+    parser.add_argument("--device", default="cuda", help="cuda; cpu: a look at the check itself, with tiny models")
+    parser.add_argument("--bundle", type=pathlib.Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path.cwd() / "gpu-check", help="for logs and models")
+    parser.add_argument("--minutes", type=float, default=9.0, help="what is not done by then is not run")
+    parser.add_argument("--only", default="", help="lines that begin so, separated by commas")
+    options = parser.parse_args()
+    options.folder = options.folder.resolve()
+    check = Check(options)
+    check.all_lines()
+    if not check.lines:
+        print("no line is named so", file=sys.stderr)
+        return 2
+    table = check.table()
+    (check.folder / "table.txt").write_text(table + "\n")
+    print("\n" + table)
+    verdicts = {line.verdict for line in check.lines}
+    return 1 if FAIL in verdicts else 3 if NOT_RUN in verdicts else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""That every line of a GPU's check can fail, and says so: a program that is told what to answer stands for Tessera."""
+import argparse
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+
+import check  # noqa: E402
+
+DOCTOR = """LibTorch 2.11
+GPU                    Some GPU (139 GiB)
+GPU kernels            libtessera_cuda.so
+
+bf16 products                 700 TFLOP/s
+fp8 products                 1200 TFLOP/s
+float32 products               50 TFLOP/s
+tf32 products                 300 TFLOP/s
+copy on the device           4000 GB/s
+copy from the host             50 GB/s
+"""
+TESTS_PASS = "[ RUN      ] A.B\n[==========] 3 tests ran.\n[  PASSED  ] 3 tests.\n"
+TESTS_SKIP = "[  SKIPPED ] A.B (0 ms)\n[  PASSED  ] 0 tests.\n[  SKIPPED ] 1 test, listed below:\n[  SKIPPED ] A.B\n"
+TESTS_FAIL = "[  PASSED  ] 2 tests.\n[  FAILED  ] 1 test, listed below:\n[  FAILED  ] A.C, where GetParam() = 3\n"
+
+# Answers by verb: what is printed, and for `train` the losses of each device, which fall by `slope` a step.
+PROGRAM = """#!{python}
+import json, pathlib, sys
+told = json.loads(pathlib.Path({told!r}).read_text())
+verb = sys.argv[1]
+if verb in told.get("fails", []):
+    sys.exit("tessera: error[E-TEST]: told to fail")
+if verb == "train":
+    keys = dict(word.split("=", 1) for word in sys.argv[3:])
+    out = pathlib.Path(keys["output_dir"])
+    out.mkdir()
+    factor = 1.0 + (told.get("error", 0.0) if keys["device"] != "cpu" else 0.0)
+    lines = [{{"loss": (6.0 - told.get("slope", 0.1) * i) * factor}} for i in range(told.get("steps", 20))]
+    (out / "metrics.jsonl").write_text("".join(json.dumps(line) + chr(10) for line in lines))
+    (out / "model.safetensors").write_text(out.name if told.get("differs") else "weights")
+elif verb == "bench":
+    print(json.dumps(told["bench"]))
+else:
+    print(told.get(verb, ""))
+"""
+
+
+class GpuCheckTest(unittest.TestCase):
+    def setUp(self):
+        self.here = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.here / "bin").mkdir()
+        (self.here / "lib").mkdir()
+        self.told = {"--version": "tessera 1", "doctor": DOCTOR}
+        self.tests = TESTS_PASS
+        self.tests_code = 0
+
+    def write(self, name, text):
+        path = self.here / "bin" / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def verdicts(self, only, device="cuda", minutes=5.0):
+        (self.here / "told.json").write_text(json.dumps(self.told))
+        self.write("tessera", PROGRAM.format(python=sys.executable, told=str(self.here / "told.json")))
+        self.write("cuda_tests", f"#!/bin/sh\ncat <<'END'\n{self.tests}END\nexit {self.tests_code}\n")
+        made = check.Check(argparse.Namespace(device=device, only=only, bundle=self.here, folder=self.here / "out",
+                                              minutes=minutes))
+        made.all_lines()
+        self.assertTrue(made.lines, f"no line is named {only}")
+        self.assertIn(made.lines[0].name, made.table())
+        return [(line.verdict, line.found) for line in made.lines]
+
+    def expect(self, only, verdict, words="", **more):
+        for got, found in self.verdicts(only, **more):
+            self.assertEqual(got, verdict, found)
+            self.assertIn(words, found)
+
+    def test_the_program_starts(self):
+        self.expect("starts", check.OK, "tessera 1")
+        self.told["fails"] = ["--version"]
+        self.expect("starts", check.FAIL, "told to fail")
+
+    def test_doctor_finds_a_gpu_and_measures_it(self):
+        self.expect("doctor", check.OK, "bf16 700, fp8 1200, tf32 300")
+        self.told["doctor"] = DOCTOR.replace("1200 TFLOP/s", "- no such type")
+        self.told["doctor"] = self.told["doctor"].replace("fp8 products                 -", "fp8 products -")
+        self.expect("doctor", check.FAIL, "no rate of fp8 products")
+        self.told["doctor"] = "GPU                    none: no NVIDIA driver\n"
+        self.expect("doctor", check.FAIL, "no NVIDIA driver")
+        self.expect("doctor", check.NOT_RUN, "no NVIDIA driver", device="cpu")
+
+    def test_own_kernels_are_opened(self):
+        self.expect("own kernels", check.NOT_RUN, "made without")
+        (self.here / "lib" / "libtessera_cuda.so").write_bytes(b"x" * 2**20)
+        self.expect("own kernels", check.OK, "1.0 MiB, opened")
+        self.told["doctor"] = "GPU kernels            LibTorch's: undefined symbol\n"
+        self.expect("own kernels", check.FAIL, "undefined symbol")
+
+    def test_every_test_ran_and_passed(self):
+        self.expect("cuda tests", check.OK, "3 passed")
+        self.tests = TESTS_SKIP
+        self.expect("cuda tests", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
+        self.expect("cuda tests", check.NOT_RUN, "1 tests need", device="cpu")
+        self.tests, self.tests_code = TESTS_FAIL, 1
+        self.expect("cuda tests", check.FAIL, "1 failed: A.C")
+        self.tests, self.tests_code = "Segmentation fault\n", 139
+        self.expect("cuda tests", check.FAIL, "without a word of the end")
+
+    def test_losses_follow_the_cpus_and_fall(self):
+        self.told["error"] = 5e-5
+        self.expect("losses llama", check.OK)
+        self.told["error"] = 1e-3
+        self.expect("losses llama fp32", check.FAIL, "1.0e-03 off the CPU's (bound 1e-04)")
+        self.expect("losses llama bf16", check.OK)
+        self.told.update(error=0.0, slope=0.0)
+        self.expect("losses qwen2", check.FAIL, "does not learn")
+        self.told.update(slope=0.1, steps=19)
+        self.expect("losses gpt2", check.FAIL, "19 steps of 20")
+        self.told["fails"] = ["train"]
+        self.expect("losses gpt2", check.FAIL, "told to fail")
+
+    def test_two_runs_have_the_same_bits(self):
+        self.expect("same bits", check.OK)
+        self.told["differs"] = True
+        self.expect("same bits", check.FAIL, "the same losses, other weights")
+
+    def test_speed_is_held_to_its_bounds(self):
+        peers = self.here / "peers.py"
+        peers.write_text('print(\'{"tokens_per_s": 100000.0, "peak_device_bytes": 1000000}\')\n')
+        self.addCleanup(setattr, check, "HERE", check.HERE)
+        check.HERE = self.here
+        self.told["bench"] = {"tokens_per_s": 140000.0, "peak_device_bytes": 700000}
+        self.expect("speed 0.5B", check.OK, "1.40x, needs 1.3x")
+        self.told["bench"]["peak_device_bytes"] = 900000
+        self.expect("speed 0.5B", check.FAIL, "0.90 of its memory, may be 0.8")
+        self.told["bench"] = {"tokens_per_s": 105000.0, "peak_device_bytes": 1}
+        self.expect("speed 0.5B", check.FAIL, "below 115,000 tokens/s; 1.05x of eager, needs 1.3x; 1.05x of compiled")
+        peers.write_text("raise SystemExit('no torch Error')\n")
+        self.told["bench"] = {"tokens_per_s": 140000.0, "peak_device_bytes": 1}
+        self.expect("speed 0.5B", check.FAIL, "eager: exit code 1: no torch Error")
+
+    def test_the_sanitizers_findings_fail(self):
+        self.tests = "A.\n  SanitizedB\n"
+        tools = self.here / "tools"
+        tools.mkdir()
+        tool = tools / "compute-sanitizer"
+        os.environ["PATH"], before = f"{tools}:{os.environ['PATH']}", os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", before)
+        for text, code, verdict in (("ERROR SUMMARY: 0 errors", 0, check.OK), ("ERROR SUMMARY: 2 errors", 9, check.FAIL),
+                                    ("RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, check.OK),
+                                    ("it says nothing", 0, check.FAIL)):
+            tool.write_text(f"#!/bin/sh\necho '========= {text}'\nexit {code}\n")
+            tool.chmod(0o755)
+            self.expect("sanitizer", verdict)
+        self.tests = "A.\n"
+        self.expect("sanitizer", check.NOT_RUN, "no test is named Sanitized")
+
+    def test_what_there_is_no_time_for_was_not_run(self):
+        self.expect("starts,losses", check.NOT_RUN, "no time left", minutes=0.0)
+
+    def test_what_hangs_is_ended(self):
+        self.write("slow", "#!/bin/sh\nsleep 60\n")
+        made = check.Check(argparse.Namespace(device="cuda", only="", bundle=self.here, folder=self.here / "out", minutes=5.0))
+        with self.assertRaisesRegex(check.Failed, "ran past 2 s, see slow.log"):
+            made.run("slow", [str(self.here / "bin" / "slow")], 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
