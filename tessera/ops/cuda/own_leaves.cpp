@@ -1,0 +1,283 @@
+#include "tessera/ops/cuda/own_leaves.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/ignore_label.h"
+#include "tessera/ops/cuda/aten_leaves.h"
+#include "tessera/ops/support.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+const CudaKernels* kernels_in_use = nullptr;
+
+const CudaKernels& kernels() { return *kernels_in_use; }
+
+// What a call runs on: the device of its tensors, and the stream on which LibTorch works there now.
+class Place {
+ public:
+  explicit Place(const at::Tensor& x) : guard_(x.device()) {
+    if (!x.is_cuda()) return;
+    stream_ = c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
+  }
+  void* stream() const { return stream_; }
+
+ private:
+  c10::DeviceGuard guard_;
+  void* stream_ = nullptr;
+};
+
+void check(int32_t error, const char* name) {
+  if (error == 0) return;
+  throw Error(ErrorKind::Internal, "CUDA-KERNEL", std::string("the CUDA kernel '") + name + "' did not start")
+      .got(kernels().error_text(error));
+}
+
+bool is_taken(const at::Tensor& x) {
+  return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
+}
+Type type_of(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat: return Type::F32;
+    case at::kBFloat16: return Type::BF16;
+    case at::kHalf: return Type::F16;
+    case at::kDouble: return Type::F64;
+    default: TESSERA_ASSERT(false, "element type without kernels");
+  }
+}
+
+// Null for an undefined tensor.
+const void* from(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
+void* to(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
+at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x; }
+at::Tensor like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
+at::Tensor workspace(int64_t bytes, const at::Tensor& x) {
+  return at::empty({bytes}, x.options().dtype(at::kByte));
+}
+
+NormedRows rms_norm(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
+                    double eps) {
+  if (!is_taken(x_in) || !is_taken(weight_in)) return aten_leaves().rms_norm(x_in, delta_in, weight_in, eps);
+  const Place place(x_in);
+  const at::Tensor x = dense(x_in), delta = dense(delta_in), weight = dense(weight_in);
+  const int64_t width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
+  const NormedRows made{delta.defined() ? like(x) : at::Tensor(), like(x),
+                        at::empty({rows}, x.options().dtype(at::kFloat))};
+  check(kernels().rms_norm(type_of(x), type_of(weight), from(x), from(delta), from(weight), eps,
+                           to(made.residual), to(made.y), write<float>(made.inverse_rms), rows, width,
+                           place.stream()),
+        "rms_norm");
+  return made;
+}
+
+at::Tensor rms_norm_again(const at::Tensor& residual_in, const at::Tensor& weight_in,
+                          const at::Tensor& inverse_rms, double eps) {
+  if (!is_taken(residual_in) || !is_taken(weight_in)) {
+    return aten_leaves().rms_norm_again(residual_in, weight_in, inverse_rms, eps);
+  }
+  const Place place(residual_in);
+  const at::Tensor residual = dense(residual_in), weight = dense(weight_in), y = like(residual);
+  check(kernels().rms_norm_scale(type_of(y), type_of(weight), from(residual), from(weight),
+                                 read<float>(inverse_rms), to(y), inverse_rms.numel(), y.size(-1),
+                                 place.stream()),
+        "rms_norm_scale");
+  return y;
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
+                                                    const at::Tensor& grad_residual_in,
+                                                    const at::Tensor& x_in, const at::Tensor& weight_in,
+                                                    const at::Tensor& inverse_rms, bool want_x,
+                                                    bool want_weight) {
+  if (!is_taken(x_in) || !is_taken(weight_in)) {
+    return aten_leaves().rms_norm_backward(grad_in, grad_residual_in, x_in, weight_in, inverse_rms, want_x,
+                                           want_weight);
+  }
+  const Place place(x_in);
+  const at::Tensor grad = dense(grad_in), grad_residual = dense(grad_residual_in), x = dense(x_in),
+                   weight = dense(weight_in);
+  const int64_t rows = inverse_rms.numel(), width = x.size(-1);
+  const at::Tensor grad_x = want_x ? like(x) : at::Tensor(),
+                   grad_weight = want_weight ? like(weight) : at::Tensor();
+  const at::Tensor scratch =
+      workspace(want_weight ? kernels().rms_norm_backward_workspace(rows, width) : 0, x);
+  check(kernels().rms_norm_backward(type_of(x), type_of(weight), from(grad), from(x), from(weight),
+                                    read<float>(inverse_rms), from(grad_residual), to(grad_x),
+                                    to(grad_weight), rows, width, to(scratch), place.stream()),
+        "rms_norm_backward");
+  return {grad_x, grad_weight};
+}
+
+void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_in, int direction,
+          const at::Tensor& y) {
+  if (!is_taken(x)) return aten_leaves().rope(x, cos_in, sin_in, direction, y);
+  const Place place(x);
+  const at::Tensor cos = in_compute_type(cos_in, x.scalar_type()),
+                   sin = in_compute_type(sin_in, x.scalar_type());
+  const int64_t tokens = cos.size(0), half = cos.size(1);
+  const int64_t heads = tokens > 0 ? x.numel() / (tokens * 2 * half) : 0;
+  check(kernels().rope(type_of(x), from(x), read<float>(cos), read<float>(sin), direction, to(y), tokens,
+                       heads, half, place.stream()),
+        "rope");
+}
+
+Activate activation(Nonlinearity f) { return static_cast<Activate>(f); }
+
+at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
+  if (!is_taken(inputs.gate)) return aten_leaves().activate_mlp(f, inputs);
+  const Place place(inputs.gate);
+  const at::Tensor gate = dense(inputs.gate), up = dense(inputs.up), y = like(gate);
+  check(kernels().activate(type_of(y), activation(f), from(gate), from(up), to(y), y.numel(), place.stream()),
+        "activate");
+  return y;
+}
+
+MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad_in, const MlpInputs& inputs,
+                                bool want_gate, bool want_up) {
+  if (!is_taken(inputs.gate)) {
+    return aten_leaves().activate_mlp_backward(f, grad_in, inputs, want_gate, want_up);
+  }
+  const Place place(inputs.gate);
+  const at::Tensor grad = dense(grad_in), gate = dense(inputs.gate), up = dense(inputs.up);
+  const MlpInputs made{want_gate ? like(gate) : at::Tensor(), want_up ? like(up) : at::Tensor()};
+  check(kernels().activate_backward(type_of(gate), activation(f), from(grad), from(gate), from(up),
+                                    to(made.gate), to(made.up), gate.numel(), place.stream()),
+        "activate_backward");
+  return made;
+}
+
+void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
+                   bool in_place, const LossFormula& formula) {
+  if (!is_taken(logits)) return aten_leaves().cross_entropy(logits, labels, losses, in_place, formula);
+  const Place place(logits);
+  const LossOptions options{formula.terms.label_smoothing, formula.terms.z_loss_coef, formula.vocabulary,
+                            formula.first_token(), kIgnoreLabel};
+  const Type type = type_of(logits);
+  const int64_t rows = logits.size(0), width = logits.size(1);
+  if (formula.part == nullptr) {
+    check(kernels().cross_entropy(type, to(logits), read<int64_t>(labels), write<double>(losses), rows, width,
+                                  &options, in_place ? 1 : 0, place.stream()),
+          "cross_entropy");
+    return;
+  }
+  const at::Tensor sums = at::empty({3, rows}, logits.options().dtype(at::kFloat));
+  check(kernels().cross_entropy_sums(type, from(logits), read<int64_t>(labels), write<float>(sums), rows,
+                                     width, &options, place.stream()),
+        "cross_entropy_sums");
+  combine_parts(sums, *formula.part);
+  check(kernels().cross_entropy_finish(type, to(logits), read<int64_t>(labels), read<float>(sums),
+                                       write<double>(losses), rows, width, &options, in_place ? 1 : 0,
+                                       place.stream()),
+        "cross_entropy_finish");
+}
+
+at::Tensor sum_losses(const at::Tensor& losses) {
+  const Place place(losses);
+  const at::Tensor sum = at::empty({}, losses.options());
+  check(kernels().sum(read<double>(losses), losses.numel(), write<double>(sum), place.stream()), "sum");
+  return sum;
+}
+
+void adamw(const std::vector<ops::AdamWTensors>& all) {
+  std::vector<ops::AdamWTensors> others;
+  for (const ops::AdamWTensors& tensors : all) {
+    if (!is_taken(tensors.value)) {
+      others.push_back(tensors);
+      continue;
+    }
+    const Place place(tensors.value);
+    const at::Tensor gradient =
+        is_taken(tensors.gradient) ? dense(tensors.gradient) : tensors.readable_gradient();
+    const kernels::AdamWFactors f = tensors.update.factors();
+    const AdamWFactors factors{f.gradient_scale,   f.beta1, f.beta2, f.epsilon, f.decay, f.step_size,
+                               f.square_correction};
+    const AdamWTensors operands{to(tensors.value),        from(gradient),         to(tensors.exp_avg),
+                                to(tensors.exp_avg_sq),
+                                /*narrow=*/nullptr,       type_of(tensors.value), type_of(gradient),
+                                type_of(tensors.exp_avg), tensors.value.numel()};
+    check(cuda::kernels().adamw(&operands, &factors, /*device_scale=*/nullptr, /*rounding=*/nullptr,
+                                place.stream()),
+          "adamw");
+  }
+  if (!others.empty()) aten_leaves().adamw(others);
+}
+
+std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
+  if (!std::all_of(all.begin(), all.end(),
+                   [](const at::Tensor& x) { return x.scalar_type() != at::kHalf; })) {
+    return aten_leaves().sums_of_squares(all);
+  }
+  const Place place(all.front());
+  int64_t bytes = 0;
+  for (const at::Tensor& x : all) bytes = std::max(bytes, kernels().sum_of_squares_workspace(x.numel()));
+  const at::Tensor scratch = workspace(bytes, all.front());
+  const auto sums = at::empty({std::ssize(all)}, all.front().options().dtype(at::kDouble)).unbind();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const at::Tensor x = dense(all[i]);
+    check(kernels().sum_of_squares(type_of(x), from(x), x.numel(), write<double>(sums[i]), to(scratch),
+                                   place.stream()),
+          "sum_of_squares");
+  }
+  return sums;
+}
+
+void cast_into(const at::Tensor& target, const at::Tensor& source) {
+  const auto fits = [](const at::Tensor& x) {
+    return x.is_contiguous() && (is_taken(x) || x.scalar_type() == at::kHalf);
+  };
+  if (!fits(target) || !fits(source) || target.device() != source.device() ||
+      target.scalar_type() == source.scalar_type()) {
+    return aten_leaves().cast_into(target, source);
+  }
+  const Place place(source);
+  check(kernels().cast(type_of(source), from(source), type_of(target), to(target), source.numel(),
+                       place.stream()),
+        "cast");
+}
+
+void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers) {
+  if (out.scalar_type() == at::kHalf) return aten_leaves().draw(out, what, numbers);
+  const Place place(out);
+  const RandomKey key{{what.rng.key()[0], what.rng.key()[1]}, what.step};
+  const at::Tensor of_rows =
+      numbers.of_rows == nullptr ? at::Tensor() : copied_to<int64_t>(out.device(), *numbers.of_rows);
+  const RandomElements elements{
+      out.numel() / numbers.width, numbers.width, static_cast<uint64_t>(numbers.first),
+      static_cast<uint64_t>(numbers.row_stride), of_rows.defined() ? read<int64_t>(of_rows) : nullptr};
+  if (what.kind == Draw::Kind::Dropout) {
+    check(kernels().dropout_mask(type_of(out), what.p, &key, &elements, to(out), place.stream()),
+          "dropout_mask");
+  } else {
+    check(kernels().uniform_noise(type_of(out), &key, &elements, to(out), place.stream()), "uniform_noise");
+  }
+}
+
+}  // namespace
+
+Leaves own_leaves(const CudaKernels& kernels) {
+  kernels_in_use = &kernels;
+  Leaves made = aten_leaves();
+  made.rms_norm = rms_norm;
+  made.rms_norm_again = rms_norm_again;
+  made.rms_norm_backward = rms_norm_backward;
+  made.rope = rope;
+  made.activate_mlp = activate_mlp;
+  made.activate_mlp_backward = activate_mlp_backward;
+  made.cross_entropy = cross_entropy;
+  made.sum_losses = sum_losses;
+  made.adamw = adamw;
+  made.sums_of_squares = sums_of_squares;
+  made.cast_into = cast_into;
+  made.draw = draw;
+  return made;
+}
+
+}  // namespace tessera::ops::cuda

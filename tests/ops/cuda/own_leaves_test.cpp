@@ -1,0 +1,52 @@
+// The ops on Tessera's CUDA kernels, which run on the CPU here (emulation.h), against the host's.
+#include "tessera/ops/cuda/own_leaves.h"
+
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+
+#include "tests/ops/leaf_tests.h"
+
+extern "C" const tessera::ops::cuda::CudaKernels* tessera_cuda_kernels();
+
+namespace tessera::ops {
+namespace {
+
+using leaf_tests::LeavesOf, leaf_tests::TableCase;
+
+const Leaves& emulated_leaves() {
+  static const Leaves kLeaves = cuda::own_leaves(*tessera_cuda_kernels());
+  return kLeaves;
+}
+
+INSTANTIATE_TEST_SUITE_P(Emulated, LeavesOf,
+                         ::testing::Values(TableCase{"Double", emulated_leaves, at::kDouble},
+                                           TableCase{"Float", emulated_leaves, at::kFloat},
+                                           TableCase{"BFloat16", emulated_leaves, at::kBFloat16}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(OwnLeaves, ReplaceWhatLibTorchHas) {
+  const Leaves &own = emulated_leaves(), &others = cuda_leaves();
+  EXPECT_NE(own.rms_norm, others.rms_norm);
+  EXPECT_NE(own.cross_entropy, others.cross_entropy);
+  EXPECT_NE(own.adamw, others.adamw);
+  EXPECT_EQ(own.multiply, others.multiply);
+  EXPECT_EQ(own.attend_spans, others.attend_spans);
+}
+
+TEST(OwnLeaves, AKernelThatDoesNotStartIsAnErrorWithItsName) {
+  cuda::CudaKernels failing = *tessera_cuda_kernels();
+  failing.rms_norm = [](auto...) { return int32_t{1}; };
+  const Leaves table = cuda::own_leaves(failing);
+  try {
+    table.rms_norm(at::ones({2, 4}), {}, at::ones({4}), 1e-5);
+    FAIL() << "a norm by no kernel";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), "E-INTERNAL-CUDA-KERNEL");
+    EXPECT_NE(std::string(error.what()).find("rms_norm"), std::string::npos) << error.what();
+  }
+  cuda::own_leaves(*tessera_cuda_kernels());
+}
+
+}  // namespace
+}  // namespace tessera::ops

@@ -1,0 +1,314 @@
+// Tests of a table of leaves against the host's: a program that has one instantiates LeavesOf.
+#pragma once
+
+#include <functional>
+#include <limits>
+
+#include <c10/core/InferenceMode.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/ignore_label.h"
+#include "tessera/ops/adamw.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/cached_attention.h"
+#include "tessera/ops/cast.h"
+#include "tessera/ops/counter_dropout.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/embedding.h"
+#include "tessera/ops/leaf.h"
+#include "tessera/ops/linear.h"
+#include "tessera/ops/linear_cross_entropy.h"
+#include "tessera/ops/lora.h"
+#include "tessera/ops/mlp_activation.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/rms_norm.h"
+#include "tessera/ops/rope.h"
+#include "tessera/ops/small_linear.h"
+#include "tessera/ops/sum_of_squares.h"
+
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops::leaf_tests {
+
+using namespace checks;
+
+// |got - want| <= tolerance |want| as vectors, and what is not finite is equal.
+inline void expect_close(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  ASSERT_EQ(got.defined(), want.defined()) << what;
+  if (!got.defined()) return;
+  ASSERT_EQ(got.sizes(), want.sizes()) << what;
+  ASSERT_EQ(got.scalar_type(), want.scalar_type()) << what;
+  const double tolerance = got.scalar_type() == at::kDouble  ? 1e-13
+                           : got.scalar_type() == at::kFloat ? 2e-6
+                                                             : 1e-2;
+  const at::Tensor finite = at::isfinite(want), none = at::zeros({}, at::kDouble);
+  const auto rest = [&](const at::Tensor& x) { return at::where(finite, none, x.to(at::kDouble)); };
+  EXPECT_TRUE(at::equal(rest(got), rest(want))) << what;
+  const auto numbers = [&](const at::Tensor& x) {
+    return at::where(finite, x.detach().to(at::kDouble), none);
+  };
+  const double error = (numbers(got) - numbers(want)).norm().item<double>();
+  EXPECT_LE(error, tolerance * numbers(want).norm().item<double>()) << what;
+}
+
+// The output alone, without gradient, and the output and all gradients.
+inline void expect_same_by(const Leaves& table, const Op& op, const Inputs& inputs) {
+  at::Tensor output;
+  Evaluation want;
+  const auto run = [&](at::Tensor& alone, Evaluation& all) {
+    {
+      const at::NoGradGuard no_grad;
+      alone = op(inputs);
+    }
+    Inputs leaves;
+    for (const at::Tensor& input : inputs) leaves.push_back(trained(input));
+    all = evaluate(op, leaves);
+  };
+  run(output, want);
+  const LeavesScope scope(&table);
+  at::Tensor other_output;
+  Evaluation got;
+  run(other_output, got);
+  expect_close(other_output, output, "without gradient");
+  expect_close(got.output, want.output, "output");
+  for (size_t i = 0; i < inputs.size(); ++i) expect_close(got.gradients[i], want.gradients[i], "gradient");
+}
+
+struct TableCase {
+  const char* name;
+  const Leaves& (*table)();
+  at::ScalarType type;
+};
+
+class LeavesOf : public ::testing::TestWithParam<TableCase> {
+ protected:
+  static at::ScalarType type() { return GetParam().type; }
+  static const Leaves& table() { return GetParam().table(); }
+  static at::Tensor random(at::IntArrayRef sizes, uint64_t seed) {
+    return random_tensor(sizes, seed, type());
+  }
+  static void expect_same(const Op& op, const Inputs& inputs) { expect_same_by(table(), op, inputs); }
+};
+TEST_P(LeavesOf, Products) {
+  const at::Tensor x = random({2, 7, 12}, 1), weight = random({20, 12}, 2), bias = random({20}, 3);
+  const at::Tensor a = random({3, 12}, 4) * 0.3, b = random({20, 3}, 5) * 0.3;
+  expect_same([](const Inputs& in) { return ops::linear(in[0], in[1]); }, {x, weight});
+  expect_same([](const Inputs& in) { return ops::linear(in[0], in[1], in[2]); }, {x, weight, bias});
+  const at::Tensor mask = dropout_mask(x.sizes(), 0.4, 1, 2, 3, 0, x.options());
+  for (const auto& used : {std::optional<at::Tensor>(), std::optional(mask)}) {
+    expect_same([&](const Inputs& in) { return lora_linear(in[0], in[1], in[2], in[3], in[4], 1.5, used); },
+                {x, weight, bias, a, b});
+    expect_same(
+        [&](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 1.5, used); },
+        {x, weight, a, b});
+  }
+}
+
+// Large enough for packed kernels; bf16 operands are added up in float32 unrounded.
+TEST_P(LeavesOf, SumsOfProducts) {
+  const at::Tensor a = random({70, 64}, 1), b = random({64, 80}, 2), more_a = random({70, 3}, 3),
+                   more_b = random({3, 80}, 4);
+  const at::ScalarType wide = type() == at::kDouble ? at::kDouble : at::kFloat;
+  const auto run = [&] {
+    const at::Tensor sum = at::ones({70, 80}, at::TensorOptions().dtype(wide));
+    add_product(sum, a, b, {more_a, more_b});
+    return sum;
+  };
+  const at::Tensor want = run();
+  const LeavesScope scope(&table());
+  EXPECT_TRUE(at::allclose(run(), want, 1e-5, 1e-4)) << (run() - want).abs().max();
+}
+
+TEST_P(LeavesOf, Norms) {
+  const at::Tensor x = random({2, 7, 12}, 1), delta = random({2, 7, 12}, 2), scale = random({12}, 3);
+  expect_same([](const Inputs& in) { return ops::rms_norm(in[0], in[1], 1e-5); }, {x, scale});
+  expect_same(
+      [](const Inputs& in) {
+        const NormedResidual both = add_rms_norm(in[0], in[1], in[2], 1e-5);
+        return both.residual * 0.5 + both.normed.value();
+      },
+      {x, delta, scale});
+  // Read by a product, which recomputes it and leaves its gradient to the norm.
+  expect_same(
+      [](const Inputs& in) {
+        const NormedResidual both = add_rms_norm(in[0], std::nullopt, in[1], 1e-5);
+        return ops::linear(both.normed, in[2]) + ops::linear(both.normed, in[2]);
+      },
+      {x, scale, random({5, 12}, 4)});
+}
+
+TEST_P(LeavesOf, Activations) {
+  const at::Tensor x = random({2, 7, 12}, 1), up = random({2, 7, 12}, 2), weight = random({5, 12}, 3);
+  for (const auto f : {Nonlinearity::Silu, Nonlinearity::Gelu, Nonlinearity::GeluTanh}) {
+    expect_same([&](const Inputs& in) { return activate_mlp(f, {in[0], in[1]}); }, {x, up});
+    expect_same([&](const Inputs& in) { return activate_mlp(f, {in[0], {}}); }, {x});
+    expect_same(
+        [&](const Inputs& in) {
+          return ops::linear(mlp_activation(f, {in[0], in[1]}, {}), in[2]);
+        },
+        {x, up, weight});
+  }
+}
+
+const AttentionFormula kFormulas[] = {{0.4},
+                                      {.scale = 0.4, .window = 2},
+                                      {.scale = 0.4, .is_causal = false},
+                                      {.scale = 0.4, .is_causal = false, .window = 2, .soft_cap = 0.8},
+                                      {.scale = 0.4, .soft_cap = 0.8}};
+
+// Spans of keys before, around and after their queries, some queries without any key.
+TEST_P(LeavesOf, AttentionOverSpans) {
+  const at::Tensor q = random({9, 4, 6}, 1), k = random({11, 2, 6}, 2), v = random({11, 2, 6}, 3),
+                   grad = random({9, 4, 6}, 4);
+  const std::vector<AttentionSpan> spans = {{0, 4, 2, 5, 3}, {4, 3, 7, 4, -1}, {7, 2, 0, 2, 0}};
+  for (const AttentionFormula& formula : kFormulas) {
+    const auto run = [&] {
+      const AttentionResult result = attend_spans(q, k, v, spans, formula);
+      const AttentionGradients of = attend_spans_backward(grad, q, k, v, result, spans, formula);
+      return std::vector<at::Tensor>{result.out, result.log_sum, of.q, of.k, of.v};
+    };
+    const auto want = run();
+    const LeavesScope scope(&table());
+    const auto got = run();
+    for (size_t i = 0; i < want.size(); ++i) expect_close(got[i], want[i], "spans");
+  }
+}
+
+TEST_P(LeavesOf, Attention) {
+  const at::Tensor q = random({9, 4, 6}, 8), k = random({9, 2, 6}, 9), v = random({9, 2, 6}, 10);
+  const at::Tensor angles =
+      random_tensor({9, 3}, 11, at::kFloat).to(type() == at::kDouble ? at::kDouble : at::kFloat);
+  expect_same([&](const Inputs& in) { return apply_rope_(in[0] * 1.0, angles.cos(), angles.sin()); }, {q});
+  for (const AttentionFormula& formula : kFormulas) {
+    expect_same(
+        [&](const Inputs& in) {
+          return document_attention(in[0], in[1], in[2], {0, 1, 1, 6, 9}, formula);
+        },
+        {q, k, v});
+    expect_same(
+        [&](const Inputs& in) {
+          return document_attention(in[0], in[1], in[2], {0, 9}, formula);
+        },
+        {q, q * 0.5, v.repeat({1, 2, 1})});
+  }
+}
+
+TEST_P(LeavesOf, CachedAttention) {
+  const auto run = [&](const AttentionFormula& formula) {
+    constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6, kLayers = 2;
+    CachedBatch batch{kKvHeads, kHeadDim, type(), {}};
+    // Past tokens and new ones: in the middle of a page, over the end of one, and a whole prompt.
+    int64_t first = 0;
+    for (const auto& [past, added] :
+         std::vector<std::pair<int64_t, int64_t>>{{5, 1}, {30, 5}, {0, 40}, {64, 1}}) {
+      CachedSequence sequence{0, past, past, {}};
+      for (int64_t token = 0; token < past + added; token += kCachePageTokens) {
+        sequence.pages.push_back(at::full({cache_page_elements(kLayers, kKvHeads, kHeadDim)}, NAN,
+                                          at::TensorOptions().dtype(type())));
+      }
+      if (past > 0) {
+        CachedBatch earlier = batch;
+        earlier.sequences = {sequence};
+        write_cache(earlier, 1, random({past, kKvHeads, kHeadDim}, past),
+                    random({past, kKvHeads, kHeadDim}, past + 1));
+      }
+      batch.sequences.push_back({first, added, past + added, sequence.pages});
+      first += added;
+    }
+    write_cache(batch, 1, random({first, kKvHeads, kHeadDim}, 7), random({first, kKvHeads, kHeadDim}, 8));
+    return cached_attention(random({first, kHeads, kHeadDim}, 9), batch, 1, formula);
+  };
+  for (const AttentionFormula& formula : {kFormulas[0], kFormulas[1], kFormulas[4]}) {
+    const at::Tensor want = run(formula);
+    const LeavesScope scope(&table());
+    expect_close(run(formula), want, "attention");
+  }
+}
+
+TEST_P(LeavesOf, Losses) {
+  const at::Tensor hidden = random({9, 6}, 1), weight = random({11, 6}, 2);
+  const int64_t no = kIgnoreLabel;
+  for (const at::Tensor& labels :
+       {at::tensor(std::vector<int64_t>{3, 0, 10, 5, 5, 1, 2, 9, 4}, at::kLong),
+        at::tensor(std::vector<int64_t>{no, 3, no, 10, no, no, 0, 7, no}, at::kLong),
+        at::full({9}, no, at::kLong)}) {
+    for (const int64_t chunk : {0, 2}) {
+      expect_same([&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk); },
+                  {hidden, weight});
+      // Two holders, of which this one has the rows from 4 on; the other's sums are given.
+      VocabularyPart part{4, 15, {}, {}};
+      part.all_max = [](const at::Tensor& largest) { largest.clamp_min_(0.5); };
+      part.all_sum = [](const at::Tensor& sums) { sums.add_(0.25); };
+      expect_same([&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], labels, chunk, &part); },
+                  {hidden, weight});
+      expect_same(
+          [&](const Inputs& in) {
+            return linear_cross_entropy(in[0], in[1], labels, chunk, &part, nullptr, LossTerms{0.1, 0.3});
+          },
+          {hidden, weight});
+    }
+  }
+}
+
+TEST_P(LeavesOf, DirectGradients) {
+  const auto run = [&] {
+    const at::Tensor weight = trained(random({11, 6}, 2));
+    accumulate_directly(weight, type() == at::kDouble ? at::kDouble : at::kFloat);
+    const at::Tensor ids = at::tensor(std::vector<int64_t>{3, 1, 4, 1, 5}, at::kLong);
+    for (int backward = 0; backward < 2; ++backward) {
+      const at::Tensor x = ops::embedding(weight, ids);
+      (ops::linear(x, weight).sum() + linear_cross_entropy(x, weight, ids)).backward();
+    }
+    return weight.grad();
+  };
+  const at::Tensor want = run();
+  const LeavesScope scope(&table());
+  const at::Tensor got = run();
+  ASSERT_EQ(got.scalar_type(), want.scalar_type());
+  const double error = (got - want).norm().item<double>() / want.norm().item<double>();
+  EXPECT_LE(error, type() == at::kDouble ? 1e-14 : type() == at::kFloat ? 1e-6 : 1e-2);
+}
+
+TEST_P(LeavesOf, Updates) {
+  const auto run = [&] {
+    std::vector<at::Tensor> all;
+    for (uint64_t i = 0; i < 3; ++i) all.push_back(random({1234}, i));
+    all[2].abs_();
+    const AdamWUpdate update{3, 0.01, 0.9, 0.99, 1e-8, 0.1, 0.7};
+    const at::Tensor narrow = random_tensor({1234}, 8, at::kBFloat16);
+    for (uint64_t i = 10; i < 13; ++i) all.push_back(random({1234}, i).abs_());
+    adamw({{all[0], random({1234}, 9), all[1], all[2], update},
+           {all[3], narrow, all[4], all[5], {4, 0.02, 0.9, 0.99, 1e-8, 0.0, 1.0}}});
+    all.push_back(sum_of_squares(random({1234}, 5)));
+    at::Tensor cast = at::empty({1234}, at::kBFloat16);
+    cast_into(cast, all[0]);
+    all.push_back(cast);
+    return all;
+  };
+  const auto want = run();
+  const LeavesScope scope(&table());
+  const auto got = run();
+  for (size_t i = 0; i < want.size(); ++i) expect_close(got[i], want[i], "update");
+}
+
+TEST_P(LeavesOf, DropoutMasksToTheBit) {
+  const auto options = at::TensorOptions().dtype(type());
+  const int64_t far = (int64_t{1} << 35) + 3;
+  const auto run = [&] {
+    return std::vector<at::Tensor>{dropout_mask({70, 37}, 0.3, 1, 2, 3, 0, options),
+                                   dropout_mask({5, 3, 7}, 0.45, ~0ULL, ~0ULL, ~0ULL, far, options),
+                                   dropout_mask({9, 5}, 0.7, 1, 2, 3, 4, options, 11),
+                                   dropout_mask({0, 5}, 0.7, 1, 2, 3, 4, options),
+                                   uniform_noise({70, 37}, 1, 2, 3, far, options)};
+  };
+  const auto want = run();
+  const LeavesScope scope(&table());
+  const auto got = run();
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), want[i].scalar_type());
+    EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+  }
+}
+
+}  // namespace tessera::ops::leaf_tests
