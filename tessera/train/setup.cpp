@@ -302,9 +302,15 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   if (!recipe.unfrozen_parameters.empty()) {
     const config::KeyPlace place = place_of(recipe, {"unfrozen_parameters"});
     problems.attempt("unfrozen_parameters", place, [&] {
-      at_place_of(recipe, {"unfrozen_parameters"},
-                  [&] { freeze_all_but(model, planned.saved, recipe.unfrozen_parameters); });
+      at_place_of(recipe, {"unfrozen_parameters"}, [&] {
+        planned.trained_rows = freeze_all_but(model, planned.saved, recipe.unfrozen_parameters);
+      });
     });
+    if (!planned.trained_rows.empty() && recipe.weight_decay > 0.0) {
+      log::warn(
+          "weight_decay pulls the rows that unfrozen_parameters leaves out to 0 too, as in Axolotl: "
+          "with weight_decay: 0 they stay as they are");
+    }
   }
   if (recipe.adapter == config::AdapterKind::Lora) {
     planned.adapter = put_adapter(model, recipe, problems);
@@ -340,6 +346,7 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   trained.model = std::move(planned.model);
   trained.adapter = std::move(planned.adapter);
   trained.saved = std::move(planned.saved);
+  trained.trained_rows = std::move(planned.trained_rows);
 
   models::ParallelizeOptions options;
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;

@@ -19,6 +19,7 @@
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fully_shard.h"
 #include "tessera/peft/lora.h"
+#include "tessera/train/freeze.h"
 
 namespace tessera::train {
 
@@ -32,6 +33,7 @@ struct TrainedModel {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
+  TrainedRows trained_rows;
   std::unique_ptr<parallel::ShardedModel> sharded;
   std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
 };
@@ -60,6 +62,7 @@ struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
   checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
+  TrainedRows trained_rows;
   std::optional<parallel::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
   std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads

@@ -104,6 +104,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   // Both are on their way before the host waits for them: the one time in the step that it waits for the
   // device.
   const at::Tensor losses = loss_sum.reduced(mesh);
+  clear_frozen_rows(trained.trained_rows, sharded);
   const optim::PendingNorm pending_norm(sharded);
   const LossSum::Total total = loss_sum.read(losses, pending_norm.sum_of_squares());
   const double total_loss = total.loss;
