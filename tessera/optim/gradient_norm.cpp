@@ -92,6 +92,11 @@ GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, a
   return norm.finish(norm.sum_of_squares().item<double>());
 }
 
+GradientNorm global_gradient_norm(const parallel::ShardedModel& model) {
+  const PendingNorm norm(model);
+  return norm.finish(norm.sum_of_squares().item<double>());
+}
+
 double clip_factor(double norm, double max_norm) {
   if (max_norm <= 0.0) return 1.0;
   return std::min(1.0, max_norm / (norm + 1e-6));

@@ -50,6 +50,7 @@ class PendingNorm {
 
 // The norm at once: reads the device.
 GradientNorm global_gradient_norm(const std::vector<NamedGradient>& gradients, at::Device device);
+GradientNorm global_gradient_norm(const parallel::ShardedModel& model);
 
 // The factor that brings a gradient of this norm down to max_norm: min(1, max_norm / (norm + 1e-6)) as
 // torch.nn.utils.clip_grad_norm_; 1 when max_norm is 0 (no clipping).
