@@ -14,8 +14,8 @@
 # The label `cuda` is for tests that need a GPU: one-process tests, which skip without one, and which are also linked into
 # one program, cuda_tests, for machines that have nothing of ours (scripts/gpu_bundle.sh).
 #
-# The label `fast` is what `./dev test` runs under the address sanitizer: BASE tests that have no other label (LABELS),
-# as the library that they need compiles quickly. The target fast_tests builds them.
+# The label `fast` is what `./dev test` runs under the address sanitizer: tests that have no other label (LABELS) and no
+# longer TIMEOUT, on up to 3 ranks. The target fast_tests builds them.
 add_custom_target(fast_tests)
 
 # With TESSERA_TEST_OBJECTS, the folder of another build, the tests are not compiled again: what that build made of their
@@ -39,11 +39,11 @@ function(tessera_add_test source)
   string(REPLACE "/" "." folder "${folder_path}")
   string(REPLACE "." "_" target_folder "${folder}")
   set(target "test_${target_folder}_${name}")
+  if(NOT ARG_LABELS AND NOT ARG_TIMEOUT)
+    set(ARG_LABELS fast)
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
-  endif()
-  if(ARG_BASE AND NOT ARG_LABELS)
-    set(ARG_LABELS fast)
   endif()
 
   set(objects "${TESSERA_TEST_OBJECTS}/tests/${folder_path}/CMakeFiles/${target}.dir/${source}.o")
@@ -82,9 +82,13 @@ function(tessera_add_test source)
     list(APPEND environment "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_vader_single_copy_mechanism=none")
     set(launch ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n)
     foreach(ranks IN LISTS ARG_NPROC)
+      set(labels multi_rank ${ARG_LABELS})
+      if(ranks GREATER 3)
+        list(REMOVE_ITEM labels fast)
+      endif()
       add_test(NAME ${folder}.${name}.np${ranks} COMMAND ${launch} ${ranks} $<TARGET_FILE:${target}>)
       set_tests_properties(${folder}.${name}.np${ranks} PROPERTIES
-        TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "multi_rank;${ARG_LABELS}"
+        TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 LABELS "${labels}"
         ENVIRONMENT "TESSERA_TEST_RANKS=${ranks};${environment}")
       if(ARG_EXHAUSTIVE)
         add_test(NAME ${folder}.${name}.all.np${ranks} COMMAND ${launch} ${ranks} $<TARGET_FILE:${target}>)

@@ -25,6 +25,16 @@ die() {
   exit 1
 }
 
+# cpp_sources [PATH...]: the sources that clang-format knows, of the tree or of these files and folders of it.
+cpp_sources() { git ls-files --cached --others --exclude-standard --deduplicate -- "$@" | grep -E '\.(h|cpp|cuh?)$'; }
+
+# lock_cache: holds the per-user cache to the end of the script, as set-up may run from several clones at once.
+lock_cache() {
+  mkdir -p "$CACHE_DIR"
+  exec 9>"$CACHE_DIR/setup.lock"
+  flock 9
+}
+
 # fetch_wheel NAME VERSION DIR: downloads one wheel, unless it is there; tries three times.
 fetch_wheel() {
   local name=$1 version=$2 dir=$3 try
@@ -74,7 +84,7 @@ unpack_licenses() {
   done
 }
 
-# unpack_license WHEEL DIR: the same of one wheel.
+# unpack_license WHEEL DIR: of one wheel, in a folder of the wheel's name.
 unpack_license() {
   local name
   name=$(basename "$1")

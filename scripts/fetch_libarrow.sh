@@ -5,9 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 [ -z "${TESSERA_LIBARROW:-}" ] && [ ! -e "$LIBARROW_DIR/.complete" ] || exit 0
-mkdir -p "$CACHE_DIR"
-exec 9>"$CACHE_DIR/setup.lock"
-flock 9
+lock_cache
 [ ! -e "$LIBARROW_DIR/.complete" ] || exit 0
 
 say "fetching libarrow $PYARROW_VERSION (55 MB, once for each user)"
@@ -16,11 +14,11 @@ staging="$LIBARROW_DIR.tmp.$$"
 trap 'rm -rf "$staging"' EXIT
 fetch_wheel pyarrow "$PYARROW_VERSION" "$wheels"
 wheel=$(echo "$wheels"/pyarrow-"$PYARROW_VERSION"-*.whl)
-mkdir -p "$staging"/{lib,licenses/pyarrow}
+mkdir -p "$staging/lib"
 unzip -q -o "$wheel" 'pyarrow/include/*' -d "$staging"
 mv "$staging/pyarrow/include" "$staging/include"
 unzip -q -o -j "$wheel" pyarrow/libarrow.so.2600 pyarrow/libparquet.so.2600 -d "$staging/lib"
-unzip -q -o -j "$wheel" '*.dist-info/licenses/*' -d "$staging/licenses/pyarrow"
+unpack_license "$wheel" "$staging/licenses"
 rm -rf "$LIBARROW_DIR" "$staging/pyarrow" "$wheel"
 touch "$staging/.complete"
 mv "$staging" "$LIBARROW_DIR"

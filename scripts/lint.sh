@@ -18,7 +18,6 @@ have() {
     return 1
   fi
 }
-sources() { git ls-files --cached --others --exclude-standard --deduplicate -- '*.h' '*.cpp' '*.cu' '*.cuh'; }
 # Files that differ from where this branch left main, committed or not.
 changed() {
   local base
@@ -50,7 +49,7 @@ if ! have clang-format; then
 elif [[ $(clang-format --version) != *"version $CI_CLANG_FORMAT."* ]]; then
   say "left out: the sources have the format of clang-format $CI_CLANG_FORMAT, not of $(clang-format --version)"
 else
-  if [ $# -gt 0 ]; then files=("$@"); else mapfile -t files < <(sources); fi
+  mapfile -t files < <(cpp_sources "$@")
   if [ ${#files[@]} -gt 0 ]; then
     # The places of the findings, without the sources that they quote.
     unformatted=$(printf '%s\0' "${files[@]}" | xargs -0 -n 50 -P "$(nproc)" clang-format --dry-run --Werror 2>&1 |
@@ -75,7 +74,7 @@ elif [ ! -f "$database" ]; then
   fail "$database is missing, so clang-tidy did not run: run ./dev build $preset first"
 else
   if [ $# -gt 0 ]; then candidates=("$@")
-  elif [ $scope = all ]; then mapfile -t candidates < <(sources)
+  elif [ $scope = all ]; then mapfile -t candidates < <(cpp_sources)
   else mapfile -t candidates < <(changed)
   fi
   files=()

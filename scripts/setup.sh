@@ -27,9 +27,7 @@ command -v c++ >/dev/null || die "no C++ compiler after set-up"
 scripts/fetch_libarrow.sh || say "without libarrow: parquet and arrow files will be refused"
 
 # For Tessera's own CUDA kernels alone.
-case " $* " in
-  *" --tests "* | *" --cuda "*) scripts/fetch_nvcc.sh || say "without nvcc: the CUDA kernels will not be built" ;;
-esac
+[ $wants_tests$wants_cuda = 00 ] || scripts/fetch_nvcc.sh || say "without nvcc: the CUDA kernels will not be built"
 
 # A LibTorch of the user's own is used as it is, and never touched.
 if [ -n "${TESSERA_LIBTORCH:-}" ]; then
@@ -39,11 +37,6 @@ if [ -n "${TESSERA_LIBTORCH:-}" ]; then
   exit 0
 fi
 
-lock_cache() {
-  mkdir -p "$CACHE_DIR"
-  exec 9>"$CACHE_DIR/setup.lock"
-  flock 9
-}
 if [ ! -e "$LIBTORCH_DIR/.complete" ]; then
   lock_cache
   if [ ! -e "$LIBTORCH_DIR/.complete" ]; then
