@@ -39,6 +39,13 @@ class Speed:
     most_memory: float = 0.8
 
 
+# Tests of cuda_tests by gtest's filter: each op against the CPU, kernels against the copy's rate, and the small ones.
+OPS, RATES, SMALL = "*LeavesOf*:*CudaShapes*", "*RatesAgainstTheCopysRate", "*Sanitized*:*Kernel.*"
+# The largest kernels that are not products, and the share of the copy's rate that each reaches at least.
+LARGEST = ("add + norm, bf16", "swiglu, bf16", "adamw, float32 states")
+LEAST_RATE = 80.0
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
 SPEEDS = [Speed("0.5B", 16, 0, 115e3), Speed("1.5B", 8, 0, 46e3), Speed("7B", 4, 16, 12e3, least_compiled=1.0)]
 DRY_SPEEDS = [Speed("tiny", 2, 0, 0.0)]
 
@@ -59,6 +66,24 @@ class Line:
     seconds: float
 
 
+@dataclasses.dataclass
+class Running:
+    """A command that runs, until `end`."""
+    process: subprocess.Popen
+    log: pathlib.Path
+    end: float
+    limit_s: float
+
+    def finish(self) -> tuple[int, str]:
+        try:
+            code = self.process.wait(timeout=max(0.0, self.end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            raise Failed(f"ran past {self.limit_s:.0f} s, see {self.log.name}") from None
+        return code, self.log.read_text(errors="replace")
+
+
 class Check:
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = options.device
@@ -72,8 +97,11 @@ class Check:
         self.tests = str(self.bundle / "bin" / "cuda_tests")
         self.lines: list[Line] = []
 
+    def is_asked(self, name: str) -> bool:
+        return not self.only or any(name.startswith(only) for only in self.only)
+
     def line(self, name: str, work: Callable[[], str]) -> None:
-        if self.only and not any(name.startswith(only) for only in self.only):
+        if not self.is_asked(name):
             return
         start = time.monotonic()
         try:
@@ -89,8 +117,8 @@ class Check:
         self.lines.append(Line(name, found.replace("\n", " "), verdict, time.monotonic() - start))
         print(f"{verdict:8} {name:28} {found}", flush=True)
 
-    def run(self, name: str, command: list[str], limit_s: float) -> tuple[int, str]:
-        """The exit code and the output, which also goes to a log. What runs past its time, or the whole run's, fails."""
+    def begin(self, name: str, command: list[str], limit_s: float) -> "Running":
+        """Starts a command, whose output goes to a log. What runs past its time, or the whole run's, fails."""
         left = min(limit_s, self.end - time.monotonic())
         if left <= 1.0:
             raise NotRun("no time left")
@@ -98,13 +126,11 @@ class Check:
         with log.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=self.folder,
                                        start_new_session=True)
-            try:
-                code = process.wait(timeout=left)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                raise Failed(f"ran past {left:.0f} s, see {log.name}") from None
-        return code, log.read_text(errors="replace")
+        return Running(process, log, time.monotonic() + left, left)
+
+    def run(self, name: str, command: list[str], limit_s: float) -> tuple[int, str]:
+        """The exit code and the output of begin()."""
+        return self.begin(name, command, limit_s).finish()
 
     def must(self, name: str, command: list[str], limit_s: float) -> str:
         code, text = self.run(name, command, limit_s)
@@ -152,8 +178,9 @@ class Check:
             raise Failed(row)
         return f"{library.stat().st_size / 2**20:.1f} MiB, opened"
 
-    def cuda_tests(self) -> str:
-        code, text = self.run("cuda_tests", [self.tests], 240)
+    def passes(self, name: str, tests: str) -> tuple[int, str]:
+        """How many of these tests of cuda_tests ran, and their output; all of them passed, and none was skipped."""
+        code, text = self.run(name, [self.tests, f"--gtest_filter={tests}"], 180)
         if "[  PASSED  ]" not in text:
             raise Failed(f"exit code {code} without a word of the end: {text.strip().splitlines()[-1:]}")
         passed = int(text.split("[  PASSED  ] ")[1].split()[0])
@@ -167,7 +194,24 @@ class Check:
             raise NotRun(f"{len(skipped)} tests need a CUDA device")
         if skipped or passed == 0:
             raise Failed(f"{passed} passed, {len(skipped)} skipped: {', '.join(skipped[:3])}")
-        return f"{passed} passed"
+        return passed, text
+
+    def cuda_tests(self, name: str, tests: str) -> str:
+        return f"{self.passes(name, tests)[0]} passed"
+
+    def rates(self) -> str:
+        _, text = self.passes("rates", RATES)
+        shares = {row[:44].strip(): float(row[44:].split("GB/s")[1].split()[0]) for row in text.splitlines()
+                  if row.endswith("% of the copy")}
+        copy = next((row[44:].split()[0] for row in text.splitlines() if row.startswith("copy ")), "?")
+        told = f"copy {copy} GB/s; " + ", ".join(f"{name} {share:.0f} %" for name, share in shares.items())
+        for kernel in LARGEST:
+            name = next((name for name in shares if name.startswith(kernel)), None)
+            if name is None:
+                raise Failed(f"no rate of {kernel}: {told}")
+            if shares[name] < LEAST_RATE:
+                raise Failed(f"{name}: {shares[name]:.1f} % of the copy's rate, needs {LEAST_RATE:.0f} | {told}")
+        return told
 
     def train(self, name: str, family: str, dtype: str, device: str, more: list[str]) -> tuple[list[float], str]:
         """The losses of 20 steps of a tiny model, and the digest of what it came to."""
@@ -205,7 +249,7 @@ class Check:
         return text
 
     def same_bits(self, dtype: str) -> str:
-        runs = [self.train(f"twice-{dtype}-{i}", "qwen2", dtype, self.device, []) for i in range(2)]
+        runs = [self.train(f"twice-{dtype}-{i}", "qwen2", dtype, self.device, ["deterministic=true"]) for i in range(2)]
         if runs[0][0] != runs[1][0]:
             step = next(i for i in range(STEPS) if runs[0][0][i] != runs[1][0][i])
             raise Failed(f"losses differ from step {step + 1} on")
@@ -213,23 +257,35 @@ class Check:
             raise Failed("the same losses, other weights")
         return f"losses and weights of {STEPS} steps"
 
-    def sanitizer(self, tool: str) -> str:
-        if self.is_dry:
-            raise NotRun("needs a CUDA device")
+    def begin_sanitizers(self) -> dict[str, Running | Exception]:
+        """compute-sanitizer's tools, side by side, over the small tests: by tool what runs, or why not."""
         program = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
-        if not pathlib.Path(program).exists():
-            raise Failed("compute-sanitizer is not on the PATH")
-        # Tests whose name has Sanitized: small shapes, every kernel of ours.
-        found = self.must(f"list-{tool}", [self.tests, "--gtest_list_tests", "--gtest_filter=*Sanitized*"], 60)
-        count = sum(line.startswith("  ") for line in found.splitlines())
-        if count == 0:
-            raise NotRun("no test is named Sanitized")
-        code, text = self.run(f"sanitizer-{tool}", [program, "--tool", tool, "--error-exitcode", "9", self.tests,
-                                                    "--gtest_filter=*Sanitized*"], 90)
+        begun: dict[str, Running | Exception] = {}
+        for tool in SANITIZERS:
+            # What LibTorch's libraries leave uninitialised, or order by other means, is not ours.
+            kernels = [] if tool == "memcheck" else ["--kernel-name", "kns=tessera"]
+            try:
+                if self.is_dry:
+                    raise NotRun("needs a CUDA device")
+                if not pathlib.Path(program).exists():
+                    raise Failed("compute-sanitizer is not on the PATH")
+                begun[tool] = self.begin(f"sanitizer-{tool}", [
+                    program, "--tool", tool, *kernels, "--error-exitcode", "9", self.tests, f"--gtest_filter={SMALL}"], 150)
+            except (Failed, NotRun) as error:
+                begun[tool] = error
+        return begun
+
+    def sanitizer(self, begun: Running | Exception) -> str:
+        if isinstance(begun, Exception):
+            raise begun
+        code, text = begun.finish()
         if code != 0 or "ERROR SUMMARY: 0 errors" not in text and "0 hazards" not in text:
             summary = [line for line in text.splitlines() if "SUMMARY" in line]
             raise Failed(f"exit code {code}: {summary[-1] if summary else text.strip().splitlines()[-1:]}")
-        return f"{count} tests clean"
+        passed = text.split("[  PASSED  ] ")[-1].split()[0] if "[  PASSED  ] " in text else "0"
+        if passed == "0" or "[  SKIPPED ]" in text:
+            raise Failed(f"nothing found, but {passed} tests passed and some were skipped or did not run")
+        return f"{passed} tests clean"
 
     def speed(self, row: Speed) -> str:
         model = models.write_qwen(self.folder / f"qwen-{row.shape}", row.shape)
@@ -267,7 +323,10 @@ class Check:
         self.line("starts", self.starts)
         self.line("doctor", self.doctor)
         self.line("own kernels", self.own_kernels)
-        self.line("cuda tests", self.cuda_tests)
+        self.line("ops", lambda: self.cuda_tests("ops", OPS))
+        self.line("cuda tests", lambda: self.cuda_tests("cuda_tests", f"-{OPS}:{RATES}"))
+        # Beside what takes no times.
+        sanitizers = self.begin_sanitizers() if any(self.is_asked(f"sanitizer {tool}") for tool in SANITIZERS) else {}
         for family in models.FAMILIES:
             for dtype in LOSS_BOUNDS:
                 self.line(f"losses {family} {dtype}", lambda f=family, d=dtype: self.follows_cpu(f, d, []))
@@ -275,10 +334,11 @@ class Check:
         self.line("losses qwen2 fp32 lora", lambda: self.follows_cpu("qwen2", "fp32", lora))
         for dtype in LOSS_BOUNDS:
             self.line(f"same bits {dtype}", lambda d=dtype: self.same_bits(d))
+        for tool, begun in sanitizers.items():
+            self.line(f"sanitizer {tool}", lambda b=begun: self.sanitizer(b))
+        self.line("kernel rates", self.rates)
         for row in DRY_SPEEDS if self.is_dry else SPEEDS:
             self.line(f"speed {row.shape}", lambda r=row: self.speed(r))
-        for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
-            self.line(f"sanitizer {tool}", lambda t=tool: self.sanitizer(t))
 
     def table(self) -> str:
         width = max(len(line.name) for line in self.lines)

@@ -13,7 +13,7 @@ QWEN = {
              "intermediate_size": 8960, "vocab_size": 151936, "tie_word_embeddings": True},
     "7B": {"hidden_size": 3584, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
            "intermediate_size": 18944, "vocab_size": 152064, "tie_word_embeddings": False},
-# For a look at the check itself, without a GPU.
+    # For a look at the check itself, without a GPU.
     "tiny": {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
              "intermediate_size": 512, "vocab_size": VOCABULARY, "tie_word_embeddings": True},
 }
@@ -31,6 +31,7 @@ def write_qwen(folder: pathlib.Path, shape: str) -> pathlib.Path:
         "rope_theta": 1000000.0, "max_position_embeddings": 32768, "initializer_range": 0.02, "use_sliding_window": False,
         "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2, **QWEN[shape]})
     return folder
+
 
 # Heads of 64; grouped queries where the family has them.
 _LLAMA = {"hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -69,15 +70,9 @@ def write_tiny(folder: pathlib.Path, family: str) -> pathlib.Path:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     write_json(folder / "tokenizer.json", {
         "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{
-    "id" : 256 + i, "content" : name, **flags} for i, name in enumerate(special)],
+        "added_tokens": [{"id": 256 + i, "content": name, **flags} for i, name in enumerate(special)],
         "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
-        "model": {
-          "type" : "BPE", "vocab" : {
-          name: i for i, name in enumerate(_byte_names())
-          }
-          , "merges" : []
-        }})
+        "model": {"type": "BPE", "vocab": {name: i for i, name in enumerate(_byte_names())}, "merges": []}})
     write_json(folder / "tokenizer_config.json", {"bos_token": special[0], "eos_token": special[1], "pad_token": special[1]})
     return folder
 

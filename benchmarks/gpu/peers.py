@@ -69,12 +69,12 @@ def main() -> None:
         wait()
         seconds.append(time.perf_counter() - start)
     print(json.dumps({
-  "tokens_per_s" : options.micro_batch* options.seq / statistics.median(seconds),
-      "losses" : losses,
-                 "peak_device_live_bytes" : torch.cuda.max_memory_allocated() if on_gpu else 0,
-                 "peak_device_bytes" : torch.cuda.max_memory_reserved() if on_gpu else 0,
-                 "torch" : torch.__version__,
-                 "transformers" : transformers.__version__}), flush=True)
+        "tokens_per_s": options.micro_batch * options.seq / statistics.median(seconds),
+        "losses": losses,
+        "peak_device_live_bytes": torch.cuda.max_memory_allocated() if on_gpu else 0,
+        "peak_device_bytes": torch.cuda.max_memory_reserved() if on_gpu else 0,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__}), flush=True)
 
 
 if __name__ == "__main__":
