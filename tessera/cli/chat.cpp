@@ -13,6 +13,7 @@
 #include "tessera/cli/model_source.h"
 #include "tessera/cli/prompts.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/core/device.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
@@ -45,8 +46,7 @@ class Listening {
   // What the first rank says.
   bool agreed(bool value) const {
     if (group_ == nullptr) return value;
-    const at::Tensor told =
-        at::full({1}, value ? 1 : 0, at::TensorOptions(group_->device()).dtype(at::kLong));
+    const at::Tensor told = at::full({1}, value ? 1 : 0, on_host(at::kLong));
     group_->broadcast(told, 0);
     return told.item<int64_t>() != 0;
   }

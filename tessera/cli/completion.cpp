@@ -28,7 +28,7 @@ struct Verb {
 
 // One line, without what a shell would read inside quotes.
 std::string help_line(std::string text) {
-  text = text.substr(0, text.find('\n'));
+  text = first_line(text);
   std::erase_if(text, [](char c) { return c == '\'' || c == '"' || c == '\\' || c == '`' || c == '$'; });
   return text;
 }

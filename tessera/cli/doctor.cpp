@@ -19,6 +19,7 @@
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/ops/cuda/own_kernels.h"
 #include "tessera/ops/product_units.h"
 #include "tessera/train/device_rates.h"
 #include "tessera/train/speed_of_light.h"
@@ -102,7 +103,7 @@ void tell_gpus(const CudaDevices& devices) {
   for (const cuda::Gpu& gpu : driver.gpus) row("GPU", cuda::describe(gpu));
   row("driver of the GPU", "CUDA " + std::to_string(driver.cuda_version / 1000) + '.' +
                                std::to_string(driver.cuda_version % 1000 / 10));
-  const std::string problem = cuda::why_no_own_kernels();
+  const std::string problem = ops::cuda::own_kernels().why_not;
   row("GPU kernels", problem.empty() ? "libtessera_cuda.so" : "LibTorch's: " + problem);
 }
 

@@ -87,9 +87,9 @@ int run(const tessera::cli::Action& action) {
         "the limits on processes (ulimit -u) and on address space (ulimit -v)");
   } catch (const std::exception& error) {
     // LibTorch's messages carry a stack trace after their first line.
-    std::string text = error.what();
-    text = text.substr(0, text.find('\n'));
-    const bool is_memory = text.find("allocate memory") != std::string::npos;
+    const std::string text = tessera::first_line(error.what());
+    const bool is_memory = text.find("allocate memory") != std::string::npos ||  // of the host
+                           text.find("out of memory") != std::string::npos;      // of a GPU
     return is_memory ? fail(ErrorKind::Memory, "error[E-MEMORY-ALLOCATION]: out of memory: " + text)
                      : fail(ErrorKind::Internal, "error[E-INTERNAL-EXCEPTION]: " + text +
                                                      ". hint: this is a defect of tessera, please report it");

@@ -205,7 +205,9 @@ pid_t RankLinks::process_of(int64_t rank) const {
 
 void RankLinks::pass_on(int signal, int count) const {
   for (const auto& [socket, rank] : ranks_) {
-    if (rank.number) train::pass_on_signal(rank.process, signal, count);
+    const bool asks_for_all = signal == SIGUSR1;
+    if (rank.number && (!asks_for_all || rank.number == 0))
+      train::pass_on_signal(rank.process, signal, count);
   }
 }
 

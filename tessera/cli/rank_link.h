@@ -49,7 +49,8 @@ class RankLinks {
   pid_t process_of(int64_t rank) const;
   // Ends the ranks that live on.
   void kill_all(int signal) const;
-  // Passes on to the ranks the `count`-th request that this process was sent (train/run_signals.h).
+  // Passes on to the ranks the `count`-th request that this process was sent (train/run_signals.h): to stop
+  // to each of them, as each counts how often; to save to the first one, at whose word all save.
   void pass_on(int signal, int count) const;
 
  private:

@@ -50,7 +50,7 @@ std::string ask_until(const std::string& question, const std::string& otherwise,
     const std::string answer = ask(question, otherwise);
     if (is_good(answer)) return answer;
     if (!std::cin) return otherwise;
-    std::cerr << "  '" << answer << "' is none; " << need << "\n";
+    std::cerr << "  '" << answer << "' cannot be; need " << need << "\n";
   }
 }
 

@@ -54,6 +54,14 @@ void check_range(double value, const Source& source) {
   }
 }
 
+// Of many, some, and where all are told.
+std::string some_of(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 24, kSome = 8;
+  if (names.size() <= kMost) return join(names, ", ");
+  return join({names.begin(), names.begin() + kSome}, ", ") + ", ... (`tessera recipe keys` lists all " +
+         std::to_string(names.size()) + ")";
+}
+
 // The values to offer.
 std::vector<std::string> choice_names(const Source& source) {
   std::vector<std::string> names;
@@ -92,7 +100,7 @@ const Choice& find_choice(const std::string& text, const Source& source) {
     }
   }
   const std::vector<std::string> names = choice_names(source);
-  Error error = key_error("VALUE", "unknown value", source).need(join(names, ", "));
+  Error error = key_error("VALUE", "unknown value", source).need(some_of(names));
   const std::string near = nearest_name(text, names);
   if (!near.empty()) error.hint("did you mean '" + near + "'?");
   throw error;
@@ -162,6 +170,14 @@ void read(const Source& source, std::string& out) {
     throw type_error(source, "text").hint("quote it if it is meant as text");
   }
   out = source.node.text;
+}
+
+void read(const Source& source, DeviceChoice& out) {
+  std::string text;
+  read(source, text);
+  const auto device = DeviceChoice::parse(text);
+  if (!device) throw key_error("VALUE", "no number of a device", source).need("cuda:0, cuda:1, ...");
+  out = *device;
 }
 
 // A list, or the one item of a list.
@@ -301,6 +317,7 @@ std::string write(double value) { return format_number(value); }
 std::string write(const std::optional<int64_t>& value) { return write(*value); }
 std::string write(const std::optional<double>& value) { return write(*value); }
 std::string write(const std::string& value) { return quote(value); }
+std::string write(const DeviceChoice& value) { return quote(value.text()); }
 template <class Value>
 std::string write(const std::vector<Value>& value) {
   return nlohmann::json(value).dump();

@@ -4,10 +4,12 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kHostMemory =
-    "offloading to a drive is not built yet; \"cpu\" is where everything is here";
+constexpr std::string_view kParametersStay =
+    "offloading to a drive is not built yet; for \"cpu\" parameters stay on their device, and zero_stage 3 "
+    "shares them out";
+constexpr std::string_view kTwoBuffers = "states pass through two buffers, from and to pinned memory";
 
-constexpr std::string_view kInMemory = "all tensors are in host memory";
+constexpr std::string_view kInMemory = "nothing lies on a drive";
 constexpr std::string_view kFloat32 = "weights, sums and optimizer states are in float32";
 constexpr std::string_view kPlace = "layers are dealt by their work, and a checkpoint says where to go on";
 constexpr std::string_view kScale = "every overflow halves the loss scale";
@@ -17,11 +19,11 @@ constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
     {"gradient_clipping", Rule::Rename, "max_grad_norm"},
     {"gradient_accumulation_steps", Rule::Rename, "gradient_accumulation_steps"},
     {"deepspeed_config_file", Rule::Special, "deepspeed", "the path of a DeepSpeed JSON file; see below"},
-    {"offload_optimizer_device", Rule::Refuse, kHostMemory, "cpu"},
-    {"offload_param_device", Rule::Refuse, kHostMemory, "cpu"},
+    {"offload_optimizer_device", Rule::Rename, "offload_optimizer_device"},
+    {"offload_param_device", Rule::Refuse, kParametersStay, "cpu"},
     {"offload_optimizer_nvme_path", Rule::Quiet, kInMemory},
     {"offload_param_nvme_path", Rule::Quiet, kInMemory},
-    {"zero3_init_flag", Rule::Quiet, kInMemory},
+    {"zero3_init_flag", Rule::Quiet, kHow},
     {"zero3_save_16bit_model", Rule::Quiet, kPieces},
     {"deepspeed_multinode_launcher", Rule::Ignore, kHow},
     {"deepspeed_hostfile", Rule::Ignore, kHow},
@@ -79,11 +81,11 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
 
 constexpr ForeignKey kZeroKeys[] = {
     {"stage", Rule::Rename, "zero_stage"},
-    {"offload_optimizer", Rule::Enter, "deepspeed.zero_optimization.offload"},
-    {"offload_param", Rule::Enter, "deepspeed.zero_optimization.offload"},
-    {"cpu_offload", Rule::Quiet, kInMemory},
-    {"cpu_offload_params", Rule::Quiet, kInMemory},
-    {"cpu_offload_use_pin_memory", Rule::Quiet, kInMemory},
+    {"offload_optimizer", Rule::Enter, "deepspeed.zero_optimization.offload_optimizer"},
+    {"offload_param", Rule::Enter, "deepspeed.zero_optimization.offload_param"},
+    {"cpu_offload", Rule::Map, "offload_optimizer_device", "true=cpu false="},
+    {"cpu_offload_params", Rule::Quiet, kHow},
+    {"cpu_offload_use_pin_memory", Rule::Quiet, kTwoBuffers},
     {"max_live_parameters", Rule::Quiet, kHow},
     {"max_reuse_distance", Rule::Quiet, kHow},
     {"prefetch_bucket_size", Rule::Quiet, kHow},
@@ -94,7 +96,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"leaf_module", Rule::Quiet, kHow},
     {"use_multi_rank_bucket_allreduce", Rule::Quiet, kHow},
     {"use_all_reduce_for_fetch_params", Rule::Quiet, kHow},
-    {"pipeline_loading_checkpoint", Rule::Quiet, kInMemory},
+    {"pipeline_loading_checkpoint", Rule::Quiet, kHow},
     {"override_module_apply", Rule::Quiet, kHow},
     {"allgather_sequential", Rule::Quiet, kHow},
     {"fast_sharding_for_leaf_module", Rule::Quiet, kHow},
@@ -110,7 +112,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"round_robin_gradients", Rule::Quiet, kHow},
     {"stage3_*", Rule::Quiet, kHow},
     {"gather_16bit_weights_on_model_save", Rule::Quiet, kPieces},
-    {"load_from_fp32_weights", Rule::Quiet, kInMemory},
+    {"load_from_fp32_weights", Rule::Quiet, kFloat32},
     {"elastic_checkpoint", Rule::Quiet, kHow},
     {"ignore_unused_parameters", Rule::Quiet, kHow},
     {"zenflow", Rule::Refuse, "ZenFlow is not built yet"},
@@ -122,13 +124,25 @@ constexpr ForeignKey kZeroKeys[] = {
     {"mics_hierarchical_params_gather", Rule::Quiet, kHow},
 };
 
-constexpr ForeignKey kOffloadKeys[] = {
-    {"device", Rule::Refuse, kHostMemory, "cpu"}, {"nvme_path", Rule::Quiet, kInMemory},
-    {"pin_memory", Rule::Quiet, kInMemory},       {"ratio", Rule::Quiet, kInMemory},
-    {"buffer_count", Rule::Quiet, kInMemory},     {"buffer_size", Rule::Quiet, kInMemory},
-    {"max_in_cpu", Rule::Quiet, kInMemory},       {"pipeline", Rule::Quiet, kInMemory},
-    {"pipeline_read", Rule::Quiet, kInMemory},    {"pipeline_write", Rule::Quiet, kInMemory},
+constexpr ForeignKey kOffloadOptimizerKeys[] = {
+    {"device", Rule::Rename, "offload_optimizer_device"},
+    {"nvme_path", Rule::Quiet, kInMemory},
+    {"pin_memory", Rule::Quiet, kTwoBuffers},
+    {"ratio", Rule::Quiet, kTwoBuffers},
+    {"buffer_count", Rule::Quiet, kTwoBuffers},
+    {"pipeline", Rule::Quiet, kTwoBuffers},
+    {"pipeline_read", Rule::Quiet, kTwoBuffers},
+    {"pipeline_write", Rule::Quiet, kTwoBuffers},
     {"fast_init", Rule::Quiet, kInMemory},
+};
+
+constexpr ForeignKey kOffloadParamKeys[] = {
+    {"device", Rule::Refuse, kParametersStay, "cpu"},
+    {"nvme_path", Rule::Quiet, kInMemory},
+    {"pin_memory", Rule::Quiet, kHow},
+    {"buffer_count", Rule::Quiet, kHow},
+    {"buffer_size", Rule::Quiet, kHow},
+    {"max_in_cpu", Rule::Quiet, kHow},
 };
 
 constexpr ForeignKey kDeepSpeedOptimizerKeys[] = {
@@ -221,7 +235,8 @@ constexpr Section kSections[] = {
     {"deepspeed_config", "", true, kAccelerateDeepSpeedKeys},
     {"deepspeed", "", true, kDeepSpeedKeys},
     {"deepspeed.zero_optimization", "", true, kZeroKeys},
-    {"deepspeed.zero_optimization.offload", "", true, kOffloadKeys},
+    {"deepspeed.zero_optimization.offload_optimizer", "", true, kOffloadOptimizerKeys},
+    {"deepspeed.zero_optimization.offload_param", "", true, kOffloadParamKeys},
     {"deepspeed.optimizer", "", true, kDeepSpeedOptimizerKeys},
     {"deepspeed.optimizer.params", "", true, kDeepSpeedOptimizerParams},
     {"deepspeed.scheduler", "", true, kDeepSpeedSchedulerKeys},

@@ -286,7 +286,6 @@ constexpr ForeignKey kTopKeys[] = {
     {"tf32", Rule::Quiet, kHow},
     {"torch_compile", Rule::Ignore, kCompile},
     {"torch_compile_*", Rule::Quiet, kCompile},
-    {"activation_offloading", Rule::Ignore, kMemory},
     {"eval_batch_size", Rule::Ignore, kNoPadding},
     {"eval_table_size", Rule::Ignore, kOtherVerb},
     {"eval_max_new_tokens", Rule::Ignore, kOtherVerb},
@@ -420,8 +419,8 @@ constexpr ForeignKey kFsdpKeys[] = {
     {"activation_checkpointing", Rule::Rename, "gradient_checkpointing"},
     {"mixed_precision_policy", Rule::Map, "dtype",
      "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no= fp16=float16 float16=float16"},
-    {"offload_params", Rule::Quiet, kMemory},
-    {"cpu_offload_pin_memory", Rule::Quiet, kMemory},
+    {"offload_params", Rule::Map, "offload_optimizer_device", "true=cpu false="},
+    {"cpu_offload_pin_memory", Rule::Quiet, kHow},
     {"state_dict_type", Rule::Quiet, kPieces},
     {"final_state_dict_type", Rule::Quiet, kPieces},
     {"auto_wrap_policy", Rule::Quiet, kHow},
@@ -456,6 +455,7 @@ constexpr ForeignKey kParallelismKeys[] = {
 constexpr ForeignKey kGradientCheckpointingKeys[] = {
     {"use_reentrant", Rule::Quiet, kHow},
     {"preserve_rng_state", Rule::Quiet, kHow},
+    {"offload", Rule::Map, "activation_offloading", "true=true false="},
 };
 
 constexpr ForeignKey kModelConfigKeys[] = {

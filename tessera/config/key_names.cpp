@@ -76,7 +76,9 @@ Error unknown_key(const Section& section, const Entry& entry, std::string_view n
   if (!home.empty()) return error.hint("'" + entry.key + "' belongs " + home);
   const std::string near = nearest_name(name, names_of(section));
   if (!near.empty()) return error.hint("did you mean '" + near + "'?");
-  return error;
+  if (section.path.empty() && find_foreign(config::section(kTrainerSection), name) != nullptr)
+    return error.hint("an argument of other trainers: `tessera recipe convert` makes recipes of their files");
+  return error.hint("`tessera recipe keys` lists all keys");
 }
 
 std::vector<std::string> all_key_paths() {

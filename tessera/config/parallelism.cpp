@@ -3,7 +3,6 @@
 #include <string>
 
 #include "tessera/core/error.h"
-#include "tessera/core/named_device.h"
 
 namespace tessera::config {
 
@@ -16,13 +15,10 @@ ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size) {
       error.at(place->second.file, place->second.line, place->second.column);
     }
   };
-  if (const int device = named_cuda_device(recipe.device); device >= 0 && world_size > 1) {
-    Error error(ErrorKind::Config, "DEVICE", "a device by its number is one process's");
+  if (recipe.device.number >= 0 && world_size > 1) {
+    Error error = one_process_only(recipe.device, world_size);
     locate(error, "device");
-    throw error
-        .got("device: cuda:" + std::to_string(device) + " and " + std::to_string(world_size) + " ranks")
-        .need("device: cuda, of which the ranks of a machine take one each in turn")
-        .hint("CUDA_VISIBLE_DEVICES says which ones they take");
+    throw error;
   }
   ParallelDims dims;
   dims.dp_replicate = recipe.dp_replicate_size;

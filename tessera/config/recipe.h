@@ -38,8 +38,13 @@ enum class Cadence { Epoch, Steps, No, Best };
 // What a run does when a checkpoint cannot be written, and when a step's loss or gradient leaps.
 enum class SaveErrorAction { Stop, Continue };
 enum class SpikeAction { Off, Warn, Skip, Rollback };
+// Where optimizer states lie: with the parameters, or in the host's memory.
+enum class OffloadDevice { None, Cpu };
 // What the backward computes again instead of finding it kept.
 enum class Checkpointing { Off, Mlp, Block };
+
+// Where activations lie between their forward and their backward.
+enum class Offloading { Off, Host };
 
 // Parameters with a learning rate of their own: weight matrices whose names contain one of `modules`.
 struct LrGroup {
@@ -109,9 +114,11 @@ struct Recipe : DataConfig {
   int64_t loss_scale_window = 2000;  // steps without overflow after which it doubles
   double min_loss_scale = 1.0;
   Checkpointing gradient_checkpointing = Checkpointing::Off;
-  int64_t gradient_checkpointing_every = 1;      // with Block: of so many blocks one
+  int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
+  Offloading activation_offloading = Offloading::Off;
   std::vector<std::string> unfrozen_parameters;  // patterns of names; empty = all are trained
   int64_t seed = 42;
+  bool deterministic = false;                  // core/deterministic.h; ours
   std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
   double router_z_loss_coef = 0.0;             // ours; 0 = off
   double neftune_noise_alpha = 0.0;            // 0 = off
@@ -171,7 +178,7 @@ struct Recipe : DataConfig {
   bool peft_use_rslora = false;
 
   // Parallelism
-  DeviceChoice device = DeviceChoice::Auto;  // ours
+  DeviceChoice device;  // ours
   int64_t dp_replicate_size = 1;
   int64_t dp_shard_size = -1;  // -1 = the ranks that remain
   int64_t tensor_parallel_size = 1;
@@ -186,6 +193,7 @@ struct Recipe : DataConfig {
   int64_t pipeline_microbatches = 0;                // of a step; 0 = gradient_accumulation_steps
   int64_t expert_parallel_size = 1;                 // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
+  OffloadDevice offload_optimizer_device = OffloadDevice::None;  // Accelerate's name
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbours that keep secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // ddp_timeout
 

@@ -1,9 +1,5 @@
 #include "tessera/config/schema.h"
 
-#include <iterator>
-
-#include "tessera/core/named_device.h"
-
 namespace tessera::config {
 namespace {
 
@@ -130,9 +126,17 @@ constexpr Choice kCheckpointing[] = {
     {"false", as_int(Checkpointing::Off)},
     {"true", as_int(Checkpointing::Block)},
     {"mlp", as_int(Checkpointing::Mlp)},
-    {"offload", as_int(Checkpointing::Block), "activations are in host memory as it is; same as true"},
-    {"unsloth", as_int(Checkpointing::Block), "activations are in host memory as it is; same as true"},
+    // The translation adds activation_offloading: true to both.
+    {"offload", as_int(Checkpointing::Block)},
+    {"unsloth", as_int(Checkpointing::Block)},
     {"offload_disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
+};
+constexpr Choice kActivationOffloading[] = {
+    {"false", as_int(Offloading::Off)},
+    {"true", as_int(Offloading::Host)},
+    {"legacy", as_int(Offloading::Host)},
+    {"hidden_states", as_int(Offloading::Host)},
+    {"disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
 };
 constexpr Choice kCadences[] = {
     {"epoch", as_int(Cadence::Epoch)},
@@ -165,23 +169,20 @@ constexpr Choice kZeroStages[] = {
     {"1", as_int(ZeroStage::Zero1)},
     {"0", as_int(ZeroStage::Ddp)},
 };
-constexpr std::string_view kMoreDevices =
-    "not built; CUDA_VISIBLE_DEVICES chooses among more than 16 devices";
+constexpr Choice kOffloadDevices[] = {
+    {"none", as_int(OffloadDevice::None)},
+    {"cpu", as_int(OffloadDevice::Cpu)},
+    {"nvme", kNotBuilt, "offloading to a drive is not built yet; write cpu"},
+};
 constexpr Choice kDevices[] = {
-    {"auto", as_int(DeviceChoice::Auto)}, {"cpu", as_int(DeviceChoice::Cpu)},
-    {"cuda", as_int(DeviceChoice::Cuda)}, {"cuda:0", as_int(cuda_device(0))},
-    {"cuda:1", as_int(cuda_device(1))},   {"cuda:2", as_int(cuda_device(2))},
-    {"cuda:3", as_int(cuda_device(3))},   {"cuda:4", as_int(cuda_device(4))},
-    {"cuda:5", as_int(cuda_device(5))},   {"cuda:6", as_int(cuda_device(6))},
-    {"cuda:7", as_int(cuda_device(7))},   {"cuda:8", as_int(cuda_device(8))},
-    {"cuda:9", as_int(cuda_device(9))},   {"cuda:10", as_int(cuda_device(10))},
-    {"cuda:11", as_int(cuda_device(11))}, {"cuda:12", as_int(cuda_device(12))},
-    {"cuda:13", as_int(cuda_device(13))}, {"cuda:14", as_int(cuda_device(14))},
-    {"cuda:15", as_int(cuda_device(15))}, {"cuda:*", kNotBuilt, kMoreDevices},
-    {"mps", kNotBuilt, "not built"},      {"xpu*", kNotBuilt, "not built"},
+    {"auto"},
+    {"cpu"},
+    {"cuda"},
+    {"cuda:*"},
+    {"mps", kNotBuilt, "not built"},
+    {"xpu*", kNotBuilt, "not built"},
     {"npu*", kNotBuilt, "not built"},
 };
-static_assert(std::size(kDevices) == 3 + kMostCudaDevices + 4);
 constexpr Choice kSplitBases[] = {
     {"work", as_int(SplitBasis::Work)},
     {"time", as_int(SplitBasis::Time)},
@@ -443,8 +444,10 @@ const Key<Recipe> kRecipeKeys[] = {
     {"min_loss_scale", &Recipe::min_loss_scale, kTiny, 1e38},
     {"gradient_checkpointing", enum_field<&Recipe::gradient_checkpointing>, 0, 0, kCheckpointing},
     {"gradient_checkpointing_every", &Recipe::gradient_checkpointing_every, 1, 1e6},
+    {"activation_offloading", enum_field<&Recipe::activation_offloading>, 0, 0, kActivationOffloading},
     {"unfrozen_parameters", &Recipe::unfrozen_parameters},
     {"seed", &Recipe::seed, 0, kMaxSeed},
+    {"deterministic", &Recipe::deterministic},
     {"router_aux_loss_coef", &Recipe::router_aux_loss_coef, 0, 1e6},
     {"router_z_loss_coef", &Recipe::router_z_loss_coef, 0, 1e6},
     // Output
@@ -501,7 +504,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lora_modules_to_save", &Recipe::lora_modules_to_save},
     {"peft_use_rslora", &Recipe::peft_use_rslora},
     // Parallelism
-    {"device", enum_field<&Recipe::device>, 0, 0, kDevices},
+    {"device", &Recipe::device, 0, 0, kDevices},
     {"dp_replicate_size", &Recipe::dp_replicate_size, 1, kMaxRanks},
     {"dp_shard_size", &Recipe::dp_shard_size, -1, kMaxRanks},
     {"tensor_parallel_size", &Recipe::tensor_parallel_size, 1, kMaxRanks},
@@ -516,6 +519,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"pipeline_microbatches", &Recipe::pipeline_microbatches, 0, 1e6},
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
+    {"offload_optimizer_device", enum_field<&Recipe::offload_optimizer_device>, 0, 0, kOffloadDevices},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

@@ -18,7 +18,7 @@ namespace tessera::config {
 
 // One accepted spelling of a key that has a fixed set of values. Compared without case.
 struct Choice {
-  std::string_view name;       // of what is not built: a trailing * is any rest, *.* any text with a dot
+  std::string_view name;       // a trailing * is any rest, *.* any text with a dot
   int value = 0;               // kNotBuilt: known, refused
   std::string_view note = "";  // why it is refused; with another value, a warning
 };
@@ -37,7 +37,7 @@ using Field =
                  std::optional<double> T::*, std::string T::*, std::vector<std::string> T::*,
                  std::vector<int64_t> T::*, std::optional<std::vector<std::string>> T::*,
                  std::map<std::string, std::string> T::*,
-                 std::map<std::string, std::vector<std::string>> T::*, EnumField<T>,
+                 std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, DeviceChoice T::*,
                  std::vector<DatasetConfig> T::*, std::vector<LrGroup> T::*>;
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();

@@ -11,6 +11,7 @@ constexpr std::string_view kQuantised = "quantised weights are not built yet; le
 constexpr std::string_view kOther = "not built yet";
 constexpr std::string_view kPreference =
     "preference and reinforcement objectives are converted by hand: see rl";
+constexpr std::string_view kLoss = "the loss is cross entropy, others are not built yet; leave it out";
 constexpr std::string_view kText = "images, audio and video are not built yet; only text is";
 
 constexpr ForeignKey kTrainerKeys[] = {
@@ -116,12 +117,26 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"loraplus_lr_embedding", Rule::Quiet, "of adapters on embeddings, which are not built yet"},
     {"freeze_*", Rule::Refuse, "write unfrozen_parameters, patterns of the layers that are trained"},
     {"use_galore", Rule::Refuse, kOther},
+    {"galore_*", Rule::Refuse, kOther},
     {"use_apollo", Rule::Refuse, kOther},
+    {"apollo_*", Rule::Refuse, kOther},
     {"use_badam", Rule::Refuse, kOther},
+    {"badam_*", Rule::Refuse, kOther},
+    {"oft_*", Rule::Refuse, "only LoRA is built of the adapters; write finetuning_type: lora"},
     {"use_adam_mini", Rule::Refuse, kOther},
     {"use_muon", Rule::Refuse, kOther},
     {"use_llama_pro", Rule::Refuse, kOther},
     {"pure_bf16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
+    {"mixture_of_depths", Rule::Refuse, kOther},
+    {"use_kt", Rule::Refuse, "KTransformers is not used; leave it out"},
+    {"kt_*", Rule::Refuse, "KTransformers is not used; leave it out"},
+    {"fp8", Rule::Refuse, "products in fp8 are not built yet; leave it out"},
+    {"fp8_*", Rule::Refuse, "products in fp8 are not built yet; leave it out"},
+    {"use_dft_loss", Rule::Refuse, kLoss},
+    {"use_asft_loss", Rule::Refuse, kLoss},
+    {"asft_*", Rule::Refuse, kLoss},
+    {"use_eaft_loss", Rule::Refuse, kLoss},
+    {"eaft_*", Rule::Refuse, kLoss},
     {"pref_*", Rule::Refuse, kPreference},
     {"loss_type", Rule::Refuse, kOther, "nll chunked_nll"},
     {"beta", Rule::Refuse, kPreference},
@@ -148,13 +163,14 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"neftune_noise_alpha", Rule::Rename, "neftune_noise_alpha"},
     {"group_by_length", Rule::Rename, "group_by_length"},
     {"seed", Rule::Rename, "seed"},
+    {"full_determinism", Rule::Rename, "deterministic"},
     {"bf16", Rule::Map, "dtype", "true=bfloat16 auto=auto false="},
     {"fp16", Rule::Map, "dtype", "true=float16 false="},
     {"tf32", Rule::Quiet, kHow},
     {"gradient_checkpointing", Rule::Rename, "gradient_checkpointing"},
     {"gradient_checkpointing_kwargs", Rule::Quiet, kHow},
     {"disable_gradient_checkpointing", Rule::Map, "gradient_checkpointing", "true=false false="},
-    {"activation_offloading", Rule::Quiet, kHow},
+    {"activation_offloading", Rule::Rename, "activation_offloading"},
     {"torch_compile", Rule::Ignore, "there is nothing to compile: the kernels are native code"},
     {"torch_compile_*", Rule::Quiet, kHow},
     {"deepspeed", Rule::Special, "deepspeed", "the path of a DeepSpeed JSON file, or the same as a map"},

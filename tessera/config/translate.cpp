@@ -57,6 +57,11 @@ void quote_booleans(Node& variables) {
   }
 }
 
+// Axolotl's older names for recomputation of blocks whose inputs are offloaded.
+bool is_offloaded_checkpointing(const Node& value) {
+  return value.is_scalar() && (lower(value.text) == "offload" || lower(value.text) == "unsloth");
+}
+
 // A text instead of a list is a regular expression over module names, or PEFT's "all-linear".
 void rename_target_text(Entry& entry) {
   if (!entry.value.is_scalar()) return;
@@ -200,6 +205,8 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
   if ((key == "rl" || is_list) && is_off(value, "")) return;
   if (key == "tokens" && value.is_map()) return set_native("special_tokens", value, origin);
   if (key == "type" && value.is_map()) return set_own_format(value, origin);
+  if (key == "gradient_checkpointing" && is_offloaded_checkpointing(value))
+    set_native("activation_offloading", make_scalar("true", value.place), origin);
   const std::string_view entries = entries_of(key);
   Node translated = entries.empty() ? value : translate_entries(value, section(entries), origin);
   if (key == "chat_template_kwargs") quote_booleans(translated);

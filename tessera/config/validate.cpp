@@ -99,6 +99,22 @@ class Rules {
   Problems& problems_;
 };
 
+// A measurement may come out otherwise the next time.
+void validate_deterministic(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.deterministic) return;
+  const auto refuse = [&](const std::string& key, const std::string& value, const std::string& hint) {
+    rules.refuse({key, "deterministic"},
+                 rules
+                     .error("CONFLICT",
+                            "keys 'deterministic' and '" + key + "': " + value + " exclude each other", key)
+                     .hint(hint));
+  };
+  if (recipe.dtype == ComputeType::Auto) refuse("dtype", "auto", "write bfloat16 or float32");
+  if (recipe.pipeline_split_by == SplitBasis::Time)
+    refuse("pipeline_split_by", "time", "a run without the key writes the pipeline_split that it has found");
+}
+
 void validate_adapter(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.adapter == AdapterKind::None) {
@@ -687,6 +703,10 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn("gradient_checkpointing_every",
                "key 'gradient_checkpointing_every' has no effect without 'gradient_checkpointing: true'");
   }
+  if (recipe.offload_optimizer_device != OffloadDevice::None && recipe.optimizer == OptimizerKind::Sgd) {
+    rules.warn("offload_optimizer_device",
+               "key 'offload_optimizer_device' has no effect with 'optimizer: sgd', which keeps no states");
+  }
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
     rules.refuse({"lr_scaling", "base_batch_size"},
                  rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")
@@ -720,6 +740,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_template(rules, recipe.chat_template, recipe.chat_template_jinja, "");
   validate_adapter(rules);
   validate_pipeline(rules);
+  validate_deterministic(rules);
   validate_datasets(rules, recipe.datasets, "datasets");
   validate_datasets(rules, recipe.test_datasets, "test_datasets");
 }

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "tessera/core/cuda_library.h"
+#include "tessera/core/strings.h"
 
 namespace tessera {
 namespace {
@@ -11,9 +12,7 @@ namespace {
 // What LibTorch warns of while it counts devices is its reason for finding none.
 class LastWarning : public c10::WarningHandler {
  public:
-  void process(const c10::Warning& warning) override {
-    text = warning.msg().substr(0, warning.msg().find('\n'));
-  }
+  void process(const c10::Warning& warning) override { text = first_line(warning.msg()); }
   std::string text;
 };
 

@@ -32,18 +32,6 @@ bool is_not_found(const std::string& said, const std::string& name) {
   return said.starts_with(name + ": ") && said.find("No such file") != std::string::npos;
 }
 
-// The folder of the LibTorch that this process has; empty where it has none.
-std::string libtorch_folder() {
-  void* const library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return "";
-  link_map* map = nullptr;
-  const bool is_known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr;
-  std::string path = is_known ? map->l_name : "";
-  dlclose(library);
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
-
 // By the loader's places first, where LD_LIBRARY_PATH has the first word; then beside libtorch_cpu.so. All of
 // its symbols must be found at once, so that a part of another version is an error here and not in a step.
 bool open_libtorch(std::string& reason) {
@@ -102,6 +90,17 @@ T get(T State::*member) {
 }
 
 }  // namespace
+
+std::string libtorch_folder() {
+  void* const library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr) return "";
+  link_map* map = nullptr;
+  const bool is_known = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr;
+  std::string path = is_known ? map->l_name : "";
+  dlclose(library);
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
 
 bool open() {
   State& now = state();

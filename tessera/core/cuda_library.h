@@ -28,6 +28,9 @@ std::string why_not();
 // What a user can do about it, for the hint of an error.
 std::string what_to_do();
 
+// The folder of the LibTorch that this process has; empty where it is linked in another way.
+std::string libtorch_folder();
+
 // A handle of dlopen() of libtessera_cuda.so, with Tessera's own kernels; null where it is not there or not
 // open.
 void* own_kernels_library();

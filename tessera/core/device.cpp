@@ -7,15 +7,12 @@
 #include "tessera/core/cuda_library.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/named_device.h"
 
 namespace tessera {
 namespace {
 
-Error unusable(DeviceChoice choice) {
-  const int index = named_cuda_device(choice);
-  const std::string name = index < 0 ? std::string("cuda") : "cuda:" + std::to_string(index);
-  return {ErrorKind::Config, "DEVICE", "the device '" + name + "' cannot be used"};
+Error unusable(const DeviceChoice& choice) {
+  return {ErrorKind::Config, "DEVICE", "the device '" + choice.text() + "' cannot be used"};
 }
 
 // A machine without a device hears nothing; one that has a device which lies idle is told of it, once.
@@ -31,10 +28,10 @@ void tell_idle_device() {
 
 }  // namespace
 
-c10::Device resolve_device(DeviceChoice choice, int64_t local_rank) {
-  if (choice == DeviceChoice::Cpu) return kHost;
+c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank) {
+  if (choice.kind == DeviceKind::Cpu) return kHost;
   const CudaDevices found = find_cuda_devices();
-  if (found.count == 0 && choice == DeviceChoice::Auto) {
+  if (found.count == 0 && choice.kind == DeviceKind::Auto) {
     tell_idle_device();
     return kHost;
   }
@@ -44,13 +41,12 @@ c10::Device resolve_device(DeviceChoice choice, int64_t local_rank) {
     const std::string hint = cuda::what_to_do();
     throw hint.empty() ? error : error.hint(hint);
   }
-  const int named = named_cuda_device(choice);
-  if (named >= found.count) {
+  if (choice.number >= found.count) {
     throw unusable(choice)
         .got(std::to_string(found.count) + " device(s)")
         .need("cuda:0 to cuda:" + std::to_string(found.count - 1));
   }
-  const int64_t index = named >= 0 ? named : local_rank % found.count;
+  const int64_t index = choice.number < 0 ? local_rank % found.count : choice.number;
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 

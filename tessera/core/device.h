@@ -18,6 +18,6 @@ inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOpti
 
 // The device of a process: of the CUDA devices of a machine its ranks take one each, in turn. Throws
 // E-CONFIG-DEVICE for CUDA where LibTorch has no device of it.
-c10::Device resolve_device(DeviceChoice choice, int64_t local_rank = 0);
+c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank = 0);
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/host_memory.h"
+#include "tessera/core/pinned_memory.h"
 
 namespace tessera {
 
@@ -10,6 +11,19 @@ at::Tensor copy_to(const at::Tensor& x, c10::Device device) {
   // Memory is pinned for CUDA; elsewhere a copy has no reason to wait.
   if (!device.is_cuda() || !is_on_host(x)) return x.to(device);
   return x.pin_memory().to(device, /*non_blocking=*/true);
+}
+
+HostCopy::HostCopy(const at::Tensor& x) : values_(x), arrived_(x.device()) {
+  if (is_on_host(x)) return;
+  // A copy to other memory than pinned would wait.
+  values_ = empty_pinned(x.sizes(), x.scalar_type(), x.device());
+  values_.copy_(x, /*non_blocking=*/true);
+  arrived_.record();
+}
+
+const at::Tensor& HostCopy::wait() {
+  arrived_.synchronize();
+  return values_;
 }
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
-// Tensors on their way to a device.
+// Tensors on their way to a device, and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include "tessera/core/device_event.h"
 
 namespace tessera {
 
@@ -9,5 +11,18 @@ namespace tessera {
 // copy to a GPU: what lies on the host goes through pinned memory, and is there for what the current stream
 // runs next.
 at::Tensor copy_to(const at::Tensor& x, c10::Device device);
+
+// A copy of x on its way to the host, behind what the current stream of its device runs now; x itself where
+// it lies there.
+class HostCopy {
+ public:
+  explicit HostCopy(const at::Tensor& x);
+  // Waits until it is there, and for nothing that came to the stream since.
+  const at::Tensor& wait();
+
+ private:
+  at::Tensor values_;
+  DeviceEvent arrived_;
+};
 
 }  // namespace tessera

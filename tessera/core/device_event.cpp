@@ -14,6 +14,10 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
+c10::Stream pool_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+}
+
 void DeviceEvent::record() {
   if (!has_streams(device_)) return;
   if (!event_.has_value()) event_.emplace(device_.type());

@@ -14,6 +14,8 @@ namespace tessera {
 bool has_streams(c10::Device device);
 // Of this thread. Of a device that has streams.
 c10::Stream current_stream(c10::Device device);
+// One of those that LibTorch keeps for work beside the current stream's. Of a device that has streams.
+c10::Stream pool_stream(c10::Device device);
 
 // What has been submitted up to a moment. Where the device has no streams, nothing is ever open, and nothing
 // is done. Not thread-safe, but for has_passed() and wait().

@@ -5,7 +5,7 @@
 
 #include <c10/core/Event.h>
 
-#include "tessera/core/device.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/process_stats.h"
 
 namespace tessera {
@@ -18,7 +18,7 @@ double seconds_on_host(const std::function<void()>& work) {
 }
 
 double seconds_on_device(c10::Device device, const std::function<void()>& work) {
-  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const c10::Stream stream = current_stream(device);
   c10::Event begin(device.type(), c10::EventFlag::BACKEND_DEFAULT),
       end(device.type(), c10::EventFlag::BACKEND_DEFAULT);
   begin.record(stream);
@@ -34,7 +34,7 @@ double best_seconds(c10::Device device, int rounds, const std::function<void()>&
   work();
   double best = std::numeric_limits<double>::max();
   for (int round = 0; round < rounds; ++round)
-    best = std::min(best, device.type() == kHost ? seconds_on_host(work) : seconds_on_device(device, work));
+    best = std::min(best, has_streams(device) ? seconds_on_device(device, work) : seconds_on_host(work));
   return best;
 }
 

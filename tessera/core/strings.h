@@ -24,6 +24,9 @@ std::string format_shape(const std::vector<int64_t>& shape);
 // a, b, c joined by `separator`
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+// Up to the first line break.
+std::string first_line(std::string_view text);
+
 // Byte offset of the first byte that is not valid UTF-8, or -1 when all is valid.
 int64_t find_invalid_utf8(std::string_view text);
 

@@ -25,6 +25,8 @@ struct LoaderOptions {
   bool groups_by_length = false;  // where shuffled: neighbours of like length
   uint64_t seed = 42;
   std::string kept_in = {};  // the folder that keeps the packing (kept_plan.h); empty: it is made anew
+
+  int64_t samples_per_step() const { return dp_size * accumulation * micro_batch_size; }
 };
 
 // Deals prepared rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also
@@ -40,9 +42,7 @@ class Loader : public StepSource {
   // Sequences of an epoch.
   int64_t num_samples() const { return plan_.size(); }
   int64_t steps_per_epoch() const override;
-  int64_t samples_per_step() const override {
-    return options_.dp_size * options_.accumulation * options_.micro_batch_size;
-  }
+  int64_t samples_per_step() const override { return options_.samples_per_step(); }
   std::vector<std::string> datasets() const override;
   // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
   double packing_efficiency() const { return efficiency_; }

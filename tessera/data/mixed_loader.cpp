@@ -14,8 +14,7 @@ MixedLoader::MixedLoader(const std::vector<config::DatasetConfig>& datasets,
                          const std::vector<bool>& is_there, const LoaderOptions& options, std::string noun)
     : options_(options),
       noun_(std::move(noun)),
-      mix_(datasets, is_there, options.seed,
-           options.dp_size * options.accumulation * options.micro_batch_size) {
+      mix_(datasets, is_there, options.seed, options.samples_per_step()) {
   std::exclusive_scan(is_there.begin(), is_there.end(), std::back_inserter(source_of_entry_), size_t{0});
 }
 

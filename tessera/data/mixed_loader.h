@@ -30,9 +30,7 @@ class MixedLoader : public StepSource {
   void seek(const Cursor& cursor, bool takes_other_data = false) override;
 
   std::vector<std::string> datasets() const override;
-  int64_t samples_per_step() const override {
-    return options_.dp_size * options_.accumulation * options_.micro_batch_size;
-  }
+  int64_t samples_per_step() const override { return options_.samples_per_step(); }
   int64_t steps_per_epoch() const override { return 0; }
 
  protected:

@@ -19,7 +19,8 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; } h3 { font-size: .95rem; margin: 1rem 0 .3rem; font-weight: 600; }
 table { border-collapse: collapse; margin: .3rem 0; } th, td { text-align: left; padding: .1rem 1.5rem .1rem 0; font-weight: 400; }
 th { color: var(--soft); } td { font-variant-numeric: tabular-nums; }
-.counts { display: flex; flex-wrap: wrap; gap: 0 3rem; } .warning { color: var(--warn); margin: .2rem 0; max-width: 45rem; }
+.counts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); gap: 0 2rem; }
+.warning { color: var(--warn); margin: .2rem 0; overflow-wrap: anywhere; }
 .note { color: var(--soft); }
 .text { font: 13px/1.7 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); border-radius: 4px; padding: .6rem .8rem; margin: 0; color: var(--soft); }
 .text b { font-weight: 400; color: var(--ink); background: var(--mark); border-radius: 2px; }
@@ -45,12 +46,13 @@ std::string tables_html(const std::vector<ShownTable>& tables) {
   return out + "</div>\n";
 }
 
-std::string document_html(const RowSet& rows, int64_t place, const text::Tokenizer& tokenizer) {
-  const Row row = rows.store->row(rows.rows[static_cast<size_t>(place)]);
-  const std::string dataset =
-      rows.store->dataset_name(rows.store->dataset(rows.rows[static_cast<size_t>(place)]));
-  std::string out = "<h3>document " + std::to_string(place) + ": " + html_text(dataset) + ", " +
-                    std::to_string(rows.length(place)) + " tokens, " +
+// `noun`: what a row is called.
+std::string row_html(const char* noun, const RowSet& rows, int64_t place, const text::Tokenizer& tokenizer) {
+  const int64_t number = rows.rows[static_cast<size_t>(place)];
+  const Row row = rows.store->row(number);
+  const std::string dataset = html_text(rows.store->dataset_name(rows.store->dataset(number)));
+  const std::string name = noun + (' ' + std::to_string(place));
+  std::string out = "<h3>" + name + ": " + dataset + ", " + std::to_string(rows.length(place)) + " tokens, " +
                     std::to_string(rows.label_count(place)) + " trained</h3>\n<p class=\"text\">";
   for (size_t i = 0; i < row.input_ids.size(); ++i) {
     const int32_t id = row.input_ids[i];
@@ -58,7 +60,7 @@ std::string document_html(const RowSet& rows, int64_t place, const text::Tokeniz
     const char* tag = trained ? "b" : "span";
     out += std::string("<") + tag + (tokenizer.is_special(id) ? " class=\"c\"" : "") + " title=\"" +
            (trained ? "trained" : "masked") + ", token " + std::to_string(id) + ", place " +
-           std::to_string(i) + ", document " + std::to_string(place) + ", " + html_text(dataset) + "\">" +
+           std::to_string(i) + ", " + name + ", " + dataset + "\">" +
            html_text(printable(tokenizer.token_bytes(id), true)) + "</" + tag + ">";
   }
   return out + "</p>\n";
@@ -79,16 +81,19 @@ std::string show_data_html(const PreparedData& data, const text::Tokenizer& toke
       "<h2>Rows</h2>\n<p class=\"note\">Marked tokens are trained, all others are masked. Point at a token "
       "for "
       "its id, label, dataset and document.</p>\n";
+  const bool is_drawn = options.drawn.rows.size() > 0;
+  // Rows of a stream are whole sequences.
+  const bool is_stream = !options.has_epochs && !is_drawn;
   int64_t shown = 0;
   const auto show = [&](const RowSet& rows, int64_t sequence, std::span<const int64_t> places) {
-    if (options.train.packing) {
+    if (options.train.packing && !is_stream) {
       out += "<h2>Sequence " + std::to_string(sequence) +
              (options.has_epochs ? " of the first epoch: " : " of the run: ") +
              std::to_string(places.size()) + (places.size() == 1 ? " document" : " documents") + "</h2>\n";
     }
     for (const int64_t place : places) {
       if (shown++ == options.num_rows) break;
-      out += document_html(rows, place, tokenizer);
+      out += row_html(is_stream ? "sequence" : "document", rows, place, tokenizer);
     }
   };
   if (options.has_epochs && data.train.size() > 0) {
@@ -96,7 +101,6 @@ std::string show_data_html(const PreparedData& data, const text::Tokenizer& toke
     for (int64_t sample = 0; sample < loader.num_samples() && shown < options.num_rows; ++sample)
       show(data.train, sample, loader.rows_of_sample(sample));
   } else {
-    const bool is_drawn = options.drawn.rows.size() > 0;
     const RowSet& rows = is_drawn ? options.drawn.rows : data.train;
     const PackPlan plan = is_drawn ? options.drawn.sequences : pack_one_each(rows.size());
     for (int64_t i = 0; i < plan.size() && shown < options.num_rows; ++i) show(rows, i, plan.sequence(i));

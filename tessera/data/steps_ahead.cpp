@@ -5,9 +5,14 @@
 #include "tessera/core/error.h"
 
 namespace tessera::data {
+namespace {
 
-StepsAhead::StepsAhead(std::unique_ptr<StepSource> source, size_t depth)
-    : source_(std::move(source)), depth_(depth), cursor_(source_->cursor()) {
+constexpr size_t kMostSteps = 64;
+
+}  // namespace
+
+StepsAhead::StepsAhead(std::unique_ptr<StepSource> source, size_t depth, int64_t tokens)
+    : source_(std::move(source)), depth_(depth), tokens_(tokens), cursor_(source_->cursor()) {
   start();
 }
 
@@ -21,6 +26,7 @@ Step StepsAhead::next_step() {
   if (made_.front().failure) std::rethrow_exception(made_.front().failure);
   Step step = std::move(made_.front().step);
   made_.pop_front();
+  tokens_made_ -= step.tokens;
   changed_.notify_all();
   cursor_ = step.next;
   return step;
@@ -37,12 +43,16 @@ void StepsAhead::start() {
   thread_ = std::thread([this] { make(); });
 }
 
+bool StepsAhead::is_full() const {
+  return made_.size() >= depth_ && (tokens_made_ >= tokens_ || made_.size() >= kMostSteps);
+}
+
 void StepsAhead::make() {
   for (bool has_failed = false; !has_failed;) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return is_stopping_ || made_.size() < depth_; });
-      if (made_.size() >= depth_) return;
+      changed_.wait(lock, [this] { return is_stopping_ || !is_full(); });
+      if (is_full()) return;
     }
     Made made;
     try {
@@ -52,6 +62,7 @@ void StepsAhead::make() {
       has_failed = true;
     }
     const std::lock_guard lock(mutex_);
+    tokens_made_ += made.step.tokens;
     made_.push_back(std::move(made));
     changed_.notify_all();
   }
@@ -66,6 +77,7 @@ void StepsAhead::stop() {
   }
   thread_.join();
   made_.clear();
+  tokens_made_ = 0;
   is_stopping_ = false;
 }
 

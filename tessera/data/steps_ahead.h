@@ -15,6 +15,9 @@
 
 namespace tessera::data {
 
+// Of each data rank: about what the text holds that a rank of a stream tokenises at a time.
+inline constexpr int64_t kTokensAhead = int64_t{1} << 18;
+
 // Gives the steps of another source, which a thread makes from the beginning on, and while the last ones are
 // being used. The cursor is that of the steps given.
 //
@@ -24,8 +27,10 @@ namespace tessera::data {
 // alone, which are the same on every rank.
 class StepsAhead : public StepSource {
  public:
-  // `depth`: steps that lie ready.
-  explicit StepsAhead(std::unique_ptr<StepSource> source, size_t depth = 2);
+  // What lies ready: `depth` steps, and more of them, up to 64, while they hold fewer than `tokens` tokens of
+  // all ranks. A stream makes its rows many at a time, between which nothing comes: where as many lie ready,
+  // a step waits only where it is faster than the stream on the whole.
+  explicit StepsAhead(std::unique_ptr<StepSource> source, size_t depth = 2, int64_t tokens = 0);
   ~StepsAhead() override;
   StepsAhead(const StepsAhead&) = delete;
   StepsAhead& operator=(const StepsAhead&) = delete;
@@ -44,16 +49,19 @@ class StepsAhead : public StepSource {
     Step step;
     std::exception_ptr failure;
   };
+  bool is_full() const;
   void make();
   void start();
   void stop();
 
   std::unique_ptr<StepSource> source_;  // of the thread, while there is one
   const size_t depth_;
+  const int64_t tokens_;
   Cursor cursor_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Made> made_;
+  int64_t tokens_made_ = 0;  // of these
   bool is_stopping_ = false;
   std::thread thread_;
 };

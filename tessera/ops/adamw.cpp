@@ -31,15 +31,18 @@ at::Tensor AdamWTensors::readable_gradient() const {
   return (is_narrow ? gradient : gradient.to(value.scalar_type())).contiguous();
 }
 
-void host::adamw(const std::vector<AdamWTensors>& all) {
+void host::adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
   constexpr int64_t kGrain = 16384;
+  const double scale = device_scale.defined() ? *read<double>(device_scale) : 1.0;
+  if (std::isnan(scale)) return;
   for (const AdamWTensors& tensors : all) {
     if (tensors.value.scalar_type() == at::kHalf) {
-      plain::adamw({tensors});
+      plain::adamw({tensors}, device_scale);
       continue;
     }
     const at::Tensor gradient = tensors.readable_gradient();
-    const kernels::AdamWFactors factors = tensors.update.factors();
+    kernels::AdamWFactors factors = tensors.update.factors();
+    factors.gradient_scale *= scale;
     dispatch(tensors.value.scalar_type(), [&](auto tag) {
       using T = decltype(tag);
       T *p = write<T>(tensors.value), *m = write<T>(tensors.exp_avg), *v = write<T>(tensors.exp_avg_sq);
@@ -53,7 +56,7 @@ void host::adamw(const std::vector<AdamWTensors>& all) {
   }
 }
 
-void adamw(const std::vector<AdamWTensors>& all) {
+void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
   const trace::Scope trace_scope("adamw");
   const at::NoGradGuard no_grad;
   for (const AdamWTensors& tensors : all) {
@@ -67,7 +70,12 @@ void adamw(const std::vector<AdamWTensors>& all) {
                              "adamw: value and states must be dense and of one type");
     }
   }
-  if (!all.empty()) leaves(all.front().value).adamw(all);
+  if (all.empty()) return;
+  TESSERA_CHECK_ARGUMENT(
+      !device_scale.defined() || (device_scale.dim() == 0 && device_scale.scalar_type() == at::kDouble &&
+                                  device_scale.device() == all.front().value.device()),
+      "adamw: device_scale must be a float64 scalar on the tensors' device");
+  leaves(all.front().value).adamw(all, device_scale);
 }
 
 }  // namespace tessera::ops

@@ -31,6 +31,9 @@ struct AdamWTensors {
 // Updates the values and their states in place, in one pass over the memory (Loshchilov and Hutter,
 // "Decoupled weight decay regularization", 2019, algorithm 2, as torch.optim.AdamW computes it). All on one
 // device; a CUDA device may scale gradients in place.
-void adamw(const std::vector<AdamWTensors>& all);
+//
+// device_scale: a scalar in float64 on that device, by which the gradients are multiplied too, and for which
+// nobody waits; NaN: nothing is changed. Undefined: 1.
+void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale = {});
 
 }  // namespace tessera::ops

@@ -18,6 +18,7 @@
 #include "tessera/ops/attention_blocks.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/attention.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/seen_spans.h"
 #include "tessera/ops/support.h"
 
@@ -334,7 +335,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
                             const at::Tensor& v, const std::vector<int64_t>& starts,
                             const AttentionFormula& formula) {
     const AttentionResult made = attend_spans(q, k, v, spans_of_documents(starts), formula);
-    ctx->save_for_backward({q, k, v, made.out, made.log_sum});
+    save_activations(*ctx, {q, k, v, made.out, made.log_sum});
     ctx->saved_data["starts"] = starts;
     ctx->saved_data["formula"] = formula.to_value();
     return made.out;
@@ -342,7 +343,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = take_activations(*ctx);
     const auto made = attend_spans_backward(grads[0], saved[0], saved[1], saved[2], {saved[3], saved[4]},
                                             spans_of_documents(ctx->saved_data["starts"].toIntVector()),
                                             AttentionFormula::from_value(ctx->saved_data["formula"]));

@@ -153,9 +153,6 @@ void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, co
       const kernels::IndexRange visible =
           key_band({i, 1, 0, sequence.length, past + i}, formula).keys_seen(1);
       const int64_t first = visible.begin / kPageTokens, end = (visible.end + kPageTokens - 1) / kPageTokens;
-      TESSERA_ASSERT(std::all_of(memory[s].begin() + first, memory[s].begin() + end,
-                                 [](const char* page) { return page != nullptr; }),
-                     "cached_attention: a page that a query sees is not there");
       for (int64_t page = first; page < end; page += kPartPages) {
         parts.push_back({memory[s].data(), sequence.first + i, page, std::min(kPartPages, end - page),
                          visible, end - first <= kPartPages});
@@ -310,6 +307,14 @@ at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64
   check_batch(batch, q);
   formula.check();
   TESSERA_ASSERT(layer >= 0 && formula.is_causal, "cached_attention: layer, or attention that looks ahead");
+  for (const CachedSequence& s : batch.sequences) {
+    const kernels::IndexRange seen =
+        key_band({s.first, s.added, 0, s.length, s.length - s.added}, formula).keys_seen(s.added);
+    TESSERA_ASSERT(std::all_of(s.pages.begin() + seen.begin / kPageTokens,
+                               s.pages.begin() + (seen.end + kPageTokens - 1) / kPageTokens,
+                               [](const at::Tensor& page) { return page.defined(); }),
+                   "cached_attention: a page that a query sees is not there");
+  }
   return leaves(q).cached_attention(q, batch, layer, formula);
 }
 

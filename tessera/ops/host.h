@@ -1,50 +1,28 @@
 // The leaves of the ops (leaf.h) on Tessera's kernels for the processor. Each stands in the source of its op.
 #pragma once
 
-#include <utility>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
 #include "tessera/ops/leaf.h"
 
 namespace tessera::ops::host {
 
-void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
-              bool adds);
-std::vector<at::Tensor> small_linears(const at::Tensor& x, const std::vector<LinearOperands>& layers);
-
-NormedRows rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps);
-at::Tensor rms_norm_again(const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& inverse_rms,
-                          double eps);
-std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& grad_residual,
-                                                    const at::Tensor& x, const at::Tensor& weight,
-                                                    const at::Tensor& inverse_rms, bool want_x,
-                                                    bool want_weight);
-void rope(const at::Tensor& from, const at::Tensor& cos, const at::Tensor& sin, int direction,
-          const at::Tensor& to);
-at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs);
-MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad, const MlpInputs& inputs,
-                                bool want_gate, bool want_up);
-
-AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula);
-AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                         const at::Tensor& v, const AttentionResult& result,
-                                         const std::vector<AttentionSpan>& spans,
-                                         const AttentionFormula& formula);
-void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v);
-at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
-                            const AttentionFormula& formula);
-
-void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
-                   bool in_place, const LossFormula& formula);
-at::Tensor sum_losses(const at::Tensor& losses);
-
-void adamw(const std::vector<AdamWTensors>& all);
-std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all);
-void cast_into(const at::Tensor& to, const at::Tensor& from);
-void read_only(const at::Tensor& x);
-void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers);
+Leaf<&Leaves::multiply> multiply;
+Leaf<&Leaves::small_linears> small_linears;
+Leaf<&Leaves::rms_norm> rms_norm;
+Leaf<&Leaves::rms_norm_again> rms_norm_again;
+Leaf<&Leaves::rms_norm_backward> rms_norm_backward;
+Leaf<&Leaves::rope> rope;
+Leaf<&Leaves::activate_mlp> activate_mlp;
+Leaf<&Leaves::activate_mlp_backward> activate_mlp_backward;
+Leaf<&Leaves::attend_spans> attend_spans;
+Leaf<&Leaves::attend_spans_backward> attend_spans_backward;
+Leaf<&Leaves::write_cache> write_cache;
+Leaf<&Leaves::cached_attention> cached_attention;
+Leaf<&Leaves::cross_entropy> cross_entropy;
+Leaf<&Leaves::sum_losses> sum_losses;
+Leaf<&Leaves::adamw> adamw;
+Leaf<&Leaves::sums_of_squares> sums_of_squares;
+Leaf<&Leaves::cast_into> cast_into;
+Leaf<&Leaves::read_only> read_only;
+Leaf<&Leaves::draw> draw;
 
 }  // namespace tessera::ops::host

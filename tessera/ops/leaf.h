@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -90,7 +91,7 @@ struct Leaves {
 
   // As the functions of adamw.h, sum_of_squares.h, cast.h and read_only.h. Gradients are dense, of their
   // value's type or bfloat16.
-  void (*adamw)(const std::vector<AdamWTensors>& all);
+  void (*adamw)(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale);
   std::vector<at::Tensor> (*sums_of_squares)(const std::vector<at::Tensor>& all);
   void (*cast_into)(const at::Tensor& to, const at::Tensor& from);
   void (*read_only)(const at::Tensor& x);
@@ -98,12 +99,17 @@ struct Leaves {
   void (*draw)(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers);
 };
 
+// The type of the functions that an entry takes, to declare one of that name.
+template <auto entry>
+using Leaf = std::remove_pointer_t<std::remove_cvref_t<decltype(std::declval<Leaves>().*entry)>>;
+
 // Tessera's kernels for the processor: of all types but float16.
 const Leaves& host_leaves();
 // Formulas of LibTorch's operations, which run on any device and which the other tables stand for: an entry
 // that a table does not have is this one's.
 const Leaves& plain_leaves();
-// LibTorch's operations for CUDA, and Tessera's own kernels where their library is there (cuda/).
+// LibTorch's operations for CUDA, and Tessera's own kernels where their library is open (cuda/). The first
+// call decides, and warns where the library is there and does not fit.
 const Leaves& cuda_leaves();
 
 // The table for tensors like x: that of its device, unless a scope or TESSERA_OPS=plain says otherwise.

@@ -12,6 +12,7 @@
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/small_linear.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/widened_linear.h"
@@ -52,8 +53,8 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
                             const std::optional<at::Tensor>& bias,
                             const c10::intrusive_ptr<ActivationSource>& source,
                             const c10::intrusive_ptr<RowExchange>& output) {
-    ctx->save_for_backward({weight.requires_grad() && source == nullptr ? x : at::Tensor(),
-                            x.requires_grad() ? weight : at::Tensor()});
+    save_activations(*ctx, {weight.requires_grad() && source == nullptr ? x : at::Tensor()},
+                     {x.requires_grad() ? weight : at::Tensor()});
     keep_source(*ctx, source);
     count_reader(x, source);
     keep_exchange(*ctx, output);
@@ -66,7 +67,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = take_activations(*ctx);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto source = take_source(*ctx);
     const GradientRows rows = gradient_rows(*ctx, grads[0]);

@@ -12,6 +12,7 @@
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -78,8 +79,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
     const bool keeps_x = (weight.requires_grad() || for_a) && source == nullptr;
-    ctx->save_for_backward({keeps_x ? x : none, for_x ? weight : none, for_x ? a : none,
-                            for_x || for_a ? b : none, for_b ? inner : none, for_x || for_a ? mask : none});
+    save_activations(*ctx, {keeps_x ? x : none, for_b ? inner : none, for_x || for_a ? mask : none},
+                     {for_x ? weight : none, for_x ? a : none, for_x || for_a ? b : none});
     keep_source(*ctx, source);
     count_reader(x, source);
     keep_exchange(*ctx, output);
@@ -91,11 +92,11 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = take_activations(*ctx);
     const auto source = take_source(*ctx);
-    const at::Tensor &weight = saved[1], &a = saved[2], &b = saved[3], &inner = saved[4];
+    const at::Tensor &inner = saved[1], &weight = saved[3], &a = saved[4], &b = saved[5];
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const at::Tensor mask = flat_mask(saved[5]);
+    const at::Tensor mask = flat_mask(saved[2]);
     const double scaling = ctx->saved_data["scaling"].toDouble();
     const GradientRows rows = gradient_rows(*ctx, grads[0]);
     const at::Tensor& grad = rows.grad;

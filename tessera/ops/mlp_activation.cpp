@@ -10,6 +10,7 @@
 #include "tessera/core/trace.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -116,16 +117,17 @@ at::Tensor forward_pass(Nonlinearity f, const MlpInputs& inputs) {
 
 class MlpSource : public ActivationSource {
  public:
-  MlpSource(Nonlinearity f, MlpInputs inputs) : f_(f), inputs_(std::move(inputs)) {}
+  MlpSource(Nonlinearity f, const MlpInputs& inputs) : f_(f), gate_(inputs.gate), up_(inputs.up) {}
   MlpSource(Nonlinearity f, std::function<MlpInputs()> again) : f_(f), again_(std::move(again)) {}
   bool collects_gradient() const override { return false; }
 
-  const MlpInputs& inputs() const {
-    if (!inputs_.gate.defined()) {
+  MlpInputs inputs() const {
+    if (!again_) return {gate_.get(), up_.get()};
+    if (!made_again_.gate.defined()) {
       const at::NoGradGuard no_grad;
-      inputs_ = again_();
+      made_again_ = again_();
     }
-    return inputs_;
+    return made_again_;
   }
 
  protected:
@@ -133,8 +135,9 @@ class MlpSource : public ActivationSource {
 
  private:
   Nonlinearity f_;
-  mutable MlpInputs inputs_;
+  SavedActivation gate_, up_;
   std::function<MlpInputs()> again_;
+  mutable MlpInputs made_again_;
 };
 
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
@@ -142,7 +145,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const std::optional<at::Tensor>& up,
                             Nonlinearity f, const c10::intrusive_ptr<MlpSource>& source) {
     const MlpInputs inputs{gate, up.value_or(at::Tensor())};
-    if (source == nullptr) ctx->save_for_backward({inputs.gate, inputs.up});
+    if (source == nullptr) save_activations(*ctx, {inputs.gate, inputs.up});
     keep_source(*ctx, source);
     ctx->saved_data["f"] = static_cast<int64_t>(f);
     ctx->saved_data["is_gated"] = up.has_value();
@@ -152,7 +155,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto source = c10::static_intrusive_pointer_cast<MlpSource>(take_source(*ctx));
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = take_activations(*ctx);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     // Its readers are done.
     if (source != nullptr) source->free_value();
@@ -183,10 +186,8 @@ at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) { return activa
 
 Activation mlp_activation(Nonlinearity f, const MlpInputs& inputs, std::function<MlpInputs()> again) {
   if (!needs_graph({inputs.gate, inputs.up})) return activate_mlp(f, inputs);
-  const auto detached = [](const at::Tensor& x) { return x.defined() ? x.detach() : x; };
   const auto source =
-      again ? c10::make_intrusive<MlpSource>(f, std::move(again))
-            : c10::make_intrusive<MlpSource>(f, MlpInputs{detached(inputs.gate), detached(inputs.up)});
+      again ? c10::make_intrusive<MlpSource>(f, std::move(again)) : c10::make_intrusive<MlpSource>(f, inputs);
   return {activate(f, inputs, source), source};
 }
 

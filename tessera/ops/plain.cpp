@@ -233,20 +233,25 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
 at::Tensor sum_losses(const at::Tensor& losses) { return losses.sum(); }
 
 // As the kernel, in its order.
-void adamw(const std::vector<AdamWTensors>& all) {
+void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
+  const auto put = [&](const at::Tensor& to, const at::Tensor& made) {
+    to.copy_(device_scale.defined() ? at::where(device_scale.isnan(), to.to(made.scalar_type()), made)
+                                    : made);
+  };
   for (const AdamWTensors& tensors : all) {
     const auto& [value, gradient, exp_avg, exp_avg_sq, update] = tensors;
     const kernels::AdamWFactors factors = update.factors();
     const at::ScalarType exact = compute_type(value.scalar_type());
-    const at::Tensor g = tensors.readable_gradient().to(exact) * factors.gradient_scale;
+    at::Tensor g = tensors.readable_gradient().to(exact) * factors.gradient_scale;
+    if (device_scale.defined()) g = g * device_scale.to(exact);
     const at::Tensor old_mean = exp_avg.to(exact);
     const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
     const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
     const at::Tensor step =
         mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
-    exp_avg.copy_(mean);
-    exp_avg_sq.copy_(square);
-    value.copy_(value.to(exact) * factors.decay - step);
+    put(exp_avg, mean);
+    put(exp_avg_sq, square);
+    put(value, value.to(exact) * factors.decay - step);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/host.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
@@ -119,12 +120,14 @@ NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::
 class NormSource : public ActivationSource {
  public:
   bool collects_gradient() const override { return true; }
-  at::Tensor residual, weight, inverse_rms;
+  SavedActivation residual, inverse_rms;
+  at::Tensor weight;
   double eps = 0.0;
 
  protected:
   at::Tensor make() const override {
-    return leaves(residual).rms_norm_again(residual, weight, inverse_rms, eps);
+    const at::Tensor x = residual.get();
+    return leaves(x).rms_norm_again(x, weight, inverse_rms.get(), eps);
   }
 };
 
@@ -136,14 +139,14 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     NormedRows normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps);
     if (!delta) normed.residual = x.view_as(x);
     ctx->set_materialize_grads(false);
-    ctx->save_for_backward({delta ? normed.residual : x, weight, normed.inverse_rms});
+    save_activations(*ctx, {delta ? normed.residual : x, normed.inverse_rms}, {weight});
     ctx->saved_data["has_delta"] = delta.has_value();
     keep_source(*ctx, source);
     if (source != nullptr) {
       // Without the graph, which would hold itself.
-      source->residual = normed.residual.detach();
+      source->residual = SavedActivation(normed.residual);
+      source->inverse_rms = SavedActivation(normed.inverse_rms);
       source->weight = weight.detach();
-      source->inverse_rms = normed.inverse_rms;
       source->eps = eps;
     }
     return {normed.residual, normed.y};
@@ -151,7 +154,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = take_activations(*ctx);
     const auto source = take_source(*ctx);
     const bool has_delta = ctx->saved_data["has_delta"].toBool();
     at::Tensor grad_y = grads[1];
@@ -166,7 +169,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     if (grad_y.defined()) {
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       std::tie(grad_x, grad_weight) = leaves(saved[0]).rms_norm_backward(
-          grad_y, grads[0], saved[0], saved[1], saved[2], want_x || want_delta, ctx->needs_input_grad(1));
+          grad_y, grads[0], saved[0], saved[2], saved[1], want_x || want_delta, ctx->needs_input_grad(1));
     }
     return {want_x ? grad_x : at::Tensor(), grad_weight, want_delta ? grad_x : at::Tensor(), {}, {}};
   }

@@ -6,6 +6,7 @@
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/device.h"
+#include "tessera/core/device_copy.h"
 
 namespace tessera::ops {
 
@@ -51,11 +52,7 @@ at::Tensor in_compute_type(const at::Tensor& tensor, at::ScalarType stored) {
 }
 
 at::Tensor detail::copied_to(at::Device device, const void* values, at::ScalarType type, int64_t count) {
-  const at::Tensor host = at::from_blob(const_cast<void*>(values), {count}, on_host(type));
-  if (!device.is_cuda()) return host.to(device);
-  // Out of pinned memory a copy goes behind what is enqueued; LibTorch reuses that memory when it is done.
-  const at::Tensor pinned = at::empty({count}, on_host(type).pinned_memory(true));
-  return pinned.copy_(host).to(device, /*non_blocking=*/true);
+  return copy_to(at::from_blob(const_cast<void*>(values), {count}, on_host(type)), device);
 }
 
 at::Tensor flatten_rows(const at::Tensor& tensor) {

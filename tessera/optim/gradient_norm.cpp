@@ -102,4 +102,9 @@ double clip_factor(double norm, double max_norm) {
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm) {
+  if (max_norm <= 0.0) return at::ones_like(norm);
+  return at::full_like(norm, max_norm).div_(norm + 1e-6).clamp_max_(1.0);
+}
+
 }  // namespace tessera::optim

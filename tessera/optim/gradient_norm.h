@@ -55,5 +55,7 @@ GradientNorm global_gradient_norm(const parallel::ShardedModel& model);
 // The factor that brings a gradient of this norm down to max_norm: min(1, max_norm / (norm + 1e-6)) as
 // torch.nn.utils.clip_grad_norm_; 1 when max_norm is 0 (no clipping).
 double clip_factor(double norm, double max_norm);
+// The same of a norm in float64 on any device, which is not waited for.
+at::Tensor clip_factor(const at::Tensor& norm, double max_norm);
 
 }  // namespace tessera::optim

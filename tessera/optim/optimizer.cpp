@@ -1,14 +1,19 @@
 #include "tessera/optim/optimizer.h"
 
+#include <array>
+#include <cmath>
 #include <utility>
 
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
 #include "tessera/core/device.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/ops/adamw.h"
+#include "tessera/optim/offloaded_states.h"
 
 namespace tessera::optim {
 namespace {
@@ -24,15 +29,6 @@ std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
     TESSERA_ASSERT(tile.layout.local_box(tile.coordinates).size == shape, "a tile has the shape of its box");
   }
   return tiles;
-}
-
-// A state of every element of the tile's parameter.
-checkpoint::StateTensor element_state(const OptimizedTile& tile, const std::string& state,
-                                      const at::Tensor& values) {
-  return checkpoint::state_tensor(
-      tile.name + "/" + state,
-      parallel::Layout(tile.layout.shape(), to_dtype(values.scalar_type()), tile.layout.axes()),
-      tile.coordinates, values);
 }
 
 // One value of the whole parameter, which those ranks have that hold a part of it.
@@ -54,61 +50,110 @@ class AdamW : public Optimizer {
   AdamW(std::vector<OptimizedTile> tiles, const AdamWOptions& options)
       : tiles_(checked(std::move(tiles))), options_(options) {
     const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> values;
     for (const OptimizedTile& tile : tiles_) {
-      exp_avg_.push_back(at::zeros_like(tile.tile.detach()));
-      exp_avg_sq_.push_back(at::zeros_like(tile.tile.detach()));
+      values.push_back(tile.tile.detach());
       steps_.push_back(at::zeros({1}, on_host(at::kFloat)));
     }
+    if (options.offload_chunk_elements > 0 && !values.empty() && has_streams(values[0].device())) {
+      offloaded_ = std::make_unique<OffloadedStates>(values, std::ssize(kElementStates),
+                                                     options.offload_chunk_elements);
+      return;
+    }
+    for (const at::Tensor& value : values) states_.push_back({at::zeros_like(value), at::zeros_like(value)});
   }
 
-  void step(double lr, double gradient_scale) override {
-    std::vector<ops::AdamWTensors> all;
+  void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
     ops::AdamWUpdate update;
     update.beta1 = options_.beta1;
     update.beta2 = options_.beta2;
     update.epsilon = options_.epsilon;
     update.gradient_scale = gradient_scale;
+    std::vector<ops::AdamWUpdate> updates(tiles_.size(), update);
+    std::vector<bool> is_updated(tiles_.size(), false);
     for (size_t i = 0; i < tiles_.size(); ++i) {
-      const at::Tensor& gradient = tiles_[i].tile.grad();
-      if (!gradient.defined()) continue;
+      if (!tiles_[i].tile.grad().defined()) continue;
       steps_[i].add_(1.0);
-      if (tiles_[i].tile.numel() == 0) continue;
-      update.step = steps_[i].item<int64_t>();
-      update.learning_rate = lr * tiles_[i].lr_scale;
-      update.weight_decay = tiles_[i].weight_decay;
-      all.push_back({tiles_[i].tile.detach(), gradient.detach(), exp_avg_[i], exp_avg_sq_[i], update});
+      is_updated[i] = tiles_[i].tile.numel() > 0;
+      updates[i].step = steps_[i].item<int64_t>();
+      updates[i].learning_rate = lr * tiles_[i].lr_scale;
+      updates[i].weight_decay = tiles_[i].weight_decay;
     }
-    ops::adamw(all);
+    std::vector<ops::AdamWTensors> all;
+    if (offloaded_ == nullptr) {
+      for (size_t i = 0; i < tiles_.size(); ++i) {
+        if (!is_updated[i]) continue;
+        const at::Tensor& tile = tiles_[i].tile;
+        all.push_back({tile.detach(), tile.grad().detach(), states_[i][0], states_[i][1], updates[i]});
+      }
+      return ops::adamw(all, device_scale);
+    }
+    offloaded_->update(is_updated, [&](const std::vector<StatePiece>& pieces) {
+      all.clear();
+      for (const StatePiece& piece : pieces) {
+        const at::Tensor& tile = tiles_[piece.tile].tile;
+        all.push_back({piece.of(tile.detach()), piece.of(tile.grad().detach()), piece.states[0],
+                       piece.states[1], updates[piece.tile]});
+      }
+      ops::adamw(all, device_scale);
+    });
   }
 
   std::vector<checkpoint::StateTensor> states() override {
     std::vector<checkpoint::StateTensor> all;
     for (size_t i = 0; i < tiles_.size(); ++i) {
-      all.push_back(element_state(tiles_[i], "exp_avg", exp_avg_[i]));
-      all.push_back(element_state(tiles_[i], "exp_avg_sq", exp_avg_sq_[i]));
+      for (size_t s = 0; s < std::size(kElementStates); ++s) all.push_back(element_state(i, s));
       all.push_back(parameter_state(tiles_[i], "step", steps_[i]));
     }
     return all;
   }
 
  private:
+  static constexpr const char* kElementStates[] = {"exp_avg", "exp_avg_sq"};
+
+  // A state of every element of the tile's parameter.
+  checkpoint::StateTensor element_state(size_t i, size_t s) {
+    const OptimizedTile& tile = tiles_[i];
+    const std::string name = tile.name + "/" + kElementStates[s];
+    const parallel::Layout layout(tile.layout.shape(), to_dtype(tile.tile.scalar_type()), tile.layout.axes());
+    if (offloaded_ == nullptr) return checkpoint::state_tensor(name, layout, tile.coordinates, states_[i][s]);
+    const auto state = static_cast<int64_t>(s);
+    return {name, layout, tile.coordinates, [this, i, state] { return offloaded_->get(i, state); },
+            [this, i, state](const at::Tensor& values) { offloaded_->set(i, state, values); }};
+  }
+
   std::vector<OptimizedTile> tiles_;
   AdamWOptions options_;
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_, steps_;
+  std::vector<at::Tensor> steps_;
+  // Of every tile; on the device or offloaded.
+  std::vector<std::array<at::Tensor, std::size(kElementStates)>> states_;
+  std::unique_ptr<OffloadedStates> offloaded_;
 };
 
 class Sgd : public Optimizer {
  public:
   explicit Sgd(std::vector<OptimizedTile> tiles) : tiles_(checked(std::move(tiles))) {}
 
-  void step(double lr, double gradient_scale) override {
+  void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
     const at::NoGradGuard no_grad;
+    if (device_scale.defined() && is_on_host(device_scale)) {
+      const double scale = host_span<const double>(device_scale)[0];
+      if (!std::isnan(scale)) step(lr, gradient_scale * scale, {});
+      return;
+    }
     for (const OptimizedTile& optimized : tiles_) {
       const at::Tensor& gradient = optimized.tile.grad();
       if (!gradient.defined()) continue;
       const at::Tensor tile = optimized.tile.detach();
       const double own_lr = lr * optimized.lr_scale;
-      if (optimized.weight_decay != 0.0) tile.mul_(1.0 - own_lr * optimized.weight_decay);
+      const double decay = 1.0 - own_lr * optimized.weight_decay;
+      if (device_scale.defined()) {
+        const at::Tensor down =
+            gradient.detach() * device_scale.to(tile.scalar_type()) * (own_lr * gradient_scale);
+        tile.copy_(at::where(device_scale.isnan(), tile, tile * decay - down));
+        continue;
+      }
+      if (optimized.weight_decay != 0.0) tile.mul_(decay);
       tile.add_(gradient.detach(), -own_lr * gradient_scale);
     }
   }

@@ -29,8 +29,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   // One update with learning rate `lr`. Every gradient is multiplied by `gradient_scale` first (the clip
-  // factor); the gradients themselves may be changed by it.
-  virtual void step(double lr, double gradient_scale) = 0;
+  // factor); the gradients themselves may be changed by it. device_scale: a further factor, a scalar in
+  // float64 on the tiles' device, for which nobody waits; NaN: tiles stay as they are. Undefined: 1.
+  virtual void step(double lr, double gradient_scale, const at::Tensor& device_scale = {}) = 0;
   // What it keeps of the tiles' parameters between steps, as "<parameter>/<state>": values of the parameter's
   // shape and layout ("exp_avg", "exp_avg_sq"), or one value that all its holders have alike ("step"). In a
   // fixed order, the same on all ranks.
@@ -39,6 +40,9 @@ class Optimizer {
 
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  // Above 0: the states lie on the host, on the device those of so many elements at a time
+  // (offloaded_states.h). Nothing where the tiles lie on the host themselves.
+  int64_t offload_chunk_elements = 0;
 };
 
 // Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019,

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "tessera/nn/call_hook.h"
+#include "tessera/ops/saved_activation.h"
 
 namespace tessera::parallel {
 namespace {
@@ -23,7 +24,7 @@ class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> 
   // `anchor` requires a gradient, so that the output does even where the input does not.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& anchor,
                             const c10::intrusive_ptr<Recompute>& recompute) {
-    context->save_for_backward({input});
+    ops::save_activations(*context, {input});
     context->saved_data["recompute"] = c10::IValue::make_capsule(recompute);
     context->saved_data["needs_input"] = input.requires_grad();
     const at::AutoGradMode no_grad(false);
@@ -34,7 +35,7 @@ class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> 
     const auto recompute =
         c10::static_intrusive_pointer_cast<Recompute>(context->saved_data["recompute"].toCapsule());
     const bool needs_input = context->saved_data["needs_input"].toBool();
-    at::Tensor input = context->get_saved_variables()[0].detach();
+    at::Tensor input = ops::take_activations(*context)[0].detach();
     input.set_requires_grad(needs_input);
     at::Tensor output;
     {

@@ -310,8 +310,9 @@ std::string figure(const Chart& chart) {
   for (const Series& one : series) {
     if (!chart.is_stacked) plot += drawn(one, frame);
   }
-  const auto num_told = std::count_if(series.begin(), series.end(),
-                                      [](const Series& one) { return one.style != Series::Style::Faint; });
+  // Where one alone has points, its name still says which of them it is.
+  const auto num_told = std::ranges::count_if(
+      chart.series, [](const Series& one) { return one.style != Series::Style::Faint; });
   return "<figure><figcaption>" + title + "</figcaption>" + (num_told > 1 ? legend(series) : "") +
          "<svg role=\"img\" aria-label=\"" + title + "\" viewBox=\"0 0 " + printed("%g", kWidth) + " " +
          printed("%g", kHeight) + "\" data-left=\"" + printed("%g", kLeft) + "\" data-right=\"" +

@@ -20,6 +20,7 @@ constexpr size_t kMinToSmooth = 60;
 constexpr const char* kLosses = "losses/";
 constexpr const char* kEvalLosses = "eval_losses/";
 constexpr const char* kTraffic = "traffic/";
+constexpr const char* kDataWait = "data_wait_s";
 
 struct Plot {
   const char* title;
@@ -33,7 +34,7 @@ constexpr Plot kPlots[] = {
     {"Gradient norm", "grad_norm", Unit::None, true, true},
     {"Tokens per second", "tokens_per_s", Unit::None, true},
     {"Time of a step", "step_s", Unit::Seconds, true},
-    {"Of that waiting for data", "data_wait_s", Unit::Seconds, true},
+    {"Time of a step that waits for data", kDataWait, Unit::Seconds, true},
     {"Peak memory of a rank", "peak_rss", Unit::Bytes},
     {"Peak memory of its GPU", "peak_device", Unit::Bytes},
     {"Model FLOPs utilization", "mfu", Unit::None, true},
@@ -79,7 +80,8 @@ void add_loss(Chart& chart, const RunRecord& run, const std::string& loss, const
               const std::string& name, int color) {
   chart.cuts_outliers = true;
   add_series(chart, name, run.points(loss), color, true);
-  chart.series.push_back({name + ", evaluation", run.points(eval_loss), color, Style::Dashed});
+  const Points evaluated = run.points(eval_loss);
+  if (!evaluated.empty()) chart.series.push_back({name + ", evaluation", evaluated, color, Style::Dashed});
 }
 
 // Of one run a chart with a line for each dataset, of several a chart for each dataset.
@@ -101,16 +103,20 @@ std::vector<Chart> dataset_charts(const std::vector<RunRecord>& runs, const std:
   return charts;
 }
 
-// Where the time of a step goes: waits for other ranks by axis, checkpoints, and the rest, which is
-// computing.
+// Where the time of a step goes: waits for rows, and for other ranks by axis, checkpoints, and the rest,
+// which is computing.
 Chart section_chart(const RunRecord& run, const std::vector<std::string>& axes) {
   Chart chart{"Time of a step by section: " + run.name, Unit::Seconds};
   chart.is_stacked = true;
+  std::vector<std::pair<std::string, std::string>> waits;  // what for, and the number
+  for (const std::string& axis : axes) waits.emplace_back(axis, kTraffic + axis + "/wait_s");
+  waits.emplace_back("data", kDataWait);
+  std::erase_if(waits, [&](const auto& wait) { return run.points(wait.second).empty(); });
   chart.series.push_back({"compute", {}, 0});
-  for (size_t i = 0; i < axes.size(); ++i) {
-    chart.series.push_back({"wait for " + axes[i], {}, static_cast<int>(i + 1)});
+  for (size_t i = 0; i < waits.size(); ++i) {
+    chart.series.push_back({"wait for " + waits[i].first, {}, static_cast<int>(i + 1)});
   }
-  chart.series.push_back({"checkpoints", {}, static_cast<int>(axes.size() + 1)});
+  chart.series.push_back({"checkpoints", {}, static_cast<int>(waits.size() + 1)});
   int64_t before = 0;
   for (const Record& record : run.steps) {
     const auto number = [&](const std::string& name) {
@@ -119,8 +125,8 @@ Chart section_chart(const RunRecord& run, const std::vector<std::string>& axes) 
     };
     const auto step = static_cast<double>(record.step);
     double rest = number("step_s");
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const double wait = number(kTraffic + axes[i] + "/wait_s");
+    for (size_t i = 0; i < waits.size(); ++i) {
+      const double wait = number(waits[i].second);
       chart.series[i + 1].points.emplace_back(step, wait);
       rest -= wait;
     }

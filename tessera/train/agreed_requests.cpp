@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "tessera/core/device.h"
-#include "tessera/core/device_copy.h"
 
 namespace tessera::train {
 namespace {
@@ -17,13 +16,11 @@ constexpr int64_t kStop = 2;
 }  // namespace
 
 void AgreedRequests::begin() {
-  const bool is_triggered = world_.rank() == 0 && unlink(trigger_file_.c_str()) == 0;
-  const bool is_signalled = signals_.take_save();
-  int64_t own = is_triggered || is_signalled ? 1 : 0;
+  int64_t own = take_save() ? 1 : 0;
   if (const int signal = signals_.stop_signal(); signal != 0) own = kStop + signal;
   own_ = own;
   if (world_.size() == 1) return;
-  asked_ = copy_to(at::full({1}, own, on_host(at::kLong)), world_.device());
+  asked_ = at::full({1}, own, on_host(at::kLong));
   comm::ReduceOptions options{.op = comm::ReduceOp::Max};
   options.hint = "requests to save or stop";
   exchange_ = world_.all_reduce(asked_, /*async_op=*/true, options);
@@ -37,7 +34,15 @@ Request AgreedRequests::finish() {
     return Request::Stop;
   }
   const bool saves = std::exchange(is_save_due_, false) || asked > 0;
-  return saves ? Request::Save : Request::None;
+  if (!saves) return Request::None;
+  take_save();
+  return Request::Save;
+}
+
+bool AgreedRequests::take_save() {
+  const bool is_triggered = world_.rank() == 0 && unlink(trigger_file_.c_str()) == 0;
+  const bool is_signalled = signals_.take_save();
+  return is_triggered || is_signalled;
 }
 
 void AgreedRequests::on_evaluating(int64_t, int64_t) {

@@ -28,7 +28,8 @@ class AgreedRequests : public Reporter {
       : signals_(signals), world_(world), trigger_file_(std::move(trigger_file)) {}
 
   // Begins to ask; finish() tells what any rank was asked for before. In between a step hides the exchange.
-  // Both are collective.
+  // Both are collective. Where finish() tells to save, what a rank was asked for since begin() is answered by
+  // the same checkpoint: a signal to every process of a job reaches them at different moments.
   void begin();
   Request finish();
   // Collective. Throws EvaluationStopped.
@@ -38,6 +39,9 @@ class AgreedRequests : public Reporter {
   int stop_signal() const { return stop_signal_; }
 
  private:
+  // Whether this rank is asked to save; takes the request away.
+  bool take_save();
+
   RunSignals& signals_;
   comm::Communicator& world_;
   const std::string trigger_file_;

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/core/cpu_allocator.h"
+#include "tessera/core/deterministic.h"
 #include "tessera/core/device_ledger.h"
 #include "tessera/core/device_memory.h"
 #include "tessera/core/host_memory.h"
@@ -58,9 +59,8 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
   const auto first_part = static_cast<size_t>(own.size());
   own.insert(own.end(), peak.bytes.begin(), peak.bytes.end());
   const auto width = static_cast<int64_t>(own.size());
-  const at::Tensor all = at::empty({world.size(), width}, at::TensorOptions(world.device()).dtype(at::kLong));
-  world.all_gather_single(all, at::tensor(own, on_host(at::kLong)).to(world.device()));
-  const at::Tensor values = all.to(kHost);
+  const at::Tensor values = at::empty({world.size(), width}, on_host(at::kLong));
+  world.all_gather_single(values, at::tensor(own, values.options()));
   const int64_t rank = values.select(1, 0).argmax().item<int64_t>();
   const auto largest = host_span<const int64_t>(values).subspan(static_cast<size_t>(rank * width));
 
@@ -116,6 +116,7 @@ std::string BenchResult::to_json() const {
 
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world) {
   const config::Recipe& recipe = options.recipe;
+  if (recipe.deterministic) compute_deterministically();
   std::optional<DeviceLedger> of_device;
   if (world->device().type() == kHost) {
     memory_ledger::start();
@@ -129,7 +130,8 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   auto optimizer = [&] {
     const MemoryScope memory(MemoryCategory::OptimizerState);
     return optim::make_adamw(
-        optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias), {});
+        optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias),
+        adamw_options(recipe, world->device()));
   }();
 
   BenchResult result;

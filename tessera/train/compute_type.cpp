@@ -34,7 +34,7 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
   }
   constexpr double kWorthwhile = 1.5;
   const at::TensorOptions options(world.device());
-  const at::Tensor rates = at::zeros({2}, options.dtype(at::kDouble));
+  const at::Tensor rates = at::zeros({2}, on_host(at::kDouble));
   if (world.rank() == 0) {
     rates[0] = gemm_rate(options.dtype(at::kFloat));
     rates[1] = gemm_rate(options.dtype(at::kBFloat16));

@@ -36,7 +36,7 @@ config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const 
   }
   recipe = with_dtype_of(std::move(recipe), checkpoint);
   if (!base_model.empty()) recipe.base_model = base_model;
-  recipe.device = DeviceChoice::Cpu;
+  recipe.device = {DeviceKind::Cpu};
   return config::for_one_rank(std::move(recipe));
 }
 

@@ -2,24 +2,22 @@
 
 #include <cmath>
 
+#include "tessera/core/device_event.h"
+
 namespace tessera::train {
 
 DeviceMarks::DeviceMarks(c10::Device device)
     : device_(device), first_(device.type(), c10::EventFlag::BACKEND_DEFAULT) {
   c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-  first_.record(stream());
+  first_.record(current_stream(device_));
   first_.synchronize();
   first_ns_ = trace::now_ns();
-}
-
-c10::Stream DeviceMarks::stream() const {
-  return c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
 }
 
 int64_t DeviceMarks::mark() noexcept {
   try {
     c10::Event event(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-    event.record(stream());
+    event.record(current_stream(device_));
     const std::lock_guard<std::mutex> lock(mutex_);
     events_.push_back(std::move(event));
     return std::ssize(events_) - 1;

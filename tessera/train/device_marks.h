@@ -25,8 +25,6 @@ class DeviceMarks : public trace::StreamMarks {
   std::vector<int64_t> times_ns();
 
  private:
-  c10::Stream stream() const;
-
   const c10::Device device_;
   c10::Event first_;
   int64_t first_ns_ = 0;

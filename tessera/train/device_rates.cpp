@@ -6,6 +6,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/device_time.h"
+#include "tessera/core/strings.h"
 
 namespace tessera::train {
 namespace {
@@ -35,8 +36,7 @@ class Measurement {
     try {
       rate.value = amount / best_seconds(device_, options_.rounds, work());
     } catch (const c10::Error& error) {
-      rate.problem = error.what_without_backtrace();
-      rate.problem = rate.problem.substr(0, rate.problem.find('\n'));
+      rate.problem = first_line(error.what_without_backtrace());
     }
     rates_.push_back(rate);
   }

@@ -35,9 +35,9 @@ std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batc
 // Adds what `part` grew by on the last stage, which meets the losses, to that of all ranks.
 void share_growth(const at::Tensor& part, const at::Tensor& before, const parallel::DeviceMesh& mesh) {
   if (!before.defined()) return;
-  const at::Tensor grown = (part - before).to(mesh.device());
+  const at::Tensor grown = part - before;
   mesh.group(parallel::kAxisPp)->all_reduce(grown);
-  part.copy_(before + grown.to(part.device()));
+  part.copy_(before + grown);
 }
 
 at::Tensor run_pipeline(TrainedModel& trained, const parallel::DeviceMesh& mesh,

@@ -35,10 +35,9 @@ parallel::PartCosts agreed(const parallel::PartCosts& own, comm::Communicator& w
   std::vector<double> values = {own.first};
   values.insert(values.end(), own.blocks.begin(), own.blocks.end());
   values.push_back(own.last);
-  const at::Tensor sums = at::tensor(values, on_host(at::kDouble)).to(world.device());
+  const at::Tensor sums = at::tensor(values, on_host(at::kDouble));
   world.all_reduce(sums, false, {{{}, "times of the model's parts"}});
-  const at::Tensor read = sums.to(kHost);
-  const auto all = host_span<const double>(read);
+  const auto all = host_span<const double>(sums);
   const auto ranks = static_cast<double>(world.size());
   parallel::PartCosts mean{all.front() / ranks, {}, all.back() / ranks};
   for (size_t i = 1; i + 1 < all.size(); ++i) mean.blocks.push_back(all[i] / ranks);

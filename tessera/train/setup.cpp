@@ -12,6 +12,7 @@
 #include "tessera/comm/bootstrap.h"
 #include "tessera/config/parallelism.h"
 #include "tessera/core/device.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/torch_dtype.h"
@@ -20,6 +21,7 @@
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/parallel/activation_offload.h"
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 #include "tessera/peft/adapter_files.h"
@@ -352,6 +354,11 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
+  if (recipe.activation_offloading != config::Offloading::Off) {
+    options.least_offloaded_bytes = parallel::kLeastOffloadedBytes;
+    if (!has_streams(mesh.device()))
+      log::info("activation_offloading has no effect: the run computes on the CPU");
+  }
   options.tensor_parallel.sequence_parallel = recipe.tensor_parallel_size > 1;
   options.tensor_parallel.async = recipe.async_tensor_parallel;
   options.context_parallel = recipe.context_parallel_method;

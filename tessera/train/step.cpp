@@ -8,12 +8,15 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/device_copy.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/core/log.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
 #include "tessera/optim/gradient_norm.h"
+#include "tessera/optim/offloaded_states.h"
 #include "tessera/train/bad_numbers.h"
 #include "tessera/train/forward_backward.h"
 
@@ -51,10 +54,9 @@ class LossSum {
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
     return sums;
   }
-  // What reduced() gave, and the one value of `other`, by one look at the device.
-  Total read(const at::Tensor& reduced, const at::Tensor& other) const {
-    const at::Tensor read = at::cat({other, reduced}).to(kHost);
-    const auto values = host_span<const double>(read);
+  // Of the value `other` and what reduced() gave, as they have come to the host.
+  Total total(const at::Tensor& other_and_reduced) const {
+    const auto values = host_span<const double>(other_and_reduced);
     const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
     const auto behind = values.begin() + 2 + routers;
     return {values[1], {behind, values.end()}, {values.begin() + 2, behind}, values[0]};
@@ -86,6 +88,16 @@ class LossSum {
       .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
+// What the update multiplies gradients by, on their device: NaN, for no update, where the loss or the norm is
+// not finite. All are scalars.
+at::Tensor update_factor(const at::Tensor& loss, const at::Tensor& sum_of_squares, const StepInput& input) {
+  const at::Tensor norm = sum_of_squares.sqrt();
+  const at::Tensor factor =
+      optim::clip_factor(norm / input.loss_scale, input.max_grad_norm) / input.loss_scale;
+  // x - x is 0 for all that is finite.
+  return factor + (loss - loss) + (norm - norm);
+}
+
 }  // namespace
 
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
@@ -101,12 +113,22 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
                                 loss_sum.parts()));
   StepResult result;
-  // Both are on their way before the host waits for them: the one time in the step that it waits for the
-  // device.
+  // All is on its way, the update too where nobody may refuse it, before the host waits for the loss and the
+  // norm: the one time in the step that it waits for the device.
   const at::Tensor losses = loss_sum.reduced(mesh);
   clear_frozen_rows(trained.trained_rows, sharded);
   const optim::PendingNorm pending_norm(sharded);
-  const LossSum::Total total = loss_sum.read(losses, pending_norm.sum_of_squares());
+  const auto update = [&] {
+    const trace::Scope trace_scope("optimizer");
+    const SectionScope section(StepSection::Optimizer);
+    const MemoryScope memory(MemoryCategory::OptimizerState);
+    optimizer.step(input.lr, 1.0,
+                   update_factor(losses.select(0, 0), pending_norm.sum_of_squares().select(0, 0), input));
+  };
+  HostCopy numbers(at::cat({pending_norm.sum_of_squares(), losses}));
+  const bool waits = input.skips_overflow || input.accepts;
+  if (!waits) update();
+  const LossSum::Total total = loss_sum.total(numbers.wait());
   const double total_loss = total.loss;
   result.dataset_losses = total.datasets;
   if (!total.routers.empty())
@@ -138,14 +160,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
-  if (!result.is_updated) return result;
-  const double factor = optim::clip_factor(result.grad_norm, input.max_grad_norm) / input.loss_scale;
-  {
-    const trace::Scope trace_scope("optimizer");
-    const SectionScope section(StepSection::Optimizer);
-    const MemoryScope memory(MemoryCategory::OptimizerState);
-    optimizer.step(input.lr, factor);
-  }
+  if (waits && result.is_updated) update();
   return result;
 }
 
@@ -175,7 +190,8 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
   }
   trained.model->train();
   const at::Tensor losses = loss_sum.reduced(mesh);
-  const LossSum::Total total = loss_sum.read(losses, at::zeros({1}, losses.options()));
+  const LossSum::Total total =
+      loss_sum.total(HostCopy(at::cat({at::zeros({1}, losses.options()), losses})).wait());
   Evaluated evaluated;
   evaluated.loss = total.loss / static_cast<double>(std::max<int64_t>(1, label_tokens));
   if (has_several) evaluated.datasets = dataset_losses(datasets, total.datasets, of_datasets);
@@ -192,6 +208,17 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
                      parameter.layout, parameter.coordinates});
   }
   return tiles;
+}
+
+optim::AdamWOptions adamw_options(const config::Recipe& recipe, at::Device device) {
+  optim::AdamWOptions options;
+  options.beta1 = recipe.adam_beta1;
+  options.beta2 = recipe.adam_beta2;
+  options.epsilon = recipe.adam_epsilon;
+  if (recipe.offload_optimizer_device == config::OffloadDevice::None) return options;
+  options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;
+  if (!has_streams(device)) log::info("offload_optimizer_device has no effect: the run computes on the CPU");
+  return options;
 }
 
 }  // namespace tessera::train

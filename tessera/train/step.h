@@ -26,7 +26,8 @@ struct StepInput {
   double loss_scale = 1.0;      // of the backward; the gradients are divided by it before their use
   bool skips_overflow = false;  // a step that is not finite makes no update, rather than throwing
   int64_t num_datasets = 0;     // that the micro-batches name
-  // Asked before the update, on every rank with the same numbers: whether to make it. Empty: always.
+  // Asked before the update, on every rank with the same numbers: whether to make it. Empty: always; the
+  // update is then on its way before the host has read the numbers, but with skips_overflow.
   std::function<bool(double loss, double grad_norm)> accepts;
 };
 
@@ -40,8 +41,8 @@ struct StepResult {
 };
 
 // Forward and backward of every micro-batch with the loss divided by the step's label tokens, then one
-// update. The result does not depend on how the micro-batches are spread. Throws Error(Numerics) before the
-// update when the loss or the gradient is not finite, naming rank and tensor; on every rank alike;
+// update. The result does not depend on how the micro-batches are spread. Throws Error(Numerics) when the
+// loss or the gradient is not finite, naming rank and tensor, on every rank alike, and no tile has changed;
 // with skips_overflow it says so in the result instead. Collective.
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input);
@@ -59,5 +60,8 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
 // The tiles that train, with the recipe's decay: none on norms and biases unless `decay_all`.
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,
                                                   bool decay_all);
+
+// With the recipe's constants, for tiles on this device; a key that changes nothing there is told.
+optim::AdamWOptions adamw_options(const config::Recipe& recipe, at::Device device);
 
 }  // namespace tessera::train

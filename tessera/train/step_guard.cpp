@@ -51,6 +51,11 @@ SpikeWatch SpikeWatch::from_json(const nlohmann::ordered_json& json) {
   return watch;
 }
 
+bool StepGuard::may_refuse(const config::Recipe& recipe) {
+  return recipe.loss_watchdog_threshold > 0.0 || recipe.spike_action == config::SpikeAction::Skip ||
+         recipe.spike_action == config::SpikeAction::Rollback;
+}
+
 StepGuard::Verdict StepGuard::judge(const config::Recipe& recipe, int64_t step, double loss,
                                     double grad_norm) {
   if (recipe.loss_watchdog_threshold > 0.0) {

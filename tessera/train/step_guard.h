@@ -35,6 +35,9 @@ class StepGuard {
  public:
   enum class Verdict { Update, Skip, RollBack };
 
+  // Whether a verdict may be another than Update, or none.
+  static bool may_refuse(const config::Recipe& recipe);
+
   // As the recipe's loss_watchdog_* and spike_* say. A leap is warned of. Throws Error(Numerics,
   // "LOSS-WATCHDOG").
   Verdict judge(const config::Recipe& recipe, int64_t step, double loss, double grad_norm);

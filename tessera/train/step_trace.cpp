@@ -11,7 +11,7 @@
 #include <ATen/record_function.h>
 #include <nlohmann/json.hpp>
 
-#include "tessera/core/device.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/host_name.h"
@@ -137,13 +137,11 @@ void write_all(const std::string& path, std::string text, const trace::Recording
   int64_t num_dropped = recording.num_dropped;
   for (int64_t rank = 0; rank < world.size(); ++rank) {
     if (rank > 0) {
-      const at::Tensor sizes = at::empty({2}, at::TensorOptions(world.device()).dtype(at::kLong));
+      const at::Tensor sizes = at::empty({2}, on_host(at::kLong));
       world.recv(sizes, rank);
-      const at::Tensor bytes =
-          at::empty({sizes[0].item<int64_t>()}, at::TensorOptions(world.device()).dtype(at::kByte));
+      const at::Tensor bytes = at::empty({sizes[0].item<int64_t>()}, on_host(at::kByte));
       world.recv(bytes, rank);
-      const at::Tensor on_this_side = bytes.to(kHost);
-      const auto characters = host_span<const char>(on_this_side);
+      const auto characters = host_span<const char>(bytes);
       text.assign(characters.data(), characters.size());
       num_dropped += sizes[1].item<int64_t>();
     }
@@ -163,8 +161,8 @@ void write_all(const std::string& path, std::string text, const trace::Recording
 
 void send_text(const std::string& text, int64_t num_dropped, comm::Communicator& world) {
   const auto size = static_cast<int64_t>(text.size());
-  world.send(at::tensor({size, num_dropped}, on_host(at::kLong)).to(world.device()), 0);
-  world.send(at::from_blob(const_cast<char*>(text.data()), {size}, on_host(at::kByte)).to(world.device()), 0);
+  world.send(at::tensor({size, num_dropped}, on_host(at::kLong)), 0);
+  world.send(at::from_blob(const_cast<char*>(text.data()), {size}, on_host(at::kByte)), 0);
 }
 
 // The spans of the recording, with when the device came to their marks. What was on the way at the end ends
@@ -188,7 +186,7 @@ void add_device_events(const std::vector<int64_t>& times_ns, trace::Recording& r
 
 StepTrace::StepTrace(comm::Communicator& world) {
   world.barrier();
-  if (world.device().type() != kHost) marks_ = std::make_unique<DeviceMarks>(world.device());
+  if (has_streams(world.device())) marks_ = std::make_unique<DeviceMarks>(world.device());
   trace::set_stream_marks(marks_.get());
   trace::start(kMaxEvents);
   callback_ =

@@ -22,6 +22,7 @@
 #include "tessera/config/load_recipe.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/resolve_paths.h"
+#include "tessera/core/deterministic.h"
 #include "tessera/core/log.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/strings.h"
@@ -203,7 +204,7 @@ class Run {
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
     describe_batch(recipe_, dp_size, source->samples_per_step());
     warn_of_dropped(prepared.train_stats);
-    data_ = std::make_unique<data::StepsAhead>(std::move(source));
+    data_ = std::make_unique<data::StepsAhead>(std::move(source), 2, dp_size * data::kTokensAhead);
   }
 
   void prepare_model() {
@@ -369,6 +370,7 @@ TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Com
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
   check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
   check_same_recipe(recipe, *world);
+  if (recipe.deterministic) compute_deterministically();
   const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());
   comm::flight::set_dump_file(hang_file);

@@ -18,7 +18,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
   auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
   set_learning_rates(recipe, tiles);
   if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
-  return optim::make_adamw(std::move(tiles), {recipe.adam_beta1, recipe.adam_beta2, recipe.adam_epsilon});
+  return optim::make_adamw(std::move(tiles), adamw_options(recipe, sharded.device()));
 }
 
 int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
@@ -61,11 +61,13 @@ StepMetrics Training::step() {
   input.skips_overflow = state_.scaler.is_on();
   input.num_datasets = std::ssize(data.dataset_label_tokens);
   auto verdict = StepGuard::Verdict::Update;
-  input.accepts = [&](double loss, double grad_norm) {
+  const auto judge = [&](double loss, double grad_norm) {
     verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
     return verdict == StepGuard::Verdict::Update;
   };
+  if (StepGuard::may_refuse(state_.recipe)) input.accepts = judge;
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
+  if (!input.accepts && result.is_finite) judge(result.loss, result.grad_norm);
 
   state_.scaler.update(result.is_finite, state_.step);
 

@@ -1,6 +1,8 @@
 // What every transport must do, checked over the fake ranks and over MPI.
 #pragma once
 
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +13,13 @@ namespace tessera::testing {
 // Options of a tensor that the group takes.
 inline at::TensorOptions on(const comm::Communicator& group, at::ScalarType type) {
   return at::TensorOptions(group.device()).dtype(type);
+}
+
+// Values whose sum depends on the order, different on every rank.
+inline at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
+  // Thirds times powers of ten: every addition rounds.
+  const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
+  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
 }
 
 inline at::Tensor numbered(const comm::Communicator& group, int64_t count,

@@ -3,10 +3,6 @@
 #include "tessera/comm/nccl/nccl_backend.h"
 
 #include <array>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -15,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/comm/flight_recorder.h"
 #include "tessera/core/error.h"
 
 #include "tests/comm/collectives.h"
@@ -65,10 +62,19 @@ TEST_P(NcclBackendTest, OrdersAcrossGroupsAreFree) {
   run_nccl_ranks(GetParam(), [](Communicator& group) { testing::check_orders(group); });
 }
 
-// Values whose sum depends on the order, different on every rank.
-at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
-  const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
-  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
+// After a hang nobody waits long for threads that are in an operation.
+TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
+  flight::note_hang("the test");
+  for (int round = 0; round < 10; ++round) {
+    run_nccl_ranks(GetParam(), [](Communicator& group) {
+      const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+      const int64_t next = (group.rank() + 1) % group.size();
+      const int64_t before = (group.rank() + group.size() - 1) % group.size();
+      const auto received = group.recv(value.clone(), before, 0, true);
+      group.send(value, next);
+      group.barrier();
+    });
+  }
 }
 
 // What every operation gives for uneven pieces and awkward values.
@@ -76,7 +82,7 @@ std::vector<at::Tensor> results_of(Communicator& group) {
   const int64_t n = group.size(), rank = group.rank();
   std::vector<at::Tensor> results;
   const auto values = [&](int64_t count, at::ScalarType type) {
-    return awkward_values(rank, count, type).to(group.device());
+    return testing::awkward_values(rank, count, type).to(group.device());
   };
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong}) {
     for (const int64_t count : {1, 37, 1000, 70'000}) {
@@ -275,6 +281,20 @@ TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
       EXPECT_NE(testing::error_of([&] { group.check(); }), "");
       testing::stub().set_async_error(0, 0);
     }
+  });
+}
+
+// On the thread that looks after it, where nobody could catch what LibTorch throws.
+TEST_P(NcclBackendTest, ADeviceThatFailsEndsItsOperations) {
+  testing::fake_device::configure({.seed = 1, .has_failed = true});
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+    const auto work = group.all_reduce(value, true);
+    const std::string error = testing::error_of([&] { work->wait_host(); });
+    EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
+    EXPECT_NE(error.find(" failed: the device has failed"), std::string::npos) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+    EXPECT_EQ(testing::error_of([&] { group.check(); }), error);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/comm/nccl/nccl_group.h"
 #include "tessera/comm/reduce.h"
 
+#include "tests/comm/collectives.h"
 #include "tests/testing/cuda_device.h"
 #include "tests/testing/run_program.h"
 #include "tests/testing/temp_folder.h"
@@ -19,16 +20,12 @@
 namespace tessera::comm {
 namespace {
 
+using testing::awkward_values;
+
 constexpr char kIdFile[] = "TESSERA_TEST_NCCL_ID", kRank[] = "TESSERA_TEST_NCCL_RANK";
 
 detail::NcclContext context() {
   return {testing::cuda_device(), detail::NcclLibrary::open(), std::make_shared<detail::Watchdog>()};
-}
-
-// Thirds times powers of ten: the sum depends on the order.
-at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
-  const at::Tensor index = at::arange(rank, rank + count, on_host(at::kFloat));
-  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
 }
 
 at::Tensor expected_sum(int64_t ranks, int64_t count, at::ScalarType type) {

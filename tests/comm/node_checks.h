@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -13,6 +12,8 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/host/node_group.h"
 #include "tessera/core/error.h"
+
+#include "tests/comm/collectives.h"
 
 namespace tessera::testing {
 
@@ -25,13 +26,6 @@ struct TwoPaths {
     transport->set_shared_memory(false);
   }
 };
-
-// Values whose sum depends on the order, different on every rank.
-inline at::Tensor awkward_values(int64_t rank, int64_t count, at::ScalarType type) {
-  // Thirds times powers of ten: every addition rounds.
-  const at::Tensor index = at::arange(rank, rank + count, at::kFloat);
-  return index.remainder_(977).div_(3).mul_(std::pow(10.0, static_cast<double>(rank % 4))).to(type);
-}
 
 // Counts that are empty, small, odd, around a chunk and longer than everything that is shared.
 inline std::vector<int64_t> awkward_counts(int64_t num_ranks) {

@@ -79,7 +79,7 @@ class TableBackend : public detail::TensorBackend {
 
   std::shared_ptr<Work> all_gather(const detail::Call& call, std::vector<GatherPart> parts) override {
     Brought own;
-    for (const GatherPart& part : parts) own.gathered.push_back(part);
+    own.gathered = std::move(parts);
     return run(call, std::move(own), [](std::vector<Brought>& ranks) {
       for (size_t p = 0; p < ranks[0].gathered.size(); ++p) {
         std::vector<at::Tensor> pieces;

@@ -9,7 +9,6 @@
 
 #include "tessera/config/foreign_keys.h"
 #include "tessera/config/schema.h"
-#include "tessera/core/named_device.h"
 
 #include "tests/config/config_testing.h"
 #include "tests/testing/temp_folder.h"
@@ -23,18 +22,20 @@ ZeroStage stage_of(const std::string& lines) { return parse_recipe(kMinimal + li
 
 TEST(AliasKeysTest, EverySpellingOfTheDevice) {
   const auto device_of = [](const std::string& lines) {
-    return parse_recipe(kMinimal + lines, "r.yaml").device;
+    return parse_recipe(kMinimal + lines, "r.yaml").device.text();
   };
-  EXPECT_EQ(device_of(""), DeviceChoice::Auto);
-  EXPECT_EQ(device_of("device: auto\n"), DeviceChoice::Auto);
-  EXPECT_EQ(device_of("device: cpu\n"), DeviceChoice::Cpu);
-  EXPECT_EQ(device_of("device: CUDA\n"), DeviceChoice::Cuda);
-  EXPECT_EQ(device_of("use_cpu: true\n"), DeviceChoice::Cpu);
-  EXPECT_EQ(device_of("no_cuda: yes\nuse_cpu: true\n"), DeviceChoice::Cpu);
-  EXPECT_EQ(device_of("use_cpu: false\ndevice: cuda\n"), DeviceChoice::Cuda);
-  EXPECT_EQ(device_of("device: cuda:0\n"), cuda_device(0));
-  EXPECT_EQ(device_of("device: cuda:15\n"), cuda_device(kMostCudaDevices - 1));
-  EXPECT_THAT(message_of(kMinimal + "device: cuda:16\n"), HasSubstr("CUDA_VISIBLE_DEVICES"));
+  EXPECT_EQ(device_of(""), "auto");
+  EXPECT_EQ(device_of("device: auto\n"), "auto");
+  EXPECT_EQ(device_of("device: cpu\n"), "cpu");
+  EXPECT_EQ(device_of("device: CUDA\n"), "cuda");
+  EXPECT_EQ(device_of("use_cpu: true\n"), "cpu");
+  EXPECT_EQ(device_of("no_cuda: yes\nuse_cpu: true\n"), "cpu");
+  EXPECT_EQ(device_of("use_cpu: false\ndevice: cuda\n"), "cuda");
+  EXPECT_EQ(device_of("device: cuda:0\n"), "cuda:0");
+  EXPECT_EQ(device_of("device: CUDA:15\n"), "cuda:15");
+  for (const char* device : {"cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999"})
+    EXPECT_THAT(message_of(kMinimal + "device: '" + device + "'\n"), HasSubstr("need cuda:0, cuda:1"))
+        << device;
   EXPECT_THAT(message_of(kMinimal + "device: mps\n"), HasSubstr("not built"));
   EXPECT_THAT(message_of(kMinimal + "device: gpu\n"), HasSubstr("need auto, cpu, cuda"));
   EXPECT_THAT(message_of(kMinimal + "use_cpu: true\ndevice: cuda\n"), HasSubstr("use_cpu"));
@@ -632,6 +633,55 @@ TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
             "tessera: warning: r.yaml: accepted without effect: mlflow_tags (line 4)\n"
             "tessera: warning: " +
                 path + ": accepted without effect: aio (line 3)\n");
+}
+
+TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
+  const auto device_of = [](const std::string& lines) {
+    EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;
+    return parse_recipe(kMinimal + lines, "r.yaml").offload_optimizer_device;
+  };
+  for (const std::string lines :
+       {"offload_optimizer_device: cpu\n", "fsdp_config: {offload_params: true}\n",
+        "deepspeed_config: {offload_optimizer_device: cpu}\n",
+        "deepspeed: {zero_optimization: {offload_optimizer: {device: cpu, pin_memory: "
+        "true, buffer_count: 4}}}\n",
+        "deepspeed: {zero_optimization: {cpu_offload: true}}\n"}) {
+    EXPECT_EQ(device_of(lines), OffloadDevice::Cpu) << lines;
+  }
+  for (const std::string lines :
+       {"", "offload_optimizer_device: none\n", "fsdp_config: {offload_params: false}\n",
+        "deepspeed: {zero_optimization: {offload_param: {device: cpu}}}\n",
+        "deepspeed: {zero_optimization: {offload_optimizer: {device: none}}}\n"}) {
+    EXPECT_EQ(device_of(lines), OffloadDevice::None) << lines;
+  }
+  EXPECT_THAT(message_of(kMinimal + "offload_optimizer_device: nvme\n"),
+              HasSubstr("offloading to a drive is not built yet; write cpu"));
+  EXPECT_THAT(warnings_of(kMinimal + "offload_optimizer_device: cpu\noptimizer: sgd\n"),
+              HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
+}
+
+TEST(AliasKeysTest, ActivationsOnTheHostInEverySpelling) {
+  const auto read = [](const std::string& lines) {
+    EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;
+    return parse_recipe(kMinimal + lines, "r.yaml");
+  };
+  for (const std::string value : {"true", "legacy", "hidden_states"}) {
+    const Recipe recipe = read("activation_offloading: " + value + "\n");
+    EXPECT_EQ(recipe.activation_offloading, Offloading::Host) << value;
+    EXPECT_EQ(recipe.gradient_checkpointing, Checkpointing::Off) << value;
+  }
+  for (const std::string lines :
+       {"gradient_checkpointing: offload\n", "gradient_checkpointing: unsloth\nactivation_offloading: true\n",
+        "gradient_checkpointing: true\ngradient_checkpointing_kwargs: {offload: true}\n"}) {
+    const Recipe recipe = read(lines);
+    EXPECT_EQ(recipe.activation_offloading, Offloading::Host) << lines;
+    EXPECT_EQ(recipe.gradient_checkpointing, Checkpointing::Block) << lines;
+  }
+  EXPECT_EQ(read("gradient_checkpointing: true\n").activation_offloading, Offloading::Off);
+  EXPECT_THAT(message_of(kMinimal + "activation_offloading: disk\n"),
+              HasSubstr("offloading to a drive is not built yet; write true"));
+  EXPECT_THAT(message_of(kMinimal + "gradient_checkpointing: offload\nactivation_offloading: false\n"),
+              HasSubstr("activation_offloading"));
 }
 
 TEST(AliasKeysTest, FsdpsCheckpointingStandsBesideTheSwitchThatIsOff) {

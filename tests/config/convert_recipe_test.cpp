@@ -124,8 +124,10 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_EQ(factory.lora_alpha, 8);
   EXPECT_FALSE(factory.warmup_steps.has_value());
   EXPECT_EQ(factory.eval_strategy, Cadence::No);
-  const Recipe plain = convert({}, "--per_device_train_batch_size 2 --weight_decay 0.1", rest);
+  const Recipe plain =
+      convert({}, "--per_device_train_batch_size 2 --weight_decay 0.1 --full_determinism", rest);
   EXPECT_EQ(plain.micro_batch_size, 2);
+  EXPECT_TRUE(plain.deterministic);
   EXPECT_EQ(plain.learning_rate, 5e-5);
   EXPECT_EQ(plain.sequence_len, Recipe().sequence_len);
   EXPECT_THAT(text_, HasSubstr("# default of Transformers\n"));

@@ -39,8 +39,8 @@ TEST(ParallelismTest, ADeviceByItsNumberIsForOneProcess) {
   EXPECT_EQ(validate_parallelism(recipe, 1).dp_shard, 1);
   EXPECT_EQ(
       message_of_world(recipe, 2),
-      "error[E-CONFIG-DEVICE]: r.yaml:4:1: a device by its number is one process's; got device: cuda:1 and "
-      "2 ranks, need device: cuda, of which the ranks of a machine take one each in turn. hint: "
+      "error[E-CONFIG-DEVICE]: r.yaml:4:1: a device by its number is one process's; got device cuda:1 and "
+      "2 ranks, need cuda, of which the ranks of a machine take one each in turn. hint: "
       "CUDA_VISIBLE_DEVICES says which ones they take");
   EXPECT_EQ(validate_parallelism(recipe_with("device: cuda\n"), 2).dp_shard, 2);
 }

@@ -17,29 +17,29 @@
 namespace tessera {
 namespace {
 
-using testing::kFakeDevice;
+using testing::kClockDevice;
 
 TEST(DeviceMemoryTest, TellsWhatTheAllocatorCounts) {
-  auto& stats = testing::install_fake_device().stats;
+  auto& stats = testing::install_clock_device().stats;
   stats = {};
   stats.num_alloc_retries = 2;
   stats.allocated_bytes[0].increase(700);
   stats.allocated_bytes[0].decrease(300);
   stats.reserved_bytes[0].increase(900);
   stats.allocated_bytes[1].increase(5);  // of one pool, counted in the whole already
-  const DeviceMemory memory = device_memory(kFakeDevice);
+  const DeviceMemory memory = device_memory(kClockDevice);
   EXPECT_EQ(memory.live_bytes, 400);
   EXPECT_EQ(memory.peak_bytes, 700);
   EXPECT_EQ(memory.reserved_bytes, 900);
   EXPECT_EQ(memory.peak_reserved_bytes, 900);
   EXPECT_EQ(memory.num_retries, 2);
 
-  reset_device_peak(kFakeDevice);
-  EXPECT_EQ(device_memory(kFakeDevice).peak_bytes, 400);
+  reset_device_peak(kClockDevice);
+  EXPECT_EQ(device_memory(kClockDevice).peak_bytes, 400);
   stats.allocated_bytes[0].increase(50);
-  EXPECT_EQ(device_memory(kFakeDevice).peak_bytes, 450);
-  EXPECT_EQ(device_room(kFakeDevice).free_bytes, 3000);
-  EXPECT_EQ(device_room(kFakeDevice).total_bytes, 4000);
+  EXPECT_EQ(device_memory(kClockDevice).peak_bytes, 450);
+  EXPECT_EQ(device_room(kClockDevice).free_bytes, 3000);
+  EXPECT_EQ(device_room(kClockDevice).total_bytes, 4000);
 }
 
 TEST(DeviceMemoryTest, TheHostIsNotCountedHere) {
@@ -51,12 +51,12 @@ TEST(DeviceMemoryTest, TheHostIsNotCountedHere) {
 TEST(DeviceLedgerTest, CountsWhatTheDevicesAllocatorReports) {
   install_cpu_allocator();
   char blocks[3] = {};
-  const auto report = [&](int block, int64_t bytes, c10::Device device = kFakeDevice) {
+  const auto report = [&](int block, int64_t bytes, c10::Device device = kClockDevice) {
     c10::reportMemoryUsageToProfiler(&blocks[block], bytes, 0, 0, device);
   };
   const auto live = [](MemoryCategory category) { return memory_ledger::live().of(category); };
   {
-    const DeviceLedger ledger(kFakeDevice);
+    const DeviceLedger ledger(kClockDevice);
     {
       const MemoryScope scope(MemoryCategory::Parameters);
       report(0, 4000);
@@ -90,18 +90,18 @@ TEST(DeviceLedgerTest, CountsWhatTheDevicesAllocatorReports) {
 }
 
 TEST(DeviceTimeTest, IsTheDevicesOwn) {
-  testing::install_fake_device();
-  const int64_t events = testing::g_fake_device.num_events;
+  testing::install_clock_device();
+  const int64_t events = testing::g_clock_device.num_events;
   double next_ms = 8.0;
   int runs = 0;
-  const double best = best_seconds(kFakeDevice, 3, [&] {
+  const double best = best_seconds(kClockDevice, 3, [&] {
     ++runs;
-    testing::run_on_fake_device(next_ms);
+    testing::run_on_clock_device(next_ms);
     next_ms /= 2.0;
   });
   EXPECT_EQ(runs, 4) << "one to warm up";
   EXPECT_DOUBLE_EQ(best, 1e-3) << "8 ms were not counted, then came 4, 2 and 1";
-  EXPECT_EQ(testing::g_fake_device.num_events, events) << "no event is left behind";
+  EXPECT_EQ(testing::g_clock_device.num_events, events) << "no event is left behind";
 }
 
 TEST(DeviceTimeTest, OnTheHostIsTheClocks) {

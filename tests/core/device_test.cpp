@@ -9,27 +9,27 @@
 #include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
-#include "tessera/core/named_device.h"
 
 namespace tessera {
 namespace {
 
 // First of all: LibTorch is asked for devices once in a process.
 TEST(DeviceTest, AutoIsWhatThereIs) {
-  EXPECT_EQ(resolve_device(DeviceChoice::Cpu, 3), at::Device(kHost));
+  EXPECT_EQ(resolve_device({DeviceKind::Cpu}, 3), at::Device(kHost));
   EXPECT_EQ(cuda::missing(), cuda::Missing::Request) << "the CPU asks for nothing";
   EXPECT_FALSE(cuda::is_open());
   EXPECT_EQ(cuda::own_kernels_library(), nullptr);
-  const at::Device found = resolve_device(DeviceChoice::Auto);
+  const at::Device found = resolve_device({DeviceKind::Auto});
   const int64_t count = find_cuda_devices().count;
   EXPECT_EQ(found.is_cuda(), count > 0);
   EXPECT_EQ(cuda::is_open(), cuda::why_not().empty());
   if (count > 0) {
-    EXPECT_EQ(resolve_device(DeviceChoice::Cuda, count).index(), 0) << "ranks take them in turn";
-    EXPECT_EQ(resolve_device(cuda_device(0), count + 1).index(), 0) << "a device by its number is that one";
+    EXPECT_EQ(resolve_device({DeviceKind::Cuda}, count).index(), 0) << "ranks take them in turn";
+    EXPECT_EQ(resolve_device({DeviceKind::Cuda, 0}, count + 1).index(), 0)
+        << "a device by its number is that one";
     return;
   }
-  for (const DeviceChoice choice : {DeviceChoice::Cuda, cuda_device(1)}) {
+  for (const DeviceChoice& choice : {DeviceChoice{DeviceKind::Cuda}, DeviceChoice{DeviceKind::Cuda, 1}}) {
     try {
       resolve_device(choice);
       ADD_FAILURE() << "a device that is not there";
@@ -44,11 +44,14 @@ TEST(DeviceTest, AutoIsWhatThereIs) {
   EXPECT_FALSE(cuda::why_no_own_kernels().empty());
 }
 
-TEST(DeviceTest, ADeviceHasANumberOrNone) {
-  for (const DeviceChoice choice : {DeviceChoice::Auto, DeviceChoice::Cpu, DeviceChoice::Cuda})
-    EXPECT_EQ(named_cuda_device(choice), -1);
-  for (const int index : {0, 1, kMostCudaDevices - 1})
-    EXPECT_EQ(named_cuda_device(cuda_device(index)), index);
+TEST(DeviceTest, AChoiceIsReadAsItIsWritten) {
+  for (const char* text : {"auto", "cpu", "cuda", "cuda:0", "cuda:127"})
+    EXPECT_EQ(DeviceChoice::parse(text).value().text(), text);
+  EXPECT_EQ(DeviceChoice::parse("cuda:1")->number, 1);
+  EXPECT_EQ(DeviceChoice::parse("cuda")->number, -1);
+  for (const char* text :
+       {"", "gpu", "cuda:", "cuda: 1", "cuda:+1", "cuda:-1", "cuda:1 ", "cuda:4294967296", "cpu:0"})
+    EXPECT_FALSE(DeviceChoice::parse(text).has_value()) << text;
 }
 
 TEST(DeviceTest, SymbolsAreFoundOrNot) {

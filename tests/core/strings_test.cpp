@@ -30,6 +30,12 @@ TEST(StringsTest, SizesAndTimes) {
   EXPECT_EQ(format_duration(7500), "2h05m");
 }
 
+TEST(StringsTest, FirstLine) {
+  EXPECT_EQ(first_line("one\ntwo\nthree"), "one");
+  EXPECT_EQ(first_line("one"), "one");
+  EXPECT_EQ(first_line("\ntwo"), "");
+}
+
 TEST(StringsTest, FindsTheFirstInvalidByte) {
   EXPECT_EQ(find_invalid_utf8("plain \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"), -1);
   EXPECT_EQ(find_invalid_utf8("ab\xff"), 2);

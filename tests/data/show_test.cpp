@@ -180,6 +180,16 @@ TEST(Show, ThePageHoldsEveryTokenAndNeedsNothingElse) {
                         shown.data.train.store->length(shown.data.train.rows[1]));
 }
 
+TEST(Show, RowsOfAStreamAreItsSequences) {
+  ShownData shown;
+  shown.options.has_epochs = false;
+  const std::string page = show_data_html(shown.data, small_tokenizer(), shown.options, "r");
+  EXPECT_THAT(page, HasSubstr("<h3>sequence 0: a, "));
+  EXPECT_THAT(page, HasSubstr(", sequence 1, a\">"));
+  EXPECT_THAT(page, Not(HasSubstr("document 0")));
+  EXPECT_THAT(page, Not(HasSubstr("of the run")));
+}
+
 // The second row twice, once with the first in one sequence.
 TEST(Show, OfACurriculumWhatARunTakesFirst) {
   ShownData shown;

@@ -57,6 +57,22 @@ TEST(StepsAhead, MakesThemWhileOthersAreUsed) {
   while (made < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
+// Of steps of 0, 1, 2, ... tokens.
+TEST(StepsAhead, MoreLieReadyWhereTheyAreSmall) {
+  const auto made_by = [](size_t depth, int64_t tokens, int64_t used) {
+    std::atomic<int64_t> made = 0;
+    {
+      StepsAhead ahead(std::make_unique<Numbers>(made), depth, tokens);
+      for (int64_t i = 0; i < used; ++i) EXPECT_EQ(ahead.next_step().tokens, i);
+    }  // makes all that would lie ready
+    return made.load();
+  };
+  EXPECT_EQ(made_by(2, 100, 0), 15) << "0 + 1 + ... + 14 = 105";
+  EXPECT_EQ(made_by(2, 100, 10), 18) << "10 + ... + 17 = 108";
+  EXPECT_EQ(made_by(2, 100, 99), 101) << "of large ones no fewer than the depth";
+  EXPECT_EQ(made_by(2, 1'000'000, 0), 64) << "and no more than that at all";
+}
+
 TEST(StepsAhead, AFailureIsThatOfItsStep) {
   std::atomic<int64_t> made = 0;
   StepsAhead ahead(std::make_unique<Numbers>(made, 2), 5);

@@ -176,5 +176,13 @@ TEST_F(DeviceTest, ADeviceByItsNumberIsOneProcesss) {
               HasSubstr("the device 'cuda:4' cannot be used; got 4 device(s), need cuda:0 to cuda:3"));
 }
 
+TEST_F(DeviceTest, ADeviceThatIsFullIsNoDefectOfTheProgram) {
+  const ProgramResult result = train({"device=cuda"}, with_fakes(DriverAndTorch, {{"FAKE_TORCH_FULL", "1"}}));
+  EXPECT_EQ(result.exit_code, 10) << result.told();
+  ASSERT_EQ(result.error_lines().size(), 1U) << result.told();
+  EXPECT_THAT(result.error_lines()[0],
+              HasSubstr("error[E-MEMORY-ALLOCATION]: out of memory: CUDA out of memory. Tried to allocate"));
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -574,8 +574,8 @@ TEST_F(RecipeTest, InitAsksOnATerminal) {
   };
   const ProgramResult all = init("model\\nrows.jsonl\\n\\nboth\\nfull\\nfast\\n3e-4\\nout\\n");
   EXPECT_EQ(all.exit_code, 0) << all.told();
-  EXPECT_TRUE(has(all.out, "'both' is none; lora or full")) << all.told();
-  EXPECT_TRUE(has(all.out, "'fast' is none; a number, such as 2e-5")) << all.told();
+  EXPECT_TRUE(has(all.out, "'both' cannot be; need lora or full")) << all.told();
+  EXPECT_TRUE(has(all.out, "'fast' cannot be; need a number, such as 2e-5")) << all.told();
   const std::string text = read_text(here / "asked.yaml");
   for (const char* line :
        {"base_model: \"model\"", "learning_rate: 3e-04", "seed: 7", "path: \"rows.jsonl\""})

@@ -115,34 +115,42 @@ TEST_F(StopTest, AskedTwiceARunEndsAtOnceAndKeepsTheOlderCheckpointOn1And3Ranks)
 }
 
 TEST_F(StopTest, SavesOnRequestAndGoesOnOn1And2Ranks) {
+  // It ends when it is stopped, so the request cannot come too late.
+  const Words endless = {"max_steps=1000000", "save_steps=1000000", "output_dir=out/"};
   for (const int ranks : {1, 2}) {
     for (const bool by_file : {false, true}) {
       SCOPED_TRACE(std::to_string(ranks) + (by_file ? " by file" : " by signal"));
       clear();
-      bool is_sent = false;
-      std::vector<int64_t> seen;
+      fs::remove_all(here / "next");
+      bool is_asked = false, is_stopped = false;
+      size_t steps_when_saved = 0;
       RunOptions options;
-      options.while_running = [&](pid_t id) {
-        const int64_t step = newest();
-        if (step > 0 && (seen.empty() || seen.back() != step)) seen.push_back(step);
-        if (is_sent || !has_steps(3)) return;
-        is_sent = true;
-        if (by_file) {
-          write_text(here / "out.tessera-save", "");
-        } else {
-          kill(id, SIGUSR1);
+      options.while_talking = [&](pid_t id, const std::string& err) {
+        if (!is_asked && has_steps(3)) {
+          is_asked = true;
+          if (by_file) {
+            write_text(here / "out.tessera-save", "");
+          } else {
+            kill(id, SIGUSR1);
+          }
         }
+        if (is_stopped || err.find(" saved: ") == std::string::npos) return;
+        if (steps_when_saved == 0) steps_when_saved = num_steps();
+        if (!has_steps(steps_when_saved + 5)) return;
+        is_stopped = true;
+        kill(id, SIGTERM);
       };
-      const ProgramResult result = train(run_of(ranks, {"max_steps=400", "output_dir=out/"}), options);
-      EXPECT_EQ(result.exit_code, 0) << result.told();
+      const ProgramResult result = train(run_of(ranks, endless), options);
+      EXPECT_EQ(result.exit_code, 75) << result.told();
       EXPECT_EQ(ProgramResult::lines_with(result.err, " saved: ").size(), 2u) << result.told();
       EXPECT_FALSE(fs::exists(here / "out.tessera-save"));
-      // Another run goes on from it.
-      const int64_t asked = io::list_checkpoints(out()).back().step;
-      EXPECT_LT(asked, 400);
-      const Words on = {"max_steps=400", "resume_from_checkpoint=out/checkpoint-" + std::to_string(asked),
-                        "output_dir=next", "--nproc", std::to_string(ranks)};
-      train_well(on);
+      const auto checkpoints = io::list_checkpoints(out());
+      ASSERT_EQ(checkpoints.size(), 2u) << result.told();
+      // Another run goes on from the one that was asked for.
+      const std::string last = "max_steps=" + std::to_string(checkpoints.front().step + 1);
+      train_well(run_of(ranks, {last}));
+      train_well({last, "output_dir=next", "--nproc", std::to_string(ranks),
+                  "resume_from_checkpoint=out/checkpoint-" + std::to_string(checkpoints.back().step)});
       EXPECT_TRUE(read_text(out("model.safetensors")) == read_text(here / "next/model.safetensors"));
     }
   }

@@ -1,10 +1,8 @@
 #include "tessera/io/file.h"
 
 #include <cerrno>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include "tests/io/expect_error.h"
+#include "tests/io/file_size_limit.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -170,16 +169,11 @@ TEST(AtomicFileTest, FullDiskIsFoundAtReserve) {
 TEST(AtomicFileTest, WriteThatFailsHalfwayLeavesTheOldFile) {
   const TempFolder folder;
   write_file_atomic(folder / "a", "old");
-  // A limit on the file size makes the kernel write a part, then fail: a short write and then EFBIG.
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
-  auto* old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  const rlimit limited{4096, before.rlim_max};
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limited), 0);
-  expect_error(ErrorKind::Storage, {"E-STORAGE-TOO-LARGE", folder / "a: byte 4096"},
-               [&] { write_file_atomic(folder / "a", std::string(10000, 'x')); });
-  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
-  std::signal(SIGXFSZ, old_handler);
+  {
+    const testing::FileSizeLimit limit(4096);
+    expect_error(ErrorKind::Storage, {"E-STORAGE-TOO-LARGE", folder / "a: byte 4096"},
+                 [&] { write_file_atomic(folder / "a", std::string(10000, 'x')); });
+  }
   EXPECT_EQ(read_file(folder / "a", 100), "old");
   EXPECT_THAT(folder.entries(), ElementsAre("a"));
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/io/allocation_meter.h"
+#include "tests/io/byte_mutations.h"
 #include "tests/io/expect_error.h"
 #include "tests/io/gguf_builder.h"
 #include "tests/testing/paths.h"
@@ -361,23 +362,9 @@ TEST_F(GgufTest, EverySingleByteMutation) {
   const std::string original = small_file().bytes();
   const size_t header = small_file().header().size();
   check_in_bounds(open(small_file()), static_cast<int64_t>(original.size()));
-  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
-  int accepted = 0, refused = 0;
-  for (size_t i = 0; i < header; ++i) {
-    for (int value = 0; value < 256; ++value) {
-      file.seekp(static_cast<std::streamoff>(i)).put(static_cast<char>(value)).flush();
-      const size_t before = testing::allocated_bytes;
-      try {
-        check_in_bounds(GgufFile::open(path_), static_cast<int64_t>(original.size()));
-        ++accepted;
-      } catch (const Error& error) {
-        ASSERT_EQ(error.kind(), ErrorKind::Model) << error.what();
-        ++refused;
-      }
-      ASSERT_LT(testing::allocated_bytes - before, 100'000u) << "byte " << i << " = " << value;
-    }
-    file.seekp(static_cast<std::streamoff>(i)).put(original[i]).flush();
-  }
+  const auto [accepted, refused] = testing::mutate_every_byte(path_, original, header, [&] {
+    check_in_bounds(GgufFile::open(path_), static_cast<int64_t>(original.size()));
+  });
   EXPECT_GT(accepted, 256);  // values, names and the like may change
   EXPECT_GT(refused, 256 * 100);
 }

@@ -1,13 +1,13 @@
 #include "tessera/io/log_file.h"
 
-#include <csignal>
-#include <sys/resource.h>
+#include <cerrno>
 
 #include <gtest/gtest.h>
 
 #include "tessera/io/disk_calls.h"
 #include "tessera/io/file.h"
 
+#include "tests/io/file_size_limit.h"
 #include "tests/testing/temp_folder.h"
 
 namespace tessera::io {
@@ -30,18 +30,13 @@ TEST(LogFile, StartsAnewAndIsReadableAtOnce) {
 // The kernel takes the part of a record that fits, as a full disk does.
 TEST(LogFile, HoldsWholeRecordsWhenTheDiskIsFull) {
   const TempFolder folder;
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   LogFile log(folder / "log");
   EXPECT_TRUE(log.append("0123456789\n"));
-  rlimit limit = before;
-  limit.rlim_cur = 15;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  const bool fits = log.append("abcdefghij\n"), fits_again = log.append("abcdefghij\n");
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_FALSE(fits);
-  EXPECT_FALSE(fits_again);
+  {
+    const testing::FileSizeLimit limit(15);
+    EXPECT_FALSE(log.append("abcdefghij\n"));
+    EXPECT_FALSE(log.append("abcdefghij\n"));
+  }
   EXPECT_EQ(text_of(folder / "log"), "0123456789\n");
   EXPECT_TRUE(log.append("space again\n"));
   EXPECT_EQ(text_of(folder / "log"), "0123456789\nspace again\n");
@@ -49,19 +44,14 @@ TEST(LogFile, HoldsWholeRecordsWhenTheDiskIsFull) {
 
 TEST(LogFile, CutsOffLaterWhatItCouldNotCutOffAtOnce) {
   const TempFolder folder;
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   LogFile log(folder / "log");
   EXPECT_TRUE(log.append("0123456789\n"));
-  rlimit limit = before;
-  limit.rlim_cur = 15;
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  disk::set_hook([](std::string_view call, const std::string&) { return call == "truncate" ? EIO : 0; });
-  const bool fits = log.append("abcdefghij\n");
-  disk::set_hook(nullptr);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_FALSE(fits);
+  {
+    const testing::FileSizeLimit limit(15);
+    disk::set_hook([](std::string_view call, const std::string&) { return call == "truncate" ? EIO : 0; });
+    EXPECT_FALSE(log.append("abcdefghij\n"));
+    disk::set_hook(nullptr);
+  }
   EXPECT_TRUE(log.append("next\n"));
   EXPECT_EQ(text_of(folder / "log"), "0123456789\nnext\n");
 }

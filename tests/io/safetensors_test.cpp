@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/io/allocation_meter.h"
+#include "tests/io/byte_mutations.h"
 #include "tests/io/expect_error.h"
 #include "tests/testing/paths.h"
 #include "tests/testing/temp_folder.h"
@@ -350,23 +351,9 @@ std::string small_file() {
 TEST_F(SafetensorsTest, EverySingleByteMutation) {
   const std::string original = small_file();
   open(original);
-  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
-  int accepted = 0, refused = 0;
-  for (size_t i = 0; i < original.size(); ++i) {
-    for (int value = 0; value < 256; ++value) {
-      file.seekp(static_cast<std::streamoff>(i)).put(static_cast<char>(value)).flush();
-      const size_t before = testing::allocated_bytes;
-      try {
-        check_in_bounds(SafetensorsFile::open(path_), static_cast<int64_t>(original.size()));
-        ++accepted;
-      } catch (const Error& error) {
-        ASSERT_EQ(error.kind(), ErrorKind::Model) << error.what();
-        ++refused;
-      }
-      ASSERT_LT(testing::allocated_bytes - before, 100'000u) << "byte " << i << " = " << value;
-    }
-    file.seekp(static_cast<std::streamoff>(i)).put(original[i]).flush();
-  }
+  const auto [accepted, refused] = testing::mutate_every_byte(path_, original, original.size(), [&] {
+    check_in_bounds(SafetensorsFile::open(path_), static_cast<int64_t>(original.size()));
+  });
   EXPECT_GT(accepted, 256 * 4);  // at least every change of the data, and many of names
   EXPECT_GT(refused, 256 * 60);
 }

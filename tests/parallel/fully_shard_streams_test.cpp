@@ -1,5 +1,6 @@
 // fully_shard on devices whose streams run late: gathers and reductions in flight give the host's bits, and
 // every order that the result needs comes from an event.
+#include <atomic>
 #include <map>
 #include <optional>
 
@@ -131,7 +132,7 @@ TEST(FullyShardStreamsTest, ALostEventIsNoticed) {
 
 // Who takes a slot on another stream comes after its last reader.
 bool reader_sees_its_own(fake::Lost lost, uint64_t seed) {
-  bool is_right = true;
+  std::atomic<bool> is_right = true;
   testing::use_delays(seed, lost);
   testing::run_nccl_ranks(2, [&](const World& world) {
     detail::GatherSlots slots(world);

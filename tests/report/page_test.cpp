@@ -73,6 +73,26 @@ TEST(Page, SeveralRunsAreCompared) {
   EXPECT_NE(html.find("Where the recipes differ"), std::string::npos);
 }
 
+TEST(Page, WaitingForDataIsASectionWhereItIsKnown) {
+  RunRecord run = run_of("a", 5, 2.0);
+  EXPECT_EQ(page({run}).find("wait for data"), std::string::npos);
+  for (Record& record : run.steps) record.numbers["data_wait_s"] = 0.25;
+  const std::string html = page({run});
+  EXPECT_NE(html.find("wait for data"), std::string::npos);
+  EXPECT_NE(html.find("wait for tp"), std::string::npos);
+}
+
+TEST(Page, OneOfSeveralRunsIsNamedWhereItAloneHasPoints) {
+  RunRecord first = run_of("a", 5, 2.0), second = run_of("b", 5, 2.0);
+  for (Record& record : second.steps) record.numbers["own"] = 1;
+  const auto legend_of_own = [](const std::string& html) {
+    const size_t begin = html.find("<figcaption>own");
+    return html.substr(begin, html.find("<svg", begin) - begin);
+  };
+  EXPECT_NE(legend_of_own(page({first, second})).find(">b<"), std::string::npos);
+  EXPECT_EQ(legend_of_own(page({second})).find("legend"), std::string::npos);
+}
+
 TEST(Page, ARunWithoutALineYet) {
   RunRecord run;
   run.name = "young";

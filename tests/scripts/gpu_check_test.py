@@ -41,7 +41,8 @@ if verb == "train":
     factor = 1.0 + (told.get("error", 0.0) if keys["device"] != "cpu" else 0.0)
     lines = [{{"loss": (6.0 - told.get("slope", 0.1) * i) * factor}} for i in range(told.get("steps", 20))]
     (out / "metrics.jsonl").write_text("".join(json.dumps(line) + chr(10) for line in lines))
-    (out / "model.safetensors").write_text(out.name if told.get("differs") else "weights")
+    differs = told.get("differs") or told.get("obeys") and keys.get("deterministic") != "true"
+    (out / "model.safetensors").write_text(out.name if differs else "weights")
 elif verb == "bench":
     print(json.dumps(told["bench"]))
 else:
@@ -102,7 +103,9 @@ class GpuCheckTest(unittest.TestCase):
 
     def test_every_test_ran_and_passed(self):
         self.expect("cuda tests", check.OK, "3 passed")
+        self.expect("ops", check.OK, "3 passed")
         self.tests = TESTS_SKIP
+        self.expect("ops", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
         self.expect("cuda tests", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
         self.expect("cuda tests", check.NOT_RUN, "1 tests need", device="cpu")
         self.tests, self.tests_code = TESTS_FAIL, 1
@@ -123,7 +126,34 @@ class GpuCheckTest(unittest.TestCase):
         self.told["fails"] = ["train"]
         self.expect("losses gpt2", check.FAIL, "told to fail")
 
+    def test_every_test_is_in_one_line(self):
+        self.write("cuda_tests", "")
+        script = "#!/bin/sh\necho \"$1\" >>" + str(self.here / "asked") + "\ncat <<'END'\n" + TESTS_PASS + "END\n"
+        self.tests = TESTS_PASS
+        write, self.write = self.write, lambda name, text: write(name, script if name == "cuda_tests" else text)
+        self.verdicts("ops,cuda tests")
+        ops, others = (self.here / "asked").read_text().split()
+        self.assertEqual(ops, "--gtest_filter=*LeavesOf*:*CudaShapes*")
+        self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate")
+
+    def rates(self, *shares):
+        names = ("add + norm, bf16, 16384 x 3584", "swiglu, bf16, 8192 x 18944", "adamw, float32 states, bf16 copy")
+        rows = [f"{name:44} {4000 * share / 100:7.0f} GB/s {share:5.1f} % of the copy" for name, share in zip(names, shares)]
+        return "\n".join([f"{'copy':44} {4000:7.0f} GB/s", *rows, "[  PASSED  ] 1 test.\n"])
+
+    def test_the_largest_kernels_reach_a_share_of_the_copys_rate(self):
+        self.tests = self.rates(91.2, 80.0, 85.0)
+        self.expect("kernel rates", check.OK, "copy 4000 GB/s; add + norm, bf16, 16384 x 3584 91 %, swiglu")
+        self.tests = self.rates(91.2, 79.9, 85.0)
+        self.expect("kernel rates", check.FAIL, "swiglu, bf16, 8192 x 18944: 79.9 % of the copy's rate, needs 80")
+        self.tests = self.rates(91.2, 85.0)
+        self.expect("kernel rates", check.FAIL, "no rate of adamw, float32 states")
+        self.tests = TESTS_SKIP
+        self.expect("kernel rates", check.FAIL, "skipped")
+        self.expect("kernel rates", check.NOT_RUN, "need a CUDA device", device="cpu")
+
     def test_two_runs_have_the_same_bits(self):
+        self.told["obeys"] = True
         self.expect("same bits", check.OK)
         self.told["differs"] = True
         self.expect("same bits", check.FAIL, "the same losses, other weights")
@@ -144,20 +174,39 @@ class GpuCheckTest(unittest.TestCase):
         self.expect("speed 0.5B", check.FAIL, "eager: exit code 1: no torch Error")
 
     def test_the_sanitizers_findings_fail(self):
-        self.tests = "A.\n  SanitizedB\n"
         tools = self.here / "tools"
         tools.mkdir()
         tool = tools / "compute-sanitizer"
         os.environ["PATH"], before = f"{tools}:{os.environ['PATH']}", os.environ["PATH"]
         self.addCleanup(os.environ.__setitem__, "PATH", before)
-        for text, code, verdict in (("ERROR SUMMARY: 0 errors", 0, check.OK), ("ERROR SUMMARY: 2 errors", 9, check.FAIL),
-                                    ("RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, check.OK),
-                                    ("it says nothing", 0, check.FAIL)):
-            tool.write_text(f"#!/bin/sh\necho '========= {text}'\nexit {code}\n")
+        for text, code, passed, verdict in (
+                ("ERROR SUMMARY: 0 errors", 0, TESTS_PASS, check.OK), ("ERROR SUMMARY: 2 errors", 9, TESTS_PASS, check.FAIL),
+                ("RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, TESTS_PASS, check.OK),
+                ("ERROR SUMMARY: 0 errors", 0, TESTS_SKIP, check.FAIL), ("ERROR SUMMARY: 0 errors", 0, "", check.FAIL),
+                ("it says nothing", 0, TESTS_PASS, check.FAIL)):
+            tool.write_text(f"#!/bin/sh\necho \"$@\"\ncat <<'END'\n{passed}END\necho '========= {text}'\nexit {code}\n")
             tool.chmod(0o755)
             self.expect("sanitizer", verdict)
-        self.tests = "A.\n"
-        self.expect("sanitizer", check.NOT_RUN, "no test is named Sanitized")
+        asked = [(self.here / "out" / f"sanitizer-{name}.log").read_text().splitlines()[0] for name in check.SANITIZERS]
+        for name, line in zip(check.SANITIZERS, asked):
+            self.assertIn(f"--tool {name} ", line)
+            self.assertEqual("--kernel-name kns=tessera" in line, name != "memcheck")
+            self.assertTrue(line.endswith("--gtest_filter=*Sanitized*:*Kernel.*"), line)
+        self.expect("sanitizer", check.NOT_RUN, "needs a CUDA device", device="cpu")
+        self.expect("sanitizer", check.NOT_RUN, "no time left", minutes=0.0)
+
+    def test_the_sanitizers_run_side_by_side(self):
+        tools = self.here / "tools"
+        tools.mkdir()
+        tool = tools / "compute-sanitizer"
+        # Each waits until all have come, and so for ever where one comes after another.
+        tool.write_text(f"#!/bin/sh\ntouch {self.here}/$2.there\n"
+                        f"while [ $(ls {self.here}/*.there | wc -l) -lt 4 ]; do sleep 0.05; done\n"
+                        f"cat <<'END'\n{TESTS_PASS}END\necho '========= ERROR SUMMARY: 0 errors'\n")
+        tool.chmod(0o755)
+        os.environ["PATH"], before = f"{tools}:{os.environ['PATH']}", os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", before)
+        self.expect("sanitizer", check.OK, "3 tests clean")
 
     def test_what_there_is_no_time_for_was_not_run(self):
         self.expect("starts,losses", check.NOT_RUN, "no time left", minutes=0.0)

@@ -13,48 +13,48 @@
 
 namespace tessera::testing {
 
-inline const c10::Device kFakeDevice(c10::DeviceType::PrivateUse1, 0);
+inline const c10::Device kClockDevice(c10::DeviceType::PrivateUse1, 0);
 
-struct FakeDeviceState {
+struct ClockDeviceState {
   std::atomic<double> clock_ms{0.0};
   std::atomic<int64_t> num_events{0};        // that are there
   std::atomic<int64_t> num_synchronised{0};  // waits of the host
 };
-inline FakeDeviceState g_fake_device;
+inline ClockDeviceState g_clock_device;
 
 // The device works for so long on what its stream holds next.
-inline void run_on_fake_device(double milliseconds) {
-  g_fake_device.clock_ms = g_fake_device.clock_ms + milliseconds;
+inline void run_on_clock_device(double milliseconds) {
+  g_clock_device.clock_ms = g_clock_device.clock_ms + milliseconds;
 }
 
-class FakeGuardImpl final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
+class ClockGuardImpl final : public c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::PrivateUse1> {
  public:
   c10::Stream getStream(c10::Device) const noexcept override {
-    return c10::Stream(c10::Stream::DEFAULT, kFakeDevice);
+    return c10::Stream(c10::Stream::DEFAULT, kClockDevice);
   }
   void record(void** event, const c10::Stream&, const c10::DeviceIndex,
               const c10::EventFlag flag) const override {
     TORCH_CHECK(flag == c10::EventFlag::BACKEND_DEFAULT, "an event without times");
     if (*event == nullptr) {
       *event = new double;
-      ++g_fake_device.num_events;
+      ++g_clock_device.num_events;
     }
-    *static_cast<double*>(*event) = g_fake_device.clock_ms;
+    *static_cast<double*>(*event) = g_clock_device.clock_ms;
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
     if (event == nullptr) return;
     delete static_cast<double*>(event);
-    --g_fake_device.num_events;
+    --g_clock_device.num_events;
   }
   bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override { ++g_fake_device.num_synchronised; }
-  void synchronizeDevice(const c10::DeviceIndex) const override { ++g_fake_device.num_synchronised; }
+  void synchronizeEvent(void*) const override { ++g_clock_device.num_synchronised; }
+  void synchronizeDevice(const c10::DeviceIndex) const override { ++g_clock_device.num_synchronised; }
   double elapsedTime(void* begin, void* end, const c10::DeviceIndex) const override {
     return *static_cast<double*>(end) - *static_cast<double*>(begin);
   }
 };
 
-class FakeDeviceAllocator final : public c10::DeviceAllocator {
+class ClockDeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::CachingDeviceAllocator::DeviceStats stats;
 
@@ -68,14 +68,14 @@ class FakeDeviceAllocator final : public c10::DeviceAllocator {
       for (auto& stat : *each) stat.reset_peak();
   }
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex) override { return {3000, 4000}; }
-  c10::DataPtr allocate(size_t) override { TORCH_CHECK(false, "a fake device has no memory"); }
+  c10::DataPtr allocate(size_t) override { TORCH_CHECK(false, "a clock device has no memory"); }
   void copy_data(void*, const void*, size_t) const override {}
 };
 
 // Puts both in their places; they stay to the end of the program.
-inline FakeDeviceAllocator& install_fake_device() {
-  static auto* const guard = new FakeGuardImpl;
-  static auto* const allocator = new FakeDeviceAllocator;
+inline ClockDeviceAllocator& install_clock_device() {
+  static auto* const guard = new ClockGuardImpl;
+  static auto* const allocator = new ClockDeviceAllocator;
   static const bool is_installed = [] {
     c10::impl::device_guard_impl_registry[static_cast<size_t>(c10::DeviceType::PrivateUse1)] = guard;
     c10::SetAllocator(c10::DeviceType::PrivateUse1, allocator);

@@ -17,7 +17,7 @@ inline const bool kHasOpenedCuda = cuda::open();
 }  // namespace detail
 
 // Throws E-CONFIG-DEVICE where there is none.
-inline c10::Device cuda_device() { return resolve_device(DeviceChoice::Cuda); }
+inline c10::Device cuda_device() { return resolve_device({DeviceKind::Cuda}); }
 
 }  // namespace tessera::testing
 

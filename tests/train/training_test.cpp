@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/core/deterministic.h"
+
 #include "tests/testing/mpi_world.h"
 #include "tests/train/training_testing.h"
 
@@ -173,6 +175,28 @@ TEST_F(TrainingTest, APositionOutsideTheDataIsRefused) {
   TrainState state = run.training.state();
   state.cursor.sample = 11;
   EXPECT_THROW(run.training.go_on(state), Error);
+}
+
+// Two runs give the same bits on the CPU, with and without the key, by the same ways.
+TEST_F(TrainingTest, TwoRunsGiveTheSameBits) {
+  struct Off {
+    ~Off() { at::globalContext().setDeterministicAlgorithms(false, false); }
+  } off;
+  for (const RunCase& run : {RunCase{.dtype = config::ComputeType::BFloat16},
+                             RunCase{.accumulation = 2, .packing = true}, RunCase{.has_adapter = true}}) {
+    SCOPED_TRACE(describe(run));
+    const config::Recipe recipe = recipe_of(run);
+    at::globalContext().setDeterministicAlgorithms(false, false);
+    TinyTraining first(recipe, world_);
+    const std::vector<double> losses = first.run_to(5);
+    for (const bool has_key : {false, true}) {
+      if (has_key) compute_deterministically();
+      TinyTraining second(recipe, world_);
+      EXPECT_EQ(second.run_to(5), losses);
+      const auto got = second.values(), want = first.values();
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i << has_key;
+    }
+  }
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "tessera/comm/flight_recorder.h"
 #include "tessera/core/memory_scope.h"
+#include "tessera/core/strings.h"
 
 namespace tessera::comm::detail {
 
@@ -37,18 +38,15 @@ NcclGroup::~NcclGroup() {
   while (!is_drained() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   context_.watchdog->remove(this);
   if (is_aborted_) return;
-  const c10::DeviceGuard guard(context_.device);
-  if (!open_.empty()) {
-    library_.abort(comm_);
-    const Error error(ErrorKind::Peer, "GONE", "its communicator went while it was in flight");
-    for (const auto& work : open_) work->end(std::make_exception_ptr(error));
-    return;
-  }
   try {
-    library_.destroy(comm_);
-  } catch (const Error&) {
-    library_.abort(comm_);
+    const c10::DeviceGuard guard(context_.device);
+    if (open_.empty()) {
+      library_.destroy(comm_);
+      return;
+    }
+  } catch (const std::exception&) {
   }
+  abort(Error(ErrorKind::Peer, "GONE", "its communicator went while it was in flight"));
 }
 
 std::shared_ptr<DeviceWork> NcclGroup::run(const Call& call, std::vector<at::Tensor> held,
@@ -99,11 +97,18 @@ bool NcclGroup::poll() {
       if (open_.empty() || is_aborted_) return false;
       first = open_.front();
     }
-    if (const std::string why = library_.async_error(comm_); !why.empty()) {
+    std::string why = library_.async_error(comm_);
+    bool has_passed = false;
+    try {
+      has_passed = why.empty() && first->has_passed();
+    } catch (const c10::Error& error) {  // the device has failed, in this operation or before it
+      why = first_line(error.what_without_backtrace());
+    }
+    if (!why.empty()) {
       fail(Error(ErrorKind::Peer, "NCCL", first->description() + " failed: " + why));
       return false;
     }
-    if (!first->has_passed()) {
+    if (!has_passed) {
       const std::optional<Error> late = first->look();
       if (late.has_value()) fail(*late);
       return !late.has_value();
@@ -118,11 +123,16 @@ bool NcclGroup::poll() {
 
 void NcclGroup::fail(const Error& error) {
   context_.watchdog->fail(error);
-  const c10::DeviceGuard guard(context_.device);
-  {
-    // A call that hangs itself is ended by the abort too.
-    std::unique_lock<std::timed_mutex> calls(calls_, std::chrono::seconds(1));
+  // A call that hangs itself is ended by the abort too.
+  const std::unique_lock<std::timed_mutex> calls(calls_, std::chrono::seconds(1));
+  abort(error);
+}
+
+void NcclGroup::abort(const Error& error) {
+  try {
+    const c10::DeviceGuard guard(context_.device);
     library_.abort(comm_);
+  } catch (const c10::Error&) {  // nothing runs on a device that has failed
   }
   std::deque<std::shared_ptr<DeviceWork>> open;
   {

@@ -61,6 +61,8 @@ class NcclGroup : public ByteExchange, private Watched {
  private:
   bool poll() override;
   void fail(const Error& error);
+  // Ends what is open with this error.
+  void abort(const Error& error);
   NativeStream native_stream() const;
 
   const NcclContext context_;

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include <dlfcn.h>
-#include <link.h>
 
+#include "tessera/core/cuda_library.h"
 #include "tessera/core/error.h"
 
 namespace tessera::comm::detail {
@@ -17,26 +17,11 @@ constexpr int kOldest = 21800, kTooNew = 30000;
 
 constexpr std::string_view kName = "libnccl.so.2";
 
-// The folder of the LibTorch that this process runs; empty where it is linked in another way.
-std::string libtorch_folder() {
-  std::string folder;
-  dl_iterate_phdr(
-      [](dl_phdr_info* object, size_t, void* found) {
-        const std::string_view path = object->dlpi_name;
-        const size_t slash = path.rfind('/');
-        if (slash == path.npos || path.substr(slash + 1) != "libtorch_cpu.so") return 0;
-        *static_cast<std::string*>(found) = path.substr(0, slash);
-        return 1;
-      },
-      &folder);
-  return folder;
-}
-
 // In the order in which they are tried. A library that is loaded already, as libtorch_cuda's own is, is found
 // by its name.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = {std::string(kName)};
-  if (const std::string folder = libtorch_folder(); !folder.empty()) {
+  if (const std::string folder = cuda::libtorch_folder(); !folder.empty()) {
     // A wheel of torch lies beside those of NVIDIA: torch/lib and nvidia/nccl/lib.
     for (const char* place : {"/", "/../../nvidia/nccl/lib/"}) {
       std::string path = folder;
@@ -102,10 +87,14 @@ std::shared_ptr<const NcclLibrary> NcclLibrary::open(const std::string& path) {
 
 void NcclLibrary::check(Result result, const char* function, NcclHandle comm) const {
   if (result == kSuccess) return;
-  std::string why = get_error_string_(result);
+  throw Error(ErrorKind::Peer, "NCCL", std::string(function) + " failed: " + words_for(result, comm));
+}
+
+std::string NcclLibrary::words_for(Result result, NcclHandle comm) const {
+  std::string words = get_error_string_(result);
   if (const char* more = get_last_error_(comm); more != nullptr && *more != '\0')
-    why += std::string(": ") + more;
-  throw Error(ErrorKind::Peer, "NCCL", std::string(function) + " failed: " + why);
+    words += std::string(": ") + more;
+  return words;
 }
 
 NcclId NcclLibrary::make_id() const {
@@ -151,11 +140,7 @@ std::string NcclLibrary::async_error(NcclHandle comm) const {
   Result state = kSuccess;
   const Result result = comm_get_async_error_(comm, &state);
   if (result != kSuccess) state = result;
-  if (state == kSuccess || state == kInProgress) return "";
-  std::string why = get_error_string_(state);
-  if (const char* more = get_last_error_(comm); more != nullptr && *more != '\0')
-    why += std::string(": ") + more;
-  return why;
+  return state == kSuccess || state == kInProgress ? "" : words_for(state, comm);
 }
 
 NcclLibrary::GroupScope::GroupScope(const NcclLibrary& library) : library_(library) {

@@ -64,6 +64,7 @@ class NcclLibrary {
   using Result = int;
   NcclLibrary() = default;
   void check(Result result, const char* function, NcclHandle comm = nullptr) const;
+  std::string words_for(Result result, NcclHandle comm) const;
 
   std::string path_;
   int version_ = 0;

@@ -109,14 +109,13 @@ T from_bytes(const at::Tensor& bytes) {
   return value;
 }
 
-// One direction between this rank and another one. Used under the lock of the state; tasks run on its thread.
-struct Channel {
-  Channel(const NcclContext& context, int64_t rank) : context(context), rank(rank) {}
-
-  void submit(const End& end) {
-    executor.submit(std::make_shared<PendingWork>("message", std::chrono::milliseconds(0)),
-                    [this, end] { run(end); });
-  }
+// What the tasks of a channel share: a thread that is left behind (see Executor) uses it when the channel has
+// gone.
+struct Direction {
+  const NcclContext context;
+  const int64_t rank;  // 0 sends, 1 receives
+  NcclId id;           // written before the first task is submitted
+  std::unique_ptr<NcclGroup> group;
 
   void run(const End& end) {
     try {
@@ -134,13 +133,21 @@ struct Channel {
       end.batch->end(end.index, std::current_exception());
     }
   }
+};
 
-  const NcclContext context;
-  const int64_t rank;  // 0 sends, 1 receives
-  int64_t next = 0;    // the number of the next message to go on the stream
-  NcclId id;
+// One direction between this rank and another one, and its thread. Used under the lock of the state.
+struct Channel {
+  Channel(const NcclContext& context, int64_t rank)
+      : direction(std::make_shared<Direction>(Direction{context, rank, {}, nullptr})) {}
+
+  void submit(const End& end) {
+    executor.submit(std::make_shared<PendingWork>("message", std::chrono::milliseconds(0)),
+                    [direction = direction, end] { direction->run(end); });
+  }
+
+  const std::shared_ptr<Direction> direction;
+  int64_t next = 0;                // the number of the next message to go on the stream
   std::map<int64_t, End> waiting;  // sends whose turn has not come, by number
-  std::unique_ptr<NcclGroup> group;
   Executor executor;
 };
 
@@ -148,7 +155,7 @@ using Channels = std::map<int64_t, std::unique_ptr<Channel>>;  // by the other r
 
 }  // namespace
 
-struct NcclMessages::State : std::enable_shared_from_this<State> {
+struct NcclMessages::State {
   State(NcclContext context, HostBackend& host)
       : context(std::move(context)), sizes(host), answers(host.split(setup, 0, host.rank())) {}
 
@@ -163,7 +170,7 @@ struct NcclMessages::State : std::enable_shared_from_this<State> {
   void hear(TensorBackend& group, const End& end, int64_t num_bytes, const Use& use) {
     const at::Tensor heard = at::empty({num_bytes}, on_host(at::kByte));
     tell(group, irecv(heard, end.op().peer, end.op().tag))
-        ->then([weak = weak_from_this(), end, heard, use](const std::exception_ptr& error) {
+        ->then([weak = std::weak_ptr(in_use), end, heard, use](const std::exception_ptr& error) {
           const auto state = weak.lock();
           if (error != nullptr) return end.batch->end(end.index, error);
           if (state == nullptr) return;
@@ -214,8 +221,8 @@ struct NcclMessages::State : std::enable_shared_from_this<State> {
       const std::lock_guard<std::mutex> lock(mutex);
       Channel& channel = channel_of(from, peer, 1);
       answer.number = channel.next++;
-      if (answer.number == 0) channel.id = context.library->make_id();
-      answer.id = channel.id;
+      if (answer.number == 0) channel.direction->id = context.library->make_id();
+      answer.id = channel.direction->id;
       channel.submit(end);
     }
     tell(*answers, isend(as_bytes(answer), peer, tag));
@@ -236,7 +243,7 @@ struct NcclMessages::State : std::enable_shared_from_this<State> {
       sends.erase(found);
       if (answer.number >= 0) {
         Channel& channel = channel_of(to, peer, 0);
-        if (answer.number == 0) channel.id = answer.id;
+        if (answer.number == 0) channel.direction->id = answer.id;
         channel.waiting.emplace(answer.number, end);
         for (auto next = channel.waiting.find(channel.next); next != channel.waiting.end();
              next = channel.waiting.find(channel.next)) {
@@ -271,16 +278,17 @@ struct NcclMessages::State : std::enable_shared_from_this<State> {
   std::map<std::pair<int64_t, int>, int64_t> num_sent, num_received;  // by the other rank and tag
   std::map<std::tuple<int64_t, int, int64_t>, End> sends;             // that are not answered
   Channels to, from;
+  // Held by whoever carries what ends tell each other, while it uses the state.
+  std::shared_ptr<State> in_use{this, [](State*) {}};
 };
 
 NcclMessages::NcclMessages(NcclContext context, HostBackend& host)
-    : state_(std::make_shared<State>(std::move(context), host)) {}
+    : state_(std::make_unique<State>(std::move(context), host)) {}
 
 NcclMessages::~NcclMessages() {
-  // What runs on the thread of the host's messages uses the host.
-  const std::weak_ptr<State> in_use = state_;
-  state_.reset();
-  while (!in_use.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  const std::weak_ptr<State> users = state_->in_use;
+  state_->in_use.reset();
+  while (!users.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 std::shared_ptr<Work> NcclMessages::post(const Call& call, std::vector<P2pOp> ops) {

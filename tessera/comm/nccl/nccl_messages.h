@@ -27,7 +27,7 @@ class NcclMessages {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // whoever carries what ends tell each other knows it too
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace tessera::comm::detail

@@ -5,6 +5,7 @@
 
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/parallel/activation_checkpoint.h"
+#include "tessera/parallel/activation_offload.h"
 #include "tessera/parallel/context_parallel/context_parallel.h"
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 
@@ -48,6 +49,9 @@ ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
     if (every > 0 && number % every == 0) parallel::checkpoint_activations(*blocks[i]);
     if (options.recompute_mlps) blocks[i]->recompute_hidden();
   }
+  if (options.least_offloaded_bytes > 0)
+    parallel::offload_activations({blocks.begin(), blocks.end()}, mesh.device(),
+                                  options.least_offloaded_bytes);
   const parallel::ShardGroups groups{mesh.group(parallel::kAxisFsdp), mesh.group(parallel::kAxisDpReplicate),
                                      mesh.group(parallel::kAxisHpz)};
   ParallelModel result;

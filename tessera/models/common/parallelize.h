@@ -23,6 +23,9 @@ struct ParallelizeOptions {
   // Of every n-th block keep the input alone and recompute the rest in the backward; 0: of none.
   int64_t checkpoint_every = 0;
   bool recompute_mlps = false;  // nn::Block::recompute_hidden() of every block
+  // What blocks save of at least so many bytes lies on the host until their backward
+  // (parallel::offload_activations()); 0: nothing.
+  int64_t least_offloaded_bytes = 0;
   parallel::TensorParallelOptions tensor_parallel;
   ContextParallelMethod context_parallel = ContextParallelMethod::Auto;  // along the axis `cp`
   std::optional<parallel::PipelinePlan> pipeline;  // for as many ranks as the mesh's axis has
@@ -35,9 +38,9 @@ struct ParallelModel {
 };
 
 // Applies, in this order, tensor and context parallelism along the mesh's axes, the cut into stages, expert
-// parallelism, recomputation of activations and full sharding to the model's blocks. `model` is on the meta
-// device, adapters included, and outlives the result; the tiles get memory in ShardedModel::materialize().
-// Collective.
+// parallelism, recomputation and offloading of activations, and full sharding to the model's blocks. `model`
+// is on the meta device, adapters included, and outlives the result; the tiles get memory in
+// ShardedModel::materialize(). Collective.
 ParallelModel parallelize(CausalLM& model, const parallel::DeviceMesh& mesh,
                           const ParallelizeOptions& options);
 

@@ -69,8 +69,12 @@ struct Update {
 
   template <int N>
   __device__ void run(int64_t i) const {
-    const float scale =
-        device_scale == nullptr ? factors.gradient_scale : factors.gradient_scale * *device_scale;
+    float scale = factors.gradient_scale;
+    if (device_scale != nullptr) {
+      const float more = *device_scale;
+      if (more != more) return;
+      scale *= more;
+    }
     const Floats<N> g = load<N>(gradient + i);
     Floats<N> p = load<N>(value + i), m = load<N>(mean + i), v = load<N>(square + i);
 #pragma unroll

@@ -113,20 +113,24 @@ struct UpdateCall {
     exp_avg_sqs.push_back(tensors.exp_avg_sq);
     elements += tensors.value.numel();
   }
-  void run(const AdamWUpdate& update) {
+  void run(const AdamWUpdate& update, const at::Tensor& device_scale) {
     if (values.empty()) return;
     std::optional<at::Tensor> divisor;  // of the gradients, which it changes in place
-    if (update.gradient_scale != 1.0) {
+    std::optional<at::Tensor> is_left;  // 1: nothing is changed
+    if (device_scale.defined()) {
+      divisor = (device_scale * update.gradient_scale).reciprocal().to(at::kFloat);
+      is_left = device_scale.isnan().to(at::kFloat);
+    } else if (update.gradient_scale != 1.0) {
       divisor = at::full({}, 1.0 / update.gradient_scale, values.front().options().dtype(at::kFloat));
     }
     at::_fused_adamw_(values, gradients, exp_avgs, exp_avg_sqs, /*max_exp_avg_sqs=*/{}, steps,
                       update.learning_rate, update.beta1, update.beta2, update.weight_decay, update.epsilon,
-                      /*amsgrad=*/false, /*maximize=*/false, divisor);
+                      /*amsgrad=*/false, /*maximize=*/false, divisor, is_left);
     *this = UpdateCall();
   }
 };
 
-void adamw(const std::vector<AdamWTensors>& all) {
+void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
   // Narrow gradients are widened for as many elements at a time.
   constexpr int64_t kWidened = int64_t{1} << 27;
   using Key = std::tuple<at::ScalarType, int64_t, double, double>;
@@ -136,15 +140,15 @@ void adamw(const std::vector<AdamWTensors>& all) {
     const at::ScalarType type = tensors.value.scalar_type();
     // The divisor is float32, and zero has no inverse.
     if (type == at::kDouble || update.gradient_scale == 0.0) {
-      plain::adamw({tensors});
+      plain::adamw({tensors}, device_scale);
       continue;
     }
     auto& [common, call] = calls[{type, update.step, update.learning_rate, update.weight_decay}];
     common = update;
     call.add(tensors);
-    if (call.elements >= kWidened) call.run(common);
+    if (call.elements >= kWidened) call.run(common, device_scale);
   }
-  for (auto& [key, update_and_call] : calls) update_and_call.second.run(update_and_call.first);
+  for (auto& [key, update_and_call] : calls) update_and_call.second.run(update_and_call.first, device_scale);
 }
 
 std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
@@ -184,9 +188,3 @@ const Leaves& aten_leaves() {
 }
 
 }  // namespace tessera::ops::cuda
-
-namespace tessera::ops {
-
-const Leaves& cuda_leaves() { return cuda::aten_leaves(); }
-
-}  // namespace tessera::ops

@@ -111,7 +111,6 @@ __global__ void __launch_bounds__(kMaxThreads, 2) rows_of_logits(Arguments<T> a)
     if (a.sums_in != nullptr) {
       sums = {a.sums_in[index], a.sums_in[a.rows + index], a.sums_in[2 * a.rows + index]};
     } else if (!is_ignored) {
-      // Before any thread writes.
       if (target >= 0) sums.target = widen(row[target]);
       RunningSum running;
       for_row(row, a.width, false, [&](int64_t, const auto& x) { running.add(x, wants_total); });
@@ -135,6 +134,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) rows_of_logits(Arguments<T> a)
       a.losses[index] = is_ignored ? 0.0 : loss;
     }
     if (!a.writes_gradient) continue;
+    // Who writes comes after all who have read the label's logit.
+    __syncthreads();
     if (is_ignored) {
       T zero;
       narrow(0.0f, zero);

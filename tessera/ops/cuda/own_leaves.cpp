@@ -7,8 +7,8 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/ignore_label.h"
 #include "tessera/ops/cuda/aten_leaves.h"
@@ -25,8 +25,7 @@ const CudaKernels& kernels() { return *kernels_in_use; }
 class Place {
  public:
   explicit Place(const at::Tensor& x) : guard_(x.device()) {
-    if (!x.is_cuda()) return;
-    stream_ = c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
+    if (has_streams(x.device())) stream_ = current_stream(x.device()).native_handle();
   }
   void* stream() const { return stream_; }
 
@@ -186,7 +185,8 @@ at::Tensor sum_losses(const at::Tensor& losses) {
   return sum;
 }
 
-void adamw(const std::vector<ops::AdamWTensors>& all) {
+void adamw(const std::vector<ops::AdamWTensors>& all, const at::Tensor& device_scale) {
+  const at::Tensor scale = device_scale.defined() ? device_scale.to(at::kFloat) : at::Tensor();
   std::vector<ops::AdamWTensors> others;
   for (const ops::AdamWTensors& tensors : all) {
     if (!is_taken(tensors.value)) {
@@ -203,11 +203,11 @@ void adamw(const std::vector<ops::AdamWTensors>& all) {
                                 to(tensors.exp_avg_sq),
                                 /*narrow=*/nullptr,       type_of(tensors.value), type_of(gradient),
                                 type_of(tensors.exp_avg), tensors.value.numel()};
-    check(cuda::kernels().adamw(&operands, &factors, /*device_scale=*/nullptr, /*rounding=*/nullptr,
-                                place.stream()),
+    check(cuda::kernels().adamw(&operands, &factors, static_cast<const float*>(from(scale)),
+                                /*rounding=*/nullptr, place.stream()),
           "adamw");
   }
-  if (!others.empty()) aten_leaves().adamw(others);
+  if (!others.empty()) aten_leaves().adamw(others, device_scale);
 }
 
 std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {

@@ -10,4 +10,8 @@ namespace tessera::ops::cuda {
 // long as the process; the last ones that were given are those of all tables that were returned.
 Leaves own_leaves(const CudaKernels& kernels);
 
+// own_leaves() of the kernels of a library that dlopen() has given; aten_leaves() where that is null or does
+// not fit, which is warned of.
+Leaves leaves_of(void* library);
+
 }  // namespace tessera::ops::cuda

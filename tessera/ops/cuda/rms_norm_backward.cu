@@ -129,7 +129,8 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
       continue;
     }
     // Rows of at most a warp: kEach is 1.
-    store(of_groups + static_cast<int>(threadIdx.x) * N, grad_weight[0]);
+#pragma unroll
+    for (int i = 0; i < N; ++i) of_groups[static_cast<int>(threadIdx.x) * N + i] = grad_weight[0].v[i];
     __syncthreads();
     for (int c = static_cast<int>(threadIdx.x); c < width; c += static_cast<int>(blockDim.x)) {
       float sum = 0.0f;

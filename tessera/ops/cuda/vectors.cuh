@@ -115,7 +115,7 @@ __device__ Packed<T, N> load_packed(const T* from) {
   return to;
 }
 
-// Wide stores are asked for by name: the assignment of a uint4 may be taken apart.
+// To global memory alone. Wide stores are asked for by name: the assignment of a uint4 may be taken apart.
 template <int N, class T>
 __device__ void store_packed(T* to, const Packed<T, N>& from) {
   constexpr int kBytes = Packed<T, N>::kBytes;

@@ -10,6 +10,7 @@
 
 #include "tessera/core/trace.h"
 #include "tessera/ops/attention.h"
+#include "tessera/ops/saved_activation.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::parallel {
@@ -160,7 +161,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
                             const ops::AttentionFormula& formula, const Group& group) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const ops::AttentionResult result = forward_pass(q, k, v, split, formula, group);
-    ctx->save_for_backward({q, k, v, result.out, result.log_sum});
+    ops::save_activations(*ctx, {q, k, v, result.out, result.log_sum});
     ctx->saved_data["rest"] = c10::IValue::make_capsule(c10::make_intrusive<Rest>(split, formula, group));
     return result.out;
   }
@@ -170,7 +171,7 @@ struct RingAttention : torch::autograd::Function<RingAttention> {
     ops::refuse_double_backward("ring_attention");
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const trace::Scope trace_scope("ring_attention_backward");
-    const auto saved = ctx->get_saved_variables();
+    const auto saved = ops::take_activations(*ctx);
     const auto rest = ctx->saved_data["rest"].toCapsule();
     const auto& [split, formula, group] = static_cast<const Rest&>(*rest).values;
     const ops::AttentionGradients made =

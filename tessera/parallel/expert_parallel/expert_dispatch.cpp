@@ -52,12 +52,11 @@ Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
     plan.to_go.push_back(std::accumulate(counts.begin() + first, counts.begin() + first + count, int64_t{0}));
   }
   // [ranks, own experts]
-  const at::Tensor sent = at::tensor(counts, on_host(at::kLong)).to(group->device());
+  const at::Tensor sent = at::tensor(counts, on_host(at::kLong));
   const at::Tensor received = at::empty({ranks * own}, sent.options());
   group->all_to_all_v(received, sent, Counts(static_cast<size_t>(ranks), own), experts_of, false,
                       {{{}, "numbers of rows for experts"}});
-  const at::Tensor here = received.to(kHost);
-  const auto by_rank = host_span<const int64_t>(here);
+  const auto by_rank = host_span<const int64_t>(received);
   const auto from = [&](int64_t rank, int64_t expert) {
     return by_rank[static_cast<size_t>(rank * own + expert)];
   };

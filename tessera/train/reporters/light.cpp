@@ -24,8 +24,7 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   // The ranks of a pipeline work side by side, each on its layers, the last one on the head.
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
   const double head = pp.rank() + 1 == pp.size() ? measure_gemms(gemms.head, options) : 0.0;
-  const at::Tensor seconds = at::tensor({measure_gemms(gemms.layers, options), head},
-                                        at::TensorOptions(pp.device()).dtype(at::kDouble));
+  const at::Tensor seconds = at::tensor({measure_gemms(gemms.layers, options), head}, on_host(at::kDouble));
   pp.all_reduce(seconds);
   const double share = 1.0 / static_cast<double>(pp.size() * tokens);
   seconds_per_token_ = seconds[0].item<double>() * share;
@@ -50,11 +49,10 @@ void Light::count_flops(const config::Recipe& recipe, const TrainedModel& traine
   if (pp.rank() + 1 < pp.size()) model_.per_label = 0.0;
   const at::Tensor counts = at::tensor(
       {model_.per_token, model_.per_label, model_.per_pair, recomputed_.per_token, recomputed_.per_pair},
-      at::TensorOptions(pp.device()).dtype(at::kDouble));
+      on_host(at::kDouble));
   mesh.group(parallel::kAxisTp)->all_reduce(counts);
   pp.all_reduce(counts);
-  const at::Tensor on_this_side = counts.to(kHost);
-  const auto of = host_span<const double>(on_this_side);
+  const auto of = host_span<const double>(counts);
   model_ = {of[0], of[1], of[2]};
   recomputed_ = {of[3], 0.0, of[4]};
 }

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/core/device_copy.h"
 #include "tessera/core/device_memory.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/process_stats.h"
@@ -13,11 +12,9 @@ void Memory::on_step(const TrainState&, StepMetrics& metrics) {
   metrics.peak_rss = peak_rss_bytes();
   metrics.peak_device = device_memory(world_.device()).peak_bytes;
   if (world_.size() == 1) return;
-  const at::Tensor peaks =
-      copy_to(at::tensor({metrics.peak_rss, metrics.peak_device}, on_host(at::kLong)), world_.device());
+  const at::Tensor peaks = at::tensor({metrics.peak_rss, metrics.peak_device}, on_host(at::kLong));
   world_.all_reduce(peaks, false, {.op = comm::ReduceOp::Max});
-  const at::Tensor read = peaks.to(kHost);
-  const auto values = host_span<const int64_t>(read);
+  const auto values = host_span<const int64_t>(peaks);
   metrics.peak_rss = values[0];
   metrics.peak_device = values[1];
 }

@@ -51,14 +51,13 @@ void Stragglers::on_step(const TrainState&, StepMetrics& metrics) {
 }
 
 void Stragglers::begin_exchange() {
-  const at::Tensor own = at::empty({kNumExchanged}, on_host(at::kDouble));
-  const auto values = host_span<double>(own);
+  own_ = at::empty({kNumExchanged}, on_host(at::kDouble));
+  const auto values = host_span<double>(own_);
   for (size_t s = 0; s < kNumStepSections; ++s)
     values[s] = std::exchange(times_[s], 0.0) / static_cast<double>(num_steps_);
   values[kNumStepSections] = std::exchange(layers_, 0.0) / static_cast<double>(num_steps_);
   values[kNumStepSections + 1] = std::exchange(window_s_, 0.0);
   num_steps_ = 0;
-  own_ = own.to(world_.device());
   all_ = at::empty({world_.size(), kNumExchanged}, own_.options());
   comm::AllGatherOptions options;
   options.hint = "times of the ranks";
@@ -67,8 +66,7 @@ void Stragglers::begin_exchange() {
 
 void Stragglers::finish_exchange() {
   std::exchange(exchange_, nullptr)->wait();
-  const at::Tensor all = all_.to(kHost);
-  const auto values = host_span<const double>(all);
+  const auto values = host_span<const double>(all_);
   std::vector<RankTimes> times(static_cast<size_t>(world_.size()));
   for (size_t rank = 0; rank < times.size(); ++rank) {
     const auto of_rank = values.subspan(rank * static_cast<size_t>(kNumExchanged));

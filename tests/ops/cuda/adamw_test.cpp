@@ -185,6 +185,16 @@ TEST_F(AdamWKernel, FollowsTheCpu) {
   check_against_host<Bf16Bits, Bf16Bits, kernels::Bf16, kernels::Bf16>();
 }
 
+TEST_F(AdamWKernel, AFactorThatIsNotANumberLeavesEverything) {
+  const Case<float, Bf16Bits, float> in(1003);
+  for (const int64_t offset : {0, 1}) {
+    const auto got = run(in, factors_of(1), offset, nullptr, NAN);
+    expect_same_bits(got.value, in.value, "value");
+    expect_same_bits(got.mean, in.mean, "mean");
+    expect_same_bits(got.square, in.square, "square");
+  }
+}
+
 TEST_F(AdamWKernel, StochasticRoundingIsRightOnAverage) {
   // The value that no update moves: its decay alone is between two bf16, at three eighths of the way.
   constexpr int64_t kN = 40000;

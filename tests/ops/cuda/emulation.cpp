@@ -38,7 +38,12 @@ size_t scheduler_stack_bytes = 0;
 
 std::vector<std::unique_ptr<Thread>> threads;
 const std::function<void()>* running_kernel = nullptr;
-std::map<const void*, std::unique_ptr<char[]>> memory;
+// Of the running block, by key: the part behind its offset.
+struct Shared {
+  std::vector<char> bytes;
+  size_t offset = 0;
+};
+std::map<const void*, Shared> memory;
 uint64_t launches = 0;
 
 // The address sanitizer is told of every change of stack.
@@ -180,13 +185,22 @@ uint64_t exchange(uint32_t mask, uint64_t bits, unsigned source) {
   return threads[partner]->given[turn];
 }
 
-void* block_memory(const void* key, size_t bytes) {
-  auto& found = memory[key];
-  if (found == nullptr) {
-    found = std::make_unique<char[]>(bytes);
-    std::memset(found.get(), 0xff, bytes);
+void* block_memory(const void* key, size_t bytes, size_t alignment) {
+  Shared& found = memory[key];
+  if (found.bytes.empty()) {
+    found.offset = alignment < 16 ? alignment : 0;
+    found.bytes.assign(found.offset + bytes, static_cast<char>(0xff));
   }
-  return found.get();
+  return found.bytes.data() + found.offset;
+}
+
+void check_is_global(const void* to) {
+  for (const auto& [key, shared] : memory) {
+    const std::less<const void*> before;
+    if (before(to, shared.bytes.data()) || !before(to, shared.bytes.data() + shared.bytes.size())) continue;
+    std::fprintf(stderr, "emulation: a store for global memory goes to a block's memory\n");
+    std::abort();
+  }
 }
 
 }  // namespace tessera::emulation

@@ -2,7 +2,7 @@
 // run block by block, each thread as a fiber, so that barriers and shuffles mean what they mean on a device.
 // One thread runs at a time; between barriers the order of a block's threads is random, and each launch has
 // another one, so a barrier that is missing shows in the results. Memory of blocks starts as NaN. Ends the
-// program where threads wait for each other in vain.
+// program where threads wait for each other in vain, or a store for global memory goes to a block's.
 #pragma once
 
 #include <cmath>
@@ -29,8 +29,11 @@ void run_grid(unsigned blocks, unsigned threads, const std::function<void()>& ke
 void wait_for_block();
 // What the lane `source` of the warp has given; all lanes of `mask` call it.
 uint64_t exchange(uint32_t mask, uint64_t bits, unsigned source);
-// Memory of the block, the same for every call with this key.
-void* block_memory(const void* key, size_t bytes);
+// Memory of the block, the same for every call with this key, at an address that is no multiple of more than
+// `alignment`.
+void* block_memory(const void* key, size_t bytes, size_t alignment);
+// Ends the program where `to` is memory of the block.
+void check_is_global(const void* to);
 
 template <class T>
 T shuffle_xor(uint32_t mask, T value, int lanes) {
@@ -44,10 +47,10 @@ T shuffle_xor(uint32_t mask, T value, int lanes) {
 }  // namespace tessera::emulation
 
 #define TESSERA_CUDA_MAX_BLOCKS ::tessera::emulation::max_blocks
-#define TESSERA_SHARED(type, name, count) \
-  static const char name##_key = 0;       \
-  auto* const name = static_cast<type*>(  \
-      ::tessera::emulation::block_memory(&name##_key, sizeof(type) * static_cast<size_t>(count)))
+#define TESSERA_SHARED(type, name, count)                                   \
+  static const char name##_key = 0;                                         \
+  auto* const name = static_cast<type*>(::tessera::emulation::block_memory( \
+      &name##_key, sizeof(type) * static_cast<size_t>(count), alignof(type)))
 
 #define __global__
 #define __device__
@@ -62,8 +65,11 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
-inline void __stwb(uint2* to, uint2 value) { *to = value; }
-inline void __stwb(uint4* to, uint4 value) { *to = value; }
+template <class T>
+void __stwb(T* to, T value) {
+  tessera::emulation::check_is_global(to);
+  *to = value;
+}
 
 enum cudaError_t : int { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 inline const char* cudaGetErrorString(cudaError_t error) {

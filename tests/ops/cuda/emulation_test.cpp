@@ -108,5 +108,20 @@ TEST(EmulationDeathTest, WideAccessesOfUnalignedAddressesEndTheProgram) {
   EXPECT_DEATH(read(4), "misaligned");
 }
 
+// A device's store for global memory takes no address of a block's, and such memory is aligned for its type
+// alone.
+TEST(EmulationDeathTest, WideStoresToABlocksMemoryEndTheProgram) {
+  const auto store = [] {
+    TESSERA_SHARED(uint4, values, 4);
+    __stwb(&values[1], uint4{1, 2, 3, 4});
+  };
+  EXPECT_DEATH(run_grid(1, 1, store), "goes to a block's memory");
+  const auto read = [] {
+    TESSERA_SHARED(float, values, 8);
+    values[0] = static_cast<float>(reinterpret_cast<const uint4*>(values)->x);
+  };
+  EXPECT_DEATH(run_grid(1, 1, read), "misaligned");
+}
+
 }  // namespace
 }  // namespace tessera::emulation

@@ -5,18 +5,13 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/cuda/own_kernels.h"
+
 #include "tests/ops/cuda/machine.h"
 #include "tests/testing/cuda_device.h"
 
 namespace tessera::ops::cuda {
 namespace {
-
-const CudaKernels* open_kernels() {
-  if (!tessera::cuda::is_open()) return nullptr;
-  void* const library = tessera::cuda::own_kernels_library();
-  if (library == nullptr) return nullptr;
-  return reinterpret_cast<CudaKernelsFunction>(tessera::cuda::symbol(library, kCudaKernelsSymbol))();
-}
 
 // Kernels run on the default stream, as LibTorch's copies do, so these come after them.
 class Device : public Machine {
@@ -143,8 +138,8 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
 }  // namespace
 
 const Machine* machine() {
-  static const CudaKernels* const kernels = open_kernels();
-  static const auto instance = kernels == nullptr ? nullptr : std::make_unique<Device>(*kernels);
+  static const OwnKernels kernels = own_kernels();
+  static const auto instance = kernels.table == nullptr ? nullptr : std::make_unique<Device>(*kernels.table);
   return instance.get();
 }
 const char* why_no_machine() {

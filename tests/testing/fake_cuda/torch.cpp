@@ -1,5 +1,6 @@
 // A libtorch_cuda.so without CUDA: it notes when it is opened and when LibTorch first asks for its CUDA part,
-// and says that there are as many devices as FAKE_TORCH_DEVICES says (none).
+// and says that there are as many devices as FAKE_TORCH_DEVICES says (none), or with FAKE_TORCH_FULL that the
+// first one has no memory left.
 #include <cstdlib>
 #include <string>
 
@@ -20,6 +21,8 @@ struct CUDAHooks : CUDAHooksInterface {
   explicit CUDAHooks(CUDAHooksArgs) { fake_cuda::note("LibTorch asks"); }
   bool hasCUDA() const override { return true; }
   DeviceIndex deviceCount() const override {
+    TORCH_CHECK_WITH(OutOfMemoryError, std::getenv("FAKE_TORCH_FULL") == nullptr,
+                     "CUDA out of memory. Tried to allocate 2.00 GiB.");
     return static_cast<DeviceIndex>(fake_cuda::number("FAKE_TORCH_DEVICES", 0));
   }
   int getNumGPUs() const override { return deviceCount(); }

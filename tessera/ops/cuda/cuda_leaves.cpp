@@ -1,0 +1,24 @@
+// The table of leaves for CUDA.
+#include "tessera/core/cuda_library.h"
+#include "tessera/core/log.h"
+#include "tessera/ops/cuda/aten_leaves.h"
+#include "tessera/ops/cuda/own_kernels.h"
+#include "tessera/ops/cuda/own_leaves.h"
+
+namespace tessera::ops {
+
+// What LibTorch computes is right, and slower: a library that does not fit ends no run.
+Leaves cuda::leaves_of(void* library) {
+  if (library == nullptr) return aten_leaves();
+  const OwnKernels own = find_kernels(library);
+  if (own.table != nullptr) return own_leaves(*own.table);
+  log::warn(own.why_not + ". LibTorch's kernels take its place. hint: build or install both at once");
+  return aten_leaves();
+}
+
+const Leaves& cuda_leaves() {
+  static const Leaves kLeaves = cuda::leaves_of(tessera::cuda::own_kernels_library());
+  return kLeaves;
+}
+
+}  // namespace tessera::ops

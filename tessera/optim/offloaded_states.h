@@ -1,0 +1,93 @@
+// Optimizer states that lie on the host while the tiles that they belong to lie on a device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+
+#include "tessera/core/device_event.h"
+
+namespace tessera::optim {
+
+// Consecutive elements of a tile, with their states on the device.
+struct StatePiece {
+  size_t tile = 0;                 // its place in the list
+  int64_t begin = 0, size = 0;     // elements of the flat tile
+  std::vector<at::Tensor> states;  // [size] each
+
+  // The same elements of a tensor of the tile's shape.
+  at::Tensor of(const at::Tensor& x) const { return x.reshape({-1}).narrow(0, begin, size); }
+};
+
+// So many values for every element of the tiles, zero at first, of the tile's type, in pinned memory of the
+// host: in chunks that hold the elements of tiles one after the other. update() has each chunk on the device
+// for a while, in two buffers in turn. While one chunk is updated, the next one comes and the last one goes,
+// on streams of their own; the host waits for nothing before the values are asked for. Every element is
+// updated as it would be in one piece with its tile.
+class OffloadedStates {
+ public:
+  // 16 MiB of float32 a state: enough to copy at full speed, and a power of two, as pinned memory is rounded.
+  static constexpr int64_t kChunkElements = int64_t{1} << 22;
+
+  // The tiles are dense and lie on one device, which has streams. chunk_elements: of each state. Throws
+  // Error(Memory) where the host has no room for all states.
+  OffloadedStates(const std::vector<at::Tensor>& tiles, int64_t states_per_tile,
+                  int64_t chunk_elements = kChunkElements);
+  ~OffloadedStates();
+  OffloadedStates(const OffloadedStates&) = delete;
+  OffloadedStates& operator=(const OffloadedStates&) = delete;
+
+  // Calls `run` for one chunk after the other with those pieces of it whose tile is wanted, to change their
+  // states on the current stream. States of other tiles stay as they are.
+  void update(const std::vector<bool>& is_wanted,
+              const std::function<void(const std::vector<StatePiece>& pieces)>& run);
+
+  // A state of a tile, in the tile's shape, on the host: this object's memory where the tile is in one chunk,
+  // else a copy. The host waits until it is there.
+  at::Tensor get(size_t tile, int64_t state) const;
+  void set(size_t tile, int64_t state, const at::Tensor& values);
+
+ private:
+  // Pieces begin where any type is aligned for the widest access of a device.
+  static constexpr int64_t kAlignment = 64;
+
+  struct Place {
+    size_t tile;
+    int64_t begin, size;  // of the tile
+    int64_t offset;       // in each row of the chunk
+  };
+  struct Chunk {
+    explicit Chunk(c10::Device device) : is_home(device) {}
+    at::Tensor host;  // [states, elements]
+    std::vector<Place> places;
+    DeviceEvent is_home;  // what came back last
+  };
+  struct Buffer {
+    Buffer(at::Tensor memory, c10::Device device)
+        : bytes(std::move(memory)), is_free(device), is_here(device), is_updated(device) {}
+    at::Tensor bytes;
+    DeviceEvent is_free, is_here, is_updated;
+  };
+
+  void deal(int64_t chunk_elements);
+  void require_room() const;
+  void allocate_buffers();
+  static at::Tensor in_buffer(const Chunk& chunk, const Buffer& buffer);
+  void bring(const Chunk& chunk, Buffer& buffer) const;
+  void take_home(Chunk& chunk, Buffer& buffer) const;
+  // Calls f(chunk, place) for what the tile has, in order.
+  void for_each_place(size_t tile, const std::function<void(const Chunk&, const Place&)>& f) const;
+
+  const std::vector<at::Tensor> tiles_;
+  const c10::Device device_;
+  const int64_t states_per_tile_;
+  std::vector<Chunk> chunks_;
+  std::vector<Buffer> buffers_;
+  const c10::Stream to_device_, to_host_;  // a link carries both ways at once
+};
+
+}  // namespace tessera::optim

@@ -1,0 +1,146 @@
+// The ops on a GPU: by CUDA's leaves, LibTorch's alone and with Tessera's kernels, against the CPU's plain
+// formulas. Names with Sanitized are small, for compute-sanitizer.
+#include "tessera/ops/cuda/aten_leaves.h"
+#include "tessera/ops/cuda/own_kernels.h"
+#include "tessera/ops/leaf.h"
+
+#include "tests/ops/leaf_tests.h"
+#include "tests/testing/cuda_device.h"
+
+namespace tessera::ops {
+namespace {
+
+using namespace checks;
+using leaf_tests::LeavesOf, leaf_tests::TableCase, leaf_tests::Tolerances;
+
+// LibTorch's sums have another order there.
+constexpr Tolerances kThere = {1e-12, 1e-5, 1e-2};
+
+c10::Device device() { return testing::cuda_device(); }
+std::string why_no_device() {
+  return tessera::cuda::is_open() ? "" : std::string(testing::skip::kCuda) + ": " + tessera::cuda::why_not();
+}
+std::string why_no_kernels() {
+  const std::string why = why_no_device();
+  if (!why.empty() || cuda::own_kernels().table != nullptr) return why;
+  return std::string(testing::skip::kNvcc) + ": " + cuda::own_kernels().why_not;
+}
+
+TableCase libtorch(const char* name, at::ScalarType type) {
+  return {name, cuda::aten_leaves, type, device, why_no_device, kThere};
+}
+TableCase own(const char* name, at::ScalarType type) {
+  return {name, cuda_leaves, type, device, why_no_kernels, kThere};
+}
+INSTANTIATE_TEST_SUITE_P(Sanitized, LeavesOf,
+                         ::testing::Values(libtorch("LibTorchDouble", at::kDouble),
+                                           libtorch("LibTorchFloat", at::kFloat),
+                                           libtorch("LibTorchBFloat16", at::kBFloat16),
+                                           own("OwnDouble", at::kDouble), own("OwnFloat", at::kFloat),
+                                           own("OwnBFloat16", at::kBFloat16)),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CudaLeaves, AreChosenForTensorsOfADevice) {
+  TESSERA_NEEDS_CUDA();
+  const at::Tensor x = at::ones({2, 4}, at::TensorOptions(device()).dtype(at::kFloat));
+  EXPECT_EQ(&leaves(x), &cuda_leaves());
+  EXPECT_EQ(cuda_leaves().adamw != cuda::aten_leaves().adamw, cuda::own_kernels().table != nullptr);
+}
+
+// The shapes of models, in the types that they compute in: the CPU's plain formula in float32 of the same
+// numbers is the other side.
+class CudaShapes : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { TESSERA_NEEDS_CUDA(); }
+  static at::ScalarType type() { return GetParam(); }
+  static at::Tensor random(at::IntArrayRef sizes, uint64_t seed, double scale = 1.0) {
+    return (random_tensor(sizes, seed) * scale).to(type());
+  }
+
+  // The output and all gradients.
+  static void expect_same(const Op& op, const Inputs& inputs) {
+    Inputs wide, there;
+    for (const at::Tensor& input : inputs) {
+      wide.push_back(trained(input.to(at::kFloat)));
+      there.push_back(trained(input.to(device())));
+    }
+    const Evaluation want = [&] {
+      const PlainOps plain;
+      return evaluate(op, wide);
+    }();
+    const Evaluation got = evaluate(op, there);
+    expect_near(got.output, want.output, "output");
+    for (size_t i = 0; i < inputs.size(); ++i)
+      expect_near(got.gradients[i], want.gradients[i], "gradient " + std::to_string(i));
+  }
+  static void expect_near(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
+    ASSERT_TRUE(got.defined() && want.defined()) << what;
+    const at::Tensor a = got.detach().to(at::kCPU, at::kDouble), b = want.detach().to(at::kDouble);
+    ASSERT_EQ(a.sizes(), b.sizes()) << what;
+    const double size = b.norm().item<double>(), error = (a - b).norm().item<double>();
+    EXPECT_LE(error, kThere.of(type()) * size) << what;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaShapes, ::testing::Values(at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(at::toString(info.param)); });
+
+TEST_P(CudaShapes, AttentionOverDocumentsOfAnyLength) {
+  const std::vector<int64_t> starts = {0, 1, 3, 66, 321, 1345, 5441};  // 1, 2, 63, 255, 1024 and 4096 tokens
+  const int64_t tokens = starts.back();
+  for (const int64_t head_dim : {64, 96, 128}) {
+    SCOPED_TRACE(head_dim);
+    const AttentionFormula formula = {.scale = 1.0 / std::sqrt(static_cast<double>(head_dim))};
+    expect_same([&](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, formula); },
+                {random({tokens, 2, head_dim}, 1), random({tokens, 1, head_dim}, 2),
+                 random({tokens, 1, head_dim}, 3)});
+  }
+}
+
+TEST_P(CudaShapes, Norms) {
+  for (const int64_t width : {896, 1536, 3584, 8192}) {
+    SCOPED_TRACE(width);
+    expect_same(
+        [](const Inputs& in) {
+          const NormedResidual both = add_rms_norm(in[0], in[1], in[2], 1e-6);
+          return both.residual * 0.5 + both.normed.value();
+        },
+        {random({513, width}, 1), random({513, width}, 2), random({width}, 3)});
+  }
+}
+
+TEST_P(CudaShapes, Activations) {
+  const at::Tensor gate = random({257, 4864}, 1), up = random({257, 4864}, 2);
+  for (const auto f : {Nonlinearity::Silu, Nonlinearity::Gelu, Nonlinearity::GeluTanh}) {
+    expect_same([&](const Inputs& in) { return activate_mlp(f, {in[0], in[1]}); }, {gate, up});
+    expect_same([&](const Inputs& in) { return activate_mlp(f, {in[0], {}}); }, {gate});
+  }
+}
+
+TEST_P(CudaShapes, Rope) {
+  const at::Tensor angles = random_tensor({1025, 64}, 3, at::kFloat);
+  expect_same(
+      [&](const Inputs& in) {
+        const at::Tensor there = angles.to(in[0].device());
+        return apply_rope_(in[0] * 1.0, there.cos(), there.sin());
+      },
+      {random({1025, 6, 128}, 1)});
+}
+
+TEST_P(CudaShapes, Products) {
+  expect_same([](const Inputs& in) { return ops::linear(in[0], in[1], in[2]); },
+              {random({512, 896}, 1), random({1152, 896}, 2, 0.03), random({1152}, 3)});
+  expect_same([](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 2.0); },
+              {random({512, 896}, 1), random({1152, 896}, 2, 0.03), random({16, 896}, 3, 0.03),
+               random({1152, 16}, 4, 0.1)});
+}
+
+TEST_P(CudaShapes, LossesOverALargeVocabulary) {
+  std::vector<int64_t> labels;
+  for (int64_t i = 0; i < 200; ++i) labels.push_back(i % 7 == 3 ? kIgnoreLabel : i * 757 % 151936);
+  const at::Tensor on_host = at::tensor(labels, at::kLong);
+  expect_same([&](const Inputs& in) { return linear_cross_entropy(in[0], in[1], on_host); },
+              {random({200, 64}, 1), random({151936, 64}, 2, 0.1)});
+}
+
+}  // namespace
+}  // namespace tessera::ops

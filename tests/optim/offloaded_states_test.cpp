@@ -1,0 +1,215 @@
+// Optimizer states on the host, for tiles on devices whose streams run late: the bits are those of states on
+// the device, and every order that they need comes from an event.
+#include "tessera/optim/offloaded_states.h"
+
+#include <map>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/device.h"
+#include "tessera/core/device_ledger.h"
+#include "tessera/core/memory_ledger.h"
+#include "tessera/optim/optimizer.h"
+
+#include "tests/comm/nccl/nccl_ranks.h"
+
+namespace tessera::optim {
+namespace {
+
+namespace fake = testing::fake_device;
+using Result = std::map<std::string, at::Tensor>;
+
+constexpr int64_t kSteps = 5;
+
+// Values that no two places share.
+at::Tensor values(at::IntArrayRef shape, double phase) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::sin(at::arange(count, on_host(at::kDouble)) * 0.7 + phase).view(shape).to(at::kFloat);
+}
+
+struct Tile {
+  std::vector<int64_t> shape;
+  at::ScalarType type = at::kFloat;
+};
+
+// Of awkward sizes: without elements, in one chunk with others, in several chunks; one of another type.
+const std::vector<Tile> kTiles = {
+    {{3, 5}}, {{0, 4}}, {{257}}, {{1}}, {{40, 35}}, {{64}}, {{100, 3}, at::kDouble}};
+
+std::vector<OptimizedTile> make_tiles(c10::Device device) {
+  std::vector<OptimizedTile> tiles;
+  for (size_t i = 0; i < kTiles.size(); ++i) {
+    const at::Tensor tile = values(kTiles[i].shape, static_cast<double>(i)).to(kTiles[i].type).to(device);
+    tiles.push_back({.name = "w" + std::to_string(i),
+                     .tile = tile.set_requires_grad(true),
+                     .weight_decay = 0.1 * static_cast<double>(i),
+                     .lr_scale = 1.0 + static_cast<double>(i)});
+  }
+  return tiles;
+}
+
+// Each step leaves other tiles, and so other chunks, without a gradient; the fourth leaves all.
+bool has_gradient(int64_t step, size_t tile) {
+  return step != 3 && (step == 0 || (static_cast<int64_t>(tile) + step) % 3 != 0);
+}
+
+void step(const std::vector<OptimizedTile>& tiles, Optimizer& optimizer, int64_t number) {
+  for (size_t i = 0; i < tiles.size(); ++i) {
+    const auto phase = static_cast<double>(10 * number) + static_cast<double>(i);
+    at::Tensor gradient;
+    if (has_gradient(number, i)) gradient = values(kTiles[i].shape, phase).to(tiles[i].tile.options());
+    tiles[i].tile.mutable_grad() = gradient.defined() ? gradient.detach() : gradient;
+  }
+  optimizer.step(1e-2, 0.5);
+}
+
+void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer& optimizer) {
+  for (const OptimizedTile& tile : tiles) result[tile.name] = tile.tile.detach().to(kHost);
+  for (const auto& state : optimizer.states()) result[state.name] = state.get().to(kHost).clone();
+}
+
+// Several steps without a look in between. chunk_elements 0: all states on the device.
+Result train(int64_t chunk_elements) {
+  const auto tiles = make_tiles(fake::device(0));
+  const auto optimizer = make_adamw(tiles, {.offload_chunk_elements = chunk_elements});
+  for (int64_t number = 0; number < kSteps; ++number) step(tiles, *optimizer, number);
+  Result result;
+  collect(result, tiles, *optimizer);
+  return result;
+}
+
+// The first difference; "" where there is none.
+std::string difference(const Result& expected, const Result& got) {
+  EXPECT_EQ(expected.size(), got.size());
+  for (const auto& [name, tensor] : expected) {
+    if (!at::equal(tensor, got.at(name))) return name;
+  }
+  return "";
+}
+
+TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
+  testing::use_delays(1);
+  const Result expected = train(0);
+  for (const int64_t chunk_elements : {64, 200, 1000, 1 << 20}) {
+    for (uint64_t seed = 1; seed <= 5; ++seed) {
+      testing::use_delays(seed);
+      EXPECT_EQ(difference(expected, train(chunk_elements)), "")
+          << chunk_elements << " at once, seed " << seed;
+    }
+  }
+  fake::synchronize();
+  EXPECT_EQ(fake::fault(), "");
+}
+
+// Neither the update nor the copies may go without waiting for the other ones.
+TEST(OffloadedStatesTest, ALostEventIsNoticed) {
+  testing::use_delays(1);
+  const Result expected = train(0);
+  for (const auto lost : {fake::Lost::OfDefaultStreams, fake::Lost::OfOtherStreams}) {
+    bool is_noticed = false;
+    for (uint64_t seed = 1; seed <= 20 && !is_noticed; ++seed) {
+      testing::use_delays(seed, lost);
+      is_noticed = !difference(expected, train(200)).empty();
+    }
+    EXPECT_TRUE(is_noticed);
+  }
+  testing::use_delays(1);
+}
+
+void add_one(const std::vector<StatePiece>& pieces) {
+  for (const StatePiece& piece : pieces) piece.states[0].add_(1);
+}
+
+// A chunk that begins a step had ended the one before, in the other buffer.
+TEST(OffloadedStatesTest, AChunkIsHomeBeforeItLeavesAgain) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    testing::use_delays(seed);
+    const at::Tensor tile = at::zeros({64}, at::TensorOptions(fake::device(0)));
+    OffloadedStates states({tile, tile}, 1, 64);
+    for (int round = 0; round < 10; ++round) {
+      states.update({true, true}, add_one);
+      states.update({false, true}, add_one);
+    }
+    EXPECT_TRUE(states.get(0, 0).eq(10).all().item<bool>()) << "seed " << seed;
+    EXPECT_TRUE(states.get(1, 0).eq(20).all().item<bool>()) << "seed " << seed;
+  }
+}
+
+// Neither what had the buffers' memory before nor a copy on its way comes behind them.
+TEST(OffloadedStatesTest, WhatCameBeforeIsOver) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    testing::use_delays(seed);
+    const at::Tensor tile = at::zeros({64}, at::TensorOptions(fake::device(0)));
+    OffloadedStates fresh({tile, tile}, 1, 64), states({tile, tile}, 1, 64);
+    {
+      const at::Tensor one = tile.clone(), other = tile.clone();
+      for (int i = 0; i < 20; ++i) one.add_(other.add_(1));
+    }
+    fresh.update({true, true}, add_one);
+    for (const size_t i : {0, 1}) EXPECT_TRUE(fresh.get(i, 0).eq(1).all().item<bool>()) << "seed " << seed;
+    states.update({true, true}, add_one);
+    for (const size_t i : {0, 1}) states.set(i, 0, at::full({64}, 5.0, on_host(at::kFloat)));
+    states.update({true, true}, add_one);
+    for (const size_t i : {0, 1}) EXPECT_TRUE(states.get(i, 0).eq(6).all().item<bool>()) << "seed " << seed;
+  }
+}
+
+// A run goes on with its states elsewhere, in either direction.
+TEST(OffloadedStatesTest, StatesGoFromTheDeviceToTheHostAndBack) {
+  testing::use_delays(3);
+  const Result expected = train(0);
+  for (const auto& [first, second] : {std::pair{0, 200}, std::pair{200, 0}, std::pair{64, 1000}}) {
+    const auto before = make_tiles(fake::device(0)), after = make_tiles(fake::device(0));
+    const auto one = make_adamw(before, {.offload_chunk_elements = first});
+    const auto other = make_adamw(after, {.offload_chunk_elements = second});
+    for (int64_t number = 0; number < 2; ++number) step(before, *one, number);
+    auto from = one->states(), to = other->states();
+    ASSERT_EQ(from.size(), to.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+      EXPECT_EQ(from[i].name, to[i].name);
+      EXPECT_EQ(from[i].layout, to[i].layout);
+      // As a checkpoint is read: into what get() gives.
+      const at::Tensor taken = to[i].get();
+      taken.copy_(from[i].get());
+      to[i].set(taken);
+    }
+    for (size_t i = 0; i < before.size(); ++i) after[i].tile.detach().copy_(before[i].tile.detach());
+    for (int64_t number = 2; number < kSteps; ++number) step(after, *other, number);
+    Result result;
+    collect(result, after, *other);
+    EXPECT_EQ(difference(expected, result), "") << first << " to " << second;
+  }
+}
+
+TEST(OffloadedStatesTest, TheDeviceHoldsTwoBuffers) {
+  testing::use_delays(1);
+  const DeviceLedger ledger(fake::device(0));
+  const at::Tensor tile = at::zeros({10'000}, at::TensorOptions(fake::device(0))).set_requires_grad(true);
+  const auto optimizer = make_adamw({{"w", tile}}, {.offload_chunk_elements = 1024});
+  for (int number = 0; number < 2; ++number) {
+    tile.mutable_grad() = at::ones_like(tile);
+    optimizer->step(1e-2, 1.0);
+  }
+  constexpr int64_t kBytes = 2 * 2 * 1024 * sizeof(float);
+  EXPECT_EQ(memory_ledger::live().of(MemoryCategory::OptimizerState), kBytes);
+  EXPECT_EQ(memory_ledger::most().of(MemoryCategory::OptimizerState), kBytes);
+}
+
+// Tiles of the host keep their states as they are.
+TEST(OffloadedStatesTest, NothingIsOffloadedFromTheHost) {
+  const auto run = [](int64_t chunk_elements) {
+    const auto tiles = make_tiles(kHost);
+    const auto optimizer = make_adamw(tiles, {.offload_chunk_elements = chunk_elements});
+    for (int64_t number = 0; number < kSteps; ++number) step(tiles, *optimizer, number);
+    Result result;
+    collect(result, tiles, *optimizer);
+    return result;
+  };
+  EXPECT_EQ(difference(run(0), run(64)), "");
+}
+
+}  // namespace
+}  // namespace tessera::optim

@@ -1,0 +1,96 @@
+// What one rank is asked for is done by all of them, once.
+#include "tessera/train/agreed_requests.h"
+
+#include <csignal>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/mpi_world.h"
+#include "tests/train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+class AgreedRequestsTest : public ::testing::Test {
+ protected:
+  // What all ranks agree on in a step, in which `ask` is called behind the exchange's begin.
+  template <class Ask>
+  Request step(const Ask& ask) {
+    requests_.begin();
+    ask();
+    return requests_.finish();
+  }
+  Request step() {
+    return step([] {});
+  }
+  void touch_trigger() const {
+    if (folder_.is_owner()) io::write_file_atomic(trigger_, "");
+    world_->barrier();
+  }
+  void expect_taken() const {
+    world_->barrier();
+    EXPECT_FALSE(std::filesystem::exists(trigger_));
+  }
+  bool is_last() const { return world_->rank() + 1 == world_->size(); }
+
+  std::shared_ptr<comm::Communicator> world_ = testing::world();
+  testing::SharedFolder folder_{world_};
+  const std::string trigger_ = folder_ / "out.tessera-save";
+  RunSignals signals_;
+  AgreedRequests requests_{signals_, *world_, trigger_};
+};
+
+TEST_F(AgreedRequestsTest, AllSaveWhereOneIsAsked) {
+  EXPECT_EQ(step(), Request::None);
+  if (is_last()) std::raise(SIGUSR1);
+  EXPECT_EQ(step(), Request::Save);
+  EXPECT_EQ(step(), Request::None);
+  touch_trigger();
+  EXPECT_EQ(step(), Request::Save);
+  expect_taken();
+  EXPECT_EQ(step(), Request::None);
+}
+
+// The other ranks hear of the request when the first has told of it already, and before the checkpoint.
+TEST_F(AgreedRequestsTest, ARequestThatReachesRanksAtDifferentMomentsIsOne) {
+  if (world_->rank() == 0) std::raise(SIGUSR1);
+  EXPECT_EQ(step([] { std::raise(SIGUSR1); }), Request::Save);
+  EXPECT_EQ(step(), Request::None);
+  if (is_last()) std::raise(SIGUSR1);
+  EXPECT_EQ(step([this] { touch_trigger(); }), Request::Save);
+  expect_taken();
+  EXPECT_EQ(step(), Request::None);
+}
+
+TEST_F(AgreedRequestsTest, ARequestThatIsMadeBehindACheckpointAsksForAnother) {
+  if (is_last()) std::raise(SIGUSR1);
+  EXPECT_EQ(step(), Request::Save);
+  if (is_last()) std::raise(SIGUSR1);
+  EXPECT_EQ(step(), Request::Save);
+  EXPECT_EQ(step([this] {
+              if (is_last()) std::raise(SIGUSR1);
+            }),
+            Request::None);
+  EXPECT_EQ(step(), Request::Save);
+}
+
+TEST_F(AgreedRequestsTest, WhatAnEvaluationIsAskedForComesBehindIt) {
+  if (is_last()) std::raise(SIGUSR1);
+  requests_.on_evaluating(1, 2);
+  requests_.on_evaluating(2, 2);
+  EXPECT_EQ(step([] { std::raise(SIGUSR1); }), Request::Save);
+  EXPECT_EQ(step(), Request::None);
+}
+
+TEST_F(AgreedRequestsTest, ToStopComesBeforeToSave) {
+  signals_.defer_stops();
+  if (world_->rank() == 0) std::raise(SIGUSR1);
+  if (is_last()) std::raise(SIGTERM);
+  EXPECT_EQ(step(), Request::Stop);
+  EXPECT_EQ(requests_.stop_signal(), SIGTERM);
+  EXPECT_THROW(requests_.on_evaluating(1, 2), EvaluationStopped);
+}
+
+}  // namespace
+}  // namespace tessera::train
