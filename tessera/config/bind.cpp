@@ -86,9 +86,12 @@ const Choice& find_choice(const std::string& text, const Source& source) {
   for (const Choice& choice : source.choices) {
     if (is_named(choice.name, text)) {
       if (choice.value == kNotBuilt) {
-        throw config_error("UNSUPPORTED",
-                           "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
-                           source.node.place);
+        Error error = config_error("UNSUPPORTED",
+                                   "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
+                                   source.node.place);
+        // Notes say what to write instead behind a semicolon.
+        if (choice.note.find("; ") == choice.note.npos) error.need(some_of(choice_names(source)));
+        throw error;
       }
       if (!choice.note.empty()) {
         source.problems.warn((source.node.place.file ? *source.node.place.file + ':' +

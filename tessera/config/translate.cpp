@@ -40,6 +40,15 @@ Error refused_value(const ForeignKey& key, const std::string& path, const Node& 
   return error;
 }
 
+// The reason of a refused key says what to write instead behind a semicolon, where there is something.
+Error refused_key(const ForeignKey& key, const std::string& path, const Node& value, const Place& place) {
+  Error error = config_error("UNSUPPORTED", "key '" + path + "': " + std::string(key.target), place);
+  error.got(describe(value));
+  if (key.target.find("; ") == key.target.npos && !key.target.starts_with("write "))
+    error.hint("leave the key out to train without it");
+  return error;
+}
+
 // Values that leave a decision to another spelling of the key: FSDP's switch stands beside
 // `gradient_checkpointing: false`, DeepSpeed's `bf16.enabled` beside `bf16: auto`.
 bool yields(std::string_view key, const Node& value) {
@@ -147,11 +156,7 @@ void Translator::apply(const ForeignKey& key, const Origin& origin) {
     case Rule::Quiet:
     case Rule::Hint: break;
     case Rule::Refuse:
-      if (!is_off(value, key.values)) {
-        throw config_error("UNSUPPORTED", "key '" + origin.path + "': " + std::string(key.target),
-                           origin.entry.key_place)
-            .got(describe(value));
-      }
+      if (!is_off(value, key.values)) throw refused_key(key, origin.path, value, origin.entry.key_place);
       break;
     case Rule::Enter:
       if (!value.is_map()) throw type_error(origin, "a map");

@@ -210,6 +210,12 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_EQ(message_of(kMinimal + "load_in_4bit: true\n"),
             "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'load_in_4bit': 4-bit base weights are not built "
             "yet; leave it out and write adapter: lora; got the boolean true");
+  EXPECT_EQ(
+      message_of(kMinimal + "lora_dora: true\n"),
+      "error[E-CONFIG-UNSUPPORTED]: r.yaml:4:1: key 'lora_dora': DoRA is not built yet; got the boolean "
+      "true. hint: leave the key out to train without it");
+  EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
+              HasSubstr("key 'adapter': 'ia3': not built yet; need lora, none"));
   for (const char* line :
        {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8: true", "bfloat16: true",
         "mixed_precision: fp8", "lora_dora: true", "peft_use_dora: true", "rl: grpo",
