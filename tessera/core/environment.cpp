@@ -27,6 +27,7 @@ constexpr Variable kVariables[] = {
     {"TESSERA_PRODUCTS", kWays, "", "own", "libtorch: products of layers in LibTorch, for comparison"},
     {"TESSERA_OPS", kOps, "", "kernels",
      "plain: no kernels of Tessera's; every operation by the formulas that run on any device"},
+    {"TESSERA_GRAPHS", kFlag, "", "1", "0: a GPU gets the kernels of a decoding step one by one"},
     {"TESSERA_START_TIMEOUT", {}, kSeconds, "40, and 1 for each rank", "for the ranks to start"},
     {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
     {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},

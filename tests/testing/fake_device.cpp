@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -31,6 +32,14 @@
 #include <torch/library.h>
 
 namespace tessera::testing::fake_device {
+
+// What a stream has got while it was recorded.
+struct Graph {
+  std::vector<std::function<void()>> tasks;
+  uint64_t memory = 0;
+  bool is_spoilt = false;
+};
+
 namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
@@ -47,6 +56,8 @@ void note_fault(const std::string& what) {
   if (g_fault.empty()) g_fault = what;
 }
 
+std::atomic<int64_t> g_tasks = 0, g_replays = 0;
+
 // Tasks that run one after the other on a thread of its own.
 class Queue {
  public:
@@ -54,13 +65,40 @@ class Queue {
 
   void push(std::function<void()> task) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (recording_ != nullptr) {
+      recording_->tasks.push_back(std::move(task));
+      return;
+    }
+    ++g_tasks;
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     tasks_.push_back(std::move(task));
     changed_.notify_all();
   }
   void synchronize() {
+    refuse_to_record("a wait");
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [this] { return is_idle(); });
+  }
+  // Null: no more.
+  void record_into(Graph* graph) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    recording_ = graph;
+  }
+  bool is_recorded() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return recording_ != nullptr;
+  }
+  // Whose memory it gets; 0 = nobody's.
+  uint64_t memory() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return recording_ == nullptr || g_options.shares_graph_memory ? 0 : recording_->memory;
+  }
+  // Whatever a stream that is recorded may not be asked for spoils the recording.
+  void refuse_to_record(const char* what) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (recording_ == nullptr) return;
+    recording_->is_spoilt = true;
+    TORCH_CHECK(false, what, " is not permitted when stream is capturing");
   }
   bool is_empty() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -108,6 +146,7 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
+  Graph* recording_ = nullptr;
   bool is_busy_ = false, is_slow_ = false;
   std::mt19937_64 random_;
   std::thread thread_;
@@ -180,6 +219,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
     if (*event == nullptr) *event = new std::shared_ptr<Event>(std::make_shared<Event>());
+    queue_of(stream).refuse_to_record("an event");
     const std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(*event);
     uint64_t number = 0;
     {
@@ -195,6 +235,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     if (event == nullptr || g_options.lost == Lost::All) return;
     if (g_options.lost == (stream.id() == 0 ? Lost::OfDefaultStreams : Lost::OfOtherStreams)) return;
+    queue_of(stream).refuse_to_record("an event");
     const std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(event);
     uint64_t number = 0;
     {
@@ -235,18 +276,23 @@ struct Block {
   void* data = nullptr;
   size_t size = 0;
   c10::Stream stream;
+  uint64_t graphs = 0;  // whose memory it is; 0 = nobody's
 };
 
 class Memory : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    const c10::Stream stream = current();
+    // With shares_graph_memory a recording takes what the others take.
+    const bool is_shared = g_options.shares_graph_memory && queue_of(current()).is_recorded();
+    const c10::Stream stream = is_shared ? Guard().getDefaultStream(current().device()) : current();
+    const uint64_t graphs = queue_of(stream).memory();
     if (size == 0) return {nullptr, stream.device()};
     size = (size + 63) / 64 * 64;
     void* data = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      std::vector<void*>& free = free_[{stream.device_index(), stream.id(), size}];
+      if (graphs != 0) graphs_.insert(graphs);
+      std::vector<void*>& free = free_[{stream.device_index(), stream.id(), size, graphs}];
       if (!free.empty()) {
         data = free.back();
         free.pop_back();
@@ -257,11 +303,23 @@ class Memory : public c10::Allocator {
       std::memset(data, kPoison, size);
     }
     c10::reportMemoryUsageToProfiler(data, static_cast<int64_t>(size), 0, 0, stream.device());
-    return {data, new Block{data, size, stream}, &Memory::release, stream.device()};
+    return {data, new Block{data, size, stream, graphs}, &Memory::release, stream.device()};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Memory::release; }
   void copy_data(void* to, const void* from, size_t count) const override {
     default_copy_data(to, from, count);
+  }
+
+  // What these graphs have is for others from now on.
+  void release_graphs(uint64_t graphs) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    graphs_.erase(graphs);
+    for (auto& [key, blocks] : free_) {
+      const auto [device, stream, size, owner] = key;
+      if (owner != graphs) continue;
+      for (void* data : blocks) give(stream_of(device, stream), data, size, 0);
+      blocks.clear();
+    }
   }
 
   static Memory& get() {
@@ -270,20 +328,27 @@ class Memory : public c10::Allocator {
   }
 
  private:
+  using Key = std::tuple<c10::DeviceIndex, c10::StreamId, size_t, uint64_t>;
+
   static void release(void* context) {
     const std::unique_ptr<Block> block(static_cast<Block*>(context));
     c10::reportMemoryUsageToProfiler(block->data, -static_cast<int64_t>(block->size), 0, 0,
                                      block->stream.device());
-    queue_of(block->stream).push([data = block->data, size = block->size] {
-      std::memset(data, kPoison, size);
-    });
     Memory& memory = get();
     const std::lock_guard<std::mutex> lock(memory.mutex_);
-    memory.free_[{block->stream.device_index(), block->stream.id(), block->size}].push_back(block->data);
+    memory.give(block->stream, block->data, block->size,
+                memory.graphs_.contains(block->graphs) ? block->graphs : 0);
+  }
+  void give(const c10::Stream& stream, void* data, size_t size, uint64_t graphs) {
+    Queue& queue = queue_of(stream);
+    // A tensor that a graph has left belongs to no place of a stream's order.
+    if (graphs == 0 || queue.is_recorded()) queue.push([data, size] { std::memset(data, kPoison, size); });
+    free_[{stream.device_index(), stream.id(), size, graphs}].push_back(data);
   }
 
   std::mutex mutex_;
-  std::map<std::tuple<c10::DeviceIndex, c10::StreamId, size_t>, std::vector<void*>> free_;
+  std::map<Key, std::vector<void*>> free_;
+  std::set<uint64_t> graphs_;
 };
 
 // Host memory whose copies run in their stream's turn.
@@ -551,6 +616,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   } else if (is_fake(from)) {
     queue.push([from = Place(from), to = Place(to)] { to.tensor().copy_(from.tensor()); });
   } else {
+    if (!is_late(from)) queue.refuse_to_record("a copy of pageable memory");
     queue.push([from = is_late(from) ? from : from.clone(), to = Place(to)] { to.tensor().copy_(from); });
   }
   return to;
@@ -624,6 +690,32 @@ void synchronize() {
 }
 
 int64_t waits() { return g_waits; }
+int64_t tasks() { return g_tasks; }
+int64_t replays() { return g_replays; }
+
+Recording::Recording(uint64_t memory) : graph_(std::make_shared<Graph>()) {
+  static std::atomic<uint64_t> next = 0;
+  graph_->memory = memory == 0 ? ++next : memory;
+  queue_ = &queue_of(current());
+  static_cast<Queue*>(queue_)->record_into(graph_.get());
+}
+
+uint64_t Recording::memory() const { return graph_->memory; }
+
+void Recording::end() {
+  TORCH_CHECK(queue_ == &queue_of(current()), "the recording is another stream's");
+  static_cast<Queue*>(queue_)->record_into(nullptr);
+  TORCH_CHECK(!graph_->is_spoilt, "operation failed due to a previous error during capture");
+}
+
+void Recording::replay() const {
+  ++g_replays;
+  queue_of(current()).push([graph = graph_] {
+    for (const auto& task : graph->tasks) task();
+  });
+}
+
+void release_graph_memory(uint64_t memory) { Memory::get().release_graphs(memory); }
 
 void enqueue(void* native_stream, std::function<void()> task) {
   static_cast<Queue*>(native_stream)->push(std::move(task));

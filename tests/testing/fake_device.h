@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include <c10/core/Device.h>
@@ -32,6 +33,7 @@ struct Options {
   int64_t longest_delay_us = 300;
   Lost lost = Lost::None;
   bool has_failed = false;  // whoever asks for an event is told so, as by CUDA after an error of a kernel
+  bool shares_graph_memory = false;  // recorded work takes memory that others get too, as it must not
 };
 // For what is submitted from now on; all streams must be empty.
 void configure(const Options& options);
@@ -40,6 +42,29 @@ void synchronize();
 
 // How often an operation has waited for its stream, as reading a value does.
 int64_t waits();
+// What streams have got to run; all that a replay runs is one.
+int64_t tasks();
+int64_t replays();
+
+// The current stream's tasks are recorded from the constructor to end(), and none of them runs. Memory that
+// is taken meanwhile is `memory`'s, or of its own for 0, until release_graph_memory(). What waits for the
+// stream, an event, or a copy of memory that is not pinned spoils it, as under CUDA. at::cuda::CUDAGraph of
+// fake_graph.cpp is made of it, by which the program records (core/device_graph.h).
+struct Graph;
+class Recording {
+ public:
+  explicit Recording(uint64_t memory);
+  uint64_t memory() const;
+  // Throws where something has spoilt it.
+  void end();
+  // Puts all its tasks on the current stream, as one.
+  void replay() const;
+
+ private:
+  std::shared_ptr<Graph> graph_;
+  void* queue_ = nullptr;
+};
+void release_graph_memory(uint64_t memory);
 
 // What the first operation that threw in its stream said; empty where none has.
 std::string fault();

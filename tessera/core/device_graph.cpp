@@ -1,0 +1,139 @@
+#include "tessera/core/device_graph.h"
+
+#include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+
+#include "tessera/core/cuda_library.h"
+#include "tessera/core/device_event.h"
+#include "tessera/core/environment.h"
+#include "tessera/core/log.h"
+
+namespace tessera {
+namespace {
+
+// Members of at::cuda::CUDAGraph, whose header wants CUDA's: as libtorch_cuda.so of LibTorch 2.11 has them.
+// The first argument is the object.
+struct CudaGraph {
+  void (*construct)(void*, bool keeps_nodes) = nullptr;
+  void (*destroy)(void*) = nullptr;
+  void (*begin)(void*, c10::MempoolId_t memory, int mode) = nullptr;
+  void (*end)(void*) = nullptr;
+  void (*replay)(void*) = nullptr;
+  c10::MempoolId_t (*memory)(void*) = nullptr;
+
+  // Calls of other threads do not end a recording (cudaStreamCaptureModeThreadLocal).
+  static constexpr int kOfThisThread = 1;
+};
+
+template <class F>
+bool find(F& function, const char* name) {
+  function = reinterpret_cast<F>(cuda::symbol(nullptr, name));
+  return function != nullptr;
+}
+
+// Null where one is missing.
+const CudaGraph* cuda_graph() {
+  static const std::optional<CudaGraph> kFound = [] {
+    CudaGraph found;
+    const bool is_whole =
+        find(found.construct, "_ZN2at4cuda9CUDAGraphC1Eb") &&
+        find(found.destroy, "_ZN2at4cuda9CUDAGraphD1Ev") &&
+        find(found.begin, "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode") &&
+        find(found.end, "_ZN2at4cuda9CUDAGraph11capture_endEv") &&
+        find(found.replay, "_ZN2at4cuda9CUDAGraph6replayEv") &&
+        find(found.memory, "_ZN2at4cuda9CUDAGraph4poolEv");
+    return is_whole ? std::optional(found) : std::nullopt;
+  }();
+  return kFound ? &*kFound : nullptr;
+}
+
+std::atomic<bool> has_failed = false;
+
+void note_failure(const std::string& why) {
+  if (has_failed.exchange(true)) return;
+  log::warn("the device does not record its work, which is put there call by call instead: " +
+            why.substr(0, why.find('\n')) + ". hint: TESSERA_GRAPHS=0 asks for no recording");
+}
+
+// Work is recorded on a stream apart from the default one, and always on the same: libraries keep memory for
+// each stream that they have seen.
+c10::Stream recording_stream(c10::Device device) {
+  static std::mutex mutex;
+  static std::map<c10::DeviceIndex, c10::Stream> streams;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto found = streams.find(device.index());
+  return found != streams.end() ? found->second
+                                : streams.emplace(device.index(), pool_stream(device)).first->second;
+}
+
+// What `run` throws, in words; nothing where it does not throw.
+std::optional<std::string> failure_of(const std::function<void()>& run) {
+  try {
+    run();
+    return std::nullopt;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+bool DeviceGraph::can_record(c10::Device device) {
+  return has_streams(device) && !has_failed && environment::get_flag("TESSERA_GRAPHS").value_or(true) &&
+         cuda_graph() != nullptr;
+}
+
+DeviceGraph::DeviceGraph(c10::Device device) : device_(device) {
+  cuda_graph()->construct(graph_.data(), /*keeps_nodes=*/false);
+}
+
+DeviceGraph::~DeviceGraph() { cuda_graph()->destroy(graph_.data()); }
+
+std::unique_ptr<DeviceGraph> DeviceGraph::record(c10::Device device, const std::function<void()>& work,
+                                                 const DeviceGraph* beside) {
+  if (!can_record(device)) return nullptr;
+  const CudaGraph& cuda = *cuda_graph();
+  const c10::StreamGuard stream(recording_stream(device));
+  std::unique_ptr<DeviceGraph> graph(new DeviceGraph(device));
+  const c10::MempoolId_t memory =
+      beside == nullptr ? c10::MempoolId_t{0, 0} : cuda.memory(beside->graph_.data());
+  std::exception_ptr thrown;
+  std::optional<std::string> failure =
+      failure_of([&] { cuda.begin(graph->graph_.data(), memory, CudaGraph::kOfThisThread); });
+  if (!failure) {
+    try {
+      work();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    failure = failure_of([&] { cuda.end(graph->graph_.data()); });
+  }
+  if (!failure) {
+    if (thrown) std::rethrow_exception(thrown);
+    return graph;
+  }
+  // The operation that the recording did not allow says more than its end.
+  if (thrown) failure = failure_of([&] { std::rethrow_exception(thrown); });
+  note_failure(failure.value_or("unknown"));
+  // LibTorch's allocator goes on asking the object of a failed recording.
+  static_cast<void>(graph.release());
+  return nullptr;
+}
+
+void DeviceGraph::replay() const {
+  const c10::DeviceGuard device(device_);
+  cuda_graph()->replay(graph_.data());
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// Work of a device that is recorded once and run again by one call of the host.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include <c10/core/Device.h>
+
+namespace tessera {
+
+// What LibTorch's CUDAGraph holds: the kernels that a stream got, and the memory that was taken meanwhile.
+// Not thread-safe.
+class DeviceGraph {
+ public:
+  // Whether work of the device can be recorded: LibTorch's CUDA part is open, TESSERA_GRAPHS does not say 0,
+  // and no recording of this process has failed.
+  static bool can_record(c10::Device device);
+
+  // Records what `work` puts on the current stream of `device`; nothing of it runs before replay(). It waits
+  // for nothing on the device, copies nothing from memory of the host, and has run once before, so that
+  // libraries have their handles. What it reads from outside must stay at its place for as long as the graph
+  // lives. Memory that it takes is the graph's: tensors that it leaves are written by every replay.
+  //
+  // beside: a graph whose memory this one shares, null for none; what a replay of the one has left is then
+  // gone with a replay of the other. All of them run on one stream.
+  //
+  // Null, with one warning in a process, where the device cannot record it. Throws what `work` throws for
+  // reasons of its own.
+  static std::unique_ptr<DeviceGraph> record(c10::Device device, const std::function<void()>& work,
+                                             const DeviceGraph* beside = nullptr);
+
+  // Nothing of it may be under way.
+  ~DeviceGraph();
+  DeviceGraph(const DeviceGraph&) = delete;
+  DeviceGraph& operator=(const DeviceGraph&) = delete;
+
+  // On the current stream of the device, behind what that holds. The host does not wait.
+  void replay() const;
+
+ private:
+  explicit DeviceGraph(c10::Device device);
+
+  c10::Device device_;
+  // Room for a CUDAGraph, of which LibTorch 2.11 uses some 150 bytes.
+  alignas(64) mutable std::array<std::byte, 1024> graph_{};
+};
+
+}  // namespace tessera
