@@ -80,6 +80,9 @@ struct Leaves {
   void (*write_cache)(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v);
   at::Tensor (*cached_attention)(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
                                  const AttentionFormula& formula);
+  // As the function of placed_attention.h. q: dense.
+  at::Tensor (*attend_rows)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& lengths, const AttentionFormula& formula);
 
   // Losses, in float64, of the rows of `logits`; with `in_place`, the rows become their gradients. labels:
   // int64 on the device of the logits, tokens of the whole vocabulary.

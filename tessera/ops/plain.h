@@ -21,6 +21,7 @@ Leaf<&Leaves::attend_spans_backward> attend_spans_backward;
 Leaf<&Leaves::document_attention> document_attention;
 Leaf<&Leaves::write_cache> write_cache;
 Leaf<&Leaves::cached_attention> cached_attention;
+Leaf<&Leaves::attend_rows> attend_rows;
 Leaf<&Leaves::cross_entropy> cross_entropy;
 Leaf<&Leaves::sum_losses> sum_losses;
 Leaf<&Leaves::adamw> adamw;

@@ -25,6 +25,7 @@
 #include "tessera/ops/linear_cross_entropy.h"
 #include "tessera/ops/lora.h"
 #include "tessera/ops/mlp_activation.h"
+#include "tessera/ops/placed_attention.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/rms_norm.h"
 #include "tessera/ops/rope.h"
@@ -274,6 +275,24 @@ TEST_P(LeavesOf, CachedAttention) {
   };
   for (const AttentionFormula& formula : {kFormulas[0], kFormulas[1], kFormulas[4]})
     expect_same_runs([&](at::Device place) { return run(place, formula); }, "attention");
+}
+
+TEST_P(LeavesOf, AttentionOfRows) {
+  constexpr int64_t kRows = 5, kLength = 96, kHeads = 4, kKvHeads = 2, kHeadDim = 8;
+  const at::Tensor lengths = at::tensor(std::vector<int64_t>{1, 31, 64, 65, 96}, at::kLong);
+  // What lies behind a row's tokens does not matter.
+  const at::Tensor behind = at::arange(kLength).ge(lengths.unsqueeze(1)).view({kRows, kLength, 1, 1});
+  const auto cached = [&](uint64_t seed) {
+    return random({kRows, kLength, kKvHeads, kHeadDim}, seed).masked_fill(behind, NAN);
+  };
+  for (const AttentionFormula& formula : {kFormulas[0], kFormulas[1], kFormulas[4]}) {
+    expect_same_runs(
+        [&](at::Device place) {
+          return std::vector{attend_rows(random({kRows, kHeads, kHeadDim}, 9).to(place), cached(7).to(place),
+                                         cached(8).to(place), lengths.to(place), formula)};
+        },
+        "attention of rows");
+  }
 }
 
 TEST_P(LeavesOf, Losses) {

@@ -79,6 +79,12 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
              : plain::attend_spans_backward(grad_out, q, k, v, result, spans, formula);
 }
 
+at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const at::Tensor& lengths, const AttentionFormula& formula) {
+  return takes_flash(q, formula) ? flash_attend_rows(q, k, v, lengths, formula)
+                                 : plain::attend_rows(q, k, v, lengths, formula);
+}
+
 // As plain::cross_entropy(), with one tensor of the logits' size in float32 in place of four.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
                    bool in_place, const LossFormula& formula) {
@@ -177,6 +183,7 @@ const Leaves& aten_leaves() {
     made.attend_spans = attend_spans;
     made.attend_spans_backward = attend_spans_backward;
     made.document_attention = nullptr;
+    made.attend_rows = attend_rows;
     made.cross_entropy = cross_entropy;
     // 4096 rows of a vocabulary of 150,000 in bfloat16, which keep a product busy.
     made.logit_chunks = {int64_t{256} << 20, int64_t{1280} << 20, 4096};

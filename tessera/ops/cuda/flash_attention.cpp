@@ -77,6 +77,25 @@ bool flash_computes(at::ScalarType type, int64_t head_dim, const AttentionFormul
          formula.soft_cap == 0.0;
 }
 
+at::Tensor flash_attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& lengths, const AttentionFormula& formula) {
+  const int64_t rows = k.size(0), length = k.size(1);
+  const auto all_rows = [](const at::Tensor& x) { return dense_heads(x.flatten(0, 1)); };
+  const at::Tensor starts = at::arange(rows + 1, lengths.options().dtype(at::kInt));
+  std::optional<int64_t> left, right;
+  // Counted from the last of a row's tokens.
+  if (formula.window > 0) {
+    left = formula.window - 1;
+    right = 0;
+  }
+  // A bound of 2 for the single queries, as VarlenCall::longest() says.
+  const auto made = at::_flash_attention_forward(
+      q, all_rows(k), all_rows(v), starts, starts * length, /*max_q=*/2, length, /*dropout_p=*/0.0,
+      /*is_causal=*/false, /*return_debug_mask=*/false, std::optional<double>(formula.scale), left, right,
+      /*seqused_k=*/lengths.to(at::kInt));
+  return std::get<0>(made);
+}
+
 const VarlenKernel& flash_attention() {
   static constexpr VarlenKernel kKernel{forward, backward};
   return kKernel;

@@ -14,4 +14,8 @@ bool flash_computes(at::ScalarType type, int64_t head_dim, const AttentionFormul
 // order that differs from call to call, but for at::Context::deterministicAlgorithms().
 const VarlenKernel& flash_attention();
 
+// Leaves::attend_rows by it.
+at::Tensor flash_attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& lengths, const AttentionFormula& formula);
+
 }  // namespace tessera::ops::cuda
