@@ -287,6 +287,22 @@ class Check:
             raise Failed(f"nothing found, but {passed} tests passed and some were skipped or did not run")
         return f"{passed} tests clean"
 
+    def decoding(self, shape: str) -> str:
+        model = models.write_qwen_weights(self.folder / f"decoding-{shape}", shape)
+        command = [self.program, "bench", "generate", "--model", str(model), "--device", self.device, "--dtype", "bf16",
+                   "--prompt-tokens", "64", "--new-tokens", "32" if self.is_dry else "256", "--json"]
+        recorded, plain = (json.loads(self.must(name, [*before, *command], 100).strip().splitlines()[-1])
+                           for name, before in (("decoding", []), ("decoding-plain", ["env", "TESSERA_GRAPHS=0"])))
+        ratio = recorded["tokens_per_s"] / plain["tokens_per_s"]
+        text = f"{recorded['tokens_per_s']:,.0f} tokens/s, {plain['tokens_per_s']:,.0f} not recorded ({ratio:.2f}x)"
+        if recorded["ids"] != plain["ids"]:
+            raise Failed(f"other tokens where steps are recorded | {text}")
+        if len(set(recorded["ids"])) < 2:
+            raise Failed(f"the same token all the time, which shows nothing | {text}")
+        if ratio < 1.0 and not self.is_dry:
+            raise Failed(f"slower than not recorded | {text}")
+        return text
+
     def speed(self, row: Speed) -> str:
         model = models.write_qwen(self.folder / f"qwen-{row.shape}", row.shape)
         shape = ["--micro-batch", str(row.documents), "--seq", "1024"]
@@ -337,6 +353,8 @@ class Check:
         for tool, begun in sanitizers.items():
             self.line(f"sanitizer {tool}", lambda b=begun: self.sanitizer(b))
         self.line("kernel rates", self.rates)
+        shape = "tiny" if self.is_dry else "0.5B"
+        self.line(f"decoding {shape}", lambda: self.decoding(shape))
         for row in DRY_SPEEDS if self.is_dry else SPEEDS:
             self.line(f"speed {row.shape}", lambda r=row: self.speed(r))
 

@@ -1,5 +1,7 @@
 """Model folders and data for a GPU's check: shapes alone, as every weight is random."""
+import array
 import json
+import math
 import pathlib
 import random
 
@@ -30,6 +32,46 @@ def write_qwen(folder: pathlib.Path, shape: str) -> pathlib.Path:
         "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_act": "silu", "rms_norm_eps": 1e-6,
         "rope_theta": 1000000.0, "max_position_embeddings": 32768, "initializer_range": 0.02, "use_sliding_window": False,
         "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2, **QWEN[shape]})
+    return folder
+
+
+def write_qwen_weights(folder: pathlib.Path, shape: str) -> pathlib.Path:
+    """write_qwen() with weights: one block of random bfloat16 numbers over and over, norms of ones."""
+    write_qwen(folder, shape)
+    model = QWEN[shape]
+    hidden, inner, heads = model["hidden_size"], model["intermediate_size"], model["num_attention_heads"]
+    keys = hidden // heads * model["num_key_value_heads"]
+    shapes = {"model.embed_tokens.weight": [model["vocab_size"], hidden], "model.norm.weight": [hidden]}
+    if not model["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = [model["vocab_size"], hidden]
+    for layer in range(model["num_hidden_layers"]):
+        for name, size in (("input_layernorm", [hidden]), ("post_attention_layernorm", [hidden]),
+                           ("self_attn.q_proj", [hidden, hidden]), ("self_attn.k_proj", [keys, hidden]),
+                           ("self_attn.v_proj", [keys, hidden]), ("self_attn.o_proj", [hidden, hidden]),
+                           ("mlp.gate_proj", [inner, hidden]), ("mlp.up_proj", [inner, hidden]),
+                           ("mlp.down_proj", [hidden, inner])):
+            shapes[f"model.layers.{layer}.{name}.weight"] = size
+            if name[-6:] in ("q_proj", "k_proj", "v_proj"):
+                shapes[f"model.layers.{layer}.{name}.bias"] = size[:1]
+    sizes = {name: 2 * math.prod(shape) for name, shape in shapes.items()}
+    header, begin = {}, 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [begin, begin + sizes[name]]}
+        begin += sizes[name]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    # Numbers of either sign from 2^-7 to 2^-5; a length that no dimension divides.
+    rng = random.Random(5)
+    block = array.array("H", [rng.getrandbits(1) << 15 | 0x3c00 + rng.getrandbits(8) for _ in range(999_983)])
+    numbers = block.tobytes()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, size in sizes.items():
+            if "norm" in name:
+                file.write(b"\x80\x3f" * (size // 2))
+                continue
+            for at in range(0, size, len(numbers)):
+                file.write(numbers[:min(len(numbers), size - at)])
     return folder
 
 

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/ops/attention.h"
 
@@ -92,16 +93,36 @@ void KvCache::grow(Sequence& sequence, int64_t tokens) {
           .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
           .hint("generate fewer sequences at once, or allow a larger cache");
     }
-    if (free_.empty()) {
-      free_.reserve(pages_.size() + 1);
-      pages_.push_back(
-          at::empty({ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim)},
-                    at::TensorOptions(options_.device).dtype(options_.dtype)));
-      free_.push_back(pages_.size() - 1);
-    }
+    if (free_.empty()) add_pages();
     sequence.pages.push_back(free_.back());
     free_.pop_back();
   }
+}
+
+// One page; on a device with streams twice as many as there are, into which the present ones are copied.
+void KvCache::add_pages() {
+  constexpr size_t kFewest = 64;
+  const size_t present = pages_.size();
+  const bool has_rows = has_streams(options_.device);
+  size_t pages = has_rows ? std::max(kFewest, 2 * present) : present + 1;
+  if (options_.max_pages > 0) pages = std::min(pages, static_cast<size_t>(options_.max_pages));
+  free_.reserve(pages);
+  pages_.reserve(pages);
+  const int64_t elements =
+      ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim);
+  const auto options = at::TensorOptions(options_.device).dtype(options_.dtype);
+  if (has_rows) {
+    const at::Tensor rows = at::empty({static_cast<int64_t>(pages) + 1, elements}, options);
+    if (present > 0)
+      rows.narrow(0, 0, static_cast<int64_t>(present))
+          .copy_(rows_.narrow(0, 0, static_cast<int64_t>(present)));
+    pages_ = rows.unbind();
+    pages_.resize(pages);
+    rows_ = rows;
+  } else {
+    pages_.push_back(at::empty({elements}, options));
+  }
+  for (size_t page = pages; page > present; --page) free_.push_back(page - 1);
 }
 
 CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
@@ -114,6 +135,11 @@ CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
   batch_.head_dim = cache.options_.head_dim;
   batch_.dtype = cache.options_.dtype;
   try {
+    // First the pages of all: those that are added move the others.
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      KvCache::Sequence& sequence = cache.find(sequences[i]);
+      cache.grow(sequence, sequence.length + starts[i + 1] - starts[i]);
+    }
     for (size_t i = 0; i < sequences.size(); ++i) add(sequences[i], starts[i], starts[i + 1]);
   } catch (...) {
     give_back();
@@ -126,13 +152,12 @@ CacheStep::~CacheStep() {
 }
 
 void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
-  KvCache::Sequence& sequence = cache_.find(number);
+  const KvCache::Sequence& sequence = cache_.find(number);
   ops::CachedSequence part;
   part.first = begin;
   part.added = end - begin;
   part.length = sequence.length + part.added;
   TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
-  cache_.grow(sequence, part.length);
   part.pages.resize(sequence.first_page);
   for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page]);
   for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);

@@ -3,12 +3,16 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "tessera/core/device.h"
+#include "tessera/nn/sequence.h"
 #include "tessera/ops/cached_attention.h"
+#include "tessera/ops/placed_attention.h"
 
 namespace tessera::nn {
 
@@ -49,6 +53,16 @@ class KvCache {
   int64_t used_pages() const { return static_cast<int64_t>(pages_.size() - free_.size()); }
   int64_t allocated_pages() const { return static_cast<int64_t>(pages_.size()); }
   int64_t page_bytes() const;
+
+  // On a device with streams pages are rows of one tensor, [pages + 1, elements of a page], so that they can
+  // be found by numbers there; the last row is no sequence's. When pages are added it is another one.
+  // Undefined elsewhere, and before the first page.
+  const at::Tensor& page_rows() const { return rows_; }
+  // The rows that a sequence owns, in the order of its tokens, and the position of the first of those.
+  std::span<const size_t> pages_of(int64_t sequence) const { return find(sequence).pages; }
+  int64_t first_held(int64_t sequence) const {
+    return static_cast<int64_t>(find(sequence).first_page) * kPageTokens;
+  }
   const KvCacheOptions& options() const { return options_; }
 
  private:
@@ -63,6 +77,7 @@ class KvCache {
   const Sequence& find(int64_t sequence) const;
   void shrink(Sequence& sequence, int64_t tokens) noexcept;
   void grow(Sequence& sequence, int64_t tokens);
+  void add_pages();
   // The first page that the sequence's next token sees.
   size_t first_seen_page(int64_t length) const;
   void release_unseen(Sequence& sequence) noexcept;
@@ -71,25 +86,23 @@ class KvCache {
   int64_t next_ = 0;
   std::map<int64_t, Sequence> sequences_;
   std::vector<at::Tensor> pages_;
+  at::Tensor rows_;  // of which pages_ are views, where it is defined
   std::vector<size_t> free_;
 };
 
 // One forward pass of a model over new tokens of some sequences. Until finish() the cache's lengths stay what
 // they were; a pass that fails leaves no trace, and its pages go back with it. The cache must outlive it.
-class CacheStep {
+class CacheStep : public CacheView {
  public:
   // sequences: different ones; starts: [sequences + 1], where each sequence's new tokens begin in the batch,
   // first 0, rising. Throws Error(Memory, "KV-CACHE") if the pages do not suffice.
   CacheStep(KvCache& cache, const std::vector<int64_t>& sequences, const std::vector<int64_t>& starts);
-  ~CacheStep();
+  ~CacheStep() override;
   CacheStep(const CacheStep&) = delete;
   CacheStep& operator=(const CacheStep&) = delete;
 
-  // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer of the model and attends from
-  // q, [new tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim],
-  // contiguous.
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const ops::AttentionFormula& formula) const;
+                    const ops::AttentionFormula& formula) const override;
   // The positions of the new tokens in their sequences.
   const std::vector<int64_t>& positions() const { return positions_; }
   // The new tokens count from now on.
@@ -104,6 +117,22 @@ class CacheStep {
   ops::CachedBatch batch_;
   bool is_fresh_ = true;  // no sequence has a past
   bool is_finished_ = false;
+};
+
+// The same for one new token of each row, of which the device alone knows what lies where. What a recording
+// reads and writes are these tensors. first_layer: that of the cache.
+class PlacedStep : public CacheView {
+ public:
+  PlacedStep(ops::PlacedTokens tokens, int64_t first_layer)
+      : tokens_(std::move(tokens)), first_layer_(first_layer) {}
+  at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const ops::AttentionFormula& formula) const override {
+    return ops::placed_attention(q, k, v, tokens_, layer - first_layer_, formula);
+  }
+
+ private:
+  ops::PlacedTokens tokens_;
+  int64_t first_layer_;
 };
 
 }  // namespace tessera::nn

@@ -8,6 +8,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/device.h"
 #include "tessera/core/device_copy.h"
+#include "tessera/core/device_event.h"
 
 namespace tessera::nn {
 namespace {
@@ -87,12 +88,20 @@ RotaryEmbedding::RotaryEmbedding(const RopeOptions& options) : options_(options)
   frequencies_double_ = frequencies(options, at::kDouble);
 }
 
+at::Tensor RotaryEmbedding::frequencies_on(c10::Device device, at::ScalarType type) const {
+  const at::Tensor& here = type == at::kDouble ? frequencies_double_ : frequencies_float_;
+  if (!has_streams(device)) return copy_to(here, device);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  at::Tensor& there = there_[{device.type(), device.index(), type}];
+  if (!there.defined()) there = copy_to(here, device);
+  return there;
+}
+
 at::Tensor RotaryEmbedding::angle_of(const at::Tensor& position_ids,
                                      const std::vector<int64_t>& document_starts, at::ScalarType type,
                                      const TokenPart& part) const {
   const at::Tensor positions = position_ids.to(type).unsqueeze(1);
-  const at::Tensor& frequencies = type == at::kDouble ? frequencies_double_ : frequencies_float_;
-  at::Tensor angle = positions * copy_to(frequencies, positions.device());
+  at::Tensor angle = positions * frequencies_on(positions.device(), type);
   if (options_.type != RopeType::Dynamic) return angle;
   int64_t row = 0;
   for (const TokenRun& run : part.value_or(std::vector<TokenRun>{{0, document_starts.back()}})) {

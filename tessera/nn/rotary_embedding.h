@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -53,11 +56,15 @@ class RotaryEmbedding {
   const RopeOptions& options() const { return options_; }
 
  private:
+  // A device with streams keeps its copy, as who records its work reads nothing of the host.
+  at::Tensor frequencies_on(c10::Device device, at::ScalarType type) const;
   at::Tensor angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
                       at::ScalarType type, const TokenPart& part) const;
 
   RopeOptions options_;
   at::Tensor frequencies_float_, frequencies_double_;  // [head_dim / 2]
+  mutable std::mutex mutex_;
+  mutable std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>, at::Tensor> there_;
 };
 
 }  // namespace tessera::nn

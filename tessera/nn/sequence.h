@@ -9,11 +9,22 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/nn/router_balance.h"
+#include "tessera/ops/attention_formula.h"
 #include "tessera/ops/linear_cross_entropy.h"
 
 namespace tessera::nn {
 
-class CacheStep;
+// The cache of keys and values of one forward pass over new tokens.
+class CacheView {
+ public:
+  virtual ~CacheView() = default;
+
+  // Adds the new tokens' k and v, [new tokens, kv_heads, head_dim], to a layer of the model and attends from
+  // q, [new tokens, heads, head_dim], to all that its sequence has had: [new tokens, heads, head_dim],
+  // contiguous.
+  virtual at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const ops::AttentionFormula& formula) const = 0;
+};
 
 // Tokens that follow each other in a line.
 struct TokenRun {
@@ -49,7 +60,7 @@ struct TokenBatch {
 // what it needs; only the cache is borrowed, and only while generating.
 struct SequenceContext {
   std::vector<int64_t> document_starts;
-  const CacheStep* cache = nullptr;
+  const CacheView* cache = nullptr;
   // The tables of rotary positions, [tokens, head_dim / 2]; undefined where a family has none.
   at::Tensor cos, sin;
   // As of the TokenBatch.

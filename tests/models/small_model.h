@@ -9,7 +9,8 @@
 
 namespace tessera::models {
 
-inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble) {
+inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble,
+                                             at::Device device = kHost) {
   LlamaConfig config;
   config.model_type = "llama";
   config.vocab_size = 31;
@@ -23,7 +24,7 @@ inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType d
   config.rope.head_dim = 4;
   config.initializer_range = 0.5;
   const auto model = build_model(config, dtype);
-  load_weights(*model, *random_source(*model, 3));
+  load_weights(*model, *random_source(*model, 3), /*keeps_bf16=*/false, device);
   return model;
 }
 

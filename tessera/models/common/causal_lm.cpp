@@ -1,6 +1,7 @@
 #include "tessera/models/common/causal_lm.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
@@ -152,37 +153,67 @@ at::Tensor CausalLM::next_logits(nn::KvCache& cache, const std::vector<NewTokens
   TESSERA_ASSERT(!batch.empty(), "next_logits takes at least one sequence");
   // Less work for each of some hundred small operations than without gradient alone.
   const c10::InferenceMode inference;
+  check_new_tokens(cache, batch);
   std::vector<int64_t> ids, sequences, starts = {0}, last;
   for (const NewTokens& part : batch) {
-    TESSERA_ASSERT(!part.ids.empty(), "next_logits takes at least one token of every sequence");
     const int64_t added = static_cast<int64_t>(part.ids.size());
-    check_length(cache.length(part.sequence) + added, config().generation_bound);
     ids.insert(ids.end(), part.ids.begin(), part.ids.end());
     sequences.push_back(part.sequence);
     starts.push_back(starts.back() + added);
     last.push_back(starts.back() - 1);
   }
   const at::Tensor input_ids = host_ids(ids);
-  check_ids(input_ids);
   nn::CacheStep step(cache, sequences, starts);
   const at::Tensor position_ids = copy_to(host_ids(step.positions()), device());
   const auto num_blocks = static_cast<int64_t>(blocks().size());
   const int64_t begin = stage_ ? stage_->begin : 0, end = stage_ ? stage_->end : num_blocks;
   const auto run = [&](const at::Tensor& before) {
     const at::Tensor fed = begin == 0 ? copy_to(input_ids, device()) : before;
-    return nn::call_hooked(*this, fed, [&](const at::Tensor& x) {
-      nn::SequenceContext context{starts, &step, {}, {}, {}};
-      add_positions(context, position_ids);
-      at::Tensor hidden = through_blocks(begin == 0 ? embed(x, position_ids) : x, begin, end, context);
-      if (end < num_blocks) return hidden;
-      if (last.size() < ids.size()) hidden = hidden.index_select(0, copy_to(host_ids(last), device()));
-      return head().logits(hidden);
-    });
+    const bool are_chosen = last.size() < ids.size() && end == num_blocks;
+    return run_cached(fed, position_ids, are_chosen ? copy_to(host_ids(last), device()) : at::Tensor(),
+                      {starts, &step, {}, {}, {}}, begin, end);
   };
   const at::Tensor logits =
       stage_ ? stage_->between(run, std::ssize(ids), std::ssize(last)) : run(at::Tensor());
   step.finish();
   return logits;
+}
+
+at::Tensor CausalLM::run_cached(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& last,
+                                nn::SequenceContext context, int64_t begin, int64_t end) {
+  return nn::call_hooked(*this, input, [&](const at::Tensor& x) {
+    add_positions(context, positions);
+    at::Tensor hidden = through_blocks(begin == 0 ? embed(x, positions) : x, begin, end, context);
+    if (end < static_cast<int64_t>(blocks().size())) return hidden;
+    if (last.defined()) hidden = hidden.index_select(0, last);
+    return head().logits(hidden);
+  });
+}
+
+at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache) {
+  std::vector<int64_t> starts(static_cast<size_t>(ids.size(0)) + 1);
+  std::iota(starts.begin(), starts.end(), 0);
+  return run_cached(ids, positions, {}, {std::move(starts), &cache, {}, {}, {}}, 0,
+                    static_cast<int64_t>(blocks().size()));
+}
+
+bool CausalLM::decodes_alone() const {
+  if (stage_ || config().num_experts > 0 || head().parallel() != nullptr) return false;
+  const auto all = modules();
+  return std::none_of(all.begin(), all.end(), [](const auto& module) {
+    const auto* layer = dynamic_cast<const nn::Layer*>(module.get());
+    return nn::find_call_hook(*module) != nullptr || (layer != nullptr && layer->parallel() != nullptr);
+  });
+}
+
+void CausalLM::check_new_tokens(const nn::KvCache& cache, const std::vector<NewTokens>& batch) const {
+  std::vector<int64_t> ids;
+  for (const NewTokens& part : batch) {
+    TESSERA_ASSERT(!part.ids.empty(), "next_logits takes at least one token of every sequence");
+    check_length(cache.length(part.sequence) + std::ssize(part.ids), config().generation_bound);
+    ids.insert(ids.end(), part.ids.begin(), part.ids.end());
+  }
+  check_ids(host_ids(ids));
 }
 
 void CausalLM::check_prompt(const std::vector<int64_t>& ids) const {

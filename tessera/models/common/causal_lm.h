@@ -78,6 +78,14 @@ class CausalLM : public torch::nn::Module {
   // of at most ops::kSmallLinearRows sequences, a sequence's logits are the same to the last bit in any
   // batch.
   at::Tensor next_logits(nn::KvCache& cache, const std::vector<NewTokens>& batch);
+  // What next_logits() has a device do for one new token of each row: from ids and positions, [rows] int64
+  // where the model computes, to logits, [rows, vocabulary]. Of a whole model; checks nothing.
+  at::Tensor decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache);
+  // Whether decode() is a fixed row of operations on the device: no other ranks, no hooks, and no experts,
+  // whose rows are counted by the host.
+  bool decodes_alone() const;
+  // Throws what next_logits() would throw for ids or lengths.
+  void check_new_tokens(const nn::KvCache& cache, const std::vector<NewTokens>& batch) const;
   // Throws what next_logits() would throw for the ids as a new sequence: Error(Data) or Error(Model).
   void check_prompt(const std::vector<int64_t>& ids) const;
   // The type of the hidden states, and of a cache: that of the weights, unless load_weights() kept some of
@@ -122,6 +130,10 @@ class CausalLM : public torch::nn::Module {
   // After the last block, [tokens, hidden_size].
   at::Tensor hidden_states(const at::Tensor& input_ids, const at::Tensor& position_ids,
                            nn::SequenceContext context);
+  // Logits behind the blocks [begin, end), of the tokens `last` where that is defined; or their hidden
+  // states, where more blocks follow. input: ids for begin 0, else hidden states.
+  at::Tensor run_cached(const at::Tensor& input, const at::Tensor& positions, const at::Tensor& last,
+                        nn::SequenceContext context, int64_t begin, int64_t end);
   // x through the blocks [begin, end).
   at::Tensor through_blocks(at::Tensor x, int64_t begin, int64_t end,
                             const nn::SequenceContext& context) const;

@@ -24,7 +24,10 @@ nn::KvCacheOptions cache_options(const CausalLM& model, const GeneratorOptions& 
 }  // namespace
 
 Generator::Generator(CausalLM& model, const GeneratorOptions& options)
-    : model_(model), options_(options), cache_(cache_options(model, options)) {}
+    : model_(model),
+      options_(options),
+      cache_(cache_options(model, options)),
+      decoder_(model, cache_, options.records) {}
 
 int64_t Generator::add(GenerationRequest request) {
   request.options.sampling.check();
@@ -67,7 +70,7 @@ bool Generator::step() {
   for (const Running& running : running_) {
     batch.push_back({running.sequence, {running.result.token_ids.back()}});
   }
-  const at::Tensor logits = model_.next_logits(cache_, batch);
+  const NextLogits logits = decoder_.decode(batch);
   times_.decode_tokens += num_running();
   const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
   times_.decode_s += timer.seconds();
@@ -100,9 +103,9 @@ bool Generator::admit() {
     group.push_back(std::move(running));
   }
   if (group.empty()) return false;
-  at::Tensor logits;
+  NextLogits logits;
   try {
-    logits = model_.next_logits(cache_, batch);
+    logits = decoder_.prefill(batch);
   } catch (...) {
     for (Running& running : group) {
       running.result.reason = FinishReason::Callback;
@@ -117,14 +120,19 @@ bool Generator::admit() {
   return true;
 }
 
-std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::Tensor& logits) {
+std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const NextLogits& logits) {
   std::exception_ptr failure;
+  const bool needs_logits = std::any_of(batch.begin(), batch.end(), [](const Running& running) {
+    return TokenChoice::needs_logits(running.options.sampling);
+  });
+  std::optional<TokenChoice> choice;
   is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
     try {
+      if (!choice) choice.emplace(logits.logits, logits.likeliest, needs_logits);
       if (!cancelled_.contains(batch[i].request))
-        goes_on = accept(batch[i], logits.select(0, static_cast<int64_t>(i)));
+        goes_on = accept(batch[i], *choice, static_cast<int64_t>(i));
     } catch (...) {
       failure = std::current_exception();
       batch[i].result.reason = FinishReason::Callback;
@@ -145,11 +153,11 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const at::
   return failure;
 }
 
-bool Generator::accept(Running& running, const at::Tensor& logits) const {
+bool Generator::accept(Running& running, const TokenChoice& choice, int64_t row) const {
   std::vector<int64_t>& ids = running.result.token_ids;
   const GenerateOptions& options = running.options;
-  const int64_t token = sample(penalize(logits, options.sampling, running.occurred), options.sampling,
-                               static_cast<uint64_t>(ids.size()));
+  const int64_t token =
+      choice.choose(row, options.sampling, running.occurred, static_cast<uint64_t>(ids.size()));
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
     running.result.reason = FinishReason::Stop;
     return false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/models/common/decoder.h"
 #include "tessera/models/common/sampling.h"
 
 namespace tessera::models {
@@ -44,6 +45,7 @@ struct GeneratorOptions {
   // the same to the last bit in any batch of at most ops::kSmallLinearRows; else products of several sizes
   // round differently.
   int64_t max_prefill_tokens = 1024;
+  bool records = true;  // decoding steps, where the device can (Decoder)
 };
 
 // Where the time went.
@@ -63,6 +65,8 @@ struct GenerationTimes {
 class Generator {
  public:
   explicit Generator(CausalLM& model, const GeneratorOptions& options = {});
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
 
   // Queues a request; returns its number. Throws Error(Config) for sampling options outside their ranges, an
   // empty prompt, or a request larger than the whole cache, and Error(Model) for a prompt beyond the model's
@@ -99,14 +103,15 @@ class Generator {
   bool admit();
   // Gives each sequence of the batch its next token, and keeps those that go on running. Returns the
   // exception of a callback, if any.
-  std::exception_ptr take_tokens(std::vector<Running> batch, const at::Tensor& logits);
-  // Chooses the next token of a sequence; returns whether it goes on.
-  bool accept(Running& running, const at::Tensor& logits) const;
+  std::exception_ptr take_tokens(std::vector<Running> batch, const NextLogits& logits);
+  // Chooses the next token of a sequence, a row of the choice; returns whether it goes on.
+  bool accept(Running& running, const TokenChoice& choice, int64_t row) const;
   void finish(Running& running);
 
   CausalLM& model_;
   GeneratorOptions options_;
   nn::KvCache cache_;
+  Decoder decoder_;
   int64_t next_ = 0, reserved_pages_ = 0;
   std::deque<Running> waiting_;
   std::vector<Running> running_;

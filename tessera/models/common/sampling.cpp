@@ -10,6 +10,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/device_copy.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/rng.h"
@@ -18,6 +19,10 @@ namespace tessera::models {
 namespace {
 
 const uint64_t kSamplingStream = stream_of("generate.sample");
+
+Error not_finite() {
+  return {ErrorKind::Numerics, "LOGITS", "the model computed logits that are not finite"};
+}
 
 // The first of the largest logits. Several running maxima side by side, which the compiler turns into
 // vectors.
@@ -40,9 +45,7 @@ int64_t argmax(const T* logits, int64_t size) {
   for (; i < size; ++i) take(0, logits[i]);
   const T highest = *std::max_element(lanes, lanes + kLanes);
   const bool any_bad = std::any_of(bad, bad + kLanes, [](int32_t b) { return b != 0; });
-  if (any_bad || highest == kLowest) {
-    throw Error(ErrorKind::Numerics, "LOGITS", "the model computed logits that are not finite");
-  }
+  if (any_bad || highest == kLowest) throw not_finite();
   return std::find(logits, logits + size, highest) - logits;
 }
 
@@ -147,6 +150,12 @@ at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
   return logits.index_copy(0, ids, changed);
 }
 
+at::Tensor likeliest_tokens(const at::Tensor& logits) {
+  // Of equals the first, and of NaN and a number NaN.
+  const at::Tensor ids = logits.argmax(1);
+  return at::stack({ids.to(at::kDouble), logits.gather(1, ids.unsqueeze(1)).squeeze(1).to(at::kDouble)});
+}
+
 int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint64_t index) {
   TESSERA_ASSERT(logits_in.dim() == 1 && logits_in.numel() > 0, "sample takes the logits of one position");
   const at::Tensor logits = logits_in.detach().to(kHost).contiguous();
@@ -156,6 +165,23 @@ int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint
   const auto all = host_span<const double>(doubles);
   const std::vector<double> values(all.begin(), all.end());
   return draw(values, values[static_cast<size_t>(likeliest)], options, index);
+}
+
+TokenChoice::TokenChoice(const at::Tensor& logits, const at::Tensor& likeliest, bool needs_logits)
+    : has_logits_(needs_logits || !likeliest.defined()),
+      values_(HostCopy(has_logits_ ? logits : likeliest).wait()) {}
+
+bool TokenChoice::needs_logits(const SamplingOptions& options) {
+  return !options.is_greedy() || options.repetition_penalty != 1.0;
+}
+
+int64_t TokenChoice::choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
+                            uint64_t index) const {
+  if (has_logits_) return sample(penalize(values_.select(0, row), options, occurred), options, index);
+  const auto values = host_span<const double>(values_);
+  const auto rows = static_cast<size_t>(values_.size(1)), place = static_cast<size_t>(row);
+  if (!std::isfinite(values[rows + place])) throw not_finite();
+  return static_cast<int64_t>(values[place]);
 }
 
 }  // namespace tessera::models

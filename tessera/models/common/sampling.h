@@ -30,10 +30,33 @@ struct SamplingOptions {
 at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
                     const std::vector<int64_t>& occurred);
 
+// What a greedy choice needs of logits on a device, made there: [2, rows] float64 for logits [rows,
+// vocabulary], the ids of the likeliest tokens and their logits.
+at::Tensor likeliest_tokens(const at::Tensor& logits);
+
 // Chooses a token from logits [vocabulary] (any floating type, CPU). A function of the logits, the options
 // and `index`, the number of the token in its sequence. The options apply in the order temperature, top_k,
 // top_p, min_p, as in Transformers. Throws Error(Numerics) if no logit is finite or one
 // is NaN.
 int64_t sample(const at::Tensor& logits, const SamplingOptions& options, uint64_t index);
+
+// The next tokens of several sequences, for which the host waits once: for the logits, or, where the first of
+// the likeliest is chosen for all of them, for likeliest_tokens().
+class TokenChoice {
+ public:
+  // logits: [at least as many rows as sequences, vocabulary], on any device; likeliest: likeliest_tokens() of
+  // it, or undefined. needs_logits: of any sequence, as below.
+  TokenChoice(const at::Tensor& logits, const at::Tensor& likeliest, bool needs_logits);
+
+  // Whether more than the likeliest token is asked for.
+  static bool needs_logits(const SamplingOptions& options);
+  // sample(penalize()) of a row.
+  int64_t choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
+                 uint64_t index) const;
+
+ private:
+  bool has_logits_;
+  at::Tensor values_;  // logits, or the likeliest, on the host
+};
 
 }  // namespace tessera::models

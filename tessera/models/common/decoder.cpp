@@ -1,0 +1,110 @@
+#include "tessera/models/common/decoder.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
+
+#include "tessera/core/device.h"
+#include "tessera/core/device_event.h"
+#include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
+#include "tessera/core/pinned_memory.h"
+#include "tessera/models/common/sampling.h"
+
+namespace tessera::models {
+namespace {
+
+// The first rows of a step's inputs; pages follow.
+enum InputRow : int64_t { kIds, kPositions, kFirsts, kPages };
+
+constexpr int64_t kFewestColumns = 4;
+
+int64_t power_of_two(int64_t least) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least)));
+}
+
+}  // namespace
+
+Decoder::Decoder(CausalLM& model, nn::KvCache& cache, bool records)
+    : model_(model),
+      cache_(cache),
+      has_streams_(has_streams(cache.options().device)),
+      is_placed_(has_streams_ && model.decodes_alone()),
+      records_(records) {}
+
+NextLogits Decoder::prefill(const std::vector<NewTokens>& batch) {
+  const at::Tensor logits = model_.next_logits(cache_, batch);
+  const c10::InferenceMode inference;
+  return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
+}
+
+NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
+  if (!is_placed_) return prefill(batch);
+  TESSERA_ASSERT(!batch.empty(), "decode takes at least one sequence");
+  const c10::InferenceMode inference;
+  model_.check_new_tokens(cache_, batch);
+  std::vector<int64_t> sequences, starts = {0};
+  for (const NewTokens& part : batch) {
+    TESSERA_ASSERT(part.ids.size() == 1, "decode takes one token of every sequence");
+    sequences.push_back(part.sequence);
+    starts.push_back(starts.back() + 1);
+  }
+  nn::CacheStep own(cache_, sequences, starts);
+  if (!page_rows_.is_same(cache_.page_rows())) {
+    steps_.clear();
+    page_rows_ = cache_.page_rows();
+  }
+  size_t most = kFewestColumns;
+  for (const int64_t sequence : sequences) most = std::max(most, cache_.pages_of(sequence).size());
+  const int64_t rows = power_of_two(std::ssize(batch)), columns = power_of_two(static_cast<int64_t>(most));
+
+  const c10::Device device = cache_.options().device;
+  const at::Tensor inputs = empty_pinned({kPages + columns, rows}, at::kLong, device);
+  const auto input = [&, values = host_span<int64_t>(inputs)](int64_t row, size_t of) -> int64_t& {
+    return values[static_cast<size_t>(row * rows) + of];
+  };
+  inputs.zero_();
+  inputs.narrow(0, kPages, columns).fill_(page_rows_.size(0) - 1);  // nobody's page
+  for (size_t i = 0; i < batch.size(); ++i) {
+    input(kIds, i) = batch[i].ids.front();
+    input(kPositions, i) = own.positions()[i];
+    input(kFirsts, i) = cache_.first_held(sequences[i]);
+    int64_t row = kPages;
+    for (const size_t page : cache_.pages_of(sequences[i])) input(row++, i) = static_cast<int64_t>(page);
+  }
+  Step& step = steps_[{rows, columns}];
+  if (!step.inputs.defined())
+    step.inputs = at::empty(inputs.sizes(), inputs.options().device(device).pinned_memory(false));
+  step.inputs.copy_(inputs, /*non_blocking=*/true);
+  const NextLogits made = run_or_replay(step);
+  own.finish();
+  return made;
+}
+
+NextLogits Decoder::run(const Step& step) {
+  const nn::KvCacheOptions& cache = cache_.options();
+  const at::Tensor positions = step.inputs[kPositions];
+  const nn::PlacedStep view({cache.num_kv_heads, cache.head_dim, page_rows_, positions, step.inputs[kFirsts],
+                             step.inputs.narrow(0, kPages, step.inputs.size(0) - kPages).t()},
+                            cache.first_layer);
+  const at::Tensor logits = model_.decode(step.inputs[kIds], positions, view);
+  return {logits, likeliest_tokens(logits)};
+}
+
+NextLogits Decoder::run_or_replay(Step& step) {
+  // What runs first makes what libraries and ops keep from then on.
+  if (std::exchange(step.has_run, true) && step.graph == nullptr && records_) {
+    const auto other = std::find_if(steps_.begin(), steps_.end(),
+                                    [](const auto& entry) { return entry.second.graph != nullptr; });
+    step.graph = DeviceGraph::record(
+        cache_.options().device, [&] { step.made = run(step); },
+        other == steps_.end() ? nullptr : other->second.graph.get());
+  }
+  if (step.graph == nullptr) return run(step);
+  step.graph->replay();
+  return step.made;
+}
+
+}  // namespace tessera::models

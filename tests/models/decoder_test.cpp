@@ -1,0 +1,322 @@
+// Decoding on a device whose streams run late: recorded and replayed, to the tokens of the host.
+#include "tessera/models/common/decoder.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/rng.h"
+#include "tessera/models/common/generate.h"
+#include "tessera/nn/call_hook.h"
+#include "tessera/nn/layer.h"
+
+#include "tests/models/reference_models.h"
+#include "tests/models/small_model.h"
+#include "tests/testing/fake_device.h"
+
+namespace tessera::models {
+namespace {
+
+namespace fake = testing::fake_device;
+
+// Before main(): LibTorch looks for devices once.
+const bool kHasFakeDevices = [] {
+  fake::install();
+  return true;
+}();
+
+at::Device there() { return fake::device(0); }
+
+// Streams are delayed by a seed, to which TESSERA_TEST_SEED is added.
+class DecoderTest : public ::testing::Test {
+ protected:
+  void SetUp() override { configure(); }
+  void TearDown() override {
+    EXPECT_EQ(fake::fault(), "");
+    fake::configure({});
+  }
+  static void configure(bool shares_graph_memory = false) {
+    uint64_t seed = 5;
+    if (const char* more = std::getenv("TESSERA_TEST_SEED"); more != nullptr)
+      seed += std::strtoull(more, nullptr, 10);
+    std::printf("delays of seed %llu\n", static_cast<unsigned long long>(seed));
+    fake::configure({.seed = seed, .longest_delay_us = 60, .shares_graph_memory = shares_graph_memory});
+  }
+};
+
+// A Llama of two layers, or a family with Transformers' reference files. Float64: where the host and the
+// device add up in another order, they choose the same tokens all the same.
+std::shared_ptr<CausalLM> load(const std::string& family, at::Device device) {
+  if (family == "small") return small_model(false, at::kDouble, device);
+  const auto model = build_model(reference_folder(family), at::kDouble);
+  const auto files = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(reference_folder(family)));
+  load_weights(*model, checkpoint::stored_tensors(files), /*keeps_bf16=*/false, device);
+  model->eval();
+  return model;
+}
+
+std::vector<int64_t> prompt_of(int64_t length, uint64_t seed, int64_t vocabulary) {
+  const CounterRng rng(seed, stream_of("prompt"));
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < length; ++i)
+    ids.push_back(
+        3 + static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocabulary - 3))));
+  return ids;
+}
+
+struct Wanted {
+  std::vector<int64_t> prompts, new_tokens;  // their numbers
+  double temperature = 0.0, penalty = 1.0;
+};
+
+std::vector<GenerationRequest> requests_of(const Wanted& wanted, int64_t vocabulary) {
+  std::vector<GenerationRequest> requests;
+  for (size_t i = 0; i < wanted.prompts.size(); ++i) {
+    GenerateOptions options;
+    options.stop_ids = {-1};
+    options.max_new_tokens = wanted.new_tokens[i];
+    options.sampling = {.temperature = wanted.temperature,
+                        .top_p = 0.95,
+                        .repetition_penalty = wanted.penalty,
+                        .seed = 7,
+                        .sequence = i};
+    requests.push_back({prompt_of(wanted.prompts[i], i, vocabulary), options});
+  }
+  return requests;
+}
+
+using Texts = std::vector<std::vector<int64_t>>;
+
+Texts generate_all(CausalLM& model, const Wanted& wanted, const GeneratorOptions& options) {
+  Generator generator(model, options);
+  std::vector<int64_t> numbers;
+  for (GenerationRequest& request : requests_of(wanted, model.config().vocab_size))
+    numbers.push_back(generator.add(std::move(request)));
+  while (generator.step()) {
+  }
+  EXPECT_EQ(generator.cache().used_pages(), 0);
+  Texts texts;
+  for (const int64_t number : numbers) texts.push_back(generator.take(number).value().token_ids);
+  return texts;
+}
+
+// Prompts of several lengths, greedily and drawn; sequences leave one after the other and others come in
+// their place, and some grow over the pages that a recording was made for.
+TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
+  for (const char* family : {"small", "llama3", "mistral_sliding", "qwen2_sliding", "qwen3", "gpt2"}) {
+    const auto here = load(family, at::kCPU), model = load(family, there());
+    ASSERT_TRUE(model->decodes_alone());
+    const auto& bound = here->config().generation_bound;
+    std::vector<int64_t> prompts = {5, 120, 1, 40, 62};
+    for (int64_t& length : prompts) length = std::min(length, (bound ? bound->tokens : 1000) / 2);
+    for (const auto& [temperature, penalty] : {std::pair{0.0, 1.0}, {1.3, 1.0}, {0.0, 1.4}}) {
+      SCOPED_TRACE(::testing::Message()
+                   << family << ", temperature " << temperature << ", penalty " << penalty);
+      const Wanted wanted{prompts, {24, 16, 9, 30, 5}, temperature, penalty};
+      const Texts want = generate_all(*here, wanted, {.max_batch = 3});
+      for (const bool records : {false, true}) {
+        const int64_t before = fake::replays();
+        EXPECT_EQ(generate_all(*model, wanted, {.max_batch = 3, .records = records}), want) << records;
+        EXPECT_EQ(fake::replays() > before + 10, records);
+      }
+    }
+  }
+}
+
+// Two decoders side by side, one of which records.
+struct Pair {
+  std::shared_ptr<CausalLM> model = load("llama3", there());
+  nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
+  Decoder plain{*model, caches[0], false}, recording{*model, caches[1], true};
+  std::vector<int64_t> sequences;
+
+  explicit Pair(const std::vector<int64_t>& prompts) {
+    for (const int64_t length : prompts) {
+      sequences.push_back(caches[0].add());
+      EXPECT_EQ(caches[1].add(), sequences.back());
+      const auto ids = prompt_of(length, static_cast<uint64_t>(length), model->config().vocab_size);
+      for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequences.back(), ids}});
+    }
+  }
+  // The logits of both after one more token of each sequence.
+  std::pair<at::Tensor, at::Tensor> step(int64_t token) {
+    std::vector<NewTokens> batch;
+    for (const int64_t sequence : sequences) batch.push_back({sequence, {3 + (token + 5 * sequence) % 20}});
+    const at::Tensor one = plain.decode(batch).logits.to(kHost);
+    return {one, recording.decode(batch).logits.to(kHost)};
+  }
+};
+
+TEST_F(DecoderTest, AReplayGivesTheSameBits) {
+  Pair pair({5, 30, 3});
+  for (int64_t token = 0; token < 40; ++token) {
+    const int64_t before = fake::replays();
+    const auto [want, got] = pair.step(token);
+    ASSERT_TRUE(at::equal(got, want)) << token;
+    EXPECT_TRUE(at::isfinite(got).all().item<bool>());
+    // A shape runs once as it is: four rows first, then two.
+    EXPECT_EQ(fake::replays() - before, token == 0 || token == 12 ? 0 : 1) << token;
+    if (token != 11) continue;
+    for (nn::KvCache& cache : pair.caches) cache.free(pair.sequences[1]);
+    pair.sequences.erase(pair.sequences.begin() + 1);
+  }
+}
+
+// The first 64 pages are full, and the next token moves all of them.
+TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
+  const auto model = load("llama3", there());
+  nn::KvCacheOptions options = model->cache_options();
+  nn::KvCache caches[2] = {nn::KvCache(options), nn::KvCache(options)};
+  Decoder plain(*model, caches[0], false), recording(*model, caches[1], true);
+  std::vector<NewTokens> batch;
+  const int64_t longest = model->config().generation_bound ? model->config().generation_bound->tokens : 100;
+  const int64_t page = nn::KvCache::kPageTokens, length = std::min<int64_t>(longest - 12, 2 * page - 4);
+  const int64_t pages_each = nn::KvCache::pages_for(length);
+  for (int64_t i = 0; i < 64 / pages_each; ++i) {
+    const int64_t sequence = caches[0].add();
+    ASSERT_EQ(caches[1].add(), sequence);
+    for (Decoder* decoder : {&plain, &recording})
+      decoder->prefill({{sequence, prompt_of(length, static_cast<uint64_t>(i), model->config().vocab_size)}});
+    batch.push_back({sequence, {3 + i}});
+  }
+  ASSERT_EQ(caches[0].allocated_pages(), 64);
+  const at::Tensor before = caches[1].page_rows();
+  int64_t moved = -1;
+  for (int64_t token = 0; token < 10; ++token) {
+    const int64_t replays = fake::replays();
+    const at::Tensor want = plain.decode(batch).logits.to(kHost);
+    ASSERT_TRUE(at::equal(recording.decode(batch).logits.to(kHost), want)) << token;
+    if (moved < 0 && !caches[1].page_rows().is_same(before)) {
+      moved = token;
+      EXPECT_EQ(fake::replays(), replays) << "once as it is, at the new place";
+    } else {
+      EXPECT_EQ(fake::replays() - replays, token == 0 ? 0 : 1);
+    }
+  }
+  EXPECT_EQ(moved, nn::KvCache::pages_for(length) * page - length);
+  EXPECT_EQ(caches[1].allocated_pages(), 128);
+}
+
+// What the host puts on the stream for a token: the inputs, the replay, and the copy of what it reads, with
+// the event behind it.
+TEST_F(DecoderTest, AStepIsFourTasksAndOneWait) {
+  const auto model = load("qwen2", there());
+  for (const double temperature : {0.0, 1.0}) {
+    const Wanted wanted{{5, 9}, {30, 30}, temperature};
+    Generator generator(*model, {.max_batch = 2});
+    for (GenerationRequest& request : requests_of(wanted, model->config().vocab_size))
+      generator.add(std::move(request));
+    for (int i = 0; i < 3; ++i) generator.step();
+    for (int i = 0; i < 10; ++i) {
+      const int64_t tasks = fake::tasks(), waits = fake::waits(), replays = fake::replays();
+      ASSERT_TRUE(generator.step());
+      EXPECT_LE(fake::tasks() - tasks, 4);
+      EXPECT_EQ(fake::replays() - replays, 1);
+      EXPECT_EQ(fake::waits() - waits, 0) << "no operation waits; the tokens' event is what is waited for";
+    }
+  }
+}
+
+// Whether tensors that are made behind a recording, of all sizes that it uses, keep their values.
+bool others_are_kept() {
+  const auto model = load("small", there());
+  nn::KvCache cache(model->cache_options());
+  Decoder decoder(*model, cache);
+  const int64_t sequence = cache.add();
+  decoder.prefill({{sequence, {3, 4, 5}}});
+  const auto step = [&](int64_t token) { decoder.decode({{sequence, {token}}}); };
+  for (int64_t token = 0; token < 2; ++token) step(token);
+  std::vector<at::Tensor> others;
+  for (int64_t bytes = 64; bytes <= 4096; bytes += 64) {
+    for (int i = 0; i < 4; ++i)
+      others.push_back(at::full({bytes}, 7, at::TensorOptions(there()).dtype(at::kByte)));
+  }
+  for (int64_t token = 2; token < 5; ++token) step(token);
+  return std::all_of(others.begin(), others.end(),
+                     [](const at::Tensor& other) { return other.to(kHost).eq(7).all().item<bool>(); });
+}
+
+TEST_F(DecoderTest, NobodyElseGetsTheMemoryOfARecording) {
+  EXPECT_TRUE(others_are_kept());
+  configure(/*shares_graph_memory=*/true);
+  EXPECT_FALSE(others_are_kept()) << "the test would notice";
+}
+
+TEST_F(DecoderTest, LogitsThatAreNotFiniteEndARequest) {
+  const auto model = load("llama3", there());
+  model->head().weight().detach().fill_(NAN);
+  EXPECT_THROW(generate_all(*model, {{3}, {4}}, {}), Error);
+}
+
+TEST_F(DecoderTest, AnErrorLeavesTheCacheAsItWas) {
+  const auto model = load("llama3", there());
+  nn::KvCacheOptions options = model->cache_options();
+  options.max_pages = 1;
+  nn::KvCache cache(options);
+  Decoder decoder(*model, cache);
+  const int64_t sequence = cache.add();
+  decoder.prefill({{sequence, prompt_of(nn::KvCache::kPageTokens - 1, 1, 20)}});
+  EXPECT_THROW(decoder.decode({{sequence, {model->config().vocab_size}}}), Error);
+  EXPECT_THROW(decoder.decode({{sequence, {3, 4}}}), Error);
+  decoder.decode({{sequence, {3}}});
+  EXPECT_THROW(decoder.decode({{sequence, {3}}}), Error) << "no page is left";
+  EXPECT_EQ(cache.length(sequence), nn::KvCache::kPageTokens);
+}
+
+struct SameInput : nn::LayerParallel {};
+struct PlainHook : nn::CallHook {
+  at::Tensor run(const at::Tensor& input, const Forward& next) override { return next(input); }
+};
+
+// What works with other ranks or counts on the host is left as it is.
+TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
+  const auto model = load("llama3", there());
+  EXPECT_TRUE(model->decodes_alone());
+  const auto layers = nn::named_layers(*model);
+  layers.begin()->second->set_parallel(std::make_shared<SameInput>());
+  EXPECT_FALSE(model->decodes_alone());
+  layers.begin()->second->set_parallel(nullptr);
+  EXPECT_TRUE(model->decodes_alone());
+  nn::add_call_hook(*model->blocks().back(), std::make_shared<PlainHook>());
+  EXPECT_FALSE(model->decodes_alone());
+  EXPECT_FALSE(build_model(reference_folder("mixtral"), at::kFloat)->decodes_alone());
+}
+
+// A layer that reads a value, which no recording takes: found out at the first recording, with one warning.
+// Last: nothing is recorded in this process afterwards.
+TEST_F(DecoderTest, WhatCannotBeRecordedRunsAsItIs) {
+  struct Reader : nn::LayerParallel {
+    at::Tensor output(const at::Tensor& y) const override {
+      static_cast<void>(y.sum().item<double>());
+      return y;
+    }
+  };
+  const auto here = load("llama3", at::kCPU), model = load("llama3", there());
+  const Wanted wanted{{5, 30}, {12, 9}};
+  const Texts want = generate_all(*here, wanted, {});
+  nn::KvCache cache(model->cache_options());
+  Decoder decoder(*model, cache);
+  // Behind the decoder's look at the model.
+  nn::find_layer(*model, "model.norm")->set_parallel(std::make_shared<Reader>());
+  const int64_t sequence = cache.add();
+  decoder.prefill({{sequence, {3, 4, 5}}});
+  ::testing::internal::CaptureStderr();
+  for (int64_t token = 0; token < 5; ++token) {
+    const int64_t replays = fake::replays();
+    EXPECT_TRUE(at::isfinite(decoder.decode({{sequence, {3 + token}}}).logits).all().item<bool>());
+    EXPECT_EQ(fake::replays(), replays);
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("TESSERA_GRAPHS=0"), std::string::npos) << said;
+  nn::find_layer(*model, "model.norm")->set_parallel(nullptr);
+  EXPECT_EQ(generate_all(*model, wanted, {}), want);
+}
+
+}  // namespace
+}  // namespace tessera::models
