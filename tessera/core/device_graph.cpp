@@ -108,26 +108,17 @@ std::unique_ptr<DeviceGraph> DeviceGraph::record(c10::Device device, const std::
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph(device));
   const c10::MempoolId_t memory =
       beside == nullptr ? c10::MempoolId_t{0, 0} : cuda.memory(beside->graph_.data());
-  std::exception_ptr thrown;
-  std::optional<std::string> failure =
-      failure_of([&] { cuda.begin(graph->graph_.data(), memory, CudaGraph::kOfThisThread); });
-  if (!failure) {
-    try {
-      work();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    failure = failure_of([&] { cuda.end(graph->graph_.data()); });
+  std::optional<std::string> of_work,
+      of_recording = failure_of([&] { cuda.begin(graph->graph_.data(), memory, CudaGraph::kOfThisThread); });
+  if (!of_recording) {
+    of_work = failure_of(work);
+    of_recording = failure_of([&] { cuda.end(graph->graph_.data()); });
   }
-  if (!failure) {
-    if (thrown) std::rethrow_exception(thrown);
-    return graph;
-  }
-  // The operation that the recording did not allow says more than its end.
-  if (thrown) failure = failure_of([&] { std::rethrow_exception(thrown); });
-  note_failure(failure.value_or("unknown"));
-  // LibTorch's allocator goes on asking the object of a failed recording.
-  static_cast<void>(graph.release());
+  if (!of_work && !of_recording) return graph;
+  // The operation that was not allowed says more than the end of the recording.
+  note_failure(of_work ? *of_work : *of_recording);
+  // LibTorch's allocator goes on asking the object of a recording that has not ended.
+  if (of_recording) static_cast<void>(graph.release());
   return nullptr;
 }
 

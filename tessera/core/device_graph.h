@@ -26,8 +26,9 @@ class DeviceGraph {
   // beside: a graph whose memory this one shares, null for none; what a replay of the one has left is then
   // gone with a replay of the other. All of them run on one stream.
   //
-  // Null, with one warning in a process, where the device cannot record it. Throws what `work` throws for
-  // reasons of its own.
+  // Null, with one warning in a process, where the device cannot record it or `work` throws: LibTorch refuses
+  // some calls while it records, and memory may not suffice for it. Run as it is, `work` throws what is its
+  // own.
   static std::unique_ptr<DeviceGraph> record(c10::Device device, const std::function<void()>& work,
                                              const DeviceGraph* beside = nullptr);
 
