@@ -10,22 +10,28 @@
 #include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/pinned_memory.h"
-#include "tessera/core/process_stats.h"
 #include "tessera/core/round_up.h"
-#include "tessera/core/strings.h"
 
 namespace tessera::optim {
 
-OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, int64_t states_per_tile,
-                                 int64_t chunk_elements)
+OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Device device,
+                                 int64_t states_per_tile, int64_t chunk_elements)
     : tiles_(tiles),
-      device_(tiles.at(0).device()),
+      device_(device),
+      brings_tiles_(tiles.at(0).device() != device),
       states_per_tile_(states_per_tile),
       to_device_(pool_stream(device_)),
       to_host_(pool_stream(device_)) {
   TESSERA_ASSERT(has_streams(device_), "states are offloaded from a device that has streams");
+  int64_t num_bytes = 0;
+  for (const at::Tensor& tile : tiles_) {
+    TESSERA_ASSERT((tile.device() != device_) == brings_tiles_,
+                   "tiles lie all on the device or all beside it");
+    num_bytes += states_per_tile_ * static_cast<int64_t>(tile.nbytes());
+  }
+  require_host_memory(num_bytes, "HOST-STATES", "the optimizer states",
+                      "share them out over more ranks (zero_stage 1 to 3), or leave them on the device");
   deal(chunk_elements);
-  require_room();
   for (Chunk& chunk : chunks_) {
     const Place& last = chunk.places.back();
     const int64_t width = round_up(last.offset + last.size, kAlignment);
@@ -59,41 +65,47 @@ void OffloadedStates::deal(int64_t chunk_elements) {
   }
 }
 
-void OffloadedStates::require_room() const {
-  int64_t needed = 0;
-  for (const at::Tensor& tile : tiles_) needed += states_per_tile_ * static_cast<int64_t>(tile.nbytes());
-  const int64_t free = available_memory_bytes();
-  if (needed <= free) return;
-  throw Error(ErrorKind::Memory, "HOST-STATES", "the optimizer states do not fit the host's memory")
-      .got(format_bytes(free) + " free")
-      .need(format_bytes(needed) + " for this rank")
-      .hint("share them out over more ranks (zero_stage 1 to 3), or leave them on the device");
-}
-
 void OffloadedStates::allocate_buffers() {
   if (!buffers_.empty()) return;
   const MemoryScope memory(MemoryCategory::OptimizerState);
-  size_t num_bytes = 0;
-  for (const Chunk& chunk : chunks_) num_bytes = std::max(num_bytes, chunk.host.nbytes());
+  int64_t num_bytes = 0;
+  for (const Chunk& chunk : chunks_)
+    num_bytes =
+        std::max(num_bytes, static_cast<int64_t>(chunk.host.nbytes()) / states_per_tile_ * num_rows());
   for (size_t i = 0; i < std::min<size_t>(2, chunks_.size()); ++i) {
     const auto options = at::TensorOptions(device_).dtype(at::kByte);
-    buffers_.emplace_back(at::empty({static_cast<int64_t>(num_bytes)}, options), device_);
+    buffers_.emplace_back(at::empty({num_bytes}, options), device_);
     // What had the memory before is through.
     buffers_.back().is_free.record();
   }
 }
 
-at::Tensor OffloadedStates::in_buffer(const Chunk& chunk, const Buffer& buffer) {
-  return buffer.bytes.narrow(0, 0, static_cast<int64_t>(chunk.host.nbytes()))
+at::Tensor OffloadedStates::in_buffer(const Chunk& chunk, const Buffer& buffer) const {
+  const int64_t width = chunk.host.size(1), element = chunk.host.element_size();
+  return buffer.bytes.narrow(0, 0, num_rows() * width * element)
       .view(chunk.host.scalar_type())
-      .view(chunk.host.sizes());
+      .view({num_rows(), width});
+}
+
+void OffloadedStates::for_each_copy(
+    const Chunk& chunk, const Buffer& buffer,
+    const std::function<void(const at::Tensor&, const at::Tensor&)>& f) const {
+  const at::Tensor rows = in_buffer(chunk, buffer);
+  f(chunk.host, rows.narrow(0, 0, states_per_tile_));
+  if (!brings_tiles_) return;
+  for (const Place& place : chunk.places) {
+    f(tiles_[place.tile].view({-1}).narrow(0, place.begin, place.size),
+      rows.select(0, states_per_tile_).narrow(0, place.offset, place.size));
+  }
 }
 
 void OffloadedStates::bring(const Chunk& chunk, Buffer& buffer) const {
   const c10::StreamGuard guard(to_device_);
   buffer.is_free.wait();
   chunk.is_home.wait();
-  in_buffer(chunk, buffer).copy_(chunk.host, /*non_blocking=*/true);
+  for_each_copy(chunk, buffer, [](const at::Tensor& on_host, const at::Tensor& here) {
+    here.copy_(on_host, /*non_blocking=*/true);
+  });
   buffer.is_here.record();
 }
 
@@ -101,7 +113,9 @@ void OffloadedStates::take_home(Chunk& chunk, Buffer& buffer) const {
   buffer.is_updated.record();
   const c10::StreamGuard guard(to_host_);
   buffer.is_updated.wait();
-  chunk.host.copy_(in_buffer(chunk, buffer), /*non_blocking=*/true);
+  for_each_copy(chunk, buffer, [](const at::Tensor& on_host, const at::Tensor& here) {
+    on_host.copy_(here, /*non_blocking=*/true);
+  });
   buffer.is_free.record();
   chunk.is_home.record();
 }
@@ -123,14 +137,19 @@ void OffloadedStates::update(const std::vector<bool>& is_wanted,
     std::vector<StatePiece> pieces;
     for (const Place& place : wanted[i]->places) {
       if (!wants(place)) continue;
-      pieces.push_back({place.tile, place.begin, place.size, {}});
+      pieces.push_back({place.tile, place.begin, place.size, {}, {}});
+      StatePiece& piece = pieces.back();
+      piece.values = brings_tiles_ ? values.select(0, states_per_tile_).narrow(0, place.offset, place.size)
+                                   : piece.of(tiles_[place.tile]);
       for (int64_t state = 0; state < states_per_tile_; ++state)
-        pieces.back().states.push_back(values.select(0, state).narrow(0, place.offset, place.size));
+        piece.states.push_back(values.select(0, state).narrow(0, place.offset, place.size));
     }
     buffer_of(i).is_here.wait();
     run(pieces);
     take_home(*wanted[i], buffer_of(i));
   }
+  // One stream takes them home, in this order.
+  if (brings_tiles_ && !wanted.empty()) wanted.back()->is_home.wait();
 }
 
 void OffloadedStates::for_each_place(size_t tile,

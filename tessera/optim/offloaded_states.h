@@ -1,4 +1,5 @@
-// Optimizer states that lie on the host while the tiles that they belong to lie on a device.
+// Optimizer states that lie on the host, while a device updates them: alone, or with the tiles that they
+// belong to.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@ namespace tessera::optim {
 struct StatePiece {
   size_t tile = 0;                 // its place in the list
   int64_t begin = 0, size = 0;     // elements of the flat tile
+  at::Tensor values;               // [size]
   std::vector<at::Tensor> states;  // [size] each
 
   // The same elements of a tensor of the tile's shape.
@@ -25,24 +27,26 @@ struct StatePiece {
 
 // So many values for every element of the tiles, zero at first, of the tile's type, in pinned memory of the
 // host: in chunks that hold the elements of tiles one after the other. update() has each chunk on the device
-// for a while, in two buffers in turn. While one chunk is updated, the next one comes and the last one goes,
-// on streams of their own; the host waits for nothing before the values are asked for. Every element is
-// updated as it would be in one piece with its tile.
+// for a while, in two buffers in turn, and with it the elements of tiles that lie in pinned memory
+// themselves. While one chunk is updated, the next one comes and the last one goes, on streams of their own;
+// the host waits for nothing before the values are asked for. Every element is updated as it would be in one
+// piece with its tile.
 class OffloadedStates {
  public:
   // 16 MiB of float32 a state: enough to copy at full speed, and a power of two, as pinned memory is rounded.
   static constexpr int64_t kChunkElements = int64_t{1} << 22;
 
-  // The tiles are dense and lie on one device, which has streams. chunk_elements: of each state. Throws
-  // Error(Memory) where the host has no room for all states.
-  OffloadedStates(const std::vector<at::Tensor>& tiles, int64_t states_per_tile,
+  // The tiles are dense and lie all on `device`, which has streams, or all in pinned memory.
+  // chunk_elements: of each state. Throws Error(Memory) where the host has no room for all states.
+  OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Device device, int64_t states_per_tile,
                   int64_t chunk_elements = kChunkElements);
   ~OffloadedStates();
   OffloadedStates(const OffloadedStates&) = delete;
   OffloadedStates& operator=(const OffloadedStates&) = delete;
 
   // Calls `run` for one chunk after the other with those pieces of it whose tile is wanted, to change their
-  // states on the current stream. States of other tiles stay as they are.
+  // values and states on the current stream. What other tiles have stays as it is. Tiles of the host have
+  // their values for what the current stream runs next.
   void update(const std::vector<bool>& is_wanted,
               const std::function<void(const std::vector<StatePiece>& pieces)>& run);
 
@@ -74,9 +78,13 @@ class OffloadedStates {
   };
 
   void deal(int64_t chunk_elements);
-  void require_room() const;
   void allocate_buffers();
-  static at::Tensor in_buffer(const Chunk& chunk, const Buffer& buffer);
+  // [rows, elements]: the states, then the values of tiles that lie on the host.
+  at::Tensor in_buffer(const Chunk& chunk, const Buffer& buffer) const;
+  int64_t num_rows() const { return states_per_tile_ + (brings_tiles_ ? 1 : 0); }
+  // Calls f(on the host, on the device) for what goes there and back.
+  void for_each_copy(const Chunk& chunk, const Buffer& buffer,
+                     const std::function<void(const at::Tensor&, const at::Tensor&)>& f) const;
   void bring(const Chunk& chunk, Buffer& buffer) const;
   void take_home(Chunk& chunk, Buffer& buffer) const;
   // Calls f(chunk, place) for what the tile has, in order.
@@ -84,6 +92,7 @@ class OffloadedStates {
 
   const std::vector<at::Tensor> tiles_;
   const c10::Device device_;
+  const bool brings_tiles_;  // they lie on the host
   const int64_t states_per_tile_;
   std::vector<Chunk> chunks_;
   std::vector<Buffer> buffers_;

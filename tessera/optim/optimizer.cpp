@@ -31,6 +31,8 @@ std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
   return tiles;
 }
 
+c10::Device device_of(const OptimizedTile& tile) { return tile.updated_on.value_or(tile.tile.device()); }
+
 // One value of the whole parameter, which those ranks have that hold a part of it.
 checkpoint::StateTensor parameter_state(const OptimizedTile& tile, const std::string& state,
                                         const at::Tensor& value) {
@@ -55,9 +57,12 @@ class AdamW : public Optimizer {
       values.push_back(tile.tile.detach());
       steps_.push_back(at::zeros({1}, on_host(at::kFloat)));
     }
-    if (options.offload_chunk_elements > 0 && !values.empty() && has_streams(values[0].device())) {
-      offloaded_ = std::make_unique<OffloadedStates>(values, std::ssize(kElementStates),
-                                                     options.offload_chunk_elements);
+    if (!tiles_.empty() && has_streams(device_of(tiles_[0])) &&
+        (options.offload_chunk_elements > 0 || device_of(tiles_[0]) != values[0].device())) {
+      const int64_t elements = options.offload_chunk_elements;
+      offloaded_ =
+          std::make_unique<OffloadedStates>(values, device_of(tiles_[0]), std::ssize(kElementStates),
+                                            elements > 0 ? elements : OffloadedStates::kChunkElements);
       return;
     }
     for (const at::Tensor& value : values) states_.push_back({at::zeros_like(value), at::zeros_like(value)});
@@ -91,8 +96,7 @@ class AdamW : public Optimizer {
     offloaded_->update(is_updated, [&](const std::vector<StatePiece>& pieces) {
       all.clear();
       for (const StatePiece& piece : pieces) {
-        const at::Tensor& tile = tiles_[piece.tile].tile;
-        all.push_back({piece.of(tile.detach()), piece.of(tile.grad().detach()), piece.states[0],
+        all.push_back({piece.values, piece.of(tiles_[piece.tile].tile.grad().detach()), piece.states[0],
                        piece.states[1], updates[piece.tile]});
       }
       ops::adamw(all, device_scale);
@@ -144,22 +148,30 @@ class Sgd : public Optimizer {
     for (const OptimizedTile& optimized : tiles_) {
       const at::Tensor& gradient = optimized.tile.grad();
       if (!gradient.defined()) continue;
-      const at::Tensor tile = optimized.tile.detach();
-      const double own_lr = lr * optimized.lr_scale;
-      const double decay = 1.0 - own_lr * optimized.weight_decay;
-      if (device_scale.defined()) {
-        const at::Tensor down =
-            gradient.detach() * device_scale.to(tile.scalar_type()) * (own_lr * gradient_scale);
-        tile.copy_(at::where(device_scale.isnan(), tile, tile * decay - down));
-        continue;
-      }
-      if (optimized.weight_decay != 0.0) tile.mul_(decay);
-      tile.add_(gradient.detach(), -own_lr * gradient_scale);
+      const at::Tensor own = optimized.tile.detach();
+      const bool is_here = device_of(optimized) == own.device();
+      const at::Tensor tile =
+          is_here ? own : at::empty(own.sizes(), own.options().device(device_of(optimized)));
+      if (!is_here) tile.copy_(own, /*non_blocking=*/true);
+      update(tile, gradient.detach(), optimized, lr * optimized.lr_scale, gradient_scale, device_scale);
+      if (!is_here) own.copy_(tile, /*non_blocking=*/true);
     }
   }
   std::vector<checkpoint::StateTensor> states() override { return {}; }
 
  private:
+  static void update(const at::Tensor& tile, const at::Tensor& gradient, const OptimizedTile& optimized,
+                     double lr, double gradient_scale, const at::Tensor& device_scale) {
+    const double decay = 1.0 - lr * optimized.weight_decay;
+    if (device_scale.defined()) {
+      const at::Tensor down = gradient * device_scale.to(tile.scalar_type()) * (lr * gradient_scale);
+      tile.copy_(at::where(device_scale.isnan(), tile, tile * decay - down));
+      return;
+    }
+    if (optimized.weight_decay != 0.0) tile.mul_(decay);
+    tile.add_(gradient, -lr * gradient_scale);
+  }
+
   std::vector<OptimizedTile> tiles_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@
 
 namespace tessera::optim {
 
-// A tile to update. `tile.grad()` holds its gradient at step(); a tile without one is left alone. One without
-// values is refused with Error(Config).
+// A tile to update. `tile.grad()` holds its gradient at step(), on the device where it is updated; a tile
+// without one is left alone. One without values is refused with Error(Config).
 struct OptimizedTile {
   std::string name;  // of the parameter
   at::Tensor tile;
@@ -23,6 +24,9 @@ struct OptimizedTile {
   parallel::Layout layout = {};
   std::vector<int64_t> coordinates = {};
   double lr_scale = 1.0;  // its learning rate over that of step()
+  // Where it is updated, if it lies elsewhere: in pinned memory, read and written in the order of the
+  // device's current stream (parallel::ShardOptions::offload_parameters). Of all tiles, or of none.
+  std::optional<c10::Device> updated_on = {};
 };
 
 class Optimizer {
@@ -41,7 +45,8 @@ class Optimizer {
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   // Above 0: the states lie on the host, on the device those of so many elements at a time
-  // (offloaded_states.h). Nothing where the tiles lie on the host themselves.
+  // (offloaded_states.h). Nothing where tiles are updated on the host; those of tiles that lie in pinned
+  // memory are always offloaded.
   int64_t offload_chunk_elements = 0;
 };
 

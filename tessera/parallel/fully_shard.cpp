@@ -7,6 +7,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
+#include "tessera/core/pinned_memory.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/materialize.h"
@@ -65,10 +66,16 @@ at::ScalarType stored_type(const at::Tensor& parameter, const ShardOptions& opti
   return parameter.requires_grad() ? parameter.scalar_type() : compute_type(parameter, options);
 }
 
+// Whether tiles lie on the host beside the device.
+bool are_offloaded(const ShardOptions& options, at::Device device) {
+  return options.offload_parameters && has_streams(device);
+}
+
 // Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile. Not
 // for a trained one beside others that are cast: their gradients are reduced in every backward.
 bool stays_whole(const at::Tensor& parameter, const ShardGroups& groups, const ShardOptions& options) {
-  return groups.shard->size() == 1 && stored_type(parameter, options) == compute_type(parameter, options) &&
+  return groups.shard->size() == 1 && !are_offloaded(options, groups.shard->device()) &&
+         stored_type(parameter, options) == compute_type(parameter, options) &&
          (!parameter.requires_grad() || !options.mixed_precision.param_dtype.has_value());
 }
 
@@ -105,7 +112,10 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
     }
     const Box before = owned.layout.first_axes(axes.size() - 1)
                            .local_box({owned.coordinates.begin(), owned.coordinates.end() - 1});
-    owned.tile = box_part(value, relative_to(before, owned.box)).to(stored, false, /*copy=*/true);
+    const at::Tensor part = box_part(value, relative_to(before, owned.box));
+    owned.tile = are_offloaded(options, parameter.device())
+                     ? empty_pinned(part.sizes(), stored, parameter.device()).copy_(part)
+                     : part.to(stored, false, /*copy=*/true);
     owned.tile.set_requires_grad(owned.requires_grad);
   }
   const at::Device device = parameter.is_meta() ? groups.shard->device() : parameter.device();
@@ -143,6 +153,23 @@ void allocate(ShardedParameter& owned, at::Device device) {
   owned.tile.set_requires_grad(owned.requires_grad);
 }
 
+// All that have no memory yet, in the host's.
+void allocate_on_host(std::vector<ShardedParameter>& parameters, at::Device device) {
+  const auto num_bytes = [](const ShardedParameter& owned) {
+    return has_memory(owned) ? 0 : owned.box.numel() * dtype_size(owned.layout.dtype());
+  };
+  int64_t all_bytes = 0;
+  for (const ShardedParameter& owned : parameters) all_bytes += num_bytes(owned);
+  require_host_memory(all_bytes, "HOST-PARAMETERS", "the parameters",
+                      "share them out over more ranks (zero_stage 3), or leave them on the device");
+  PinnedArena arena(device, all_bytes);
+  for (ShardedParameter& owned : parameters) {
+    if (has_memory(owned)) continue;
+    owned.tile = arena.empty(owned.box.size, to_scalar_type(owned.layout.dtype()));
+    owned.tile.set_requires_grad(owned.requires_grad);
+  }
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel() : state_(std::make_shared<detail::ShardState>()) {}
@@ -166,6 +193,7 @@ at::Device ShardedModel::device() const { return state_->groups.shard->device();
 void ShardedModel::materialize(const std::function<void(const ShardedParameter&)>& fill) {
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Parameters);
+  if (are_offloaded(state_->options, device())) allocate_on_host(state_->parameters, device());
   for (const size_t i : state_->unfilled) {
     allocate(state_->parameters[i], device());
     fill(state_->parameters[i]);
@@ -178,12 +206,21 @@ void ShardedModel::overwrite(const std::function<void()>& write) {
   const MemoryScope memory(MemoryCategory::Parameters);
   state_->unfilled.clear();
   for (size_t i = 0; i < state_->parameters.size(); ++i) state_->unfilled.push_back(i);
+  if (are_offloaded(state_->options, device())) {
+    state_->recover();  // of a gather on its way
+    wait_for_tiles();
+    allocate_on_host(state_->parameters, device());
+  }
   for (ShardedParameter& owned : state_->parameters) allocate(owned, device());
   write();
   detail::note_filled(state_);
 }
 
 void ShardedModel::check_has_values() const { state_->check_has_values(); }
+
+void ShardedModel::wait_for_tiles() const {
+  if (are_offloaded(state_->options, device())) current_stream(device()).synchronize();
+}
 
 void ShardedModel::set_is_last_micro_batch(bool is_last) { state_->is_last_micro_batch = is_last; }
 
@@ -202,6 +239,7 @@ void ShardedModel::zero_grad() { state_->zero_grad(); }
 at::Tensor ShardedModel::full_tensor(const ShardedParameter& parameter) const {
   const at::NoGradGuard no_grad;
   state_->check_tiles();
+  wait_for_tiles();
   return gather_tensor(parameter.tile.detach(), parameter.layout, parameter.axes,
                        "parameter " + parameter.name);
 }

@@ -48,6 +48,11 @@ struct ShardOptions {
   bool average_gradients = true;
   // Copy the values of the first rank to all, where parameters already have values.
   bool broadcast_initial_values = true;
+  // On a device that has streams: tiles lie in pinned memory of the host, and come to the device when their
+  // unit is gathered, beside the compute of the unit before. They are read and written in the order of the
+  // device's current stream: who reads or writes them on the host calls ShardedModel::wait_for_tiles().
+  // Gradients stay on the device. What is gathered stays there as long as ever.
+  bool offload_parameters = false;
   MixedPrecisionPolicy mixed_precision;
   // How the parameters are cut already. fully_shard() adds its axes to theirs.
   ParameterLayouts layouts;
@@ -63,7 +68,8 @@ struct ShardedParameter {
   Box box;                           // what it holds: layout.local_box(coordinates)
   // The values in the box, in the type of the compute if the parameter is frozen: a leaf that holds no other
   // rank's values (the module's own parameter, where this rank gathers nothing for it). After the step's last
-  // backward tile.grad() holds their gradient, if the parameter requires one. Undefined until
+  // backward tile.grad() holds their gradient, if the parameter requires one: on the device, also that of a
+  // tile which lies on the host (ShardOptions::offload_parameters). Undefined until
   // ShardedModel::materialize() where the model was built on the meta device.
   at::Tensor tile;
   bool requires_grad = true;
@@ -94,18 +100,22 @@ class ShardedModel {
   // The module's buffers by name: whole on every rank, and each rank's own.
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
-  // Where the tiles lie: the device of the groups.
+  // Where the model computes, and the tiles lie unless they are offloaded: the device of the groups.
   at::Device device() const;
 
-  // Allocates, on device(), the tiles of a model that was built on the meta device and has `fill` write each
-  // tile that has no values; nothing where all have. Where `fill` throws, none of them counts as filled: call
-  // again. Buffers are left as they are. Memory is never more than this rank's tiles. Not collective.
+  // Allocates, on device() or beside it, the tiles of a model that was built on the meta device and has
+  // `fill` write each tile that has no values; nothing where all have. Where `fill` throws, none of them
+  // counts as filled: call again. Buffers are left as they are. Memory is never more than this rank's tiles.
+  // Not collective.
   void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
   // Allocates likewise and has `write` write every tile, also those that have values. Until it has returned
   // the module counts as one without values. Not collective.
   void overwrite(const std::function<void()>& write);
   // Throws Error(Config) where a parameter or a buffer has no values yet, as every use of the module does.
   void check_has_values() const;
+  // Tiles that lie on the host beside a device have the values of all updates so far, and nothing reads them:
+  // the host waits. Nothing where tiles lie on the device.
+  void wait_for_tiles() const;
 
   // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
   void set_is_last_micro_batch(bool is_last);
@@ -121,7 +131,8 @@ class ShardedModel {
   // Begins a step: drops the gradients of the one before, whole or not.
   void zero_grad();
 
-  // The whole parameter, on every rank along the axes that cut it. Collective over these.
+  // The whole parameter, where its tiles lie, on every rank along the axes that cut it. Collective over
+  // these.
   at::Tensor full_tensor(const ShardedParameter& parameter) const;
 
   // Gathers all units and keeps them until reshard(): for generation and other repeated forwards.

@@ -30,6 +30,7 @@ int64_t count_bad(const at::Tensor& values) {
 }
 
 Found first_bad_parameter(const parallel::ShardedModel& model) {
+  model.wait_for_tiles();
   int64_t place = 0;
   for (const parallel::ShardedParameter& parameter : model.parameters()) {
     if (parameter.tile.numel() > 0 && count_bad(parameter.tile) > 0) return {place, parameter.name};
@@ -110,6 +111,7 @@ std::string first_bad_tensor(TrainedModel& trained, const parallel::DeviceMesh& 
 void check_finite_weights(const TrainedModel& trained, comm::Communicator& world, bool is_refused) {
   // A line for each tile: the number, its box, its name. Copies of a tile count once.
   std::string own;
+  trained.sharded->wait_for_tiles();
   for (const parallel::ShardedParameter& parameter : trained.sharded->parameters()) {
     if (parameter.tile.numel() == 0) continue;
     const int64_t count = count_bad(parameter.tile);

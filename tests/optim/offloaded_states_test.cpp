@@ -11,6 +11,7 @@
 #include "tessera/core/device.h"
 #include "tessera/core/device_ledger.h"
 #include "tessera/core/memory_ledger.h"
+#include "tessera/core/pinned_memory.h"
 #include "tessera/optim/optimizer.h"
 
 #include "tests/comm/nccl/nccl_ranks.h"
@@ -39,14 +40,21 @@ struct Tile {
 const std::vector<Tile> kTiles = {
     {{3, 5}}, {{0, 4}}, {{257}}, {{1}}, {{40, 35}}, {{64}}, {{100, 3}, at::kDouble}};
 
-std::vector<OptimizedTile> make_tiles(c10::Device device) {
+// Where tiles lie that a device updates.
+enum class Lying { OnDevice, OnHost };
+
+std::vector<OptimizedTile> make_tiles(c10::Device device, Lying lying = Lying::OnDevice) {
   std::vector<OptimizedTile> tiles;
   for (size_t i = 0; i < kTiles.size(); ++i) {
-    const at::Tensor tile = values(kTiles[i].shape, static_cast<double>(i)).to(kTiles[i].type).to(device);
+    const at::Tensor start = values(kTiles[i].shape, static_cast<double>(i)).to(kTiles[i].type);
+    const at::Tensor tile = lying == Lying::OnHost
+                                ? empty_pinned(start.sizes(), start.scalar_type(), device).copy_(start)
+                                : start.to(device);
     tiles.push_back({.name = "w" + std::to_string(i),
                      .tile = tile.set_requires_grad(true),
                      .weight_decay = 0.1 * static_cast<double>(i),
-                     .lr_scale = 1.0 + static_cast<double>(i)});
+                     .lr_scale = 1.0 + static_cast<double>(i),
+                     .updated_on = device});
   }
   return tiles;
 }
@@ -60,20 +68,26 @@ void step(const std::vector<OptimizedTile>& tiles, Optimizer& optimizer, int64_t
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto phase = static_cast<double>(10 * number) + static_cast<double>(i);
     at::Tensor gradient;
-    if (has_gradient(number, i)) gradient = values(kTiles[i].shape, phase).to(tiles[i].tile.options());
+    if (has_gradient(number, i))
+      gradient = values(kTiles[i].shape, phase).to(kTiles[i].type).to(*tiles[i].updated_on);
     tiles[i].tile.mutable_grad() = gradient.defined() ? gradient.detach() : gradient;
   }
   optimizer.step(1e-2, 0.5);
 }
 
 void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer& optimizer) {
-  for (const OptimizedTile& tile : tiles) result[tile.name] = tile.tile.detach().to(kHost);
+  // In the order of the current stream, also those that lie on the host.
+  for (const OptimizedTile& tile : tiles) {
+    const at::Tensor own = tile.tile.detach();
+    const at::Tensor here = at::empty(own.sizes(), own.options().device(*tile.updated_on));
+    result[tile.name] = here.copy_(own, /*non_blocking=*/true).to(kHost);
+  }
   for (const auto& state : optimizer.states()) result[state.name] = state.get().to(kHost).clone();
 }
 
 // Several steps without a look in between. chunk_elements 0: all states on the device.
-Result train(int64_t chunk_elements) {
-  const auto tiles = make_tiles(fake::device(0));
+Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice) {
+  const auto tiles = make_tiles(fake::device(0), lying);
   const auto optimizer = make_adamw(tiles, {.offload_chunk_elements = chunk_elements});
   for (int64_t number = 0; number < kSteps; ++number) step(tiles, *optimizer, number);
   Result result;
@@ -98,6 +112,8 @@ TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
       testing::use_delays(seed);
       EXPECT_EQ(difference(expected, train(chunk_elements)), "")
           << chunk_elements << " at once, seed " << seed;
+      EXPECT_EQ(difference(expected, train(chunk_elements, Lying::OnHost)), "")
+          << "tiles on the host, " << chunk_elements << " at once, seed " << seed;
     }
   }
   fake::synchronize();
@@ -109,12 +125,14 @@ TEST(OffloadedStatesTest, ALostEventIsNoticed) {
   testing::use_delays(1);
   const Result expected = train(0);
   for (const auto lost : {fake::Lost::OfDefaultStreams, fake::Lost::OfOtherStreams}) {
-    bool is_noticed = false;
-    for (uint64_t seed = 1; seed <= 20 && !is_noticed; ++seed) {
-      testing::use_delays(seed, lost);
-      is_noticed = !difference(expected, train(200)).empty();
+    for (const Lying lying : {Lying::OnDevice, Lying::OnHost}) {
+      bool is_noticed = false;
+      for (uint64_t seed = 1; seed <= 20 && !is_noticed; ++seed) {
+        testing::use_delays(seed, lost);
+        is_noticed = !difference(expected, train(200, lying)).empty();
+      }
+      EXPECT_TRUE(is_noticed);
     }
-    EXPECT_TRUE(is_noticed);
   }
   testing::use_delays(1);
 }
@@ -128,7 +146,7 @@ TEST(OffloadedStatesTest, AChunkIsHomeBeforeItLeavesAgain) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     testing::use_delays(seed);
     const at::Tensor tile = at::zeros({64}, at::TensorOptions(fake::device(0)));
-    OffloadedStates states({tile, tile}, 1, 64);
+    OffloadedStates states({tile, tile}, tile.device(), 1, 64);
     for (int round = 0; round < 10; ++round) {
       states.update({true, true}, add_one);
       states.update({false, true}, add_one);
@@ -143,7 +161,7 @@ TEST(OffloadedStatesTest, WhatCameBeforeIsOver) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     testing::use_delays(seed);
     const at::Tensor tile = at::zeros({64}, at::TensorOptions(fake::device(0)));
-    OffloadedStates fresh({tile, tile}, 1, 64), states({tile, tile}, 1, 64);
+    OffloadedStates fresh({tile, tile}, tile.device(), 1, 64), states({tile, tile}, tile.device(), 1, 64);
     {
       const at::Tensor one = tile.clone(), other = tile.clone();
       for (int i = 0; i < 20; ++i) one.add_(other.add_(1));

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/core/device_ledger.h"
+#include "tessera/core/memory_ledger.h"
 #include "tessera/parallel/device_mesh.h"
 #include "tessera/parallel/fsdp/gather_slots.h"
 #include "tessera/parallel/fully_shard.h"
@@ -30,7 +32,7 @@ struct Way {
 };
 
 std::vector<Way> ways() {
-  std::vector<Way> ways(5);
+  std::vector<Way> ways(6);
   ways[0].name = "zero3";
   ways[1] = {.name = "zero2, two micro-batches", .accumulation = 2};
   ways[1].options.reshard_after_forward = false;
@@ -38,10 +40,31 @@ std::vector<Way> ways() {
   ways[2].options.mixed_precision = {.param_dtype = at::kBFloat16, .reduce_dtype = at::kFloat};
   ways[3] = {.name = "hybrid", .dp_replicate = 2};
   ways[4] = {.name = "secondary shards", .hpz = 2};
+  ways[5] = {.name = "zero2 in bf16", .accumulation = 2};
+  ways[5].options.reshard_after_forward = false;
+  ways[5].options.mixed_precision = ways[2].options.mixed_precision;
   return ways;
 }
 
-// Two steps of the toy model on the group's device, with gradient descent by hand.
+// The same with tiles in pinned memory, where the device has any.
+Way offloaded(Way way) {
+  way.name += ", offloaded";
+  way.options.offload_parameters = true;
+  return way;
+}
+
+// Gradient descent by hand, wherever the tile lies; returns a copy of the new values.
+at::Tensor update(const ShardedParameter& owned) {
+  const at::Tensor tile = owned.tile.detach(), gradient = owned.tile.grad();
+  if (!gradient.defined()) return tile.clone();  // of one rank's unused parameter
+  const at::Tensor values = at::empty(tile.sizes(), tile.options().device(gradient.device()));
+  values.copy_(tile, /*non_blocking=*/true);
+  values.add_(gradient, -0.05);
+  tile.copy_(values, /*non_blocking=*/true);
+  return values;
+}
+
+// Three steps of the toy model on the group's device.
 Result train(const World& world, const Way& way) {
   const DeviceMesh mesh(world, {.dp_replicate = way.dp_replicate, .hpz = way.hpz});
   testing::ToyModel values, model;
@@ -55,7 +78,7 @@ Result train(const World& world, const Way& way) {
     owned.tile.detach().copy_(start.at(owned.name).narrow(0, owned.box.offset[0], owned.box.size[0]));
   });
   Result result;
-  for (int step = 0; step < 2; ++step) {
+  for (int step = 0; step < 3; ++step) {
     sharded->zero_grad();
     for (int64_t m = 0; m < way.accumulation; ++m) {
       sharded->set_is_last_micro_batch(m + 1 == way.accumulation);
@@ -65,16 +88,17 @@ Result train(const World& world, const Way& way) {
       loss.backward();
     }
     const at::NoGradGuard no_grad;
-    for (const ShardedParameter& owned : sharded->parameters()) {
-      owned.tile.detach().add_(owned.tile.grad(), -0.05);
-      result[std::to_string(step) + owned.name] = owned.tile.detach().clone();
-    }
+    for (const ShardedParameter& owned : sharded->parameters())
+      result[std::to_string(step) + owned.name] = update(owned);
   }
+  for (const ShardedParameter& owned : sharded->parameters())
+    result["whole " + owned.name] = sharded->full_tensor(owned);
   for (auto& [name, tensor] : result) tensor = tensor.to(kHost);
   return result;
 }
 
 std::vector<Result> on_the_host(int64_t ranks, const Way& way) {
+  if (ranks == 1) return {train(comm::Communicator::single(), way)};
   std::vector<Result> results(static_cast<size_t>(ranks));
   comm::run_fake_ranks(
       ranks, [&](const World& world) { results[static_cast<size_t>(world->rank())] = train(world, way); });
@@ -82,6 +106,7 @@ std::vector<Result> on_the_host(int64_t ranks, const Way& way) {
 }
 
 std::vector<Result> on_devices(int64_t ranks, const Way& way) {
+  if (ranks == 1) return {train(comm::Communicator::single(fake::device(0)), way)};
   std::vector<Result> results(static_cast<size_t>(ranks));
   testing::run_nccl_ranks(
       ranks, [&](const World& world) { results[static_cast<size_t>(world->rank())] = train(world, way); });
@@ -99,14 +124,16 @@ std::string difference(const std::vector<Result>& expected, const std::vector<Re
 }
 
 TEST(FullyShardStreamsTest, EveryDelayGivesTheHostsBits) {
-  for (const int64_t ranks : {2, 3, 4}) {
+  for (const int64_t ranks : {1, 2, 3, 4}) {
     for (const Way& way : ways()) {
-      if (ranks % way.dp_replicate != 0 || ranks % way.hpz != 0 || way.hpz == ranks) continue;
+      if (ranks % way.dp_replicate != 0 || ranks % way.hpz != 0 || (way.hpz > 1 && way.hpz == ranks))
+        continue;
       SCOPED_TRACE(way.name + ", " + std::to_string(ranks) + " ranks");
       const std::vector<Result> expected = on_the_host(ranks, way);
-      for (uint64_t seed = 1; seed <= 4; ++seed) {
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
         testing::use_delays(seed);
         EXPECT_EQ(difference(expected, on_devices(ranks, way)), "") << "seed " << seed;
+        EXPECT_EQ(difference(expected, on_devices(ranks, offloaded(way))), "") << "offloaded, seed " << seed;
       }
     }
   }
@@ -115,19 +142,82 @@ TEST(FullyShardStreamsTest, EveryDelayGivesTheHostsBits) {
   EXPECT_EQ(fake::fault(), "");
 }
 
-// Neither what computes nor what communicates may go without waiting for the other one.
-TEST(FullyShardStreamsTest, ALostEventIsNoticed) {
-  const Way way = ways()[0];
-  const std::vector<Result> expected = on_the_host(2, way);
+void expect_lost_event_noticed(int64_t ranks, const Way& way) {
+  const std::vector<Result> expected = on_the_host(ranks, way);
   for (const auto lost : {fake::Lost::OfDefaultStreams, fake::Lost::OfOtherStreams}) {
     bool is_noticed = false;
     for (uint64_t seed = 1; seed <= 20 && !is_noticed; ++seed) {
       testing::use_delays(seed, lost);
-      is_noticed = !difference(expected, on_devices(2, way)).empty();
+      is_noticed = !difference(expected, on_devices(ranks, way)).empty();
     }
     EXPECT_TRUE(is_noticed);
   }
   testing::use_delays(1);
+}
+
+// Neither what computes nor what communicates may go without waiting for the other one.
+TEST(FullyShardStreamsTest, ALostEventIsNoticed) { expect_lost_event_noticed(2, ways()[0]); }
+// Nor what computes and what copies: one rank has no other events.
+TEST(FullyShardStreamsTest, ALostEventOfTilesOnTheHostIsNoticed) {
+  expect_lost_event_noticed(1, offloaded(ways()[0]));
+  expect_lost_event_noticed(1, offloaded(ways()[2]));
+}
+
+// Values that are written while the last update is on its way come behind it, as those that are read do.
+TEST(FullyShardStreamsTest, TilesOnTheHostAreReadAndWrittenBehindTheirUpdates) {
+  const Way way = offloaded(ways()[0]);
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    testing::use_delays(seed);
+    const World world = comm::Communicator::single(fake::device(0));
+    testing::ToyModel model;
+    testing::move_to_meta(model);
+    const auto sharded = fully_shard(model, {world, world, world}, model.units(), way.options);
+    sharded->materialize([](const ShardedParameter& owned) { owned.tile.detach().fill_(0.1); });
+    for (int round = 0; round < 3; ++round) {
+      const testing::ToyBatch batch = testing::toy_batch(round);
+      sharded->zero_grad();
+      const at::Tensor loss = model.loss(batch.words.to(world->device()), batch.labels.to(world->device()));
+      loss.backward();
+      const at::NoGradGuard no_grad;
+      std::vector<at::Tensor> updated;
+      for (const ShardedParameter& owned : sharded->parameters()) updated.push_back(update(owned));
+      for (size_t i = 0; i < updated.size(); ++i) {
+        const at::Tensor whole = sharded->full_tensor(sharded->parameters()[i]);
+        EXPECT_TRUE(at::equal(whole.to(kHost), updated[i].to(kHost))) << "seed " << seed;
+      }
+      for (const ShardedParameter& owned : sharded->parameters()) (void)update(owned);
+      sharded->overwrite([&] {
+        for (const ShardedParameter& owned : sharded->parameters()) owned.tile.detach().fill_(0.01 * round);
+      });
+      for (const ShardedParameter& owned : sharded->parameters())
+        EXPECT_TRUE(sharded->full_tensor(owned).eq(0.01 * round).all().item<bool>()) << "seed " << seed;
+    }
+  }
+}
+
+// Bytes of parameters on the device: at rest, and the most that are gathered in a step.
+std::pair<int64_t, int64_t> device_bytes(const Way& way) {
+  testing::use_delays(1);
+  const World world = comm::Communicator::single(fake::device(0));
+  const DeviceLedger ledger(world->device());
+  testing::ToyModel model;
+  testing::move_to_meta(model);
+  const auto sharded = fully_shard(model, {world, world, world}, model.units(), way.options);
+  sharded->materialize([](const ShardedParameter& owned) { owned.tile.detach().fill_(0.1); });
+  const int64_t at_rest = memory_ledger::live().of(MemoryCategory::Parameters);
+  const testing::ToyBatch batch = testing::toy_batch(0);
+  model.loss(batch.words.to(world->device()), batch.labels.to(world->device())).backward();
+  return {at_rest, memory_ledger::most().of(MemoryCategory::GatheredParameters)};
+}
+
+TEST(FullyShardStreamsTest, TheDeviceHoldsNoTilesThatLieOnTheHost) {
+  const Way way = ways()[0];
+  const auto [kept, kept_gathered] = device_bytes(way);
+  EXPECT_GT(kept, 0);
+  EXPECT_EQ(kept_gathered, 0);
+  const auto [at_rest, gathered] = device_bytes(offloaded(way));
+  EXPECT_EQ(at_rest, 0);
+  EXPECT_GT(gathered, 0);
 }
 
 // Who takes a slot on another stream comes after its last reader.

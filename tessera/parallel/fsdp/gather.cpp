@@ -1,9 +1,11 @@
 #include "tessera/parallel/fsdp/gather.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/StreamGuard.h>
 
 #include "tessera/core/error.h"
 #include "tessera/core/memory_scope.h"
@@ -38,26 +40,35 @@ class SlotGather : public Gather {
  public:
   SlotGather(std::vector<UnitParam>& params, ShardKind kind, Places places, GatherSlots& slots,
              GatherSlot slot, const std::string& hint)
-      : params_(params), places_(std::move(places)), slots_(slots), slot_(std::move(slot)) {
+      : params_(params),
+        places_(std::move(places)),
+        slots_(slots),
+        slot_(std::move(slot)),
+        is_due_(slots.group().device()),
+        is_here_(slots.group().device()) {
     const MemoryScope memory(MemoryCategory::Communication);
     work_ = slots.are_shared() ? write_shards(kind, hint) : gather_shards(kind, hint);
   }
 
   void finish() override {
-    work_->wait();
-    work_ = nullptr;
+    wait();
     for (size_t i = 0; i < params_.size(); ++i) {
       if (!params_[i].is_tile) params_[i].attach(slot_->bytes, places_.offsets[i]);
     }
   }
   void free() override {
-    if (work_ != nullptr) work_->wait();
+    if (work_ != nullptr) wait();
     slots_.give_back(std::move(*slot_));
     slot_.reset();
   }
   bool can_free_one() const override { return false; }
 
  private:
+  void wait() {
+    work_->wait();
+    work_ = nullptr;
+    is_here_.wait();
+  }
   // This rank's shards and where they lie in the slot.
   std::vector<std::pair<at::Tensor, at::Tensor>> shards(ShardKind kind) const {
     std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
@@ -73,10 +84,19 @@ class SlotGather : public Gather {
     }
     return shards;
   }
-  // Casts to the compute type on the way.
+  // Casts to the compute type on the way, where the slot lies.
   static void cast(const std::vector<std::pair<at::Tensor, at::Tensor>>& shards) {
     const at::NoGradGuard no_grad;
-    for (const auto& [to, from] : shards) ops::cast_into(to, from);
+    for (const auto& [to, from] : shards) {
+      if (to.device() == from.device()) {
+        ops::cast_into(to, from);
+        continue;
+      }
+      const bool is_cast = to.scalar_type() != from.scalar_type();
+      const at::Tensor arrived = is_cast ? at::empty(from.sizes(), from.options().device(to.device())) : to;
+      arrived.copy_(from, /*non_blocking=*/true);
+      if (is_cast) ops::cast_into(to, arrived);
+    }
   }
 
   std::shared_ptr<comm::Work> write_shards(ShardKind kind, const std::string& hint) {
@@ -85,6 +105,13 @@ class SlotGather : public Gather {
                                        {{{}, hint}});
   }
   std::shared_ptr<comm::Work> gather_shards(ShardKind kind, const std::string& hint) {
+    // The tiles' last update and the slot's last reader are on the current stream.
+    std::optional<c10::StreamGuard> beside;
+    if (kind == ShardKind::Primary && std::ranges::any_of(params_, &UnitParam::is_offloaded)) {
+      is_due_.record();
+      beside.emplace(slots_.copy_stream());
+      is_due_.wait();
+    }
     cast(shards(kind));
     std::vector<comm::GatherPart> parts;
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -103,13 +130,17 @@ class SlotGather : public Gather {
       part.input = part.output.narrow(0, own.begin, own.count);
       parts.push_back(std::move(part));
     }
-    return slots_.group().all_gather_parts(std::move(parts), true, {{{}, hint}});
+    auto work = slots_.group().all_gather_parts(std::move(parts), true, {{{}, hint}});
+    // A group of one rank has nothing more to do.
+    if (beside) is_here_.record();
+    return work;
   }
 
   std::vector<UnitParam>& params_;
   const Places places_;
   GatherSlots& slots_;
   std::optional<GatherSlot> slot_;
+  DeviceEvent is_due_, is_here_;  // of what comes from the host
   std::shared_ptr<comm::Work> work_;
 };
 
@@ -192,7 +223,8 @@ class CastGather : public Gather {
 std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind kind, GatherSlots& slots,
                                      const std::string& hint) {
   const at::NoGradGuard no_grad;
-  if (slots.group().size() == 1) return std::make_unique<CastGather>(params);
+  const bool is_offloaded = std::ranges::any_of(params, &UnitParam::is_offloaded);
+  if (slots.group().size() == 1 && !is_offloaded) return std::make_unique<CastGather>(params);
   Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
   if (std::optional<GatherSlot> slot = slots.take(places.num_bytes)) {
     return std::make_unique<SlotGather>(params, kind, std::move(places), slots, std::move(*slot), hint);

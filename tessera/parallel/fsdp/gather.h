@@ -25,11 +25,12 @@ class Gather {
   virtual bool can_free_one() const = 0;
 };
 
-// [Note: three ways to gather]
+// [Note: ways to gather]
 // Ranks of one machine: every rank casts its tiles into a slot of memory that they share, and the storage of
 // `whole` is the slot. Ranks on devices: the same with a slot of each rank's own, in which the tiles are then
-// gathered in place. Ranks of several machines: the tiles are packed, gathered and copied out. One rank in
-// another compute type: the tile is cast into the storage, by finish().
+// gathered in place; tiles that lie on the host come there on a stream of their own, behind what the current
+// stream holds, also those of one rank. Ranks of several machines: the tiles are packed, gathered and copied
+// out. One rank in another compute type: the tile is cast into the storage, by finish().
 //
 // Secondary shards (UnitParam::secondary) go the same ways, over their own group. `params` and `slots`, of
 // the group, outlive it.

@@ -23,8 +23,13 @@ at::Tensor GatherSlots::make(int64_t num_bytes) {
   return at::from_blob(memory.mutable_data_ptr(), {num_bytes}, release, memory.options());
 }
 
+c10::Stream GatherSlots::copy_stream() {
+  if (!copy_stream_) copy_stream_ = pool_stream(group_->device());
+  return *copy_stream_;
+}
+
 std::optional<GatherSlot> GatherSlots::take(int64_t num_bytes) {
-  if (is_refused_ || group_->size() == 1 || num_bytes == 0) return std::nullopt;
+  if (is_refused_ || num_bytes == 0) return std::nullopt;
   std::vector<GatherSlot>& free = free_[num_bytes];
   if (!free.empty()) {
     GatherSlot slot = std::move(free.back());

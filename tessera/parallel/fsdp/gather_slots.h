@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/core/device_event.h"
@@ -33,8 +34,11 @@ class GatherSlots {
   comm::Communicator& group() { return *group_; }
   // Whether all ranks see what one of them writes: by Communicator::write_shared() only.
   bool are_shared() const { return !has_streams(group_->device()); }
+  // On which what goes into slots comes from the host. On a device.
+  c10::Stream copy_stream();
   // A slot with what its last user left there, for what is submitted to the current stream from now on. None
-  // on the host where the ranks share no memory. Collective, and waits, where they do and none is free.
+  // of no bytes, and on the host where the ranks share no memory. Collective, and waits, where they do and
+  // none is free.
   std::optional<GatherSlot> take(int64_t num_bytes);
   // For a slot that this rank, or its current stream, has finished reading.
   void give_back(GatherSlot slot);
@@ -48,6 +52,7 @@ class GatherSlots {
   std::shared_ptr<comm::Communicator> group_;
   std::map<int64_t, std::vector<GatherSlot>> free_;  // by size
   bool is_refused_ = false;
+  std::optional<c10::Stream> copy_stream_;
 };
 
 }  // namespace tessera::parallel::detail

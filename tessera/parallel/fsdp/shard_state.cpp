@@ -263,7 +263,7 @@ void ShardState::complete_empty_tiles() {
   for (ShardedParameter& owned : parameters) {
     const bool is_empty = owned.requires_grad && owned.tile.numel() == 0;
     if (is_empty && !owned.tile.grad().defined())
-      owned.tile.mutable_grad() = at::zeros_like(owned.tile.detach());
+      owned.tile.mutable_grad() = at::zeros_like(owned.tile.detach(), groups.shard->device());
   }
 }
 

@@ -45,6 +45,8 @@ struct UnitParam {
   const std::vector<comm::ElementRange>& pieces_of(ShardKind kind) const {
     return kind == ShardKind::Primary ? pieces : secondary_pieces;
   }
+  // Whether the tile lies on the host beside the device.
+  bool is_offloaded() const { return !is_tile && owned->tile.device() != whole.device(); }
   // What this rank gives.
   at::Tensor shard_of(ShardKind kind) const;
 

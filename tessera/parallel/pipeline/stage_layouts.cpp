@@ -60,8 +60,8 @@ void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
     const at::Tensor tile = parameter.tile.detach();
     const std::vector<int64_t> others = other_holders(parameter, axis.name, rank);
     if (tile.numel() == 0 || others.empty()) continue;
-    const at::Tensor own =
-        parameter.tile.grad().defined() ? parameter.tile.grad().contiguous() : at::zeros_like(tile);
+    const at::Tensor own = parameter.tile.grad().defined() ? parameter.tile.grad().contiguous()
+                                                           : at::zeros_like(tile, model.device());
     Sum& sum = sums.emplace_back(Sum{&parameter, {{rank, own}}});
     for (const int64_t other : others) {
       sum.parts.emplace_back(other, at::empty_like(own));
