@@ -4,9 +4,6 @@
 namespace tessera::config {
 namespace {
 
-constexpr std::string_view kParametersStay =
-    "offloading to a drive is not built yet; for \"cpu\" parameters stay on their device, and zero_stage 3 "
-    "shares them out";
 constexpr std::string_view kTwoBuffers = "states pass through two buffers, from and to pinned memory";
 
 constexpr std::string_view kInMemory = "nothing lies on a drive";
@@ -20,7 +17,7 @@ constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
     {"gradient_accumulation_steps", Rule::Rename, "gradient_accumulation_steps"},
     {"deepspeed_config_file", Rule::Special, "deepspeed", "the path of a DeepSpeed JSON file; see below"},
     {"offload_optimizer_device", Rule::Rename, "offload_optimizer_device"},
-    {"offload_param_device", Rule::Refuse, kParametersStay, "cpu"},
+    {"offload_param_device", Rule::Rename, "offload_param_device"},
     {"offload_optimizer_nvme_path", Rule::Quiet, kInMemory},
     {"offload_param_nvme_path", Rule::Quiet, kInMemory},
     {"zero3_init_flag", Rule::Quiet, kHow},
@@ -84,7 +81,7 @@ constexpr ForeignKey kZeroKeys[] = {
     {"offload_optimizer", Rule::Enter, "deepspeed.zero_optimization.offload_optimizer"},
     {"offload_param", Rule::Enter, "deepspeed.zero_optimization.offload_param"},
     {"cpu_offload", Rule::Map, "offload_optimizer_device", "true=cpu false="},
-    {"cpu_offload_params", Rule::Quiet, kHow},
+    {"cpu_offload_params", Rule::Map, "offload_param_device", "true=cpu false="},
     {"cpu_offload_use_pin_memory", Rule::Quiet, kTwoBuffers},
     {"max_live_parameters", Rule::Quiet, kHow},
     {"max_reuse_distance", Rule::Quiet, kHow},
@@ -137,7 +134,7 @@ constexpr ForeignKey kOffloadOptimizerKeys[] = {
 };
 
 constexpr ForeignKey kOffloadParamKeys[] = {
-    {"device", Rule::Refuse, kParametersStay, "cpu"},
+    {"device", Rule::Rename, "offload_param_device"},
     {"nvme_path", Rule::Quiet, kInMemory},
     {"pin_memory", Rule::Quiet, kHow},
     {"buffer_count", Rule::Quiet, kHow},

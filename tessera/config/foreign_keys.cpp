@@ -419,7 +419,7 @@ constexpr ForeignKey kFsdpKeys[] = {
     {"activation_checkpointing", Rule::Rename, "gradient_checkpointing"},
     {"mixed_precision_policy", Rule::Map, "dtype",
      "bf16=bfloat16 bfloat16=bfloat16 fp32=float32 no= fp16=float16 float16=float16"},
-    {"offload_params", Rule::Map, "offload_optimizer_device", "true=cpu false="},
+    {"offload_params", Rule::Map, "offload_param_device", "true=cpu false="},
     {"cpu_offload_pin_memory", Rule::Quiet, kHow},
     {"state_dict_type", Rule::Quiet, kPieces},
     {"final_state_dict_type", Rule::Quiet, kPieces},

@@ -193,7 +193,8 @@ struct Recipe : DataConfig {
   int64_t pipeline_microbatches = 0;                // of a step; 0 = gradient_accumulation_steps
   int64_t expert_parallel_size = 1;                 // of the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
-  OffloadDevice offload_optimizer_device = OffloadDevice::None;  // Accelerate's name
+  // Accelerate's names. The states of parameters on the host are there too.
+  OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
   int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbours that keep secondary shards; 1 = none
   double collective_timeout_s = 600.0;  // ddp_timeout
 

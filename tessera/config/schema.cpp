@@ -520,6 +520,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"expert_parallel_size", &Recipe::expert_parallel_size, 1, kMaxRanks},
     {"zero_stage", enum_field<&Recipe::zero_stage>, 0, 0, kZeroStages},
     {"offload_optimizer_device", enum_field<&Recipe::offload_optimizer_device>, 0, 0, kOffloadDevices},
+    {"offload_param_device", enum_field<&Recipe::offload_param_device>, 0, 0, kOffloadDevices},
     {"zero_hpz_partition_size", &Recipe::zero_hpz_partition_size, 1, kMaxRanks},
     {"ddp_timeout", &Recipe::collective_timeout_s, kTiny, 1e9},
     {"train_batch_size", &Recipe::train_batch_size, 0, 1e12},

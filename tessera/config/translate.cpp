@@ -179,6 +179,9 @@ void Translator::map_value(const ForeignKey& key, const Origin& origin) {
   }
   for (const Node& word : words) {
     if (!word.is_scalar()) throw type_error(origin, "text");
+    // Transformers' word beside the way of sharding.
+    if (key.target == "zero_stage" && canonical(word) == "offload")
+      set_native("offload_param_device", make_scalar("cpu", word.place), origin);
     auto ours = look_up(key.values, canonical(word));
     if (!ours) ours = look_up(key.values, "*");
     if (!ours || *ours == kUnbuiltValue) throw refused_value(key, origin.path, word, ours.has_value());

@@ -707,6 +707,12 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn("offload_optimizer_device",
                "key 'offload_optimizer_device' has no effect with 'optimizer: sgd', which keeps no states");
   }
+  if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
+    rules.warn(
+        "offload_param_device",
+        "key 'offload_param_device' saves less without 'zero_stage: 3': gathered parameters stay on the "
+        "device to the end of the step");
+  }
   if (recipe.lr_scaling != LrScaling::None && recipe.base_batch_size == 0) {
     rules.refuse({"lr_scaling", "base_batch_size"},
                  rules.error("CONFLICT", "key 'lr_scaling' needs 'base_batch_size'", "lr_scaling")

@@ -131,7 +131,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     const MemoryScope memory(MemoryCategory::OptimizerState);
     return optim::make_adamw(
         optimized_tiles(*trained.sharded, recipe.weight_decay, recipe.decay_norm_and_bias),
-        adamw_options(recipe, world->device()));
+        adamw_options(recipe));
   }();
 
   BenchResult result;

@@ -15,6 +15,7 @@
 #include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
+#include "tessera/core/strings.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/io/model_files.h"
 #include "tessera/models/common/load.h"
@@ -41,6 +42,7 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   // The loss is divided by the label tokens of the whole step.
   options.average_gradients = false;
   options.broadcast_initial_values = false;
+  options.offload_parameters = recipe.offload_param_device == config::OffloadDevice::Cpu;
   const RunTypes types = run_types(recipe.dtype);
   if (types.compute != types.stored) {
     options.mixed_precision.param_dtype = types.compute;
@@ -54,6 +56,18 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
         recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
   }
   return options;
+}
+
+// Of a run on the host.
+void tell_offloading_is_idle(const config::Recipe& recipe) {
+  std::vector<std::string> keys;
+  if (recipe.activation_offloading != config::Offloading::Off) keys.push_back("activation_offloading");
+  if (recipe.offload_optimizer_device != config::OffloadDevice::None)
+    keys.push_back("offload_optimizer_device");
+  if (recipe.offload_param_device != config::OffloadDevice::None) keys.push_back("offload_param_device");
+  if (keys.empty()) return;
+  log::info(join(keys, ", ") + (keys.size() == 1 ? " has" : " have") +
+            " no effect: the run computes on the CPU");
 }
 
 std::vector<std::string> shared_modules(const models::CausalLM& model) {
@@ -354,11 +368,9 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   const bool is_block = recipe.gradient_checkpointing == config::Checkpointing::Block;
   options.checkpoint_every = is_block ? recipe.gradient_checkpointing_every : 0;
   options.recompute_mlps = recipe.gradient_checkpointing == config::Checkpointing::Mlp;
-  if (recipe.activation_offloading != config::Offloading::Off) {
+  if (recipe.activation_offloading != config::Offloading::Off)
     options.least_offloaded_bytes = parallel::kLeastOffloadedBytes;
-    if (!has_streams(mesh.device()))
-      log::info("activation_offloading has no effect: the run computes on the CPU");
-  }
+  if (!has_streams(mesh.device())) tell_offloading_is_idle(recipe);
   options.tensor_parallel.sequence_parallel = recipe.tensor_parallel_size > 1;
   options.tensor_parallel.async = recipe.async_tensor_parallel;
   options.context_parallel = recipe.context_parallel_method;

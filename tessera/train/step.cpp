@@ -8,10 +8,8 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/device_copy.h"
-#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
-#include "tessera/core/log.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/step_clock.h"
 #include "tessera/core/trace.h"
@@ -205,19 +203,18 @@ std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& 
     if (!parameter.requires_grad) continue;
     const bool is_matrix = parameter.layout.shape().size() >= 2;
     tiles.push_back({parameter.name, parameter.tile, is_matrix || decay_all ? weight_decay : 0.0,
-                     parameter.layout, parameter.coordinates});
+                     parameter.layout, parameter.coordinates, 1.0, sharded.device()});
   }
   return tiles;
 }
 
-optim::AdamWOptions adamw_options(const config::Recipe& recipe, at::Device device) {
+optim::AdamWOptions adamw_options(const config::Recipe& recipe) {
   optim::AdamWOptions options;
   options.beta1 = recipe.adam_beta1;
   options.beta2 = recipe.adam_beta2;
   options.epsilon = recipe.adam_epsilon;
-  if (recipe.offload_optimizer_device == config::OffloadDevice::None) return options;
-  options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;
-  if (!has_streams(device)) log::info("offload_optimizer_device has no effect: the run computes on the CPU");
+  if (recipe.offload_optimizer_device == config::OffloadDevice::Cpu)
+    options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;
   return options;
 }
 

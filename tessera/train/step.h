@@ -61,7 +61,7 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
 std::vector<optim::OptimizedTile> optimized_tiles(const parallel::ShardedModel& sharded, double weight_decay,
                                                   bool decay_all);
 
-// With the recipe's constants, for tiles on this device; a key that changes nothing there is told.
-optim::AdamWOptions adamw_options(const config::Recipe& recipe, at::Device device);
+// With the recipe's constants.
+optim::AdamWOptions adamw_options(const config::Recipe& recipe);
 
 }  // namespace tessera::train

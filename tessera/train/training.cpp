@@ -18,7 +18,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
   auto tiles = optimized_tiles(sharded, recipe.weight_decay, recipe.decay_norm_and_bias);
   set_learning_rates(recipe, tiles);
   if (recipe.optimizer == config::OptimizerKind::Sgd) return optim::make_sgd(std::move(tiles));
-  return optim::make_adamw(std::move(tiles), adamw_options(recipe, sharded.device()));
+  return optim::make_adamw(std::move(tiles), adamw_options(recipe));
 }
 
 int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
@@ -128,6 +128,15 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
     if (!parameter.requires_grad) continue;
     tensors.push_back(checkpoint::state_tensor(kParameterPrefix + parameter.name, parameter.layout,
                                                parameter.coordinates, parameter.tile));
+    checkpoint::StateTensor& tensor = tensors.back();
+    tensor.get = [&sharded = *trained_.sharded, get = std::move(tensor.get)] {
+      sharded.wait_for_tiles();
+      return get();
+    };
+    tensor.set = [&sharded = *trained_.sharded, set = std::move(tensor.set)](const at::Tensor& values) {
+      sharded.wait_for_tiles();
+      set(values);
+    };
   }
   for (checkpoint::StateTensor& state : optimizer_->states()) {
     state.name = kOptimizerPrefix + state.name;

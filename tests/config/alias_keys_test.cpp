@@ -608,16 +608,18 @@ TEST_F(DeepSpeedFileTest, TheUsualZeroFilesAreAccepted) {
       ",\n  \"overlap_comm\": true\n },\n \"fp16\": {\"enabled\": \"auto\", \"auto_cast\": false, "
       "\"loss_scale\": 0, \"initial_scale_power\": 32, \"loss_scale_window\": 1000, \"hysteresis\": 2, "
       "\"min_loss_scale\": 1";
-  for (const auto& [text, stage] : {std::pair{zero_json("1", fp16), ZeroStage::Zero1},
-                                    std::pair{zero_json("2", kOffloadCpu + fp16), ZeroStage::Zero2},
-                                    std::pair{zero_json("3", kZero3), ZeroStage::Zero3},
-                                    std::pair{zero_json("3", kZero3 + kOffloadCpu), ZeroStage::Zero3},
-                                    std::pair{zero_json("\"auto\"", kZero3), ZeroStage::Zero3}}) {
+  for (const auto& [text, stage] :
+       {std::pair{zero_json("1", fp16), ZeroStage::Zero1}, std::pair{zero_json("2", fp16), ZeroStage::Zero2},
+        std::pair{zero_json("3", kZero3), ZeroStage::Zero3},
+        std::pair{zero_json("3", kZero3 + kOffloadCpu), ZeroStage::Zero3},
+        std::pair{zero_json("\"auto\"", kZero3), ZeroStage::Zero3}}) {
     const std::string lines = kMinimal + "bf16: auto\ndeepspeed: " + write(text) + "\n";
     EXPECT_EQ(warnings_of(lines), "") << text;
     EXPECT_EQ(parse_recipe(lines, "r.yaml").zero_stage, stage);
     EXPECT_EQ(parse_recipe(lines, "r.yaml").dtype, ComputeType::BFloat16);
   }
+  EXPECT_THAT(warnings_of(kMinimal + "deepspeed: " + write(zero_json("2", kOffloadCpu + fp16)) + "\n"),
+              HasSubstr("'offload_param_device' saves less without 'zero_stage: 3'"));
 }
 
 TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
@@ -627,8 +629,8 @@ TEST_F(DeepSpeedFileTest, MessagesNameTheFileItsLineAndItsKey) {
       " \"aio\": {\"block_size\": 1}\n}\n");
   const std::string message = message_of(kMinimal + "sead: 1\ndeepspeed: " + path + "\n");
   EXPECT_THAT(message,
-              HasSubstr(path + ":4:21: key 'zero_optimization.offload_param.device': offloading to a "
-                               "drive is not built yet"));
+              HasSubstr(path + ":4:31: key 'zero_optimization.offload_param.device': 'nvme': offloading "
+                               "to a drive is not built yet; write cpu"));
   EXPECT_THAT(message,
               HasSubstr(path + ":5:3: unknown key 'zero_optimization.max_live_paramaters'. hint: did "
                                "you mean 'max_live_parameters'?"));
@@ -647,8 +649,7 @@ TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
     return parse_recipe(kMinimal + lines, "r.yaml").offload_optimizer_device;
   };
   for (const std::string lines :
-       {"offload_optimizer_device: cpu\n", "fsdp_config: {offload_params: true}\n",
-        "deepspeed_config: {offload_optimizer_device: cpu}\n",
+       {"offload_optimizer_device: cpu\n", "deepspeed_config: {offload_optimizer_device: cpu}\n",
         "deepspeed: {zero_optimization: {offload_optimizer: {device: cpu, pin_memory: "
         "true, buffer_count: 4}}}\n",
         "deepspeed: {zero_optimization: {cpu_offload: true}}\n"}) {
@@ -664,6 +665,30 @@ TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
               HasSubstr("offloading to a drive is not built yet; write cpu"));
   EXPECT_THAT(warnings_of(kMinimal + "offload_optimizer_device: cpu\noptimizer: sgd\n"),
               HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
+}
+
+TEST(AliasKeysTest, ParametersOnTheHostInEverySpelling) {
+  const auto read = [](const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); };
+  for (const std::string lines :
+       {"offload_param_device: cpu\n", "fsdp_config: {offload_params: true}\n",
+        "fsdp: full_shard auto_wrap offload\n", "fsdp: [full_shard, offload]\n",
+        "deepspeed_config: {offload_param_device: cpu}\n",
+        "deepspeed: {zero_optimization: {offload_param: {device: cpu, pin_memory: true}}}\n",
+        "deepspeed: {zero_optimization: {cpu_offload_params: true}}\n"}) {
+    EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;
+    const Recipe recipe = read(lines);
+    EXPECT_EQ(recipe.offload_param_device, OffloadDevice::Cpu) << lines;
+    EXPECT_EQ(recipe.zero_stage, ZeroStage::Zero3) << lines;
+  }
+  for (const std::string lines :
+       {"", "offload_optimizer_device: cpu\n", "fsdp_config: {offload_params: false}\n", "fsdp: full_shard\n",
+        "deepspeed: {zero_optimization: {offload_param: {device: none}}}\n"}) {
+    EXPECT_EQ(read(lines).offload_param_device, OffloadDevice::None) << lines;
+  }
+  EXPECT_THAT(warnings_of(kMinimal + "fsdp: shard_grad_op offload\n"),
+              HasSubstr("'offload_param_device' saves less without 'zero_stage: 3'"));
+  EXPECT_THAT(message_of(kMinimal + "offload_param_device: nvme\n"),
+              HasSubstr("offloading to a drive is not built yet; write cpu"));
 }
 
 TEST(AliasKeysTest, ActivationsOnTheHostInEverySpelling) {
