@@ -156,6 +156,28 @@ TEST(OffloadedStatesTest, AChunkIsHomeBeforeItLeavesAgain) {
   }
 }
 
+// What the current stream runs behind an update finds tiles of the host at home.
+TEST(OffloadedStatesTest, TilesOfTheHostAreReadBehindTheirUpdate) {
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    testing::use_delays(seed);
+    const c10::Device device = fake::device(0);
+    const std::vector<at::Tensor> tiles = {empty_pinned({64}, at::kFloat, device).zero_(),
+                                           empty_pinned({64}, at::kFloat, device).zero_()};
+    OffloadedStates states(tiles, device, 1, 64);
+    std::vector<at::Tensor> seen;
+    for (int round = 0; round < 10; ++round) {
+      states.update({true, true}, [](const std::vector<StatePiece>& pieces) {
+        for (const StatePiece& piece : pieces) piece.values.add_(1);
+      });
+      seen.push_back(at::empty({64}, at::TensorOptions(device)));
+      seen.back().copy_(tiles[1], /*non_blocking=*/true);
+    }
+    for (int round = 0; round < 10; ++round)
+      EXPECT_TRUE(seen[static_cast<size_t>(round)].to(kHost).eq(round + 1).all().item<bool>())
+          << "seed " << seed;
+  }
+}
+
 // Neither what had the buffers' memory before nor a copy on its way comes behind them.
 TEST(OffloadedStatesTest, WhatCameBeforeIsOver) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
