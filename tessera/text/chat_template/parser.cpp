@@ -26,7 +26,7 @@ class Parser : public ExpressionParser {
       if (assigned_.count(id) != 0 || find_function(name)) continue;
       throw Error(ErrorKind::Model, "TEMPLATE-UNKNOWN", "unknown function '" + name + "'")
           .at(template_name_, at.line, at.column)
-          .hint("a template may call: " + join(function_names(), ", "));
+          .hint("a template may call: " + tessera::join(function_names(), ", "));
     }
     tree.names = std::move(names_);
     tree.has_generation = has_generation_;
