@@ -32,6 +32,12 @@ int32_t sum_of_squares(Type type, const void* x, int64_t n, double* sum, void* w
 int64_t sum_of_squares_workspace(int64_t n);
 int32_t sum(const double* x, int64_t n, double* sum, void* stream);
 int32_t cast(Type from_type, const void* from, Type to_type, void* to, int64_t n, void* stream);
+int32_t e4m3_scale(Type type, const void* x, int64_t n, float* scale, void* workspace, void* stream);
+int64_t e4m3_scale_workspace(int64_t n);
+int32_t to_e4m3(Type type, const void* x, const float* scale, void* codes, int64_t rows, int64_t width,
+                int64_t stride, void* stream);
+int32_t to_e4m3_transposed(Type type, const void* x, const float* scale, void* codes, int64_t rows,
+                           int64_t width, int64_t stride, void* stream);
 int32_t dropout_mask(Type type, double p, const RandomKey* key, const RandomElements* elements, void* out,
                      void* stream);
 int32_t uniform_noise(Type type, const RandomKey* key, const RandomElements* elements, void* out,

@@ -22,7 +22,7 @@
 
 namespace tessera::ops::cuda {
 
-inline constexpr int32_t kCudaKernelsVersion = 2;
+inline constexpr int32_t kCudaKernelsVersion = 3;
 
 // Element types. An entry that has a `type` takes F32 and BF16, unless it says more.
 enum class Type : int32_t { F32 = 0, BF16 = 1, F16 = 2, F64 = 3 };
@@ -155,6 +155,17 @@ struct CudaKernels {
 
   // to = from, n elements, of F32, BF16 and F16 to any of them.
   int32_t (*cast)(Type from_type, const void* from, Type to_type, void* to, int64_t n, void* stream);
+
+  // *scale = max(|x|, 1e-12) / 448 over all of x, by which to_e4m3 divides; NaN where one is. x: n >= 1.
+  int32_t (*e4m3_scale)(Type type, const void* x, int64_t n, float* scale, void* workspace, void* stream);
+  int64_t (*e4m3_scale_workspace)(int64_t n);
+  // codes[r, c] = x[r, c] * (1 / *scale) as e4m3, to nearest even and within 448; NaN stays NaN. x: [rows,
+  // width]; codes: [rows, stride], 16-byte aligned, zero from `width` on; stride >= width, a multiple of 16.
+  int32_t (*to_e4m3)(Type type, const void* x, const float* scale, void* codes, int64_t rows, int64_t width,
+                     int64_t stride, void* stream);
+  // The same codes of x^T: [width, stride], zero from `rows` on; stride >= rows.
+  int32_t (*to_e4m3_transposed)(Type type, const void* x, const float* scale, void* codes, int64_t rows,
+                                int64_t width, int64_t stride, void* stream);
 
   // out[r, c] = 0 if word i % 4 of CounterRng::words(i / 4) is less than p 2^32, else 1 / (1 - p), where i is
   // the element's number; 0 <= p < 1. out: [rows, width] F32, BF16 or F64. As ops::dropout_mask.

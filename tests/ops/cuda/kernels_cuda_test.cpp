@@ -92,6 +92,18 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
     });
   }
   {
+    const at::Tensor x = bf16(n), codes = at::zeros({n}, options.dtype(at::kByte)), scale = f32(1);
+    const at::Tensor space = f32(k.e4m3_scale_workspace(n) / 4);
+    auto* const factor = static_cast<float*>(at_of(scale));
+    tell("e4m3 scale, bf16, 16384 x 3584", 2 * n,
+         [&] { return k.e4m3_scale(Type::BF16, at_of(x), n, factor, at_of(space), nullptr); });
+    tell("e4m3 cast", 3 * n,
+         [&] { return k.to_e4m3(Type::BF16, at_of(x), factor, at_of(codes), rows, width, width, nullptr); });
+    tell("e4m3 cast of the transpose", 3 * n, [&] {
+      return k.to_e4m3_transposed(Type::BF16, at_of(x), factor, at_of(codes), rows, width, rows, nullptr);
+    });
+  }
+  {
     const int64_t m = int64_t{8192} * 18944;
     const at::Tensor gate = bf16(m), up = bf16(m), y = bf16(m), grad_gate = bf16(m), grad_up = bf16(m);
     tell("swiglu, bf16, 8192 x 18944", 6 * m, [&] {
