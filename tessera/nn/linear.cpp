@@ -26,6 +26,7 @@ at::Tensor Linear::forward(const ops::Activation& x) {
 
 at::Tensor Linear::multiply(const ops::Activation& x, const std::optional<at::Tensor>& added,
                             const c10::intrusive_ptr<ops::RowExchange>& output) {
+  const ops::ProductScope products(product_type_);
   return adapter_ != nullptr ? adapter_->forward(x, weight, added, output)
                              : ops::linear(x, weight, added, output);
 }

@@ -10,6 +10,7 @@
 
 #include "tessera/nn/initial_value.h"
 #include "tessera/nn/layer.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/row_exchange.h"
 
 namespace tessera::nn {
@@ -73,6 +74,10 @@ class Linear : public Layer, public HasInitialValues {
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
   const std::string& refusal() const { return refusal_; }
 
+  // What type the layer's own products take from now on (ops/e4m3.h); those of its adapter keep theirs.
+  void set_product_type(ops::ProductType type) { product_type_ = type; }
+  ops::ProductType product_type() const { return product_type_; }
+
   int64_t in_features() const { return weight.size(1); }
   int64_t out_features() const { return weight.size(0); }
 
@@ -85,6 +90,7 @@ class Linear : public Layer, public HasInitialValues {
 
   std::shared_ptr<LinearAdapter> adapter_;
   std::string refusal_;
+  ops::ProductType product_type_ = ops::ProductType::OfOperands;
   double initial_multiple_ = 1.0;
   bool is_stored_transposed_ = false;
   std::vector<StoredRows> stored_rows_;

@@ -47,7 +47,10 @@ void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, c
   const auto type = direct_gradient_type(parameter);
   TESSERA_ASSERT(type.has_value(), "the parameter takes no direct gradients");
   if (DeferredGradients* const* later = DeferGradientsScope::current()) {
-    return (*later)->add([=] { add_now(parameter, *type, a, b); });
+    return (*later)->add([=, products = product_type()] {
+      const ProductScope scope(products);
+      add_now(parameter, *type, a, b);
+    });
   }
   add_now(parameter, *type, a, b);
 }

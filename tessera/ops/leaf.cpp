@@ -9,6 +9,8 @@ namespace tessera::ops {
 const Leaves& host_leaves() {
   static constexpr Leaves kLeaves = {
       .multiply = host::multiply,
+      .to_e4m3 = plain::to_e4m3,
+      .multiply_e4m3 = plain::multiply_e4m3,
       .linear = nullptr,
       .lora_linear = nullptr,
       .small_linears = host::small_linears,
@@ -39,6 +41,8 @@ const Leaves& host_leaves() {
 const Leaves& plain_leaves() {
   static constexpr Leaves kLeaves = {
       .multiply = plain::multiply,
+      .to_e4m3 = plain::to_e4m3,
+      .multiply_e4m3 = plain::multiply_e4m3,
       .linear = plain::linear,
       .lora_linear = plain::lora_linear,
       .small_linears = nullptr,

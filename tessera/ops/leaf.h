@@ -12,6 +12,7 @@
 #include "tessera/ops/adamw.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/cached_attention.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/loss_formula.h"
 #include "tessera/ops/mlp_activation.h"
 #include "tessera/ops/product.h"
@@ -33,6 +34,11 @@ struct Leaves {
   // sum += a b + more, or sum = without `adds`; as product.h says.
   void (*multiply)(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                    bool adds);
+  // x: [rows, depth] in bfloat16, any view. The scale is absmax / 448 for the absmax of all x, at least
+  // 1e-12; codes are x / scale, rounded to nearest even. What is not finite makes codes or the scale NaN.
+  E4m3Matrix (*to_e4m3)(const at::Tensor& x);
+  // sum = a b^T, or += with `adds`. sum: [a's rows, b's rows], dense, b's rows a multiple of 16.
+  void (*multiply_e4m3)(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds);
   // The two layers in one piece. Null: made of products.
   at::Tensor (*linear)(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
   // Also the adapter's inner product, x a^T. mask: undefined for none.

@@ -31,7 +31,8 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
   const auto whole = leaves(x).linear;
-  if (whole != nullptr && coming == nullptr && output == nullptr) return whole(x, weight, bias);
+  const bool is_whole = coming == nullptr && output == nullptr && product_type() == ProductType::OfOperands;
+  if (whole != nullptr && is_whole) return whole(x, weight, bias);
   if (is_widened_linear(x, weight)) {
     if (coming != nullptr) coming->wait_for_all();
     return send_rows(widened_linear(x, weight, bias), output);
@@ -58,6 +59,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     keep_source(*ctx, source);
     count_reader(x, source);
     keep_exchange(*ctx, output);
+    keep_product_type(*ctx);
     // The leaf itself, which its marks are on.
     if (direct_gradient_type(weight)) ctx->saved_data["direct_weight"] = weight;
     ctx->saved_data["x_sizes"] = x.sizes().vec();
@@ -69,6 +71,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     refuse_double_backward(kName);
     const auto saved = take_activations(*ctx);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const ProductScope products(kept_product_type(*ctx));
     const auto source = take_source(*ctx);
     const GradientRows rows = gradient_rows(*ctx, grads[0]);
     const at::Tensor& grad = rows.grad;

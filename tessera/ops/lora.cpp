@@ -34,6 +34,13 @@ at::Tensor rows_of(const RowRange& range, const at::Tensor& rows) {
   return rows.defined() ? range.of(rows) : rows;
 }
 
+// What the adapter multiplies: the type of products is the layer's alone.
+template <class F>
+auto of_adapter(const F& multiply) {
+  const ProductScope products(ProductType::OfOperands);
+  return multiply();
+}
+
 // Returns the result and the adapter's inner product [tokens, rank].
 std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
                                                const at::Tensor& bias, const at::Tensor& a,
@@ -43,7 +50,8 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
   const auto whole = leaves(x).lora_linear;
-  if (whole != nullptr && coming == nullptr && output == nullptr) {
+  const bool is_whole = coming == nullptr && output == nullptr && product_type() == ProductType::OfOperands;
+  if (whole != nullptr && is_whole) {
     auto [y, inner] =
         whole(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, a, b, scaling, mask_in);
     return {y, flatten_rows(inner)};
@@ -58,7 +66,7 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   const auto going = output == nullptr ? nullptr : output->scatter_sum(y);
   make_rows(coming.get(), going.get(), rows.size(0), [&](const RowRange& range) {
     const at::Tensor in = range.of(rows), part = range.of(inner);
-    product_out(part, dropped(in, rows_of(range, mask)), a.t());
+    of_adapter([&] { product_out(part, dropped(in, rows_of(range, mask)), a.t()); });
     product_out(range.of(y), in, weight.t(), {part, scaled_b});
   });
   if (going != nullptr) return {going->finish(), inner};
@@ -84,6 +92,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     keep_source(*ctx, source);
     count_reader(x, source);
     keep_exchange(*ctx, output);
+    keep_product_type(*ctx);
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["scaling"] = scaling;
@@ -96,6 +105,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const auto source = take_source(*ctx);
     const at::Tensor &inner = saved[1], &weight = saved[3], &a = saved[4], &b = saved[5];
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const ProductScope products(kept_product_type(*ctx));
     const at::Tensor mask = flat_mask(saved[2]);
     const double scaling = ctx->saved_data["scaling"].toDouble();
     const GradientRows rows = gradient_rows(*ctx, grads[0]);
@@ -107,7 +117,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (want_x || want_a) grad_inner = at::empty({grad.size(0), b.size(1)}, grad.options());
     const auto make_inner = [&](const RowRange& range) {
       const at::Tensor part = range.of(grad_inner);
-      product_out(part, range.of(grad), b);
+      of_adapter([&] { product_out(part, range.of(grad), b); });
       part.mul_(scaling);
       return part;
     };
@@ -119,7 +129,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       };
       if (mask.defined()) {
         more.after = [&](const RowRange& range, at::Tensor sum) {
-          sum.addcmul_(product(range.of(grad_inner), a), range.of(mask));
+          sum.addcmul_(of_adapter([&] { return product(range.of(grad_inner), a); }), range.of(mask));
         };
       }
       grad_x = input_gradient(rows, weight, source, more);
@@ -131,6 +141,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     if (reads_x) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     const MemoryScope memory(MemoryCategory::Gradients);
     if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
+    const ProductScope products_of_adapter(ProductType::OfOperands);
     if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();
     if (ctx->saved_data["has_bias"].toBool() && ctx->needs_input_grad(4)) grad_bias = grad.sum(0);

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/round_up.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops::plain {
@@ -19,6 +20,25 @@ void multiply(const at::Tensor& sum, const at::Tensor& a_in, const at::Tensor& b
     at::mm_out(target, a, b);
   }
   if (more.a.defined()) multiply(sum, more.a, more.b, {}, true);
+}
+
+E4m3Matrix to_e4m3(const at::Tensor& x) {
+  const at::Tensor scale = x.abs().amax().to(at::kFloat).clamp_min(kE4m3LeastAbsmax).mul(1.0 / kE4m3Max);
+  const at::Tensor scaled = x.to(at::kFloat).mul(scale.reciprocal()).clamp(-kE4m3Max, kE4m3Max);
+  const int64_t rows = x.size(0), depth = x.size(1);
+  // Bytes of zero are zeros.
+  const at::Tensor codes =
+      at::zeros({rows, round_up(depth, kE4m3Depth)}, x.options().dtype(at::kByte)).view(at::kFloat8_e4m3fn);
+  codes.narrow(1, 0, depth).copy_(scaled);
+  return {codes, scale};
+}
+
+// bfloat16 holds the codes exactly.
+void multiply_e4m3(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
+  const at::Tensor exact = at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
+  leaves(sum).multiply(exact, a.codes.to(at::kBFloat16), b.codes.to(at::kBFloat16).t(), {}, false);
+  exact.mul_(a.scale * b.scale);
+  adds ? sum.add_(exact.to(sum.scalar_type())) : sum.copy_(exact);
 }
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {

@@ -8,6 +8,8 @@
 namespace tessera::ops::plain {
 
 Leaf<&Leaves::multiply> multiply;
+Leaf<&Leaves::to_e4m3> to_e4m3;
+Leaf<&Leaves::multiply_e4m3> multiply_e4m3;
 Leaf<&Leaves::linear> linear;
 Leaf<&Leaves::lora_linear> lora_linear;
 Leaf<&Leaves::rms_norm> rms_norm;

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/kernels/packed_gemm.h"
@@ -104,7 +105,8 @@ void multiply(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, c
               bool adds) {
   check(sum, a, b);
   if (more.a.defined()) check(sum, more.a, more.b);
-  leaves(sum).multiply(sum, a, b, more, adds);
+  if (!multiply_in_e4m3(sum, a, b, adds)) return leaves(sum).multiply(sum, a, b, more, adds);
+  if (more.a.defined()) leaves(sum).multiply(sum, more.a, more.b, {}, /*adds=*/true);
 }
 
 }  // namespace

@@ -76,6 +76,14 @@ c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContex
   return source;
 }
 
+void keep_product_type(torch::autograd::AutogradContext& ctx) {
+  ctx.saved_data["product_type"] = static_cast<int64_t>(product_type());
+}
+
+ProductType kept_product_type(torch::autograd::AutogradContext& ctx) {
+  return static_cast<ProductType>(ctx.saved_data["product_type"].toInt());
+}
+
 at::Tensor input_gradient(const at::Tensor& rows, const at::Tensor& weight,
                           const c10::intrusive_ptr<ActivationSource>& source, const MoreFactors& more) {
   if (source == nullptr || !source->collects_gradient()) return product(rows, weight, more);

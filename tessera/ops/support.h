@@ -10,6 +10,7 @@
 
 #include "tessera/core/error.h"
 #include "tessera/ops/activation.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/kernels/kernels.h"
 #include "tessera/ops/product.h"
 
@@ -56,6 +57,10 @@ at::Tensor flatten_rows(const at::Tensor& tensor);
 // freed as soon as the backward is done; null where there is none.
 void keep_source(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source);
 c10::intrusive_ptr<ActivationSource> take_source(torch::autograd::AutogradContext& ctx);
+
+// The type of the products of an op's forward, kept in its context for its backward.
+void keep_product_type(torch::autograd::AutogradContext& ctx);
+ProductType kept_product_type(torch::autograd::AutogradContext& ctx);
 
 // rows * weight + more as the gradient of a product's input: added to what `source` collects, if it does so,
 // and returned otherwise.

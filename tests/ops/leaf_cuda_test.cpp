@@ -134,6 +134,22 @@ TEST_P(CudaShapes, Products) {
                random({1152, 16}, 4, 0.1)});
 }
 
+// Beside the plain formula in bfloat16 on the CPU, which casts the same numbers.
+TEST(CudaShapesInE4m3, Products) {
+  TESSERA_NEEDS_CUDA();
+  const auto random = [](at::IntArrayRef sizes, uint64_t seed, double scale) {
+    return (random_tensor(sizes, seed) * scale).to(at::kBFloat16);
+  };
+  const Inputs inputs = {random({1000, 896}, 1, 1.0), random({4864, 896}, 2, 0.03)};
+  const Op op = [](const Inputs& in) {
+    const ProductScope products(ProductType::E4m3);
+    return ops::linear(in[0], in[1]);
+  };
+  for (const Leaves* table : {&cuda::aten_leaves(), &cuda_leaves()}) {
+    leaf_tests::expect_same_by(*table, op, inputs, device(), kThere);
+  }
+}
+
 TEST_P(CudaShapes, LossesOverALargeVocabulary) {
   std::vector<int64_t> labels;
   for (int64_t i = 0; i < 200; ++i) labels.push_back(i % 7 == 3 ? kIgnoreLabel : i * 757 % 151936);

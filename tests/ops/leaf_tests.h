@@ -19,6 +19,7 @@
 #include "tessera/ops/cast.h"
 #include "tessera/ops/counter_dropout.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/embedding.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/linear.h"
@@ -151,6 +152,35 @@ TEST_P(LeavesOf, Products) {
 }
 
 // Large enough for packed kernels; bf16 operands are added up in float32 unrounded.
+// Of bfloat16; in other types nothing is cast.
+TEST_P(LeavesOf, ProductsInE4m3) {
+  const auto in_e4m3 = [](const Op& op) {
+    return [op](const Inputs& in) {
+      const ProductScope products(ProductType::E4m3);
+      return op(in);
+    };
+  };
+  const at::Tensor x = random({3, 37, 48}, 1), weight = random({80, 48}, 2), bias = random({80}, 3);
+  const at::Tensor a = random({16, 48}, 4) * 0.3, b = random({80, 16}, 5) * 0.3;
+  expect_same(in_e4m3([](const Inputs& in) { return ops::linear(in[0], in[1], in[2]); }), {x, weight, bias});
+  expect_same(in_e4m3([](const Inputs& in) { return ops::linear(in[0], in[1]); }),
+              {x[0].slice(0, 0, 1), weight});
+  expect_same(
+      in_e4m3([](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 1.5); }),
+      {x, weight, a, b});
+  const auto cast = [&](at::Device place) {
+    std::vector<at::Tensor> codes;
+    for (const at::Tensor& matrix :
+         {x[0], x[0].t(), x[1].slice(1, 3, 11), x[2].slice(0, 0, 32), weight * 0.0}) {
+      const E4m3Matrix made = leaves(matrix.to(place)).to_e4m3(matrix.to(place));
+      codes.push_back(made.codes.view(at::kByte).to(at::kFloat));
+      codes.push_back(made.scale);
+    }
+    return codes;
+  };
+  if (type() == at::kBFloat16) expect_same_runs(cast, "codes");
+}
+
 TEST_P(LeavesOf, SumsOfProducts) {
   const at::Tensor a = random({70, 64}, 1), b = random({64, 80}, 2), more_a = random({70, 3}, 3),
                    more_b = random({3, 80}, 4);

@@ -29,6 +29,10 @@ void multiply(const at::Tensor& sum_in, const at::Tensor& a, const at::Tensor& b
   if (more.a.defined()) multiply(sum, more.a, more.b, {}, true);
 }
 
+void multiply_e4m3(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
+  has_e4m3_units(sum.device()) ? scaled_product(sum, a, b, adds) : plain::multiply_e4m3(sum, a, b, adds);
+}
+
 // LibTorch's norm has one type for x and weight. It rounds once, the formula after each of two products.
 bool has_fused_norm(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() == weight.scalar_type();
@@ -172,10 +176,19 @@ std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
 
 }  // namespace
 
+// cuBLASLt takes a by rows and b by columns. It writes and does not add.
+void scaled_product(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
+  at::Tensor made = adds ? at::empty_like(sum) : sum;
+  at::_scaled_mm_out(made, a.codes, b.codes.t(), a.scale, b.scale, /*bias=*/{}, /*scale_result=*/{},
+                     made.scalar_type(), /*use_fast_accum=*/false);
+  if (adds) sum.add_(made);
+}
+
 const Leaves& aten_leaves() {
   static const Leaves kLeaves = [] {
     Leaves made = plain_leaves();
     made.multiply = multiply;
+    made.multiply_e4m3 = multiply_e4m3;
     made.lora_linear = nullptr;
     made.rms_norm = rms_norm;
     made.rms_norm_again = rms_norm_again;

@@ -9,4 +9,8 @@ namespace tessera::ops::cuda {
 // formula in its place.
 const Leaves& aten_leaves();
 
+// By LibTorch's own product of e4m3 (at::_scaled_mm), which some processors have too; aten_leaves() takes it
+// where the device has units for it.
+Leaf<&Leaves::multiply_e4m3> scaled_product;
+
 }  // namespace tessera::ops::cuda

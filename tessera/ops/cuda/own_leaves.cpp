@@ -11,6 +11,7 @@
 #include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/ignore_label.h"
+#include "tessera/core/round_up.h"
 #include "tessera/ops/cuda/aten_leaves.h"
 #include "tessera/ops/support.h"
 
@@ -60,6 +61,25 @@ at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x;
 at::Tensor like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
 at::Tensor workspace(int64_t bytes, const at::Tensor& x) {
   return at::empty({bytes}, x.options().dtype(at::kByte));
+}
+
+E4m3Matrix to_e4m3(const at::Tensor& x_in) {
+  if (!is_taken(x_in)) return aten_leaves().to_e4m3(x_in);
+  const Place place(x_in);
+  const bool is_transposed = !x_in.is_contiguous() && x_in.t().is_contiguous();
+  const at::Tensor x = is_transposed ? x_in.t() : dense(x_in);
+  const int64_t rows = x.size(0), width = x.size(1), stride = round_up(x_in.size(1), kE4m3Depth);
+  const E4m3Matrix made{at::empty({x_in.size(0), stride}, x.options().dtype(at::kFloat8_e4m3fn)),
+                        at::empty({}, x.options().dtype(at::kFloat))};
+  const at::Tensor scratch = workspace(kernels().e4m3_scale_workspace(x.numel()), x);
+  check(kernels().e4m3_scale(type_of(x), from(x), x.numel(), write<float>(made.scale), to(scratch),
+                             place.stream()),
+        "e4m3_scale");
+  const auto cast = is_transposed ? kernels().to_e4m3_transposed : kernels().to_e4m3;
+  check(
+      cast(type_of(x), from(x), read<float>(made.scale), to(made.codes), rows, width, stride, place.stream()),
+      "to_e4m3");
+  return made;
 }
 
 NormedRows rms_norm(const at::Tensor& x_in, const at::Tensor& delta_in, const at::Tensor& weight_in,
@@ -265,6 +285,7 @@ void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers
 Leaves own_leaves(const CudaKernels& kernels) {
   kernels_in_use = &kernels;
   Leaves made = aten_leaves();
+  made.to_e4m3 = to_e4m3;
   made.rms_norm = rms_norm;
   made.rms_norm_again = rms_norm_again;
   made.rms_norm_backward = rms_norm_backward;
