@@ -24,7 +24,7 @@ import models  # noqa: E402
 OK, FAIL, NOT_RUN = "ok", "FAIL", "not run"
 STEPS = 20
 # The largest relative distance of a loss from the CPU's in 20 steps.
-LOSS_BOUNDS = {"fp32": 1e-4, "bf16": 2e-2}
+LOSS_BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp8": 5e-2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,12 +307,17 @@ class Check:
         model = models.write_qwen(self.folder / f"qwen-{row.shape}", row.shape)
         shape = ["--micro-batch", str(row.documents), "--seq", "1024"]
         lora = ["--adapter", "lora", "--lora-r", str(row.lora_r)] if row.lora_r else []
-        own = self.must(f"bench-{row.shape}", [
-            self.program, "bench", "train", "--model", str(model), "--device", self.device, "--dtype", "bf16", *shape,
-            "--steps", "8", "--json", *lora, "random_init=true"], 120)
-        found = json.loads(own.strip().splitlines()[-1])
+
+        def bench(name: str, more: list[str]) -> dict:
+            own = self.must(f"{name}-{row.shape}", [
+                self.program, "bench", "train", "--model", str(model), "--device", self.device, "--dtype", "bf16", *shape,
+                "--steps", "8", "--json", *lora, "random_init=true", *more], 120)
+            return json.loads(own.strip().splitlines()[-1])
+
+        found, in_fp8 = bench("bench", []), bench("fp8", ["fp8=true"])
         rate, memory = found["tokens_per_s"], found.get("peak_device_bytes", 0)
-        text, short = f"{rate:,.0f} tokens/s, {memory / 2**30:.1f} GiB", []
+        text = f"{rate:,.0f} tokens/s, in fp8 {in_fp8['tokens_per_s']:,.0f}, {memory / 2**30:.1f} GiB"
+        short = []
         if rate < row.milestone:
             short.append(f"below {row.milestone:,.0f} tokens/s")
         for kind, least in (("eager", row.least_eager), ("compiled", row.least_compiled)):

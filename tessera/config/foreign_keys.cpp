@@ -34,6 +34,8 @@ constexpr std::string_view kOtherVerb =
 constexpr std::string_view kOfRefused = "of a switch that is refused";
 constexpr std::string_view kInternal = "set by Axolotl for itself";
 constexpr std::string_view kFloat32 = "weights, norms, sums and optimizer states are in float32";
+constexpr std::string_view kFp8Gather =
+    "parameters are gathered in bfloat16, and scales are those of the whole weight either way";
 constexpr std::string_view kProfile = "see the environment variables of docs/profiling.md";
 constexpr std::string_view kOneCycle = "adam_beta1 stays as it is";
 
@@ -55,7 +57,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"batch_size", Rule::Special, "batch_size", "`gradient_accumulation_steps` = this / `micro_batch_size`"},
     {"bf16", Rule::Map, "dtype", "true=bfloat16 auto=auto full=bfloat16 false="},
     {"fp16", Rule::Map, "dtype", "true=float16 false="},
-    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=float16 fp8=!"},
+    {"mixed_precision", Rule::Map, "dtype", "bf16=bfloat16 no= fp16=float16 fp8=fp8"},
     {"evaluation_strategy", Rule::Rename, "eval_strategy"},
     {"reinit_weights", Rule::Rename, "random_init"},
     {"float32", Rule::Map, "dtype", "true=float32 false="},
@@ -73,7 +75,7 @@ constexpr ForeignKey kTopKeys[] = {
     // Would change results.
     {"float16", Rule::Refuse, "weights in pure float16 are not built yet; write fp16: true"},
     {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
-    {"fp8", Rule::Refuse, kNotYet},
+    {"fp8_enable_fsdp_float8_all_gather", Rule::Ignore, kFp8Gather},
     {"fp8_*", Rule::Refuse, kNotYet},
     {"load_in_4bit", Rule::Refuse,
      "4-bit base weights are not built yet; leave it out and write adapter: lora"},

@@ -108,6 +108,7 @@ struct Recipe : DataConfig {
   double max_grad_norm = 1.0;        // 0 = no clipping
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
+  bool fp8 = false;                          // products of the blocks' layers in e4m3; dtype is BFloat16 then
   // Of Float16 (DeepSpeed's names).
   double loss_scale = 0.0;           // 0 = dynamic
   int64_t initial_scale_power = 16;  // the first dynamic scale is 2 to this power

@@ -116,11 +116,17 @@ constexpr Choice kAdapters[] = {
     {"lokr", kNotBuilt, "not built yet"},
 };
 constexpr Choice kDtypes[] = {
-    {"float32", as_int(ComputeType::Float32)},   {"fp32", as_int(ComputeType::Float32)},
-    {"float64", as_int(ComputeType::Float64)},   {"fp64", as_int(ComputeType::Float64)},
-    {"bfloat16", as_int(ComputeType::BFloat16)}, {"bf16", as_int(ComputeType::BFloat16)},
-    {"auto", as_int(ComputeType::Auto)},         {"float16", as_int(ComputeType::Float16)},
-    {"fp16", as_int(ComputeType::Float16)},      {"fp8", kNotBuilt, "not built yet"},
+    {"float32", as_int(ComputeType::Float32)},
+    {"fp32", as_int(ComputeType::Float32)},
+    {"float64", as_int(ComputeType::Float64)},
+    {"fp64", as_int(ComputeType::Float64)},
+    {"bfloat16", as_int(ComputeType::BFloat16)},
+    {"bf16", as_int(ComputeType::BFloat16)},
+    {"auto", as_int(ComputeType::Auto)},
+    {"float16", as_int(ComputeType::Float16)},
+    {"fp16", as_int(ComputeType::Float16)},
+    // The translation adds fp8: true.
+    {"fp8", as_int(ComputeType::BFloat16)},
 };
 constexpr Choice kCheckpointing[] = {
     {"false", as_int(Checkpointing::Off)},
@@ -438,6 +444,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"adam_beta2", &Recipe::adam_beta2, 0, kBelowOne},
     {"adam_epsilon", &Recipe::adam_epsilon, 0, 1},
     {"dtype", enum_field<&Recipe::dtype>, 0, 0, kDtypes},
+    {"fp8", &Recipe::fp8},
     {"loss_scale", &Recipe::loss_scale, 0, 1e38},
     {"initial_scale_power", &Recipe::initial_scale_power, 0, 64},
     {"loss_scale_window", &Recipe::loss_scale_window, 1, kMaxSteps},

@@ -115,6 +115,14 @@ void validate_deterministic(Rules& rules) {
     refuse("pipeline_split_by", "time", "a run without the key writes the pipeline_split that it has found");
 }
 
+void validate_fp8(Rules& rules) {
+  const Recipe& recipe = rules.recipe();
+  if (!recipe.fp8 || recipe.dtype == ComputeType::BFloat16) return;
+  rules.refuse({"fp8", "dtype"},
+               rules.error("CONFLICT", "keys 'fp8' and 'dtype': beside products in fp8 is bfloat16", "fp8")
+                   .need("dtype: bfloat16, which fp8: true means alone"));
+}
+
 void validate_adapter(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.adapter == AdapterKind::None) {
@@ -747,6 +755,7 @@ void validate(const Recipe& recipe, Problems& problems) {
   validate_adapter(rules);
   validate_pipeline(rules);
   validate_deterministic(rules);
+  validate_fp8(rules);
   validate_datasets(rules, recipe.datasets, "datasets");
   validate_datasets(rules, recipe.test_datasets, "test_datasets");
 }

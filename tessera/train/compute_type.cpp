@@ -6,6 +6,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/log.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/train/setup.h"
 #include "tessera/train/speed_of_light.h"
 
@@ -26,9 +27,17 @@ config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& worl
   if (recipe.dtype != config::ComputeType::Auto) {
     const RunTypes types = run_types(recipe.dtype);
     log::info("dtype: computing in " + compute_name(recipe.dtype) +
+              (recipe.fp8 ? ", the products of the blocks' layers in fp8 (e4m3)" : "") +
               (types.compute != types.stored ? ", weights and sums in float32" : ""));
     if (recipe.dtype == config::ComputeType::Float16 && world.device().type() == kHost) {
       log::warn("float16 has no fast products on this processor: bf16: true is many times faster here");
+    }
+    if (recipe.fp8 && !ops::has_e4m3_units(world.device())) {
+      log::warn(world.device().type() == kHost
+                    ? "fp8 gains nothing on the CPU, where its numbers are made by slower steps: bf16: true "
+                      "is faster here"
+                    : "fp8 gains nothing on this GPU, which has no units for it (compute capability 8.9 and "
+                      "later): bf16: true is faster here");
     }
     return recipe;
   }

@@ -22,6 +22,7 @@
 #include "tessera/models/common/parallelize.h"
 #include "tessera/models/parallelize_plan.h"
 #include "tessera/models/registry.h"
+#include "tessera/nn/e4m3_layers.h"
 #include "tessera/parallel/activation_offload.h"
 #include "tessera/parallel/expert_parallel/expert_parallel.h"
 #include "tessera/parallel/tensor_parallel/tensor_parallel.h"
@@ -337,6 +338,9 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
       const peft::LoraTargets& targets = planned.adapter->targets;
       sources.insert(sources.begin(), peft::adapter_source(model, targets, planned.files.back()));
     }
+  }
+  if (recipe.fp8) {
+    for (const auto& block : model.blocks()) nn::multiply_in_e4m3(*block);
   }
   std::vector<std::string> trained_names;
   for (const auto& entry : model.named_parameters()) {

@@ -162,6 +162,31 @@ TEST(AliasKeysTest, SpellingsMustAgree) {
   EXPECT_NO_THROW(parse_recipe(kMinimal + "bf16: true\nmixed_precision: bf16\ndtype: bf16\n", "r.yaml"));
 }
 
+TEST(AliasKeysTest, Fp8IsBesideBfloat16) {
+  for (const char* line :
+       {"fp8: true", "fp8: true\nbf16: true", "bf16: auto\nfp8: true", "fp8: true\nbf16: auto",
+        "mixed_precision: fp8", "dtype: fp8", "fp8: true\nfloat32: false"}) {
+    const Recipe recipe = parse_recipe(kMinimal + line + '\n', "r.yaml");
+    EXPECT_TRUE(recipe.fp8) << line;
+    EXPECT_EQ(recipe.dtype, ComputeType::BFloat16) << line;
+    const Recipe again = parse_recipe(dump_recipe(recipe), "dumped.yaml");
+    EXPECT_TRUE(again.fp8 && again.dtype == ComputeType::BFloat16) << line;
+  }
+  const Recipe off = parse_recipe(kMinimal + "fp8: false\n", "r.yaml");
+  EXPECT_FALSE(off.fp8);
+  EXPECT_EQ(off.dtype, ComputeType::Float32);
+  EXPECT_FALSE(parse_recipe(kMinimal + "bf16: true\n", "r.yaml").fp8);
+  EXPECT_THAT(message_of(kMinimal + "fp8: true\nfp16: true\n"),
+              HasSubstr("keys 'fp8' (line 4) and 'fp16' (line 5) disagree"));
+  // The command line's key stays, and does not fit.
+  try {
+    parse_recipe(kMinimal + "fp8: true\n", "r.yaml", {"dtype=float32"});
+    ADD_FAILURE() << "fp8 beside float32";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("keys 'fp8' and 'dtype'"));
+  }
+}
+
 TEST(AliasKeysTest, DeepSpeedValuesReachNativeKeys) {
   const Recipe recipe =
       parse_recipe(kMinimal +
@@ -217,11 +242,11 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
   EXPECT_THAT(message_of(kMinimal + "adapter: ia3\n"),
               HasSubstr("key 'adapter': 'ia3': not built yet; need lora, none"));
   for (const char* line :
-       {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8: true", "bfloat16: true",
-        "mixed_precision: fp8", "lora_dora: true", "peft_use_dora: true", "rl: grpo",
-        "pretraining_sample_concatenation: false", "relora: true",
-        "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch", "chat_template: llava",
-        "parallelism_config: {sp_size: 2}", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+       {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8_recipe: rowwise", "bfloat16: true",
+        "lora_dora: true", "peft_use_dora: true", "rl: grpo", "pretraining_sample_concatenation: false",
+        "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch",
+        "chat_template: llava", "parallelism_config: {sp_size: 2}",
+        "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))
