@@ -11,7 +11,10 @@ namespace tessera::ops {
 Leaves cuda::leaves_of(void* library) {
   if (library == nullptr) return aten_leaves();
   const OwnKernels own = find_kernels(library);
-  if (own.table != nullptr) return own_leaves(*own.table);
+  if (own.table != nullptr) {
+    use_kernels(*own.table);
+    return own_leaves();
+  }
   log::warn(own.why_not + ". LibTorch's kernels take its place. hint: build or install both at once");
   return aten_leaves();
 }

@@ -24,13 +24,13 @@ OwnKernels find_kernels(void* library) {
     found.why_not.append("libtessera_cuda.so has no table '").append(kCudaKernelsSymbol).append("'");
     return found;
   }
-  const std::string has = describe(table->version, static_cast<size_t>(table->size)),
-                    need = describe(kCudaKernelsVersion, sizeof(CudaKernels));
-  if (has == need) {
+  const auto size = static_cast<size_t>(table->size);
+  if (table->version == kCudaKernelsVersion && size == sizeof(CudaKernels)) {
     found.table = table;
   } else {
-    found.why_not.append("libtessera_cuda.so is another build's: its table is ").append(has);
-    found.why_not.append(", need ").append(need);
+    found.why_not.append("libtessera_cuda.so is another build's: its table is ");
+    found.why_not.append(describe(table->version, size));
+    found.why_not.append(", need ").append(describe(kCudaKernelsVersion, sizeof(CudaKernels)));
   }
   return found;
 }

@@ -282,8 +282,9 @@ void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers
 
 }  // namespace
 
-Leaves own_leaves(const CudaKernels& kernels) {
-  kernels_in_use = &kernels;
+void use_kernels(const CudaKernels& kernels) { kernels_in_use = &kernels; }
+
+Leaves own_leaves() {
   Leaves made = aten_leaves();
   made.to_e4m3 = to_e4m3;
   made.rms_norm = rms_norm;

@@ -6,9 +6,12 @@
 
 namespace tessera::ops::cuda {
 
-// aten_leaves() with these kernels in place of what they do, in the types that they take. They must live as
-// long as the process; the last ones that were given are those of all tables that were returned.
-Leaves own_leaves(const CudaKernels& kernels);
+// The kernels that the leaves of own_leaves() start from now on, which live until others are given. Before
+// the first of them is called.
+void use_kernels(const CudaKernels& kernels);
+
+// aten_leaves() with those kernels in place of what they do, in the types that they take.
+Leaves own_leaves();
 
 // own_leaves() of the kernels of a library that dlopen() has given; aten_leaves() where that is null or does
 // not fit, which is warned of.

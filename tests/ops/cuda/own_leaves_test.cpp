@@ -15,7 +15,10 @@ namespace {
 using leaf_tests::LeavesOf, leaf_tests::TableCase;
 
 const Leaves& emulated_leaves() {
-  static const Leaves kLeaves = cuda::own_leaves(*tessera_cuda_kernels());
+  static const Leaves kLeaves = [] {
+    cuda::use_kernels(*tessera_cuda_kernels());
+    return cuda::own_leaves();
+  }();
   return kLeaves;
 }
 
@@ -37,7 +40,8 @@ TEST(OwnLeaves, ReplaceWhatLibTorchHas) {
 TEST(OwnLeaves, AKernelThatDoesNotStartIsAnErrorWithItsName) {
   cuda::CudaKernels failing = *tessera_cuda_kernels();
   failing.rms_norm = [](auto...) { return int32_t{1}; };
-  const Leaves table = cuda::own_leaves(failing);
+  const Leaves& table = emulated_leaves();
+  cuda::use_kernels(failing);
   try {
     table.rms_norm(at::ones({2, 4}), {}, at::ones({4}), 1e-5);
     FAIL() << "a norm by no kernel";
@@ -45,7 +49,7 @@ TEST(OwnLeaves, AKernelThatDoesNotStartIsAnErrorWithItsName) {
     EXPECT_EQ(error.code(), "E-INTERNAL-CUDA-KERNEL");
     EXPECT_NE(std::string(error.what()).find("rms_norm"), std::string::npos) << error.what();
   }
-  cuda::own_leaves(*tessera_cuda_kernels());
+  cuda::use_kernels(*tessera_cuda_kernels());
 }
 
 }  // namespace
