@@ -24,9 +24,13 @@ namespace {
 
 using testing::on;
 
-void run_nccl_ranks(int64_t size, const std::function<void(Communicator&)>& body) {
-  testing::run_nccl_ranks(size, [&](const auto& group) { body(*group); });
+void run_nccl_ranks(int64_t size, const std::function<void(Communicator&)>& body,
+                    const testing::NcclRun& run = {}) {
+  testing::run_nccl_ranks(
+      size, [&](const auto& group) { body(*group); }, run);
 }
+
+int64_t calls_of(const char* function) { return testing::stub().num_calls(function); }
 
 class NcclBackendTest : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -213,7 +217,7 @@ TEST_P(NcclBackendTest, WithoutEventsResultsAreWrong) {
 }
 
 TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {
-  const int before = testing::stub().num_calls("ncclAllGather");
+  const int64_t before = calls_of("ncclAllGather");
   run_nccl_ranks(GetParam(), [](Communicator& group) {
     const at::Tensor value = at::ones({3});
     group.all_reduce(value);
@@ -227,7 +231,7 @@ TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {
     EXPECT_NE(testing::error_of([&] { group.all_reduce(at::empty({2}, at::TensorOptions(at::kMeta))); }), "");
     group.barrier();
   });
-  EXPECT_EQ(testing::stub().num_calls("ncclAllGather"), before);
+  EXPECT_EQ(calls_of("ncclAllGather"), before);
 }
 
 TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
@@ -268,13 +272,101 @@ TEST_P(NcclBackendTest, AMissingRankEndsInAHangErrorThatNamesTheOperation) {
   });
 }
 
+// Of the world, of a part of it, and of a message's own communicator.
+TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
+  const std::string of_ranks = " of " + std::to_string(GetParam());
+  const auto is_hang = [](const std::string& error, const std::string& what) {
+    EXPECT_NE(error.find("E-HANG-TIMEOUT"), std::string::npos) << error;
+    EXPECT_NE(error.find(what), std::string::npos) << error;
+    EXPECT_NE(error.find(" did not finish"), std::string::npos) << error;
+  };
+  testing::stub().set_missing(1);
+  const std::string error = testing::error_of([&] {
+    run_nccl_ranks(GetParam(), [](Communicator&) { FAIL() << "a rank is missing"; },
+                   {.start_timeout = std::chrono::milliseconds(300)});
+  });
+  is_hang(error, "the start of NCCL on rank 0" + of_ranks);
+  testing::stub().set_missing(-1);
+  run_nccl_ranks(GetParam(), [&](Communicator& group) {
+    group.set_default_timeout(std::chrono::milliseconds(300));
+    group.all_reduce(at::ones({4}, on(group, at::kFloat)), false, {{std::chrono::minutes(10), ""}});
+    group.barrier({{std::chrono::minutes(10), ""}});
+    testing::stub().set_missing(1);
+    const std::string error = testing::error_of([&] { group.split(0, group.rank(), "part"); });
+    if (group.rank() != 1) {
+      is_hang(error, "split number 3 of group 'world' on rank " + std::to_string(group.rank()) + of_ranks);
+    } else {
+      EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
+    }
+    const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+    if (group.rank() == 0) {
+      is_hang(testing::error_of([&] {
+                group.send(value, 1, 0, true, {{{}, "the test"}})->wait_host();
+              }),
+              "(the test)");
+    } else if (group.rank() == 1) {
+      const std::string error = testing::error_of([&] {
+        group.recv(value, 0, 0, true, {{std::chrono::minutes(10), ""}})->wait_host();
+      });
+      EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
+    }
+  });
+  testing::stub().set_missing(-1);
+}
+
+// As where NCCL connects ranks in the first call that needs them.
+TEST_P(NcclBackendTest, ACallThatDoesNotReturnEndsInAHangError) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    if (group.rank() != 0) return;
+    testing::stub().set_stuck(0);
+    const std::string error = testing::error_of([&] {
+      group.all_reduce(at::ones({4}, on(group, at::kFloat)), true,
+                       {{std::chrono::milliseconds(300), "the test"}});
+    });
+    EXPECT_NE(error.find("E-HANG-TIMEOUT"), std::string::npos) << error;
+    EXPECT_NE(error.find("(the test) did not finish"), std::string::npos) << error;
+    EXPECT_EQ(testing::error_of([&] { group.check(); }), error);
+    testing::stub().set_stuck(-1);
+  });
+}
+
+// What an operation has put on the stream before it failed is waited for, with the memory that it uses.
+TEST_P(NcclBackendTest, AnOperationThatFailsHalfwayIsWaitedFor) {
+  const auto size = static_cast<size_t>(GetParam());
+  testing::stub();
+  const auto library = testing::stub_library();
+  const detail::NcclId id = library->make_id();
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const c10::Device device = testing::fake_device::device(static_cast<int64_t>(rank));
+      const c10::DeviceGuard guard(device);
+      const detail::Call call{.description = "the test", .timeout = std::chrono::minutes(1)};
+      detail::NcclGroup group({device, library, std::make_shared<detail::Watchdog>()}, id, GetParam(),
+                              static_cast<int64_t>(rank), call);
+      const at::Tensor whole = at::empty({100 * GetParam()}, at::TensorOptions(device));
+      const at::Tensor own = at::ones({100}, at::TensorOptions(device));
+      const std::vector<int64_t> bytes(size, 400);
+      EXPECT_THROW(group.run(call, {whole, own},
+                             [&] {
+                               group.all_gather(whole.mutable_data_ptr(), own.const_data_ptr(), bytes);
+                               throw std::runtime_error("halfway");
+                             }),
+                   std::runtime_error);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_P(NcclBackendTest, AnErrorOfNcclNamesTheOperation) {
   run_nccl_ranks(GetParam(), [](Communicator& group) {
     if (group.rank() == 0) {
       testing::stub().set_async_error(0, 6);
       const at::Tensor value = at::ones({4}, on(group, at::kFloat));
-      const auto work = group.broadcast(value, 0, true, {{{}, "the test"}});
-      const std::string error = testing::error_of([&] { work->wait_host(); });
+      // In the call, or later.
+      const std::string error = testing::error_of([&] {
+        group.broadcast(value, 0, true, {{{}, "the test"}})->wait_host();
+      });
       EXPECT_NE(error.find("E-PEER-NCCL"), std::string::npos) << error;
       EXPECT_NE(error.find("broadcast number 1 of group 'world' on rank 0"), std::string::npos) << error;
       EXPECT_NE(error.find("remote process exited: the stub says so"), std::string::npos) << error;
@@ -356,6 +448,7 @@ TEST(NcclLibraryTest, OneLineWhereItCannotBeUsed) {
   const std::string other = testing::error_of([&] { detail::NcclLibrary::open(here.dli_fname); });
   EXPECT_NE(other.find("got no ncclGetVersion"), std::string::npos) << other;
   EXPECT_EQ(detail::NcclLibrary::open(TESSERA_STUB_NCCL)->version(), 22809);
+  EXPECT_EQ(detail::NcclLibrary::open(TESSERA_STUB_NCCL_OLD)->version(), 21805);
 }
 
 }  // namespace

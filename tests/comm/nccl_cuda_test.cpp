@@ -35,13 +35,18 @@ at::Tensor expected_sum(int64_t ranks, int64_t count, at::ScalarType type) {
   return sum.to(type);
 }
 
+detail::Call call_of(const char* what) {
+  detail::Call call;
+  call.description = what;
+  call.timeout = std::chrono::seconds(60);
+  return call;
+}
+
 // Everything that a backend asks of a group, with operations in flight on memory that is freed meanwhile.
 void check_group(detail::NcclGroup& group) {
   const int64_t n = group.size(), rank = group.rank();
   const at::TensorOptions options(testing::cuda_device());
-  detail::Call call;
-  call.description = "the test";
-  call.timeout = std::chrono::seconds(60);
+  const detail::Call call = call_of("the test");
   for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     for (const int64_t count : {1, 1001, 3'000'000}) {
       const at::Tensor reduced = awkward_values(rank, count, type).to(options.device());
@@ -86,7 +91,7 @@ TEST(NcclCudaTest, OneRank) {
   TESSERA_NEEDS_CUDA();
   const detail::NcclContext own = context();
   std::printf("NCCL %d of %s\n", own.library->version(), own.library->path().c_str());
-  detail::NcclGroup group(own, own.library->make_id(), 1, 0);
+  detail::NcclGroup group(own, own.library->make_id(), 1, 0, call_of("the start"));
   check_group(group);
 }
 
@@ -106,7 +111,7 @@ TEST(NcclCudaTest, DISABLED_OneOfTwoProcesses) {
   for (int i = 0; i < 3000 && !std::filesystem::exists(ready); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   std::ifstream(path, std::ios::binary).read(id.bytes.data(), std::ssize(id.bytes));
-  detail::NcclGroup group(own, id, 2, rank);
+  detail::NcclGroup group(own, id, 2, rank, call_of("the start"));
   check_group(group);
 }
 

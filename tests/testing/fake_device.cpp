@@ -47,9 +47,10 @@ constexpr c10::DeviceIndex kDevices = 8;
 constexpr int64_t kPool = 64;  // streams of each device
 
 Options g_options;
-std::mutex g_mutex;  // of events and of the first fault
-std::condition_variable g_changed;
-std::string g_fault;
+// Never destroyed: threads run to the end of the program.
+std::mutex& g_mutex = *new std::mutex;  // of events and of the first fault
+std::condition_variable& g_changed = *new std::condition_variable;
+std::string& g_fault = *new std::string;
 
 void note_fault(const std::string& what) {
   const std::lock_guard<std::mutex> lock(g_mutex);
@@ -152,7 +153,6 @@ class Queue {
   std::thread thread_;
 };
 
-// Never destroyed: threads run to the end of the program.
 struct Queues {
   std::array<std::array<std::unique_ptr<Queue>, kPool>, kDevices> of;
   std::array<std::atomic<int64_t>, kDevices> next{};
@@ -172,8 +172,9 @@ Queue& queue_of(const c10::Stream& stream) {
 }
 
 std::atomic<int64_t> g_waits = 0;
+void count_wait() { ++g_waits; }
 void wait_for(Queue& queue) {
-  ++g_waits;
+  count_wait();
   queue.synchronize();
 }
 
@@ -256,6 +257,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
+    count_wait();
     const Event& own = **static_cast<std::shared_ptr<Event>*>(event);
     std::unique_lock<std::mutex> lock(g_mutex);
     g_changed.wait(lock, [&] { return own.passed == own.recorded; });
@@ -264,7 +266,11 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     delete static_cast<std::shared_ptr<Event>*>(event);
   }
   bool queryStream(const c10::Stream& stream) const override { return queue_of(stream).is_empty(); }
-  void synchronizeStream(const c10::Stream& stream) const override { queue_of(stream).synchronize(); }
+  void synchronizeStream(const c10::Stream& stream) const override { wait_for(queue_of(stream)); }
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    count_wait();
+    for (const auto& queue : queues().of[static_cast<size_t>(device)]) queue->synchronize();
+  }
 };
 
 c10::Stream current() { return Guard().getStream({kType, t_device}); }

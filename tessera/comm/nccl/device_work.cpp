@@ -16,11 +16,12 @@ void DeviceWork::wait() {
   if (after_ != nullptr) std::rethrow_exception(after_);
 }
 
-bool DeviceWork::is_done() const { return PendingWork::is_done() || done_.has_passed(); }
+bool DeviceWork::is_done() const { return PendingWork::is_done() || has_passed(); }
 
 void DeviceWork::record(std::exception_ptr after) {
-  done_.record();
   after_ = std::move(after);
+  done_.record();
+  is_submitted_ = true;
 }
 
 std::optional<Error> DeviceWork::look() const {

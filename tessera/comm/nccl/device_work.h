@@ -1,6 +1,7 @@
 // Work that a device does in the order of its streams.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -30,11 +31,13 @@ class DeviceWork : public PendingWork {
   void wait_host() override { wait_for_end(); }
   bool is_done() const override;
 
-  // The operation is on the current stream, with all before it. `after`: the error of what it comes after.
+  // The operation is on the current stream, with all before it. `after`: the error of what it comes after, or
+  // its own. Once.
   void record(std::exception_ptr after = nullptr);
   // The Error(Hang) where it is late.
   std::optional<Error> look() const;
-  bool has_passed() const { return done_.has_passed(); }
+  // For any thread.
+  bool has_passed() const { return is_submitted_ && done_.has_passed(); }
   // On the watchdog's thread: it is over.
   void end(std::exception_ptr error);
 
@@ -46,6 +49,7 @@ class DeviceWork : public PendingWork {
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   DeviceEvent done_;
   std::exception_ptr after_;
+  std::atomic<bool> is_submitted_ = false;
   std::mutex held_mutex_;
   std::vector<at::Tensor> held_;
 };

@@ -14,21 +14,21 @@
 namespace tessera::comm::detail {
 namespace {
 
-// Of what a group does for itself, before and beside the operations that are numbered.
-Call setup_call(const TensorBackend& host, const std::string& what) {
-  Call call;
-  call.description = what + " on rank " + std::to_string(host.rank()) + " of " + std::to_string(host.size());
-  call.timeout = std::chrono::minutes(10);
-  return call;
+// Of what is done for `call`, before or beside the operation that is recorded.
+Call step_of(const Call& call) {
+  Call step = call;
+  step.after = nullptr;
+  step.place = -1;
+  return step;
 }
 
 // Made by the first rank, for all.
-NcclId agreed_id(HostBackend& host, const NcclLibrary& library) {
+NcclId agreed_id(HostBackend& host, const NcclLibrary& library, const Call& start) {
   NcclId id;
   if (host.rank() == 0) id = library.make_id();
   const at::Tensor bytes =
       at::from_blob(id.bytes.data(), {static_cast<int64_t>(id.bytes.size())}, on_host(at::kByte)).clone();
-  host.broadcast(setup_call(host, "the start of NCCL"), bytes, 0)->wait();
+  host.broadcast(start, bytes, 0)->wait();
   std::copy_n(bytes.const_data_ptr<uint8_t>(), id.bytes.size(), id.bytes.data());
   return id;
 }
@@ -40,13 +40,12 @@ std::vector<int64_t> in_bytes(std::vector<int64_t> counts, const at::Tensor& lik
 
 }  // namespace
 
-NcclBackend::NcclBackend(std::unique_ptr<HostBackend> host, NcclContext context)
+NcclBackend::NcclBackend(std::unique_ptr<HostBackend> host, NcclContext context, const Call& start)
     : context_(std::move(context)),
       host_(std::move(host)),
-      group_(std::make_unique<NcclGroup>(context_, agreed_id(*host_, *context_.library), host_->size(),
-                                         host_->rank())) {
-  messages_ = std::make_unique<NcclMessages>(context_, *host_);
-}
+      group_(std::make_unique<NcclGroup>(context_, agreed_id(*host_, *context_.library, start), host_->size(),
+                                         host_->rank(), start)),
+      messages_(std::make_unique<NcclMessages>(context_, *host_, start)) {}
 
 NcclBackend::~NcclBackend() = default;
 
@@ -102,10 +101,7 @@ std::shared_ptr<Work> NcclBackend::all_to_all(const Call& call, const at::Tensor
     const auto length = static_cast<int64_t>(row.size());
     const at::Tensor own = at::tensor(row, on_host(at::kLong));
     const at::Tensor rows = at::empty({size() * length}, own.options());
-    Call of_counts = call;
-    of_counts.after = nullptr;
-    of_counts.place = -1;
-    host_->all_gather(of_counts, {{rows, own, std::vector<int64_t>(static_cast<size_t>(size()), length)}})
+    host_->all_gather(step_of(call), {{rows, own, std::vector<int64_t>(static_cast<size_t>(size()), length)}})
         ->wait();
     const auto* const all = rows.const_data_ptr<int64_t>();
     const ExchangeTable table({all, all + rows.numel()}, size());
@@ -146,13 +142,18 @@ std::unique_ptr<TensorBackend> NcclBackend::split(const Call& call, int64_t colo
   auto* const several = dynamic_cast<HostBackend*>(part.get());
   if (several == nullptr) return make_single_backend(device());
   static_cast<void>(part.release());
-  return std::make_unique<NcclBackend>(std::unique_ptr<HostBackend>(several), context_);
+  return std::make_unique<NcclBackend>(std::unique_ptr<HostBackend>(several), context_, step_of(call));
 }
 
 std::unique_ptr<TensorBackend> make_nccl_backend(std::unique_ptr<HostBackend> host, at::Device device,
-                                                 std::shared_ptr<const NcclLibrary> library) {
-  return std::make_unique<NcclBackend>(std::move(host),
-                                       NcclContext{device, std::move(library), std::make_shared<Watchdog>()});
+                                                 std::shared_ptr<const NcclLibrary> library,
+                                                 std::chrono::milliseconds timeout) {
+  Call start;
+  start.description =
+      "the start of NCCL on rank " + std::to_string(host->rank()) + " of " + std::to_string(host->size());
+  start.timeout = timeout;
+  return std::make_unique<NcclBackend>(
+      std::move(host), NcclContext{device, std::move(library), std::make_shared<Watchdog>()}, start);
 }
 
 }  // namespace tessera::comm::detail

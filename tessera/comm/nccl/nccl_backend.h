@@ -1,6 +1,7 @@
 // Groups of ranks that exchange the memory of their devices, by NCCL.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -20,8 +21,9 @@ class NcclMessages;
 // sends, and the host's bits.
 class NcclBackend : public TensorBackend {
  public:
-  // Collective over the ranks of `host`, of which each has a device of its own; waits.
-  NcclBackend(std::unique_ptr<HostBackend> host, NcclContext context);
+  // Collective over the ranks of `host`, of which each has a device of its own; waits. `start`: what errors
+  // call that, and for how long.
+  NcclBackend(std::unique_ptr<HostBackend> host, NcclContext context, const Call& start);
   ~NcclBackend() override;
 
   int64_t rank() const override { return host_->rank(); }
@@ -56,8 +58,9 @@ class NcclBackend : public TensorBackend {
   std::unique_ptr<NcclMessages> messages_;
 };
 
-// Of all ranks. Collective.
-std::unique_ptr<TensorBackend> make_nccl_backend(std::unique_ptr<HostBackend> host, at::Device device,
-                                                 std::shared_ptr<const NcclLibrary> library);
+// Of all ranks. Collective. `timeout`: for its start.
+std::unique_ptr<TensorBackend> make_nccl_backend(
+    std::unique_ptr<HostBackend> host, at::Device device, std::shared_ptr<const NcclLibrary> library,
+    std::chrono::milliseconds timeout = std::chrono::minutes(10));
 
 }  // namespace tessera::comm::detail

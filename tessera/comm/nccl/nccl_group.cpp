@@ -11,20 +11,55 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "tessera/comm/flight_recorder.h"
+#include "tessera/comm/host/executor.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::comm::detail {
+namespace {
 
-NcclGroup::NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank)
+// [Note: the start of a communicator]
+// ncclCommInitRank() returns when all ranks have come, and takes no time limit; a communicator that is made
+// without blocking has one, but each of its later calls then costs a thread of NCCL's and a wait for it. So
+// the call runs on a thread, which is left behind in it where a rank does not come, as those of host
+// collectives are. What it makes after that, it ends itself.
+NcclHandle start(const NcclContext& context, const NcclId& id, int64_t size, int64_t rank, const Call& call) {
+  struct Start {
+    std::mutex mutex;
+    NcclHandle comm = nullptr;
+    bool is_given_up = false;
+  };
+  const auto start = std::make_shared<Start>();
+  const auto work = std::make_shared<PendingWork>(call.description, call.timeout);
+  Executor thread;
+  thread.submit(work, [start, device = context.device, library = context.library, id, size, rank] {
+    const c10::DeviceGuard guard(device);
+    const NcclHandle comm = library->init_rank(id, static_cast<int>(size), static_cast<int>(rank));
+    const std::lock_guard<std::mutex> lock(start->mutex);
+    if (start->is_given_up) return library->abort(comm);
+    start->comm = comm;
+  });
+  try {
+    work->wait();
+  } catch (...) {
+    const std::lock_guard<std::mutex> lock(start->mutex);
+    start->is_given_up = true;
+    if (start->comm != nullptr) context.library->abort(start->comm);
+    throw;
+  }
+  return start->comm;
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank, const Call& call)
     : context_(std::move(context)),
       library_(*context_.library),
       size_(size),
       rank_(rank),
       stream_(c10::impl::VirtualGuardImpl(context_.device.type())
-                  .getStreamFromGlobalPool(context_.device, /*isHighPriority=*/true)) {
-  const c10::DeviceGuard guard(context_.device);
-  comm_ = library_.init_rank(id, static_cast<int>(size), static_cast<int>(rank));
+                  .getStreamFromGlobalPool(context_.device, /*isHighPriority=*/true)),
+      comm_(start(context_, id, size, rank, call)) {
   context_.watchdog->add(this);
 }
 
@@ -37,7 +72,7 @@ NcclGroup::~NcclGroup() {
   };
   while (!is_drained() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   context_.watchdog->remove(this);
-  if (is_aborted_) return;
+  if (abort_.has_value()) return;
   try {
     const c10::DeviceGuard guard(context_.device);
     if (open_.empty()) {
@@ -61,32 +96,39 @@ std::shared_ptr<DeviceWork> NcclGroup::run_after(const DeviceEvent& ready, const
                                                  const std::function<void()>& body) {
   context_.watchdog->check();
   auto work = std::make_shared<DeviceWork>(call, context_.device, std::move(held));
-  {
-    const at::NoGradGuard no_grad;
-    const MemoryScope memory(MemoryCategory::Communication);
-    const c10::StreamGuard guard(stream_);
-    std::exception_ptr after;
-    ready.wait();
-    if (call.after != nullptr) {
-      try {
-        call.after->wait();
-      } catch (...) {
-        after = std::current_exception();
-      }
+  const at::NoGradGuard no_grad;
+  const MemoryScope memory(MemoryCategory::Communication);
+  const c10::StreamGuard guard(stream_);
+  std::exception_ptr after;
+  ready.wait();
+  if (call.after != nullptr) {
+    try {
+      call.after->wait();
+    } catch (...) {
+      after = std::current_exception();
     }
-    {
-      const std::lock_guard<std::timed_mutex> calls(calls_);
-      context_.watchdog->check();
-      body();
-    }
-    work->record(after);
   }
+  open(work);
+  try {
+    const std::lock_guard<std::timed_mutex> calls(calls_);
+    context_.watchdog->check();
+    body();
+  } catch (...) {
+    work->record(std::current_exception());  // what it has submitted is on the stream, and uses its tensors
+    context_.watchdog->check();
+    throw;
+  }
+  work->record(after);
+  return work;
+}
+
+void NcclGroup::open(const std::shared_ptr<DeviceWork>& work) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (abort_.has_value()) throw *abort_;
     open_.push_back(work);
   }
   context_.watchdog->wake();
-  return work;
 }
 
 bool NcclGroup::poll() {
@@ -94,7 +136,7 @@ bool NcclGroup::poll() {
     std::shared_ptr<DeviceWork> first;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (open_.empty() || is_aborted_) return false;
+      if (open_.empty() || abort_.has_value()) return false;
       first = open_.front();
     }
     std::string why = library_.async_error(comm_);
@@ -137,7 +179,7 @@ void NcclGroup::abort(const Error& error) {
   std::deque<std::shared_ptr<DeviceWork>> open;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    is_aborted_ = true;
+    abort_ = error;
     open.swap(open_);
   }
   for (const auto& work : open) work->end(std::make_exception_ptr(error));

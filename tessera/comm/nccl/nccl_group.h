@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -29,11 +30,13 @@ struct NcclContext {
 // marks its end; the host waits for nothing. Operations of a group run one after the other, those of several
 // groups side by side, so the device must have room for one of each at a time. The watchdog ends what is
 // over; where an operation is late, or NCCL says that something is wrong, it aborts the group, whose
-// operations then end without a result, and every group of the process throws that error from there on.
+// operations then end without a result, and every group of the process throws that error from there on. It
+// looks after an operation from before its first call, as NCCL connects ranks in calls, which an abort ends.
 class NcclGroup : public ByteExchange, private Watched {
  public:
-  // Waits until all ranks have come.
-  NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank);
+  // Waits until all ranks have come: Error(Hang) of `call`, whose place in the flight recorder it does not
+  // end, where they have not within its timeout.
+  NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_t rank, const Call& call);
   // Waits for what is open, 5 s at most, and then aborts.
   ~NcclGroup() override;
   NcclGroup(const NcclGroup&) = delete;
@@ -60,6 +63,8 @@ class NcclGroup : public ByteExchange, private Watched {
 
  private:
   bool poll() override;
+  // Throws what has ended the group, if anything.
+  void open(const std::shared_ptr<DeviceWork>& work);
   void fail(const Error& error);
   // Ends what is open with this error.
   void abort(const Error& error);
@@ -69,11 +74,11 @@ class NcclGroup : public ByteExchange, private Watched {
   const NcclLibrary& library_;
   const int64_t size_, rank_;
   c10::Stream stream_;
-  NcclHandle comm_ = nullptr;
+  const NcclHandle comm_;
   std::timed_mutex calls_;  // held in calls on comm_
   std::mutex mutex_;        // of what follows
   std::deque<std::shared_ptr<DeviceWork>> open_;
-  bool is_aborted_ = false;
+  std::optional<Error> abort_;  // why it was aborted
 };
 
 }  // namespace tessera::comm::detail

@@ -119,16 +119,16 @@ struct Direction {
 
   void run(const End& end) {
     try {
-      if (group == nullptr) group = std::make_unique<NcclGroup>(context, id, 2, rank);
+      const Call call = end.batch->call_of(end.index);
+      if (group == nullptr) group = std::make_unique<NcclGroup>(context, id, 2, rank, call);
       const at::Tensor tensor = end.op().tensor;
-      end.batch->start(end.index,
-                       group->run_after(end.batch->ready(), end.batch->call_of(end.index), {tensor}, [&] {
-                         if (end.op().is_send) {
-                           group->send(tensor.const_data_ptr(), end.num_bytes(), 1);
-                         } else {
-                           group->recv(tensor.mutable_data_ptr(), end.num_bytes(), 0);
-                         }
-                       }));
+      end.batch->start(end.index, group->run_after(end.batch->ready(), call, {tensor}, [&] {
+        if (end.op().is_send) {
+          group->send(tensor.const_data_ptr(), end.num_bytes(), 1);
+        } else {
+          group->recv(tensor.mutable_data_ptr(), end.num_bytes(), 0);
+        }
+      }));
     } catch (...) {
       end.batch->end(end.index, std::current_exception());
     }
@@ -156,8 +156,8 @@ using Channels = std::map<int64_t, std::unique_ptr<Channel>>;  // by the other r
 }  // namespace
 
 struct NcclMessages::State {
-  State(NcclContext context, HostBackend& host)
-      : context(std::move(context)), sizes(host), answers(host.split(setup, 0, host.rank())) {}
+  State(NcclContext context, HostBackend& host, const Call& start)
+      : context(std::move(context)), sizes(host), answers(host.split(start, 0, host.rank())) {}
 
   // A message of the host, of which nobody waits for the end.
   static std::shared_ptr<PendingWork> tell(TensorBackend& group, P2pOp op) {
@@ -270,8 +270,7 @@ struct NcclMessages::State {
   }
 
   const NcclContext context;
-  HostBackend& sizes;  // where senders tell sizes,
-  const Call setup = {"the start of messages", "", std::chrono::minutes(10), nullptr, -1};
+  HostBackend& sizes;                                                 // where senders tell sizes,
   const std::unique_ptr<TensorBackend> answers;                       // and receivers answer
   Mailbox own;                                                        // of this rank with itself
   std::mutex mutex;                                                   // of what follows
@@ -282,8 +281,8 @@ struct NcclMessages::State {
   std::shared_ptr<State> in_use{this, [](State*) {}};
 };
 
-NcclMessages::NcclMessages(NcclContext context, HostBackend& host)
-    : state_(std::make_unique<State>(std::move(context), host)) {}
+NcclMessages::NcclMessages(NcclContext context, HostBackend& host, const Call& start)
+    : state_(std::make_unique<State>(std::move(context), host, start)) {}
 
 NcclMessages::~NcclMessages() {
   const std::weak_ptr<State> users = state_->in_use;

@@ -19,8 +19,8 @@ namespace tessera::comm::detail {
 // for the data.
 class NcclMessages {
  public:
-  // Collective over the ranks of `host`, which outlives it.
-  NcclMessages(NcclContext context, HostBackend& host);
+  // Collective over the ranks of `host`, which outlives it. `start`: as of NcclBackend.
+  NcclMessages(NcclContext context, HostBackend& host, const Call& start);
   ~NcclMessages();
 
   std::shared_ptr<Work> post(const Call& call, std::vector<P2pOp> ops);

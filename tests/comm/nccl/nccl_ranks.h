@@ -1,11 +1,13 @@
 // Ranks that are threads, each with a fake device, which talk by the stub of NCCL.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -32,16 +34,17 @@ inline std::shared_ptr<const comm::detail::NcclLibrary> stub_library() {
   return comm::detail::NcclLibrary::open(TESSERA_STUB_NCCL);
 }
 
+inline const StubNccl& stub_at(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW);
+  const auto get = reinterpret_cast<decltype(&stub_nccl)>(dlsym(library, "stub_nccl"));
+  const StubNccl& found = *get();
+  found.set_enqueue([](void* stream, void (*run)(void*), void* argument) {
+    fake_device::enqueue(stream, [run, argument] { run(argument); });
+  });
+  return found;
+}
 inline const StubNccl& stub() {
-  static const StubNccl& table = [&]() -> const StubNccl& {
-    void* const library = dlopen(TESSERA_STUB_NCCL, RTLD_NOW);
-    const auto get = reinterpret_cast<decltype(&stub_nccl)>(dlsym(library, "stub_nccl"));
-    const StubNccl& found = *get();
-    found.set_enqueue([](void* stream, void (*run)(void*), void* argument) {
-      fake_device::enqueue(stream, [run, argument] { run(argument); });
-    });
-    return found;
-  }();
+  static const StubNccl& table = stub_at(TESSERA_STUB_NCCL);
   return table;
 }
 
@@ -55,9 +58,14 @@ inline void use_delays(uint64_t seed, fake_device::Lost lost = fake_device::Lost
 
 // Runs body(communicator) on threads, whose devices are numbered as they are, and rethrows the first
 // exception.
+struct NcclRun {
+  std::string library = TESSERA_STUB_NCCL;
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
+};
 inline void run_nccl_ranks(int64_t size,
-                           const std::function<void(const std::shared_ptr<comm::Communicator>&)>& body) {
-  stub();
+                           const std::function<void(const std::shared_ptr<comm::Communicator>&)>& body,
+                           const NcclRun& run = {}) {
+  stub_at(run.library);
   auto hosts = comm::make_fake_backends(size);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;
@@ -66,8 +74,8 @@ inline void run_nccl_ranks(int64_t size,
       const c10::Device device = fake_device::device(rank);
       const c10::DeviceGuard guard(device);
       try {
-        body(std::make_shared<comm::Communicator>(
-            comm::detail::make_nccl_backend(std::move(host), device, stub_library())));
+        body(std::make_shared<comm::Communicator>(comm::detail::make_nccl_backend(
+            std::move(host), device, comm::detail::NcclLibrary::open(run.library), run.start_timeout)));
       } catch (...) {
         errors[static_cast<size_t>(rank)] = std::current_exception();
       }

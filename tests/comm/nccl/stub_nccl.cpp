@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -20,18 +22,23 @@
 
 namespace {
 
-enum Result { kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5 };
+enum Result { kSuccess = 0, kInvalidUsage = 5, kRemoteError = 6 };
 constexpr int kUint8 = 1, kFloat64 = 8;
+constexpr int kPoison = 0xff;  // NaN in every floating type
 
 struct UniqueId {
   std::array<char, 128> bytes;
 };
 
-std::mutex g_mutex;
-std::condition_variable g_changed;
-std::string g_faults;
-std::map<std::string, int> g_calls;
-std::map<int, int> g_async_errors;  // by rank
+// Never destroyed, as ranks may be left behind in calls and streams run while the process ends.
+std::mutex& g_mutex = *new std::mutex;
+std::condition_variable& g_changed = *new std::condition_variable;
+std::string& g_faults = *new std::string;
+std::map<std::string, int>& g_calls = *new std::map<std::string, int>;
+std::map<int, int>& g_async_errors = *new std::map<int, int>;  // by rank
+int g_missing_rank = -1, g_stuck_rank = -1, g_unregistered_rank = -1;
+// Of ncclMemAlloc, by its begin.
+std::map<const char*, size_t>& g_memory = *new std::map<const char*, size_t>;
 tessera::testing::StubNccl::Enqueue g_enqueue = nullptr;
 
 // Under the lock.
@@ -54,6 +61,8 @@ struct Op {
   void* output;
   size_t count;
   int peer;  // or root
+  // In what is registered with the communicator; -1 where they are not.
+  int64_t input_offset = -1, output_offset = -1;
 };
 
 // One collective, to which all ranks come.
@@ -72,7 +81,7 @@ struct World {
   std::map<int64_t, Meeting> meetings;
   std::string broken;  // what differs between ranks
 };
-std::map<std::string, std::shared_ptr<World>> g_worlds;  // by id
+auto& g_worlds = *new std::map<std::string, std::shared_ptr<World>>;  // by id
 
 }  // namespace
 
@@ -82,11 +91,21 @@ struct ncclComm {
   int64_t num_collectives = 0;
   int num_open = 0;
   bool is_aborted = false, is_destroyed = false;
+  std::map<const char*, size_t> registered;
+
+  // Where the memory lies in what is registered.
+  int64_t offset_of(const void* memory) const {
+    const char* const at = static_cast<const char*>(memory);
+    const auto next = registered.upper_bound(at);
+    if (memory == nullptr || next == registered.begin()) return -1;
+    const auto& [begin, size] = *std::prev(next);
+    return at < begin + size ? at - begin : -1;
+  }
 };
 
 namespace {
 
-// Never freed, so that a use behind its end is noticed, and tasks may run while the process ends.
+// Never freed, so that a use behind its end is noticed.
 std::deque<ncclComm>& g_comms = *new std::deque<ncclComm>;
 
 struct Call {
@@ -156,6 +175,12 @@ struct Task {
     for (const Op& other : meeting.ops) {
       const bool is_same = other.kind == op.kind && other.count == op.count &&
                            (op.kind != Kind::Broadcast || other.peer == op.peer);
+      // What NCCL leaves undefined: memory that some ranks have registered and others not, or in other
+      // places.
+      const bool is_same_memory =
+          (op.kind == Kind::Broadcast || (other.input_offset < 0) == (op.input_offset < 0)) &&
+          other.output_offset == op.output_offset;
+      if (is_same && !is_same_memory) fault("registered memory differs between ranks");
       if (is_same) continue;
       world.broken = "collective " + std::to_string(number) + " differs between ranks";
       fault(world.broken);
@@ -207,10 +232,10 @@ int start_group() {
   return kSuccess;
 }
 
-int add(const char* function, ncclComm* comm, void* stream, int type, const Op& op) {
+int add(const char* function, ncclComm* comm, void* stream, int type, Op op) {
   // A call takes time.
   if (op.kind == Kind::Recv) std::this_thread::sleep_for(std::chrono::microseconds(300));
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  std::unique_lock<std::mutex> lock(g_mutex);
   ++g_calls[function];
   if (comm == nullptr) return fault(std::string(function) + " without a communicator");
   if (comm->is_aborted || comm->is_destroyed)
@@ -223,6 +248,12 @@ int add(const char* function, ncclComm* comm, void* stream, int type, const Op& 
   if (op.count > 0 && ((reads && op.input == nullptr) || (op.kind != Kind::Send && op.output == nullptr))) {
     return fault(std::string(function) + " without memory");
   }
+  if (comm->rank == g_stuck_rank) {
+    g_changed.wait(lock, [&] { return comm->is_aborted; });
+    return kRemoteError;
+  }
+  op.input_offset = comm->offset_of(op.input);
+  op.output_offset = comm->offset_of(op.output);
   t_calls.push_back({comm, stream, op});
   return t_depth > 0 ? static_cast<int>(kSuccess) : start_group();
 }
@@ -232,7 +263,11 @@ int add(const char* function, ncclComm* comm, void* stream, int type, const Op& 
 extern "C" {
 
 int ncclGetVersion(int* version) {
+#ifdef TESSERA_STUB_OLD
+  *version = 21805;
+#else
   *version = 22809;
+#endif
   return kSuccess;
 }
 
@@ -247,6 +282,7 @@ int ncclGetUniqueId(UniqueId* id) {
 int ncclCommInitRank(ncclComm** comm, int size, UniqueId id, int rank) {
   std::unique_lock<std::mutex> lock(g_mutex);
   ++g_calls["ncclCommInitRank"];
+  if (rank == g_missing_rank) return kRemoteError;
   auto& world = g_worlds[id.bytes.data()];
   if (world == nullptr) world = std::make_shared<World>(size);
   if (rank < 0 || rank >= size || world->size != size || world->is_here[rank]) {
@@ -266,6 +302,7 @@ int ncclCommDestroy(ncclComm* comm) {
   ++g_calls["ncclCommDestroy"];
   if (comm->is_aborted || comm->is_destroyed) return fault("ncclCommDestroy after its end");
   if (comm->num_open > 0) return fault("ncclCommDestroy with operations in flight");
+  if (!comm->registered.empty()) return fault("ncclCommDestroy with registered memory");
   comm->is_destroyed = true;
   return kSuccess;
 }
@@ -275,6 +312,7 @@ int ncclCommAbort(ncclComm* comm) {
   ++g_calls["ncclCommAbort"];
   if (comm->is_aborted || comm->is_destroyed) return fault("ncclCommAbort after its end");
   comm->is_aborted = true;
+  comm->registered.clear();
   g_changed.notify_all();
   return kSuccess;
 }
@@ -286,6 +324,55 @@ int ncclCommGetAsyncError(ncclComm* comm, int* result) {
   *result = found == g_async_errors.end() ? 0 : found->second;
   return kSuccess;
 }
+
+#ifndef TESSERA_STUB_OLD
+int ncclMemAlloc(void** memory, size_t size) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  ++g_calls["ncclMemAlloc"];
+  *memory = std::aligned_alloc(64, (size + 63) / 64 * 64);
+  std::memset(*memory, kPoison, size);
+  g_memory[static_cast<const char*>(*memory)] = size;
+  return kSuccess;
+}
+
+int ncclMemFree(void* memory) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  ++g_calls["ncclMemFree"];
+  const auto found = g_memory.find(static_cast<const char*>(memory));
+  if (found == g_memory.end()) return fault("ncclMemFree of other memory");
+  for (const ncclComm& comm : g_comms) {
+    if (comm.registered.contains(found->first)) fault("ncclMemFree of registered memory");
+  }
+  // Who still uses it finds NaN. Not given back: that would hide it.
+  std::memset(memory, kPoison, found->second);
+  g_memory.erase(found);
+  return kSuccess;
+}
+
+int ncclCommRegister(ncclComm* comm, void* memory, size_t size, void** registration) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  ++g_calls["ncclCommRegister"];
+  if (comm->is_aborted || comm->is_destroyed)
+    return fault("ncclCommRegister after the end of its communicator");
+  if (comm->rank == g_unregistered_rank) return kRemoteError;
+  const auto found = g_memory.find(static_cast<const char*>(memory));
+  if (found == g_memory.end() || found->second < size) return fault("ncclCommRegister of other memory");
+  if (!comm->registered.emplace(found->first, size).second) return fault("ncclCommRegister twice");
+  *registration = memory;
+  return kSuccess;
+}
+
+int ncclCommDeregister(ncclComm* comm, void* registration) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  ++g_calls["ncclCommDeregister"];
+  if (comm->is_aborted || comm->is_destroyed)
+    return fault("ncclCommDeregister after the end of its communicator");
+  if (comm->num_open > 0) fault("ncclCommDeregister with operations in flight");
+  if (comm->registered.erase(static_cast<const char*>(registration)) == 0)
+    return fault("ncclCommDeregister twice");
+  return kSuccess;
+}
+#endif
 
 const char* ncclGetErrorString(int result) {
   return result == kSuccess        ? "no error"
@@ -329,6 +416,18 @@ const tessera::testing::StubNccl* stub_nccl() {
       [](int rank, int result) {
         const std::lock_guard<std::mutex> lock(g_mutex);
         g_async_errors[rank] = result;
+      },
+      [](int rank) {
+        const std::lock_guard<std::mutex> lock(g_mutex);
+        g_missing_rank = rank;
+      },
+      [](int rank) {
+        const std::lock_guard<std::mutex> lock(g_mutex);
+        g_stuck_rank = rank;
+      },
+      [](int rank) {
+        const std::lock_guard<std::mutex> lock(g_mutex);
+        g_unregistered_rank = rank;
       },
       [] {
         const std::lock_guard<std::mutex> lock(g_mutex);

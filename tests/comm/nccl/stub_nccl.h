@@ -10,6 +10,13 @@ struct StubNccl {
   void (*set_enqueue)(Enqueue enqueue);
   // Communicators of this rank number report this ncclResult_t from now on; 0: none.
   void (*set_async_error)(int rank, int result);
+  // From now on this rank fails to make a communicator, so that the others wait for it; -1: none.
+  void (*set_missing)(int rank);
+  // From now on operations of this rank do not return from their calls until its communicator is aborted; -1:
+  // none.
+  void (*set_stuck)(int rank);
+  // From now on this rank cannot register memory; -1: all can.
+  void (*set_unregistered)(int rank);
   // What was called wrongly so far, one to a line; and forgets it.
   const char* (*faults)();
   void (*forget_faults)();
