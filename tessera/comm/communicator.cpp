@@ -300,6 +300,10 @@ at::Tensor Communicator::shared_bytes(int64_t num_bytes) {
   return backend_->shared_bytes(call("shared_bytes", OpOptions{}), num_bytes);
 }
 
+at::Tensor Communicator::registered_bytes(int64_t num_bytes) {
+  return backend_->registered_bytes(call("registered_bytes", OpOptions{}), num_bytes);
+}
+
 std::shared_ptr<Work> Communicator::write_shared(int64_t num_bytes, std::function<void()> write,
                                                  bool async_op, const WriteOptions& options) {
   return submitted(

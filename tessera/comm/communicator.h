@@ -126,6 +126,11 @@ class Communicator {
   std::shared_ptr<Work> write_shared(int64_t num_bytes, std::function<void()> write, bool async_op = false,
                                      const WriteOptions& options = {});
 
+  // Memory of device(), as bytes, that this group's operations use without buffers of their own in between.
+  // Undefined, on every rank alike, where it has no such memory. Collective, and waits. Each rank frees it by
+  // itself. In an operation all ranks must use the same part of what one call gave them.
+  at::Tensor registered_bytes(int64_t num_bytes);
+
   // The group of the ranks that gave the same color, ordered by key. Collective.
   std::shared_ptr<Communicator> split(int64_t color, int64_t key, std::string name);
 

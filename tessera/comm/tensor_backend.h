@@ -65,6 +65,8 @@ class TensorBackend {
   virtual void set_shared_memory(bool is_allowed) {}
   // Waits. Undefined, on every rank alike, where it shares no memory: then write_shared() is never called.
   virtual at::Tensor shared_bytes(const Call& call, int64_t num_bytes) { return at::Tensor(); }
+  // Waits. Undefined, on every rank alike, where it has none.
+  virtual at::Tensor registered_bytes(const Call& call, int64_t num_bytes);
   virtual std::shared_ptr<Work> write_shared(const Call& call, int64_t num_bytes,
                                              std::function<void()> write);
 

@@ -1,4 +1,4 @@
-// The memory of a device, as LibTorch's allocator for it counts.
+// The memory of a device, as LibTorch's allocator for it counts, with what others were told of.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ struct DeviceMemory {
 DeviceMemory device_memory(c10::Device device);
 // Peaks begin anew at what is live now. Does nothing for the host.
 void reset_device_peak(c10::Device device);
+// Memory of tensors from elsewhere than LibTorch's allocator: bytes more, or fewer. The peak is then the most
+// of the one and of the other, which need not have been at one time.
+void add_device_memory(c10::Device device, int64_t num_bytes);
 
 // Of the whole device, whoever uses it. Asks the driver.
 struct DeviceRoom {

@@ -81,6 +81,78 @@ TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
   }
 }
 
+TEST_P(NcclBackendTest, RegisteredMemoryIsFreedWhenNothingUsesIt) {
+  const int64_t n = GetParam();
+  const auto open = [] { return calls_of("ncclMemAlloc") - calls_of("ncclMemFree"); };
+  const auto registered = [] { return calls_of("ncclCommRegister") - calls_of("ncclCommDeregister"); };
+  const int64_t open_before = open(), registered_before = registered(),
+                freed_before = calls_of("ncclMemFree");
+  std::vector<at::Tensor> kept(static_cast<size_t>(n));
+  run_nccl_ranks(n, [&](Communicator& group) {
+    at::Tensor& last = kept[static_cast<size_t>(group.rank())];
+    std::vector<std::shared_ptr<Work>> works;
+    for (int round = 0; round < 20; ++round) {
+      // The one before goes, with its gather in flight and no other owner.
+      last = at::Tensor();
+      last = group.registered_bytes(n * 800);
+      ASSERT_TRUE(last.defined());
+      EXPECT_EQ(last.device(), group.device());
+      const at::Tensor whole = last.view(at::kDouble), own = whole.narrow(0, group.rank() * 100, 100);
+      own.fill_(round + 1000.0 * static_cast<double>(group.rank()));
+      works.push_back(group.all_gather_single(whole, own, true));
+      if (round % 3 != 0) continue;
+      works.back()->wait();
+      const at::Tensor got = whole.to(kHost);
+      for (int64_t rank = 0; rank < n; ++rank)
+        EXPECT_EQ(got[rank * 100 + 99].item<double>(), round + 1000.0 * static_cast<double>(rank));
+    }
+    // After a hang, groups go without waiting for what is in flight.
+    for (const auto& work : works) work->wait_host();
+  });
+  EXPECT_GE(calls_of("ncclMemFree") - freed_before, 19 * n);
+  EXPECT_EQ(registered(), registered_before);
+  EXPECT_EQ(open(), open_before + n);
+  for (const at::Tensor& tensor : kept)
+    EXPECT_EQ(tensor.view(at::kDouble).narrow(0, 0, 100).sum().item<double>(), 1900.0);
+  kept.clear();
+  EXPECT_EQ(open(), open_before);
+}
+
+TEST_P(NcclBackendTest, MemoryIsRegisteredOnAllRanksOrNone) {
+  const int64_t allocated = calls_of("ncclMemAlloc"), freed = calls_of("ncclMemFree");
+  testing::stub().set_unregistered(1);
+  run_nccl_ranks(GetParam(),
+                 [](Communicator& group) { EXPECT_FALSE(group.registered_bytes(640).defined()); });
+  testing::stub().set_unregistered(-1);
+  EXPECT_GT(calls_of("ncclMemAlloc"), allocated);
+  EXPECT_EQ(calls_of("ncclMemFree") - freed, calls_of("ncclMemAlloc") - allocated);
+  run_fake_ranks(GetParam(), [](const auto& group) { EXPECT_FALSE(group->registered_bytes(640).defined()); });
+}
+
+TEST_P(NcclBackendTest, AnAbortEndsRegistrations) {
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    at::Tensor slot = group.registered_bytes(group.size() * 800);
+    if (group.rank() != 0) return;
+    const at::Tensor whole = slot.view(at::kDouble);
+    const auto work = group.all_gather_single(whole, whole.narrow(0, 0, 100), true,
+                                              {{std::chrono::milliseconds(300), "the test"}});
+    EXPECT_NE(testing::error_of([&] { work->wait_host(); }).find("E-HANG-TIMEOUT"), std::string::npos);
+    slot = at::Tensor();
+  });
+}
+
+TEST_P(NcclBackendTest, AnOlderLibraryRegistersNothing) {
+  run_nccl_ranks(GetParam(),
+                 [](Communicator& group) {
+                   EXPECT_FALSE(group.registered_bytes(640).defined());
+                   const at::Tensor value = at::ones({4}, on(group, at::kFloat));
+                   group.all_reduce(value);
+                   EXPECT_EQ(value.sum().item<float>(), 4.0f * static_cast<float>(group.size()));
+                 },
+                 {.library = TESSERA_STUB_NCCL_OLD});
+  EXPECT_STREQ(testing::stub_at(TESSERA_STUB_NCCL_OLD).faults(), "");
+}
+
 // What every operation gives for uneven pieces and awkward values.
 std::vector<at::Tensor> results_of(Communicator& group) {
   const int64_t n = group.size(), rank = group.rank();
@@ -431,6 +503,22 @@ TEST(StubNcclTest, NoticesWhatNoRankMayDo) {
   EXPECT_EQ(faults(), "a message to itself has one end in its group\n");
   EXPECT_NE(testing::error_of([&] { library->recv(to.data(), 4, 1, comms[0], stream_of(0)); }), "");
   EXPECT_EQ(faults(), "ncclRecv after the end of its communicator\n");
+
+  void* const memory = library->allocate(64);
+  void* const registration = library->register_memory(comms[1], memory, 64);
+  EXPECT_NE(testing::error_of([&] { library->register_memory(comms[1], memory, 64); }), "");
+  EXPECT_EQ(faults(), "ncclCommRegister twice\n");
+  EXPECT_NE(testing::error_of([&] { library->register_memory(comms[1], from.data(), 8); }), "");
+  EXPECT_EQ(faults(), "ncclCommRegister of other memory\n");
+  EXPECT_NE(testing::error_of([&] { library->destroy(comms[1]); }), "");
+  EXPECT_EQ(faults(), "ncclCommDestroy with registered memory\n");
+  library->free(memory);
+  EXPECT_EQ(faults(), "ncclMemFree of registered memory\n");
+  library->deregister(comms[1], registration);
+  EXPECT_NE(testing::error_of([&] { library->deregister(comms[1], registration); }), "");
+  EXPECT_EQ(faults(), "ncclCommDeregister twice\n");
+  library->free(memory);
+  EXPECT_EQ(faults(), "ncclMemFree of other memory\n");
 
   library->send(from.data(), 4, 0, comms[1], stream_of(1));
   EXPECT_NE(testing::error_of([&] { library->destroy(comms[1]); }), "");

@@ -136,6 +136,15 @@ std::shared_ptr<Work> NcclBackend::barrier(const Call& call) {
   return host_->barrier(call);
 }
 
+at::Tensor NcclBackend::registered_bytes(const Call& call, int64_t num_bytes) {
+  check();
+  at::Tensor memory = group_->registered_bytes(num_bytes);
+  const at::Tensor is_everywhere = at::full({1}, memory.defined() ? 1 : 0, on_host(at::kLong));
+  host_->all_reduce(call, is_everywhere, ReduceOp::Min)->wait();
+  if (is_everywhere.const_data_ptr<int64_t>()[0] == 0) memory.reset();
+  return memory;
+}
+
 std::unique_ptr<TensorBackend> NcclBackend::split(const Call& call, int64_t color, int64_t key) {
   check();
   std::unique_ptr<TensorBackend> part = host_->split(call, color, key);

@@ -46,6 +46,7 @@ class NcclBackend : public TensorBackend {
   // Of tensors that all lie on the device or all on the host.
   std::shared_ptr<Work> batch_p2p(const Call& call, std::vector<P2pOp> ops) override;
   std::shared_ptr<Work> barrier(const Call& call) override;
+  at::Tensor registered_bytes(const Call& call, int64_t num_bytes) override;
   std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
 
  private:

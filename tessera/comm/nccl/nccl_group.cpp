@@ -59,7 +59,8 @@ NcclGroup::NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_
       rank_(rank),
       stream_(c10::impl::VirtualGuardImpl(context_.device.type())
                   .getStreamFromGlobalPool(context_.device, /*isHighPriority=*/true)),
-      comm_(start(context_, id, size, rank, call)) {
+      comm_(start(context_, id, size, rank, call)),
+      registered_(context_.device, context_.library, comm_) {
   context_.watchdog->add(this);
 }
 
@@ -76,6 +77,7 @@ NcclGroup::~NcclGroup() {
   try {
     const c10::DeviceGuard guard(context_.device);
     if (open_.empty()) {
+      registered_.end();
       library_.destroy(comm_);
       return;
     }
@@ -131,6 +133,12 @@ void NcclGroup::open(const std::shared_ptr<DeviceWork>& work) {
   context_.watchdog->wake();
 }
 
+at::Tensor NcclGroup::registered_bytes(int64_t num_bytes) {
+  const std::lock_guard<std::timed_mutex> calls(calls_);
+  context_.watchdog->check();
+  return registered_.make(num_bytes);
+}
+
 bool NcclGroup::poll() {
   while (true) {
     std::shared_ptr<DeviceWork> first;
@@ -176,6 +184,7 @@ void NcclGroup::abort(const Error& error) {
     library_.abort(comm_);
   } catch (const c10::Error&) {  // nothing runs on a device that has failed
   }
+  registered_.forget();
   std::deque<std::shared_ptr<DeviceWork>> open;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

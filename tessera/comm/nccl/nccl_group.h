@@ -14,6 +14,7 @@
 #include "tessera/comm/byte_exchange.h"
 #include "tessera/comm/nccl/device_work.h"
 #include "tessera/comm/nccl/nccl_library.h"
+#include "tessera/comm/nccl/registered_memory.h"
 #include "tessera/comm/nccl/watchdog.h"
 
 namespace tessera::comm::detail {
@@ -52,6 +53,9 @@ class NcclGroup : public ByteExchange, private Watched {
   std::shared_ptr<DeviceWork> run_after(const DeviceEvent& ready, const Call& call,
                                         std::vector<at::Tensor> held, const std::function<void()>& body);
 
+  // See RegisteredMemory::make().
+  at::Tensor registered_bytes(int64_t num_bytes);
+
   // In the body of run().
   void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) override;
   void all_to_all(void* output, const void* input, int64_t num_bytes) override;
@@ -75,6 +79,7 @@ class NcclGroup : public ByteExchange, private Watched {
   const int64_t size_, rank_;
   c10::Stream stream_;
   const NcclHandle comm_;
+  RegisteredMemory registered_;
   std::timed_mutex calls_;  // held in calls on comm_
   std::mutex mutex_;        // of what follows
   std::deque<std::shared_ptr<DeviceWork>> open_;

@@ -36,9 +36,14 @@ std::vector<std::string> candidates() {
 Error unusable(const std::string& what) { return Error(ErrorKind::Config, "NCCL", what); }
 
 template <class Function>
-void find(void* library, const char* name, Function& function, const std::string& path) {
+bool has(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr)
+  return function != nullptr;
+}
+
+template <class Function>
+void find(void* library, const char* name, Function& function, const std::string& path) {
+  if (!has(library, name, function))
     throw unusable("'" + path + "' is no NCCL that can be used").got("no " + std::string(name));
 }
 
@@ -76,6 +81,11 @@ std::shared_ptr<const NcclLibrary> NcclLibrary::open(const std::string& path) {
   find(handle, "ncclBroadcast", nccl->broadcast_, used);
   find(handle, "ncclSend", nccl->send_, used);
   find(handle, "ncclRecv", nccl->recv_, used);
+  const bool registers = has(handle, "ncclMemAlloc", nccl->mem_alloc_) &&
+                         has(handle, "ncclMemFree", nccl->mem_free_) &&
+                         has(handle, "ncclCommRegister", nccl->comm_register_) &&
+                         has(handle, "ncclCommDeregister", nccl->comm_deregister_);
+  if (!registers) nccl->mem_alloc_ = nullptr;
   nccl->check(nccl->get_version_(&nccl->version_), "ncclGetVersion");
   if (nccl->version_ < kOldest || nccl->version_ >= kTooNew) {
     throw unusable("'" + used + "' is an NCCL of another version")
@@ -130,6 +140,23 @@ void NcclLibrary::send(const void* input, size_t num_bytes, int peer, NcclHandle
 
 void NcclLibrary::recv(void* output, size_t num_bytes, int peer, NcclHandle comm, NativeStream stream) const {
   check(recv_(output, num_bytes, kUint8, peer, comm, stream), "ncclRecv", comm);
+}
+
+void* NcclLibrary::allocate(size_t num_bytes) const noexcept {
+  void* memory = nullptr;
+  return mem_alloc_ != nullptr && mem_alloc_(&memory, num_bytes) == kSuccess ? memory : nullptr;
+}
+
+void NcclLibrary::free(void* memory) const noexcept { static_cast<void>(mem_free_(memory)); }
+
+void* NcclLibrary::register_memory(NcclHandle comm, void* memory, size_t num_bytes) const {
+  void* registration = nullptr;
+  check(comm_register_(comm, memory, num_bytes, &registration), "ncclCommRegister", comm);
+  return registration;
+}
+
+void NcclLibrary::deregister(NcclHandle comm, void* registration) const {
+  check(comm_deregister_(comm, registration), "ncclCommDeregister", comm);
 }
 
 void NcclLibrary::destroy(NcclHandle comm) const { check(comm_destroy_(comm), "ncclCommDestroy"); }

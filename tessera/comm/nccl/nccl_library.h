@@ -42,6 +42,14 @@ class NcclLibrary {
   void destroy(NcclHandle comm) const;
   // Ends what the communicator has on the device, and frees it.
   void abort(NcclHandle comm) const noexcept;
+  // Memory of the current device in a piece of its own, as registration asks for; null where there is none,
+  // as with libraries before 2.19. free() is for memory that nothing on the device uses any more.
+  void* allocate(size_t num_bytes) const noexcept;
+  void free(void* memory) const noexcept;
+  // From here to deregister(), or the end of the communicator, the library may use such memory as it does its
+  // own. The handle is null where it declines.
+  void* register_memory(NcclHandle comm, void* memory, size_t num_bytes) const;
+  void deregister(NcclHandle comm, void* registration) const;
   // What has gone wrong since; empty where nothing has.
   std::string async_error(NcclHandle comm) const;
 
@@ -82,6 +90,11 @@ class NcclLibrary {
   Result (*broadcast_)(const void*, void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
   Result (*send_)(const void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
   Result (*recv_)(void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
+  // Where the library lacks one of these, the first is null.
+  Result (*mem_alloc_)(void**, size_t) = nullptr;
+  Result (*mem_free_)(void*) = nullptr;
+  Result (*comm_register_)(NcclHandle, void*, size_t, void**) = nullptr;
+  Result (*comm_deregister_)(NcclHandle, void*) = nullptr;
 };
 
 }  // namespace tessera::comm::detail

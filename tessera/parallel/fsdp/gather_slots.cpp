@@ -12,6 +12,11 @@ namespace tessera::parallel::detail {
 at::Tensor GatherSlots::make(int64_t num_bytes) {
   if (!are_shared()) {
     const MemoryScope memory(MemoryCategory::GatheredParameters);
+    if (has_registered_) {
+      const at::Tensor registered = group_->registered_bytes(num_bytes);
+      has_registered_ = registered.defined();
+      if (has_registered_) return registered;
+    }
     return at::empty({num_bytes}, at::TensorOptions(group_->device()).dtype(at::kByte));
   }
   const at::Tensor memory = group_->shared_bytes(num_bytes);
@@ -45,7 +50,7 @@ std::optional<GatherSlot> GatherSlots::take(int64_t num_bytes) {
 
 void GatherSlots::give_back(GatherSlot slot) {
   std::vector<GatherSlot>& free = free_[slot.bytes.numel()];
-  if (free.size() >= kKept) return;
+  if (free.size() >= kKept && (are_shared() || !has_registered_)) return;
   slot.last_read.record();
   free.push_back(std::move(slot));
 }

@@ -26,7 +26,8 @@ struct GatherSlot {
 // slot's next user comes after the event that its last reader has left, so memory is neither held for the
 // allocator to guess (record_stream) nor waited for by the host. All ranks must take and give back in the
 // same order; then they hold the same slots at any time. Memory grows to the slots that are in use at once,
-// and two unused ones of each size are kept.
+// and two unused ones of each size are kept; of memory that is registered with the device's library
+// (Communicator::registered_bytes()) all, as the device must be waited for before it can be freed.
 class GatherSlots {
  public:
   explicit GatherSlots(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
@@ -51,7 +52,7 @@ class GatherSlots {
 
   std::shared_ptr<comm::Communicator> group_;
   std::map<int64_t, std::vector<GatherSlot>> free_;  // by size
-  bool is_refused_ = false;
+  bool is_refused_ = false, has_registered_ = true;  // the same on all ranks
   std::optional<c10::Stream> copy_stream_;
 };
 
