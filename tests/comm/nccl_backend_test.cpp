@@ -81,6 +81,66 @@ TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
   }
 }
 
+// Calls of a gather of tensors with these elements of float64 on rank 0, on all others `less` fewer.
+struct GatherCalls {
+  int64_t gathers = 0, broadcasts = 0;  // of each rank
+};
+GatherCalls calls_of_gather(int64_t ranks, const std::vector<std::pair<int64_t, int64_t>>& tensors) {
+  const GatherCalls before{calls_of("ncclAllGather"), calls_of("ncclBroadcast")};
+  run_nccl_ranks(ranks, [&](Communicator& group) {
+    std::vector<GatherPart> parts;
+    double number = 1.0;
+    for (const auto& [count, less] : tensors) {
+      GatherPart part;
+      part.counts.assign(static_cast<size_t>(ranks), count - less);
+      part.counts[0] = count;
+      const int64_t whole = count + (ranks - 1) * (count - less);
+      part.output = at::full({whole}, -1.0, on(group, at::kDouble));
+      const int64_t begin = group.rank() == 0 ? 0 : count + (group.rank() - 1) * (count - less);
+      // In place, and from elsewhere.
+      const at::Tensor own = part.output.narrow(0, begin, part.counts[static_cast<size_t>(group.rank())]);
+      part.input = parts.size() % 2 == 0 ? own : at::empty_like(own);
+      part.input.fill_(number++ + 100.0 * static_cast<double>(group.rank()));
+      parts.push_back(part);
+    }
+    group.all_gather_parts(parts);
+    number = 1.0;
+    for (const GatherPart& part : parts) {
+      int64_t begin = 0;
+      for (int64_t rank = 0; rank < ranks; ++rank) {
+        const int64_t count = part.counts[static_cast<size_t>(rank)];
+        EXPECT_TRUE(part.output.narrow(0, begin, count)
+                        .eq(number + 100.0 * static_cast<double>(rank))
+                        .all()
+                        .item<bool>());
+        begin += count;
+      }
+      ++number;
+    }
+  });
+  return {(calls_of("ncclAllGather") - before.gathers) / ranks,
+          (calls_of("ncclBroadcast") - before.broadcasts) / ranks};
+}
+
+// [Note: padded gathers]
+TEST_P(NcclBackendTest, PiecesOfNearlyOneLengthAreOneGather) {
+  const int64_t n = GetParam();
+  const auto expect = [&](const std::vector<std::pair<int64_t, int64_t>>& tensors, int64_t gathers,
+                          int64_t broadcasts) {
+    const GatherCalls calls = calls_of_gather(n, tensors);
+    EXPECT_EQ(calls.gathers, gathers) << tensors.size();
+    EXPECT_EQ(calls.broadcasts, broadcasts) << tensors.size();
+  };
+  expect({{1000, 0}, {1000, 0}}, 2, 0);
+  // Beside one with equal pieces.
+  expect({{1000, 1}, {70'001, 9}, {64, 0}, {3, 2}}, 2, 0);
+  // Two broadcasts and three are no more than a gather and two copies.
+  expect({{1000, 1}}, n <= 3 ? 0 : 1, n <= 3 ? n : 0);
+  // More than 4 MiB; and more room than an eighth and 64 KiB.
+  expect({{600'000, 1}, {600'000, 1}}, 0, 2 * n);
+  expect({{40'000, 20'000}, {40'000, 20'000}}, 0, 2 * n);
+}
+
 TEST_P(NcclBackendTest, RegisteredMemoryIsFreedWhenNothingUsesIt) {
   const int64_t n = GetParam();
   const auto open = [] { return calls_of("ncclMemAlloc") - calls_of("ncclMemFree"); };

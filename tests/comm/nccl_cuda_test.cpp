@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tessera/comm/nccl/gather_parts.h"
 #include "tessera/comm/nccl/nccl_group.h"
 #include "tessera/comm/reduce.h"
 
@@ -93,6 +94,27 @@ void check_group(detail::NcclGroup& group) {
         ->wait();
     for (int64_t r = 0; r < n; ++r) {
       EXPECT_TRUE(at::equal(values.narrow(0, r * 1024, 1024).to(kHost), awkward_values(r, 1024, at::kFloat)));
+    }
+  }
+  // Pieces of several lengths, as one gather with room and as broadcasts.
+  for (const int64_t longest : {1000, 3'000'000}) {
+    std::vector<GatherPart> parts;
+    for (int i = 0; i < 4; ++i) {
+      std::vector<int64_t> counts(static_cast<size_t>(n), longest);
+      counts.back() -= n > 1 ? 7 : 0;
+      const at::Tensor input = awkward_values(rank, counts[static_cast<size_t>(rank)], at::kFloat);
+      parts.push_back(
+          {at::empty({n * longest - (n > 1 ? 7 : 0)}, options), input.to(options.device()), counts});
+    }
+    group.run(call, {}, [&] { detail::gather_parts(group, parts); })->wait();
+    for (const GatherPart& part : parts) {
+      int64_t begin = 0;
+      for (int64_t r = 0; r < n; ++r) {
+        const int64_t count = part.counts[static_cast<size_t>(r)];
+        EXPECT_TRUE(
+            at::equal(part.output.narrow(0, begin, count).to(kHost), awkward_values(r, count, at::kFloat)));
+        begin += count;
+      }
     }
   }
   const at::Tensor told = at::full({5}, static_cast<double>(rank), options);

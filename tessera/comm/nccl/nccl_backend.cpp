@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/comm/exchange_table.h"
+#include "tessera/comm/nccl/gather_parts.h"
 #include "tessera/comm/nccl/nccl_messages.h"
 #include "tessera/comm/reduce.h"
 #include "tessera/comm/single_backend.h"
@@ -63,14 +64,7 @@ std::shared_ptr<Work> NcclBackend::all_gather(const Call& call, std::vector<Gath
   if (parts.empty() || !is_on_device(parts[0].output)) return host_->all_gather(call, std::move(parts));
   std::vector<at::Tensor> held;
   for (const GatherPart& part : parts) held.insert(held.end(), {part.output, part.input});
-  return group_->run(call, std::move(held), [&] {
-    NcclLibrary::GroupScope together(*context_.library);
-    for (const GatherPart& part : parts) {
-      group_->all_gather(part.output.mutable_data_ptr(), part.input.const_data_ptr(),
-                         in_bytes(part.counts, part.input));
-    }
-    together.end();
-  });
+  return group_->run(call, std::move(held), [&] { gather_parts(*group_, parts); });
 }
 
 std::shared_ptr<Work> NcclBackend::reduce_scatter(const Call& call, std::vector<ScatterPart> parts,

@@ -45,6 +45,7 @@ class NcclGroup : public ByteExchange, private Watched {
 
   int64_t rank() const override { return rank_; }
   int64_t size() const override { return size_; }
+  const NcclLibrary& library() const { return library_; }
 
   // Starts `body`, which submits to the current stream; `held` lies in memory that it uses.
   std::shared_ptr<DeviceWork> run(const Call& call, std::vector<at::Tensor> held,
