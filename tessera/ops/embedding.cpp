@@ -49,9 +49,15 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
 
 at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at::Tensor& ids) {
   const at::Tensor rows = ids - first_row;
-  const at::Tensor held = at::nonzero(rows.ge(0).logical_and(rows.lt(weight.size(0)))).view({-1});
-  const at::Tensor found = ops::embedding(weight, rows.index_select(0, held));
-  return at::zeros({ids.size(0), weight.size(1)}, found.options()).index_copy(0, held, found);
+  const int64_t size = weight.size(0);
+  if (size == 0) {
+    const at::Tensor none = rows.narrow(0, 0, 0), found = ops::embedding(weight, none);
+    return at::zeros({ids.size(0), weight.size(1)}, found.options()).index_copy(0, none, found);
+  }
+  // Ids of other parts take any row here, which is spread over them all, and then zeros: to leave them out,
+  // the host would wait for their number.
+  const at::Tensor is_elsewhere = rows.lt(0).logical_or(rows.ge(size));
+  return ops::embedding(weight, rows.remainder(size)).masked_fill(is_elsewhere.unsqueeze(-1), 0);
 }
 
 }  // namespace tessera::ops

@@ -47,14 +47,13 @@ Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
   return found;
 }
 
-void add_by_source(const at::Tensor& losses_in, const std::vector<int64_t>& positions,
+void add_by_source(const at::Tensor& losses, const std::vector<int64_t>& positions,
                    const LossSources& sources) {
-  const at::Tensor losses = losses_in.to(kHost);
-  const auto values = host_span<const double>(losses);
   const auto of_token = host_span<const int64_t>(sources.of_token);
-  const auto sums = host_span<double>(sources.losses);
-  for (size_t i = 0; i < positions.size(); ++i)
-    sums[static_cast<size_t>(of_token[static_cast<size_t>(positions[i])])] += values[i];
+  std::vector<int64_t> of_loss;
+  of_loss.reserve(positions.size());
+  for (const int64_t position : positions) of_loss.push_back(of_token[static_cast<size_t>(position)]);
+  sources.losses.index_add_(0, copied_to<int64_t>(losses.device(), of_loss), losses);
 }
 
 struct Result {

@@ -22,7 +22,7 @@ struct VocabularyPart {
 // Losses by where tokens come from.
 struct LossSources {
   at::Tensor of_token;  // [tokens] int64 on the host: the source of each
-  at::Tensor losses;    // [sources] float64 on the host: a forward adds its losses
+  at::Tensor losses;    // [sources] float64 on the device of the hidden states: a forward adds its losses
 };
 
 // What the loss of a position has beside the cross entropy.

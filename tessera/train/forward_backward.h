@@ -18,7 +18,7 @@ nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple = 1);
 
 // What is asked for beside the loss, to be added to; undefined where it is not.
 struct LossParts {
-  // Sums of the losses of each dataset that the micro-batches name, float64 on the host.
+  // Sums of the losses of each dataset that the micro-batches name, float64 on the mesh's device.
   at::Tensor datasets = {};
   // nn::TokenBatch::router_values.
   at::Tensor routers = {};

@@ -28,7 +28,7 @@ class LossSum {
   // values of the routers' losses are asked for.
   LossSum(at::Device device, int64_t num_datasets, bool has_routers = false)
       : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
-    if (num_datasets > 0) parts_.datasets = at::zeros({num_datasets}, on_host(at::kDouble));
+    if (num_datasets > 0) parts_.datasets = at::zeros({num_datasets}, sum_.options());
     if (has_routers) parts_.routers = at::zeros({2}, sum_.options());
   }
 
@@ -47,7 +47,7 @@ class LossSum {
   at::Tensor reduced(const parallel::DeviceMesh& mesh) const {
     std::vector<at::Tensor> all = {sum_};
     if (parts_.routers.defined()) all.push_back(parts_.routers);
-    if (parts_.datasets.defined()) all.push_back(copy_to(parts_.datasets, sum_.device()));
+    if (parts_.datasets.defined()) all.push_back(parts_.datasets);
     const at::Tensor sums = at::cat(all);
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
     return sums;

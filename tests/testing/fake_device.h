@@ -40,7 +40,7 @@ void configure(const Options& options);
 // Waits for all streams of all devices.
 void synchronize();
 
-// How often an operation has waited for its stream, as reading a value does.
+// How often a thread has waited for a stream or an event, as one that reads a value does.
 int64_t waits();
 // What streams have got to run; all that a replay runs is one.
 int64_t tasks();
