@@ -332,7 +332,7 @@ TEST_P(NcclBackendTest, WithoutEventsResultsAreWrong) {
   for (const auto lost :
        {testing::fake_device::Lost::OfDefaultStreams, testing::fake_device::Lost::OfOtherStreams}) {
     int64_t num_wrong = 0;
-    for (uint64_t seed = 1; seed <= 30 && num_wrong == 0; ++seed) {
+    for (uint64_t seed = 1; seed <= 300 && num_wrong == 0; ++seed) {
       testing::use_delays(seed, lost);
       run_nccl_ranks(GetParam(), [&](Communicator& group) {
         const at::Tensor input = at::ones({1000}, on(group, at::kDouble)) * 3.0;
