@@ -72,7 +72,7 @@ Json value_of(const Key<T>& key) {
   return std::visit(
       [&](auto field) -> Json {
         using F = decltype(field);
-        if constexpr (std::is_same_v<F, EnumField<T>> || std::is_same_v<F, DeviceChoice T::*>) {
+        if constexpr (kHasNames<F, T>) {
           return names(key.choices);
         } else {
           using Value = std::remove_cvref_t<decltype(std::declval<T>().*field)>;

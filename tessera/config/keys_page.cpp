@@ -53,7 +53,7 @@ std::string type_of(const Key<T>& key) {
   return std::visit(
       [&](auto field) -> std::string {
         using F = decltype(field);
-        if constexpr (std::is_same_v<F, EnumField<T>> || std::is_same_v<F, DeviceChoice T::*>) {
+        if constexpr (kHasNames<F, T>) {
           return "one of the names below";
         } else {
           using Value = std::remove_cvref_t<decltype(std::declval<T>().*field)>;

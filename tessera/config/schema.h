@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -39,6 +40,10 @@ using Field =
                  std::map<std::string, std::string> T::*,
                  std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, DeviceChoice T::*,
                  std::vector<DatasetConfig> T::*, std::vector<LrGroup> T::*>;
+
+// Whether fields of this type take one of Key::choices.
+template <class F, class T>
+constexpr bool kHasNames = std::is_same_v<F, EnumField<T>> || std::is_same_v<F, DeviceChoice T::*>;
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 

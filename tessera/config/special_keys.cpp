@@ -7,6 +7,7 @@
 #include "tessera/config/translator.h"
 #include "tessera/config/values.h"
 #include "tessera/config/yaml_reader.h"
+#include "tessera/core/strings.h"
 
 namespace tessera::config {
 

@@ -1,17 +1,11 @@
 #include "tessera/config/values.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "tessera/config/scalar.h"
+#include "tessera/core/strings.h"
 
 namespace tessera::config {
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
 
 std::vector<std::string> split_words(std::string_view text, std::string_view separators) {
   std::vector<std::string> words;

@@ -10,7 +10,6 @@
 
 namespace tessera::config {
 
-std::string lower(std::string_view text);
 // The parts between any of the separators; none is empty.
 std::vector<std::string> split_words(std::string_view text, std::string_view separators);
 

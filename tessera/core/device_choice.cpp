@@ -1,14 +1,13 @@
 #include "tessera/core/device_choice.h"
 
-#include <algorithm>
-#include <cctype>
 #include <charconv>
+
+#include "tessera/core/strings.h"
 
 namespace tessera {
 
 std::optional<DeviceChoice> DeviceChoice::parse(std::string_view text) {
-  std::string name(text);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string name = lower(text);
   if (name == "auto") return DeviceChoice{DeviceKind::Auto};
   if (name == "cpu") return DeviceChoice{DeviceKind::Cpu};
   if (name == "cuda") return DeviceChoice{DeviceKind::Cuda};

@@ -103,6 +103,12 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return out;
 }
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c; });
+  return out;
+}
+
 std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
 
 int64_t find_invalid_utf8(std::string_view text) {

@@ -24,6 +24,9 @@ std::string format_shape(const std::vector<int64_t>& shape);
 // a, b, c joined by `separator`
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
+// ASCII letters in lower case.
+std::string lower(std::string_view text);
+
 // Up to the first line break.
 std::string first_line(std::string_view text);
 

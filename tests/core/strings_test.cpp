@@ -30,6 +30,11 @@ TEST(StringsTest, SizesAndTimes) {
   EXPECT_EQ(format_duration(7500), "2h05m");
 }
 
+TEST(StringsTest, Lower) {
+  EXPECT_EQ(lower("CUDA:0 \xc3\x84Z"), "cuda:0 \xc3\x84z");
+  EXPECT_EQ(lower(""), "");
+}
+
 TEST(StringsTest, FirstLine) {
   EXPECT_EQ(first_line("one\ntwo\nthree"), "one");
   EXPECT_EQ(first_line("one"), "one");
