@@ -33,6 +33,8 @@ struct LayoutCase {
   int64_t micro_batches = 3;   // of every rank along dp and step
   config::ComputeType dtype = config::ComputeType::Float64;
   bool async_tp = false;
+  bool fp8 = false;
+  bool offloads = false;  // parameters and optimizer states, where the device has streams
 };
 
 // Of these the loss asks for a balance and small logits, too.
@@ -45,6 +47,9 @@ inline config::Recipe recipe_of(const LayoutCase& layout) {
   recipe.base_model = layout.folder.empty() ? models::reference_folder(layout.family) : layout.folder;
   recipe.random_init = !layout.folder.empty();
   recipe.dtype = layout.dtype;
+  recipe.fp8 = layout.fp8;
+  if (layout.offloads)
+    recipe.offload_param_device = recipe.offload_optimizer_device = config::OffloadDevice::Cpu;
   recipe.zero_stage = layout.stage;
   recipe.dp_replicate_size = layout.dp_replicate;
   recipe.tensor_parallel_size = layout.tp;
@@ -173,8 +178,9 @@ struct Outcome {
 inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
                                  const parallel::ShardedParameter& parameter) {
   const at::Tensor grad = parameter.tile.grad();
-  return parallel::gather_tensor(grad.defined() ? grad : at::zeros_like(parameter.tile.detach()),
-                                 parameter.layout, parameter.axes, parameter.name);
+  return parallel::gather_tensor(
+      grad.defined() ? grad : at::zeros_like(parameter.tile.detach(), sharded.device()), parameter.layout,
+      parameter.axes, parameter.name);
 }
 
 inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communicator>& world,

@@ -17,9 +17,10 @@ ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const Mixed
       slots_(std::move(slots)),
       secondary_slots_(std::move(secondary)) {
   const int64_t num_secondary = secondary_slots_->group().size();
+  const bool are_whole = slots_->group().size() == 1 && !policy.param_dtype.has_value();
   for (const auto& [parameter, owned] : parameters) {
     params_.emplace_back(parameter, *owned, slots_->group(), num_secondary, name_);
-    reduces_once_ = reduces_once_ || (params_.back().is_tile && params_.back().is_trained());
+    reduces_once_ = reduces_once_ || (are_whole && params_.back().is_trained());
     needs_gather_ = needs_gather_ || (!params_.back().is_tile && params_.back().num_bytes() > 0);
   }
   if (!needs_gather_) state_ = State::Gathered;

@@ -41,8 +41,8 @@ class ParamGroup {
   GradientReduce& gradients() { return *gradients_; }
   // False when tiles are the parameters themselves, or all parameters are empty.
   bool needs_gather() const { return needs_gather_; }
-  // Where tiles are the parameters, their gradients hold the micro-batches so far: summed over the ranks
-  // once.
+  // Where one rank holds whole parameters in the type of the compute, on the device or beside it, their
+  // gradients hold the micro-batches so far: summed over other axes' ranks once.
   bool reduces_once() const { return reduces_once_; }
 
   // From now on ops add gradients to the parameters directly.
