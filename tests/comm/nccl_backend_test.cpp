@@ -3,6 +3,7 @@
 #include "tessera/comm/nccl/nccl_backend.h"
 
 #include <array>
+#include <optional>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -199,6 +200,26 @@ TEST_P(NcclBackendTest, AnAbortEndsRegistrations) {
     EXPECT_NE(testing::error_of([&] { work->wait_host(); }).find("E-HANG-TIMEOUT"), std::string::npos);
     slot = at::Tensor();
   });
+}
+
+// By the watchdog, who lets go of tensors when it has aborted one group and may have to abort others.
+TEST(RegisteredMemoryTest, NobodyWaitsBehindAnAbort) {
+  namespace fake = testing::fake_device;
+  testing::use_delays(1);
+  testing::stub();
+  const auto library = testing::stub_library();
+  const detail::NcclHandle comm = library->init_rank(library->make_id(), 1, 0);
+  std::optional<detail::RegisteredMemory> memory(std::in_place, fake::device(0), library, comm);
+  at::Tensor tensor = memory->make(640);
+  ASSERT_TRUE(tensor.defined());
+  library->abort(comm);
+  memory->forget();
+  const int64_t waits = fake::waits(), freed = calls_of("ncclMemFree");
+  tensor.reset();
+  EXPECT_EQ(fake::waits(), waits);
+  memory.reset();
+  EXPECT_EQ(calls_of("ncclMemFree"), freed + 1);
+  EXPECT_STREQ(testing::stub().faults(), "");
 }
 
 TEST_P(NcclBackendTest, AnOlderLibraryRegistersNothing) {
@@ -420,7 +441,8 @@ TEST_P(NcclBackendTest, ARankThatDoesNotComeToTheStartEndsInAHangError) {
   is_hang(error, "the start of NCCL on rank 0" + of_ranks);
   testing::stub().set_missing(-1);
   run_nccl_ranks(GetParam(), [&](Communicator& group) {
-    group.set_default_timeout(std::chrono::milliseconds(300));
+    // Long enough for what ranks that are there tell each other on the host.
+    group.set_default_timeout(std::chrono::milliseconds(1000));
     group.all_reduce(at::ones({4}, on(group, at::kFloat)), false, {{std::chrono::minutes(10), ""}});
     group.barrier({{std::chrono::minutes(10), ""}});
     testing::stub().set_missing(1);

@@ -26,7 +26,7 @@ struct RegisteredMemory::State {
 
   const at::Device device;
   const std::shared_ptr<const NcclLibrary> library;
-  NcclHandle comm;   // null from its end on
+  NcclHandle comm;   // null from end() on
   std::mutex mutex;  // of what changes
   Blocks blocks;
 
@@ -119,7 +119,6 @@ void RegisteredMemory::end() {
 void RegisteredMemory::forget() {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   for (auto& [memory, block] : state_->blocks) block.registration = nullptr;
-  state_->comm = nullptr;
 }
 
 }  // namespace tessera::comm::detail

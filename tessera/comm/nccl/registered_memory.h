@@ -33,7 +33,8 @@ class RegisteredMemory {
   at::Tensor make(int64_t num_bytes);
   // Before the communicator ends, which nothing uses any more.
   void end();
-  // After it was aborted, which has ended the registrations. Waits for nothing.
+  // After it was aborted, which has ended the registrations. Waits for nothing, as tensors that go then do
+  // not: the memory is freed with the last of them and of this.
   void forget();
 
  private:
