@@ -622,7 +622,8 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   } else if (is_fake(from)) {
     queue.push([from = Place(from), to = Place(to)] { to.tensor().copy_(from.tensor()); });
   } else {
-    if (!is_late(from)) queue.refuse_to_record("a copy of pageable memory");
+    // CUDA records one of pinned memory, whose next owner then writes what every replay reads.
+    queue.refuse_to_record("a copy of the host's memory");
     queue.push([from = is_late(from) ? from : from.clone(), to = Place(to)] { to.tensor().copy_(from); });
   }
   return to;

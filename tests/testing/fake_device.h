@@ -48,8 +48,8 @@ int64_t replays();
 
 // The current stream's tasks are recorded from the constructor to end(), and none of them runs. Memory that
 // is taken meanwhile is `memory`'s, or of its own for 0, until release_graph_memory(). What waits for the
-// stream, an event, or a copy of memory that is not pinned spoils it, as under CUDA. at::cuda::CUDAGraph of
-// fake_graph.cpp is made of it, by which the program records (core/device_graph.h).
+// stream, an event, or a copy of the host's memory spoils it; CUDA refuses all of that but pinned memory.
+// at::cuda::CUDAGraph of fake_graph.cpp is made of it, by which the program records (core/device_graph.h).
 struct Graph;
 class Recording {
  public:
