@@ -1,6 +1,7 @@
 // Steps with fp8: true beside those of bfloat16, and under any layout beside one process.
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "tessera/nn/linear.h"
 
@@ -10,34 +11,40 @@
 namespace tessera::train {
 namespace {
 
-constexpr int64_t kSteps = 20, kMicroBatches = 6;
+constexpr int64_t kSteps = 20, kFewSteps = 3;
 // Of the first loss: fp8 beside bfloat16, and fp8 under a layout, which cuts operands and so has other
 // scales, beside one process.
 constexpr double kOfBfloat16 = 3e-2, kOfOneProcess = 2e-2;
 
-// Three heads of 16 and an MLP of 96: what two and three ranks hold of them has widths that fp8 takes.
-const DeepModel& model() {
-  static const DeepModel made("llama3", 3,
-                              {{"hidden_size", 48},
-                               {"intermediate_size", 96},
-                               {"num_attention_heads", 3},
-                               {"num_key_value_heads", 3},
-                               {"head_dim", 16},
-                               {"initializer_range", 0.1}});
-  return made;
+// Three heads of 16 and MLPs of 96: what two and three ranks hold of them has widths that fp8 takes.
+const DeepModel& model(const std::string& family) {
+  static std::map<std::string, DeepModel> made;
+  return made
+      .try_emplace(family, family, 3,
+                   nlohmann::json{{"hidden_size", 48},
+                                  {"intermediate_size", 96},
+                                  {"num_attention_heads", 3},
+                                  {"num_key_value_heads", 3},
+                                  {"head_dim", 16},
+                                  {"initializer_range", 0.1}})
+      .first->second;
 }
+
+// Of all ranks in a step: as many on each of one to four.
+int64_t num_micro_batches() { return testing::world()->size() == 4 ? 4 : 6; }
 
 struct Course {
   std::vector<double> losses;
   int64_t in_fp8 = 0, layers = 0;  // linear layers of this rank
 };
 
-Course train(LayoutCase layout, bool fp8, const std::shared_ptr<comm::Communicator>& world) {
-  layout.folder = model().path();
-  layout.family = "llama3";
+Course train(LayoutCase layout, bool fp8, const std::shared_ptr<comm::Communicator>& world,
+             int64_t steps = kSteps) {
+  if (layout.family.empty()) layout.family = "llama3";
+  layout.folder = model(layout.family).path();
   layout.dtype = config::ComputeType::BFloat16;
-  config::Recipe recipe = recipe_of(layout);
-  recipe.fp8 = fp8;
+  layout.fp8 = fp8;
+  const config::Recipe recipe = recipe_of(layout);
   const parallel::DeviceMesh mesh(world, parallel_dims(recipe, world->size()));
   TrainedModel trained = set_up_model(recipe, mesh);
   trained.model->train();
@@ -49,11 +56,12 @@ Course train(LayoutCase layout, bool fp8, const std::shared_ptr<comm::Communicat
     course.in_fp8 += linear->product_type() == ops::ProductType::E4m3 ? 1 : 0;
   }
   const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.0, false), {});
+  const int64_t count = num_micro_batches();
   const auto batches =
-      micro_batches(0, kMicroBatches, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
+      micro_batches(0, count, mesh.coordinate(parallel::kAxisDp), mesh.size(parallel::kAxisDp));
   int64_t label_tokens = 0;
-  for (int64_t i = 0; i < kMicroBatches; ++i) label_tokens += micro_batch(0, i, kMicroBatches).label_tokens;
-  for (int64_t i = 0; i < kSteps; ++i)
+  for (int64_t i = 0; i < count; ++i) label_tokens += micro_batch(0, i, count).label_tokens;
+  for (int64_t i = 0; i < steps; ++i)
     course.losses.push_back(run_step(trained, *adamw, mesh, {&batches, label_tokens, i, 1e-3, 1.0, 77}).loss);
   return course;
 }
@@ -92,31 +100,74 @@ TEST(StepFp8Test, RecomputationChangesNoBit) {
     EXPECT_EQ(train({.checkpointing = kind}, true, single).losses, want.losses);
 }
 
-TEST(StepFp8Test, AnyLayoutFollowsOneProcess) {
+void expect_to_follow(const LayoutCase& layout, const Course& want) {
   const auto world = testing::world();
-  const int64_t ranks = world->size();
-  if (ranks == 1) return;
-  const auto single = comm::Communicator::single();
+  const auto text = [](const char* name, auto value) {
+    return std::string(name) + std::to_string(static_cast<int>(value));
+  };
+  const std::string name = (layout.family.empty() ? "llama3" : layout.family) +
+                           text(" stage ", layout.stage) + text(" dp_replicate ", layout.dp_replicate) +
+                           text(" tp ", layout.tp) + text(" cp ", layout.cp) + text(" pp ", layout.pp) +
+                           text(" ep ", layout.ep) + text(" hpz ", layout.hpz);
+  const Course got = train(layout, true, world, std::ssize(want.losses));
+  const double found = distance(got.losses, want.losses);
+  if (world->rank() == 0) std::printf("%s: at most %.1e apart\n", name.c_str(), found);
+  EXPECT_LE(found, kOfOneProcess) << name;
+  EXPECT_GT(got.in_fp8, 0) << name;
+}
+
+TEST(StepFp8Test, AnyLayoutFollowsOneProcess) {
+  using config::ZeroStage;
+  const int64_t ranks = testing::world()->size();
+  if (ranks == 1 || ranks == 4) return;
   for (const Trained kind : {Trained::All, Trained::LoraWithDropout}) {
-    const Course want = train({.trained = kind}, true, single);
-    std::vector<LayoutCase> layouts = {{.stage = config::ZeroStage::Zero3},
-                                       {.stage = config::ZeroStage::Ddp},
+    const Course want = train({.trained = kind}, true, comm::Communicator::single());
+    std::vector<LayoutCase> layouts = {{.stage = ZeroStage::Zero3},
+                                       {.stage = ZeroStage::Zero1},
+                                       {.stage = ZeroStage::Ddp},
                                        {.tp = ranks},
                                        {.tp = ranks, .async_tp = true},
                                        {.cp = ranks},
                                        {.pp = ranks, .schedule = PipelineKind::ZeroBubble}};
     for (LayoutCase& layout : layouts) {
       layout.trained = kind;
-      const Course got = train(layout, true, world);
-      const double found = distance(got.losses, want.losses);
-      if (world->rank() == 0) {
-        std::printf("tp %d cp %d pp %d stage %d: at most %.1e apart\n", static_cast<int>(layout.tp),
-                    static_cast<int>(layout.cp), static_cast<int>(layout.pp), static_cast<int>(layout.stage),
-                    found);
-      }
-      EXPECT_LE(found, kOfOneProcess) << layout.tp << ' ' << layout.cp << ' ' << layout.pp;
-      EXPECT_GT(got.in_fp8, 0);
+      expect_to_follow(layout, want);
     }
+  }
+}
+
+TEST(StepFp8Test, ProductsOfAxesFollowOneProcess) {
+  if (testing::world()->size() != 4) return;
+  const Course want = train({}, true, comm::Communicator::single(), kFewSteps);
+  const std::vector<LayoutCase> layouts = {{.stage = config::ZeroStage::Zero1, .dp_replicate = 2},
+                                           {.hpz = 2},
+                                           {.dp_replicate = 2, .tp = 2, .async_tp = true},
+                                           {.tp = 2, .cp = 2},
+                                           {.stage = config::ZeroStage::Zero2, .tp = 2, .pp = 2},
+                                           {.cp = 2, .pp = 2, .schedule = PipelineKind::ZeroBubble}};
+  for (const LayoutCase& layout : layouts) expect_to_follow(layout, want);
+}
+
+// An expert's tokens are those of all ranks that send it some, and so is its absmax.
+TEST(StepFp8Test, ExpertsOfRanksFollowOneProcess) {
+  const int64_t ranks = testing::world()->size();
+  const auto single = comm::Communicator::single();
+  const LayoutCase alone{.family = "mixtral"};
+  const Course want = train(alone, true, single, kFewSteps);
+  // Of three blocks: four layers of attention and three of each of five experts, but not the router.
+  EXPECT_EQ(want.in_fp8, 3 * (4 + 5 * 3));
+  EXPECT_EQ(want.layers, want.in_fp8 + 3 + 1) << "and not the output projection";
+  if (ranks == 1) {
+    const Course plain = train(alone, false, single, kFewSteps);
+    EXPECT_LE(distance(want.losses, plain.losses), kOfBfloat16);
+    EXPECT_GT(distance(want.losses, plain.losses), 0.0);
+  }
+  std::vector<LayoutCase> layouts;
+  if (ranks == 2 || ranks == 3) layouts = {{.ep = ranks}, {.stage = config::ZeroStage::Zero1, .ep = ranks}};
+  if (ranks == 4) layouts = {{.dp_replicate = 2, .ep = 2}, {.tp = 2, .ep = 2}};
+  for (LayoutCase& layout : layouts) {
+    layout.family = alone.family;
+    expect_to_follow(layout, want);
   }
 }
 
