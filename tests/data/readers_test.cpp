@@ -231,6 +231,17 @@ TEST(Json, ArrayElementsWithPlaces) {
   EXPECT_EQ(all.records[1].element, 1);
 }
 
+// As people save them: an array under the name of JSON Lines.
+TEST(JsonLines, OneArrayIsReadAsJson) {
+  const TempFolder folder;
+  const std::string array = "\xEF\xBB\xBF\n [\n {\"a\": 1},\n {\n\"a\": 2}]\n";
+  const ReadAll all = read_all(folder.write("a.jsonl", array), FileFormat::JsonLines);
+  EXPECT_THAT(field_a(all), ElementsAre(1, 2));
+  EXPECT_EQ(all.records[1].line, 4);
+  EXPECT_THAT(field_a(read_all(folder.write("a.jsonl.gz", testing::gzipped(array)), FileFormat::JsonLines)),
+              ElementsAre(1, 2));
+}
+
 TEST(Json, SequenceOfObjects) {
   const TempFolder folder;
   const ReadAll all =

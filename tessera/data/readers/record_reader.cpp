@@ -1,8 +1,21 @@
 #include "tessera/data/readers/record_reader.h"
 
 #include "tessera/core/error.h"
+#include "tessera/io/file_bytes.h"
 
 namespace tessera::data {
+namespace {
+
+// Arrays are often saved under the name of JSON Lines. No line of these begins with a bracket, as each is an
+// object.
+bool begins_with_array(const std::string& path) {
+  io::FileBytes bytes(path);
+  int byte = bytes.get();
+  while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r') byte = bytes.get();
+  return byte == '[';
+}
+
+}  // namespace
 
 void RecordReader::skip(int64_t count, int64_t, int64_t) {
   RawRecord record;
@@ -17,7 +30,7 @@ void RecordReader::skip(int64_t count, int64_t, int64_t) {
 
 std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat format) {
   switch (format) {
-    case FileFormat::JsonLines: return open_json_lines(path);
+    case FileFormat::JsonLines: return begins_with_array(path) ? open_json(path) : open_json_lines(path);
     case FileFormat::Json: return open_json(path);
     case FileFormat::Text: return open_text(path);
     case FileFormat::Csv: return open_csv(path, ',');

@@ -46,6 +46,7 @@ std::unique_ptr<RecordReader> open_table(const std::string& path);
 // Throws Error(Config), saying what to install, where parquet and arrow files such as `path` cannot be read.
 void require_table_library(const std::string& path);
 
+// By the format that the file's name tells; JSON Lines that are one array are read as that.
 std::unique_ptr<RecordReader> open_records(const std::string& path, FileFormat format);
 
 }  // namespace tessera::data
