@@ -13,6 +13,7 @@
 #include "tessera/data/loader.h"
 #include "tessera/data/mix.h"
 #include "tessera/data/prompts/llama_factory.h"
+#include "tessera/data/readers/dataset_files.h"
 
 namespace tessera::data {
 namespace {
@@ -77,7 +78,8 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
 
   PreparedData data;
   const auto read = [&](const config::DatasetConfig& entry, DatasetReader& by) {
-    const config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
+    config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
+    if (&by == &eval_reader) dataset.split = split_to_evaluate(dataset, config.source_folder);
     store->begin_dataset(short_name(dataset));
     return by.read(dataset, *store);
   };

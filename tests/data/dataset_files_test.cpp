@@ -102,6 +102,22 @@ TEST_F(DatasetFilesTest, SplitsByTheNamesOfFiles) {
   EXPECT_THAT(message("SPLIT", "only"), HasSubstr("got 'train', the default, need test"));
 }
 
+TEST_F(DatasetFilesTest, TheSplitToEvaluateIsTestWhereThereIsOne) {
+  write({"a/train.jsonl", "a/test.jsonl", "a/dev.jsonl", "b/train.jsonl", "b/dev.jsonl", "c/rows.jsonl",
+         "one.jsonl"});
+  const auto split = [&](const char* path) {
+    dataset_.path = path;
+    return split_to_evaluate(dataset_, folder_.path());
+  };
+  EXPECT_EQ(split("a"), "test");
+  EXPECT_EQ(split("b"), "validation");
+  EXPECT_EQ(split("c"), "");
+  EXPECT_EQ(split("one.jsonl"), "");
+  error_text("E-CONFIG-NO-FILE", [&] { split("none"); });
+  dataset_.split = "train[:5%]";
+  EXPECT_EQ(split("a"), "train[:5%]");
+}
+
 TEST_F(DatasetFilesTest, ConfigurationsOfACard) {
   write({"hub/main/a.jsonl", "hub/main/b.jsonl", "hub/other/c.jsonl", "hub/other/d.jsonl"});
   folder_.write("hub/README.md",

@@ -77,6 +77,17 @@ std::vector<std::string> texts(const RowSet& rows) {
   return out;
 }
 
+// As in Axolotl: rows to train on are no rows to evaluate on.
+TEST_F(Prepare, TestDatasetsAreTheTestSplit) {
+  folder_.write("set/train.jsonl", lines(5));
+  folder_.write("set/test.jsonl", lines(2, "test "));
+  config_.datasets.push_back(dataset_of({{"path", "set"}, {"type", "completion"}}));
+  config_.test_datasets = config_.datasets;
+  const PreparedData data = prepare();
+  EXPECT_EQ(data.train.size(), 5);
+  EXPECT_EQ(data.eval.size(), 2);
+}
+
 TEST_F(Prepare, SkipsRecordsAtTheStart) {
   config_.shuffle_merged_datasets = false;
   add("a.jsonl", lines(5));

@@ -67,8 +67,8 @@ std::vector<fs::path> walk(const fs::path& folder) {
 
 class FileSearch {
  public:
-  FileSearch(const config::DatasetConfig& dataset, const std::string& source_folder)
-      : dataset_(dataset), source_folder_(source_folder), split_(parse_split(dataset).name) {}
+  FileSearch(const config::DatasetConfig& dataset, const std::string& source_folder, bool tells)
+      : dataset_(dataset), source_folder_(source_folder), split_(parse_split(dataset).name), tells_(tells) {}
 
   std::vector<DatasetFile> run() {
     const fs::path root = config::resolve_path(dataset_.path, source_folder_);
@@ -229,7 +229,7 @@ class FileSearch {
       chosen = all;
     } else if (chosen.empty()) {
       throw no_split_error(dataset_, "'" + root.string() + "'", {splits.begin(), splits.end()});
-    } else if (chosen.size() < all.size()) {
+    } else if (tells_ && chosen.size() < all.size()) {
       log::info(root.string() + ": " + std::to_string(chosen.size()) + " of " + std::to_string(all.size()) +
                 " files are of split " + split_ + "; data_files chooses others");
     }
@@ -239,6 +239,7 @@ class FileSearch {
   const config::DatasetConfig& dataset_;
   const std::string& source_folder_;
   std::string split_;
+  bool tells_;
   std::vector<DatasetFile> files_;
 };
 
@@ -246,7 +247,22 @@ class FileSearch {
 
 std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
                                             const std::string& source_folder) {
-  return FileSearch(dataset, source_folder).run();
+  return FileSearch(dataset, source_folder, true).run();
+}
+
+std::string split_to_evaluate(const config::DatasetConfig& dataset, const std::string& source_folder) {
+  if (!dataset.split.empty()) return dataset.split;
+  config::DatasetConfig entry = dataset;
+  for (const char* const split : {"test", "validation"}) {
+    entry.split = split;
+    try {
+      FileSearch(entry, source_folder, false).run();
+      return split;
+    } catch (const Error& error) {
+      if (error.code() != "E-CONFIG-SPLIT") throw;
+    }
+  }
+  return "";
 }
 
 }  // namespace tessera::data

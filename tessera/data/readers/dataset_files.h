@@ -26,4 +26,8 @@ struct DatasetFile {
 std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
                                             const std::string& source_folder);
 
+// The split that an entry of test_datasets means: its own; without one `test` where the dataset has that,
+// else `validation`, else the default. Throws as find_dataset_files() does.
+std::string split_to_evaluate(const config::DatasetConfig& dataset, const std::string& source_folder);
+
 }  // namespace tessera::data
