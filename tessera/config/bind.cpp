@@ -94,10 +94,8 @@ const Choice& find_choice(const std::string& text, const Source& source) {
         throw error;
       }
       if (!choice.note.empty()) {
-        source.problems.warn((source.node.place.file ? *source.node.place.file + ':' +
-                                                           std::to_string(source.node.place.line) + ": "
-                                                     : std::string()) +
-                             "key '" + source.path + "': '" + text + "': " + std::string(choice.note));
+        source.problems.warn(place_prefix(source.node.place) + "key '" + source.path + "': '" + text +
+                             "': " + std::string(choice.note));
       }
       return choice;
     }

@@ -84,7 +84,7 @@ void apply_sharegpt(Node& dataset, Problems& problems) {
   if (type == nullptr || type->value.text != "sharegpt") return;
   const Place place = type->value.place;
   if (dataset.find("field_messages") == nullptr && dataset.find("message_property_mappings") == nullptr) {
-    problems.warn((place.file ? *place.file + ':' + std::to_string(place.line) + ": " : std::string()) +
+    problems.warn(place_prefix(place) +
                   "type: sharegpt is read as type: chat_template with field_messages: conversations and "
                   "message_property_mappings: {role: from, content: value}");
   }

@@ -62,4 +62,9 @@ std::string describe_place(const Place& place, const Place& other) {
   return *place.file + ':' + std::to_string(place.line);
 }
 
+std::string place_prefix(const Place& place) {
+  if (!place.file) return "";
+  return *place.file + (place.line > 0 ? ':' + std::to_string(place.line) : std::string()) + ": ";
+}
+
 }  // namespace tessera::config

@@ -86,8 +86,7 @@ void Translator::set_deepspeed_scheduler(const ForeignKey&, const Origin& origin
   if (!value.is_map()) throw type_error(origin, "a map");
   const Entry* params = value.find("params");
   if (params == nullptr || !params->value.is_map() || params->value.find("warmup_type") == nullptr) {
-    const KeyPlace place = to_key_place(origin.entry.key_place);
-    problems_.warn(place.file + ':' + std::to_string(place.line) + ": key '" + origin.path +
+    problems_.warn(place_prefix(origin.entry.key_place) + "key '" + origin.path +
                    "': the warm-up is linear; DeepSpeed's is logarithmic unless warmup_type says linear");
   }
   translate_map(value, section("deepspeed.scheduler"), origin.path + '.', origin.out);

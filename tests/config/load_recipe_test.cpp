@@ -85,6 +85,10 @@ TEST(LoadRecipeTest, WarnsOnceAboutKeysWithoutEffect) {
   EXPECT_THAT(text, HasSubstr("key 'optimizer': 'adamw_8bit': 8-bit optimizer states are not built yet"));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("wandb")));
   EXPECT_THAT(text, ::testing::Not(HasSubstr("flash_attention")));
+  ::testing::internal::CaptureStderr();
+  load_recipe(recipes_folder() + "/lora.yaml", {"optimizer=paged_adamw_8bit"});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("command line: key 'optimizer': 'paged_adamw_8bit'"));
 }
 
 TEST(LoadRecipeTest, ReadsAnFsdp2Recipe) {
