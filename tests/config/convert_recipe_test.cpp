@@ -138,6 +138,14 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_THAT(text_, Not(HasSubstr("default of")));
 }
 
+// Texts that are trained whole would become prompts, which are masked.
+TEST_F(ConvertRecipeTest, PretrainingOfLlamaFactoryIsRefused) {
+  const std::string files = "--model_name_or_path m --dataset c4_demo --learning_rate 1e-4 ";
+  EXPECT_THAT(refusal({}, files + "--stage pt"),
+              AllOf(HasSubstr("key 'stage'"), HasSubstr("type: completion")));
+  EXPECT_EQ(convert({}, files + "--stage sft").datasets.size(), 1U);
+}
+
 TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
   const Recipe factory = convert({}, "--model_name_or_path m --dataset a,b --max_samples 500 --stage sft");
   ASSERT_EQ(factory.datasets.size(), 2U);
