@@ -24,6 +24,10 @@ constexpr ForeignKey kAccelerateDeepSpeedKeys[] = {
     {"zero3_save_16bit_model", Rule::Quiet, kPieces},
     {"deepspeed_multinode_launcher", Rule::Ignore, kHow},
     {"deepspeed_hostfile", Rule::Ignore, kHow},
+    {"deepspeed_inclusion_filter", Rule::Ignore, kHow},
+    {"deepspeed_exclusion_filter", Rule::Ignore, kHow},
+    {"deepspeed_moe_layer_cls_names", Rule::Quiet, kHow},
+    {"seq_parallel_communication_data_type", Rule::Ignore, kHow},
 };
 
 constexpr ForeignKey kDeepSpeedKeys[] = {
@@ -67,6 +71,10 @@ constexpr ForeignKey kDeepSpeedKeys[] = {
     {"expert_parallel", Rule::Refuse, "write expert_parallel_size in the recipe"},
     {"hybrid_engine", Rule::Refuse, "generating during training is not built"},
     {"comms_logger", Rule::Quiet, kTold},
+    {"comms_config", Rule::Quiet, kTold},
+    {"monitor_config", Rule::Quiet, kTold},
+    {"_comment*", Rule::Quiet, "it is a remark"},
+    {"_comment", Rule::Quiet, "it is a remark"},
     {"flops_profiler", Rule::Quiet, kTold},
     {"tensorboard", Rule::Quiet, kTold},
     {"wandb", Rule::Special, "deepspeed_wandb",

@@ -146,6 +146,30 @@ TEST_F(ConvertRecipeTest, PretrainingOfLlamaFactoryIsRefused) {
   EXPECT_EQ(convert({}, files + "--stage sft").datasets.size(), 1U);
 }
 
+// Arguments beside those that all examples have: none is unknown.
+TEST_F(ConvertRecipeTest, ArgumentsOfTheLibraries) {
+  const std::vector<std::string> rest = {"base_model=m", "datasets.0.path=d", "learning_rate=1"};
+  const Recipe recipe = convert(
+      {},
+      "--finetuning_type full --use_v1_kernels --use_reentrant_gc --ray_num_workers 4 --infer_backend hf "
+      "--eval_on_each_dataset --bf16_full_eval --average_tokens_across_devices True --no_cuda False "
+      "--tensor_model_parallel_size 2 --pipeline_model_parallel_size 3 --expert_model_parallel_size 1 "
+      "--use_distributed_optimizer --moe_aux_loss_coef 0.01 --disable_shuffling --early_stopping_steps 5 "
+      "--fsdp_transformer_layer_cls_to_wrap LlamaDecoderLayer --val_size 0.1 --eval_strategy epoch "
+      "--push_to_hub_token x --truncation_mode keep_start",
+      rest);
+  EXPECT_EQ(recipe.tensor_parallel_size, 2);
+  EXPECT_EQ(recipe.pipeline_parallel_size, 3);
+  EXPECT_EQ(recipe.router_aux_loss_coef, 0.01);
+  EXPECT_FALSE(recipe.shuffle_merged_datasets);
+  EXPECT_EQ(recipe.early_stopping_patience, 5);
+  EXPECT_THAT(refusal({}, "--finetuning_type full --default_system x"), HasSubstr("system messages"));
+  EXPECT_THAT(refusal({}, "--finetuning_type full --new_special_tokens '<a>'"), HasSubstr("vocabulary"));
+  EXPECT_THAT(refusal({}, "--finetuning_type full --ref_model m"), HasSubstr("preference"));
+  EXPECT_THAT(refusal({}, "--use_peft --truncation_mode keep_end"), HasSubstr("truncation_mode"));
+  EXPECT_THAT(refusal({}, "--use_peft --datasets a b"), HasSubstr("mixture"));
+}
+
 TEST_F(ConvertRecipeTest, WhatIsSaidOfNamedDatasetsIsInTheirEntries) {
   const Recipe factory = convert({}, "--model_name_or_path m --dataset a,b --max_samples 500 --stage sft");
   ASSERT_EQ(factory.datasets.size(), 2U);
