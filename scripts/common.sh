@@ -37,13 +37,13 @@ lock_cache() {
 
 # fetch_wheel NAME VERSION DIR: downloads one wheel, unless it is there; tries three times.
 fetch_wheel() {
-  local name=$1 version=$2 dir=$3 try
+  local name=$1 version=$2 dir=$3 try minor platforms=(--platform any --platform manylinux2014_x86_64)
+  # pip takes a wheel of the named platforms alone: all up to Debian 12's glibc.
+  for minor in {17..36}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done
   mkdir -p "$dir"
   for try in 1 2 3; do
     if python3 -m pip download --quiet --disable-pip-version-check --no-deps \
-      --only-binary=:all: --python-version 3.11 --implementation cp \
-      --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
-      --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 --platform any \
+      --only-binary=:all: --python-version 3.11 --implementation cp "${platforms[@]}" \
       --dest "$dir" "$name==$version"; then
       return 0
     fi
@@ -89,5 +89,7 @@ unpack_license() {
   local name
   name=$(basename "$1")
   mkdir -p "$2/${name%%-*}"
-  unzip -q -o -j "$1" '*.dist-info/licenses/*' -d "$2/${name%%-*}"
+  # Where wheels keep it, or beside the libraries.
+  unzip -q -o -j "$1" '*.dist-info/licenses/*' -d "$2/${name%%-*}" 2>/dev/null ||
+    unzip -q -o -j "$1" '*/LICENSE*' -d "$2/${name%%-*}"
 }
