@@ -15,6 +15,7 @@
 #include "tessera/comm/bootstrap.h"
 #include "tessera/comm/rank_cores.h"
 #include "tessera/config/load_recipe.h"
+#include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/strings.h"
 
@@ -64,7 +65,8 @@ void print_trace(const train::BenchResult& result, const std::string& path, std:
 
 void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   struct Options {
-    std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace;
+    std::string model, adapter = "none", dtype = "fp32", device = "auto", checkpointing = "false", trace,
+                       data;
     int64_t micro_batch = 2, seq = 512, steps = 6, nproc = 1, lora_r = 16, zero = 3;
     std::vector<std::string> overrides;
     bool as_json = false;
@@ -81,6 +83,10 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
   verb->add_option("--micro-batch", options->micro_batch, "Documents of a rank's step")
       ->check(CLI::Range(1, 65536));
   verb->add_option("--seq", options->seq, "Tokens of a document")->check(CLI::Range(2, 1 << 24));
+  verb->add_option(
+      "--data", options->data,
+      "Rows of token ids (input_ids, attention_mask, labels; JSON Lines) in place of random tokens; "
+      "keys such as sample_packing=true and shuffle_merged_datasets=false say how steps take them");
   verb->add_option("--steps", options->steps, "Counted steps; one more runs before them")
       ->check(CLI::Range(1, 100000));
   verb->add_option("--adapter", options->adapter, "none, or lora on all linear layers")
@@ -108,12 +114,17 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
       if (const auto code = relaunch(options->nproc, line.arguments)) return *code;
       train::BenchOptions bench_options;
       bench_options.steps = options->steps;
+      bench_options.trains_on_data = !options->data.empty();
       bench_options.trace_path = options->trace;
       nlohmann::ordered_json recipe = {
-          {"base_model", options->model}, {"datasets", {{{"path", "random"}}}},
-          {"learning_rate", 1e-4},        {"micro_batch_size", options->micro_batch},
-          {"sequence_len", options->seq}, {"gradient_checkpointing", options->checkpointing},
-          {"zero_stage", options->zero},  {"dtype", options->dtype}};
+          {"base_model", options->model},
+          {"datasets", {{{"path", options->data.empty() ? "random" : options->data}}}},
+          {"learning_rate", 1e-4},
+          {"micro_batch_size", options->micro_batch},
+          {"sequence_len", options->seq},
+          {"gradient_checkpointing", options->checkpointing},
+          {"zero_stage", options->zero},
+          {"dtype", options->dtype}};
       if (options->adapter == "lora") {
         recipe["adapter"] = "lora";
         recipe["lora_target_linear"] = true;
@@ -121,6 +132,12 @@ void add_bench(CLI::App& app, const CommandLine& line, Action& action) {
         recipe["lora_alpha"] = 2 * options->lora_r;
       }
       bench_options.recipe = config::parse_recipe(recipe.dump(), "bench", options->overrides);
+      if (bench_options.trains_on_data && bench_options.recipe.streaming) {
+        throw Error(ErrorKind::Config, "STREAMING", "the rows of --data are read as a whole")
+            .at("command line")
+            .got("streaming=true")
+            .need("streaming=false");
+      }
       const comm::Bootstrap bootstrap(device, own_start_timeout_s());
       comm::share_cores(*bootstrap.world());
       tell_started();

@@ -16,36 +16,13 @@
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/process_stats.h"
-#include "tessera/core/rng.h"
+#include "tessera/train/bench_steps.h"
 #include "tessera/train/setup.h"
 #include "tessera/train/speed_of_light.h"
 #include "tessera/train/step.h"
 
 namespace tessera::train {
 namespace {
-
-// Micro-batch `index` of a step. Document number d of the step holds the same tokens for any number of ranks.
-data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
-  data::MicroBatch batch;
-  batch.document_starts = {0};
-  for (int64_t document = 0; document < recipe.micro_batch_size; ++document) {
-    const CounterRng rng(static_cast<uint64_t>(recipe.seed), stream_of("bench tokens"),
-                         static_cast<uint64_t>(index * recipe.micro_batch_size + document));
-    for (int64_t i = 0; i < recipe.sequence_len; ++i) {
-      batch.input_ids.push_back(
-          static_cast<int64_t>(rng.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab_size))));
-      batch.position_ids.push_back(i);
-    }
-    batch.document_starts.push_back(static_cast<int64_t>(batch.input_ids.size()));
-  }
-  batch.labels.assign(batch.input_ids.begin() + 1, batch.input_ids.end());
-  batch.labels.push_back(kIgnoreLabel);
-  for (size_t d = 1; d < batch.document_starts.size(); ++d) {
-    batch.labels[batch.document_starts[d] - 1] = kIgnoreLabel;
-  }
-  batch.label_tokens = recipe.micro_batch_size * (recipe.sequence_len - 1);
-  return batch;
-}
 
 // The peak of the rank whose is the largest. Collective.
 void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& result) {
@@ -137,22 +114,18 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   BenchResult result;
   result.ranks = world->size();
   result.threads = at::get_num_threads();
-  const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
-  const int64_t num_batches = recipe.gradient_accumulation_steps;
-  std::vector<data::MicroBatch> batches;
-  for (int64_t m = 0; m < num_batches; ++m) {
-    batches.push_back(random_batch(recipe, trained.model->config().vocab_size, m * dp_size + dp_rank));
-  }
-  const int64_t label_tokens = num_batches * batches[0].label_tokens;
-  result.tokens_per_step = dp_size * num_batches * recipe.micro_batch_size * recipe.sequence_len;
+  const int64_t dp_size = mesh.size(parallel::kAxisDp);
+  const auto next_step = bench_steps(recipe, options.trains_on_data, trained.model->config(), mesh);
 
-  std::vector<double> seconds;
+  std::vector<double> seconds, rates;
+  int64_t tokens = 0, label_tokens = 0;  // of all counted steps
   std::map<std::string, comm::Traffic> traffic_before;
   std::optional<trace::Recording> recording;
   for (int64_t step = 0; step < options.warmup_steps + options.steps; ++step) {
+    const data::Step taken = next_step();
     StepInput input;
-    input.micro_batches = &batches;
-    input.label_tokens = dp_size * label_tokens;
+    input.micro_batches = &taken.micro_batches;
+    input.label_tokens = taken.label_tokens;
     input.step = step;
     input.lr = recipe.learning_rate;
     input.max_grad_norm = recipe.max_grad_norm;
@@ -166,8 +139,13 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     result.losses.push_back(run_step(trained, *optimizer, mesh, input).loss);
     world->barrier();
     if (is_traced) recording = tracing->stop();
-    if (step >= options.warmup_steps) seconds.push_back(timer.seconds());
+    if (step < options.warmup_steps) continue;
+    seconds.push_back(timer.seconds());
+    rates.push_back(static_cast<double>(taken.tokens) / seconds.back());
+    tokens += taken.tokens;
+    label_tokens += taken.label_tokens;
   }
+  result.tokens_per_step = tokens / options.steps;
   for (const auto& [axis, traffic] : mesh.traffic()) {
     const comm::Traffic all = traffic - traffic_before[axis];
     result.traffic_per_step[axis] = {all.bytes_sent / options.steps,
@@ -187,7 +165,8 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   // Of this rank: its part of the tokens, and of the layers that it holds.
   const int64_t cp = mesh.size(parallel::kAxisCp), rank_tokens = result.tokens_per_step / dp_size / cp;
   const bool has_head = mesh.coordinate(parallel::kAxisPp) + 1 == mesh.size(parallel::kAxisPp);
-  const StepGemms gemms = step_gemms(*trained.model, rank_tokens, has_head ? label_tokens / cp : 0);
+  const StepGemms gemms =
+      step_gemms(*trained.model, rank_tokens, has_head ? label_tokens / options.steps / dp_size / cp : 0);
   // Their memory would add to that of the products, which are no part of a training run's peak.
   optimizer.reset();
   trained = {};
@@ -209,7 +188,7 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
   result.step_s_median = median(seconds);
   result.step_s_min = *std::min_element(seconds.begin(), seconds.end());
   result.step_s_max = *std::max_element(seconds.begin(), seconds.end());
-  result.tokens_per_s = static_cast<double>(result.tokens_per_step) / result.step_s_median;
+  result.tokens_per_s = median(rates);
   result.sol = result.gemm_s / result.step_s_median;
   result.library_sol = result.library_gemm_s / result.step_s_median;
   return result;

@@ -18,16 +18,17 @@ struct MemoryPart {
 };
 
 struct BenchOptions {
-  config::Recipe recipe;     // all but its data
-  int64_t steps = 6;         // counted ones
-  int64_t warmup_steps = 1;  // run before them
-  std::string trace_path;    // where the last step's timeline is written, by rank 0; empty: nowhere
+  config::Recipe recipe;
+  bool trains_on_data = false;  // of the recipe's datasets; else on random tokens
+  int64_t steps = 6;            // counted ones
+  int64_t warmup_steps = 1;     // run before them
+  std::string trace_path;       // where the last step's timeline is written, by rank 0; empty: nowhere
 };
 
 struct BenchResult {
   int64_t ranks = 1, threads = 1;
-  int64_t tokens_per_step = 0;  // all ranks
-  double tokens_per_s = 0.0;    // at the median step
+  int64_t tokens_per_step = 0;  // all ranks; mean, where steps differ
+  double tokens_per_s = 0.0;    // median of the steps' rates
   double step_s_median = 0.0, step_s_min = 0.0, step_s_max = 0.0;
   int64_t peak_rss_bytes = 0;  // largest rank
   // On a GPU: what LibTorch's allocator held of its memory at most, largest rank, and what tensors had of
@@ -51,8 +52,7 @@ struct BenchResult {
   std::string to_json() const;
 };
 
-// Every rank that reads data trains gradient_accumulation_steps micro-batches of micro_batch_size documents
-// of sequence_len random tokens (the same ones for any number of ranks) with AdamW. Collective.
+// Trains the steps of bench_steps() with AdamW; making them is not timed. Collective.
 BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm::Communicator>& world);
 
 }  // namespace tessera::train

@@ -1,6 +1,7 @@
 // Every verb on a tiny model.
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -288,6 +289,40 @@ TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {
   EXPECT_NE(
       run_well({"bench", "train", "--model", "model", "--seq", "16", "--steps", "1"}).out.find("tokens/s"),
       std::string::npos);
+}
+
+TEST_F(VerbsTest, BenchTrainsOnRowsAsTrainingDealsThem) {
+  std::ofstream file(here / "ids.jsonl");
+  for (int row = 0; row < 24; ++row) {
+    const std::vector<int> ids = {3 + row, 4, 5, 6 + row, 7};
+    file << nlohmann::json{{"input_ids", ids}, {"attention_mask", {1, 1, 1, 1, 1}}, {"labels", ids}} << "\n";
+  }
+  file.close();
+  const auto bench = [&](const Words& more) {
+    Words arguments = {"bench",   "train",     "--model",       "model",
+                       "--data",  "ids.jsonl", "--seq",         "16",
+                       "--steps", "1",         "--micro-batch", "2",
+                       "--json",  "--device",  "cpu",           "shuffle_merged_datasets=false"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return nlohmann::json::parse(ProgramResult::lines(run_well(arguments).out).back());
+  };
+  const Words packed = {"sample_packing=true", "sample_packing_sequentially=true"};
+  Words accumulated = packed, by_ranks = packed;
+  accumulated.emplace_back("gradient_accumulation_steps=2");
+  by_ranks.insert(by_ranks.end(), {"--nproc", "2"});
+  EXPECT_EQ(bench({}).at("tokens_per_step"), 2 * 5);
+  EXPECT_EQ(bench(packed).at("tokens_per_step"), 2 * 15) << "three documents a sequence";
+  const auto one = bench(accumulated), two = bench(by_ranks);
+  EXPECT_EQ(one.at("tokens_per_step"), 4 * 15);
+  EXPECT_EQ(two.at("tokens_per_step"), 4 * 15);
+  for (size_t step = 0; step < 2; ++step) {
+    EXPECT_NEAR(one.at("losses")[step].get<double>(), two.at("losses")[step].get<double>(), 1e-4);
+  }
+  EXPECT_NE(one.at("losses")[0], bench(packed).at("losses")[0]) << "a step of twice as many rows";
+  const ProgramResult streamed =
+      run({"bench", "train", "--model", "model", "--data", "ids.jsonl", "streaming=true", "max_steps=1"});
+  EXPECT_EQ(streamed.exit_code, 2) << streamed.told();
+  EXPECT_NE(streamed.err.find("E-CONFIG-STREAMING"), std::string::npos) << streamed.told();
 }
 
 TEST_F(VerbsTest, MergedAdapterEqualsAdapterOnBase) {
