@@ -48,6 +48,13 @@ own=$build/libtessera_cuda.so
 if [ -e "$own" ]; then add "$own" lib; else say "without libtessera_cuda.so, which this build has not made"; fi
 cp scripts/gpu_check.sh LICENSE "$staging/"
 cp benchmarks/gpu/*.py "$staging/gpu/"
+# Rows for the packed cases of the comparison: real instructions where they are at hand.
+instructions=${TESSERA_SHARED_DATA:-../shared/data}/alpaca_roleplay.json
+if [ -f "$instructions" ]; then
+  install -m 644 "$instructions" "$staging/gpu/instructions.json"
+else
+  install -m 644 examples/data/tessera_chat.jsonl "$staging/gpu/instructions.jsonl"
+fi
 
 say "stripping"
 while read -r file; do

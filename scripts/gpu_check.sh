@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # gpu_check.sh [--device cpu] [--folder OUT] [--minutes N] [--only NAME,...]: holds Tessera on this machine's GPU to what
-# it promises, in one run of at most 9 minutes, and prints one table (benchmarks/gpu/check.py). Runs from a bundle of
+# it promises, in one run of at most 9 minutes, and prints one table (benchmarks/gpu/check.py).
+# gpu_check.sh peers [--part 0.5B|1.5B|7B] [--turns N] ...: compares it with Transformers there, 9 minutes for each part
+# (benchmarks/gpu/peers.py). Runs from a bundle of
 # `./dev gpu-bundle`, or from a clone with the build of TESSERA_PRESET. LibTorch is that of python3's torch, or the one
 # that TESSERA_LIBTORCH names. `--device cpu` goes through the same lines without a GPU, with tiny models.
 set -euo pipefail
@@ -10,6 +12,8 @@ die() {
   exit 2
 }
 command -v python3 >/dev/null || die "python3 is missing"
+what=check
+if [ "${1:-}" = peers ]; then what=peers && shift; fi
 
 if [ -d "$here/bin" ]; then
   bundle=$here
@@ -34,5 +38,5 @@ else
   here=$root/benchmarks
 fi
 status=0
-python3 "$here/gpu/check.py" --bundle "$bundle" "$@" || status=$?
+python3 "$here/gpu/$what.py" --bundle "$bundle" "$@" || status=$?
 exit $status

@@ -11,7 +11,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import models  # noqa: E402
+from running import Failed, NotRun, Runner, Running  # noqa: E402
 
 OK, FAIL, NOT_RUN = "ok", "FAIL", "not run"
 STEPS = 20
@@ -35,9 +35,6 @@ class Speed:
     documents: int
     lora_r: int
     milestone: float  # tokens/s on an H200 that the first milestone asks for
-    least_eager: float = 1.3
-    least_compiled: float = 1.1
-    most_memory: float = 0.8
 
 
 # Tests of cuda_tests by gtest's filter: each op against the CPU, kernels against the copy's rate, and the small ones.
@@ -47,16 +44,8 @@ LARGEST = ("add + norm, bf16", "swiglu, bf16", "adamw, float32 states")
 LEAST_RATE = 80.0
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
-SPEEDS = [Speed("0.5B", 16, 0, 115e3), Speed("1.5B", 8, 0, 46e3), Speed("7B", 4, 16, 12e3, least_compiled=1.0)]
+SPEEDS = [Speed("0.5B", 16, 0, 115e3), Speed("1.5B", 8, 0, 46e3), Speed("7B", 4, 16, 12e3)]
 DRY_SPEEDS = [Speed("tiny", 2, 0, 0.0)]
-
-
-class Failed(Exception):
-    """What a line says that does not hold."""
-
-
-class NotRun(Exception):
-    """Why a line was not looked at."""
 
 
 def is_clean(text: str) -> bool:
@@ -72,33 +61,13 @@ class Line:
     seconds: float
 
 
-@dataclasses.dataclass
-class Running:
-    """A command that runs, until `end`."""
-    process: subprocess.Popen
-    log: pathlib.Path
-    end: float
-    limit_s: float
-
-    def finish(self) -> tuple[int, str]:
-        try:
-            code = self.process.wait(timeout=max(0.0, self.end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            raise Failed(f"ran past {self.limit_s:.0f} s, see {self.log.name}") from None
-        return code, self.log.read_text(errors="replace")
-
-
-class Check:
+class Check(Runner):
     def __init__(self, options: argparse.Namespace) -> None:
         self.device = options.device
         self.is_dry = options.device == "cpu"
         self.only = options.only.split(",") if options.only else []
         self.bundle = options.bundle
-        self.folder = options.folder
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.end = time.monotonic() + 60.0 * options.minutes
+        super().__init__(options.folder, options.minutes)
         self.program = str(self.bundle / "bin" / "tessera")
         self.tests = str(self.bundle / "bin" / "cuda_tests")
         self.lines: list[Line] = []
@@ -111,7 +80,7 @@ class Check:
             return
         start = time.monotonic()
         try:
-            if start > self.end:
+            if self.left_s() <= 0.0:
                 raise NotRun("no time left")
             found, verdict = work(), OK
         except Failed as error:
@@ -122,28 +91,6 @@ class Check:
             found, verdict = f"{type(error).__name__}: {error}", FAIL
         self.lines.append(Line(name, found.replace("\n", " "), verdict, time.monotonic() - start))
         print(f"{verdict:8} {name:28} {found}", flush=True)
-
-    def begin(self, name: str, command: list[str], limit_s: float) -> "Running":
-        """Starts a command, whose output goes to a log. What runs past its time, or the whole run's, fails."""
-        left = min(limit_s, self.end - time.monotonic())
-        if left <= 1.0:
-            raise NotRun("no time left")
-        log = self.folder / f"{name}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, cwd=self.folder,
-                                       start_new_session=True)
-        return Running(process, log, time.monotonic() + left, left)
-
-    def run(self, name: str, command: list[str], limit_s: float) -> tuple[int, str]:
-        """The exit code and the output of begin()."""
-        return self.begin(name, command, limit_s).finish()
-
-    def must(self, name: str, command: list[str], limit_s: float) -> str:
-        code, text = self.run(name, command, limit_s)
-        if code != 0:
-            told = [line for line in text.splitlines() if "error[" in line or "Error" in line] or text.splitlines()
-            raise Failed(f"exit code {code}: {told[-1] if told else 'no word'}")
-        return text
 
     # The lines.
 
@@ -323,27 +270,8 @@ class Check:
         found, in_fp8 = bench("bench", []), bench("fp8", ["fp8=true"])
         rate, memory = found["tokens_per_s"], found.get("peak_device_bytes", 0)
         text = f"{rate:,.0f} tokens/s, in fp8 {in_fp8['tokens_per_s']:,.0f}, {memory / 2**30:.1f} GiB"
-        short = []
         if rate < row.milestone:
-            short.append(f"below {row.milestone:,.0f} tokens/s")
-        for kind, least in (("eager", row.least_eager), ("compiled", row.least_compiled)):
-            command = [sys.executable, str(HERE / "peers.py"), "--model", str(model), "--device", self.device, *shape]
-            command += ["--lora-r", str(row.lora_r)] + (["--compile"] if kind == "compiled" else [])
-            try:
-                peer = json.loads(self.must(f"{kind}-{row.shape}", command, 150).strip().splitlines()[-1])
-            except (Failed, NotRun) as error:
-                short.append(f"{kind}: {error}")
-                continue
-            ratio = rate / peer["tokens_per_s"]
-            text += f"; {kind} {peer['tokens_per_s']:,.0f} ({ratio:.2f}x, needs {least}x), " \
-                    f"{peer['peak_device_bytes'] / 2**30:.1f} GiB"
-            if ratio < least:
-                short.append(f"{ratio:.2f}x of {kind}, needs {least}x")
-            share = memory / peer["peak_device_bytes"] if peer["peak_device_bytes"] else 0.0
-            if kind == "eager" and share > row.most_memory:
-                short.append(f"{share:.2f} of its memory, may be {row.most_memory}")
-        if short:
-            raise Failed(text + " | " + "; ".join(short))
+            raise Failed(f"{text} | below {row.milestone:,.0f} tokens/s")
         return text
 
     def all_lines(self) -> None:
