@@ -7,6 +7,7 @@
 
 #include "tessera/core/device.h"
 #include "tessera/core/error.h"
+#include "tessera/core/strings.h"
 #include "tessera/nn/materialize.h"
 #include "tessera/parallel/box_part.h"
 
@@ -41,7 +42,16 @@ class StoredSource : public ParameterSource {
   void read(const std::string& parameter, const parallel::Box& box,
             const at::Tensor& destination) const override {
     for (const auto& overlaps : adapter_.overlaps(parameter, box)) {
-      const std::string& name = stored(*overlaps.front().part)->name;
+      const StoredPart& part = *overlaps.front().part;
+      const io::TensorSpec& found = *stored(part);
+      if (found.shape != part.shape) {
+        throw Error(ErrorKind::Model, "TENSORS", "a tensor of another shape than '" + parameter + "' needs")
+            .in(files_->place() + ": tensor '" + found.name + "'")
+            .got(format_shape(found.shape))
+            .need(format_shape(part.shape))
+            .hint("files and model must be of one kind, and a table is made before ranks cut the model");
+      }
+      const std::string& name = found.name;
       if (overlaps.size() == 1) {
         files_->read(name, overlaps[0].stored, overlaps[0].view(destination));
       } else {

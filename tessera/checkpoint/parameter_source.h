@@ -33,7 +33,9 @@ class ParameterSource {
                     const at::Tensor& destination) const = 0;
 };
 
-// The parameters of the adapter's table of which `files` hold all parts.
+// The parameters of the adapter's table of which `files` hold all parts. The table is of the whole model:
+// reading from one that was made when parameters were cut among ranks already, or by which a file's tensor
+// has another shape, is an Error that names the parameter.
 std::shared_ptr<const ParameterSource> stored_source(std::shared_ptr<const StoredTensors> files,
                                                      StateDictAdapter adapter);
 

@@ -36,6 +36,16 @@ bool tile(const std::vector<int64_t>& shape, const std::vector<Box>& boxes) {
   return numel == whole.numel();
 }
 
+// A table of a model whose parameters are cut has the shapes of one rank's parts.
+void require_inside(const StoredParameter& parameter, const Box& box) {
+  if (box.size.size() == parameter.shape.size() && intersect(box, whole_box(parameter.shape)) == box) return;
+  throw Error(ErrorKind::Config, "STATE-DICT-TABLE",
+              "a part of the parameter '" + parameter.name + "' lies outside of it")
+      .got("the part " + format_shape(box.size) + " at " + format_shape(box.offset))
+      .need("one of a parameter of shape " + format_shape(parameter.shape))
+      .hint("make the table of the whole model, before its parameters are cut among ranks");
+}
+
 }  // namespace
 
 Box StoredPart::in_parameter() const { return {offset, swapped(box.size, is_transposed)}; }
@@ -99,6 +109,7 @@ std::vector<std::vector<StateDictAdapter::Overlap>> StateDictAdapter::overlaps(s
                                                                                const Box& box) const {
   const StoredParameter* entry = find(parameter);
   TESSERA_ASSERT(entry != nullptr, "the table has no parameter " + std::string(parameter));
+  require_inside(*entry, box);
   std::vector<std::vector<Overlap>> found;
   std::map<std::string, size_t> index;  // by stored tensor
   for (const StoredPart& part : entry->parts) {

@@ -72,6 +72,7 @@ class StateDictAdapter {
     at::Tensor view(const at::Tensor& tile) const;
   };
   // All of the box: every element is in one of the overlaps. Those with one stored tensor stand together.
+  // Throws Error(Config) for a box that is not inside the parameter as the table has it.
   std::vector<std::vector<Overlap>> overlaps(std::string_view parameter, const parallel::Box& box) const;
 
  private:

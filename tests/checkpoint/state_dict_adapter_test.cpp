@@ -247,6 +247,26 @@ TEST(ParameterSource, AnAliasIsReadWhereTheNameIsNotThere) {
   EXPECT_EQ(values({{"stranger", at::full({2}, 2.0)}}), -1.0F);
 }
 
+TEST(ParameterSource, ATableOfACutModelIsRefusedOnEveryRank) {
+  // Two ranks, of which each made the table of its half of the rows.
+  const auto source =
+      stored_source(std::make_shared<testing::TensorsInMemory>(testing::Tensors{{"w", at::ones({4, 3})}}),
+                    StateDictAdapter({{"half", {2, 3}, {stored_as_is("w", {2, 3})}}}));
+  const auto refused = [&](const Box& box) -> std::string {
+    try {
+      source->read("half", box, at::zeros(box.size));
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("'half'"));
+      return error.code();
+    }
+    return "";
+  };
+  EXPECT_EQ(refused({{0, 0}, {2, 3}}), "E-MODEL-TENSORS");
+  EXPECT_EQ(refused({{2, 0}, {2, 3}}), "E-CONFIG-STATE-DICT-TABLE");
+  EXPECT_EQ(refused({{1, 0}, {2, 3}}), "E-CONFIG-STATE-DICT-TABLE") << "a part of it";
+  EXPECT_EQ(refused({{0}, {2}}), "E-CONFIG-STATE-DICT-TABLE") << "of other dims";
+}
+
 TEST(SourceList, TheFirstThatHoldsAParameterGivesIt) {
   const auto of = [](const std::string& name, double value) {
     return stored_source(
