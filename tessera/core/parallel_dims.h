@@ -33,8 +33,9 @@ struct ParallelDims {
   // Puts the place of a size into an error about it; `key` is its name in recipes, such as dp_shard_size.
   using Locate = std::function<void(Error& error, const std::string& key)>;
 
-  // With dp_shard resolved. Throws E-CONFIG-PARALLELISM with the factors where their product is not
-  // `world_size`, or a size is below 1, and where ep or hpz does not divide dp_shard x cp.
+  // With dp_shard resolved. Throws E-CONFIG-PARALLELISM with the factors and the nearest choice that works
+  // where their product is not `world_size`, or a size is below 1, and where ep or hpz does not divide
+  // dp_shard x cp.
   ParallelDims resolved(int64_t world_size, const Locate& locate = {}) const;
 };
 

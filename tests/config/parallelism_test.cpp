@@ -50,7 +50,7 @@ TEST(ParallelismTest, NamesTheFactorsThatDoNotFit) {  // C5
       message_of_world(recipe_with("dp_replicate_size: 2\ndp_shard_size: 3\n"), 4),
       "error[E-CONFIG-PARALLELISM]: r.yaml:5:1: dp_shard_size does not fit the number of ranks; got "
       "dp_shard_size 3 x dp_replicate_size 2 and 4 ranks, need sizes from 1 that multiply to the number of "
-      "ranks. hint: dp_shard_size: -1 takes the ranks that remain");
+      "ranks. hint: dp_shard_size: 2, or -1, which takes the ranks that remain");
   EXPECT_THAT(message_of_world(recipe_with("dp_replicate_size: 2\n"), 3),
               ::testing::HasSubstr("r.yaml:4:1: dp_replicate_size does not fit the number of ranks; got "
                                    "dp_shard_size -1 x dp_replicate_size 2 and 3 ranks"));

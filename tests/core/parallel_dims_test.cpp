@@ -70,5 +70,29 @@ TEST(ParallelDimsTest, AProductThatIsNotTheWorldIsRefusedWithItsFactors) {
   refusal(huge, 4);  // a product beyond 64 bits
 }
 
+TEST(ParallelDimsTest, WhatIsProposedWorks) {
+  const auto hint = [](const ParallelDims& dims, int64_t world_size) {
+    const std::string text = refusal(dims, world_size);
+    return text.substr(text.find("hint: ") + 6);
+  };
+  ParallelDims dims;
+  dims.tp = 4;
+  EXPECT_EQ(hint(dims, 6), "the nearest that work are 3 and 6");
+  EXPECT_EQ(hint(dims, 3), "tensor_parallel_size: 3");
+  dims.tp = 9;
+  EXPECT_EQ(hint(dims, 8), "tensor_parallel_size: 8");
+  // Beside the other sizes.
+  dims.tp = dims.cp = 2;
+  EXPECT_EQ(hint(dims, 6), "the nearest that work are 1 and 3");
+  EXPECT_EQ(hint(dims, 5), "the sizes fit 4 or 8 ranks");
+  EXPECT_EQ(hint(dims, 2), "context_parallel_size: 1");
+  EXPECT_EQ(hint(dims, 1), "the sizes fit 4 ranks");
+  dims.dp_shard = 3;
+  EXPECT_EQ(hint(dims, 5), "the sizes fit 12 ranks");
+  EXPECT_EQ(hint(dims, 6), "context_parallel_size: 1");
+  dims.cp = 1;
+  EXPECT_EQ(hint(dims, 4), "dp_shard_size: 2, or -1, which takes the ranks that remain");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -113,7 +113,7 @@ TEST(TensorParallelTest, AxesAreAsManyAsThePlanNeeds) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), ::testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("nearest that work are 3 and 6"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("at most 3 ranks, or a multiple of it"));
   }
 }
 
@@ -131,6 +131,16 @@ TEST(TensorParallelTest, RefusesMoreRanksThanUnitsAndUnknownLayers) {
   EXPECT_THAT(message_of(kPlan, 4), ::testing::HasSubstr("E-CONFIG-TENSOR-PARALLEL"));
   EXPECT_THAT(message_of(kPlan, 4),
               ::testing::HasSubstr("'in' cannot be cut over 4 ranks; got 3 parts of 2"));
+  EXPECT_THAT(message_of(kPlan, 4), ::testing::EndsWith("hint: tensor_parallel_size: 3"));
+  // Two key/value heads, each with three query heads.
+  TensorParallelPlan copies = {.layers = {{"in", LayerStyle::colwise(3, 1)}}, .most_shared_parts = 2};
+  EXPECT_EQ(message_of(copies, 6), "");
+  EXPECT_THAT(message_of(copies, 5), ::testing::HasSubstr("2 key/value heads"));
+  EXPECT_THAT(message_of(copies, 5), ::testing::EndsWith("hint: the nearest that work are 4 and 6"));
+  EXPECT_THAT(message_of(copies, 7), ::testing::EndsWith("hint: tensor_parallel_size: 6"));
+  EXPECT_THAT(message_of(copies, 8),
+              ::testing::HasSubstr("got 3 elements in each of the 2 parts that key/value heads make, need at "
+                                   "least 4. hint: tensor_parallel_size: 6"));
   EXPECT_THAT(message_of({{{"inn", LayerStyle::colwise()}}}, 2), ::testing::HasSubstr("E-CONFIG-LAYER"));
 }
 

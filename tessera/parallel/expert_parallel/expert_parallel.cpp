@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tessera/core/error.h"
+#include "tessera/core/nearest_size.h"
 #include "tessera/nn/sparse_mlp.h"
 #include "tessera/parallel/expert_parallel/expert_dispatch.h"
 #include "tessera/parallel/layout.h"
@@ -22,7 +23,11 @@ void check_expert_parallel(const torch::nn::Module& root, int64_t num_ranks) {
                 "experts cannot be spread over " + std::to_string(num_ranks) + " ranks")
         .got(std::to_string(experts) + " experts in a layer")
         .need("at least one expert for each rank")
-        .hint("expert_parallel_size: at most " + std::to_string(experts));
+        // Whose divisors divide the ranks that it was taken from, too.
+        .hint(
+            nearest_size_hint("expert_parallel_size", nearest_sizes(num_ranks, num_ranks, [&](int64_t size) {
+                                return size <= experts && num_ranks % size == 0;
+                              })));
   }
   if (has_experts || num_ranks == 1) return;
   throw Error(ErrorKind::Config, "EXPERT-PARALLEL", "the model has no experts to spread over ranks")

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
+#include "tessera/core/nearest_size.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/nn/embedding.h"
 #include "tessera/nn/linear.h"
@@ -121,44 +122,80 @@ class Cutter {
   ParameterLayouts layouts_;
 };
 
+std::optional<std::vector<int64_t>> find_axes(const TensorParallelPlan& plan, int64_t num_ranks) {
+  const int64_t parts = plan.most_shared_parts;
+  if (parts == 0 || num_ranks <= parts) return std::vector<int64_t>{num_ranks};
+  if (num_ranks % parts == 0) return std::vector<int64_t>{parts, num_ranks / parts};
+  return std::nullopt;
+}
+
+Error uneven_copies(const TensorParallelPlan& plan, int64_t num_ranks) {
+  const std::string parts = std::to_string(plan.most_shared_parts);
+  return Error(ErrorKind::Config, "TENSOR-PARALLEL",
+               "attention cannot be cut over " + std::to_string(num_ranks) + " ranks")
+      .got(parts + " key/value heads")
+      .need("at most " + parts + " ranks, or a multiple of it");
+}
+
+// A layer that is cut: the length of the dim along which it is.
+struct CutLayer {
+  const std::string& name;
+  const LayerStyle& style;
+  int64_t length;
+};
+
+// Why the layers cannot be cut over so many ranks.
+std::optional<Error> find_misfit(const std::vector<CutLayer>& layers, const TensorParallelPlan& plan,
+                                 int64_t num_ranks) {
+  const auto axes = find_axes(plan, num_ranks);
+  if (!axes) return uneven_copies(plan, num_ranks);
+  const auto units_of = [](int64_t elements, int64_t unit) { return (elements + unit - 1) / unit; };
+  const auto in_units = [](int64_t count, int64_t unit) {
+    return std::to_string(count) +
+           (unit > 1 ? " parts of " + std::to_string(unit) : std::string(" elements"));
+  };
+  for (const auto& [name, style, length] : layers) {
+    const auto too_few = [&, &layer = name](const std::string& got, int64_t need) {
+      return Error(ErrorKind::Config, "TENSOR-PARALLEL",
+                   "'" + layer + "' cannot be cut over " + std::to_string(num_ranks) + " ranks")
+          .got(got)
+          .need("at least " + std::to_string(need));
+    };
+    const int64_t outer = axes->front(), units = units_of(length, style.unit);
+    if (units < outer) return too_few(in_units(units, style.unit), outer);
+    if (axes->size() == 1 || style.kind == LayerStyle::Kind::SharedColwise) continue;
+    // The smallest part is the last.
+    const int64_t smallest = piece_of(length, outer, outer - 1, style.unit).size;
+    const int64_t inner = units_of(smallest, style.inner_unit);
+    if (inner >= axes->back()) continue;
+    return too_few(in_units(inner, style.inner_unit) + " in each of the " + std::to_string(outer) +
+                       " parts that key/value heads make",
+                   axes->back());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<int64_t> tensor_parallel_axes(const TensorParallelPlan& plan, int64_t num_ranks) {
-  const int64_t parts = plan.most_shared_parts;
-  if (parts == 0 || num_ranks <= parts) return {num_ranks};
-  if (num_ranks % parts == 0) return {parts, num_ranks / parts};
-  const int64_t below = num_ranks / parts * parts;
-  throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-              "attention cannot be cut over " + std::to_string(num_ranks) + " ranks")
-      .got(std::to_string(parts) + " key/value heads")
-      .need("at most " + std::to_string(parts) + " ranks, or a multiple of it")
-      .hint("the nearest that work are " + std::to_string(below) + " and " + std::to_string(below + parts));
+  if (const auto axes = find_axes(plan, num_ranks)) return *axes;
+  throw uneven_copies(plan, num_ranks);
 }
 
 void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPlan& plan, int64_t num_ranks) {
-  const nn::NamedLayers layers = nn::named_layers(root);
-  const std::vector<int64_t> axes = tensor_parallel_axes(plan, num_ranks);
+  const nn::NamedLayers named = nn::named_layers(root);
+  std::vector<CutLayer> layers;
   for (const auto& [name, style] : plan.layers) {
-    const auto layer = nn::find_layer(layers, name);
+    const auto layer = nn::find_layer(named, name);
     if (!style.cuts_weight()) continue;
     const int64_t dim = style.is_rowwise() ? 1 : 0;
-    const int64_t length = layer->named_parameters(/*recurse=*/false)["weight"].size(dim);
-    const auto units_of = [](int64_t elements, int64_t unit) { return (elements + unit - 1) / unit; };
-    // The smallest part is the last.
-    const int64_t part = piece_of(length, axes[0], axes[0] - 1, style.unit).size;
-    const bool has_two = axes.size() > 1 && style.kind != LayerStyle::Kind::SharedColwise;
-    const int64_t units = units_of(length, style.unit), inner = units_of(part, style.inner_unit);
-    if (units >= axes[0] && (!has_two || inner >= axes[1])) continue;
-    const bool is_inner = units >= axes[0];
-    const int64_t got = is_inner ? inner : units, unit = is_inner ? style.inner_unit : style.unit;
-    throw Error(ErrorKind::Config, "TENSOR-PARALLEL",
-                "'" + name + "' cannot be cut over " + std::to_string(num_ranks) + " ranks")
-        .got(std::to_string(got) +
-             (unit > 1 ? " parts of " + std::to_string(unit) : std::string(" elements")) +
-             (is_inner ? " in each of " + std::to_string(axes[0]) : ""))
-        .need("at least " + std::to_string(is_inner ? axes[1] : num_ranks))
-        .hint("lower tensor_parallel_size: attention is cut between its heads");
+    layers.push_back({name, style, layer->named_parameters(/*recurse=*/false)["weight"].size(dim)});
   }
+  std::optional<Error> misfit = find_misfit(layers, plan, num_ranks);
+  if (!misfit) return;
+  const auto fits = [&](int64_t size) { return !find_misfit(layers, plan, size); };
+  throw misfit->hint(
+      nearest_size_hint("tensor_parallel_size", nearest_sizes(num_ranks, 2 * num_ranks, fits)));
 }
 
 ParameterLayouts tensor_parallel(torch::nn::Module& root, const TensorParallelPlan& plan,

@@ -19,9 +19,9 @@ struct TensorParallelOptions {
   bool async = false;
 };
 
-// Throws Error(Config, "TENSOR-PARALLEL") for a layer of `root` (on the meta device, not cut yet) with fewer
-// units than there are ranks, what tensor_parallel_axes() throws, and Error(Config, "LAYER") for a name that
-// there is not.
+// Throws Error(Config, "TENSOR-PARALLEL"), with the nearest numbers of ranks that work, for a layer of `root`
+// (on the meta device, not cut yet) with fewer units than there are ranks and for what tensor_parallel_axes()
+// refuses, and Error(Config, "LAYER") for a name that there is not.
 void check_tensor_parallel(const torch::nn::Module& root, const TensorParallelPlan& plan, int64_t num_ranks);
 
 // Cuts the layers that `plan` names over the ranks of `axis`, adapters with them, and puts the sums over
