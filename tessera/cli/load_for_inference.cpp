@@ -27,11 +27,13 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
     const auto adapter = std::make_shared<const io::ModelFiles>(peft::open_adapter(adapter_folder));
     sources.insert(sources.begin(), peft::adapter_source(*model, targets, adapter));
   }
-  parallel::ParameterLayouts layouts;
   const auto& tp = mesh.group(parallel::kAxisTp);
+  const auto& pp = mesh.group(parallel::kAxisPp);
+  // Of the whole layers: of their parts, which may be uneven, each rank of tp would make another.
+  const parallel::PipelinePlan plan = models::plan_pipeline(*model, pp->size(), {});
+  parallel::ParameterLayouts layouts;
   if (tp->size() > 1) layouts = models::cut_layers(*model, {parallel::kAxisTp, tp});
-  if (const auto& pp = mesh.group(parallel::kAxisPp); pp->size() > 1) {
-    const parallel::PipelinePlan plan = models::plan_pipeline(*model, pp->size(), {});
+  if (pp->size() > 1) {
     const parallel::Pipeline stages(*model, models::pipeline_parts(*model), plan, {parallel::kAxisPp, pp},
                                     layouts);
     models::decode_in_stages(*model, plan, pp);

@@ -89,6 +89,17 @@ TEST_F(GenerateTest, OnUpTo4RanksTheAnswersAreThoseOfOne) {
   }
 }
 
+// Two of three heads on one rank and one on the other, whose layers are a larger part of the work beside the
+// output projection: both deal the same layers to the stages.
+TEST_F(GenerateTest, UnevenHeadsInAPipeline) {
+  write_tiny_model(model(), {.heads = 3, .kv_heads = 3, .intermediate = 60});
+  const Words same = {"generate", "--model", "model", "--dtype", "fp64", "--max-new-tokens", "8", "Hi"};
+  const ProgramResult result =
+      run(with(same, {"--tensor-parallel-size", "2", "--pipeline-parallel-size", "2"}));
+  ASSERT_EQ(result.exit_code, 0) << result.told();
+  EXPECT_EQ(result.out, run_well(same).out);
+}
+
 // An adapter on its base, a conversation, the speed, and what comes by standard input.
 TEST_F(GenerateTest, OnRanksLikeOnOne) {
   std::filesystem::remove_all(model());

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
+#include "tessera/nn/linear.h"
 #include "tessera/parallel/box_part.h"
 #include "tessera/parallel/device_mesh.h"
+#include "tessera/parallel/tensor_parallel/tensor_parallel.h"
 
 #include "tests/parallel/parity.h"
 
@@ -159,6 +161,26 @@ TEST(PipelineTest, ARankHoldsItsStage) {
           at::equal(sharded->full_tensor(parameter), testing::ToyModel().named_parameters()[parameter.name]))
           << parameter.name;
     }
+  });
+}
+
+// Two ranks of tp hold four and two rows of every layer.
+TEST(PipelineTest, RanksWithUnevenPartsOfTheLayersDealThemAlike) {
+  comm::run_fake_ranks(4, [](const auto& world) {
+    const DeviceMesh mesh(world, {.tp = 2, .pp = 2});
+    torch::nn::Module net;
+    PipelineParts parts;
+    TensorParallelPlan plan;
+    for (int i = 0; i < 6; ++i) {
+      const std::string name = "block" + std::to_string(i);
+      parts.blocks.push_back(
+          net.register_module(name, std::make_shared<nn::Linear>(4, 6, true, at::kDouble)));
+      plan.layers.emplace_back(name, LayerStyle::colwise(2));
+    }
+    parts.last = {net.register_parameter("head", at::zeros({10, 4}, at::kDouble))};
+    ParameterLayouts layouts = tensor_parallel(net, plan, {kAxisTp, mesh.group(kAxisTp)});
+    const Pipeline pipelined = pipeline(net, parts, {kAxisPp, mesh.group(kAxisPp)}, layouts);
+    EXPECT_EQ(pipelined.plan().bounds, (std::vector<int64_t>{0, 4, 6}));
   });
 }
 
