@@ -31,6 +31,8 @@ void Translator::apply_special(const ForeignKey& key, const Origin& origin) {
       {"lora_target", &Translator::set_lora_target},
       {"lora_modules_to_save", &Translator::set_modules_to_save},
       {"max_steps", &Translator::set_max_steps},
+      {"ring_ranks", &Translator::set_ring_ranks},
+      {"ulysses_ranks", &Translator::set_ulysses_ranks},
       {"resume", &Translator::set_resume},
       {"batch_size", &Translator::set_batch_size},
       {"router_logits", &Translator::set_router_logits},
@@ -253,6 +255,18 @@ void Translator::set_modules_to_save(const ForeignKey& key, const Origin& origin
 
 void Translator::set_max_steps(const ForeignKey& key, const Origin& origin) {
   if (origin.entry.value.text != "-1") set_native(key.target, origin.entry.value, origin);
+}
+
+// Accelerate writes both keys, of which one is 1.
+void Translator::set_ring_ranks(const ForeignKey&, const Origin& origin) {
+  if (origin.entry.value.text != "1") set_native("context_parallel_size", origin.entry.value, origin);
+}
+
+void Translator::set_ulysses_ranks(const ForeignKey& key, const Origin& origin) {
+  const Node& value = origin.entry.value;
+  if (value.text == "1") return;
+  set_ring_ranks(key, origin);
+  set_native("context_parallel_method", make_scalar("ulysses", value.place), origin);
 }
 
 void Translator::set_resume(const ForeignKey&, const Origin& origin) {

@@ -60,6 +60,8 @@ class Translator {
   void set_lora_target(const ForeignKey& key, const Origin& origin);
   void set_modules_to_save(const ForeignKey& key, const Origin& origin);
   void set_max_steps(const ForeignKey& key, const Origin& origin);
+  void set_ring_ranks(const ForeignKey& key, const Origin& origin);
+  void set_ulysses_ranks(const ForeignKey& key, const Origin& origin);
   void set_resume(const ForeignKey& key, const Origin& origin);
   void check_dequantized(const ForeignKey& key, const Origin& origin);
   void set_router_logits(const ForeignKey& key, const Origin& origin);

@@ -245,8 +245,7 @@ TEST(AliasKeysTest, RefusesWhatWouldChangeResults) {
        {"adapter: qlora", "load_in_8bit: true", "float16: true", "fp8_recipe: rowwise", "bfloat16: true",
         "lora_dora: true", "peft_use_dora: true", "rl: grpo", "pretraining_sample_concatenation: false",
         "relora: true", "lora_target_parameters: [experts.down_proj]", "optimizer: lion_pytorch",
-        "chat_template: llava", "parallelism_config: {sp_size: 2}",
-        "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
+        "chat_template: llava", "deepspeed: {zero_optimization: {zero_quantized_weights: true}}",
         "deepspeed: {optimizer: {type: Muon}}", "deepspeed: {scheduler: {type: OneCycle}}",
         "special_tokens: {additional_special_tokens: [a]}"}) {
     EXPECT_THAT(message_of(kMinimal + line + '\n'), HasSubstr("error[E-CONFIG-UNSUPPORTED]: r.yaml:4:"))

@@ -66,6 +66,15 @@ TEST(ParallelismTest, ContextParallelRanksShareTheirData) {
   EXPECT_EQ(sizes.dp_shard, 3);
   EXPECT_EQ(validate_parallelism(recipe_with("parallelism_config: {cp_size: 2}\n"), 2).cp, 2);
   EXPECT_EQ(validate_parallelism(recipe_with("sequence_parallel_degree: 2\n"), 2).cp, 2);
+  // As Accelerate writes it: both keys, of which one says something.
+  const Recipe ulysses = recipe_with("parallelism_config: {cp_size: 1, sp_size: 2}\n");
+  EXPECT_EQ(validate_parallelism(ulysses, 2).cp, 2);
+  EXPECT_EQ(ulysses.context_parallel_method, ContextParallelMethod::Ulysses);
+  const Recipe ring = recipe_with("parallelism_config: {cp_size: 3, sp_size: 1}\n");
+  EXPECT_EQ(validate_parallelism(ring, 3).cp, 3);
+  EXPECT_EQ(ring.context_parallel_method, ContextParallelMethod::Auto);
+  EXPECT_THAT(message_of(kMinimal + "parallelism_config: {cp_size: 2, sp_size: 3}\n"),
+              ::testing::HasSubstr("E-CONFIG-CONFLICT"));
   EXPECT_THAT(message_of_world(recipe, 3),
               ::testing::HasSubstr("r.yaml:4:1: context_parallel_size does not fit the number of ranks"));
   // The ranks of cp read the same data.
