@@ -76,5 +76,4 @@ int main() {
     std::fprintf(stderr, "%s\n", error.what());
     tessera::comm::Bootstrap::abort(1);
   }
-  return 0;
 }

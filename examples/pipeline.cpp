@@ -1,5 +1,4 @@
-// Your own model as a pipeline: each rank holds a range of its layers, and micro-batches go through them one
-// behind the other. The loss is that of one process.
+// Your own model as a pipeline: each rank holds a range of its layers. The loss is that of one process.
 //   mpirun -n 4 ./pipeline        (2 stages x 2 ranks; or ./pipeline alone)
 #include "tessera/parallel/pipeline/pipeline.h"
 
