@@ -11,6 +11,7 @@
 #include "tessera/config/problems.h"
 #include "tessera/config/scalar.h"
 #include "tessera/config/schema.h"
+#include "tessera/config/settle_keys.h"
 #include "tessera/config/translate.h"
 #include "tessera/config/validate.h"
 #include "tessera/config/yaml_reader.h"

@@ -8,6 +8,7 @@
 #include "tessera/config/overrides.h"
 #include "tessera/config/problems.h"
 #include "tessera/config/resolve_paths.h"
+#include "tessera/config/settle_keys.h"
 #include "tessera/config/translate.h"
 #include "tessera/config/validate.h"
 #include "tessera/config/yaml_reader.h"

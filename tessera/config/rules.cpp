@@ -1,0 +1,29 @@
+#include "tessera/config/rules.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::config {
+
+Error Rules::error(std::string_view name, std::string what, const std::string& key) const {
+  const KeyPlace place = place_of(key);
+  return Error(ErrorKind::Config, name, std::move(what)).at(place.file, place.line, place.column);
+}
+
+void Rules::refuse(const std::vector<std::string>& keys, const Error& error) {
+  const auto has_problem = [&](const std::string& key) { return problems_.has(key); };
+  if (std::none_of(keys.begin(), keys.end(), has_problem))
+    problems_.add(keys.front(), place_of(keys.front()), error);
+}
+
+void Rules::warn(const std::string& key, const std::string& text) {
+  const KeyPlace place = place_of(key);
+  problems_.warn(place.file + (place.line > 0 ? ':' + std::to_string(place.line) : "") + ": " + text);
+}
+
+KeyPlace Rules::place_of(const std::string& key) const {
+  const auto it = recipe_.key_places.find(key);
+  return it == recipe_.key_places.end() ? KeyPlace{recipe_.source_file} : it->second;
+}
+
+}  // namespace tessera::config
