@@ -52,6 +52,7 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
     : recipe_(recipe), world_(std::move(world)), signals_(signals) {
   comm::AgreedWork work({world_.get()}, "use output_dir");
   work.run_on_first([&] {
+    const RunSignals::Held held;
     result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                           .how_to_overwrite = "overwrite_output_dir: true",
                                                           .inputs = recipe_inputs(recipe_),

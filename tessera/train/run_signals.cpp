@@ -31,11 +31,17 @@ int ending_process = 0;
 std::atomic<bool> are_stops_deferred{false}, loses_nothing{false}, is_saved{false}, is_done{false},
     is_save_asked{false};
 std::atomic<int> direct{0}, passed_on{0}, num_stops{0}, stop{0};
+// Of the end at once that waits; its code is written first.
+std::atomic<bool> is_held{false};
+std::atomic<int> held_code{0}, held_signal{0};
 struct sigaction before[std::size(kSignals)];
 
 void say(const char* text) { (void)!write(log_descriptor, text, std::strlen(text)); }
 
 void end_now(int signal, int code) {
+  held_code = code;
+  held_signal = signal;
+  if (is_held && num_stops < 2) return;
   const int text = current_text.load();
   if (text >= 0) say(texts[text]);
   if (lock_path[0] != '\0') unlink(lock_path);
@@ -86,7 +92,7 @@ RunSignals::RunSignals(void (*tell_end)(int), int ender) {
   tell_end_of_process = tell_end;
   ending_process = ender;
   are_stops_deferred = loses_nothing = is_saved = is_done = is_save_asked = false;
-  direct = passed_on = num_stops = stop = 0;
+  direct = passed_on = num_stops = stop = held_signal = 0;
   struct sigaction action = {};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -115,6 +121,12 @@ void RunSignals::set_notice(const std::string& text) {
 
 void RunSignals::set_lock(const std::string& path) {
   if (path.size() < kMaxPath) std::memcpy(lock_path, path.c_str(), path.size() + 1);
+}
+
+RunSignals::Held::Held() { is_held = true; }
+RunSignals::Held::~Held() {
+  is_held = false;
+  if (const int signal = held_signal.exchange(0); signal != 0) end_now(signal, held_code);
 }
 
 void RunSignals::set_loses_nothing() { loses_nothing = true; }

@@ -35,6 +35,15 @@ class RunSignals {
   // the file that it removes. Both may be empty.
   void set_notice(const std::string& text);
   void set_lock(const std::string& path);
+  // While one lives, a first request that would end this process at once does so at the object's end: for a
+  // lock that is laid and then told to set_lock().
+  class Held {
+   public:
+    Held();
+    ~Held();
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+  };
   // An end at once by a first request loses nothing: its exit code is kStoppedExitCode. Otherwise, and by a
   // second request, the process ends by the signal.
   void set_loses_nothing();

@@ -41,10 +41,11 @@ class HangTest : public ProgramTest {
     return result;
   }
 
-  // A rank that is stopped three quarters of the time, as by a machine that has too much to do.
+  // A rank that is stopped more and more of the time, as by a machine that has too much to do: on one that
+  // has, the others are slow as well.
   void expect_slow_rank_named(const Words& keys, int ranks, const std::string& what) const {
     pid_t victim = 0;
-    int looks = 0;
+    int looks = 0, stops = 0;
     size_t steps_when_told = 0;
     RunOptions options;
     options.while_talking = [&](pid_t root, const std::string& err) {
@@ -55,7 +56,11 @@ class HangTest : public ProgramTest {
         return;
       }
       const bool is_told = err.find("holds the others up") != std::string::npos;
-      kill(victim, !is_told && ++looks % 4 != 0 ? SIGSTOP : SIGCONT);
+      const bool is_stopped = !is_told && looks++ < std::min(3 + stops / 100, 12);
+      kill(victim, is_stopped ? SIGSTOP : SIGCONT);
+      if (is_stopped) return;
+      looks = 0;
+      ++stops;
       if (!is_told) return;
       if (steps_when_told == 0) steps_when_told = num_steps();
       if (num_steps() > steps_when_told + 20) kill(root, SIGTERM);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -84,14 +85,13 @@ inline std::string variable_of(pid_t id, const std::string& name) {
   return "";
 }
 
-// The ranks below `root`, by their number.
+// The ranks below `root`, by their number. What a rank has started itself is none.
 inline std::vector<pid_t> ranks_below(pid_t root) {
-  std::vector<std::pair<std::string, pid_t>> found;
+  std::map<int, pid_t> found;
   for (const auto& [id, command] : processes_below(root)) {
     const std::string rank = variable_of(id, "OMPI_COMM_WORLD_RANK");
-    if (!rank.empty()) found.emplace_back(rank, id);
+    if (!rank.empty()) found.emplace(std::stoi(rank), id);
   }
-  std::sort(found.begin(), found.end());
   std::vector<pid_t> ids;
   for (const auto& [rank, id] : found) ids.push_back(id);
   return ids;
