@@ -58,9 +58,10 @@ function(tessera_add_test source)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
   if(ARG_BASE)
     target_link_libraries(${target} PRIVATE tessera_base tessera_options GTest::gmock GTest::gtest)
+    target_precompile_headers(${target} REUSE_FROM test_main)
   else()
     target_link_libraries(${target} PRIVATE tessera tessera_options GTest::gmock GTest::gtest)
-    target_precompile_headers(${target} REUSE_FROM tessera)
+    target_precompile_headers(${target} REUSE_FROM test_mpi_main)
   endif()
 
   # A test is compiled for longer than it runs.
