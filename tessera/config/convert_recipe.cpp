@@ -156,8 +156,16 @@ const Tool* tool_of(const std::vector<SourceFile>& files) {
   });
 }
 
+// Whether any of the arguments says it, though it may be what Tessera does anyway.
+bool says(const std::vector<SourceFile>& files, std::string_view argument) {
+  return std::any_of(files.begin(), files.end(), [&](const SourceFile& file) {
+    const Entry* entry = file.section == kTrainerSection ? file.root.find(argument) : nullptr;
+    return entry != nullptr && !entry->value.is_null();
+  });
+}
+
 // What a tool does where nothing is said, as keys that say it.
-void add_defaults(const Tool& tool, Node& native, Problems& problems) {
+void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& native, Problems& problems) {
   Place place;
   place.file = std::make_shared<const std::string>("default of " + std::string(tool.name));
   const auto add = [&](const char* key, const std::string& value) {
@@ -176,7 +184,9 @@ void add_defaults(const Tool& tool, Node& native, Problems& problems) {
     if (rank && std::string_view(tool.name) == "LLaMA-Factory")
       add("lora_alpha", std::to_string(static_cast<int64_t>(2 * *rank)));
   }
-  if (std::string_view(tool.name) == "TRL" && native.find("train_on_inputs") == nullptr) {
+  if (std::string_view(tool.name) != "TRL") return;
+  if (!says(files, "bf16")) add("dtype", "bfloat16");
+  if (native.find("train_on_inputs") == nullptr) {
     problems.warn(
         "answers alone are trained; TRL trains on all of a conversation unless assistant_only_loss is true: "
         "train_on_inputs: true");
@@ -215,7 +225,7 @@ std::string convert_to_recipe(const std::vector<std::string>& files, const std::
   if (!arguments.empty()) sources.push_back(parse_arguments(arguments));
   TESSERA_ASSERT(!sources.empty(), "nothing to convert");
   Node native = translate(sources, "", problems);
-  if (const Tool* tool = tool_of(sources)) add_defaults(*tool, native, problems);
+  if (const Tool* tool = tool_of(sources)) add_defaults(*tool, sources, native, problems);
   settle_keys(native, problems);
   add_default_targets(native, problems);
   Recipe recipe;

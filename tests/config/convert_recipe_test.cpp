@@ -116,6 +116,9 @@ TEST_F(ConvertRecipeTest, DefaultsAreThoseOfTheTool) {
   EXPECT_EQ(trl.gradient_checkpointing, Checkpointing::Block);
   EXPECT_THAT(text_, HasSubstr("# default of TRL\n"));
   EXPECT_THAT(told_, HasSubstr("TRL trains on all of a conversation"));
+  EXPECT_EQ(trl.dtype, ComputeType::BFloat16);
+  EXPECT_EQ(convert({}, "--use_peft --bf16 False", rest).dtype, ComputeType::Float32);
+  EXPECT_EQ(convert({}, "--use_peft --fp16", rest).dtype, ComputeType::Float16);
   const Recipe factory =
       convert({}, "--finetuning_type lora --lora_rank 4 --warmup_ratio 0.1 --val_size 0.1", rest);
   EXPECT_EQ(factory.learning_rate, 5e-5);
