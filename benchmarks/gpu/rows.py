@@ -29,7 +29,7 @@ def repeating(count: int, length: int, vocabulary: int, seed: int = 11) -> list[
     """Documents of `length` tokens that repeat 32 to 128 of the same few thousand tokens, so that a model learns, and its
     losses say more than that of guessing."""
     numbers = random.Random(seed)
-    known = numbers.sample(range(FIRST_WORD, vocabulary), min(2048, vocabulary - FIRST_WORD))
+    known = numbers.sample(range(FIRST_WORD, vocabulary), min(2048, vocabulary // 16))
     documents = []
     for _ in range(count):
         period = numbers.choices(known, k=numbers.randint(32, 128))
