@@ -310,7 +310,10 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
     place();
     put_stays_back();
   } catch (Error& error) {
-    if (is_placed_) throw;
+    if (is_placed_) {
+      error.within("the result is in place, but not all that stays in it; the next run moves it back");
+      throw;
+    }
     try {
       put_stays_back();
     } catch (const std::exception& other) {
