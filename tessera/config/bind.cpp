@@ -351,8 +351,7 @@ struct Writing {
     std::string text = "default";
     if (place != places.end()) {
       const KeyPlace& at = place->second;
-      text = at.file + (at.line > 0 ? ':' + std::to_string(at.line) : "") +
-             (at.written_as.empty() ? "" : " (" + at.written_as + ')');
+      text = place_text(at) + (at.written_as.empty() ? "" : " (" + at.written_as + ')');
     }
     return std::string(length < kColumn ? kColumn - length : 1, ' ') + "# " + text;
   }

@@ -62,9 +62,12 @@ std::string describe_place(const Place& place, const Place& other) {
   return *place.file + ':' + std::to_string(place.line);
 }
 
+std::string place_text(const KeyPlace& place) {
+  return place.file + (place.line > 0 ? ':' + std::to_string(place.line) : "");
+}
+
 std::string place_prefix(const Place& place) {
-  if (!place.file) return "";
-  return *place.file + (place.line > 0 ? ':' + std::to_string(place.line) : std::string()) + ": ";
+  return place.file ? place_text(to_key_place(place)) + ": " : "";
 }
 
 }  // namespace tessera::config

@@ -65,6 +65,8 @@ Error config_error(std::string_view name, std::string what, const Place& place);
 KeyPlace to_key_place(const Place& place);
 // "line 3", "r.yaml:3" where the file differs from `other`, or "the command line".
 std::string describe_place(const Place& place, const Place& other);
+// "r.yaml:3", or "command line", which has no lines.
+std::string place_text(const KeyPlace& place);
 // What a warning begins with: "r.yaml:3: ", "command line: ", or nothing where no file is known.
 std::string place_prefix(const Place& place);
 

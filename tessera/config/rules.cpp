@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/config/node.h"
+
 namespace tessera::config {
 
 Error Rules::error(std::string_view name, std::string what, const std::string& key) const {
@@ -17,8 +19,7 @@ void Rules::refuse(const std::vector<std::string>& keys, const Error& error) {
 }
 
 void Rules::warn(const std::string& key, const std::string& text) {
-  const KeyPlace place = place_of(key);
-  problems_.warn(place.file + (place.line > 0 ? ':' + std::to_string(place.line) : "") + ": " + text);
+  problems_.warn(place_text(place_of(key)) + ": " + text);
 }
 
 KeyPlace Rules::place_of(const std::string& key) const {
