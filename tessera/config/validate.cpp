@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/config/rules.h"
+#include "tessera/core/nearest_size.h"
 
 namespace tessera::config {
 namespace {
@@ -132,12 +133,6 @@ void validate_trackers(Rules& rules) {
                    .hint("`mlflow server --backend-store-uri FOLDER` shows what a run writes there"));
 }
 
-// The largest divisor of `rows` up to `count`.
-int64_t nearest_divisor(int64_t rows, int64_t count) {
-  while (rows % count != 0) --count;
-  return count;
-}
-
 void validate_pipeline(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.pipeline_schedule == PipelineKind::OneFOneB && recipe.pipeline_stages_per_rank > 1) {
@@ -165,16 +160,16 @@ void validate_pipeline(Rules& rules) {
   const int64_t parts = recipe.pipeline_microbatches;
   const int64_t rows = recipe.micro_batch_size * recipe.gradient_accumulation_steps;
   if (parts == 0 || rows % parts == 0) return;
-  rules.refuse(
-      {"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
-      rules
-          .error("RANGE", "key 'pipeline_microbatches': the sequences of a step cannot be cut so",
-                 "pipeline_microbatches")
-          .got(std::to_string(parts) + " and micro_batch_size " + std::to_string(recipe.micro_batch_size) +
-               " x gradient_accumulation_steps " + std::to_string(recipe.gradient_accumulation_steps) +
-               " = " + std::to_string(rows))
-          .need("a divisor of " + std::to_string(rows))
-          .hint("pipeline_microbatches: " + std::to_string(nearest_divisor(rows, std::min(parts, rows)))));
+  const int64_t below = nearest_sizes(parts, rows, [&](int64_t size) { return rows % size == 0; }).front();
+  rules.refuse({"pipeline_microbatches", "micro_batch_size", "gradient_accumulation_steps"},
+               rules
+                   .error("RANGE", "key 'pipeline_microbatches': the sequences of a step cannot be cut so",
+                          "pipeline_microbatches")
+                   .got(std::to_string(parts) + " and micro_batch_size " +
+                        std::to_string(recipe.micro_batch_size) + " x gradient_accumulation_steps " +
+                        std::to_string(recipe.gradient_accumulation_steps) + " = " + std::to_string(rows))
+                   .need("a divisor of " + std::to_string(rows))
+                   .hint("pipeline_microbatches: " + std::to_string(below)));
 }
 
 void validate_saving(Rules& rules) {
