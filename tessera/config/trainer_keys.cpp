@@ -135,9 +135,8 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"freeze_multi_modal_projector", Rule::Quiet, kText},
     // What is trained
     {"stage", Rule::Refuse,
-     "sft alone is converted; for pt write a recipe with type: completion, or with pretraining_dataset, and "
-     "for "
-     "preferences see rl",
+     "sft alone is converted; for pt write a recipe with type: completion, or with pretraining_dataset, "
+     "and for preferences see rl",
      "sft"},
     {"do_train", Rule::Quiet, kVerb},
     {"do_eval", Rule::Quiet, "val_set_size or test_datasets says it"},
