@@ -24,20 +24,9 @@ double work_of(const std::vector<at::Tensor>& parameters, const ParameterLayouts
   double work = 0.0;
   for (const at::Tensor& parameter : parameters) {
     if (parameter.dim() < 2) continue;
-    const Layout whole = layouts.of(parameter);
-    double elements = 1.0;
-    for (const int64_t size : whole.shape()) elements *= static_cast<double>(size);
-    work += elements * (parameter.requires_grad() ? 3.0 : 2.0);
+    work += static_cast<double>(layouts.of(parameter).numel()) * (parameter.requires_grad() ? 3.0 : 2.0);
   }
   return work;
-}
-
-// The same on ranks that hold uneven parts of the parameters.
-PartCosts whole_costs(const PipelineParts& parts, const ParameterLayouts& layouts) {
-  PartCosts costs;
-  for (const auto& block : parts.blocks) costs.blocks.push_back(work_of(block->parameters(), layouts));
-  costs.last = work_of(parts.last, layouts);
-  return costs;
 }
 
 // The stages that use each parameter.
@@ -143,7 +132,12 @@ class ModuleStage : public PipelineStage {
 
 }  // namespace
 
-PartCosts product_costs(const PipelineParts& parts) { return whole_costs(parts, {}); }
+PartCosts product_costs(const PipelineParts& parts, const ParameterLayouts& layouts) {
+  PartCosts costs;
+  for (const auto& block : parts.blocks) costs.blocks.push_back(work_of(block->parameters(), layouts));
+  costs.last = work_of(parts.last, layouts);
+  return costs;
+}
 
 PipelinePlan plan_pipeline(const torch::nn::Module& root, const PipelineParts& parts, const PartCosts& costs,
                            int64_t num_ranks, const PipelineOptions& options) {
@@ -202,7 +196,7 @@ at::Tensor Pipeline::run(ShardedModel& sharded, const Pass& pass) const {
 Pipeline pipeline(torch::nn::Module& root, const PipelineParts& parts, const RankAxis& axis,
                   ParameterLayouts& layouts, const PipelineOptions& options) {
   const PipelinePlan plan =
-      plan_pipeline(root, parts, whole_costs(parts, layouts), axis.group->size(), options);
+      plan_pipeline(root, parts, product_costs(parts, layouts), axis.group->size(), options);
   return Pipeline(root, parts, plan, axis, layouts);
 }
 

@@ -43,9 +43,9 @@ struct PipelinePlan {
   int64_t num_stages() const { return static_cast<int64_t>(bounds.size()) - 1; }
 };
 
-// The products of one input row with every matrix, with the gradients of what trains. What comes first counts
-// nothing: an embedding copies rows.
-PartCosts product_costs(const PipelineParts& parts);
+// The products of one input row with every matrix, whole as `layouts` has it, with the gradients of what
+// trains. What comes first counts nothing: an embedding copies rows.
+PartCosts product_costs(const PipelineParts& parts, const ParameterLayouts& layouts = {});
 
 // `costs`: of the parts of `root`, before anything is cut. Throws Error(Config, "PIPELINE"), with what would
 // do, for more stages than blocks and for a split that is none of the blocks over the stages.
