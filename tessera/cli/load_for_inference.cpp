@@ -1,5 +1,6 @@
 #include "tessera/cli/load_for_inference.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,13 +31,14 @@ std::shared_ptr<models::CausalLM> load(std::shared_ptr<models::CausalLM> model,
   const auto& tp = mesh.group(parallel::kAxisTp);
   const auto& pp = mesh.group(parallel::kAxisPp);
   // Of the whole layers: of their parts, which may be uneven, each rank of tp would make another.
-  const parallel::PipelinePlan plan = models::plan_pipeline(*model, pp->size(), {});
+  std::optional<parallel::PipelinePlan> plan;
+  if (pp->size() > 1) plan = models::plan_pipeline(*model, pp->size(), {});
   parallel::ParameterLayouts layouts;
   if (tp->size() > 1) layouts = models::cut_layers(*model, {parallel::kAxisTp, tp});
-  if (pp->size() > 1) {
-    const parallel::Pipeline stages(*model, models::pipeline_parts(*model), plan, {parallel::kAxisPp, pp},
+  if (plan) {
+    const parallel::Pipeline stages(*model, models::pipeline_parts(*model), *plan, {parallel::kAxisPp, pp},
                                     layouts);
-    models::decode_in_stages(*model, plan, pp);
+    models::decode_in_stages(*model, *plan, pp);
   }
   models::BoxOf box_of;
   if (mesh.world()->size() > 1) {
