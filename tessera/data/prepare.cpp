@@ -77,19 +77,20 @@ PreparedData prepare(const PromptContext& context, const PrepareOptions& options
   DatasetReader reader(context, options), eval_reader(eval_context, options);
 
   PreparedData data;
-  const auto read = [&](const config::DatasetConfig& entry, DatasetReader& by) {
-    config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
-    if (&by == &eval_reader) dataset.split = split_to_evaluate(dataset, config.source_folder);
+  const auto read = [&](const config::DatasetConfig& dataset, DatasetReader& by) {
     store->begin_dataset(short_name(dataset));
     return by.read(dataset, *store);
   };
   if (!config.streaming) {
-    for (const config::DatasetConfig& dataset : config.datasets)
-      data.train_stats.push_back(read(dataset, reader));
+    for (const config::DatasetConfig& entry : config.datasets)
+      data.train_stats.push_back(read(resolve_dataset_info(entry, config.source_folder), reader));
   }
   const int64_t num_train = store->size();
-  for (const config::DatasetConfig& dataset : config.test_datasets)
+  for (const config::DatasetConfig& entry : config.test_datasets) {
+    config::DatasetConfig dataset = resolve_dataset_info(entry, config.source_folder);
+    dataset.split = split_to_evaluate(dataset, config.source_folder);
     data.eval_stats.push_back(read(dataset, eval_reader));
+  }
   if (num_train == 0 && !config.streaming) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the recipe names no datasets").got("0 rows").need("datasets:");
   }
