@@ -8,6 +8,8 @@
 namespace tessera::data {
 namespace {
 
+bool is_json_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
+
 // Under these names the one object of a file holds its rows: as services and older datasets have it.
 constexpr std::string_view kListNames[] = {"data",    "rows",    "train",    "examples",
                                            "samples", "records", "instances"};
@@ -82,7 +84,7 @@ class JsonReader : public RecordReader {
                     "the file ends inside the element that begins at line " + std::to_string(record.line));
       }
       const bool between = !in_string && depth == 0 && !record.text.empty();
-      if (between && (byte_ == ',' || byte_ == ']' || is_space(byte_))) return;
+      if (between && (byte_ == ',' || byte_ == ']' || is_json_space(byte_))) return;
       if (in_string) {
         if (byte_ == '\n') throw error("JSON", "a string is not closed before the line ends");
         if (escaped) {
@@ -174,10 +176,8 @@ class JsonReader : public RecordReader {
   }
 
   void skip_space() {
-    while (is_space(byte_)) advance();
+    while (is_json_space(byte_)) advance();
   }
-
-  static bool is_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
 
   std::string shown_byte() const { return "'" + std::string(1, static_cast<char>(byte_)) + "'"; }
 
@@ -196,6 +196,13 @@ class JsonReader : public RecordReader {
 };
 
 }  // namespace
+
+bool begins_with_array(const std::string& path) {
+  io::FileBytes bytes(path);
+  int byte = bytes.get();
+  while (is_json_space(byte)) byte = bytes.get();
+  return byte == '[';
+}
 
 std::unique_ptr<RecordReader> open_json(const std::string& path) {
   return std::make_unique<JsonReader>(path);

@@ -1,21 +1,8 @@
 #include "tessera/data/readers/record_reader.h"
 
 #include "tessera/core/error.h"
-#include "tessera/io/file_bytes.h"
 
 namespace tessera::data {
-namespace {
-
-// Arrays are often saved under the name of JSON Lines. No line of these begins with a bracket, as each is an
-// object.
-bool begins_with_array(const std::string& path) {
-  io::FileBytes bytes(path);
-  int byte = bytes.get();
-  while (byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r') byte = bytes.get();
-  return byte == '[';
-}
-
-}  // namespace
 
 void RecordReader::skip(int64_t count, int64_t, int64_t) {
   RawRecord record;

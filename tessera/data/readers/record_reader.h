@@ -33,6 +33,9 @@ class RecordReader {
 
 // One record a line. Blank lines are counted, CR before LF is dropped.
 std::unique_ptr<RecordReader> open_json_lines(const std::string& path);
+// Whether a file is one array, which no file of lines with an object each is: arrays are often saved under
+// the name of JSON Lines.
+bool begins_with_array(const std::string& path);
 // The elements of one array, or a sequence of objects (pretty-printed or one a line), or the objects of the
 // list that one object holds under a name such as "data" or "rows".
 std::unique_ptr<RecordReader> open_json(const std::string& path);
