@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -10,19 +11,24 @@
 #include "tessera/core/device_time.h"
 #include "tessera/nn/attention.h"
 #include "tessera/nn/sparse_mlp.h"
+#include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 
 namespace tessera::train {
 namespace {
 
-void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k) {
+using ops::ProductType;
+
+// With E4m3: where the width of the result allows it.
+void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k, ProductType type) {
+  if (n % ops::kE4m3Depth != 0) type = ProductType::OfOperands;
   for (GemmShape& gemm : gemms) {
-    if (gemm.m == m && gemm.n == n && gemm.k == k) {
+    if (gemm.m == m && gemm.n == n && gemm.k == k && gemm.type == type) {
       ++gemm.count;
       return;
     }
   }
-  gemms.push_back({m, n, k, 1});
+  gemms.push_back({m, n, k, 1, type});
 }
 
 // A GPU multiplies ones and zeros faster than numbers: its power goes by the bits that change.
@@ -31,10 +37,24 @@ at::Tensor operand(at::IntArrayRef shape, const at::TensorOptions& options) {
   return at::randn(shape, options.dtype(at::kFloat)).to(c10::typeMetaToScalarType(options.dtype()));
 }
 
-void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_t out, bool trains) {
-  add(gemms, tokens, out, in);              // forward
-  add(gemms, tokens, in, out);              // gradient of the input
-  if (trains) add(gemms, out, in, tokens);  // gradient of the weight
+void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_t out, bool trains,
+               ProductType type = ProductType::OfOperands) {
+  add(gemms, tokens, out, in, type);              // forward
+  add(gemms, tokens, in, out, type);              // gradient of the input
+  if (trains) add(gemms, out, in, tokens, type);  // gradient of the weight
+}
+
+// Makes c = a b^T, as often as it is called.
+std::function<void()> multiplication(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
+                                     ProductType type, GemmPath path) {
+  if (type == ProductType::E4m3) {
+    const ops::Leaves& table = ops::leaves(c);
+    return [&table, c, a = table.to_e4m3(a), b = table.to_e4m3(b)] {
+      table.multiply_e4m3(c, a, b, /*adds=*/false);
+    };
+  }
+  if (path == GemmPath::Ours) return [=] { ops::product_out(c, a, b.t()); };
+  return [=, result = c]() mutable { at::mm_out(result, a, b.t()); };
 }
 
 // What share of the tokens goes through a layer: all, or, of an expert that is here, as many as each would
@@ -64,9 +84,12 @@ class ExpertShares {
   std::map<const nn::Linear*, double> shares_;
 };
 
-// Of the layer's product, for a token of the model.
-double product_of(const nn::Linear& linear, const ExpertShares& shares) {
-  return 2.0 * static_cast<double>(linear.weight.numel()) * shares.of(linear);
+// Adds the layer's product, for a token of the model.
+void add_product_of(const nn::Linear& linear, const ExpertShares& shares, FlopCount& count) {
+  const bool is_e4m3 =
+      linear.product_type() == ProductType::E4m3 && linear.out_features() % ops::kE4m3Depth == 0;
+  (is_e4m3 ? count.per_token_e4m3 : count.per_token) +=
+      2.0 * static_cast<double>(linear.weight.numel()) * shares.of(linear);
 }
 
 // The forward of the scores and of their product with the values, for a pair of tokens.
@@ -88,7 +111,7 @@ StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t labe
     if (linear == nullptr || linear->weight.is_same(head)) continue;
     const auto rows = static_cast<int64_t>(std::ceil(static_cast<double>(tokens) * shares.of(*linear)));
     add_layer(gemms.layers, rows, linear->in_features(), linear->out_features(),
-              linear->weight.requires_grad());
+              linear->weight.requires_grad(), linear->product_type());
     if (linear->adapter() == nullptr) continue;
     for (const auto& factor : linear->adapter()->named_parameters()) {
       add_layer(gemms.layers, rows, factor.value().size(1), factor.value().size(0), true);
@@ -104,22 +127,15 @@ double measure_gemms(const std::vector<GemmShape>& gemms, const at::TensorOption
   for (const GemmShape& gemm : gemms) {
     if (gemm.m == 0 || gemm.n == 0 || gemm.k == 0) continue;
     const at::Tensor a = operand({gemm.m, gemm.k}, options), b = operand({gemm.n, gemm.k}, options);
-    at::Tensor c = at::empty({gemm.m, gemm.n}, options);
-    const auto multiply = [&] {
-      if (path == GemmPath::Ours) {
-        ops::product_out(c, a, b.t());
-      } else {
-        at::mm_out(c, a, b.t());
-      }
-    };
+    const auto multiply = multiplication(at::empty({gemm.m, gemm.n}, options), a, b, gemm.type, path);
     total += best_seconds(options.device(), kRounds, multiply) * static_cast<double>(gemm.count);
   }
   return total;
 }
 
-double gemm_rate(const at::TensorOptions& options, GemmPath path) {
+double gemm_rate(const at::TensorOptions& options, GemmPath path, ProductType type) {
   const int64_t size = options.device().type() == kHost ? 1024 : 8192;
-  const std::vector<GemmShape> gemms = {{size, size, size, 1}};
+  const std::vector<GemmShape> gemms = {{size, size, size, 1, type}};
   return gemm_flops(gemms) / measure_gemms(gemms, options, path) * 1e-9;
 }
 
@@ -132,15 +148,19 @@ double gemm_flops(const std::vector<GemmShape>& gemms) {
   return flops;
 }
 
-double FlopCount::of(int64_t tokens, int64_t label_tokens, int64_t token_pairs) const {
-  return per_token * static_cast<double>(tokens) + per_label * static_cast<double>(label_tokens) +
-         per_pair * static_cast<double>(token_pairs);
+double FlopCount::of(int64_t tokens, int64_t label_tokens, int64_t token_pairs, double e4m3_weight) const {
+  return (per_token + per_token_e4m3 * e4m3_weight) * static_cast<double>(tokens) +
+         per_label * static_cast<double>(label_tokens) + per_pair * static_cast<double>(token_pairs);
 }
 
 FlopCount model_flops(const models::CausalLM& model) {
   constexpr int64_t kTokens = 1 << 16;  // so that experts' shares are hardly rounded
   const StepGemms gemms = step_gemms(model, kTokens, kTokens);
-  FlopCount count{gemm_flops(gemms.layers) / kTokens, gemm_flops(gemms.head) / kTokens};
+  FlopCount count;
+  for (const GemmShape& gemm : gemms.layers) {
+    (gemm.type == ProductType::E4m3 ? count.per_token_e4m3 : count.per_token) += gemm_flops({gemm}) / kTokens;
+  }
+  count.per_label = gemm_flops(gemms.head) / kTokens;
   for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
     if (attention != nullptr) count.per_pair += 3.0 * attention_of(*attention);
@@ -158,11 +178,11 @@ FlopCount recomputed_flops(const models::CausalLM& model, int64_t checkpoint_eve
       const auto* linear = dynamic_cast<const nn::Linear*>(module.get());
       const auto* attention = dynamic_cast<const nn::Attention*>(module.get());
       const auto* mlp = dynamic_cast<const nn::MLP*>(module.get());
-      if (is_whole && linear != nullptr) count.per_token += product_of(*linear, shares);
+      if (is_whole && linear != nullptr) add_product_of(*linear, shares, count);
       if (is_whole && attention != nullptr) count.per_pair += attention_of(*attention);
       if (!recompute_mlps || mlp == nullptr) continue;
-      if (mlp->gate_proj) count.per_token += product_of(*mlp->gate_proj, shares);
-      count.per_token += product_of(*mlp->up_proj, shares);
+      if (mlp->gate_proj) add_product_of(*mlp->gate_proj, shares, count);
+      add_product_of(*mlp->up_proj, shares, count);
     }
   }
   return count;

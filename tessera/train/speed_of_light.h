@@ -7,12 +7,14 @@
 #include <c10/core/TensorOptions.h>
 
 #include "tessera/models/common/causal_lm.h"
+#include "tessera/ops/e4m3.h"
 
 namespace tessera::train {
 
 // `count` products [m, k] x [k, n].
 struct GemmShape {
   int64_t m = 0, n = 0, k = 0, count = 0;
+  ops::ProductType type = ops::ProductType::OfOperands;
   bool operator==(const GemmShape&) const = default;
 };
 
@@ -23,19 +25,22 @@ struct StepGemms {
 
 // The products of one forward and backward over `tokens` tokens, `label_tokens` of which reach the output
 // projection: for each layer the forward, the gradient of its input, and the gradient of each weight that
-// trains; adapters included. Equal shapes of a list are counted together. Attention's own products are left
-// out.
+// trains; adapters included. Equal shapes of a list are counted together. Those in fp8 are those of layers
+// that multiply so (nn/e4m3_layers.h), where the result has a width that fp8 takes. Attention's own products
+// are left out.
 StepGemms step_gemms(const models::CausalLM& model, int64_t tokens, int64_t label_tokens);
 
 // Who multiplies: ops/product.h, as a step does, or LibTorch.
 enum class GemmPath { Ours, LibTorch };
 
-// Seconds that these products take here, now, in `type`, with the threads that a step uses.
+// Seconds that these products take here, now, in the type of `options`, with the threads that a step uses;
+// those in fp8 of operands that are cast already, without casts and by our path alone.
 double measure_gemms(const std::vector<GemmShape>& gemms, const at::TensorOptions& options,
                      GemmPath path = GemmPath::Ours);
 
 // GFLOP/s of a product of 1024 x 1024 matrices, on a GPU of 8192 x 8192.
-double gemm_rate(const at::TensorOptions& options, GemmPath path = GemmPath::Ours);
+double gemm_rate(const at::TensorOptions& options, GemmPath path = GemmPath::Ours,
+                 ops::ProductType type = ops::ProductType::OfOperands);
 
 // Floating-point operations of the products.
 double gemm_flops(const std::vector<GemmShape>& gemms);
@@ -43,10 +48,12 @@ double gemm_flops(const std::vector<GemmShape>& gemms);
 // Floating-point operations, by what they grow with.
 struct FlopCount {
   double per_token = 0.0;
-  double per_label = 0.0;  // of the output projection, which runs over tokens with a label
-  double per_pair = 0.0;   // of tokens of one document: of attention
+  double per_token_e4m3 = 0.0;  // beside those, in fp8
+  double per_label = 0.0;       // of the output projection, which runs over tokens with a label
+  double per_pair = 0.0;        // of tokens of one document: of attention
 
-  double of(int64_t tokens, int64_t label_tokens, int64_t token_pairs) const;
+  // Those in fp8 count `e4m3_weight` each.
+  double of(int64_t tokens, int64_t label_tokens, int64_t token_pairs, double e4m3_weight = 1.0) const;
 };
 
 // What a forward and backward of the layers at hand needs: the products of step_gemms(), and attention's,

@@ -5,6 +5,7 @@
 
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
+#include "tessera/nn/e4m3_layers.h"
 #include "tessera/peft/lora.h"
 
 namespace tessera::train {
@@ -96,6 +97,33 @@ TEST(ModelFlops, RecomputedAreOneForward) {
   EXPECT_EQ(mlps.per_token, 2.0 * 3 * 2 * 12 * 7);
   EXPECT_EQ(mlps.per_pair, 0.0);
   EXPECT_EQ(mlps.per_label, 0.0);
+}
+
+// Hidden 16, queries 32, keys and values 8, MLP 24: no multiples of 16 are the last two.
+TEST(ModelFlops, ThoseInFp8AreCountedApartWhereTheWidthAllowsIt) {
+  models::LlamaConfig config;
+  config.model_type = "llama";
+  config.vocab_size = 32;
+  config.hidden_size = 16;
+  config.intermediate_size = 24;
+  config.num_layers = 2;
+  config.num_heads = 4;
+  config.num_kv_heads = 1;
+  config.head_dim = config.rope.head_dim = 8;
+  const auto model = models::build_model(config, at::kBFloat16);
+  const FlopCount plain = model_flops(*model), again = recomputed_flops(*model, 1, false);
+  for (const auto& block : model->blocks()) nn::multiply_in_e4m3(*block);
+  const FlopCount count = model_flops(*model), count_again = recomputed_flops(*model, 1, false);
+  constexpr double kWide = 16 * 32, kNarrow = 16 * 8, kMlp = 16 * 24;  // weights of q or o, k or v, an MLP's
+  // q and o make three products with a wide result; the others two, all but the one with k's and v's, or the
+  // MLP's, width: forward of k, v, gate, up; input gradient of down; weight gradient of down.
+  EXPECT_EQ(count.per_token_e4m3, 2.0 * 2 * (6 * kWide + 4 * kNarrow + (2 + 2 + 1) * kMlp));
+  EXPECT_EQ(count.per_token + count.per_token_e4m3, plain.per_token);
+  EXPECT_EQ(count.per_label, plain.per_label);
+  EXPECT_EQ(count.of(3, 0, 0, 0.5), 3 * (count.per_token + 0.5 * count.per_token_e4m3));
+  EXPECT_EQ(count_again.per_token_e4m3, 2.0 * 2 * (2 * kWide + kMlp));
+  EXPECT_EQ(count_again.per_token + count_again.per_token_e4m3, again.per_token);
+  EXPECT_GT(measure_gemms({{64, 64, 64, 2, ops::ProductType::E4m3}}, at::kBFloat16), 0.0);
 }
 
 }  // namespace

@@ -30,9 +30,13 @@ Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const pa
   seconds_per_token_ = seconds[0].item<double>() * share;
   seconds_per_label_ = seconds[1].item<double>() * share;
   count_flops(recipe, trained, mesh);
-  const at::Tensor peak = at::full({1}, 1e9 * gemm_rate(options), seconds.options());
-  mesh.world()->all_reduce(peak);
-  peak_ = peak.item<double>();
+  const auto peak_of = [&](ops::ProductType type) {
+    const at::Tensor peak = at::full({1}, 1e9 * gemm_rate(options, GemmPath::Ours, type), seconds.options());
+    mesh.world()->all_reduce(peak);
+    return peak.item<double>();
+  };
+  peak_ = peak_of(ops::ProductType::OfOperands);
+  if (recipe.fp8) e4m3_weight_ = peak_ / peak_of(ops::ProductType::E4m3);
   log::info("light: matrix products alone, with every token trained, would run at " +
             std::to_string(std::llround(ranks_ / (seconds_per_token_ + seconds_per_label_))) +
             " tokens/s here; '% of light' below is how close a step comes to its products alone");
@@ -47,22 +51,25 @@ void Light::count_flops(const config::Recipe& recipe, const TrainedModel& traine
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
   // A tied embedding lies on the first rank too, where it projects nothing.
   if (pp.rank() + 1 < pp.size()) model_.per_label = 0.0;
-  const at::Tensor counts = at::tensor(
-      {model_.per_token, model_.per_label, model_.per_pair, recomputed_.per_token, recomputed_.per_pair},
-      on_host(at::kDouble));
+  const at::Tensor counts =
+      at::tensor({model_.per_token, model_.per_token_e4m3, model_.per_label, model_.per_pair,
+                  recomputed_.per_token, recomputed_.per_token_e4m3, recomputed_.per_pair},
+                 on_host(at::kDouble));
   mesh.group(parallel::kAxisTp)->all_reduce(counts);
   pp.all_reduce(counts);
   const auto of = host_span<const double>(counts);
-  model_ = {of[0], of[1], of[2]};
-  recomputed_ = {of[3], 0.0, of[4]};
+  model_ = {of[0], of[1], of[2], of[3]};
+  recomputed_ = {of[4], of[5], 0.0, of[6]};
 }
 
 void Light::on_step(const TrainState&, StepMetrics& metrics) {
   metrics.sol = (seconds_per_token_ * static_cast<double>(metrics.tokens) +
                  seconds_per_label_ * static_cast<double>(metrics.label_tokens)) /
                 ranks_ / metrics.step_s;
-  const double model = model_.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs);
-  const double again = recomputed_.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs);
+  const auto count = [&](const FlopCount& of) {
+    return of.of(metrics.tokens, metrics.label_tokens, metrics.token_pairs, e4m3_weight_);
+  };
+  const double model = count(model_), again = count(recomputed_);
   metrics.mfu = model / metrics.step_s / peak_;
   metrics.hfu = (model + again) / metrics.step_s / peak_;
 }

@@ -15,7 +15,8 @@ class Light : public Reporter {
   //
   // Model FLOPs utilization (MFU; Chowdhery et al., "PaLM", 2022) is model_flops() of a step over its time,
   // as a share of the peak; hardware FLOPs utilization (HFU) counts recomputed_flops() too. Of the output
-  // projection both count the tokens with a label, the only ones that a step projects.
+  // projection both count the tokens with a label, the only ones that a step projects. Operations in fp8
+  // count by their own peak: one as the share of one of the others that takes as long there.
   Light(const config::Recipe& recipe, const TrainedModel& trained, const parallel::DeviceMesh& mesh);
 
   void on_step(const TrainState& state, StepMetrics& metrics) override;
@@ -27,7 +28,8 @@ class Light : public Reporter {
   double ranks_;  // that work side by side, so that the time of their share counts
   double seconds_per_token_ = 0.0, seconds_per_label_ = 0.0;
   FlopCount model_, recomputed_;  // of all ranks along tp and pp
-  double peak_ = 0.0;             // operations a second, of all ranks
+  double peak_ = 0.0;             // operations a second, of all ranks, but for those in fp8
+  double e4m3_weight_ = 1.0;      // that peak over the one in fp8
 };
 
 }  // namespace tessera::train
