@@ -210,6 +210,14 @@ int64_t interleaved_row(int64_t row, int64_t head_dim) {
   return head * head_dim + in_head % half * 2 + in_head / half;
 }
 
+// Calls f(stored, count, row) for runs of rows that lie one behind the other in the file: rows [stored,
+// stored + count) of it are those from first_row + row on.
+template <class F>
+void each_run(const GgufWeight& weight, int64_t first_row, int64_t num_rows, const F& f) {
+  if (weight.head_dim == 0) return f(first_row, num_rows, 0);
+  for (int64_t row = 0; row < num_rows; ++row) f(interleaved_row(first_row + row, weight.head_dim), 1, row);
+}
+
 bool is_rotated(const std::string& name) {
   return name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
 }
@@ -272,9 +280,8 @@ std::string GgufModel::generation_config() const {
 void GgufModel::read_rows(const GgufWeight& weight, int64_t first_row, int64_t num_rows,
                           float* destination) const {
   const io::GgufTensor& tensor = *weight.tensor;
-  if (weight.head_dim == 0) return file_.read_f32(tensor, first_row, num_rows, destination);
   const int64_t row_elements = tensor.row_elements();
-  if (tensor.shape.size() == 1) {  // permuted by element
+  if (weight.head_dim != 0 && tensor.shape.size() == 1) {  // permuted by element
     std::vector<float> stored(static_cast<size_t>(num_rows * row_elements));
     file_.read_f32(tensor, first_row, num_rows, stored.data());
     for (size_t i = 0; i < stored.size(); ++i) {
@@ -282,10 +289,18 @@ void GgufModel::read_rows(const GgufWeight& weight, int64_t first_row, int64_t n
     }
     return;
   }
-  for (int64_t row = 0; row < num_rows; ++row) {
-    file_.read_f32(tensor, interleaved_row(first_row + row, weight.head_dim), 1,
-                   destination + row * row_elements);
-  }
+  each_run(weight, first_row, num_rows, [&](int64_t stored, int64_t count, int64_t row) {
+    file_.read_f32(tensor, stored, count, destination + row * row_elements);
+  });
+}
+
+void GgufModel::read_blocks(const GgufWeight& weight, int64_t first_row, int64_t num_rows,
+                            char* destination) const {
+  const io::GgufTensor& tensor = *weight.tensor;
+  TESSERA_ASSERT(tensor.shape.size() == 2, "blocks of a matrix");
+  each_run(weight, first_row, num_rows, [&](int64_t stored, int64_t count, int64_t row) {
+    file_.read_blocks(tensor, stored, count, destination + row * io::GgufFile::row_bytes(tensor));
+  });
 }
 
 }  // namespace tessera::checkpoint

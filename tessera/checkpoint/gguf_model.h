@@ -41,6 +41,8 @@ class GgufModel {
   // destination[num_rows * columns]. A vector is one row. The rows of the query and key projections, which
   // files of the llama architecture keep interleaved for their rotary embedding, are put back.
   void read_rows(const GgufWeight& weight, int64_t first_row, int64_t num_rows, float* destination) const;
+  // The same rows of a weight of two dims as the file's blocks, io::GgufFile::row_bytes() each.
+  void read_blocks(const GgufWeight& weight, int64_t first_row, int64_t num_rows, char* destination) const;
 
  private:
   io::GgufFile file_;

@@ -8,11 +8,12 @@
 
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/ops/leaf.h"
 
 namespace tessera::checkpoint {
 namespace {
 
-constexpr int64_t kStagingElements = (int64_t{16} << 20) / static_cast<int64_t>(sizeof(float));
+constexpr int64_t kStagingBytes = int64_t{16} << 20;
 
 std::vector<io::TensorSpec> specs_of(const GgufModel& model) {
   std::vector<io::TensorSpec> specs;
@@ -43,17 +44,48 @@ class GgufTensors : public StoredTensors {
     if (is_direct && box.size.back() == columns) {
       return model_->read_rows(weight, first, to.size(0), to.mutable_data_ptr<float>());
     }
-    const int64_t step = std::clamp<int64_t>(kStagingElements / columns, 1, to.size(0));
-    const at::Tensor staging = at::empty({step, columns}, on_host(at::kFloat));
-    for (int64_t row = 0; row < to.size(0); row += step) {
-      const int64_t count = std::min(step, to.size(0) - row);
-      model_->read_rows(weight, first + row, count, staging.mutable_data_ptr<float>());
-      to.narrow(0, row, count)
-          .copy_(staging.narrow(0, 0, count).narrow(1, box.offset.back(), box.size.back()));
+    // Makes rows [first + row, first + row + count) of all columns.
+    const auto copy_rows = [&](int64_t row, const at::Tensor& rows) {
+      to.narrow(0, row, rows.size(0)).copy_(rows.narrow(1, box.offset.back(), box.size.back()));
+    };
+    const auto expand = ops::leaves(to).expand_ggml;
+    const io::GgufTensor& tensor = *weight.tensor;
+    if (expand != nullptr && !is_vector && tensor.type != io::GgmlType::F32) {
+      return each_step(to.size(0), io::GgufFile::row_bytes(tensor), [&](int64_t row, int64_t count) {
+        copy_rows(row, expanded_rows(weight, first + row, count, to, expand));
+      });
     }
+    each_step(to.size(0), columns * static_cast<int64_t>(sizeof(float)), [&](int64_t row, int64_t count) {
+      const at::Tensor staging = at::empty({count, columns}, on_host(at::kFloat));
+      model_->read_rows(weight, first + row, count, staging.mutable_data_ptr<float>());
+      copy_rows(row, staging);
+    });
   }
 
  private:
+  using Expand = decltype(ops::Leaves::expand_ggml);
+
+  // Calls f(row, count) for all rows, as many at a time as fill the staging memory.
+  template <class F>
+  static void each_step(int64_t num_rows, int64_t row_bytes, const F& f) {
+    const int64_t step = std::clamp<int64_t>(kStagingBytes / row_bytes, 1, num_rows);
+    for (int64_t row = 0; row < num_rows; row += step) f(row, std::min(step, num_rows - row));
+  }
+
+  // On the device of `like`, to which the file's blocks are copied, and of its type, or float32 for float64.
+  at::Tensor expanded_rows(const GgufWeight& weight, int64_t first, int64_t count, const at::Tensor& like,
+                           Expand expand) const {
+    const io::GgufTensor& tensor = *weight.tensor;
+    const int64_t bytes = count * io::GgufFile::row_bytes(tensor);
+    const at::Tensor blocks = at::empty({bytes}, on_host(at::kByte));
+    model_->read_blocks(weight, first, count, static_cast<char*>(blocks.mutable_data_ptr()));
+    const at::ScalarType type = like.scalar_type() == at::kDouble ? at::kFloat : like.scalar_type();
+    const at::Tensor rows = at::empty({count, weight.spec.shape.back()}, like.options().dtype(type));
+    expand(rows, blocks.to(like.device()), bytes / io::ggml_block_bytes(tensor.type),
+           static_cast<uint32_t>(tensor.type));
+    return rows;
+  }
+
   std::shared_ptr<const GgufModel> model_;
   std::unordered_map<std::string, const GgufWeight*> weights_;
 };

@@ -176,20 +176,31 @@ bool GgufFile::get_bool(std::string_view key, bool fallback) const {
   return contains(key) ? get_bool(key) : fallback;
 }
 
-void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
-                        float* destination) const {
+int64_t GgufFile::row_bytes(const GgufTensor& tensor) {
+  return tensor.row_elements() / ggml_block_elements(tensor.type) * ggml_block_bytes(tensor.type);
+}
+
+void GgufFile::check_rows(const GgufTensor& tensor, int64_t first_row, int64_t num_rows) const {
   TESSERA_ASSERT(first_row >= 0 && num_rows >= 0 && first_row <= tensor.num_rows() &&
                      num_rows <= tensor.num_rows() - first_row,
                  "read of rows outside tensor '" + tensor.name + "' of " + path());
+}
+
+void GgufFile::read_blocks(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
+                           void* destination) const {
+  check_rows(tensor, first_row, num_rows);
+  const int64_t bytes = row_bytes(tensor);
+  file_.read_at(tensor.begin + first_row * bytes, destination, num_rows * bytes);
+}
+
+void GgufFile::read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows,
+                        float* destination) const {
+  if (tensor.type == GgmlType::F32) return read_blocks(tensor, first_row, num_rows, destination);
+  check_rows(tensor, first_row, num_rows);
   const int64_t block_elements = ggml_block_elements(tensor.type),
                 block_bytes = ggml_block_bytes(tensor.type);
-  const int64_t row_blocks = tensor.row_elements() / block_elements;
-  int64_t offset = tensor.begin + first_row * row_blocks * block_bytes;
-  int64_t num_blocks = num_rows * row_blocks;
-  if (tensor.type == GgmlType::F32) {
-    file_.read_at(offset, destination, num_blocks * block_bytes);
-    return;
-  }
+  int64_t offset = tensor.begin + first_row * row_bytes(tensor);
+  int64_t num_blocks = num_rows * (tensor.row_elements() / block_elements);
   const int64_t max_blocks = kReadBuffer / block_bytes;
   std::vector<char> buffer(static_cast<size_t>(std::min(num_blocks, max_blocks) * block_bytes));
   while (num_blocks > 0) {

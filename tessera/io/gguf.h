@@ -69,12 +69,18 @@ class GgufFile {
   // Null when there is no such tensor.
   const GgufTensor* find(std::string_view name) const;
 
+  // Bytes of a row, which holds whole blocks.
+  static int64_t row_bytes(const GgufTensor& tensor);
+  // Reads rows [first_row, first_row + num_rows) as they are stored to destination[num_rows * row_bytes()].
+  // Rows outside the tensor are an Internal error. Safe from several threads.
+  void read_blocks(const GgufTensor& tensor, int64_t first_row, int64_t num_rows, void* destination) const;
   // Dequantises rows [first_row, first_row + num_rows) to destination[num_rows * row_elements()], through a
-  // buffer of at most 1 MiB. Rows outside the tensor are an Internal error. Safe from several threads.
+  // buffer of at most 1 MiB. As read_blocks().
   void read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows, float* destination) const;
 
  private:
   const GgufValue& value(std::string_view key) const;
+  void check_rows(const GgufTensor& tensor, int64_t first_row, int64_t num_rows) const;
 
   File file_;
   uint32_t version_ = 0;

@@ -1,6 +1,7 @@
 // The innermost functions of the ops, one table of them for each kind of device.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -106,6 +107,10 @@ struct Leaves {
   void (*read_only)(const at::Tensor& x);
   // As random_elements.h says. out: dense.
   void (*draw)(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers);
+  // to = the values of blocks of ggml's type `ggml_type` (io::GgmlType, but F32), to the bit what
+  // io::dequantize_ggml() makes, rounded to nearest even. to: dense, in float32, bfloat16 or float16; blocks:
+  // dense bytes. Null: blocks are expanded where they are read.
+  void (*expand_ggml)(const at::Tensor& to, const at::Tensor& blocks, int64_t num_blocks, uint32_t ggml_type);
 };
 
 // The type of the functions that an entry takes, to declare one of that name.

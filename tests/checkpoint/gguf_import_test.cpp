@@ -9,6 +9,7 @@
 #include "tessera/core/strings.h"
 #include "tessera/models/common/load.h"
 #include "tessera/models/llama/config.h"
+#include "tessera/ops/leaf.h"
 
 #include "tests/checkpoint/random_boxes.h"
 #include "tests/io/expect_error.h"
@@ -24,7 +25,7 @@ using testing::raw;
 
 // Numbers of GGUF's value types.
 constexpr uint32_t kUint32 = 4, kFloat32 = 6, kText = 8;
-constexpr uint32_t kTensorF32 = 0;
+constexpr uint32_t kTensorF32 = 0, kTensorBf16 = 30;
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
@@ -63,6 +64,7 @@ struct Source {
   std::map<std::string, float> numbers;
   std::map<std::string, std::string> texts;
   std::vector<std::pair<std::string, at::Tensor>> tensors;
+  bool has_bf16_matrices = false;
 
   void write(const std::string& path) const {
     testing::GgufBytes gguf;
@@ -76,8 +78,9 @@ struct Source {
       gguf.data.resize((gguf.data.size() + 31) / 32 * 32);
       std::vector<int64_t> dims = value.sizes().vec();
       std::reverse(dims.begin(), dims.end());
-      gguf.tensor(name, dims, kTensorF32, gguf.data.size());
-      const at::Tensor stored = value.to(at::kFloat).contiguous();
+      const bool is_bf16 = has_bf16_matrices && value.dim() == 2;
+      gguf.tensor(name, dims, is_bf16 ? kTensorBf16 : kTensorF32, gguf.data.size());
+      const at::Tensor stored = value.to(is_bf16 ? at::kBFloat16 : at::kFloat).contiguous();
       gguf.data.append(static_cast<const char*>(stored.const_data_ptr()), stored.nbytes());
     }
     std::ofstream(path, std::ios::binary) << gguf.bytes();
@@ -185,6 +188,37 @@ TEST(GgufImport, LlamaRowsComeBackIntoHuggingFaceOrder) {
         &model);
     expect_round_trip(*model, source);
   }
+}
+
+// As on a GPU, whose table expands blocks.
+TEST(GgufImport, BlocksAreExpandedWhereTheWeightsLie) {
+  static int calls;
+  calls = 0;
+  ops::Leaves table = ops::host_leaves();
+  table.expand_ggml = [](const at::Tensor& to, const at::Tensor& blocks, int64_t num_blocks, uint32_t type) {
+    ++calls;
+    ASSERT_EQ(type, kTensorBf16);
+    ASSERT_EQ(to.numel(), num_blocks);
+    ASSERT_EQ(blocks.numel(), 2 * num_blocks);
+    to.copy_(blocks.view(at::kBFloat16).view(to.sizes()));
+  };
+  const auto config = reference_config("smollm2");
+  std::shared_ptr<models::CausalLM> model;
+  Source source = reference_source(
+      {"smollm2", "llama", config.at("rms_norm_eps").get<float>(), config.at("rope_theta").get<float>()},
+      &model);
+  source.has_bf16_matrices = true;
+  {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& value : model->parameters()) {
+      if (value.dim() == 2) value.copy_(value.to(at::kBFloat16));
+    }
+  }
+  const testing::TempFolder folder;
+  source.write(folder / "model.gguf");
+  const ops::LeavesScope scope(&table);
+  expect_boxes(*model, folder / "model.gguf");
+  EXPECT_GT(calls, 0);
 }
 
 TEST(GgufImport, QwenRowsStayWhereTheyAre) {

@@ -280,6 +280,13 @@ void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers
   }
 }
 
+void expand_ggml(const at::Tensor& target, const at::Tensor& blocks, int64_t num_blocks, uint32_t ggml_type) {
+  const Place place(blocks);
+  check(kernels().dequantize_ggml(ggml_type, from(blocks), num_blocks, type_of(target), to(target),
+                                  place.stream()),
+        "dequantize_ggml");
+}
+
 }  // namespace
 
 void use_kernels(const CudaKernels& kernels) { kernels_in_use = &kernels; }
@@ -299,6 +306,7 @@ Leaves own_leaves() {
   made.sums_of_squares = sums_of_squares;
   made.cast_into = cast_into;
   made.draw = draw;
+  made.expand_ggml = expand_ggml;
   return made;
 }
 

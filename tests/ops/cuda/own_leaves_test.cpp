@@ -37,6 +37,21 @@ TEST(OwnLeaves, ReplaceWhatLibTorchHas) {
   EXPECT_EQ(own.attend_spans, others.attend_spans);
 }
 
+// A block of Q8_0: a scale in float16 and 32 bytes.
+TEST(OwnLeaves, ExpandBlocksOfGguf) {
+  constexpr int64_t kBlocks = 3;
+  const at::Tensor scales = at::tensor({0.5F, -2.0F, 0.25F}).to(at::kHalf),
+                   codes = at::arange(-48, 48, at::kInt).to(at::kChar).view({kBlocks, 32});
+  const at::Tensor blocks =
+      at::cat({scales.view(at::kByte).view({kBlocks, 2}), codes.view(at::kByte)}, 1).contiguous();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor to = at::empty({kBlocks, 32}, type);
+    emulated_leaves().expand_ggml(to, blocks, kBlocks, /*ggml_type=*/8);
+    EXPECT_TRUE(at::equal(to, codes.to(type) * scales.to(type).unsqueeze(1))) << type;
+  }
+  EXPECT_EQ(host_leaves().expand_ggml, nullptr);
+}
+
 TEST(OwnLeaves, AKernelThatDoesNotStartIsAnErrorWithItsName) {
   cuda::CudaKernels failing = *tessera_cuda_kernels();
   failing.rms_norm = [](auto...) { return int32_t{1}; };
