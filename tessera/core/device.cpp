@@ -50,4 +50,13 @@ c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank) {
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
 }
 
+bool has_capability(c10::Device device, int major, int minor) {
+  if (!device.is_cuda()) return false;
+  const auto& gpus = cuda::driver().gpus;
+  const auto index = static_cast<size_t>(device.has_index() ? device.index() : 0);
+  if (index >= gpus.size()) return false;
+  const cuda::Gpu& gpu = gpus[index];
+  return gpu.major > major || (gpu.major == major && gpu.minor >= minor);
+}
+
 }  // namespace tessera

@@ -20,4 +20,7 @@ inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOpti
 // E-CONFIG-DEVICE for CUDA where LibTorch has no device of it.
 c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank = 0);
 
+// Whether the device is one of CUDA of at least this compute capability.
+bool has_capability(c10::Device device, int major, int minor);
+
 }  // namespace tessera

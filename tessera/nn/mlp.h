@@ -30,6 +30,9 @@ class MLP : public Layer {
   // the backward runs in the mode (train or eval) of the forward.
   void recompute_hidden() { recomputes_hidden_ = true; }
 
+  bool recomputes_hidden() const { return recomputes_hidden_; }
+  ops::Nonlinearity activation() const { return activation_; }
+
   std::shared_ptr<Linear> gate_proj, up_proj, down_proj;  // gate_proj: null without a gate
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <tuple>
 
@@ -10,6 +11,7 @@
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
+#include "tessera/nn/grouped_experts.h"
 #include "tessera/nn/random_scope.h"
 #include "tessera/ops/support.h"
 #include "tessera/ops/take_rows.h"
@@ -19,19 +21,21 @@ namespace {
 
 class ExpertsHere : public ExpertCore {
  public:
-  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
-                 const Experts& experts) const override {
-    return run_experts(rows, counts, experts);
+  at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) const override {
+    return runs_grouped(rows, experts) ? run_grouped(rows, ends, experts)
+                                       : run_experts(rows, row_counts(ends), experts);
   }
 };
 
-std::vector<int64_t> to_host(const at::Tensor& counts) {
-  const at::Tensor here = counts.to(kHost);
-  const auto values = host_span<const int64_t>(here);
-  return {values.begin(), values.end()};
-}
-
 }  // namespace
+
+std::vector<int64_t> row_counts(const at::Tensor& ends) {
+  const at::Tensor here = ends.to(kHost);
+  const auto values = host_span<const int32_t>(here);
+  std::vector<int64_t> counts(values.size());
+  std::adjacent_difference(values.begin(), values.end(), counts.begin());
+  return counts;
+}
 
 at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts) {
   TESSERA_ASSERT(counts.size() == experts.size(), "one number of rows for each expert");
@@ -95,13 +99,17 @@ at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& conte
   const at::Tensor by_token = chosen.flatten();
   const at::Tensor order = by_token.argsort(/*stable=*/true, 0, /*descending=*/false),
                    places = order.argsort();
-  const std::vector<int64_t> counts = to_host(at::bincount(by_token, {}, options_.num_experts));
+  // at::bincount() would read the largest from the device.
+  const auto int_options = by_token.options().dtype(at::kInt);
+  const at::Tensor counts = at::zeros({options_.num_experts}, int_options)
+                                .scatter_add_(0, by_token, at::ones(by_token.sizes(), int_options)),
+                   ends = counts.cumsum(0, at::kInt);
   const at::Tensor tokens_of_rows = order.floor_divide(copies);
   const at::Tensor rows = ops::take_rows(x.value(), tokens_of_rows, places, copies);
   std::optional<RandomScope> scope;
   if (const RandomPlace* place = RandomScope::current(); place != nullptr && drops())
     scope.emplace(place_of_rows(*place, tokens_of_rows, tokens));
-  const at::Tensor results = ops::take_rows(core_->run(rows, counts, experts), places, order, 1);
+  const at::Tensor results = ops::take_rows(core_->run(rows, ends, experts), places, order, 1);
   const at::Tensor of_token = results.view({tokens, copies, results.size(1)});
   return (of_token * weights.to(results.scalar_type()).unsqueeze(2)).sum(1);
 }

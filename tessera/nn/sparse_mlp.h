@@ -17,12 +17,14 @@ using Experts = std::vector<std::shared_ptr<MLP>>;
 class ExpertCore {
  public:
   virtual ~ExpertCore() = default;
-  // rows: [n, hidden_size], those of one expert after the other, counts[e] for expert e. Returns what the
-  // experts make of them, in the same order. May be collective, and runs again where a hook runs its block
-  // again. A RandomScope that knows the rows is that of these.
-  virtual at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
-                         const Experts& experts) const = 0;
+  // rows: [n, hidden_size], those of one expert after the other; ends: [experts], int32 on their device,
+  // where each expert's end. Returns what the experts make of them, in the same order. May be collective, and
+  // runs again where a hook runs its block again. A RandomScope that knows the rows is that of these.
+  virtual at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) const = 0;
 };
+
+// How many rows each expert has, read from the device.
+std::vector<int64_t> row_counts(const at::Tensor& ends);
 
 // All of them here. One product after the other for each expert's rows, whose number is not bounded: no token
 // is dropped. In a forward with a graph, experts without rows run too, so that every weight gets a gradient.
@@ -44,7 +46,8 @@ class SparseMLP : public Layer {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
 
-  // x: [tokens, hidden_size] -> [tokens, hidden_size]. Reads from the device how many rows each expert gets.
+  // x: [tokens, hidden_size] -> [tokens, hidden_size]. Reads from the device how many rows each expert gets,
+  // except where runs_grouped() (grouped_experts.h) says otherwise.
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
   // Of every expert: MLP::recompute_hidden().

@@ -1,5 +1,7 @@
 #include "tessera/ops/direct_gradient.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -26,6 +28,18 @@ void add_now(const at::Tensor& parameter, at::ScalarType type, const at::Tensor&
   is_first ? product_out(gradient, a.t(), b) : add_product(gradient, a.t(), b);
 }
 
+at::ScalarType expected_type(const at::Tensor& parameter) {
+  const auto type = direct_gradient_type(parameter);
+  TESSERA_ASSERT(type.has_value(), "the parameter takes no direct gradients");
+  return *type;
+}
+
+template <class F>
+void now_or_later(F add) {
+  if (DeferredGradients* const* later = DeferGradientsScope::current()) return (*later)->add(std::move(add));
+  add();
+}
+
 }  // namespace
 
 void accumulate_directly(const at::Tensor& parameter, at::ScalarType type) {
@@ -44,15 +58,24 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter) 
 }
 
 void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, const at::Tensor& b) {
-  const auto type = direct_gradient_type(parameter);
-  TESSERA_ASSERT(type.has_value(), "the parameter takes no direct gradients");
-  if (DeferredGradients* const* later = DeferGradientsScope::current()) {
-    return (*later)->add([=, products = product_type()] {
-      const ProductScope scope(products);
-      add_now(parameter, *type, a, b);
-    });
-  }
-  add_now(parameter, *type, a, b);
+  const at::ScalarType type = expected_type(parameter);
+  now_or_later([=, products = product_type()] {
+    const ProductScope scope(products);
+    add_now(parameter, type, a, b);
+  });
+}
+
+void add_to_gradient(const at::Tensor& parameter, const at::Tensor& gradient) {
+  const at::ScalarType type = expected_type(parameter);
+  now_or_later([=] {
+    at::Tensor& sum = parameter.mutable_grad();
+    if (sum.defined()) {
+      sum.add_(gradient);
+    } else {
+      const MemoryScope memory(MemoryCategory::Gradients);
+      sum = gradient.to(type, /*non_blocking=*/false, /*copy=*/true);
+    }
+  });
 }
 
 }  // namespace tessera::ops

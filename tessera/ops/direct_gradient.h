@@ -23,5 +23,7 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter);
 // in the gradient's type, for bf16 operands too. In a DeferGradientsScope it is left to that; a and b must
 // stay as they are until then.
 void add_product_to_gradient(const at::Tensor& parameter, const at::Tensor& a, const at::Tensor& b);
+// parameter.grad() += gradient, of the parameter's shape. As add_product_to_gradient().
+void add_to_gradient(const at::Tensor& parameter, const at::Tensor& gradient);
 
 }  // namespace tessera::ops

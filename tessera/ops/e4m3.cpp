@@ -1,6 +1,6 @@
 #include "tessera/ops/e4m3.h"
 
-#include "tessera/core/cuda_driver.h"
+#include "tessera/core/device.h"
 #include "tessera/ops/leaf.h"
 
 namespace tessera::ops {
@@ -19,13 +19,6 @@ bool multiply_in_e4m3(const at::Tensor& sum, const at::Tensor& a, const at::Tens
   return true;
 }
 
-bool has_e4m3_units(at::Device device) {
-  if (!device.is_cuda()) return false;
-  const auto& gpus = tessera::cuda::driver().gpus;
-  const auto index = static_cast<size_t>(device.has_index() ? device.index() : 0);
-  if (index >= gpus.size()) return false;
-  const tessera::cuda::Gpu& gpu = gpus[index];
-  return gpu.major > 8 || (gpu.major == 8 && gpu.minor >= 9);
-}
+bool has_e4m3_units(at::Device device) { return has_capability(device, 8, 9); }
 
 }  // namespace tessera::ops

@@ -40,6 +40,10 @@ struct Leaves {
   E4m3Matrix (*to_e4m3)(const at::Tensor& x);
   // sum = a b^T, or += with `adds`. sum: [a's rows, b's rows], dense, b's rows a multiple of 16.
   void (*multiply_e4m3)(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds);
+  // For 2-dim a [rows, depth] and b [groups, depth, width]: [rows, width], each row by its group's matrix.
+  // For 2-dim a [width, rows] and b [rows, depth]: [groups, width, depth], the sums over each group's rows.
+  // ends: [groups], int32, where each group's rows end. Of bfloat16. Null: the host must know the groups.
+  at::Tensor (*grouped_product)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends);
   // The two layers in one piece. Null: made of products.
   at::Tensor (*linear)(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
   // Also the adapter's inner product, x a^T. mask: undefined for none.

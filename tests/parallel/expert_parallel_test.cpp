@@ -64,7 +64,8 @@ void check(const std::vector<Counts>& counts) {
     const auto rank = static_cast<size_t>(world->rank());
     const nn::Experts experts = make_experts();
     const at::Tensor rows = rows_of(world->rank(), counts[rank]);
-    const at::Tensor result = ExpertDispatch(world).run(rows, counts[rank], experts);
+    const at::Tensor result =
+        ExpertDispatch(world).run(rows, at::tensor(counts[rank]).cumsum(0, at::kInt), experts);
     result.square().sum().backward();
     EXPECT_TRUE(at::allclose(result, want[rank], 1e-12, 1e-12));
     EXPECT_TRUE(at::allclose(rows.grad(), want_gradients[rank], 1e-12, 1e-12));

@@ -182,14 +182,14 @@ class CountedDispatch : public nn::ExpertCore {
  public:
   CountedDispatch(std::shared_ptr<comm::Communicator> group, std::vector<int64_t>& rows)
       : group_(group), dispatch_(group), rows_(rows) {}
-  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
-                 const nn::Experts& experts) const override {
+  at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const nn::Experts& experts) const override {
+    const std::vector<int64_t> counts = nn::row_counts(ends);
     for (int64_t rank = 0; rank < group_->size(); ++rank) {
       if (rank == group_->rank()) continue;
       const auto [first, count] = parallel::piece_of(std::ssize(counts), group_->size(), rank);
       for (int64_t e = first; e < first + count; ++e) rows_[static_cast<size_t>(rank)] += counts[e];
     }
-    return dispatch_.run(rows, counts, experts);
+    return dispatch_.run(rows, ends, experts);
   }
 
  private:

@@ -33,6 +33,10 @@ void multiply_e4m3(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix&
   has_e4m3_units(sum.device()) ? scaled_product(sum, a, b, adds) : plain::multiply_e4m3(sum, a, b, adds);
 }
 
+at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+  return at::_grouped_mm(a, b, ends);
+}
+
 // LibTorch's norm has one type for x and weight. It rounds once, the formula after each of two products.
 bool has_fused_norm(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() == weight.scalar_type();
@@ -189,6 +193,7 @@ const Leaves& aten_leaves() {
     Leaves made = plain_leaves();
     made.multiply = multiply;
     made.multiply_e4m3 = multiply_e4m3;
+    made.grouped_product = grouped_product;
     made.lora_linear = nullptr;
     made.rms_norm = rms_norm;
     made.rms_norm_again = rms_norm_again;

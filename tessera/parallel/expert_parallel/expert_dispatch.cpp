@@ -88,10 +88,10 @@ Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
 
 }  // namespace
 
-at::Tensor ExpertDispatch::run(const at::Tensor& rows, const std::vector<int64_t>& counts,
+at::Tensor ExpertDispatch::run(const at::Tensor& rows, const at::Tensor& ends,
                                const nn::Experts& experts) const {
   const trace::Scope trace_scope("expert_dispatch");
-  const Plan plan = make_plan(counts, group_, rows.device());
+  const Plan plan = make_plan(nn::row_counts(ends), group_, rows.device());
   const auto there = [plan, group = group_](const char* what) {
     return [plan, group, what](const at::Tensor& own) {
       return exchange_rows(own, plan.to_come, plan.to_go, group, what).index_select(0, plan.order);

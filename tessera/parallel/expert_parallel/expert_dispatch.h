@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/nn/sparse_mlp.h"
@@ -17,8 +16,7 @@ class ExpertDispatch : public nn::ExpertCore {
   explicit ExpertDispatch(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
 
   // Collective over the group.
-  at::Tensor run(const at::Tensor& rows, const std::vector<int64_t>& counts,
-                 const nn::Experts& experts) const override;
+  at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const nn::Experts& experts) const override;
 
  private:
   std::shared_ptr<comm::Communicator> group_;

@@ -1,0 +1,107 @@
+#include "tessera/ops/grouped_linear.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "tessera/core/check_argument.h"
+#include "tessera/core/device.h"
+#include "tessera/core/memory_scope.h"
+#include "tessera/core/trace.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/leaf.h"
+#include "tessera/ops/saved_activation.h"
+#include "tessera/ops/support.h"
+
+namespace tessera::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr const char* kGroupedLinear = "grouped_linear";
+// The units read 16 bytes at a time.
+constexpr int64_t kWidthUnit = 8;
+
+at::Tensor multiply_groups(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& ends) {
+  return leaves(x).grouped_product(x.contiguous(), weights, ends);
+}
+
+struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& ends,
+                            const c10::intrusive_ptr<ActivationSource>& source, at::TensorList weights) {
+    const bool trains =
+        std::ranges::any_of(weights, [](const at::Tensor& weight) { return weight.requires_grad(); });
+    std::vector<at::Tensor> others = {ends};
+    others.insert(others.end(), weights.begin(), weights.end());
+    save_activations(*ctx, {trains && source == nullptr ? x : at::Tensor()}, others);
+    keep_source(*ctx, source);
+    // The leaves themselves, which their marks are on.
+    if (trains) ctx->saved_data["leaves"] = weights.vec();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return multiply_groups(x, at::stack(weights).transpose(1, 2), ends);
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    refuse_double_backward(kGroupedLinear);
+    const auto saved = take_activations(*ctx);
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto source = take_source(*ctx);
+    const at::Tensor grad = grads[0].contiguous();
+    const at::Tensor& ends = saved[1];
+    const std::vector<at::Tensor> weights(saved.begin() + 2, saved.end());
+    variable_list gradients(3 + weights.size());
+    if (ctx->needs_input_grad(0)) gradients[0] = multiply_groups(grad, at::stack(weights), ends);
+    // It counts tensors alone: x, ends and the weights.
+    const auto needs = [&](size_t group) { return ctx->needs_input_grad(2 + group); };
+    bool trains = false;
+    for (size_t group = 0; group < weights.size(); ++group) trains = trains || needs(group);
+    if (!trains) return gradients;
+    const MemoryScope memory(MemoryCategory::Gradients);
+    const at::Tensor x = source != nullptr ? source->value() : saved[0];
+    const auto of_weights = leaves(x).grouped_product(grad.t(), x.contiguous(), ends).unbind();
+    const auto parameters = ctx->saved_data["leaves"].toTensorVector();
+    for (size_t group = 0; group < weights.size(); ++group) {
+      if (!needs(group)) continue;
+      if (direct_gradient_type(parameters[group])) {
+        add_to_gradient(parameters[group], of_weights[group]);
+      } else {
+        gradients[3 + group] = of_weights[group];
+      }
+    }
+    return gradients;
+  }
+};
+
+}  // namespace
+
+bool has_grouped_products(const at::Tensor& x, const at::Tensor& weight) {
+  if (leaves(x).grouped_product == nullptr) return false;
+  if (x.scalar_type() != at::kBFloat16 || weight.scalar_type() != at::kBFloat16) return false;
+  if (weight.size(0) % kWidthUnit != 0 || weight.size(1) % kWidthUnit != 0) return false;
+  return !x.is_cuda() || has_capability(x.device(), 9, 0);
+}
+
+at::Tensor grouped_linear(const Activation& input, const at::Tensor& ends,
+                          const std::vector<at::Tensor>& weights) {
+  const trace::Scope trace_scope(kGroupedLinear);
+  const at::Tensor& x = input.value();
+  TESSERA_CHECK_ARGUMENT(x.dim() == 2 && !weights.empty() && ends.scalar_type() == at::kInt &&
+                             ends.dim() == 1 && ends.size(0) == std::ssize(weights),
+                         "grouped_linear: rows, and an end for each group");
+  for (const at::Tensor& weight : weights) {
+    TESSERA_CHECK_ARGUMENT(weight.sizes() == weights[0].sizes() && weight.size(1) == x.size(1) &&
+                               has_grouped_products(x, weight),
+                           "grouped_linear: shapes or types of x and weights");
+  }
+  const auto& source = input.source();
+  TESSERA_CHECK_ARGUMENT(source == nullptr || !source->collects_gradient(),
+                         "grouped_linear: a source that collects gradients");
+  const bool has_graph =
+      needs_graph({x}) || std::ranges::any_of(weights, [](const at::Tensor& w) { return needs_graph({w}); });
+  if (!has_graph) return multiply_groups(x, at::stack(weights).transpose(1, 2), ends);
+  return GroupedLinearFunction::apply(x, ends, source, at::TensorList(weights));
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,180 @@
+#include "tessera/nn/grouped_experts.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/nn/materialize.h"
+#include "tessera/ops/cuda/aten_leaves.h"
+#include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/leaf.h"
+
+#include "tests/testing/fake_device.h"
+#include "tests/testing/random.h"
+
+namespace tessera::nn {
+namespace {
+
+namespace fake = testing::fake_device;
+
+// Before main(): LibTorch looks for devices once.
+const bool kHasFakeDevices = [] {
+  fake::install();
+  return true;
+}();
+
+constexpr int64_t kExperts = 5, kHidden = 16, kIntermediate = 24;
+
+MLPOptions options_of(bool has_gate) {
+  MLPOptions options{.hidden_size = kHidden, .intermediate_size = kIntermediate};
+  if (!has_gate) options.gate = "";
+  return options;
+}
+
+void fill(torch::nn::Module& module) {
+  int64_t number = 0;
+  for (auto& entry : module.named_parameters()) {
+    at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(++number));
+    materialize(entry.value(), at::randn(entry.value().sizes(), generator, at::kFloat).to(at::kBFloat16));
+  }
+}
+
+Experts make_experts(bool has_gate, at::ScalarType type = at::kBFloat16) {
+  torch::nn::Module root;
+  Experts experts;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    experts.push_back(std::make_shared<MLP>(options_of(has_gate), type));
+    root.register_module(std::to_string(e), experts.back());
+  }
+  fill(root);
+  return experts;
+}
+
+struct Result {
+  at::Tensor y, grad_x;
+  std::vector<at::Tensor> grads;
+};
+
+enum class Way { OneByOne, Grouped };
+
+Result run(const Experts& experts, const std::vector<int64_t>& counts, Way way) {
+  const at::Tensor ends = at::tensor(counts).cumsum(0, at::kInt);
+  at::Generator generator = at::detail::createCPUGenerator(99);
+  const at::Tensor rows = at::randn({ends[-1].item<int64_t>(), kHidden}, generator, at::kFloat)
+                              .to(at::kBFloat16)
+                              .set_requires_grad(true);
+  const at::Tensor y =
+      way == Way::Grouped ? run_grouped(rows, ends, experts) : run_experts(rows, counts, experts);
+  (y * y.detach()).sum().backward();
+  Result result{y.detach(), rows.grad(), {}};
+  for (const auto& expert : experts) {
+    for (const at::Tensor& parameter : expert->parameters()) {
+      result.grads.push_back(parameter.grad().defined() ? parameter.grad().to(at::kFloat, false, true)
+                                                        : at::zeros(parameter.sizes(), at::kFloat));
+      at::Tensor(parameter).mutable_grad().reset();
+    }
+  }
+  return result;
+}
+
+void expect_close(const at::Tensor& got, const at::Tensor& want, const char* what) {
+  const double error = (got.to(at::kDouble) - want.to(at::kDouble)).norm().item<double>();
+  EXPECT_LE(error, 1e-2 * want.to(at::kDouble).norm().item<double>()) << what;
+}
+
+TEST(GroupedExperts, AreTheExpertsOneByOne) {
+  testing::Random random;
+  const ops::LeavesScope scope(&ops::cuda::aten_leaves());
+  for (const bool has_gate : {true, false}) {
+    for (const bool recomputes : {false, true}) {
+      for (const bool is_direct : {false, true}) {
+        for (const int64_t most : {1, 7, 60}) {
+          std::vector<int64_t> counts;
+          for (int64_t e = 0; e < kExperts; ++e) counts.push_back(random.in(0, most));
+          counts[static_cast<size_t>(random.in(0, kExperts - 1))] += 1;
+          const Experts experts = make_experts(has_gate);
+          for (const auto& expert : experts) {
+            if (recomputes) expert->recompute_hidden();
+            for (const at::Tensor& parameter : expert->parameters()) {
+              if (is_direct) ops::accumulate_directly(parameter, at::kFloat);
+            }
+          }
+          const Result want = run(experts, counts, Way::OneByOne), got = run(experts, counts, Way::Grouped);
+          EXPECT_TRUE(at::equal(got.y, want.y));
+          expect_close(got.grad_x, want.grad_x, "rows");
+          ASSERT_EQ(got.grads.size(), want.grads.size());
+          for (size_t i = 0; i < want.grads.size(); ++i) expect_close(got.grads[i], want.grads[i], "weight");
+        }
+      }
+    }
+  }
+}
+
+TEST(GroupedExperts, DirectGradientsAddUpOverCalls) {
+  const ops::LeavesScope scope(&ops::cuda::aten_leaves());
+  const Experts experts = make_experts(true);
+  const at::Tensor weight = experts[0]->up_proj->weight;
+  ops::accumulate_directly(weight, at::kFloat);
+  const at::Tensor rows = at::ones({kExperts, kHidden}, at::kBFloat16),
+                   ends = at::arange(1, kExperts + 1, at::kInt);
+  run_grouped(rows, ends, experts).sum().backward();
+  const at::Tensor once = weight.grad().clone();
+  ASSERT_EQ(once.scalar_type(), at::kFloat);
+  EXPECT_GT(once.abs().max().item<double>(), 0.0);
+  run_grouped(rows, ends, experts).sum().backward();
+  EXPECT_TRUE(at::equal(weight.grad(), 2 * once));
+}
+
+TEST(GroupedExperts, AreThoseOfManyRowsThatNothingElseChanges) {
+  const Experts experts = make_experts(true);
+  const at::Tensor rows = at::ones({16 * kExperts, kHidden}, at::kBFloat16);
+  EXPECT_FALSE(runs_grouped(rows, experts)) << "the host's table has no groups";
+  const ops::LeavesScope scope(&ops::cuda::aten_leaves());
+  EXPECT_TRUE(runs_grouped(rows, experts));
+  EXPECT_FALSE(runs_grouped(rows.narrow(0, 0, rows.size(0) - 1), experts));
+  EXPECT_FALSE(runs_grouped(rows.to(at::kFloat), experts));
+  const Experts in_fp8 = make_experts(true), with_parallel = make_experts(true);
+  in_fp8[1]->down_proj->set_product_type(ops::ProductType::E4m3);
+  EXPECT_FALSE(runs_grouped(rows, in_fp8));
+  with_parallel[2]->up_proj->set_parallel(std::make_shared<LayerParallel>());
+  EXPECT_FALSE(runs_grouped(rows, with_parallel));
+  with_parallel[2]->up_proj->set_parallel(nullptr);
+  EXPECT_TRUE(runs_grouped(rows, with_parallel));
+  with_parallel[2]->set_parallel(std::make_shared<LayerParallel>());
+  EXPECT_FALSE(runs_grouped(rows, with_parallel));
+}
+
+// A device that counts for what the host waits.
+TEST(GroupedExperts, NobodyWaitsToKnowHowManyRowsTheyHave) {
+  static int products;
+  products = 0;
+  ops::Leaves table = ops::plain_leaves();
+  table.grouped_product = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+    ++products;
+    return b.dim() == 3 ? at::zeros({a.size(0), b.size(2)}, a.options())
+                        : at::zeros({ends.size(0), a.size(0), b.size(1)}, a.options());
+  };
+  const ops::LeavesScope scope(&table);
+  SparseMLP mlp({.num_experts = kExperts, .experts_per_token = 2, .expert = options_of(true)}, at::kBFloat16);
+  for (auto& entry : mlp.named_parameters())
+    materialize(entry.value(), at::ones(entry.value().sizes(), at::kBFloat16).to(fake::device(0)));
+  // How often the host waits in a forward and backward.
+  const auto waits_of = [&](int64_t tokens) {
+    const at::Tensor x =
+        at::ones({tokens, kHidden}, at::kBFloat16).to(fake::device(0)).set_requires_grad(true);
+    fake::synchronize();
+    const int64_t before = fake::waits();
+    const at::Tensor y = mlp.forward(x, {});
+    y.backward(at::ones_like(y));
+    const int64_t waits = fake::waits() - before;
+    fake::synchronize();
+    return waits;
+  };
+  EXPECT_EQ(waits_of(8 * kExperts), 0);
+  EXPECT_EQ(products, 3 * 3);
+  EXPECT_GT(waits_of(8 * kExperts - 1), 0) << "fewer rows are counted";
+  EXPECT_EQ(products, 3 * 3);
+  EXPECT_EQ(fake::fault(), "");
+}
+
+}  // namespace
+}  // namespace tessera::nn
