@@ -15,8 +15,8 @@ enum class ProductType { OfOperands, E4m3 };
 // While one lives, products take this type. The ops whose products are a layer's keep the type of their
 // forward for their backward. With E4m3 a product's two operands are both cast, in every call, with scales of
 // their own; sums are in float32, and rounded once to the type of the result. What is added to that already
-// stands there is rounded once more. Where products are not made so: other types than bfloat16, results whose
-// width is no multiple of 16, and the `more` factors of a product.
+// stands there is rounded once more, but where cuBLASLt adds it. Where products are not made so: other types
+// than bfloat16, results whose width is no multiple of 16, and the `more` factors of a product.
 using ProductScope = CarriedScope<ProductType>;
 
 ProductType product_type();

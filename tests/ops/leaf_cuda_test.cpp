@@ -1,6 +1,7 @@
 // The ops on a GPU: by CUDA's leaves, LibTorch's alone and with Tessera's kernels, against the CPU's plain
 // formulas. Names with Sanitized are small, for compute-sanitizer.
 #include "tessera/ops/cuda/aten_leaves.h"
+#include "tessera/ops/cuda/lt_product.h"
 #include "tessera/ops/cuda/own_kernels.h"
 #include "tessera/ops/leaf.h"
 
@@ -147,6 +148,42 @@ TEST(CudaShapesInE4m3, Products) {
   };
   for (const Leaves* table : {&cuda::aten_leaves(), &cuda_leaves()}) {
     leaf_tests::expect_same_by(*table, op, inputs, device(), kThere);
+  }
+}
+
+// cuBLASLt adds in place; a sum that begins at no multiple of 16 bytes is made and then added.
+TEST(CudaShapesInE4m3, AreAddedToSums) {
+  TESSERA_NEEDS_CUDA();
+  if (!has_e4m3_units(device())) GTEST_SKIP() << testing::skip::kUnits;
+  const auto matrix = [](at::IntArrayRef sizes, uint64_t seed) {
+    const at::Tensor x = random_tensor(sizes, seed).to(at::kBFloat16);
+    return leaves(x).to_e4m3(x);
+  };
+  const auto there = [](const E4m3Matrix& x) {
+    return E4m3Matrix{x.codes.to(device()), x.scale.to(device())};
+  };
+  const E4m3Matrix a = matrix({4864, 1000}, 1), b = matrix({896, 1000}, 2);
+  ASSERT_NE(cuda::lt_products(), nullptr);
+  for (const auto type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor sum = random_tensor({4864, 896}, 3).to(type), want = sum.clone();
+    leaves(want).multiply_e4m3(want, a, b, true);
+    const double error = kThere.of(type);
+    const auto expect_near = [&](const at::Tensor& got, const char* what) {
+      const at::Tensor wide = want.to(at::kDouble);
+      EXPECT_LE((got.to(at::kCPU, at::kDouble) - wide).norm().item<double>(),
+                error * wide.norm().item<double>())
+          << what;
+    };
+    const at::Tensor by_lt = sum.to(device()), again = sum.to(device());
+    EXPECT_TRUE(cuda::lt_products()->add_scaled(by_lt, there(a), there(b)));
+    EXPECT_TRUE(cuda::lt_products()->add_scaled(again, there(a), there(b)));
+    expect_near(by_lt, "by cuBLASLt");
+    EXPECT_TRUE(at::equal(by_lt, again));
+    const at::Tensor shifted =
+        at::empty({sum.numel() + 1}, by_lt.options()).slice(0, 1).view(sum.sizes()).copy_(sum);
+    EXPECT_FALSE(cuda::lt_products()->add_scaled(shifted, there(a), there(b)));
+    cuda_leaves().multiply_e4m3(shifted, there(a), there(b), true);
+    expect_near(shifted, "not aligned");
   }
 }
 

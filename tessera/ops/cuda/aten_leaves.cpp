@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/ops/cuda/flash_attention.h"
+#include "tessera/ops/cuda/lt_product.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
 
@@ -180,8 +181,9 @@ std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
 
 }  // namespace
 
-// cuBLASLt takes a by rows and b by columns. It writes and does not add.
+// LibTorch's call takes a by rows and b by columns. It writes and does not add.
 void scaled_product(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
+  if (adds && sum.is_cuda() && lt_products() != nullptr && lt_products()->add_scaled(sum, a, b)) return;
   at::Tensor made = adds ? at::empty_like(sum) : sum;
   at::_scaled_mm_out(made, a.codes, b.codes.t(), a.scale, b.scale, /*bias=*/{}, /*scale_result=*/{},
                      made.scalar_type(), /*use_fast_accum=*/false);

@@ -1,0 +1,95 @@
+// Our declarations of cuBLASLt are those of its header, where this build has found it.
+#include <type_traits>
+
+#include <gtest/gtest.h>
+
+#include "tessera/ops/cuda/lt_library.h"
+
+#include "tests/testing/skip.h"
+
+#ifdef TESSERA_HAS_CUBLASLT_HEADER
+#include <cublasLt.h>
+
+namespace tessera::ops::cuda {
+namespace {
+
+// Two types that are passed and returned alike.
+template <class A, class B>
+constexpr bool kIsLike = std::is_same_v<A, B> || (std::is_pointer_v<A> && std::is_pointer_v<B>) ||
+                         (std::is_enum_v<A> && std::is_enum_v<B> && sizeof(A) == sizeof(B));
+
+template <class F, class G>
+struct IsLike : std::false_type {};
+template <class R, class S, class... A, class... B>
+requires(sizeof...(A) == sizeof...(B)) struct IsLike<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<kIsLike<R, S> && (kIsLike<A, B> && ...)> {
+};
+template <class F, class G>
+constexpr bool is_like(F, G*) {
+  return IsLike<F, G*>::value;
+}
+
+constexpr LtLibrary kOurs;
+static_assert(is_like(kOurs.version, cublasLtGetVersion));
+static_assert(is_like(kOurs.status_text, cublasLtGetStatusString));
+static_assert(is_like(kOurs.create, cublasLtCreate));
+static_assert(is_like(kOurs.desc_create, cublasLtMatmulDescCreate));
+static_assert(is_like(kOurs.desc_destroy, cublasLtMatmulDescDestroy));
+static_assert(is_like(kOurs.desc_set, cublasLtMatmulDescSetAttribute));
+static_assert(is_like(kOurs.layout_create, cublasLtMatrixLayoutCreate));
+static_assert(is_like(kOurs.layout_destroy, cublasLtMatrixLayoutDestroy));
+static_assert(is_like(kOurs.preference_create, cublasLtMatmulPreferenceCreate));
+static_assert(is_like(kOurs.preference_destroy, cublasLtMatmulPreferenceDestroy));
+static_assert(is_like(kOurs.preference_set, cublasLtMatmulPreferenceSetAttribute));
+static_assert(is_like(kOurs.find_algorithms, cublasLtMatmulAlgoGetHeuristic));
+static_assert(is_like(kOurs.matmul, cublasLtMatmul));
+
+constexpr bool is(int64_t ours, int64_t theirs) { return ours == theirs; }
+static_assert(is(lt::kSuccess, CUBLAS_STATUS_SUCCESS));
+static_assert(is(lt::kInvalidValue, CUBLAS_STATUS_INVALID_VALUE));
+static_assert(is(lt::kArchMismatch, CUBLAS_STATUS_ARCH_MISMATCH));
+static_assert(is(lt::kNotSupported, CUBLAS_STATUS_NOT_SUPPORTED));
+static_assert(is(lt::kF32, CUDA_R_32F));
+static_assert(is(lt::kBF16, CUDA_R_16BF));
+static_assert(is(lt::kE4M3, CUDA_R_8F_E4M3));
+static_assert(is(lt::kCompute32F, CUBLAS_COMPUTE_32F));
+static_assert(is(lt::kNotTransposed, CUBLAS_OP_N));
+static_assert(is(lt::kTransposed, CUBLAS_OP_T));
+static_assert(is(lt::kTransA, CUBLASLT_MATMUL_DESC_TRANSA));
+static_assert(is(lt::kTransB, CUBLASLT_MATMUL_DESC_TRANSB));
+static_assert(is(lt::kScaleOfA, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER));
+static_assert(is(lt::kScaleOfB, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER));
+static_assert(is(lt::kFastSums, CUBLASLT_MATMUL_DESC_FAST_ACCUM));
+static_assert(is(lt::kWorkspaceBytes, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES));
+static_assert(is(lt::kReductionSchemes, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK));
+static_assert(is(lt::kAlignmentOfA, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES));
+static_assert(is(lt::kAlignmentOfB, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES));
+static_assert(is(lt::kAlignmentOfC, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES));
+static_assert(is(lt::kAlignmentOfD, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES));
+static_assert(is(lt::kInComputeType, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+
+using Theirs = cublasLtMatmulHeuristicResult_t;
+static_assert(sizeof(lt::Algorithm) == sizeof(cublasLtMatmulAlgo_t));
+static_assert(sizeof(lt::Heuristic) == sizeof(Theirs) && alignof(lt::Heuristic) == alignof(Theirs));
+static_assert(offsetof(lt::Heuristic, workspace_bytes) == offsetof(Theirs, workspaceSize));
+static_assert(offsetof(lt::Heuristic, status) == offsetof(Theirs, state));
+static_assert(offsetof(lt::Heuristic, waves) == offsetof(Theirs, wavesCount));
+static_assert(offsetof(lt::Heuristic, reserved) == offsetof(Theirs, reserved));
+
+}  // namespace
+}  // namespace tessera::ops::cuda
+#endif
+
+namespace tessera::ops::cuda {
+namespace {
+
+// The assertions above are the test.
+TEST(LtHeader, SaysWhatIsDeclaredHere) {
+#ifndef TESSERA_HAS_CUBLASLT_HEADER
+  GTEST_SKIP() << testing::skip::kNvcc;
+#endif
+  EXPECT_EQ(sizeof(lt::Heuristic), 96u);
+}
+
+}  // namespace
+}  // namespace tessera::ops::cuda
