@@ -59,6 +59,11 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x), mask = flat_mask(mask_in);
+  if (const auto layer = leaves(x).linear; layer != nullptr && is_whole && bias.defined()) {
+    const at::Tensor inner = product(dropped(rows, mask), a.t()), y = layer(rows, weight, bias);
+    add_product(y, inner, at::mul(b, scaling).t());
+    return {x.dim() == 2 ? y : y.view(sizes), inner};
+  }
   const auto options = rows.options().requires_grad(false);
   const at::Tensor inner = at::empty({rows.size(0), a.size(0)}, options);
   const at::Tensor y = at::empty({rows.size(0), weight.size(0)}, options);

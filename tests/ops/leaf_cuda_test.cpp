@@ -130,6 +130,9 @@ TEST_P(CudaShapes, Rope) {
 TEST_P(CudaShapes, Products) {
   expect_same([](const Inputs& in) { return ops::linear(in[0], in[1], in[2]); },
               {random({512, 896}, 1), random({1152, 896}, 2, 0.03), random({1152}, 3)});
+  expect_same([](const Inputs& in) { return lora_linear(in[0], in[1], in[2], in[3], in[4], 2.0); },
+              {random({512, 896}, 1), random({1152, 896}, 2, 0.03), random({1152}, 5),
+               random({16, 896}, 3, 0.03), random({1152, 16}, 4, 0.1)});
   expect_same([](const Inputs& in) { return lora_linear(in[0], in[1], std::nullopt, in[2], in[3], 2.0); },
               {random({512, 896}, 1), random({1152, 896}, 2, 0.03), random({16, 896}, 3, 0.03),
                random({1152, 16}, 4, 0.1)});

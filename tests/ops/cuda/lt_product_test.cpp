@@ -101,7 +101,7 @@ TEST_F(LtProduct, RoundsTheSumAndNotTheProduct) {
   EXPECT_TRUE(at::equal(sum, at::ones({16, 16}, at::kBFloat16)));
 }
 
-TEST_F(LtProduct, ScalesBelongToTheirOperands) {
+TEST_F(LtProduct, TakesBothScales) {
   E4m3Matrix a = matrix(32, 16, 1), b = matrix(16, 16, 2);
   a.scale = at::full({}, 0.5, at::kFloat);
   b.scale = at::full({}, 8.0, at::kFloat);
