@@ -1,10 +1,13 @@
 // Inputs of products that are recomputed in the backward pass instead of being kept for it.
 #pragma once
 
+#include <optional>
 #include <utility>
 
 #include <ATen/core/Tensor.h>
 #include <torch/custom_class.h>
+
+#include "tessera/ops/e4m3.h"
 
 namespace tessera::ops {
 
@@ -15,7 +18,9 @@ class ActivationSource : public torch::CustomClassHolder {
   // The value without its graph: made at the first call, and kept until free_value() or the end of the
   // source.
   const at::Tensor& value();
-  void free_value() { value_.reset(); }
+  // The value as an operand of products in fp8, for as long.
+  E4m3Operand& value_operand();
+  void free_value();
 
   // Whether readers add their gradients to `gradient` and give none to autograd. The op that made the value
   // takes it from there: it runs after all of them.
@@ -27,6 +32,7 @@ class ActivationSource : public torch::CustomClassHolder {
 
  private:
   at::Tensor value_;
+  std::optional<E4m3Operand> operand_;
 };
 
 // A tensor on its way into products. With a source, a product keeps that instead of the tensor.

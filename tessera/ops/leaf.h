@@ -35,9 +35,10 @@ struct Leaves {
   // sum += a b + more, or sum = without `adds`; as product.h says.
   void (*multiply)(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                    bool adds);
-  // x: [rows, depth] in bfloat16, any view. The scale is absmax / 448 for the absmax of all x, at least
-  // 1e-12; codes are x / scale, rounded to nearest even. What is not finite makes codes or the scale NaN.
-  E4m3Matrix (*to_e4m3)(const at::Tensor& x);
+  // x: [rows, depth] in bfloat16, any view. scale: what an earlier call made of the same numbers, or
+  // undefined: then it is absmax / 448 for the absmax of all x, at least 1e-12. Codes are x / scale, rounded
+  // to nearest even. What is not finite makes codes or the scale NaN.
+  E4m3Matrix (*to_e4m3)(const at::Tensor& x, const at::Tensor& scale);
   // sum = a b^T, or += with `adds`. sum: [a's rows, b's rows], dense, b's rows a multiple of 16.
   void (*multiply_e4m3)(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds);
   // For 2-dim a [rows, depth] and b [groups, depth, width]: [rows, width], each row by its group's matrix.

@@ -1,5 +1,6 @@
 #include "tessera/ops/linear.h"
 
+#include <optional>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -77,6 +78,11 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor& grad = rows.grad;
     const bool trains = ctx->needs_input_grad(1);
     if (trains) start_value(source);
+    // Two products read the gradient.
+    E4m3Operand shared_grad(grad);
+    std::optional<E4m3OperandsScope> shared;
+    const bool is_e4m3 = product_type() == ProductType::E4m3;
+    if (is_e4m3) shared.emplace(std::vector<E4m3Operand*>{&shared_grad});
     at::Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0)) {
       grad_x = input_gradient(rows, saved[1], source);
@@ -86,6 +92,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const MemoryScope memory(MemoryCategory::Gradients);
     if (trains) {
       const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
+      // The source's other readers read its value too.
+      if (is_e4m3 && source != nullptr)
+        shared.emplace(std::vector<E4m3Operand*>{&shared_grad, &source->value_operand()});
       const auto direct = ctx->saved_data.find("direct_weight");
       // A hook may have come since the forward.
       if (direct != ctx->saved_data.end() && direct_gradient_type(direct->second.toTensor())) {

@@ -22,8 +22,10 @@ void multiply(const at::Tensor& sum, const at::Tensor& a_in, const at::Tensor& b
   if (more.a.defined()) multiply(sum, more.a, more.b, {}, true);
 }
 
-E4m3Matrix to_e4m3(const at::Tensor& x) {
-  const at::Tensor scale = x.abs().amax().to(at::kFloat).clamp_min(kE4m3LeastAbsmax).mul(1.0 / kE4m3Max);
+E4m3Matrix to_e4m3(const at::Tensor& x, const at::Tensor& given_scale) {
+  const at::Tensor scale =
+      given_scale.defined() ? given_scale
+                            : x.abs().amax().to(at::kFloat).clamp_min(kE4m3LeastAbsmax).mul(1.0 / kE4m3Max);
   const at::Tensor scaled = x.to(at::kFloat).mul(scale.reciprocal()).clamp(-kE4m3Max, kE4m3Max);
   const int64_t rows = x.size(0), depth = x.size(1);
   // Bytes of zero are zeros.

@@ -49,7 +49,7 @@ std::function<void()> multiplication(const at::Tensor& c, const at::Tensor& a, c
                                      ProductType type, GemmPath path) {
   if (type == ProductType::E4m3) {
     const ops::Leaves& table = ops::leaves(c);
-    return [&table, c, a = table.to_e4m3(a), b = table.to_e4m3(b)] {
+    return [&table, c, a = table.to_e4m3(a, {}), b = table.to_e4m3(b, {})] {
       table.multiply_e4m3(c, a, b, /*adds=*/false);
     };
   }

@@ -1,10 +1,15 @@
 #include "tessera/nn/e4m3_layers.h"
 
+#include <utility>
+
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tessera/nn/linear.h"
 #include "tessera/nn/mlp.h"
 #include "tessera/nn/sparse_mlp.h"
+#include "tessera/ops/leaf.h"
+#include "tessera/ops/rms_norm.h"
 
 namespace tessera::nn {
 namespace {
@@ -45,6 +50,97 @@ TEST(E4m3LayersTest, ALayerSaysWhatItsProductsAre) {
   const double size = want.norm().item<double>();
   EXPECT_LE((got - want).norm().item<double>(), 0.1 * size);
   EXPECT_TRUE(at::equal(filled()->forward(x), want)) << "others are as they were";
+}
+
+// Calls of the table, and those that looked for an absmax.
+struct Casts {
+  int all = 0, absmax = 0;
+  auto operator<=>(const Casts&) const = default;
+};
+Casts casts;
+
+const ops::Leaves& counting_leaves() {
+  static const ops::Leaves kLeaves = [] {
+    ops::Leaves made = ops::host_leaves();
+    made.to_e4m3 = [](const at::Tensor& x, const at::Tensor& scale) {
+      ++casts.all;
+      if (!scale.defined()) ++casts.absmax;
+      return ops::host_leaves().to_e4m3(x, scale);
+    };
+    return made;
+  }();
+  return kLeaves;
+}
+
+struct Passed {
+  std::vector<at::Tensor> values;  // results and gradients
+  Casts forward, backward;
+};
+
+// Three layers behind a norm, which is the source of their input: together, or one by one without a source.
+Passed pass(bool is_shared) {
+  const auto numbers = [](at::IntArrayRef sizes, double from) {
+    const auto options = at::TensorOptions(at::kCPU).dtype(at::kFloat);
+    return at::linspace(from, 1.3, c10::multiply_integers(sizes), options)
+        .sin()
+        .view(sizes)
+        .to(at::kBFloat16);
+  };
+  std::vector<std::shared_ptr<Linear>> layers;
+  for (const int64_t out : {32, 16, 16}) {
+    layers.push_back(std::make_shared<Linear>(48, out, false, at::kBFloat16));
+    layers.back()->weight = numbers({out, 48}, -static_cast<double>(layers.size())).set_requires_grad(true);
+    layers.back()->set_product_type(ops::ProductType::E4m3);
+  }
+  const at::Tensor x = numbers({37, 48}, -40.0).set_requires_grad(true),
+                   weight = numbers({48}, 0.5).set_requires_grad(true);
+  const ops::LeavesScope scope(&counting_leaves());
+  const auto normed = ops::add_rms_norm(x, {}, weight, 1e-5).normed;
+  Passed passed;
+  casts = {};
+  std::vector<at::Tensor> results;
+  if (is_shared) {
+    results = forward_all(normed, {layers[0].get(), layers[1].get(), layers[2].get()});
+  } else {
+    for (const auto& layer : layers) results.push_back(layer->forward(normed.value()));
+  }
+  passed.forward = std::exchange(casts, {});
+  at::Tensor sum;
+  for (const at::Tensor& y : results)
+    sum = sum.defined() ? sum + (y * y.detach()).sum() : (y * y.detach()).sum();
+  sum.backward();
+  passed.backward = casts;
+  passed.values = results;
+  for (const auto& layer : layers) passed.values.push_back(layer->weight.grad());
+  passed.values.push_back(x.grad());
+  passed.values.push_back(weight.grad());
+  return passed;
+}
+
+TEST(E4m3LayersTest, CastsOfWhatSeveralProductsReadAreShared) {
+  const Passed shared = pass(true), alone = pass(false);
+  // The input three times and three weights; for each layer the gradient as it is and turned, a weight, and
+  // the input turned.
+  EXPECT_EQ(alone.forward, (Casts{6, 6}));
+  EXPECT_EQ(alone.backward, (Casts{12, 9}));
+  EXPECT_EQ(shared.forward, (Casts{4, 4}));
+  EXPECT_EQ(shared.backward, (Casts{10, 7}));
+  ASSERT_EQ(shared.values.size(), alone.values.size());
+  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(at::equal(shared.values[i], alone.values[i])) << i;
+}
+
+TEST(E4m3LayersTest, AnOperandIsFoundByItsMemoryAlone) {
+  const at::Tensor x = at::arange(1, 16 * 32 + 1, at::kInt).to(at::kBFloat16).view({16, 32});
+  ops::E4m3Operand operand(x);
+  ASSERT_NE(operand.cast_of(x), nullptr);
+  EXPECT_EQ(operand.cast_of(x), operand.cast_of(x.view({16, 32}))) << "made once";
+  ASSERT_NE(operand.cast_of(x.t()), nullptr);
+  EXPECT_TRUE(at::equal(operand.cast_of(x.t())->codes.narrow(1, 0, 16).view(at::kByte),
+                        operand.cast_of(x)->codes.view(at::kByte).t()));
+  EXPECT_EQ(operand.cast_of(x.clone()), nullptr);
+  EXPECT_EQ(operand.cast_of(x.narrow(0, 0, 8)), nullptr);
+  EXPECT_EQ(operand.cast_of(x.view({32, 16})), nullptr);
+  EXPECT_EQ(operand.cast_of(x.narrow(0, 8, 8)), nullptr);
 }
 
 }  // namespace

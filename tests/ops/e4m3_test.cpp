@@ -214,7 +214,7 @@ TEST(E4m3Test, ReadersOfOneActivationAddTheirGradientsUp) {
 // The call that CUDA's table makes, where LibTorch can make it for this processor.
 TEST(E4m3Test, LibTorchsProductIsTheSame) {
   const at::Tensor x = random({37, 40}, 1), y = random({32, 40}, 2, 1e-3);
-  const E4m3Matrix a = leaves(x).to_e4m3(x), b = leaves(y).to_e4m3(y);
+  const E4m3Matrix a = leaves(x).to_e4m3(x, {}), b = leaves(y).to_e4m3(y, {});
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     for (const bool adds : {false, true}) {
       const at::Tensor want = random({37, 32}, 3).to(type), got = want.clone();

@@ -160,7 +160,7 @@ TEST(CudaShapesInE4m3, AreAddedToSums) {
   if (!has_e4m3_units(device())) GTEST_SKIP() << testing::skip::kUnits;
   const auto matrix = [](at::IntArrayRef sizes, uint64_t seed) {
     const at::Tensor x = random_tensor(sizes, seed).to(at::kBFloat16);
-    return leaves(x).to_e4m3(x);
+    return leaves(x).to_e4m3(x, {});
   };
   const auto there = [](const E4m3Matrix& x) {
     return E4m3Matrix{x.codes.to(device()), x.scale.to(device())};

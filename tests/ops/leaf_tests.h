@@ -172,7 +172,7 @@ TEST_P(LeavesOf, ProductsInE4m3) {
     std::vector<at::Tensor> codes;
     for (const at::Tensor& matrix :
          {x[0], x[0].t(), x[1].slice(1, 3, 11), x[2].slice(0, 0, 32), weight * 0.0}) {
-      const E4m3Matrix made = leaves(matrix.to(place)).to_e4m3(matrix.to(place));
+      const E4m3Matrix made = leaves(matrix.to(place)).to_e4m3(matrix.to(place), {});
       codes.push_back(made.codes.view(at::kByte).to(at::kFloat));
       codes.push_back(made.scale);
     }

@@ -63,18 +63,20 @@ at::Tensor workspace(int64_t bytes, const at::Tensor& x) {
   return at::empty({bytes}, x.options().dtype(at::kByte));
 }
 
-E4m3Matrix to_e4m3(const at::Tensor& x_in) {
-  if (!is_taken(x_in)) return aten_leaves().to_e4m3(x_in);
+E4m3Matrix to_e4m3(const at::Tensor& x_in, const at::Tensor& scale) {
+  if (!is_taken(x_in)) return aten_leaves().to_e4m3(x_in, scale);
   const Place place(x_in);
   const bool is_transposed = !x_in.is_contiguous() && x_in.t().is_contiguous();
   const at::Tensor x = is_transposed ? x_in.t() : dense(x_in);
   const int64_t rows = x.size(0), width = x.size(1), stride = round_up(x_in.size(1), kE4m3Depth);
   const E4m3Matrix made{at::empty({x_in.size(0), stride}, x.options().dtype(at::kFloat8_e4m3fn)),
-                        at::empty({}, x.options().dtype(at::kFloat))};
-  const at::Tensor scratch = workspace(kernels().e4m3_scale_workspace(x.numel()), x);
-  check(kernels().e4m3_scale(type_of(x), from(x), x.numel(), write<float>(made.scale), to(scratch),
-                             place.stream()),
-        "e4m3_scale");
+                        scale.defined() ? scale : at::empty({}, x.options().dtype(at::kFloat))};
+  if (!scale.defined()) {
+    const at::Tensor scratch = workspace(kernels().e4m3_scale_workspace(x.numel()), x);
+    check(kernels().e4m3_scale(type_of(x), from(x), x.numel(), write<float>(made.scale), to(scratch),
+                               place.stream()),
+          "e4m3_scale");
+  }
   const auto cast = is_transposed ? kernels().to_e4m3_transposed : kernels().to_e4m3;
   check(
       cast(type_of(x), from(x), read<float>(made.scale), to(made.codes), rows, width, stride, place.stream()),

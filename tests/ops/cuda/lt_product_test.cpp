@@ -38,7 +38,7 @@ class LtProduct : public ::testing::Test {
 
   static E4m3Matrix matrix(int64_t rows, int64_t depth, uint64_t seed) {
     const at::Tensor x = random_tensor({rows, depth}, seed).to(at::kBFloat16);
-    return leaves(x).to_e4m3(x);
+    return leaves(x).to_e4m3(x, {});
   }
   static at::Tensor sum_of(int64_t rows, int64_t width, at::ScalarType type) {
     return random_tensor({rows, width}, 3).to(type);
