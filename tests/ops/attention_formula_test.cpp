@@ -140,6 +140,34 @@ TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
   }
 }
 
+// The result, and gradients where the result is all of the softmax, of float64 and float32.
+void expect_by_definition(const Inputs& in, const std::vector<AttentionSpan>& spans,
+                          const AttentionFormula& formula) {
+  const at::Tensor seen = pairs_that_see(spans, in[0].size(0), in[1].size(0), formula);
+  const AttentionResult want = by_definition(in, seen, formula);
+  for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-11}, {at::kFloat, 3e-5}}) {
+    const at::Tensor q = in[0].detach().to(type), k = in[1].detach().to(type), v = in[2].detach().to(type);
+    const AttentionResult got = attend_spans(q, k, v, spans, formula);
+    expect_near(got.out, want.out, tolerance, "out");
+    EXPECT_TRUE(at::allclose(got.log_sum.to(at::kDouble), want.log_sum.detach(), 0.0, 10 * tolerance));
+    const at::Tensor direction = random_tensor(want.out.sizes(), 5);
+    const auto gradients = torch::autograd::grad({want.out}, in, {direction}, true);
+    const AttentionGradients own = attend_spans_backward(direction.to(type), q, k, v, got, spans, formula);
+    expect_near(own.q, gradients[0], tolerance, "q");
+    expect_near(own.k, gradients[1], tolerance, "k");
+    expect_near(own.v, gradients[2], tolerance, "v");
+  }
+}
+
+// Queries without a key see nothing, in every direction; with others beside them, and alone.
+TEST(AttentionFormula, ASpanWithoutKeysGivesZeros) {
+  for (const AttentionFormula& formula : formulas(7)) {
+    SCOPED_TRACE(shown(formula));
+    expect_by_definition(make_inputs(50, 30, 4, 2, 16, 11), {{0, 20, 0, 0, 3}, {20, 30, 0, 30, 0}}, formula);
+    expect_by_definition(make_inputs(50, 0, 4, 2, 16, 11), {{0, 50, 0, 0, 3}}, formula);
+  }
+}
+
 // Queries over keys elsewhere: before them, around them, far away, and nowhere.
 TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
   Random random;
@@ -158,22 +186,7 @@ TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
     const Inputs in = make_inputs(queries, keys, 2 * group, 2, head_dim, 11);
     for (const AttentionFormula& formula : formulas(random.in(1, 200))) {
       SCOPED_TRACE(::testing::Message() << round << ": " << shown(formula));
-      const AttentionResult want = by_definition(in, pairs_that_see(spans, queries, keys, formula), formula);
-      for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-11}, {at::kFloat, 3e-5}}) {
-        const at::Tensor q = in[0].detach().to(type), k = in[1].detach().to(type),
-                         v = in[2].detach().to(type);
-        const AttentionResult got = attend_spans(q, k, v, spans, formula);
-        expect_near(got.out, want.out, tolerance, "out");
-        EXPECT_TRUE(at::allclose(got.log_sum.to(at::kDouble), want.log_sum.detach(), 0.0, 10 * tolerance));
-        // The result is all of the softmax here.
-        const at::Tensor direction = random_tensor(want.out.sizes(), 5);
-        const auto gradients = torch::autograd::grad({want.out}, in, {direction}, true);
-        const AttentionGradients own =
-            attend_spans_backward(direction.to(type), q, k, v, got, spans, formula);
-        expect_near(own.q, gradients[0], tolerance, "q");
-        expect_near(own.k, gradients[1], tolerance, "k");
-        expect_near(own.v, gradients[2], tolerance, "v");
-      }
+      expect_by_definition(in, spans, formula);
       if (HasFailure()) return;
     }
   }

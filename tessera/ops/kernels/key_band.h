@@ -34,6 +34,7 @@ struct KeyBand {
   }
   // Those of the queries 0 .. queries - 1 that see some key.
   IndexRange queries_that_see(int64_t queries) const {
+    if (keys <= 0) return {0, 0};
     return {std::max<int64_t>(0, -last), std::min(queries, keys - first)};
   }
   // Whether each of the queries 0 .. size - 1 sees each of the keys 0 .. size - 1.
