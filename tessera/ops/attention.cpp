@@ -18,6 +18,7 @@
 #include "tessera/ops/attention_blocks.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/kernels/attention.h"
+#include "tessera/ops/kernels/gemm.h"
 #include "tessera/ops/saved_activation.h"
 #include "tessera/ops/seen_spans.h"
 #include "tessera/ops/support.h"
@@ -73,6 +74,7 @@ void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
   std::atomic<int64_t> next{0};
   const int64_t num_workers = std::min<int64_t>(at::get_num_threads(), num_tasks);
   at::parallel_for(0, num_workers, 1, [&](int64_t begin, int64_t end) {
+    const kernels::GemmOnThisThread alone;
     for (int64_t i = begin; i < end; ++i) {
       auto worker = make_worker();
       for (int64_t task = next++; task < num_tasks; task = next++) run(worker, task);

@@ -16,6 +16,7 @@ void dgemm_(const char*, const char*, const int*, const int*, const int*, const 
 [[gnu::weak]] void gemm_bf16bf16f32_(const char*, const char*, const int*, const int*, const int*,
                                      const float*, const uint16_t*, const int*, const uint16_t*, const int*,
                                      const float*, float*, const int*);
+[[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
 }
 
 namespace tessera::ops::kernels {
@@ -73,6 +74,13 @@ void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, in
   const std::vector<float> wide_b = widened(b, is_b_flipped ? n : k, is_b_flipped ? k : n, ldb);
   gemm(transpose_a, transpose_b, m, n, k, wide_a.data(), is_a_flipped ? m : k, wide_b.data(),
        is_b_flipped ? k : n, beta, c, ldc);
+}
+
+GemmOnThisThread::GemmOnThisThread() {
+  if (MKL_Set_Num_Threads_Local != nullptr) before_ = MKL_Set_Num_Threads_Local(1);
+}
+GemmOnThisThread::~GemmOnThisThread() {
+  if (MKL_Set_Num_Threads_Local != nullptr) MKL_Set_Num_Threads_Local(before_);
 }
 
 }  // namespace tessera::ops::kernels
