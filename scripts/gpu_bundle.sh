@@ -44,6 +44,7 @@ add() {
 say "program, tests and libraries"
 add "$build/tessera" bin
 add "$build/tests/cuda_tests" bin
+add "$build/tests/libstub_nccl.so" lib
 own=$build/libtessera_cuda.so
 if [ -e "$own" ]; then add "$own" lib; else say "without libtessera_cuda.so, which this build has not made"; fi
 cp scripts/gpu_check.sh LICENSE "$staging/"

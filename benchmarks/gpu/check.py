@@ -39,6 +39,7 @@ class Speed:
 
 # Tests of cuda_tests by gtest's filter: each op against the CPU, kernels against the copy's rate, and the small ones.
 OPS, RATES, SMALL = "*LeavesOf*:*CudaShapes*", "*RatesAgainstTheCopysRate", "*Sanitized*:*Kernel.*"
+RANKS = "RanksOnOneGpu.*"
 # The largest kernels that are not products, and the share of the copy's rate that each reaches at least.
 LARGEST = ("add + norm, bf16", "swiglu, bf16", "adamw, float32 states")
 LEAST_RATE = 80.0
@@ -279,7 +280,8 @@ class Check(Runner):
         self.line("doctor", self.doctor)
         self.line("own kernels", self.own_kernels)
         self.line("ops", lambda: self.cuda_tests("ops", OPS))
-        self.line("cuda tests", lambda: self.cuda_tests("cuda_tests", f"-{OPS}:{RATES}"))
+        self.line("cuda tests", lambda: self.cuda_tests("cuda_tests", f"-{OPS}:{RATES}:{RANKS}"))
+        self.line("ranks on one GPU", lambda: self.cuda_tests("ranks", RANKS))
         # Beside what takes no times.
         sanitizers = self.begin_sanitizers() if any(self.is_asked(f"sanitizer {tool}") for tool in SANITIZERS) else {}
         for family in models.FAMILIES:

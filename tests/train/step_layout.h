@@ -247,6 +247,30 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
   expect_close(got.values, want.values, tolerance, "value");
 }
 
+// The same step on one process.
+inline LayoutCase without_axes(LayoutCase layout) {
+  layout.dp_replicate = layout.tp = layout.cp = layout.pp = layout.ep = layout.hpz = layout.stages_per_rank =
+      1;
+  layout.schedule = PipelineKind::OneFOneB;
+  layout.split.clear();
+  layout.checkpointing = config::Checkpointing::Off;
+  return layout;
+}
+
+// Nothing is equal because it is zero.
+inline void expect_worth_comparing(const Outcome& want) {
+  int64_t idle = 0, experts = 0;  // of experts, which not every step's tokens take
+  for (const auto& [name, gradient] : want.gradients) {
+    const bool is_expert = name.find(".experts.") != std::string::npos,
+               is_zero = gradient.norm().item<double>() == 0.0;
+    EXPECT_FALSE(is_zero && !is_expert) << name;
+    experts += is_expert ? 1 : 0;
+    idle += is_zero ? 1 : 0;
+  }
+  EXPECT_LE(3 * idle, experts);
+  for (const double norm : want.norms) EXPECT_GT(norm, 0.5) << "so that clipping does something";
+}
+
 inline void expect_same_as_one_process(const LayoutCase& layout) {
   const auto world = testing::world();
   const auto text = [](const char* name, auto value) {
@@ -260,24 +284,8 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
                text("trained", layout.trained) + text("checkpointing", layout.checkpointing));
   const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
   const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
-  LayoutCase alone = layout;
-  alone.dp_replicate = alone.tp = alone.cp = alone.pp = alone.ep = alone.hpz = alone.stages_per_rank = 1;
-  alone.schedule = PipelineKind::OneFOneB;
-  alone.split.clear();
-  alone.checkpointing = config::Checkpointing::Off;
-  const Outcome want = run(alone, comm::Communicator::single(), count);
-  // Nothing is equal because it is zero.
-  int64_t idle = 0, experts = 0;  // of experts, which not every step's tokens take
-  for (const auto& [name, gradient] : want.gradients) {
-    const bool is_expert = name.find(".experts.") != std::string::npos,
-               is_zero = gradient.norm().item<double>() == 0.0;
-    EXPECT_FALSE(is_zero && !is_expert) << name;
-    experts += is_expert ? 1 : 0;
-    idle += is_zero ? 1 : 0;
-  }
-  EXPECT_LE(3 * idle, experts);
-  for (const double norm : want.norms) EXPECT_GT(norm, 0.5) << "so that clipping does something";
-
+  const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
+  expect_worth_comparing(want);
   const Outcome got = run(layout, world, count);
   expect_equal(got, want);
 }

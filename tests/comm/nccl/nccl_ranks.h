@@ -4,21 +4,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
-#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include <c10/core/DeviceGuard.h>
-#include <dlfcn.h>
-
-#include "tessera/comm/communicator.h"
-#include "tessera/comm/fake/fake_backend.h"
-#include "tessera/comm/nccl/nccl_backend.h"
-
-#include "tests/comm/nccl/stub_nccl.h"
+#include "tests/comm/nccl/thread_ranks.h"
 #include "tests/testing/fake_device.h"
 
 namespace tessera::testing {
@@ -35,9 +24,7 @@ inline std::shared_ptr<const comm::detail::NcclLibrary> stub_library() {
 }
 
 inline const StubNccl& stub_at(const std::string& path) {
-  void* const library = dlopen(path.c_str(), RTLD_NOW);
-  const auto get = reinterpret_cast<decltype(&stub_nccl)>(dlsym(library, "stub_nccl"));
-  const StubNccl& found = *get();
+  const StubNccl& found = stub_table(path);
   found.set_enqueue([](void* stream, void (*run)(void*), void* argument) {
     fake_device::enqueue(stream, [run, argument] { run(argument); });
   });
@@ -56,35 +43,17 @@ inline void use_delays(uint64_t seed, fake_device::Lost lost = fake_device::Lost
   fake_device::configure({.seed = seed, .lost = lost});
 }
 
-// Runs body(communicator) on threads, whose devices are numbered as they are, and rethrows the first
-// exception.
+// Runs body(communicator) on threads, whose devices are numbered as they are, or all the first; rethrows the
+// first exception.
 struct NcclRun {
   std::string library = TESSERA_STUB_NCCL;
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
+  bool shares_device = false;
 };
-inline void run_nccl_ranks(int64_t size,
-                           const std::function<void(const std::shared_ptr<comm::Communicator>&)>& body,
-                           const NcclRun& run = {}) {
+inline void run_nccl_ranks(int64_t size, const RankBody& body, const NcclRun& run = {}) {
   stub_at(run.library);
-  auto hosts = comm::make_fake_backends(size);
-  std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < size; ++rank) {
-    threads.emplace_back([&, rank, host = std::move(hosts[static_cast<size_t>(rank)])]() mutable {
-      const c10::Device device = fake_device::device(rank);
-      const c10::DeviceGuard guard(device);
-      try {
-        body(std::make_shared<comm::Communicator>(comm::detail::make_nccl_backend(
-            std::move(host), device, comm::detail::NcclLibrary::open(run.library), run.start_timeout)));
-      } catch (...) {
-        errors[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& error : errors) {
-    if (error != nullptr) std::rethrow_exception(error);
-  }
+  const auto device = [&](int64_t rank) { return fake_device::device(run.shares_device ? 0 : rank); };
+  run_thread_ranks({size, run.library, device, run.shares_device, run.start_timeout}, body);
 }
 
 }  // namespace tessera::testing

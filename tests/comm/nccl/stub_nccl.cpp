@@ -1,6 +1,6 @@
-// A library with NCCL's functions for ranks that are threads of one process, with memory of the host. It
-// moves the data, in the streams that it is given, and records what no rank may do. As NCCL it hangs where
-// ranks do not all come, until a rank aborts, which ends the operations of that rank alone.
+// A library with NCCL's functions for ranks that are threads of one process. It moves the data, in the
+// streams that it is given, and records what no rank may do. As NCCL it hangs where ranks do not all come,
+// until a rank aborts, which ends the operations of that rank alone.
 #include "tests/comm/nccl/stub_nccl.h"
 
 #include <algorithm>
@@ -40,11 +40,20 @@ int g_missing_rank = -1, g_stuck_rank = -1, g_unregistered_rank = -1;
 // Of ncclMemAlloc, by its begin.
 std::map<const char*, size_t>& g_memory = *new std::map<const char*, size_t>;
 tessera::testing::StubNccl::Enqueue g_enqueue = nullptr;
+tessera::testing::StubNccl::Move g_move = nullptr;
 
 // Under the lock.
 int fault(const std::string& what) {
   g_faults += what + "\n";
   return kInvalidUsage;
+}
+
+void move_bytes(void* to, const void* from, size_t num_bytes) {
+  if (g_move == nullptr) {
+    std::memmove(to, from, num_bytes);
+  } else if (num_bytes > 0 && to != from) {
+    g_move(to, from, num_bytes);
+  }
 }
 
 struct Message {
@@ -156,7 +165,7 @@ struct Task {
                      std::to_string(message->count) + " sent, " + std::to_string(op.count) + " received";
       fault(world.broken);
     } else {
-      std::memcpy(op.output, message->data, op.count);
+      move_bytes(op.output, message->data, op.count);
     }
     message->is_taken = true;
     g_changed.notify_all();
@@ -188,11 +197,11 @@ struct Task {
       return;
     }
     if (op.kind == Kind::Broadcast) {
-      std::memmove(op.output, meeting.ops[op.peer].input, op.count);
+      move_bytes(op.output, meeting.ops[op.peer].input, op.count);
     } else {
       for (int rank = 0; rank < world.size; ++rank) {
-        std::memmove(static_cast<char*>(op.output) + static_cast<size_t>(rank) * op.count,
-                     meeting.ops[rank].input, op.count);
+        move_bytes(static_cast<char*>(op.output) + static_cast<size_t>(rank) * op.count,
+                   meeting.ops[rank].input, op.count);
       }
     }
     ++meeting.num_done;
@@ -329,6 +338,7 @@ int ncclCommGetAsyncError(ncclComm* comm, int* result) {
 int ncclMemAlloc(void** memory, size_t size) {
   const std::lock_guard<std::mutex> lock(g_mutex);
   ++g_calls["ncclMemAlloc"];
+  if (g_move != nullptr) return kRemoteError;
   *memory = std::aligned_alloc(64, (size + 63) / 64 * 64);
   std::memset(*memory, kPoison, size);
   g_memory[static_cast<const char*>(*memory)] = size;
@@ -413,6 +423,7 @@ int ncclRecv(void* output, size_t count, int type, int peer, ncclComm* comm, voi
 const tessera::testing::StubNccl* stub_nccl() {
   static const tessera::testing::StubNccl table = {
       [](tessera::testing::StubNccl::Enqueue enqueue) { g_enqueue = enqueue; },
+      [](tessera::testing::StubNccl::Move move) { g_move = move; },
       [](int rank, int result) {
         const std::lock_guard<std::mutex> lock(g_mutex);
         g_async_errors[rank] = result;

@@ -8,6 +8,10 @@ struct StubNccl {
   using Enqueue = void (*)(void* stream, void (*run)(void*), void* argument);
 
   void (*set_enqueue)(Enqueue enqueue);
+  // How bytes are moved, by a task that enqueue runs: in place of memmove, for memory that the host cannot
+  // read. There is then no memory of the library's own.
+  using Move = void (*)(void* to, const void* from, unsigned long num_bytes);
+  void (*set_move)(Move move);
   // Communicators of this rank number report this ncclResult_t from now on; 0: none.
   void (*set_async_error)(int rank, int result);
   // From now on this rank fails to make a communicator, so that the others wait for it; -1: none.

@@ -1,0 +1,145 @@
+// Ranks that are threads of one process, all on one GPU, which talk by the stub of NCCL. For tests that need
+// a GPU. The process wants CUDA_DEVICE_MAX_CONNECTIONS=32, so that no stream stands behind another one's
+// wait, and CUDA_MODULE_LOADING=EAGER, as a kernel that is loaded late waits for the others.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <type_traits>
+
+#include <ATen/ATen.h>
+#include <dlfcn.h>
+
+#include "tessera/core/own_library.h"
+
+#include "tests/comm/nccl/thread_ranks.h"
+#include "tests/testing/cuda_device.h"
+
+namespace tessera::testing {
+
+// What is used of NVIDIA's driver, as cuda.h declares it: handles are pointers, results ints, 0 for success.
+struct CudaDriver {
+  int (*cuCtxGetCurrent)(void**);
+  int (*cuCtxSetCurrent)(void*);
+  int (*cuEventCreate)(void**, unsigned);
+  int (*cuEventRecord)(void*, void*);
+  int (*cuEventSynchronize)(void*);
+  int (*cuEventDestroy_v2)(void*);
+  int (*cuMemHostAlloc)(void**, size_t, unsigned);
+  int (*cuStreamCreate)(void**, unsigned);
+  int (*cuStreamSynchronize)(void*);
+  int (*cuStreamDestroy_v2)(void*);
+  int (*cuStreamWaitValue32_v2)(void*, uint64_t, uint32_t, unsigned);
+  int (*cuMemcpyAsync)(uint64_t, uint64_t, size_t, void*);
+
+  static const CudaDriver& get() {
+    static const CudaDriver driver = [] {
+      void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+      CudaDriver found;
+      const auto find = [&](auto& function, const char* name) {
+        function = library == nullptr
+                       ? nullptr
+                       : reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+        if (function == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
+      };
+#define TESSERA_FIND(name) find(found.name, #name)
+      TESSERA_FIND(cuCtxGetCurrent);
+      TESSERA_FIND(cuCtxSetCurrent);
+      TESSERA_FIND(cuEventCreate);
+      TESSERA_FIND(cuEventRecord);
+      TESSERA_FIND(cuEventSynchronize);
+      TESSERA_FIND(cuEventDestroy_v2);
+      TESSERA_FIND(cuMemHostAlloc);
+      TESSERA_FIND(cuStreamCreate);
+      TESSERA_FIND(cuStreamSynchronize);
+      TESSERA_FIND(cuStreamDestroy_v2);
+      TESSERA_FIND(cuStreamWaitValue32_v2);
+      TESSERA_FIND(cuMemcpyAsync);
+#undef TESSERA_FIND
+      return found;
+    }();
+    return driver;
+  }
+};
+
+// The first call of the driver that failed; "" where none has.
+inline std::string& cuda_fault() {
+  static std::string& fault = *new std::string;
+  return fault;
+}
+inline void must(const char* what, int result) {
+  static std::mutex& mutex = *new std::mutex;
+  if (result == 0) return;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (cuda_fault().empty()) cuda_fault() = std::string(what) + ": CUresult " + std::to_string(result);
+}
+
+namespace detail {
+inline constexpr int kEventWithoutTiming = 2, kStreamNonBlocking = 1, kPortable = 1, kAtLeast = 0;
+inline constexpr size_t kNumFlags = 1 << 20;  // tasks of a process
+
+// One for each task, set when it is done; made before the first one, as taking pinned memory may wait.
+inline std::atomic<uint32_t>* task_flags() {
+  static std::atomic<uint32_t>* const flags = [] {
+    void* memory = nullptr;
+    must("cuMemHostAlloc",
+         CudaDriver::get().cuMemHostAlloc(&memory, kNumFlags * sizeof(uint32_t), kPortable));
+    return memory == nullptr ? nullptr : new (memory) std::atomic<uint32_t>[kNumFlags]();
+  }();
+  return flags;
+}
+
+// Runs the task on a thread of its own when the stream comes to it, and holds the stream until it has ended.
+inline void enqueue_on_cuda(void* stream, void (*run)(void*), void* argument) {
+  static std::atomic<size_t> next{0};
+  const CudaDriver& driver = CudaDriver::get();
+  std::atomic<uint32_t>* const flag = task_flags() + next++ % kNumFlags;
+  flag->store(0);
+  void *context = nullptr, *ready = nullptr;
+  must("cuCtxGetCurrent", driver.cuCtxGetCurrent(&context));
+  must("cuEventCreate", driver.cuEventCreate(&ready, kEventWithoutTiming));
+  must("cuEventRecord", driver.cuEventRecord(ready, stream));
+  // Pinned memory has one address for the host and the device.
+  must("cuStreamWaitValue32",
+       driver.cuStreamWaitValue32_v2(stream, reinterpret_cast<uint64_t>(flag), 1, kAtLeast));
+  std::thread([=, &driver] {
+    must("cuCtxSetCurrent", driver.cuCtxSetCurrent(context));
+    must("cuEventSynchronize", driver.cuEventSynchronize(ready));
+    must("cuEventDestroy", driver.cuEventDestroy_v2(ready));
+    run(argument);
+    flag->store(1);
+  }).detach();
+}
+
+inline void move_on_cuda(void* to, const void* from, unsigned long num_bytes) {
+  const CudaDriver& driver = CudaDriver::get();
+  void* stream = nullptr;
+  must("cuStreamCreate", driver.cuStreamCreate(&stream, kStreamNonBlocking));
+  must("cuMemcpyAsync", driver.cuMemcpyAsync(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from),
+                                             num_bytes, stream));
+  must("cuStreamSynchronize", driver.cuStreamSynchronize(stream));
+  must("cuStreamDestroy", driver.cuStreamDestroy_v2(stream));
+}
+}  // namespace detail
+
+// Runs body(communicator) on threads and streams of the one device; rethrows the first exception.
+inline void run_cuda_ranks(int64_t size, const RankBody& body) {
+  const std::string library = find_own_library("libstub_nccl.so");
+  if (library.empty()) throw std::runtime_error("libstub_nccl.so is not beside the program");
+  const c10::Device device = cuda_device();
+  const StubNccl& stub = stub_table(library);
+  stub.set_enqueue(&detail::enqueue_on_cuda);
+  stub.set_move(&detail::move_on_cuda);
+  // The device's context becomes current with the first tensor.
+  at::zeros({1}, at::TensorOptions(device));
+  if (detail::task_flags() == nullptr) throw std::runtime_error(cuda_fault());
+  run_thread_ranks(
+      {.size = size, .library = library, .device = [&](int64_t) { return device; }, .shares_device = true},
+      body);
+}
+
+}  // namespace tessera::testing

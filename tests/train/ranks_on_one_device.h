@@ -1,0 +1,87 @@
+// Axes, and products of axes, with all ranks on one device: a step beside that of one process on the
+// host.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/comm/nccl/thread_ranks.h"
+#include "tests/testing/temp_folder.h"
+#include "tests/testing/tiny_model.h"
+#include "tests/train/step_layout.h"
+
+namespace tessera::train {
+
+// Runs a body on so many ranks, of which all have one device.
+using RunRanks = std::function<void(int64_t ranks, const testing::RankBody& body)>;
+
+// A folder with a config.json of four layers; the weights are random, the same on every rank.
+class ModelOfFourLayers {
+ public:
+  explicit ModelOfFourLayers(const std::string& family) {
+    auto config = testing::tiny_config({.family = family, .vocab = kVocabulary, .layers = 4});
+    config["initializer_range"] = 0.3;
+    testing::write_text(folder_.path() + "/config.json", config.dump());
+  }
+  std::string path() const { return folder_.path(); }
+
+ private:
+  testing::TempFolder folder_;
+};
+
+// All but rings: LibTorch has one thread for the backwards of a device, and a message waits there, on the
+// host, until its other end has come.
+inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
+  using config::Checkpointing;
+  using config::ZeroStage;
+  const LayoutCase llama{.family = "llama"};
+  const auto with = [](LayoutCase layout, const auto& change) {
+    change(layout);
+    return layout;
+  };
+  std::vector<LayoutCase> all = {
+      llama,
+      with(llama, [&](LayoutCase& l) { l.stage = ZeroStage::Ddp, l.trained = Trained::LoraWithDropout; }),
+      with(llama, [&](LayoutCase& l) { l.pp = ranks, l.schedule = PipelineKind::ZeroBubble; }),
+  };
+  if (ranks != 3)
+    all.push_back(with(llama, [&](LayoutCase& l) { l.tp = ranks, l.checkpointing = Checkpointing::Block; }));
+  if (ranks == 4) {
+    all.push_back(with(llama, [&](LayoutCase& l) { l.dp_replicate = 2, l.stage = ZeroStage::Zero2; }));
+    all.push_back(with(llama, [&](LayoutCase& l) { l.tp = 2, l.trained = Trained::LoraWithDropout; }));
+    all.push_back(with(llama, [&](LayoutCase& l) {
+      l.tp = 2, l.pp = 2, l.stages_per_rank = 2, l.schedule = PipelineKind::Interleaved;
+    }));
+  }
+  return all;
+}
+
+// In float64: losses, norms, gradients and updated parameters of every layout of 2, 3 and 4 ranks.
+inline void expect_ranks_equal_one_process(const RunRanks& run_ranks) {
+  for (const int64_t ranks : {2, 3, 4}) {
+    for (LayoutCase layout : layouts_of(ranks)) {
+      SCOPED_TRACE(::testing::Message()
+                   << layout.family << " on " << ranks << " ranks, zero_stage "
+                   << static_cast<int>(layout.stage) << ", dp_replicate " << layout.dp_replicate << ", tp "
+                   << layout.tp << ", pp " << layout.pp);
+      const ModelOfFourLayers model(layout.family);
+      layout.folder = model.path();
+      const int64_t count = 2 * ranks;
+      const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
+      expect_worth_comparing(want);
+      std::vector<Outcome> outcomes(static_cast<size_t>(ranks));
+      run_ranks(ranks, [&](const std::shared_ptr<comm::Communicator>& world) {
+        Outcome& own = outcomes[static_cast<size_t>(world->rank())];
+        own = run(layout, world, count);
+        for (auto* const tensors : {&own.gradients, &own.values}) {
+          for (auto& [name, tensor] : *tensors) tensor = tensor.to(kHost);
+        }
+      });
+      for (const Outcome& got : outcomes) expect_equal(got, want);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+}  // namespace tessera::train

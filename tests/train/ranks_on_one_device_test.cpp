@@ -1,0 +1,20 @@
+// All ranks on one device whose streams run late: they have one thread for their backwards, as on a GPU.
+#include "tests/train/ranks_on_one_device.h"
+
+#include "tests/comm/nccl/nccl_ranks.h"
+
+namespace tessera::train {
+namespace {
+
+TEST(RanksOnOneDeviceTest, EqualOneProcess) {
+  testing::fake_device::configure({.seed = 1, .longest_delay_us = 30});
+  expect_ranks_equal_one_process([](int64_t ranks, const testing::RankBody& body) {
+    testing::run_nccl_ranks(ranks, body, {.shares_device = true});
+  });
+  testing::fake_device::synchronize();
+  EXPECT_STREQ(testing::stub().faults(), "");
+  EXPECT_EQ(testing::fake_device::fault(), "");
+}
+
+}  // namespace
+}  // namespace tessera::train
