@@ -123,7 +123,6 @@ AttentionGradients gradients_by_definition(const at::Tensor& grad_out, const at:
                                            const at::Tensor& k_in, const at::Tensor& v_in,
                                            const AttentionResult& result, const VarlenCall& call,
                                            double scale) {
-  EXPECT_TRUE(result.log_sum.is_contiguous());
   const at::AutoGradMode with_grad(true);
   const at::Tensor q = trained(q_in), k = trained(k_in), v = trained(v_in);
   const AttentionResult part = by_definition(q, k, v, call, scale);

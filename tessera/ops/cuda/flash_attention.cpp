@@ -1,32 +1,13 @@
 #include "tessera/ops/cuda/flash_attention.h"
 
-#include <array>
 #include <optional>
-#include <utility>
 
 #include <ATen/ATen.h>
 
-#include "tessera/ops/support.h"
+#include "tessera/ops/cuda/device_numbers.h"
 
 namespace tessera::ops::cuda {
 namespace {
-
-// The starts of a batch's documents are the same in every layer, so the last few stay on the device.
-at::Tensor starts_there(std::vector<int32_t> starts, at::Device device) {
-  struct Copy {
-    std::vector<int32_t> starts;
-    at::Tensor there;
-  };
-  thread_local std::array<Copy, 4> copies;
-  thread_local size_t oldest = 0;
-  for (const Copy& copy : copies) {
-    if (copy.there.defined() && copy.there.device() == device && copy.starts == starts) return copy.there;
-  }
-  Copy& copy = copies[std::exchange(oldest, (oldest + 1) % copies.size())];
-  copy.there = copied_to(device, starts);
-  copy.starts = std::move(starts);
-  return copy.there;
-}
 
 // The arguments that the two functions share.
 struct Arguments {
@@ -35,8 +16,8 @@ struct Arguments {
   std::optional<int64_t> left, right;
 
   Arguments(const VarlenCall& call, at::Device device)
-      : query_starts(starts_there(call.starts(&SeenSpan::queries), device)),
-        key_starts(starts_there(call.starts(&SeenSpan::keys), device)),
+      : query_starts(device_numbers(call.starts(&SeenSpan::queries), device)),
+        key_starts(device_numbers(call.starts(&SeenSpan::keys), device)),
         longest_query(call.longest(&SeenSpan::queries)),
         longest_key(call.longest(&SeenSpan::keys)) {
     if (call.left >= 0) left = call.left;
@@ -64,9 +45,9 @@ AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, con
   const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64)),
                    unused = at::empty({0}, q.options());
   auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
-      grad_out, dense_heads(q), dense_heads(k), dense_heads(v), result.out, result.log_sum, with.query_starts,
-      with.key_starts, with.longest_query, with.longest_key, /*dropout_p=*/0.0, call.is_causal(),
-      random_state, unused, std::optional<double>(scale), with.left, with.right);
+      grad_out, dense_heads(q), dense_heads(k), dense_heads(v), result.out, result.log_sum.contiguous(),
+      with.query_starts, with.key_starts, with.longest_query, with.longest_key, /*dropout_p=*/0.0,
+      call.is_causal(), random_state, unused, std::optional<double>(scale), with.left, with.right);
   return {grad_q, grad_k, grad_v};
 }
 

@@ -65,7 +65,7 @@ constexpr Side kKeys{&SeenSpan::first_key, &SeenSpan::keys};
 
 // [heads, queries] and [queries, heads, 1].
 at::Tensor by_query(const at::Tensor& log_sum) { return log_sum.t().unsqueeze(2); }
-at::Tensor by_head(const at::Tensor& log_sum) { return log_sum.squeeze(2).t().contiguous(); }
+at::Tensor by_head(const at::Tensor& log_sum) { return log_sum.squeeze(2).t(); }
 
 }  // namespace
 

@@ -29,7 +29,7 @@ std::vector<VarlenCall> varlen_calls(const std::vector<AttentionSpan>& spans,
                                      const AttentionFormula& formula);
 
 // A kernel: q: [queries, heads, head_dim], k, v: [keys, kv_heads, head_dim], those of the call's documents
-// and no others; log_sum: [heads, queries], dense.
+// and no others; log_sum: [heads, queries], in any strides.
 struct VarlenKernel {
   AttentionResult (*forward)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const VarlenCall& call, double scale);
