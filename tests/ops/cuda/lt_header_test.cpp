@@ -1,10 +1,9 @@
 // Our declarations of cuBLASLt are those of its header, where this build has found it.
-#include <type_traits>
-
 #include <gtest/gtest.h>
 
 #include "tessera/ops/cuda/lt_library.h"
 
+#include "tests/ops/cuda/header_like.h"
 #include "tests/testing/skip.h"
 
 #ifdef TESSERA_HAS_CUBLASLT_HEADER
@@ -13,21 +12,7 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// Two types that are passed and returned alike.
-template <class A, class B>
-constexpr bool kIsLike = std::is_same_v<A, B> || (std::is_pointer_v<A> && std::is_pointer_v<B>) ||
-                         (std::is_enum_v<A> && std::is_enum_v<B> && sizeof(A) == sizeof(B));
-
-template <class F, class G>
-struct IsLike : std::false_type {};
-template <class R, class S, class... A, class... B>
-requires(sizeof...(A) == sizeof...(B)) struct IsLike<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kIsLike<R, S> && (kIsLike<A, B> && ...)> {
-};
-template <class F, class G>
-constexpr bool is_like(F, G*) {
-  return IsLike<F, G*>::value;
-}
+using testing::is_like;
 
 constexpr LtLibrary kOurs;
 static_assert(is_like(kOurs.version, cublasLtGetVersion));
