@@ -7,6 +7,7 @@
 
 #include <ATen/ATen.h>
 
+#include "tessera/ops/cuda/attention_kernel.h"
 #include "tessera/ops/cuda/flash_attention.h"
 #include "tessera/ops/cuda/lt_product.h"
 #include "tessera/ops/plain.h"
@@ -75,7 +76,7 @@ bool takes_flash(const at::Tensor& q, const AttentionFormula& formula) {
 
 AttentionResult attend_spans(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
-  return takes_flash(q, formula) ? attend_by(flash_attention(), q, k, v, spans, formula)
+  return takes_flash(q, formula) ? attend_by(attention_kernel(), q, k, v, spans, formula)
                                  : plain::attend_spans(q, k, v, spans, formula);
 }
 
@@ -84,7 +85,7 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
                                          const std::vector<AttentionSpan>& spans,
                                          const AttentionFormula& formula) {
   return takes_flash(q, formula)
-             ? differentiate_by(flash_attention(), grad_out, q, k, v, result, spans, formula)
+             ? differentiate_by(attention_kernel(), grad_out, q, k, v, result, spans, formula)
              : plain::attend_spans_backward(grad_out, q, k, v, result, spans, formula);
 }
 

@@ -1,0 +1,33 @@
+// Which kernel computes attention on a GPU.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include "tessera/ops/cuda/varlen.h"
+
+namespace tessera::ops::cuda {
+
+class CudnnAttention;
+
+// Whether a call is cuDNN's: bfloat16 and float16, heads of 64 to 128 in steps of 16, documents of 4,096 and
+// more tokens, and not so many short ones beside them that most of the kernel's blocks have nothing to do.
+bool has_long_documents(const at::Tensor& q, const VarlenCall& call);
+// Compute capability 9.x and 10.x, for which cuDNN has kernels of their own.
+bool has_cudnn_attention(at::Device device);
+
+// By cuDNN, or by `otherwise` where `cudnn` is null or refuses. Gradients are the other's too where
+// at::Context::deterministicAlgorithms() asks for the same bits each time.
+AttentionResult attend_by_cudnn_or(const VarlenKernel& otherwise, CudnnAttention* cudnn, const at::Tensor& q,
+                                   const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
+                                   double scale);
+AttentionGradients differentiate_by_cudnn_or(const VarlenKernel& otherwise, CudnnAttention* cudnn,
+                                             const at::Tensor& grad_out, const at::Tensor& q,
+                                             const at::Tensor& k, const at::Tensor& v,
+                                             const AttentionResult& result, const VarlenCall& call,
+                                             double scale);
+
+// For tensors of a CUDA device that flash_computes(): cuDNN where the call and the device are its, else flash
+// attention 2.
+const VarlenKernel& attention_kernel();
+
+}  // namespace tessera::ops::cuda

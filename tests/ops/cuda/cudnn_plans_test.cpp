@@ -1,0 +1,126 @@
+// That cuDNN itself takes the graphs of attention and compiles its fastest kernels of them, for devices that
+// are not there: it is told of them, and gives what it compiles to a driver of ours.
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/ops/cuda/attention_graph.h"
+
+#include "tests/testing/skip.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+struct Device {
+  const char* name;
+  int version, multiprocessors;
+  const char* kernels;  // what the names of its attention kernels have
+};
+constexpr Device kH100 = {"H100", 900, 132, "native_sdpa_sm90_flash_"};
+constexpr Device kB200 = {"B200", 1000, 148, "native_sdpa_sm100_flash_"};
+void PrintTo(const Device& device, std::ostream* out) { *out << device.name; }
+
+// As cuDNN describes a device that it sees (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+std::string description(const Device& device) {
+  return R"({"cudaDeviceId":0,"driverVer":13000,"maxGridSize":[2147483647,65535,65535],)"
+         R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,)"
+         R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+         R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,)"
+         R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
+         R"("supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":2619000,)"
+         R"("l2CacheSize":52428800,"totalGlobalMem":85017624576,"deviceVer":)" +
+         std::to_string(device.version) + R"(,"multiProcessorCount":)" +
+         std::to_string(device.multiprocessors) + R"(,"deviceName":")" + device.name + "\"}";
+}
+
+class CudnnPlans : public ::testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+#ifndef TESSERA_CUDNN
+    GTEST_SKIP() << testing::skip::kCudnn;
+#else
+    if (testing::kHasSanitizer) GTEST_SKIP() << testing::skip::kSanitizer;
+    // Before anything asks for a libcuda.so.1: this is then the one.
+    void* const driver = dlopen(TESSERA_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL);
+    ASSERT_NE(driver, nullptr) << dlerror();
+    last_kernel_ = reinterpret_cast<const char* (*)()>(dlsym(driver, "fake_driver_kernel"));
+    std::string why;
+    if (!open_cudnn(library_, why, TESSERA_CUDNN)) GTEST_SKIP() << testing::skip::kCudnn << ": " << why;
+    const std::string text = description(GetParam());
+    ASSERT_EQ(library_.desc_create(dnn::kDeviceProperties, &device_), dnn::kSuccess);
+    ASSERT_EQ(library_.desc_set(device_, dnn::kDeviceJson, dnn::kCharValue, std::ssize(text), text.data()),
+              dnn::kSuccess);
+    ASSERT_EQ(library_.desc_finalize(device_), dnn::kSuccess);
+#endif
+  }
+  void TearDown() override {
+    if (device_ == nullptr) return;
+    EXPECT_EQ(library_.desc_destroy(device_), dnn::kSuccess);
+  }
+
+  void expect_kernels(const AttentionShape& shape) {
+    for (const bool is_backward : {false, true}) {
+      SCOPED_TRACE(is_backward ? "backward" : "forward");
+      CudnnGraph graph(library_);
+      is_backward ? add_attention_backward(graph, shape) : add_attention_forward(graph, shape);
+      graph.build({.device = device_});
+      EXPECT_THAT(last_kernel_(),
+                  ::testing::HasSubstr(std::string(GetParam().kernels) + (is_backward ? "bprop" : "fprop")));
+      // What is linear in the tokens is scratch of ours (backward_scratch).
+      EXPECT_LE(graph.workspace_bytes(), 1 << 20);
+    }
+  }
+
+  CudnnLibrary library_;
+  dnn::Desc device_ = nullptr;
+  const char* (*last_kernel_)() = nullptr;
+};
+INSTANTIATE_TEST_SUITE_P(Of, CudnnPlans, ::testing::Values(kH100, kB200),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+constexpr AttentionShape kDocuments = {dnn::kBF16, 4, 8192, 8192, 32, 8, 128, -1, 0, false, 0.088f};
+
+TEST_P(CudnnPlans, ForModelsOfAllKinds) {
+  struct Model {
+    int64_t head_dim, kv_heads;
+    dnn::DataType type;
+  };
+  for (const Model& model : {Model{64, 8, dnn::kF16}, {96, 32, dnn::kBF16}, {128, 8, dnn::kBF16}}) {
+    SCOPED_TRACE(::testing::Message() << model.head_dim << ' ' << model.kv_heads);
+    AttentionShape shape = kDocuments;
+    shape.head_dim = model.head_dim, shape.kv_heads = model.kv_heads, shape.type = model.type;
+    expect_kernels(shape);
+  }
+}
+
+TEST_P(CudnnPlans, ForAllBands) {
+  struct Band {
+    int64_t left, right;
+    bool is_from_end;
+  };
+  for (const Band& band : std::vector<Band>{{-1, -1, false},
+                                            {511, 0, false},
+                                            {511, 511, false},
+                                            {-1, 0, true},
+                                            {511, 0, true},
+                                            {300, 40, true}}) {
+    SCOPED_TRACE(::testing::Message() << band.left << ' ' << band.right << ' ' << band.is_from_end);
+    AttentionShape shape = kDocuments;
+    shape.left = band.left, shape.right = band.right, shape.is_from_end = band.is_from_end;
+    if (band.is_from_end) shape.longest_key = 16384;
+    expect_kernels(shape);
+  }
+}
+
+TEST_P(CudnnPlans, ForTheLongestAndTheMostDocuments) {
+  AttentionShape shape = kDocuments;
+  shape.documents = 128, shape.longest_query = shape.longest_key = int64_t{1} << 20;
+  expect_kernels(shape);
+}
+
+}  // namespace
+}  // namespace tessera::ops::cuda
