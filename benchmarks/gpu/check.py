@@ -37,9 +37,10 @@ class Speed:
     milestone: float  # tokens/s on an H200 that the first milestone asks for
 
 
-# Tests of cuda_tests by gtest's filter: each op against the CPU, kernels against the copy's rate, and the small ones.
+# Tests of cuda_tests by gtest's filter: each op against the CPU, kernels against the copy's rate, the small ones, axes of
+# parallelism, and cuDNN's attention against flash attention 2.
 OPS, RATES, SMALL = "*LeavesOf*:*CudaShapes*", "*RatesAgainstTheCopysRate", "*Sanitized*:*Kernel.*"
-RANKS = "RanksOnOneGpu.*"
+RANKS, ATTENTION = "RanksOnOneGpu.*", "RatesOfAttention*"
 # The largest kernels that are not products, and the share of the copy's rate that each reaches at least.
 LARGEST = ("add + norm, bf16", "swiglu, bf16", "adamw, float32 states")
 LEAST_RATE = 80.0
@@ -167,6 +168,16 @@ class Check(Runner):
                 raise Failed(f"{name}: {shares[name]:.1f} % of the copy's rate, needs {LEAST_RATE:.0f} | {told}")
         return told
 
+    def attention_rates(self) -> str:
+        _, text = self.passes("attention", ATTENTION)
+        rates = {row[:44].strip(): (float(row[44:].split()[0]), float(row[44:].split()[2])) for row in text.splitlines()
+                 if row.endswith("by flash attention 2")}
+        told = "TFLOP/s: " + "; ".join(f"{name} {own:.0f}, flash {flash:.0f}" for name, (own, flash) in rates.items())
+        slower = [name for name, (own, flash) in rates.items() if own < flash]
+        if slower or not rates:
+            raise Failed(f"flash attention 2 is faster: {', '.join(slower) or 'no rates'} | {told}")
+        return told
+
     def train(self, name: str, family: str, dtype: str, device: str, more: list[str]) -> tuple[list[float], str]:
         """The losses of 20 steps of a tiny model, and the digest of what it came to."""
         model = models.write_tiny(self.folder / family, family)
@@ -280,7 +291,7 @@ class Check(Runner):
         self.line("doctor", self.doctor)
         self.line("own kernels", self.own_kernels)
         self.line("ops", lambda: self.cuda_tests("ops", OPS))
-        self.line("cuda tests", lambda: self.cuda_tests("cuda_tests", f"-{OPS}:{RATES}:{RANKS}"))
+        self.line("cuda tests", lambda: self.cuda_tests("cuda_tests", f"-{OPS}:{RATES}:{RANKS}:{ATTENTION}"))
         self.line("ranks on one GPU", lambda: self.cuda_tests("ranks", RANKS))
         # Beside what takes no times.
         sanitizers = self.begin_sanitizers() if any(self.is_asked(f"sanitizer {tool}") for tool in SANITIZERS) else {}
@@ -294,6 +305,7 @@ class Check(Runner):
         for tool, begun in sanitizers.items():
             self.line(f"sanitizer {tool}", lambda b=begun: self.sanitizer(b))
         self.line("kernel rates", self.rates)
+        self.line("attention rates", self.attention_rates)
         shape = "tiny" if self.is_dry else "0.5B"
         self.line(f"decoding {shape}", lambda: self.decoding(shape))
         for row in DRY_SPEEDS if self.is_dry else SPEEDS:

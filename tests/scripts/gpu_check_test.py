@@ -134,7 +134,7 @@ class GpuCheckTest(unittest.TestCase):
         self.verdicts("ops,cuda tests")
         ops, others = (self.here / "asked").read_text().split()
         self.assertEqual(ops, "--gtest_filter=*LeavesOf*:*CudaShapes*")
-        self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate")
+        self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate:RatesOfAttention*")
 
     def rates(self, *shares):
         names = ("add + norm, bf16, 16384 x 3584", "swiglu, bf16, 8192 x 18944", "adamw, float32 states, bf16 copy")
@@ -151,6 +151,20 @@ class GpuCheckTest(unittest.TestCase):
         self.tests = TESTS_SKIP
         self.expect("kernel rates", check.FAIL, "skipped")
         self.expect("kernel rates", check.NOT_RUN, "need a CUDA device", device="cpu")
+
+    def test_attention_is_faster_than_flash_attention(self):
+        def rows(own, flash):
+            return "\n".join(f"{name + ', documents of 4096':44} {rate:7.0f} TFLOP/s {flash:7.0f} by flash attention 2"
+                             for name, rate in (("forward", own), ("backward", 450)))
+
+        self.tests = rows(580, 360) + "\n[  PASSED  ] 1 test.\n"
+        self.expect("attention rates", check.OK, "forward, documents of 4096 580, flash 360; backward")
+        self.tests = rows(350, 360) + "\n[  PASSED  ] 1 test.\n"
+        self.expect("attention rates", check.FAIL, "flash attention 2 is faster: forward, documents of 4096 |")
+        self.tests = TESTS_PASS
+        self.expect("attention rates", check.FAIL, "no rates")
+        self.tests = TESTS_SKIP
+        self.expect("attention rates", check.NOT_RUN, "need a CUDA device", device="cpu")
 
     def test_two_runs_have_the_same_bits(self):
         self.told["obeys"] = True

@@ -1,0 +1,155 @@
+// Attention over long documents on a GPU by cuDNN: against the CPU's plain formula, and how fast it is beside
+// flash attention 2.
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "tessera/ops/cuda/attention_kernel.h"
+#include "tessera/ops/cuda/cudnn_attention.h"
+#include "tessera/ops/cuda/flash_attention.h"
+#include "tessera/ops/plain.h"
+
+#include "tests/testing/cuda_device.h"
+#include "tests/testing/gradcheck.h"
+
+namespace tessera::ops::cuda {
+namespace {
+
+using checks::random_tensor;
+
+// Without a fall-back.
+AttentionResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
+                        double scale) {
+  return cudnn_attention()->attend(q, k, v, call, scale).value();
+}
+AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const AttentionResult& result, const VarlenCall& call,
+                            double scale) {
+  return cudnn_attention()->differentiate(grad_out, q, k, v, result, call, scale).value();
+}
+constexpr VarlenKernel kByCudnn{forward, backward};
+
+class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    TESSERA_NEEDS_CUDA();
+    if (!has_cudnn_attention(testing::cuda_device())) GTEST_SKIP() << testing::skip::kUnits;
+    ASSERT_NE(cudnn_attention(), nullptr);
+  }
+  static at::Tensor random(int64_t rows, int64_t heads, int64_t head_dim, uint64_t seed) {
+    return random_tensor({rows, heads, head_dim}, seed).to(GetParam());
+  }
+  static void expect_near(const at::Tensor& got, const at::Tensor& want, const char* what) {
+    const at::Tensor a = got.to(at::kCPU, at::kDouble), b = want.to(at::kDouble);
+    ASSERT_EQ(a.sizes(), b.sizes()) << what;
+    EXPECT_LE((a - b).norm().item<double>(), 1e-2 * b.norm().item<double>()) << what;
+  }
+  static void expect_attention(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula,
+                               int64_t head_dim, int64_t heads = 4, int64_t kv_heads = 2) {
+    const int64_t queries = spans.back().first_query + spans.back().queries,
+                  keys = spans.back().first_key + spans.back().keys;
+    const at::Tensor q = random(queries, heads, head_dim, 1), k = random(keys, kv_heads, head_dim, 2),
+                     v = random(keys, kv_heads, head_dim, 3), grad = random(queries, heads, head_dim, 4);
+    const auto there = [](const at::Tensor& x) { return x.to(testing::cuda_device()); };
+    const auto wide = [](const at::Tensor& x) { return x.to(at::kCPU, at::kFloat); };
+    const AttentionResult want = plain::attend_spans(wide(q), wide(k), wide(v), spans, formula),
+                          got = attend_by(kByCudnn, there(q), there(k), there(v), spans, formula);
+    expect_near(got.out, want.out, "out");
+    EXPECT_LE((wide(got.log_sum) - want.log_sum).abs().max().item<double>(), 1e-3);
+    // As all of the softmax, and as a part of a larger one.
+    for (const double more : {0.0, 0.7}) {
+      const AttentionResult whole{got.out, got.log_sum + more};
+      const AttentionGradients made =
+          differentiate_by(kByCudnn, there(grad), there(q), there(k), there(v), whole, spans, formula);
+      const AttentionGradients wanted = plain::attend_spans_backward(
+          wide(grad), wide(q), wide(k), wide(v), {wide(whole.out), wide(whole.log_sum)}, spans, formula);
+      expect_near(made.q, wanted.q, "gradient of q");
+      expect_near(made.k, wanted.k, "gradient of k");
+      expect_near(made.v, wanted.v, "gradient of v");
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaShapesOfLongDocuments, ::testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(at::toString(info.param)); });
+
+TEST_P(CudaShapesOfLongDocuments, AreThePlainFormulas) {
+  const auto documents = spans_of_documents({0, 1, 4500, 8596, 8600});  // 1, 4499, 4096 and 4 tokens
+  for (const int64_t head_dim : {64, 96, 128}) {
+    SCOPED_TRACE(head_dim);
+    expect_attention(documents, {.scale = 0.1}, head_dim);
+  }
+  expect_attention(documents, {.scale = 0.1}, 128, 2, 2);
+  expect_attention(documents, {.scale = 0.1, .is_causal = false}, 128);
+  expect_attention(documents, {.scale = 0.1, .window = 1000}, 128);
+  expect_attention(documents, {.scale = 0.1, .is_causal = false, .window = 1000}, 128);
+}
+
+// Halves of a ring's documents, and new tokens behind others.
+TEST_P(CudaShapesOfLongDocuments, AreWithOtherNumbersOfKeys) {
+  const std::vector<AttentionSpan> earlier = {{0, 4096, 0, 5000, 9000}, {4096, 100, 5000, 90, 300}},
+                                   behind = {{0, 4096, 0, 6000, 1904}, {4096, 100, 6000, 300, 200}};
+  expect_attention(earlier, {.scale = 0.1}, 128);
+  expect_attention(behind, {.scale = 0.1}, 128);
+  expect_attention(behind, {.scale = 0.1, .window = 1000}, 128);
+}
+
+TEST_P(CudaShapesOfLongDocuments, AreCudnnsByTheLeafToo) {
+  const int64_t tokens = 5000;
+  const auto random_there = [&](int64_t heads, uint64_t seed) {
+    return random(tokens, heads, 128, seed).to(testing::cuda_device());
+  };
+  const at::Tensor q = random_there(4, 1), k = random_there(2, 2), v = random_there(2, 3);
+  const VarlenCall call = varlen_calls(spans_of_documents({0, tokens}), {0.1}).at(0);
+  EXPECT_TRUE(at::equal(attention_kernel().forward(q, k, v, call, 0.1).out, forward(q, k, v, call, 0.1).out));
+}
+
+double seconds_of(const std::function<at::Tensor()>& call) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int kRepeats = 10;
+  call().flatten()[0].item<double>();
+  const auto begin = Clock::now();
+  at::Tensor last;
+  for (int i = 0; i < kRepeats; ++i) last = call();
+  last.flatten()[0].item<double>();
+  return std::chrono::duration<double>(Clock::now() - begin).count() / kRepeats;
+}
+
+// Prints the rates of both kernels. A figure, not a promise: no test fails on time.
+TEST(RatesOfAttention, AreThoseOfLongDocuments) {
+  TESSERA_NEEDS_CUDA();
+  if (!has_cudnn_attention(testing::cuda_device())) GTEST_SKIP() << testing::skip::kUnits;
+  ASSERT_NE(cudnn_attention(), nullptr);
+  constexpr int64_t kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+  const auto options = at::TensorOptions(testing::cuda_device()).dtype(at::kBFloat16);
+  for (const int64_t tokens : {4096, 8192, 32768}) {
+    // As many tokens each time.
+    std::vector<int64_t> starts;
+    for (int64_t start = 0; start <= 32768; start += tokens) starts.push_back(start);
+    const VarlenCall call = varlen_calls(spans_of_documents(starts), {0.1}).at(0);
+    const auto rows = [&](int64_t heads) { return at::randn({starts.back(), heads, kHeadDim}, options); };
+    const at::Tensor q = rows(kHeads), k = rows(kKvHeads), v = rows(kKvHeads), grad = rows(kHeads);
+    const auto tflops = [&](const VarlenKernel& kernel, bool is_backward) {
+      const AttentionResult result = kernel.forward(q, k, v, call, 0.1);
+      const double seconds = seconds_of([&] {
+        return is_backward ? kernel.backward(grad, q, k, v, result, call, 0.1).q
+                           : kernel.forward(q, k, v, call, 0.1).out;
+      });
+      const double pairs = 0.5 * static_cast<double>(starts.back() * tokens);
+      return (is_backward ? 10.0 : 4.0) * pairs * kHeads * kHeadDim / seconds * 1e-12;
+    };
+    for (const bool is_backward : {false, true}) {
+      const std::string name =
+          std::string(is_backward ? "backward" : "forward") + ", documents of " + std::to_string(tokens);
+      const double own = tflops(kByCudnn, is_backward), flash = tflops(flash_attention(), is_backward);
+      std::printf("%-44s %7.0f TFLOP/s %7.0f by flash attention 2\n", name.c_str(), own, flash);
+      RecordProperty(name, std::to_string(own / flash));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::ops::cuda
