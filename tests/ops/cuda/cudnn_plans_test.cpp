@@ -1,6 +1,5 @@
 // That cuDNN itself takes the graphs of attention and compiles its fastest kernels of them, for devices that
 // are not there: it is told of them, and gives what it compiles to a driver of ours.
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -10,34 +9,15 @@
 
 #include "tessera/ops/cuda/attention_graph.h"
 
+#include "tests/ops/cuda/described_device.h"
 #include "tests/testing/skip.h"
 
 namespace tessera::ops::cuda {
 namespace {
 
-struct Device {
-  const char* name;
-  int version, multiprocessors;
-  const char* kernels;  // what the names of its attention kernels have
-};
-constexpr Device kH100 = {"H100", 900, 132, "native_sdpa_sm90_flash_"};
-constexpr Device kB200 = {"B200", 1000, 148, "native_sdpa_sm100_flash_"};
-void PrintTo(const Device& device, std::ostream* out) { *out << device.name; }
+using testing::DescribedDevice;
 
-// As cuDNN describes a device that it sees (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
-std::string description(const Device& device) {
-  return R"({"cudaDeviceId":0,"driverVer":13000,"maxGridSize":[2147483647,65535,65535],)"
-         R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,)"
-         R"("maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
-         R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,)"
-         R"("maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,"isTccDriver":0,)"
-         R"("supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":2619000,)"
-         R"("l2CacheSize":52428800,"totalGlobalMem":85017624576,"deviceVer":)" +
-         std::to_string(device.version) + R"(,"multiProcessorCount":)" +
-         std::to_string(device.multiprocessors) + R"(,"deviceName":")" + device.name + "\"}";
-}
-
-class CudnnPlans : public ::testing::TestWithParam<Device> {
+class CudnnPlans : public ::testing::TestWithParam<DescribedDevice> {
  protected:
   void SetUp() override {
 #ifndef TESSERA_CUDNN
@@ -50,7 +30,7 @@ class CudnnPlans : public ::testing::TestWithParam<Device> {
     last_kernel_ = reinterpret_cast<const char* (*)()>(dlsym(driver, "fake_driver_kernel"));
     std::string why;
     if (!open_cudnn(library_, why, TESSERA_CUDNN)) GTEST_SKIP() << testing::skip::kCudnn << ": " << why;
-    const std::string text = description(GetParam());
+    const std::string text = testing::description(GetParam());
     ASSERT_EQ(library_.desc_create(dnn::kDeviceProperties, &device_), dnn::kSuccess);
     ASSERT_EQ(library_.desc_set(device_, dnn::kDeviceJson, dnn::kCharValue, std::ssize(text), text.data()),
               dnn::kSuccess);
@@ -68,8 +48,8 @@ class CudnnPlans : public ::testing::TestWithParam<Device> {
       CudnnGraph graph(library_);
       is_backward ? add_attention_backward(graph, shape) : add_attention_forward(graph, shape);
       graph.build({.device = device_});
-      EXPECT_THAT(last_kernel_(),
-                  ::testing::HasSubstr(std::string(GetParam().kernels) + (is_backward ? "bprop" : "fprop")));
+      EXPECT_THAT(last_kernel_(), ::testing::HasSubstr(std::string(GetParam().attention) +
+                                                       (is_backward ? "bprop" : "fprop")));
       // What is linear in the tokens is scratch of ours (backward_scratch).
       EXPECT_LE(graph.workspace_bytes(), 1 << 20);
     }
@@ -79,7 +59,7 @@ class CudnnPlans : public ::testing::TestWithParam<Device> {
   dnn::Desc device_ = nullptr;
   const char* (*last_kernel_)() = nullptr;
 };
-INSTANTIATE_TEST_SUITE_P(Of, CudnnPlans, ::testing::Values(kH100, kB200),
+INSTANTIATE_TEST_SUITE_P(Of, CudnnPlans, ::testing::Values(testing::kH100, testing::kB200),
                          [](const auto& info) { return std::string(info.param.name); });
 
 constexpr AttentionShape kDocuments = {dnn::kBF16, 4, 8192, 8192, 32, 8, 128, -1, 0, false, 0.088f};

@@ -1,11 +1,26 @@
 // A libcuda.so.1 to which cuDNN may give the kernels that it compiles, on a machine without a driver. There
 // is no device.
+#include <cstdint>
 #include <cstring>
+
+#include <elf.h>
 
 namespace {
 
 constexpr int kSuccess = 0, kNoDevice = 100;
 char last_kernel[512];
+uint64_t last_image = 0;
+
+// FNV-1a of an ELF image, to the end of its headers of sections, which stand last.
+uint64_t digest(const void* image) {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  const auto* const bytes = static_cast<const unsigned char*>(image);
+  const uint64_t end = header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize;
+  uint64_t hash = 14695981039346656037U;
+  for (uint64_t i = 0; i < end; ++i) hash = (hash ^ bytes[i]) * 1099511628211U;
+  return hash;
+}
 
 }  // namespace
 
@@ -19,12 +34,16 @@ const char* fake_driver_kernel() {
   return told;
 }
 
+// A digest of the last compiled kernel.
+uint64_t fake_driver_image() { return last_image; }
+
 int cuInit(unsigned) { return kNoDevice; }
 int cuDriverGetVersion(int* version) {
   *version = 13000;
   return kSuccess;
 }
-int cuLibraryLoadData(void** library, const void*, void*, void*, unsigned, void*, void*, unsigned) {
+int cuLibraryLoadData(void** library, const void* image, void*, void*, unsigned, void*, void*, unsigned) {
+  last_image = digest(image);
   *library = last_kernel;
   return kSuccess;
 }
