@@ -4,12 +4,12 @@
 #include <array>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "tessera/core/check_argument.h"
+#include "tessera/ops/counter_words.h"
 #include "tessera/ops/host.h"
 #include "tessera/ops/plain.h"
 #include "tessera/ops/support.h"
@@ -35,34 +35,6 @@ void fill(const CounterRng& rng, uint64_t step, uint64_t index, const Convert& c
     out += taken;
     count -= taken;
   }
-}
-
-// The low and the high half of a product of 32-bit numbers, which int64 holds without its sign.
-std::pair<at::Tensor, at::Tensor> halves_of_product(const at::Tensor& a, int64_t factor) {
-  constexpr int64_t kLow = 0xFFFFFFFF;
-  const at::Tensor product = a * factor;
-  return {product.bitwise_and(kLow), product.bitwise_right_shift(32).bitwise_and(kLow)};
-}
-
-// Philox4x32-10 in int64 (core/rng.h): word i % 4 of counter i / 4 for every element i of `index`.
-at::Tensor words_of(const CounterRng& rng, uint64_t step, const at::Tensor& index) {
-  constexpr int64_t kLow = 0xFFFFFFFF;
-  const at::Tensor counter = index.bitwise_right_shift(2);
-  at::Tensor c0 = counter.bitwise_and(kLow), c1 = counter.bitwise_right_shift(32);
-  at::Tensor c2 = at::full_like(index, static_cast<int64_t>(step & kLow));
-  at::Tensor c3 = at::full_like(index, static_cast<int64_t>(step >> 32));
-  auto [k0, k1] = rng.key();
-  for (int round = 0; round < 10; ++round) {
-    const auto [low0, high0] = halves_of_product(c0, 0xD2511F53);
-    const auto [low1, high1] = halves_of_product(c2, 0xCD9E8D57);
-    c0 = high1.bitwise_xor(c1).bitwise_xor(int64_t{k0});
-    c1 = low1;
-    c2 = high0.bitwise_xor(c3).bitwise_xor(int64_t{k1});
-    c3 = low0;
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  return at::stack({c0, c1, c2, c3}).gather(0, index.bitwise_and(3).unsqueeze(0)).squeeze(0);
 }
 
 void check_probability(double p) {
@@ -116,17 +88,8 @@ void host::draw(const at::Tensor& mask, const Draw& what, const ElementNumbers& 
 }
 
 void plain::draw(const at::Tensor& mask, const Draw& what, const ElementNumbers& numbers) {
-  const auto options = mask.options().dtype(at::kLong);
-  at::Tensor number;
-  if (numbers.of_rows != nullptr) {
-    const at::Tensor first = copied_to<int64_t>(mask.device(), *numbers.of_rows);
-    number = first.unsqueeze(1) + at::arange(numbers.width, options);
-  } else {
-    const at::Tensor i = at::arange(mask.numel(), options);
-    const at::Tensor row = i.div(numbers.width, "floor");
-    number = numbers.first + row * numbers.row_stride + (i - row * numbers.width);
-  }
-  const at::Tensor words = words_of(what.rng, what.step, number.view(mask.sizes()));
+  const at::Tensor number = numbers_of_elements(numbers, 0, mask.numel(), mask.device());
+  const at::Tensor words = counter_words(what.rng, what.step, number.view(mask.sizes()));
   if (what.kind == Draw::Kind::Dropout) {
     mask.copy_(words.ge(int64_t{what.threshold()})).mul_(what.kept());
   } else {
