@@ -53,7 +53,6 @@ struct Update {
   V* value;
   const G* gradient;
   S *mean, *square;
-  Bf16* narrow_copy;
   Factors factors;
   const float* device_scale;
   bool is_stochastic;
@@ -89,14 +88,6 @@ struct Update {
     put(mean, m, rounding.mean, i);
     put(square, v, rounding.square, i);
     put(value, p, rounding.value, i);
-    if (narrow_copy == nullptr) return;
-    if constexpr (std::is_same_v<V, Bf16>) {
-      // The bits that were stored, which may be rounded by chance: a read of what this thread has just
-      // written.
-      store_packed(narrow_copy + i, load_packed<N>(value + i));
-    } else {
-      store(narrow_copy + i, p);
-    }
   }
 };
 
@@ -108,13 +99,12 @@ int32_t run(const AdamWTensors& t, const Factors& factors, const float* device_s
                               static_cast<const G*>(t.gradient),
                               static_cast<S*>(t.mean),
                               static_cast<S*>(t.square),
-                              static_cast<Bf16*>(t.narrow),
                               factors,
                               device_scale,
                               rounding != nullptr,
                               rounding != nullptr ? *rounding : AdamWRounding{}};
   const bool is_aligned_all =
-      are_aligned<N>(op.value, op.gradient, op.mean, op.square, op.narrow_copy) && op.rounding.first % N == 0;
+      are_aligned<N>(op.value, op.gradient, op.mean, op.square) && op.rounding.first % N == 0;
   return map<N>(op, t.n, is_aligned_all, stream);
 }
 

@@ -22,7 +22,7 @@
 
 namespace tessera::ops::cuda {
 
-inline constexpr int32_t kCudaKernelsVersion = 3;
+inline constexpr int32_t kCudaKernelsVersion = 4;
 
 // Element types. An entry that has a `type` takes F32 and BF16, unless it says more.
 enum class Type : int32_t { F32 = 0, BF16 = 1, F16 = 2, F64 = 3 };
@@ -49,7 +49,6 @@ struct AdamWTensors {
   void* value;           // value_type: F32 or BF16
   const void* gradient;  // gradient_type: F32 or BF16
   void *mean, *square;   // state_type: F32 or BF16
-  void* narrow;          // BF16, or null: a copy of the new value
   Type value_type, gradient_type, state_type;
   int64_t n;
 };
@@ -143,7 +142,7 @@ struct CudaKernels {
   // + (1 - beta2) g^2; value = decay value - step_size mean / (sqrt(square) square_correction + epsilon), in
   // float32; mean and square go into the value before they are rounded. device_scale: F32 on the device (the
   // clip factor), or null for 1; NaN: nothing is written. rounding: null for nearest even; else what is
-  // stored as BF16, but for `narrow` beside a value of F32, is rounded by it.
+  // stored as BF16 is rounded by it.
   int32_t (*adamw)(const AdamWTensors* tensors, const AdamWFactors* factors, const float* device_scale,
                    const AdamWRounding* rounding, void* stream);
 

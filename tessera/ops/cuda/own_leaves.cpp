@@ -222,8 +222,7 @@ void adamw(const std::vector<ops::AdamWTensors>& all, const at::Tensor& device_s
     const AdamWFactors factors{f.gradient_scale,   f.beta1, f.beta2, f.epsilon, f.decay, f.step_size,
                                f.square_correction};
     const AdamWTensors operands{to(tensors.value),        from(gradient),         to(tensors.exp_avg),
-                                to(tensors.exp_avg_sq),
-                                /*narrow=*/nullptr,       type_of(tensors.value), type_of(gradient),
+                                to(tensors.exp_avg_sq),   type_of(tensors.value), type_of(gradient),
                                 type_of(tensors.exp_avg), tensors.value.numel()};
     check(cuda::kernels().adamw(&operands, &factors, static_cast<const float*>(from(scale)),
                                 /*rounding=*/nullptr, place.stream()),
