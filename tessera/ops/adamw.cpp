@@ -1,6 +1,10 @@
 #include "tessera/ops/adamw.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
+#include <type_traits>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -12,6 +16,68 @@
 #include "tessera/ops/support.h"
 
 namespace tessera::ops {
+namespace {
+
+constexpr int64_t kGrain = 16384;
+constexpr int64_t kRandom = 1024;  // elements whose random bits are drawn at a time
+
+// The random bits of `count` elements from `number` on, at most kRandom.
+void draw_bits(const CounterRng& rng, uint64_t step, uint64_t number, int64_t count, uint16_t* bits) {
+  std::array<uint32_t, kRandom / 2 + 4> words;
+  const auto skip = static_cast<int64_t>(number % 8);
+  kernels::philox_blocks(number / 8, step, rng.key(), words.data(), (skip + count + 7) / 8);
+  std::memcpy(bits, reinterpret_cast<const char*>(words.data()) + 2 * skip, 2 * static_cast<size_t>(count));
+}
+
+// Elements [begin, end) of tensors that are rounded.
+template <class V, class G, class S>
+void update_rounded(const AdamWRounding& rounding, V* value, const G* gradient, S* mean, S* square,
+                    int64_t begin, int64_t end, const kernels::AdamWFactors& factors) {
+  constexpr bool kOfValue = std::is_same_v<V, kernels::Bf16>;
+  std::array<uint16_t, kRandom> of_value, of_mean, of_square;
+  const kernels::AdamWNoise noise = {kOfValue ? of_value.data() : nullptr, of_mean.data(), of_square.data()};
+  const ElementNumbers& numbers = rounding.numbers;
+  for (int64_t i = begin; i < end;) {
+    const int64_t row = i / numbers.width, column = i - row * numbers.width;
+    const int64_t count = std::min({numbers.width - column, end - i, kRandom});
+    const auto number = static_cast<uint64_t>(numbers.first_of(row) + column);
+    if (kOfValue) draw_bits(rounding.value, rounding.step, number, count, of_value.data());
+    draw_bits(rounding.exp_avg, rounding.step, number, count, of_mean.data());
+    draw_bits(rounding.exp_avg_sq, rounding.step, number, count, of_square.data());
+    kernels::adamw(value + i, gradient + i, mean + i, square + i, count, factors, &noise);
+    i += count;
+  }
+}
+
+// On one processor's kernels, for the types V, G and S of value, gradient and states.
+template <class V, class G, class S>
+void update(const AdamWTensors& tensors, const at::Tensor& gradient, const kernels::AdamWFactors& factors) {
+  V* value = write<V>(tensors.value);
+  const G* g = read<G>(gradient);
+  S *mean = write<S>(tensors.exp_avg), *square = write<S>(tensors.exp_avg_sq);
+  at::parallel_for(0, tensors.value.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    if constexpr (std::is_same_v<S, kernels::Bf16>) {
+      if (tensors.rounding)
+        return update_rounded(*tensors.rounding, value, g, mean, square, begin, end, factors);
+    }
+    kernels::adamw(value + begin, g + begin, mean + begin, square + begin, end - begin, factors);
+  });
+}
+
+template <class V>
+void update(const AdamWTensors& tensors, const kernels::AdamWFactors& factors) {
+  using kernels::Bf16;
+  const at::Tensor gradient = tensors.readable_gradient();
+  const bool has_narrow_gradient = gradient.scalar_type() == at::kBFloat16;
+  if (tensors.exp_avg.scalar_type() == at::kBFloat16) {
+    return has_narrow_gradient ? update<V, Bf16, Bf16>(tensors, gradient, factors)
+                               : update<V, V, Bf16>(tensors, gradient, factors);
+  }
+  return has_narrow_gradient ? update<V, Bf16, V>(tensors, gradient, factors)
+                             : update<V, V, V>(tensors, gradient, factors);
+}
+
+}  // namespace
 
 kernels::AdamWFactors AdamWUpdate::factors() const {
   const auto t = static_cast<double>(step);
@@ -32,7 +98,6 @@ at::Tensor AdamWTensors::readable_gradient() const {
 }
 
 void host::adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
-  constexpr int64_t kGrain = 16384;
   const double scale = device_scale.defined() ? *read<double>(device_scale) : 1.0;
   if (std::isnan(scale)) return;
   for (const AdamWTensors& tensors : all) {
@@ -40,19 +105,9 @@ void host::adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_
       plain::adamw({tensors}, device_scale);
       continue;
     }
-    const at::Tensor gradient = tensors.readable_gradient();
     kernels::AdamWFactors factors = tensors.update.factors();
     factors.gradient_scale *= scale;
-    dispatch(tensors.value.scalar_type(), [&](auto tag) {
-      using T = decltype(tag);
-      T *p = write<T>(tensors.value), *m = write<T>(tensors.exp_avg), *v = write<T>(tensors.exp_avg_sq);
-      const auto run = [&](const auto* g) {
-        at::parallel_for(0, tensors.value.numel(), kGrain, [&](int64_t begin, int64_t end) {
-          kernels::adamw(p + begin, g + begin, m + begin, v + begin, end - begin, factors);
-        });
-      };
-      gradient.scalar_type() == at::kBFloat16 ? run(read<kernels::Bf16>(gradient)) : run(read<T>(gradient));
-    });
+    dispatch(tensors.value.scalar_type(), [&](auto tag) { update<decltype(tag)>(tensors, factors); });
   }
 }
 
@@ -60,15 +115,21 @@ void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale)
   const trace::Scope trace_scope("adamw");
   const at::NoGradGuard no_grad;
   for (const AdamWTensors& tensors : all) {
-    const auto& [value, gradient, exp_avg, exp_avg_sq, update] = tensors;
+    const auto& [value, gradient, exp_avg, exp_avg_sq, update, rounding] = tensors;
     check_operands("adamw", {&value, &gradient, &exp_avg, &exp_avg_sq, &all.front().value});
     for (const at::Tensor* tensor : {&gradient, &exp_avg, &exp_avg_sq}) {
       TESSERA_CHECK_ARGUMENT(tensor->sizes() == value.sizes(), "adamw: sizes differ");
     }
-    for (const at::Tensor* state : {&value, &exp_avg, &exp_avg_sq}) {
-      TESSERA_CHECK_ARGUMENT(state->is_contiguous() && state->scalar_type() == value.scalar_type(),
-                             "adamw: value and states must be dense and of one type");
-    }
+    const at::ScalarType state_type = exp_avg.scalar_type();
+    TESSERA_CHECK_ARGUMENT(value.is_contiguous() && exp_avg.is_contiguous() && exp_avg_sq.is_contiguous(),
+                           "adamw: value and states must be dense");
+    TESSERA_CHECK_ARGUMENT(exp_avg_sq.scalar_type() == state_type &&
+                               (state_type == value.scalar_type() || state_type == at::kBFloat16),
+                           "adamw: states must both be of value's type or of bfloat16");
+    TESSERA_CHECK_ARGUMENT(
+        !rounding || (state_type == at::kBFloat16 && rounding->numbers.of_rows == nullptr &&
+                      (value.numel() == 0 || rounding->numbers.width > 0)),
+        "adamw: rounding is of states in bfloat16, by rows of elements");
   }
   if (all.empty()) return;
   TESSERA_CHECK_ARGUMENT(

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/round_up.h"
+#include "tessera/ops/counter_words.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops::plain {
@@ -254,26 +255,68 @@ at::Tensor document_attention(const at::Tensor& q, const at::Tensor& k, const at
 
 at::Tensor sum_losses(const at::Tensor& losses) { return losses.sum(); }
 
-// As the kernel, in its order.
-void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
-  const auto put = [&](const at::Tensor& to, const at::Tensor& made) {
+namespace {
+
+// The random bits of elements [begin, end), as AdamWRounding says: int32.
+at::Tensor random_bits(const AdamWRounding& rounding, const CounterRng& rng, int64_t begin, int64_t end,
+                       at::Device device) {
+  const at::Tensor number = numbers_of_elements(rounding.numbers, begin, end, device);
+  const at::Tensor word = counter_words(rng, rounding.step, number.bitwise_right_shift(1));
+  return at::where(number.bitwise_and(1).eq(1), word.bitwise_right_shift(16), word)
+      .bitwise_and(0xFFFF)
+      .to(at::kInt);
+}
+
+at::Tensor rounded_by(const at::Tensor& bits_of_element, const at::Tensor& x) {
+  const at::Tensor narrowed = x.to(at::kFloat), bits = narrowed.view(at::kInt);
+  const at::Tensor of_nan = narrowed.isnan().to(at::kInt) * 0x40;
+  const at::Tensor special = bits.bitwise_right_shift(16).bitwise_or(of_nan);
+  const at::Tensor rounded = (bits + bits_of_element).bitwise_right_shift(16);
+  return at::where(narrowed.isfinite(), rounded, special).to(at::kShort).view(at::kBFloat16);
+}
+
+// One update of the elements from `begin` on of tensors that are rounded; of all, where they are not.
+void update(const AdamWTensors& tensors, const at::Tensor& device_scale, int64_t begin) {
+  const auto& [value, gradient, exp_avg, exp_avg_sq, update, rounding] = tensors;
+  const auto put = [&](const at::Tensor& to, at::Tensor made, const auto& of_rounding) {
+    if (rounding && to.scalar_type() == at::kBFloat16)
+      made = rounded_by(
+          random_bits(*rounding, (*rounding).*of_rounding, begin, begin + to.numel(), to.device()), made);
     to.copy_(device_scale.defined() ? at::where(device_scale.isnan(), to.to(made.scalar_type()), made)
                                     : made);
   };
+  const kernels::AdamWFactors factors = update.factors();
+  const at::ScalarType exact = compute_type(value.scalar_type());
+  at::Tensor g = tensors.readable_gradient().to(exact) * factors.gradient_scale;
+  if (device_scale.defined()) g = g * device_scale.to(exact);
+  const at::Tensor old_mean = exp_avg.to(exact);
+  const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
+  const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
+  const at::Tensor step =
+      mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
+  put(exp_avg, mean, &AdamWRounding::exp_avg);
+  put(exp_avg_sq, square, &AdamWRounding::exp_avg_sq);
+  put(value, value.to(exact) * factors.decay - step, &AdamWRounding::value);
+}
+
+}  // namespace
+
+// As the kernel, in its order. Random bits take much memory on the way, and are drawn for a piece at a time.
+void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
+  constexpr int64_t kPiece = int64_t{1} << 22;
   for (const AdamWTensors& tensors : all) {
-    const auto& [value, gradient, exp_avg, exp_avg_sq, update] = tensors;
-    const kernels::AdamWFactors factors = update.factors();
-    const at::ScalarType exact = compute_type(value.scalar_type());
-    at::Tensor g = tensors.readable_gradient().to(exact) * factors.gradient_scale;
-    if (device_scale.defined()) g = g * device_scale.to(exact);
-    const at::Tensor old_mean = exp_avg.to(exact);
-    const at::Tensor mean = old_mean + (g - old_mean) * (1.0 - factors.beta1);
-    const at::Tensor square = exp_avg_sq.to(exact) * factors.beta2 + g * g * (1.0 - factors.beta2);
-    const at::Tensor step =
-        mean * factors.step_size / (square.sqrt() * factors.square_correction + factors.epsilon);
-    put(exp_avg, mean);
-    put(exp_avg_sq, square);
-    put(value, value.to(exact) * factors.decay - step);
+    if (!tensors.rounding) {
+      update(tensors, device_scale, 0);
+      continue;
+    }
+    const at::Tensor gradient = tensors.readable_gradient();
+    for (int64_t begin = 0; begin < tensors.value.numel(); begin += kPiece) {
+      const int64_t size = std::min(kPiece, tensors.value.numel() - begin);
+      const auto piece = [&](const at::Tensor& x) { return x.view({-1}).narrow(0, begin, size); };
+      update({piece(tensors.value), piece(gradient), piece(tensors.exp_avg), piece(tensors.exp_avg_sq),
+              tensors.update, tensors.rounding},
+             device_scale, begin);
+    }
   }
 }
 

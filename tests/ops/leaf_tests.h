@@ -397,6 +397,41 @@ TEST_P(LeavesOf, Updates) {
   expect_same_runs(run, "update");
 }
 
+// States that are exact before they are rounded, in every way to number elements.
+TEST_P(LeavesOf, StatesInBfloat16ToTheBit) {
+  const int64_t size = 4099;
+  const auto run = [&](at::Device place) {
+    const auto numbers_from = [&](int64_t from, double unit, at::ScalarType of_type) {
+      return ((at::arange(from, from + size, at::kLong) * 37 % 255) - 127)
+          .to(at::kDouble)
+          .mul(unit)
+          .to(of_type);
+    };
+    AdamWUpdate update{3, 0.01, 0.5, 0.75, 1e-8, 0.1, 1.0};
+    std::vector<at::Tensor> states;
+    std::vector<AdamWTensors> all;
+    for (const ElementNumbers& numbers :
+         std::vector<ElementNumbers>{{.width = size},
+                                     {.width = 12, .first = 8, .row_stride = 20},
+                                     {.width = 7, .first = (int64_t{1} << 35) + 3, .row_stride = 19}}) {
+      const at::Tensor mean = numbers_from(1, 0x1p-6, at::kBFloat16).to(place),
+                       square = numbers_from(2, 0x1p-5, at::kBFloat16).abs_().to(place);
+      const at::Tensor value = numbers_from(0, 0x1p-6, type()).to(place),
+                       gradient = numbers_from(3, 0x1p-8, type()).to(place);
+      all.push_back({value, gradient, mean, square, update,
+                     AdamWRounding{{5, 1, 3}, {5, 2, 3}, {5, 3, 3}, 3, numbers}});
+      states.insert(states.end(), {mean, square});
+    }
+    adamw(all);
+    return states;
+  };
+  const auto want = run(at::kCPU);
+  const LeavesScope scope(&table());
+  const auto got = run(there());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i].to(at::kCPU), want[i])) << i;
+  EXPECT_FALSE(at::equal(want[0], want[2])) << "other numbers, other bits";
+}
+
 TEST_P(LeavesOf, DropoutMasksToTheBit) {
   const int64_t far = (int64_t{1} << 35) + 3;
   const auto run = [&](at::Device place) {

@@ -55,13 +55,20 @@ struct Update {
   S *mean, *square;
   Factors factors;
   const float* device_scale;
-  bool is_stochastic;
+  bool is_stochastic, is_one_row;
   AdamWRounding rounding;
+
+  __device__ uint64_t number_of(int64_t i) const {
+    const auto element = static_cast<uint64_t>(i);
+    if (is_one_row) return rounding.first + element;
+    const uint64_t row = element / rounding.width;
+    return rounding.first + row * rounding.row_stride + (element - row * rounding.width);
+  }
 
   template <int N, class T>
   __device__ void put(T* to, const Floats<N>& x, const RandomKey& key, int64_t i) const {
     if constexpr (std::is_same_v<T, Bf16>) {
-      if (is_stochastic) return store_rounded(to + i, x, key, rounding.first + static_cast<uint64_t>(i));
+      if (is_stochastic) return store_rounded(to + i, x, key, number_of(i));
     }
     store(to + i, x);
   }
@@ -95,6 +102,8 @@ template <class V, class G, class S>
 int32_t run(const AdamWTensors& t, const Factors& factors, const float* device_scale,
             const AdamWRounding* rounding, void* stream) {
   constexpr int N = sizeof(V) + sizeof(G) + sizeof(S) == 6 ? 8 : 4;
+  const AdamWRounding how = rounding != nullptr ? *rounding : AdamWRounding{};
+  const bool is_one_row = rounding == nullptr || how.width >= static_cast<uint64_t>(t.n);
   const Update<V, G, S> op = {static_cast<V*>(t.value),
                               static_cast<const G*>(t.gradient),
                               static_cast<S*>(t.mean),
@@ -102,10 +111,13 @@ int32_t run(const AdamWTensors& t, const Factors& factors, const float* device_s
                               factors,
                               device_scale,
                               rounding != nullptr,
-                              rounding != nullptr ? *rounding : AdamWRounding{}};
-  const bool is_aligned_all =
-      are_aligned<N>(op.value, op.gradient, op.mean, op.square) && op.rounding.first % N == 0;
-  return map<N>(op, t.n, is_aligned_all, stream);
+                              is_one_row,
+                              how};
+  // Groups of N lie in one row, and begin with a multiple of N.
+  const bool has_whole_groups =
+      how.first % N == 0 && (is_one_row || (how.width % N == 0 && how.row_stride % N == 0));
+  return map<N>(op, t.n, has_whole_groups && are_aligned<N>(op.value, op.gradient, op.mean, op.square),
+                stream);
 }
 
 }  // namespace

@@ -154,8 +154,9 @@ void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale)
   for (const AdamWTensors& tensors : all) {
     const AdamWUpdate& update = tensors.update;
     const at::ScalarType type = tensors.value.scalar_type();
-    // The divisor is float32, and zero has no inverse.
-    if (type == at::kDouble || update.gradient_scale == 0.0) {
+    // The divisor is float32, and zero has no inverse; states have the values' type.
+    if (type == at::kDouble || update.gradient_scale == 0.0 || tensors.exp_avg.scalar_type() != type ||
+        tensors.rounding) {
       plain::adamw({tensors}, device_scale);
       continue;
     }

@@ -63,12 +63,12 @@ struct AdamWFactors {
 
 // Stochastic rounding of what an update stores in BF16. Of the float32 result's bits, the lower 16 are
 // rounded up with the probability of their value: 16 random bits are added and the lower half is dropped;
-// infinity and NaN stay. Element i of the tensor whose first element has the global number `first` takes the
-// 16 bits (first + i) % 8 (the low half of word 0, its high half, the low half of word 1, ...) of
-// CounterRng::words((first + i) / 8).
+// infinity and NaN stay. Element i has the number k = first + i / width * row_stride + i % width (width >= 1)
+// and takes the 16 bits k % 8 (the low half of word 0, its high half, the low half of word 1, ...) of
+// CounterRng::words(k / 8).
 struct AdamWRounding {
   RandomKey value, mean, square;  // a stream for each tensor that is rounded
-  uint64_t first;
+  uint64_t first, width, row_stride;
 };
 
 // What the loss of a position has beside the cross entropy, as ops::LossTerms, and the part of the vocabulary

@@ -207,6 +207,17 @@ at::Tensor sum_losses(const at::Tensor& losses) {
   return sum;
 }
 
+RandomKey key_of(const CounterRng& rng, uint64_t step) { return {{rng.key()[0], rng.key()[1]}, step}; }
+
+AdamWRounding rounding_of(const ops::AdamWRounding& r) {
+  return {key_of(r.value, r.step),
+          key_of(r.exp_avg, r.step),
+          key_of(r.exp_avg_sq, r.step),
+          static_cast<uint64_t>(r.numbers.first),
+          static_cast<uint64_t>(r.numbers.width),
+          static_cast<uint64_t>(r.numbers.row_stride)};
+}
+
 void adamw(const std::vector<ops::AdamWTensors>& all, const at::Tensor& device_scale) {
   const at::Tensor scale = device_scale.defined() ? device_scale.to(at::kFloat) : at::Tensor();
   std::vector<ops::AdamWTensors> others;
@@ -224,8 +235,9 @@ void adamw(const std::vector<ops::AdamWTensors>& all, const at::Tensor& device_s
     const AdamWTensors operands{to(tensors.value),        from(gradient),         to(tensors.exp_avg),
                                 to(tensors.exp_avg_sq),   type_of(tensors.value), type_of(gradient),
                                 type_of(tensors.exp_avg), tensors.value.numel()};
+    const AdamWRounding rounding = tensors.rounding ? rounding_of(*tensors.rounding) : AdamWRounding{};
     check(cuda::kernels().adamw(&operands, &factors, static_cast<const float*>(from(scale)),
-                                /*rounding=*/nullptr, place.stream()),
+                                tensors.rounding ? &rounding : nullptr, place.stream()),
           "adamw");
   }
   if (!others.empty()) aten_leaves().adamw(others, device_scale);
@@ -267,7 +279,7 @@ void cast_into(const at::Tensor& target, const at::Tensor& source) {
 void draw(const at::Tensor& out, const Draw& what, const ElementNumbers& numbers) {
   if (out.scalar_type() == at::kHalf) return aten_leaves().draw(out, what, numbers);
   const Place place(out);
-  const RandomKey key{{what.rng.key()[0], what.rng.key()[1]}, what.step};
+  const RandomKey key = key_of(what.rng, what.step);
   const at::Tensor of_rows =
       numbers.of_rows == nullptr ? at::Tensor() : copied_to<int64_t>(out.device(), *numbers.of_rows);
   const RandomElements elements{

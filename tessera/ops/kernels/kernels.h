@@ -126,18 +126,19 @@ struct AdamWFactors {
   double step_size;          // learning rate / (1 - beta1^t)
   double square_correction;  // 1 / sqrt(1 - beta2^t)
 };
+// 16 random bits for each of n elements, by which what is stored in Bf16 is rounded: of a float32 result's
+// bits, the lower half is added to them and dropped, so that it is rounded up with the probability of its
+// value; infinity and NaN stay. Null: to nearest even.
+struct AdamWNoise {
+  const uint16_t *value = nullptr, *mean = nullptr, *square = nullptr;
+};
 // With g = gradient * gradient_scale: mean += (1 - beta1) (g - mean); square = beta2 square + (1 - beta2)
 // g^2; value = decay value - step_size mean / (sqrt(square) square_correction + epsilon), over n elements.
-void adamw(float* value, const float* gradient, float* mean, float* square, int64_t n,
-           const AdamWFactors& factors);
-void adamw(float* value, const Bf16* gradient, float* mean, float* square, int64_t n,
-           const AdamWFactors& factors);
-void adamw(double* value, const double* gradient, double* mean, double* square, int64_t n,
-           const AdamWFactors& factors);
-void adamw(double* value, const Bf16* gradient, double* mean, double* square, int64_t n,
-           const AdamWFactors& factors);
-void adamw(Bf16* value, const Bf16* gradient, Bf16* mean, Bf16* square, int64_t n,
-           const AdamWFactors& factors);
+// mean and square go into the value before they are rounded. For V float, double and Bf16, each with G = V or
+// Bf16 and S = V or Bf16. noise: null, or what is not null in it belongs to Bf16.
+template <class V, class G, class S>
+void adamw(V* value, const G* gradient, S* mean, S* square, int64_t n, const AdamWFactors& factors,
+           const AdamWNoise* noise = nullptr);
 
 double sum_of_squares(const float* x, int64_t n);
 double sum_of_squares(const double* x, int64_t n);

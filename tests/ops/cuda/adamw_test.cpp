@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <type_traits>
+
 #include "tessera/core/cpu_features.h"
 #include "tessera/ops/kernels/kernels.h"
 
@@ -76,16 +79,37 @@ Exact update(float value, float gradient, float mean, float square, const AdamWF
   return {std::fmaf(static_cast<float>(f.decay), value, -step), m, v};
 }
 
-// x as bf16 under stochastic rounding, from the CPU's random numbers and the words of the contract.
+// The random bits of a number, from the CPU's random numbers and the words of the contract.
+uint16_t noise_of(const CounterRng& rng, uint64_t number) {
+  const uint32_t word = rng.words(number / 8)[number % 8 / 2];
+  return static_cast<uint16_t>(number % 2 == 0 ? word & 0xffff : word >> 16);
+}
+
+// x as bf16 under stochastic rounding.
 Bf16Bits rounded(float x, const CounterRng& rng, uint64_t number) {
   uint32_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const uint32_t word = rng.words(number / 8)[number % 8 / 2];
-  const uint32_t noise = number % 2 == 0 ? word & 0xffff : word >> 16;
-  return {static_cast<uint16_t>((bits + noise) >> 16)};
+  return {static_cast<uint16_t>((bits + noise_of(rng, number)) >> 16)};
 }
 
 RandomKey key_of(const CounterRng& rng, uint64_t step) { return {{rng.key()[0], rng.key()[1]}, step}; }
+
+// Which numbers elements have: rows of `width`, 0: one row.
+struct Numbers {
+  uint64_t first, width, row_stride;
+
+  uint64_t width_of(int64_t n) const {
+    return width > 0 ? width : std::max<uint64_t>(1, static_cast<uint64_t>(n));
+  }
+  uint64_t operator()(size_t i, int64_t n) const {
+    return first + i / width_of(n) * row_stride + i % width_of(n);
+  }
+};
+
+// Of whole groups of elements, of some that begin elsewhere or lie in two rows, and of far ones.
+constexpr Numbers kNumbers[] = {{0, 0, 0},          {8, 0, 0},   {5, 0, 0},
+                                {0xfffffff0, 0, 0}, {16, 8, 24}, {4, 12, 20},
+                                {8, 8, 12},         {24, 7, 8},  {(uint64_t{1} << 35) + 3, 5, 11}};
 
 template <class V, class G, class S>
 void check_bits() {
@@ -94,39 +118,44 @@ void check_bits() {
   for (const int64_t n : edge_lengths()) {
     const Case<V, G, S> in(n);
     const AdamWFactors factors = factors_of(7);
-    for (const int64_t offset : {0, 1}) {
-      for (const uint64_t first : {uint64_t{0}, uint64_t{8}, uint64_t{5}, uint64_t{0xfffffff0}}) {
-        for (const bool is_stochastic : {false, true}) {
-          if (!is_stochastic && first != 0) continue;
-          SCOPED_TRACE(std::to_string(n) + " elements, first " + std::to_string(first) +
-                       (is_stochastic ? ", stochastic" : ""));
-          const AdamWRounding rounding = {key_of(of_value, kStep), key_of(of_mean, kStep),
-                                          key_of(of_square, kStep), first};
-          const float clip = is_stochastic ? 0.37f : 1.0f;
-          const Updated<V, S> got = run(in, factors, offset, is_stochastic ? &rounding : nullptr, clip);
-          std::vector<V> value(in.value.size());
-          std::vector<S> mean(in.value.size()), square(in.value.size());
-          for (size_t i = 0; i < in.value.size(); ++i) {
-            const Exact exact =
-                update(static_cast<float>(value_of(in.value[i])),
-                       static_cast<float>(value_of(in.gradient[i])), static_cast<float>(value_of(in.mean[i])),
-                       static_cast<float>(value_of(in.square[i])), factors, clip);
-            const auto put = [&](float x, auto& to, const CounterRng& rng) {
-              set_value(x, to);
-              if constexpr (std::is_same_v<decltype(to), Bf16Bits&>) {
-                if (is_stochastic) to = rounded(x, rng, first + i);
-              }
-            };
-            put(exact.value, value[i], of_value);
-            put(exact.mean, mean[i], of_mean);
-            put(exact.square, square[i], of_square);
-          }
-          expect_same_bits(got.mean, mean, "mean");
-          expect_same_bits(got.square, square, "square");
-          expect_same_bits(got.value, value, "value");
-        }
+    const auto check = [&](int64_t offset, const Numbers* numbers) {
+      SCOPED_TRACE(std::to_string(n) + " elements" +
+                   (numbers == nullptr ? ""
+                                       : ", rounded by chance, first " + std::to_string(numbers->first) +
+                                             ", rows of " + std::to_string(numbers->width)));
+      AdamWRounding rounding = {
+          key_of(of_value, kStep), key_of(of_mean, kStep), key_of(of_square, kStep), 0, 1, 0};
+      if (numbers != nullptr) {
+        rounding.first = numbers->first;
+        rounding.width = numbers->width_of(n);
+        rounding.row_stride = numbers->row_stride;
       }
-    }
+      const float clip = numbers != nullptr ? 0.37f : 1.0f;
+      const Updated<V, S> got = run(in, factors, offset, numbers != nullptr ? &rounding : nullptr, clip);
+      std::vector<V> value(in.value.size());
+      std::vector<S> mean(in.value.size()), square(in.value.size());
+      for (size_t i = 0; i < in.value.size(); ++i) {
+        const Exact exact =
+            update(static_cast<float>(value_of(in.value[i])), static_cast<float>(value_of(in.gradient[i])),
+                   static_cast<float>(value_of(in.mean[i])), static_cast<float>(value_of(in.square[i])),
+                   factors, clip);
+        const auto put = [&](float x, auto& to, const CounterRng& rng) {
+          set_value(x, to);
+          if constexpr (std::is_same_v<decltype(to), Bf16Bits&>) {
+            if (numbers != nullptr) to = rounded(x, rng, (*numbers)(i, n));
+          }
+        };
+        put(exact.value, value[i], of_value);
+        put(exact.mean, mean[i], of_mean);
+        put(exact.square, square[i], of_square);
+      }
+      expect_same_bits(got.mean, mean, "mean");
+      expect_same_bits(got.square, square, "square");
+      expect_same_bits(got.value, value, "value");
+    };
+    for (const int64_t offset : {0, 1}) check(offset, nullptr);
+    for (const Numbers& numbers : kNumbers) check(0, &numbers);
+    check(1, &kNumbers[0]);
   }
 }
 
@@ -151,28 +180,58 @@ bool has_same_bits() {
 #endif
 }
 
-template <class V, class G, class HostV, class HostG>
-void check_against_host() {
+// The type of the CPU's kernel.
+template <class T>
+using OnHost = std::conditional_t<std::is_same_v<T, Bf16Bits>, kernels::Bf16, T>;
+
+template <class V, class G, class S>
+void check_against_host(const Numbers* numbers = nullptr) {
   constexpr int64_t kN = 5000;
-  Case<V, G, V> in(kN);
-  for (int64_t step = 1; step <= 3; ++step) {
-    const Updated<V, V> got = run(in, factors_of(step), 0);
-    kernels::adamw(reinterpret_cast<HostV*>(in.value.data()),
-                   reinterpret_cast<const HostG*>(in.gradient.data()),
-                   reinterpret_cast<HostV*>(in.mean.data()), reinterpret_cast<HostV*>(in.square.data()), kN,
-                   on_host(factors_of(step)));
-    const double tolerance = has_same_bits() ? 0.0 : sizeof(V) == 4 ? 4e-7 : 8e-3;
-    expect_near(got.mean, doubles(in.mean), "mean", tolerance);
-    expect_near(got.square, doubles(in.square), "square", tolerance);
-    expect_near(got.value, doubles(in.value), "value", tolerance);
+  Case<V, G, S> in(kN);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    const CounterRng of_value(7, 1, step), of_mean(7, 2, step), of_square(7, 3, step);
+    std::vector<uint16_t> value_noise, mean_noise, square_noise;
+    AdamWRounding rounding = {
+        key_of(of_value, step), key_of(of_mean, step), key_of(of_square, step), 0, 1, 0};
+    if (numbers != nullptr) {
+      rounding.first = numbers->first;
+      rounding.width = numbers->width_of(kN);
+      rounding.row_stride = numbers->row_stride;
+      for (size_t i = 0; i < kN; ++i) {
+        value_noise.push_back(noise_of(of_value, (*numbers)(i, kN)));
+        mean_noise.push_back(noise_of(of_mean, (*numbers)(i, kN)));
+        square_noise.push_back(noise_of(of_square, (*numbers)(i, kN)));
+      }
+    }
+    const auto factors = factors_of(static_cast<int64_t>(step));
+    const Updated<V, S> got = run(in, factors, 0, numbers != nullptr ? &rounding : nullptr);
+    const kernels::AdamWNoise noise = {value_noise.data(), mean_noise.data(), square_noise.data()};
+    kernels::adamw(
+        reinterpret_cast<OnHost<V>*>(in.value.data()), reinterpret_cast<const OnHost<G>*>(in.gradient.data()),
+        reinterpret_cast<OnHost<S>*>(in.mean.data()), reinterpret_cast<OnHost<S>*>(in.square.data()), kN,
+        on_host(factors), numbers != nullptr ? &noise : nullptr);
+    const auto tolerance = [](size_t size) { return has_same_bits() ? 0.0 : size == 4 ? 4e-7 : 8e-3; };
+    expect_near(got.mean, doubles(in.mean), "mean", tolerance(sizeof(S)));
+    expect_near(got.square, doubles(in.square), "square", tolerance(sizeof(S)));
+    expect_near(got.value, doubles(in.value), "value", tolerance(sizeof(V)));
     in.value = got.value, in.mean = got.mean, in.square = got.square;
   }
 }
 
 TEST_F(AdamWKernel, FollowsTheCpu) {
-  check_against_host<float, float, float, float>();
-  check_against_host<float, Bf16Bits, float, kernels::Bf16>();
-  check_against_host<Bf16Bits, Bf16Bits, kernels::Bf16, kernels::Bf16>();
+  check_against_host<float, float, float>();
+  check_against_host<float, Bf16Bits, float>();
+  check_against_host<Bf16Bits, Bf16Bits, Bf16Bits>();
+  check_against_host<float, Bf16Bits, Bf16Bits>();
+}
+
+TEST_F(AdamWKernel, FollowsTheCpuWhereItRoundsByChance) {
+  for (const Numbers& numbers : kNumbers) {
+    SCOPED_TRACE("first " + std::to_string(numbers.first) + ", rows of " + std::to_string(numbers.width));
+    check_against_host<float, float, Bf16Bits>(&numbers);
+    check_against_host<float, Bf16Bits, Bf16Bits>(&numbers);
+    check_against_host<Bf16Bits, Bf16Bits, Bf16Bits>(&numbers);
+  }
 }
 
 TEST_F(AdamWKernel, AFactorThatIsNotANumberLeavesEverything) {
@@ -195,7 +254,7 @@ TEST_F(AdamWKernel, StochasticRoundingIsRightOnAverage) {
   AdamWFactors factors = factors_of(1);
   factors.decay = 1.0 + 3.0 / 8.0 * 0x1p-7;
   const CounterRng rng(11, 5, 2);
-  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0};
+  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0, kN, 0};
   const auto got = run(in, factors, 0, &rounding);
   double ups = 0;
   for (const Bf16Bits x : got.value) {
@@ -212,7 +271,7 @@ TEST_F(AdamWKernel, InfinityAndNotANumberStayUnderStochasticRounding) {
   set_value(NAN, in.value[2]);
   set_value(NAN, in.gradient[3]);
   const CounterRng rng(11, 5, 2);
-  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0};
+  const AdamWRounding rounding = {key_of(rng, 2), key_of(rng, 2), key_of(rng, 2), 0, 8, 0};
   const auto got = run(in, factors_of(1), 0, &rounding);
   EXPECT_EQ(value_of(got.value[0]), INFINITY);
   EXPECT_EQ(value_of(got.value[1]), -INFINITY);

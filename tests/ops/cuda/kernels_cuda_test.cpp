@@ -125,12 +125,17 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
       tell("adamw, float32 states, bf16 gradient", 26 * m,
            [&] { return k.adamw(&tensors, &factors, static_cast<float*>(at_of(scale)), nullptr, nullptr); });
     }
-    const at::Tensor value = bf16(m), mean = bf16(m), square = bf16(m);
+    const at::Tensor value = f32(m), mean = bf16(m), square = bf16(m);
     const AdamWTensors tensors = {at_of(value), at_of(gradient), at_of(mean), at_of(square),
-                                  Type::BF16,   Type::BF16,      Type::BF16,  m};
-    const AdamWRounding rounding = {{{1, 2}, 3}, {{4, 5}, 3}, {{6, 7}, 3}, 0};
-    tell("adamw, bf16 states, stochastic rounding", 14 * m,
-         [&] { return k.adamw(&tensors, &factors, static_cast<float*>(at_of(scale)), &rounding, nullptr); });
+                                  Type::F32,    Type::BF16,      Type::BF16,  m};
+    for (const uint64_t width : {static_cast<uint64_t>(m), uint64_t{4736}}) {
+      const AdamWRounding rounding = {{{1, 2}, 3}, {{4, 5}, 3}, {{6, 7}, 3}, 0, width, 18944};
+      const char* name = width == 4736 ? "adamw, bf16 states rounded by chance, rows of 4736"
+                                       : "adamw, bf16 states rounded by chance";
+      tell(name, 18 * m, [&] {
+        return k.adamw(&tensors, &factors, static_cast<float*>(at_of(scale)), &rounding, nullptr);
+      });
+    }
   }
   {
     const int64_t tokens = 4096, vocabulary = 151936;
