@@ -15,19 +15,22 @@
 namespace tessera::optim {
 
 OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Device device,
-                                 int64_t states_per_tile, int64_t chunk_elements)
+                                 int64_t states_per_tile, int64_t chunk_elements,
+                                 std::optional<at::ScalarType> state_type)
     : tiles_(tiles),
       device_(device),
       brings_tiles_(tiles.at(0).device() != device),
       states_per_tile_(states_per_tile),
+      state_type_(state_type),
       to_device_(pool_stream(device_)),
       to_host_(pool_stream(device_)) {
   TESSERA_ASSERT(has_streams(device_), "states are offloaded from a device that has streams");
   int64_t num_bytes = 0;
-  for (const at::Tensor& tile : tiles_) {
-    TESSERA_ASSERT((tile.device() != device_) == brings_tiles_,
+  for (size_t tile = 0; tile < tiles_.size(); ++tile) {
+    TESSERA_ASSERT((tiles_[tile].device() != device_) == brings_tiles_,
                    "tiles lie all on the device or all beside it");
-    num_bytes += states_per_tile_ * static_cast<int64_t>(tile.nbytes());
+    num_bytes +=
+        states_per_tile_ * tiles_[tile].numel() * static_cast<int64_t>(c10::elementSize(state_type_of(tile)));
   }
   require_host_memory(num_bytes, "HOST-STATES", "the optimizer states",
                       "share them out over more ranks (zero_stage 1 to 3), or leave them on the device");
@@ -35,7 +38,7 @@ OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Devi
   for (Chunk& chunk : chunks_) {
     const Place& last = chunk.places.back();
     const int64_t width = round_up(last.offset + last.size, kAlignment);
-    chunk.host = empty_pinned({states_per_tile_, width}, tiles_[last.tile].scalar_type(), device_).zero_();
+    chunk.host = empty_pinned({states_per_tile_, width}, state_type_of(last.tile), device_).zero_();
   }
 }
 
@@ -69,9 +72,7 @@ void OffloadedStates::allocate_buffers() {
   if (!buffers_.empty()) return;
   const MemoryScope memory(MemoryCategory::OptimizerState);
   int64_t num_bytes = 0;
-  for (const Chunk& chunk : chunks_)
-    num_bytes =
-        std::max(num_bytes, static_cast<int64_t>(chunk.host.nbytes()) / states_per_tile_ * num_rows());
+  for (const Chunk& chunk : chunks_) num_bytes = std::max(num_bytes, num_buffer_bytes(chunk));
   for (size_t i = 0; i < std::min<size_t>(2, chunks_.size()); ++i) {
     const auto options = at::TensorOptions(device_).dtype(at::kByte);
     buffers_.emplace_back(at::empty({num_bytes}, options), device_);
@@ -80,22 +81,34 @@ void OffloadedStates::allocate_buffers() {
   }
 }
 
-at::Tensor OffloadedStates::in_buffer(const Chunk& chunk, const Buffer& buffer) const {
-  const int64_t width = chunk.host.size(1), element = chunk.host.element_size();
-  return buffer.bytes.narrow(0, 0, num_rows() * width * element)
+at::Tensor OffloadedStates::states_in(const Chunk& chunk, const Buffer& buffer) {
+  return buffer.bytes.narrow(0, 0, static_cast<int64_t>(chunk.host.nbytes()))
       .view(chunk.host.scalar_type())
-      .view({num_rows(), width});
+      .view(chunk.host.sizes());
+}
+
+at::Tensor OffloadedStates::values_in(const Chunk& chunk, const Buffer& buffer) const {
+  const auto begin = static_cast<int64_t>(chunk.host.nbytes());
+  return buffer.bytes.narrow(0, begin, num_buffer_bytes(chunk) - begin)
+      .view(tiles_[chunk.places.front().tile].scalar_type());
+}
+
+int64_t OffloadedStates::num_buffer_bytes(const Chunk& chunk) const {
+  const auto of_states = static_cast<int64_t>(chunk.host.nbytes());
+  if (!brings_tiles_) return of_states;
+  return of_states +
+         chunk.host.size(1) * static_cast<int64_t>(tiles_[chunk.places.front().tile].element_size());
 }
 
 void OffloadedStates::for_each_copy(
     const Chunk& chunk, const Buffer& buffer,
     const std::function<void(const at::Tensor&, const at::Tensor&)>& f) const {
-  const at::Tensor rows = in_buffer(chunk, buffer);
-  f(chunk.host, rows.narrow(0, 0, states_per_tile_));
+  f(chunk.host, states_in(chunk, buffer));
   if (!brings_tiles_) return;
+  const at::Tensor values = values_in(chunk, buffer);
   for (const Place& place : chunk.places) {
     f(tiles_[place.tile].view({-1}).narrow(0, place.begin, place.size),
-      rows.select(0, states_per_tile_).narrow(0, place.offset, place.size));
+      values.narrow(0, place.offset, place.size));
   }
 }
 
@@ -133,16 +146,17 @@ void OffloadedStates::update(const std::vector<bool>& is_wanted,
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (i == 0) bring(*wanted[i], buffer_of(i));
     if (i + 1 < wanted.size()) bring(*wanted[i + 1], buffer_of(i + 1));
-    const at::Tensor values = in_buffer(*wanted[i], buffer_of(i));
+    const at::Tensor states = states_in(*wanted[i], buffer_of(i));
+    const at::Tensor values = brings_tiles_ ? values_in(*wanted[i], buffer_of(i)) : at::Tensor();
     std::vector<StatePiece> pieces;
     for (const Place& place : wanted[i]->places) {
       if (!wants(place)) continue;
       pieces.push_back({place.tile, place.begin, place.size, {}, {}});
       StatePiece& piece = pieces.back();
-      piece.values = brings_tiles_ ? values.select(0, states_per_tile_).narrow(0, place.offset, place.size)
-                                   : piece.of(tiles_[place.tile]);
+      piece.values =
+          brings_tiles_ ? values.narrow(0, place.offset, place.size) : piece.of(tiles_[place.tile]);
       for (int64_t state = 0; state < states_per_tile_; ++state)
-        piece.states.push_back(values.select(0, state).narrow(0, place.offset, place.size));
+        piece.states.push_back(states.select(0, state).narrow(0, place.offset, place.size));
     }
     buffer_of(i).is_here.wait();
     run(pieces);
@@ -167,7 +181,7 @@ at::Tensor OffloadedStates::get(size_t tile, int64_t state) const {
     chunk.is_home.synchronize();
     parts.push_back(chunk.host.select(0, state).narrow(0, place.offset, place.size));
   });
-  if (parts.empty()) return at::empty(tiles_[tile].sizes(), on_host(tiles_[tile].scalar_type()));
+  if (parts.empty()) return at::empty(tiles_[tile].sizes(), on_host(state_type_of(tile)));
   return (parts.size() == 1 ? parts[0] : at::cat(parts)).view(tiles_[tile].sizes());
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,21 +26,22 @@ struct StatePiece {
   at::Tensor of(const at::Tensor& x) const { return x.reshape({-1}).narrow(0, begin, size); }
 };
 
-// So many values for every element of the tiles, zero at first, of the tile's type, in pinned memory of the
-// host: in chunks that hold the elements of tiles one after the other. update() has each chunk on the device
-// for a while, in two buffers in turn, and with it the elements of tiles that lie in pinned memory
-// themselves. While one chunk is updated, the next one comes and the last one goes, on streams of their own;
-// the host waits for nothing before the values are asked for. Every element is updated as it would be in one
-// piece with its tile.
+// So many values for every element of the tiles, zero at first, in pinned memory of the host: in chunks that
+// hold the elements of tiles one after the other. update() has each chunk on the device for a while, in two
+// buffers in turn, and with it the elements of tiles that lie in pinned memory themselves. While one chunk is
+// updated, the next one comes and the last one goes, on streams of their own; the host waits for nothing
+// before the values are asked for. Every element is updated as it would be in one piece with its tile.
 class OffloadedStates {
  public:
   // 16 MiB of float32 a state: enough to copy at full speed, and a power of two, as pinned memory is rounded.
   static constexpr int64_t kChunkElements = int64_t{1} << 22;
 
   // The tiles are dense and lie all on `device`, which has streams, or all in pinned memory.
-  // chunk_elements: of each state. Throws Error(Memory) where the host has no room for all states.
+  // chunk_elements: of each state. state_type: of the states, by default their tile's. Throws Error(Memory)
+  // where the host has no room for all states.
   OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Device device, int64_t states_per_tile,
-                  int64_t chunk_elements = kChunkElements);
+                  int64_t chunk_elements = kChunkElements,
+                  std::optional<at::ScalarType> state_type = std::nullopt);
   ~OffloadedStates();
   OffloadedStates(const OffloadedStates&) = delete;
   OffloadedStates& operator=(const OffloadedStates&) = delete;
@@ -79,9 +81,12 @@ class OffloadedStates {
 
   void deal(int64_t chunk_elements);
   void allocate_buffers();
-  // [rows, elements]: the states, then the values of tiles that lie on the host.
-  at::Tensor in_buffer(const Chunk& chunk, const Buffer& buffer) const;
-  int64_t num_rows() const { return states_per_tile_ + (brings_tiles_ ? 1 : 0); }
+  at::ScalarType state_type_of(size_t tile) const { return state_type_.value_or(tiles_[tile].scalar_type()); }
+  // What lies in a buffer: the states as in chunk.host, and behind them the values of tiles that lie on the
+  // host, [elements].
+  static at::Tensor states_in(const Chunk& chunk, const Buffer& buffer);
+  at::Tensor values_in(const Chunk& chunk, const Buffer& buffer) const;
+  int64_t num_buffer_bytes(const Chunk& chunk) const;
   // Calls f(on the host, on the device) for what goes there and back.
   void for_each_copy(const Chunk& chunk, const Buffer& buffer,
                      const std::function<void(const at::Tensor&, const at::Tensor&)>& f) const;
@@ -94,6 +99,7 @@ class OffloadedStates {
   const c10::Device device_;
   const bool brings_tiles_;  // they lie on the host
   const int64_t states_per_tile_;
+  const std::optional<at::ScalarType> state_type_;
   std::vector<Chunk> chunks_;
   std::vector<Buffer> buffers_;
   const c10::Stream to_device_, to_host_;  // a link carries both ways at once

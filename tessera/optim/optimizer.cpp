@@ -11,9 +11,11 @@
 #include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/host_memory.h"
+#include "tessera/core/rng.h"
 #include "tessera/core/torch_dtype.h"
 #include "tessera/ops/adamw.h"
 #include "tessera/optim/offloaded_states.h"
+#include "tessera/optim/tile_numbers.h"
 
 namespace tessera::optim {
 namespace {
@@ -54,18 +56,26 @@ class AdamW : public Optimizer {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> values;
     for (const OptimizedTile& tile : tiles_) {
+      TESSERA_CHECK_ARGUMENT(tile.tile.is_contiguous(), "the tile of '" + tile.name + "' is not dense");
       values.push_back(tile.tile.detach());
       steps_.push_back(at::zeros({1}, on_host(at::kFloat)));
+      if (options.has_bf16_states)
+        numbers_.emplace_back(tile.layout.shape(), tile.layout.local_box(tile.coordinates));
     }
     if (!tiles_.empty() && has_streams(device_of(tiles_[0])) &&
         (options.offload_chunk_elements > 0 || device_of(tiles_[0]) != values[0].device())) {
       const int64_t elements = options.offload_chunk_elements;
-      offloaded_ =
-          std::make_unique<OffloadedStates>(values, device_of(tiles_[0]), std::ssize(kElementStates),
-                                            elements > 0 ? elements : OffloadedStates::kChunkElements);
+      offloaded_ = std::make_unique<OffloadedStates>(
+          values, device_of(tiles_[0]), std::ssize(kElementStates),
+          elements > 0 ? elements : OffloadedStates::kChunkElements,
+          options.has_bf16_states ? std::optional(at::kBFloat16) : std::nullopt);
       return;
     }
-    for (const at::Tensor& value : values) states_.push_back({at::zeros_like(value), at::zeros_like(value)});
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto options_of_state = values[i].options().dtype(state_type(i));
+      states_.push_back(
+          {at::zeros_like(values[i], options_of_state), at::zeros_like(values[i], options_of_state)});
+    }
   }
 
   void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
@@ -88,17 +98,16 @@ class AdamW : public Optimizer {
     if (offloaded_ == nullptr) {
       for (size_t i = 0; i < tiles_.size(); ++i) {
         if (!is_updated[i]) continue;
-        const at::Tensor& tile = tiles_[i].tile;
-        all.push_back({tile.detach(), tile.grad().detach(), states_[i][0], states_[i][1], updates[i]});
+        StatePiece piece{i, 0, tiles_[i].tile.numel(), {}, {}};
+        piece.values = piece.of(tiles_[i].tile.detach());
+        for (const at::Tensor& state : states_[i]) piece.states.push_back(piece.of(state));
+        add(all, piece, updates[i]);
       }
       return ops::adamw(all, device_scale);
     }
     offloaded_->update(is_updated, [&](const std::vector<StatePiece>& pieces) {
       all.clear();
-      for (const StatePiece& piece : pieces) {
-        all.push_back({piece.values, piece.of(tiles_[piece.tile].tile.grad().detach()), piece.states[0],
-                       piece.states[1], updates[piece.tile]});
-      }
+      for (const StatePiece& piece : pieces) add(all, piece, updates[piece.tile]);
       ops::adamw(all, device_scale);
     });
   }
@@ -115,11 +124,39 @@ class AdamW : public Optimizer {
  private:
   static constexpr const char* kElementStates[] = {"exp_avg", "exp_avg_sq"};
 
+  at::ScalarType state_type(size_t i) const {
+    return options_.has_bf16_states ? at::kBFloat16 : tiles_[i].tile.scalar_type();
+  }
+
+  // What there is to update of a piece: in as many parts as its numbers take, where states are rounded.
+  void add(std::vector<ops::AdamWTensors>& all, const StatePiece& piece,
+           const ops::AdamWUpdate& update) const {
+    const OptimizedTile& tile = tiles_[piece.tile];
+    const at::Tensor gradient = piece.of(tile.tile.grad().detach());
+    if (!options_.has_bf16_states) {
+      all.push_back({piece.values, gradient, piece.states[0], piece.states[1], update});
+      return;
+    }
+    const auto step = static_cast<uint64_t>(update.step);
+    const auto random = [&](const char* of) {
+      return CounterRng(options_.seed, stream_of((tile.name + "/" + of).c_str()), step);
+    };
+    for (const NumberedPart& part : numbers_[piece.tile].parts(piece.begin, piece.size)) {
+      const auto of_part = [&](const at::Tensor& x) {
+        return x.narrow(0, part.begin - piece.begin, part.size);
+      };
+      all.push_back({of_part(piece.values), of_part(gradient), of_part(piece.states[0]),
+                     of_part(piece.states[1]), update,
+                     ops::AdamWRounding{random("value"), random(kElementStates[0]), random(kElementStates[1]),
+                                        step, part.numbers}});
+    }
+  }
+
   // A state of every element of the tile's parameter.
   checkpoint::StateTensor element_state(size_t i, size_t s) {
     const OptimizedTile& tile = tiles_[i];
     const std::string name = tile.name + "/" + kElementStates[s];
-    const parallel::Layout layout(tile.layout.shape(), to_dtype(tile.tile.scalar_type()), tile.layout.axes());
+    const parallel::Layout layout(tile.layout.shape(), to_dtype(state_type(i)), tile.layout.axes());
     if (offloaded_ == nullptr) return checkpoint::state_tensor(name, layout, tile.coordinates, states_[i][s]);
     const auto state = static_cast<int64_t>(s);
     return {name, layout, tile.coordinates, [this, i, state] { return offloaded_->get(i, state); },
@@ -129,6 +166,7 @@ class AdamW : public Optimizer {
   std::vector<OptimizedTile> tiles_;
   AdamWOptions options_;
   std::vector<at::Tensor> steps_;
+  std::vector<TileNumbers> numbers_;  // of every tile, where states are rounded
   // Of every tile; on the device or offloaded.
   std::vector<std::array<at::Tensor, std::size(kElementStates)>> states_;
   std::unique_ptr<OffloadedStates> offloaded_;

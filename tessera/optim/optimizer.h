@@ -48,10 +48,17 @@ struct AdamWOptions {
   // (offloaded_states.h). Nothing where tiles are updated on the host; those of tiles that lie in pinned
   // memory are always offloaded.
   int64_t offload_chunk_elements = 0;
+  // Whether the states are kept in bfloat16, stochastically rounded, and bfloat16 tiles are rounded so too
+  // (ops::AdamWRounding): the random bits are a function of the seed, the update's number, the names of
+  // parameter and state and an element's place in the whole parameter, so that any layout has the same
+  // states.
+  bool has_bf16_states = false;
+  uint64_t seed = 0;  // of the rounding
 };
 
 // Adam with decoupled weight decay (Loshchilov and Hutter, "Decoupled weight decay regularization", 2019,
-// algorithm 2), as torch.optim.AdamW computes it. States in the tile's type.
+// algorithm 2), as torch.optim.AdamW computes it. States in the tile's type, unless the options say
+// otherwise.
 std::unique_ptr<Optimizer> make_adamw(std::vector<OptimizedTile> tiles, const AdamWOptions& options);
 
 // Plain gradient descent with coupled weight decay, as torch.optim.SGD without momentum.

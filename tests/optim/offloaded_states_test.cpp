@@ -12,6 +12,7 @@
 #include "tessera/core/device_ledger.h"
 #include "tessera/core/memory_ledger.h"
 #include "tessera/core/pinned_memory.h"
+#include "tessera/core/torch_dtype.h"
 #include "tessera/optim/optimizer.h"
 
 #include "tests/comm/nccl/nccl_ranks.h"
@@ -34,11 +35,18 @@ at::Tensor values(at::IntArrayRef shape, double phase) {
 struct Tile {
   std::vector<int64_t> shape;
   at::ScalarType type = at::kFloat;
+  int64_t columns = 0;  // of the whole, of which the tile is some in the middle; 0: the tile is all of it
 };
 
 // Of awkward sizes: without elements, in one chunk with others, in several chunks; one of another type.
 const std::vector<Tile> kTiles = {
-    {{3, 5}}, {{0, 4}}, {{257}}, {{1}}, {{40, 35}}, {{64}}, {{100, 3}, at::kDouble}};
+    {{3, 5}}, {{0, 4}}, {{257}}, {{1}}, {{40, 35}, at::kFloat, 105}, {{64}}, {{100, 3}, at::kDouble}};
+
+// The layout of a tile, for the second of three ranks.
+parallel::Layout layout_of(const Tile& tile) {
+  if (tile.columns == 0) return {};
+  return {{tile.shape[0], tile.columns}, to_dtype(tile.type), {{"tp", 3, parallel::Placement::shard(1)}}};
+}
 
 // Where tiles lie that a device updates.
 enum class Lying { OnDevice, OnHost };
@@ -53,6 +61,8 @@ std::vector<OptimizedTile> make_tiles(c10::Device device, Lying lying = Lying::O
     tiles.push_back({.name = "w" + std::to_string(i),
                      .tile = tile.set_requires_grad(true),
                      .weight_decay = 0.1 * static_cast<double>(i),
+                     .layout = layout_of(kTiles[i]),
+                     .coordinates = std::vector<int64_t>(kTiles[i].columns > 0 ? 1 : 0, 1),
                      .lr_scale = 1.0 + static_cast<double>(i),
                      .updated_on = device});
   }
@@ -86,9 +96,10 @@ void collect(Result& result, const std::vector<OptimizedTile>& tiles, Optimizer&
 }
 
 // Several steps without a look in between. chunk_elements 0: all states on the device.
-Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice) {
+Result train(int64_t chunk_elements, Lying lying = Lying::OnDevice, bool has_bf16_states = false) {
   const auto tiles = make_tiles(fake::device(0), lying);
-  const auto optimizer = make_adamw(tiles, {.offload_chunk_elements = chunk_elements});
+  const auto optimizer = make_adamw(
+      tiles, {.offload_chunk_elements = chunk_elements, .has_bf16_states = has_bf16_states, .seed = 4});
   for (int64_t number = 0; number < kSteps; ++number) step(tiles, *optimizer, number);
   Result result;
   collect(result, tiles, *optimizer);
@@ -105,15 +116,20 @@ std::string difference(const Result& expected, const Result& got) {
 }
 
 TEST(OffloadedStatesTest, EveryDelayGivesTheBitsOfStatesOnTheDevice) {
-  testing::use_delays(1);
-  const Result expected = train(0);
-  for (const int64_t chunk_elements : {64, 200, 1000, 1 << 20}) {
-    for (uint64_t seed = 1; seed <= 5; ++seed) {
-      testing::use_delays(seed);
-      EXPECT_EQ(difference(expected, train(chunk_elements)), "")
-          << chunk_elements << " at once, seed " << seed;
-      EXPECT_EQ(difference(expected, train(chunk_elements, Lying::OnHost)), "")
-          << "tiles on the host, " << chunk_elements << " at once, seed " << seed;
+  for (const bool has_bf16_states : {false, true}) {
+    testing::use_delays(1);
+    const Result expected = train(0, Lying::OnDevice, has_bf16_states);
+    EXPECT_EQ(expected.at("w0/exp_avg").scalar_type(), has_bf16_states ? at::kBFloat16 : at::kFloat);
+    for (const int64_t chunk_elements : {64, 200, 1000, 1 << 20}) {
+      // What is rounded takes many operations.
+      for (uint64_t seed = 1; seed <= (has_bf16_states ? 1 : 5); ++seed) {
+        SCOPED_TRACE(std::to_string(chunk_elements) + " at once, seed " + std::to_string(seed) +
+                     (has_bf16_states ? ", in bfloat16" : ""));
+        testing::use_delays(seed);
+        EXPECT_EQ(difference(expected, train(chunk_elements, Lying::OnDevice, has_bf16_states)), "");
+        EXPECT_EQ(difference(expected, train(chunk_elements, Lying::OnHost, has_bf16_states)), "")
+            << "tiles on the host";
+      }
     }
   }
   fake::synchronize();
@@ -226,16 +242,19 @@ TEST(OffloadedStatesTest, StatesGoFromTheDeviceToTheHostAndBack) {
 
 TEST(OffloadedStatesTest, TheDeviceHoldsTwoBuffers) {
   testing::use_delays(1);
-  const DeviceLedger ledger(fake::device(0));
-  const at::Tensor tile = at::zeros({10'000}, at::TensorOptions(fake::device(0))).set_requires_grad(true);
-  const auto optimizer = make_adamw({{"w", tile}}, {.offload_chunk_elements = 1024});
-  for (int number = 0; number < 2; ++number) {
-    tile.mutable_grad() = at::ones_like(tile);
-    optimizer->step(1e-2, 1.0);
+  for (const bool has_bf16_states : {false, true}) {
+    const DeviceLedger ledger(fake::device(0));
+    const at::Tensor tile = at::zeros({10'000}, at::TensorOptions(fake::device(0))).set_requires_grad(true);
+    const auto optimizer =
+        make_adamw({{"w", tile}}, {.offload_chunk_elements = 1024, .has_bf16_states = has_bf16_states});
+    for (int number = 0; number < 2; ++number) {
+      tile.mutable_grad() = at::ones_like(tile);
+      optimizer->step(1e-2, 1.0);
+    }
+    const int64_t bytes = 2 * 2 * 1024 * (has_bf16_states ? 2 : 4);
+    EXPECT_EQ(memory_ledger::live().of(MemoryCategory::OptimizerState), bytes);
+    EXPECT_EQ(memory_ledger::most().of(MemoryCategory::OptimizerState), bytes);
   }
-  constexpr int64_t kBytes = 2 * 2 * 1024 * sizeof(float);
-  EXPECT_EQ(memory_ledger::live().of(MemoryCategory::OptimizerState), kBytes);
-  EXPECT_EQ(memory_ledger::most().of(MemoryCategory::OptimizerState), kBytes);
 }
 
 // Tiles of the host keep their states as they are.

@@ -95,6 +95,80 @@ TEST(OptimizerTest, StatesAreTheHoldersAlone) {
   }
 }
 
+// Values and states of a matrix that is cut so, after some steps with states in bfloat16.
+std::vector<at::Tensor> train_tile(const parallel::Layout& layout, const std::vector<int64_t>& coordinates) {
+  const parallel::Box box = layout.local_box(coordinates);
+  const auto part = [&](const at::Tensor& whole) {
+    return whole.narrow(0, box.offset[0], box.size[0]).narrow(1, box.offset[1], box.size[1]);
+  };
+  const auto whole = [&](double phase) {
+    return (at::arange(layout.numel(), at::kDouble) * 0.7 + phase).sin().view(layout.shape()).to(at::kFloat);
+  };
+  at::Tensor tile = part(whole(0)).clone(at::MemoryFormat::Contiguous).set_requires_grad(true);
+  const auto optimizer =
+      make_adamw({{"w", tile, 0.1, layout, coordinates}}, {.has_bf16_states = true, .seed = 9});
+  for (int step = 1; step <= 4; ++step) {
+    tile.mutable_grad() = part(whole(step));
+    optimizer->step(1e-2, 0.5);
+  }
+  std::vector<at::Tensor> result = {tile.detach()};
+  for (const auto& state : optimizer->states()) {
+    if (state.layout.shape() == layout.shape()) {
+      EXPECT_EQ(state.layout.dtype(), DType::BF16) << state.name;
+      EXPECT_EQ(state.get().scalar_type(), at::kBFloat16) << state.name;
+      result.push_back(state.get());
+    }
+  }
+  return result;
+}
+
+TEST(OptimizerTest, StatesInBfloat16AreThoseOfTheWholeParameter) {
+  using parallel::Placement;
+  const parallel::Layout whole({9, 26}, DType::F32, {});
+  const std::vector<at::Tensor> want = train_tile(whole, {});
+  ASSERT_EQ(want.size(), 3U);
+  for (const int64_t tp_dim : {0, 1}) {
+    const parallel::Layout cut =
+        whole.with({"tp", 3, Placement::shard(tp_dim, 2)}).with({"fsdp", 2, Placement::shard(0)});
+    for (int64_t tp = 0; tp < 3; ++tp) {
+      for (int64_t fsdp = 0; fsdp < 2; ++fsdp) {
+        const parallel::Box box = cut.local_box({tp, fsdp});
+        const std::vector<at::Tensor> got = train_tile(cut, {tp, fsdp});
+        for (size_t i = 0; i < want.size(); ++i) {
+          EXPECT_TRUE(at::equal(
+              got[i], want[i].narrow(0, box.offset[0], box.size[0]).narrow(1, box.offset[1], box.size[1])))
+              << i << " of tp " << tp << ", fsdp " << fsdp;
+        }
+      }
+    }
+  }
+}
+
+TEST(OptimizerTest, RoundingFollowsSeedStepNameAndState) {
+  const auto states = [](const std::string& name, uint64_t seed, int64_t steps_before) {
+    at::Tensor tile = at::zeros({64}).set_requires_grad(true);
+    const auto optimizer =
+        make_adamw({{name, tile}}, {.beta1 = 0.5, .beta2 = 0.5, .has_bf16_states = true, .seed = seed});
+    for (auto& state : optimizer->states()) {
+      if (state.name == name + "/step") state.set(at::full({1}, static_cast<float>(steps_before)));
+    }
+    // Both states come to a third, which lies between two bfloat16.
+    tile.mutable_grad() = at::full({64}, 2.0F / 3.0F);
+    for (auto& state : optimizer->states()) {
+      if (state.name == name + "/exp_avg_sq") state.set(at::full({64}, 2.0F / 9.0F));
+    }
+    optimizer->step(1e-2, 1.0);
+    return std::vector<at::Tensor>{optimizer->states()[0].get(), optimizer->states()[1].get()};
+  };
+  const auto first = states("w", 1, 0);
+  EXPECT_TRUE(at::equal(states("w", 1, 0)[0], first[0]));
+  for (const auto& other : {states("v", 1, 0), states("w", 2, 0), states("w", 1, 1)}) {
+    EXPECT_FALSE(at::equal(other[0], first[0]));
+    EXPECT_FALSE(at::equal(other[1], first[1]));
+  }
+  EXPECT_FALSE(at::equal(first[0].ge(1.0 / 3), first[1].ge(1.0 / 3)));
+}
+
 TEST(OptimizerTest, TilesWithoutValuesAreRefused) {
   const at::Tensor meta = at::empty({2}, at::TensorOptions(at::kMeta));
   for (const at::Tensor& tile : {at::Tensor(), meta}) {
