@@ -220,7 +220,7 @@ constexpr ForeignKey kDeepSpeedBf16Keys[] = {
     {"enabled", Rule::Map, "dtype", "true=bfloat16 false="},
     {"immediate_grad_update", Rule::Quiet, kHow},
     {"bf16_master_weights_and_grads", Rule::Refuse, "weights in pure bfloat16 are not built yet"},
-    {"bf16_optimizer_states", Rule::Refuse, "optimizer states in bfloat16 are not built yet"},
+    {"bf16_optimizer_states", Rule::Map, "optimizer_state_dtype", "true=bfloat16 false="},
 };
 
 constexpr ForeignKey kDeepSpeedTensorParallelKeys[] = {

@@ -24,6 +24,8 @@ struct KeyPlace {
 };
 
 enum class OptimizerKind { AdamW, Sgd };
+// What AdamW keeps its states in: the type of the weights, or bfloat16 that is rounded stochastically.
+enum class StateType { OfWeights, BFloat16 };
 enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
 // How the learning rate follows the number of sequences of a step.
@@ -77,6 +79,7 @@ struct Recipe : DataConfig {
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
   OptimizerKind optimizer = OptimizerKind::AdamW;
+  StateType optimizer_state_dtype = StateType::OfWeights;  // ours
   ScheduleKind lr_scheduler = ScheduleKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
   double cosine_constant_lr_ratio = 0.0;  // 0 = off

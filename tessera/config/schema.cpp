@@ -27,7 +27,8 @@ constexpr double kMaxPipeline = 4096;
 
 constexpr int as_int(auto value) { return static_cast<int>(value); }
 
-constexpr std::string_view k8Bit = "8-bit optimizer states are not built yet, 32-bit states are used";
+constexpr std::string_view k8Bit =
+    "8-bit optimizer states are not built yet, those of optimizer_state_dtype are used";
 constexpr std::string_view kOtherOptimizer = "not built yet; write adamw_torch_fused or sgd";
 constexpr Choice kOptimizers[] = {
     {"adamw_torch_fused", as_int(OptimizerKind::AdamW)},
@@ -41,7 +42,7 @@ constexpr Choice kOptimizers[] = {
     {"adamw_torch_8bit", as_int(OptimizerKind::AdamW), k8Bit},
     {"paged_adamw_8bit", as_int(OptimizerKind::AdamW), k8Bit},
     {"adamw_torch_4bit", as_int(OptimizerKind::AdamW),
-     "4-bit optimizer states are not built yet, 32-bit states are used"},
+     "4-bit optimizer states are not built yet, those of optimizer_state_dtype are used"},
     {"adamw_torch_xla", as_int(OptimizerKind::AdamW)},
     {"adamw_torch_npu_fused", as_int(OptimizerKind::AdamW)},
     {"flash_adamw", as_int(OptimizerKind::AdamW), k8Bit},
@@ -50,7 +51,8 @@ constexpr Choice kOptimizers[] = {
     {"adafactor", kNotBuilt, kOtherOptimizer},
     {"adagrad", kNotBuilt, kOtherOptimizer},
     {"adalomo", kNotBuilt, kOtherOptimizer},
-    {"adamw_anyprecision", kNotBuilt, kOtherOptimizer},
+    {"adamw_anyprecision", kNotBuilt,
+     "not built; write adamw_torch_fused, and optimizer_state_dtype: bfloat16 for states in bfloat16"},
     {"ademamix*", kNotBuilt, kOtherOptimizer},
     {"adopt_adamw", kNotBuilt, kOtherOptimizer},
     {"ao_adamw_*", kNotBuilt, kOtherOptimizer},
@@ -71,6 +73,15 @@ constexpr Choice kOptimizers[] = {
     {"schedule_free_*", kNotBuilt, kOtherOptimizer},
     {"sinkgd", kNotBuilt, kOtherOptimizer},
     {"stable_adamw", kNotBuilt, kOtherOptimizer},
+};
+constexpr Choice kStateTypes[] = {
+    {"float32", as_int(StateType::OfWeights)},
+    {"fp32", as_int(StateType::OfWeights)},
+    {"bfloat16", as_int(StateType::BFloat16)},
+    {"bf16", as_int(StateType::BFloat16)},
+    {"float16", kNotBuilt, "its smallest numbers are too large for states; write bfloat16"},
+    {"fp16", kNotBuilt, "its smallest numbers are too large for states; write bfloat16"},
+    {"fp8", kNotBuilt, "not built yet; write bfloat16"},
 };
 constexpr Choice kLrScalings[] = {
     {"none", as_int(LrScaling::None)},
@@ -405,6 +416,7 @@ const Key<Recipe> kRecipeKeys[] = {
     {"lr_scaling", enum_field<&Recipe::lr_scaling>, 0, 0, kLrScalings},
     {"base_batch_size", &Recipe::base_batch_size, 0, 1e12},
     {"optimizer", enum_field<&Recipe::optimizer>, 0, 0, kOptimizers},
+    {"optimizer_state_dtype", enum_field<&Recipe::optimizer_state_dtype>, 0, 0, kStateTypes},
     {"lr_scheduler", enum_field<&Recipe::lr_scheduler>, 0, 0, kSchedulers},
     {"cosine_min_lr_ratio", &Recipe::cosine_min_lr_ratio, 0, 1},
     {"cosine_constant_lr_ratio", &Recipe::cosine_constant_lr_ratio, 0, 1},

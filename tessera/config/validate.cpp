@@ -229,6 +229,10 @@ void validate(const Recipe& recipe, Problems& problems) {
     rules.warn("offload_optimizer_device",
                "key 'offload_optimizer_device' has no effect with 'optimizer: sgd', which keeps no states");
   }
+  if (recipe.optimizer_state_dtype != StateType::OfWeights && recipe.optimizer == OptimizerKind::Sgd) {
+    rules.warn("optimizer_state_dtype",
+               "key 'optimizer_state_dtype' has no effect with 'optimizer: sgd', which keeps no states");
+  }
   if (recipe.offload_param_device != OffloadDevice::None && recipe.zero_stage != ZeroStage::Zero3) {
     rules.warn(
         "offload_param_device",

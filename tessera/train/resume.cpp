@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/comm/agreed_work.h"
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 #include "tessera/core/mismatch_list.h"
@@ -26,11 +27,13 @@ using Opened = std::shared_ptr<const ShardedCheckpoint>;
 
 // Beside the rows' order, what makes steps other steps.
 constexpr const char* kKeysOfNumbers[] = {
-    "learning_rate",   "optimizer",    "lr_scheduler",      "cosine_min_lr_ratio",
-    "warmup_ratio",    "warmup_steps", "weight_decay",      "decay_norm_and_bias",
-    "max_grad_norm",   "adam_beta1",   "adam_beta2",        "adam_epsilon",
-    "max_steps",       "num_epochs",   "lora_alpha",        "lora_dropout",
-    "peft_use_rslora", "lr_min",       "lr_plateau_factor", "lr_plateau_patience"};
+    "learning_rate",       "optimizer",           "lr_scheduler",
+    "cosine_min_lr_ratio", "warmup_ratio",        "warmup_steps",
+    "weight_decay",        "decay_norm_and_bias", "max_grad_norm",
+    "adam_beta1",          "adam_beta2",          "adam_epsilon",
+    "max_steps",           "num_epochs",          "lora_alpha",
+    "lora_dropout",        "peft_use_rslora",     "lr_min",
+    "lr_plateau_factor",   "lr_plateau_patience", "optimizer_state_dtype"};
 
 // The keys of a recipe's text at its top, with what follows them on their line.
 std::map<std::string, std::string> top_keys(const std::string& text) {
@@ -166,7 +169,10 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
             "allow_data_change: true goes on all the same");
   }
   check_same_parameters(checkpoint, inputs.model, model);
-  const auto before = top_keys(noted(checkpoint, "recipe")), now = top_keys(inputs.recipe);
+  // What an older program did not know had its default.
+  auto before = top_keys(noted(checkpoint, "recipe"));
+  before.merge(top_keys(config::dump_recipe({})));
+  const auto now = top_keys(inputs.recipe);
   const auto value = [](const auto& keys, const std::string& key) {
     const auto found = keys.find(key);
     return found == keys.end() || found->second.empty() ? std::string("its default") : found->second;

@@ -213,6 +213,8 @@ optim::AdamWOptions adamw_options(const config::Recipe& recipe) {
   options.beta1 = recipe.adam_beta1;
   options.beta2 = recipe.adam_beta2;
   options.epsilon = recipe.adam_epsilon;
+  options.has_bf16_states = recipe.optimizer_state_dtype == config::StateType::BFloat16;
+  options.seed = static_cast<uint64_t>(recipe.seed);
   if (recipe.offload_optimizer_device == config::OffloadDevice::Cpu)
     options.offload_chunk_elements = optim::OffloadedStates::kChunkElements;
   return options;

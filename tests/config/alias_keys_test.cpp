@@ -691,6 +691,37 @@ TEST(AliasKeysTest, OptimizerStatesOnTheHostInEverySpelling) {
               HasSubstr("'offload_optimizer_device' has no effect with 'optimizer: sgd'"));
 }
 
+TEST(AliasKeysTest, OptimizerStatesInBfloat16InEverySpelling) {
+  const auto type_of = [](const std::string& lines) {
+    EXPECT_EQ(warnings_of(kMinimal + lines), "") << lines;
+    return parse_recipe(kMinimal + lines, "r.yaml").optimizer_state_dtype;
+  };
+  for (const std::string lines : {"optimizer_state_dtype: bfloat16\n", "optimizer_state_dtype: bf16\n",
+                                  "deepspeed: {bf16: {enabled: true, bf16_optimizer_states: true}}\n"}) {
+    EXPECT_EQ(type_of(lines), StateType::BFloat16) << lines;
+  }
+  for (const std::string lines : {"", "optimizer_state_dtype: float32\n", "optimizer_state_dtype: fp32\n",
+                                  "bf16: true\n", "deepspeed: {bf16: {bf16_optimizer_states: false}}\n"}) {
+    EXPECT_EQ(type_of(lines), StateType::OfWeights) << lines;
+  }
+  EXPECT_THAT(message_of(kMinimal + "optimizer_state_dtype: fp8\n"),
+              HasSubstr("not built yet; write bfloat16"));
+  EXPECT_THAT(message_of(kMinimal + "optimizer_state_dtype: float16\n"), HasSubstr("write bfloat16"));
+  EXPECT_THAT(message_of(kMinimal + "optimizer_state_dtype: int8\n"),
+              HasSubstr("r.yaml:4:24: key 'optimizer_state_dtype': unknown value"));
+  EXPECT_THAT(message_of(kMinimal + "optimizer_state_dtype: float32\n"
+                                    "deepspeed: {bf16: {bf16_optimizer_states: true}}\n"),
+              HasSubstr("optimizer_state_dtype"));
+  for (const std::string key : {"exp_avg_dtype", "exp_avg_sq_dtype", "opt_m_dtype", "opt_v_dtype",
+                                "bf16_stochastic_round", "bf16_optimizer_states"}) {
+    EXPECT_THAT(message_of(kMinimal + key + ": bf16\n"), HasSubstr("did you mean 'optimizer_state_dtype'?"));
+  }
+  EXPECT_THAT(message_of(kMinimal + "optimizer: adamw_anyprecision\n"),
+              HasSubstr("optimizer_state_dtype: bfloat16"));
+  EXPECT_THAT(warnings_of(kMinimal + "optimizer_state_dtype: bf16\noptimizer: sgd\n"),
+              HasSubstr("'optimizer_state_dtype' has no effect with 'optimizer: sgd'"));
+}
+
 TEST(AliasKeysTest, ParametersOnTheHostInEverySpelling) {
   const auto read = [](const std::string& lines) { return parse_recipe(kMinimal + lines, "r.yaml"); };
   for (const std::string lines :

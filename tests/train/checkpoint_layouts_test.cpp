@@ -110,9 +110,12 @@ TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
   for (int pair = 0; pair < kPairs; ++pair) {
     const std::string family = pair % 3 == 2 ? "mixtral" : "llama";
     const bool has_adapter = pair % 3 == 1;
-    const config::Recipe a = random.recipe(folder_ / family, family, has_adapter),
-                         b = random.recipe(folder_ / family, family, has_adapter);
-    SCOPED_TRACE(family + (has_adapter ? " with an adapter: " : ": ") + describe(a) + "; " + describe(b));
+    config::Recipe a = random.recipe(folder_ / family, family, has_adapter),
+                   b = random.recipe(folder_ / family, family, has_adapter);
+    const bool has_bf16_states = pair % 2 == 1;
+    if (has_bf16_states) a.optimizer_state_dtype = b.optimizer_state_dtype = config::StateType::BFloat16;
+    SCOPED_TRACE(family + (has_adapter ? " with an adapter: " : ": ") + describe(a) + "; " + describe(b) +
+                 (has_bf16_states ? ", states in bfloat16" : ""));
     const int64_t step = 10 * pair;
     TinyTraining first(a, world_), other(b, world_), again(a, world_);
     (void)first.run_to(2);
@@ -137,6 +140,10 @@ TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
         return tensor.name.find("exp_avg") != std::string::npos;
       };
       EXPECT_TRUE(std::ranges::any_of(want->manifest().tensors, is_state));
+      for (const auto& tensor : want->manifest().tensors) {
+        if (!is_state(tensor)) continue;
+        EXPECT_EQ(tensor.layout.dtype(), has_bf16_states ? DType::BF16 : DType::F32) << tensor.name;
+      }
     }
     const auto tiles = first.values(), tiles_again = again.values();
     for (size_t i = 0; i < tiles.size(); ++i) EXPECT_TRUE(at::equal(tiles[i], tiles_again[i])) << i;
@@ -144,6 +151,30 @@ TEST_F(CheckpointLayoutsTest, ThereAndBackGivesTheSameBytes) {
     again.training.go_on(first.training.state());
     EXPECT_EQ(again.run_to(3), first.run_to(3));
   }
+}
+
+// From float32 to the nearest bfloat16, and back as they are.
+TEST_F(CheckpointLayoutsTest, StatesAreConvertedToTheTypeOfTheRun) {
+  if (folder_.is_owner()) testing::write_tiny_model(folder_ / "llama", model_of("llama"));
+  world_->barrier();
+  config::Recipe wide = RandomRecipes(1, world_->size()).recipe(folder_ / "llama", "llama", false);
+  config::Recipe narrow = wide;
+  narrow.optimizer_state_dtype = config::StateType::BFloat16;
+  TinyTraining first(wide, world_), second(narrow, world_), third(wide, world_);
+  (void)first.run_to(2);
+  load(second, save(first, 1));
+  load(third, save(second, 2));
+  const auto tensors = first.training.tensors();
+  const auto of_first = first.values(), of_second = second.values(), of_third = third.values();
+  int64_t converted = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool is_state = tensors[i].name.find("/exp_avg") != std::string::npos;
+    if (is_state) converted += at::equal(of_third[i], of_first[i]) ? 0 : 1;
+    EXPECT_TRUE(at::equal(of_second[i], is_state ? of_first[i].to(at::kBFloat16) : of_first[i]))
+        << tensors[i].name;
+    EXPECT_TRUE(at::equal(of_third[i], of_second[i].to(of_third[i].scalar_type()))) << tensors[i].name;
+  }
+  EXPECT_GT(converted, 0);
 }
 
 }  // namespace

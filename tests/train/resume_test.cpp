@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/checkpoint/save_checkpoint.h"
+#include "tessera/config/load_recipe.h"
 #include "tessera/core/log.h"
 #include "tessera/io/checkpoint_folders.h"
 #include "tessera/train/trainer.h"
@@ -16,6 +18,7 @@
 #include "tests/testing/mpi_world.h"
 #include "tests/testing/tiny_model.h"
 #include "tests/train/train_testing.h"
+#include "tests/train/training_testing.h"
 
 namespace tessera::train {
 namespace {
@@ -95,6 +98,7 @@ TEST_F(ResumeTest, TheSameLayoutGivesTheSameBytes) {
        "lr_scheduler: reduce_lr_on_plateau\nlr_plateau_patience: 0\nlr_plateau_factor: "
        "0.5\nlr_plateau_threshold: "
        "0.4\nval_set_size: 2\neval_steps: 2\n"},
+      {"states in bfloat16", "optimizer_state_dtype: bfloat16\n"},
       {"adapter", "adapter: lora\nlora_target_linear: true\nlora_dropout: 0.2\n"},
   };
   int number = 0;
@@ -274,6 +278,56 @@ TEST_F(ResumeTest, WhatIsNotThatRunIsRefused) {
   if (folder_.is_owner()) {
     EXPECT_THAT(::testing::internal::GetCapturedStderr(),
                 ::testing::HasSubstr("the run goes on with another learning_rate"));
+  }
+  world_->barrier();
+}
+
+TEST_F(ResumeTest, StatesTakeAnotherTypeWithAWord) {
+  const std::string narrow = "optimizer_state_dtype: bfloat16\n";
+  run("wide", "");
+  run("narrow", narrow);
+  const auto goes_on = [&](const std::string& out, const std::string& keys, const std::string& word) {
+    if (folder_.is_owner()) ::testing::internal::CaptureStderr();
+    world_->barrier();
+    run(out, keys);
+    if (!folder_.is_owner()) return;
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr(word));
+    const auto want = testing::metrics_with(folder_ / "wide/metrics.jsonl", "loss");
+    const auto got = testing::metrics_with(folder_ / (out + "/metrics.jsonl"), "loss");
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_NEAR(got.back().at("loss"), want.back().at("loss").get<double>(),
+                0.05 * want.back().at("loss").get<double>());
+  };
+  goes_on("narrowed", narrow + from("wide/checkpoint-6"),
+          "the run goes on with another optimizer_state_dtype: \"bfloat16\", it was \"float32\"");
+  world_->barrier();
+  goes_on("widened", from("narrow/checkpoint-6"),
+          "the run goes on with another optimizer_state_dtype: \"float32\", it was \"bfloat16\"");
+  world_->barrier();
+}
+
+TEST_F(ResumeTest, AKeyThatAnOlderProgramDidNotKnowHadItsDefault) {
+  const config::Recipe recipe = recipe_of("out", "");
+  testing::TinyTraining run(recipe, world_);
+  RunInputs inputs;
+  inputs.recipe = config::dump_recipe(recipe);
+  RunInputs older = inputs;
+  const size_t line = older.recipe.find("\noptimizer_state_dtype:");
+  ASSERT_NE(line, std::string::npos);
+  older.recipe.erase(line, older.recipe.find('\n', line + 1) - line);
+  checkpoint::save_checkpoint(run.training.tensors(), {1, "a-run", to_json(older), {}}, folder_ / "old",
+                              *world_);
+  const auto found = checkpoint::ShardedCheckpoint::open(folder_ / "old/checkpoint-1");
+  const auto told = [&] {
+    ::testing::internal::CaptureStderr();
+    check_resumable(*found, inputs, *run.training.trained().model, recipe);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(told(), "");
+  inputs.recipe += "optimizer_state_dtype: \"bfloat16\"\n";
+  inputs.recipe.erase(inputs.recipe.find("\noptimizer_state_dtype: \"float32\""), 33);
+  if (folder_.is_owner()) {
+    EXPECT_THAT(told(), ::testing::HasSubstr("optimizer_state_dtype: \"bfloat16\", it was \"float32\""));
   }
   world_->barrier();
 }

@@ -35,6 +35,7 @@ struct LayoutCase {
   bool async_tp = false;
   bool fp8 = false;
   bool offloads = false;  // parameters and optimizer states, where the device has streams
+  bool has_bf16_states = false;
 };
 
 // Of these the loss asks for a balance and small logits, too.
@@ -173,6 +174,7 @@ struct Outcome {
   std::vector<std::pair<std::string, at::Tensor>>
       gradients;                                           // whole; of the first step, which updates nothing
   std::vector<std::pair<std::string, at::Tensor>> values;  // whole; after the two steps that follow it
+  std::vector<std::pair<std::string, at::Tensor>> states;  // whole; then, where they are in bfloat16
 };
 
 inline at::Tensor whole_gradient(const parallel::ShardedModel& sharded,
@@ -211,9 +213,25 @@ inline Outcome run(const LayoutCase& layout, const std::shared_ptr<comm::Communi
     if (parameter.requires_grad)
       outcome.gradients.emplace_back(parameter.name, whole_gradient(*trained.sharded, parameter));
   }
-  const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
+  const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false),
+                                       {.has_bf16_states = layout.has_bf16_states, .seed = 6});
   step(*adamw, 1, 0.01, 0.5);
   step(*adamw, 2, 0.01, 0.5);
+  if (layout.has_bf16_states) {
+    const auto states = adamw->states();
+    size_t next = 0;
+    for (const auto& parameter : trained.sharded->parameters()) {
+      if (!parameter.requires_grad) continue;
+      // Two for each element, and the number of steps.
+      for (size_t i = 0; i < 2; ++i) {
+        const checkpoint::StateTensor& state = states.at(next + i);
+        EXPECT_EQ(state.name.rfind(parameter.name + "/exp_avg", 0), 0U);
+        outcome.states.emplace_back(
+            state.name, parallel::gather_tensor(state.get(), parameter.layout, parameter.axes, state.name));
+      }
+      next += 3;
+    }
+  }
   for (const auto& parameter : trained.sharded->parameters()) {
     outcome.values.emplace_back(parameter.name, trained.sharded->full_tensor(parameter));
   }
@@ -245,6 +263,17 @@ inline void expect_equal(const Outcome& got, const Outcome& want, double toleran
   }
   expect_close(got.gradients, want.gradients, 1e-10, "gradient");
   expect_close(got.values, want.values, tolerance, "value");
+  // Gradients that differ in float64's last digits come to the same bits, but for those that are zero (of the
+  // bias of keys) and have no other digits.
+  ASSERT_EQ(got.states.size(), want.states.size());
+  for (size_t i = 0; i < want.states.size(); ++i) {
+    const auto& [name, state] = want.states[i];
+    const at::Tensor& other = got.states[i].second;
+    EXPECT_EQ(other.scalar_type(), at::kBFloat16);
+    const at::Tensor is_noise = state.abs().maximum(other.abs()).lt(1e-12 * state.abs().max());
+    EXPECT_TRUE(at::equal(other.masked_fill(is_noise, 0), state.masked_fill(is_noise, 0))) << name;
+    EXPECT_GT(state.norm().item<double>(), 0.0) << name;
+  }
 }
 
 // The same step on one process.
@@ -281,7 +310,8 @@ inline void expect_same_as_one_process(const LayoutCase& layout) {
                text("method", layout.method) + text("pp", layout.pp) + text("ep", layout.ep) +
                text("hpz", layout.hpz) + text("schedule", layout.schedule) +
                text("stages", layout.stages_per_rank) + text("micro-batches", layout.micro_batches) +
-               text("trained", layout.trained) + text("checkpointing", layout.checkpointing));
+               text("trained", layout.trained) + text("checkpointing", layout.checkpointing) +
+               text("states in bfloat16", layout.has_bf16_states));
   const int64_t readers = world->size() / layout.tp / layout.cp / layout.pp;
   const int64_t count = layout.micro_batches * (layout.pp > 1 ? readers : world->size());
   const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);

@@ -28,6 +28,7 @@ struct Way {
   at::ScalarType compute = at::kFloat;
   config::OptimizerKind optimizer = config::OptimizerKind::AdamW;
   bool offloads_states = false, offloads_activations = false, offloads_parameters = false;
+  bool has_bf16_states = false;
 };
 
 inline ParallelDims dims_of(const Way& way, int64_t ranks) {
@@ -83,7 +84,9 @@ inline Result train(const Way& way, const World& world) {
   const auto optimizer =
       way.optimizer == config::OptimizerKind::Sgd
           ? optim::make_sgd(tiles)
-          : optim::make_adamw(tiles, {.offload_chunk_elements = way.offloads_states ? 1000 : 0});
+          : optim::make_adamw(tiles, {.offload_chunk_elements = way.offloads_states ? 1000 : 0,
+                                      .has_bf16_states = way.has_bf16_states,
+                                      .seed = 3});
   const int64_t readers = mesh.size(parallel::kAxisDp);
   const int64_t count = (way.along == Along::Shard ? 2 : 3) * readers;
   Result result;
@@ -101,6 +104,7 @@ inline Result train(const Way& way, const World& world) {
   trained.sharded->wait_for_tiles();
   for (const auto& parameter : trained.sharded->parameters())
     result[parameter.name] = parameter.tile.detach();
+  for (const auto& state : optimizer->states()) result[state.name] = state.get();
   for (auto& [name, tensor] : result) tensor = tensor.to(kHost);
   return result;
 }

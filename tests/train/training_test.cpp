@@ -1,6 +1,8 @@
 // A run that goes on from another's state is that run.
 #include "tessera/train/training.h"
 
+#include <algorithm>
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -22,6 +24,7 @@ struct RunCase {
   config::ComputeType dtype = config::ComputeType::Float32;
   int64_t accumulation = 1;
   bool packing = false;
+  bool has_bf16_states = false;
 };
 
 std::string describe(const RunCase& run) {
@@ -50,6 +53,7 @@ class TrainingTest : public ::testing::Test {
     recipe.gradient_accumulation_steps = run.accumulation;
     recipe.sample_packing = run.packing;
     recipe.sequence_len = 24;
+    if (run.has_bf16_states) recipe.optimizer_state_dtype = config::StateType::BFloat16;
     if (run.has_adapter) {
       recipe.adapter = config::AdapterKind::Lora;
       recipe.lora_target_linear = true;
@@ -79,6 +83,7 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
       {},
       {.accumulation = 2},
       {.dtype = config::ComputeType::BFloat16},
+      {.dtype = config::ComputeType::BFloat16, .has_bf16_states = true},
       {.dtype = config::ComputeType::Float16},
       {.optimizer = config::OptimizerKind::Sgd, .stage = config::ZeroStage::Zero2, .accumulation = 3},
       {.has_adapter = true, .stage = config::ZeroStage::Zero1, .accumulation = 2},
@@ -112,6 +117,20 @@ TEST_F(TrainingTest, ARunGoesOnFromAnothersState) {
       EXPECT_TRUE(at::equal(got_values[i], want_values[i])) << tensors[i].name;
     }
   }
+}
+
+TEST_F(TrainingTest, StatesInBfloat16TrainAsThoseInFloat32) {
+  config::Recipe recipe = recipe_of({});
+  recipe.max_steps = 20;
+  TinyTraining wide(recipe, world_);
+  recipe.optimizer_state_dtype = config::StateType::BFloat16;
+  TinyTraining narrow(recipe, world_);
+  const std::vector<double> want = wide.run_to(20), got = narrow.run_to(20);
+  EXPECT_LT(want.back(), 0.9 * want.front()) << "it learns";
+  double most = 0.0;
+  for (size_t i = 0; i < want.size(); ++i) most = std::max(most, std::abs(got[i] / want[i] - 1));
+  EXPECT_LT(most, 0.02);
+  EXPECT_GT(most, 0.0) << "they are rounded";
 }
 
 // Every rank names the same tensors, once, and their boxes are what they hold.

@@ -1,0 +1,69 @@
+// Optimizer states in bfloat16, rounded by chance, under every layout: to the bit those of one process.
+#include <utility>
+
+#include "tessera/ops/leaf.h"
+
+#include "tests/train/step_layout.h"
+
+namespace tessera::train {
+namespace {
+
+// Every way to cut parameters that the ranks allow, alone and in pairs.
+std::vector<LayoutCase> layouts_of(const std::string& family, int64_t ranks) {
+  using config::ZeroStage;
+  std::vector<LayoutCase> layouts = {{.family = family, .stage = ZeroStage::Zero3}};
+  if (ranks == 1) return layouts;
+  layouts.push_back({.family = family, .stage = ZeroStage::Zero1});
+  layouts.push_back({.family = family, .stage = ZeroStage::Ddp});
+  layouts.push_back({.family = family, .cp = ranks});
+  // One layer a stage at least.
+  if (ranks <= (family == "llama2" ? 2 : 3)) layouts.push_back({.family = family, .pp = ranks});
+  if (ranks % 2 != 0) return layouts;
+  // Columns of matrices: rows of a tile that are cut anywhere.
+  layouts.push_back({.family = family, .stage = ZeroStage::Zero2, .tp = 2});
+  if (ranks != 4) return layouts;
+  layouts.push_back({.family = family, .dp_replicate = 2, .tp = 2});
+  layouts.push_back({.family = family, .tp = 2, .pp = 2});
+  layouts.push_back({.family = family, .tp = 2, .cp = 2});
+  layouts.push_back({.family = family, .hpz = 2});
+  return layouts;
+}
+
+void check(const std::string& family) {
+  for (LayoutCase layout : layouts_of(family, testing::world()->size())) {
+    layout.has_bf16_states = true;
+    expect_same_as_one_process(layout);
+  }
+}
+
+// Tied embeddings; biases and transposed matrices; three heads, which two ranks share unevenly.
+TEST(StepStatesTest, Llama3) { check("llama3"); }
+TEST(StepStatesTest, Gpt2) { check("gpt2"); }
+TEST(StepStatesTest, Llama2) { check("llama2"); }
+
+TEST(StepStatesTest, Adapters) {
+  for (const int64_t tp : {1, 2}) {
+    if (testing::world()->size() % tp != 0) continue;
+    expect_same_as_one_process(
+        {.family = "llama3", .tp = tp, .trained = Trained::LoraWithDropout, .has_bf16_states = true});
+  }
+}
+
+TEST(StepStatesTest, Experts) {
+  const int64_t ranks = testing::world()->size();
+  for (const int64_t ep : {int64_t{1}, ranks}) {
+    if (ep > 1 && ranks % 2 != 0) continue;
+    expect_same_as_one_process({.family = "mixtral", .ep = ep, .has_bf16_states = true});
+  }
+}
+
+TEST(StepStatesTest, PlainOpsRoundAsKernelsDo) {
+  const int64_t count = 3 * testing::world()->size();
+  const LayoutCase layout{.family = "llama3", .has_bf16_states = true};
+  const Outcome want = run(layout, testing::world(), count);
+  const ops::PlainOps plain;
+  expect_equal(run(layout, testing::world(), count), want, 1e-10);
+}
+
+}  // namespace
+}  // namespace tessera::train
