@@ -1,7 +1,9 @@
 #include "tessera/nn/kv_cache.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
+#include <string>
 
 #include <ATen/ATen.h>
 
@@ -84,45 +86,54 @@ void KvCache::shrink(Sequence& sequence, int64_t tokens) noexcept {
   }
 }
 
-// Gives the sequence the pages that `tokens` tokens need. On an error it may have got some of them.
-void KvCache::grow(Sequence& sequence, int64_t tokens) {
-  const size_t wanted = static_cast<size_t>(pages_for(tokens));
-  while (sequence.first_page + sequence.pages.size() < wanted) {
-    if (free_.empty() && options_.max_pages > 0 && allocated_pages() >= options_.max_pages) {
-      throw Error(ErrorKind::Memory, "KV-CACHE", "the cache of keys and values is full")
-          .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
-          .hint("generate fewer sequences at once, or allow a larger cache");
-    }
-    if (free_.empty()) add_pages();
-    sequence.pages.push_back(free_.back());
-    free_.pop_back();
+size_t KvCache::missing_pages(const Sequence& sequence, int64_t tokens) const {
+  const size_t wanted = static_cast<size_t>(pages_for(tokens)),
+               present = sequence.first_page + sequence.pages.size();
+  return wanted - std::min(wanted, present);
+}
+
+// Sees to it that so many pages are nobody's.
+void KvCache::make_room(size_t missing) {
+  if (missing <= free_.size()) return;
+  const size_t least = num_pages_ + missing - free_.size();
+  const auto most =
+      options_.max_pages > 0 ? static_cast<size_t>(options_.max_pages) : std::numeric_limits<size_t>::max();
+  if (least > most) {
+    throw Error(ErrorKind::Memory, "KV-CACHE", "the cache of keys and values is full")
+        .got(std::to_string(options_.max_pages * kPageTokens) + " tokens in all")
+        .hint("generate fewer sequences at once, or allow a larger cache");
+  }
+  if (has_streams(options_.device)) {
+    constexpr size_t kFewest = 64;
+    const size_t pages = std::min(most, std::max({least, kFewest, num_pages_ + num_pages_ / 4}));
+    free_.reserve(pages);
+    move_rows(pages);
+    for (size_t page = pages; page > num_pages_; --page) free_.push_back(page - 1);
+    num_pages_ = pages;
+    return;
+  }
+  const int64_t elements =
+      ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim);
+  free_.reserve(least);
+  while (num_pages_ < least) {
+    pages_.push_back(at::empty({elements}, at::TensorOptions(options_.device).dtype(options_.dtype)));
+    free_.push_back(num_pages_++);
   }
 }
 
-// One page; on a device with streams twice as many as there are, into which the present ones are copied.
-void KvCache::add_pages() {
-  constexpr size_t kFewest = 64;
-  const size_t present = pages_.size();
-  const bool has_rows = has_streams(options_.device);
-  size_t pages = has_rows ? std::max(kFewest, 2 * present) : present + 1;
-  if (options_.max_pages > 0) pages = std::min(pages, static_cast<size_t>(options_.max_pages));
-  free_.reserve(pages);
-  pages_.reserve(pages);
-  const int64_t elements =
-      ops::cache_page_elements(options_.num_layers, options_.num_kv_heads, options_.head_dim);
-  const auto options = at::TensorOptions(options_.device).dtype(options_.dtype);
-  if (has_rows) {
-    const at::Tensor rows = at::empty({static_cast<int64_t>(pages) + 1, elements}, options);
-    if (present > 0)
-      rows.narrow(0, 0, static_cast<int64_t>(present))
-          .copy_(rows_.narrow(0, 0, static_cast<int64_t>(present)));
-    pages_ = rows.unbind();
-    pages_.resize(pages);
-    rows_ = rows;
-  } else {
-    pages_.push_back(at::empty({elements}, options));
+// Layers that an attempt without enough memory has moved stay where they are.
+void KvCache::move_rows(size_t pages) {
+  const auto present = static_cast<int64_t>(num_pages_), rows = static_cast<int64_t>(pages) + 1;
+  const int64_t elements = ops::cache_page_elements(1, options_.num_kv_heads, options_.head_dim);
+  layer_rows_.resize(static_cast<size_t>(options_.num_layers));
+  for (at::Tensor& own : layer_rows_) {
+    if (own.defined() && own.size(0) >= rows) continue;
+    const at::Tensor larger =
+        at::empty({rows, elements}, at::TensorOptions(options_.device).dtype(options_.dtype));
+    if (own.defined()) larger.narrow(0, 0, present).copy_(own.narrow(0, 0, present));
+    own = larger;
+    ++num_moves_;
   }
-  for (size_t page = pages; page > present; --page) free_.push_back(page - 1);
 }
 
 CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
@@ -135,11 +146,12 @@ CacheStep::CacheStep(KvCache& cache, const std::vector<int64_t>& sequences,
   batch_.head_dim = cache.options_.head_dim;
   batch_.dtype = cache.options_.dtype;
   try {
-    // First the pages of all: those that are added move the others.
+    size_t missing = 0;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      KvCache::Sequence& sequence = cache.find(sequences[i]);
-      cache.grow(sequence, sequence.length + starts[i + 1] - starts[i]);
+      const KvCache::Sequence& sequence = cache.find(sequences[i]);
+      missing += cache.missing_pages(sequence, sequence.length + starts[i + 1] - starts[i]);
     }
+    cache.make_room(missing);
     for (size_t i = 0; i < sequences.size(); ++i) add(sequences[i], starts[i], starts[i + 1]);
   } catch (...) {
     give_back();
@@ -152,14 +164,20 @@ CacheStep::~CacheStep() {
 }
 
 void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
-  const KvCache::Sequence& sequence = cache_.find(number);
+  KvCache::Sequence& sequence = cache_.find(number);
   ops::CachedSequence part;
   part.first = begin;
   part.added = end - begin;
   part.length = sequence.length + part.added;
   TESSERA_ASSERT(part.added > 0, "a sequence of a cache step has no new token");
-  part.pages.resize(sequence.first_page);
-  for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page]);
+  for (size_t missing = cache_.missing_pages(sequence, part.length); missing > 0; --missing) {
+    sequence.pages.push_back(cache_.free_.back());
+    cache_.free_.pop_back();
+  }
+  if (cache_.layer_rows_.empty()) {
+    part.pages.resize(sequence.first_page);
+    for (const size_t page : sequence.pages) part.pages.push_back(cache_.pages_[page]);
+  }
   for (int64_t token = 0; token < part.added; ++token) positions_.push_back(sequence.length + token);
   is_fresh_ = is_fresh_ && sequence.length == 0;
   batch_.sequences.push_back(std::move(part));
@@ -179,10 +197,32 @@ at::Tensor CacheStep::attend(int64_t layer, const at::Tensor& q, const at::Tenso
                              const ops::AttentionFormula& formula) const {
   layer -= cache_.options_.first_layer;
   TESSERA_ASSERT(layer >= 0 && layer < cache_.options_.num_layers, "layer of the cache");
-  ops::write_cache(batch_, layer, k, v);
+  if (cache_.layer_rows_.empty()) return attend_in(batch_, layer, q, k, v, formula);
+  ops::CachedBatch batch = batch_;
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    const KvCache::Sequence& sequence = cache_.find(sequences_[i]);
+    std::vector<at::Tensor>& pages = batch.sequences[i].pages;
+    pages.resize(sequence.first_page);
+    for (const size_t page : sequence.pages)
+      pages.push_back(cache_.layer_rows_[static_cast<size_t>(layer)].select(0, static_cast<int64_t>(page)));
+  }
+  return attend_in(batch, 0, q, k, v, formula);
+}
+
+at::Tensor CacheStep::attend_in(const ops::CachedBatch& batch, int64_t layer, const at::Tensor& q,
+                                const at::Tensor& k, const at::Tensor& v,
+                                const ops::AttentionFormula& formula) const {
+  ops::write_cache(batch, layer, k, v);
   // Prompts see nothing but themselves, which the kernel for whole documents does faster.
   if (is_fresh_) return ops::document_attention(q, k, v, starts_, formula);
-  return ops::cached_attention(q, batch_, layer, formula);
+  return ops::cached_attention(q, batch, layer, formula);
+}
+
+at::Tensor PlacedStep::attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const ops::AttentionFormula& formula) const {
+  ops::PlacedTokens tokens = tokens_;
+  tokens.pages = cache_.layer_rows().at(static_cast<size_t>(layer - cache_.options().first_layer));
+  return ops::placed_attention(q, k, v, tokens, /*layer=*/0, formula);
 }
 
 void CacheStep::finish() {

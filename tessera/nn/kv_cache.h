@@ -39,6 +39,7 @@ class KvCache {
   // A new, empty sequence; its number is never given again.
   int64_t add();
   void free(int64_t sequence);
+  bool has(int64_t sequence) const { return sequences_.contains(sequence); }
   // Tokens that went through every layer.
   int64_t length(int64_t sequence) const;
   // Frees the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
@@ -50,14 +51,19 @@ class KvCache {
 
   int64_t num_sequences() const { return static_cast<int64_t>(sequences_.size()); }
   // Pages that belong to sequences now, and that exist.
-  int64_t used_pages() const { return static_cast<int64_t>(pages_.size() - free_.size()); }
-  int64_t allocated_pages() const { return static_cast<int64_t>(pages_.size()); }
+  int64_t used_pages() const { return static_cast<int64_t>(num_pages_ - free_.size()); }
+  int64_t allocated_pages() const { return static_cast<int64_t>(num_pages_); }
   int64_t page_bytes() const;
 
-  // On a device with streams pages are rows of one tensor, [pages + 1, elements of a page], so that they can
-  // be found by numbers there; the last row is no sequence's. When pages are added it is another one.
-  // Undefined elsewhere, and before the first page.
-  const at::Tensor& page_rows() const { return rows_; }
+  // On a device with streams a layer's part of pages are rows of a tensor, [at least pages + 1, elements of a
+  // layer in a page], so that they can be found by numbers there; row allocated_pages() is no sequence's.
+  // When pages are added they are a quarter of those that there are, at least, and each layer's tensor is
+  // another one: it is made, filled, and the old one goes back before the next layer's is made, so that the
+  // most that there is are the new cache and one layer of the old. Empty elsewhere, and before the first
+  // page.
+  const std::vector<at::Tensor>& layer_rows() const { return layer_rows_; }
+  // How often one of them has become another one.
+  int64_t num_moves() const { return num_moves_; }
   // The rows that a sequence owns, in the order of its tokens, and the position of the first of those.
   std::span<const size_t> pages_of(int64_t sequence) const { return find(sequence).pages; }
   int64_t first_held(int64_t sequence) const {
@@ -76,8 +82,10 @@ class KvCache {
   Sequence& find(int64_t sequence);
   const Sequence& find(int64_t sequence) const;
   void shrink(Sequence& sequence, int64_t tokens) noexcept;
-  void grow(Sequence& sequence, int64_t tokens);
-  void add_pages();
+  // Pages that `tokens` tokens need beside those that the sequence has.
+  size_t missing_pages(const Sequence& sequence, int64_t tokens) const;
+  void make_room(size_t missing);
+  void move_rows(size_t pages);
   // The first page that the sequence's next token sees.
   size_t first_seen_page(int64_t length) const;
   void release_unseen(Sequence& sequence) noexcept;
@@ -85,9 +93,11 @@ class KvCache {
   KvCacheOptions options_;
   int64_t next_ = 0;
   std::map<int64_t, Sequence> sequences_;
-  std::vector<at::Tensor> pages_;
-  at::Tensor rows_;  // of which pages_ are views, where it is defined
-  std::vector<size_t> free_;
+  size_t num_pages_ = 0;
+  std::vector<at::Tensor> pages_;  // of all layers, where there are no layer_rows_
+  std::vector<at::Tensor> layer_rows_;
+  int64_t num_moves_ = 0;
+  std::vector<size_t> free_;  // with room for all pages
 };
 
 // One forward pass of a model over new tokens of some sequences. Until finish() the cache's lengths stay what
@@ -111,28 +121,29 @@ class CacheStep : public CacheView {
  private:
   void add(int64_t sequence, int64_t begin, int64_t end);
   void give_back() noexcept;
+  // attend(), with a layer of the pages of a batch.
+  at::Tensor attend_in(const ops::CachedBatch& batch, int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v, const ops::AttentionFormula& formula) const;
 
   KvCache& cache_;
   std::vector<int64_t> sequences_, starts_, positions_;
-  ops::CachedBatch batch_;
-  bool is_fresh_ = true;  // no sequence has a past
+  ops::CachedBatch batch_;  // without pages, where the cache has layer_rows()
+  bool is_fresh_ = true;    // no sequence has a past
   bool is_finished_ = false;
 };
 
 // The same for one new token of each row, of which the device alone knows what lies where. What a recording
-// reads and writes are these tensors. first_layer: that of the cache.
+// reads and writes are the tokens' tensors, but for `pages`, and the cache's layer_rows(). The cache must
+// outlive it and move none of them.
 class PlacedStep : public CacheView {
  public:
-  PlacedStep(ops::PlacedTokens tokens, int64_t first_layer)
-      : tokens_(std::move(tokens)), first_layer_(first_layer) {}
+  PlacedStep(const KvCache& cache, ops::PlacedTokens tokens) : cache_(cache), tokens_(std::move(tokens)) {}
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                    const ops::AttentionFormula& formula) const override {
-    return ops::placed_attention(q, k, v, tokens_, layer - first_layer_, formula);
-  }
+                    const ops::AttentionFormula& formula) const override;
 
  private:
+  const KvCache& cache_;
   ops::PlacedTokens tokens_;
-  int64_t first_layer_;
 };
 
 }  // namespace tessera::nn

@@ -187,13 +187,13 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
     batch.push_back({sequence, {3 + i}});
   }
   ASSERT_EQ(caches[0].allocated_pages(), 64);
-  const at::Tensor before = caches[1].page_rows();
+  const int64_t before = caches[1].num_moves();
   int64_t moved = -1;
   for (int64_t token = 0; token < 10; ++token) {
     const int64_t replays = fake::replays();
     const at::Tensor want = plain.decode(batch).logits.to(kHost);
     ASSERT_TRUE(at::equal(recording.decode(batch).logits.to(kHost), want)) << token;
-    if (moved < 0 && !caches[1].page_rows().is_same(before)) {
+    if (moved < 0 && caches[1].num_moves() > before) {
       moved = token;
       EXPECT_EQ(fake::replays(), replays) << "once as it is, at the new place";
     } else {
@@ -201,7 +201,7 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
     }
   }
   EXPECT_EQ(moved, nn::KvCache::pages_for(length) * page - length);
-  EXPECT_EQ(caches[1].allocated_pages(), 128);
+  EXPECT_EQ(caches[1].allocated_pages(), 64 + 64 / pages_each);
 }
 
 // What the host puts on the stream for a token: the inputs, the replay, and the copy of what it reads, with

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tessera/core/cpu_allocator.h"
 #include "tessera/core/error.h"
+#include "tessera/core/memory_ledger.h"
 
 namespace tessera::nn {
 namespace {
@@ -41,6 +43,23 @@ TEST(KvCache, PagesFollowTheTokensAndAreUsedAgain) {
   EXPECT_NE(cache.add(), first);
   feed(cache, second, 2 * kPage);
   EXPECT_EQ(cache.allocated_pages(), 3) << "dropped pages serve again";
+}
+
+// On the host nothing is moved: each page is memory of its own.
+TEST(KvCache, ACacheThatGrowsTakesItsPagesAndNoMore) {
+  install_cpu_allocator();  // which counts
+  memory_ledger::start();
+  KvCache cache({.num_layers = 4, .num_kv_heads = 4, .head_dim = 64});
+  const int64_t sequence = cache.add();
+  for (int64_t pages = 1; pages <= 100; ++pages) {
+    CacheStep step(cache, {sequence}, {0, kPage});
+    step.finish();
+    EXPECT_EQ(cache.allocated_pages(), pages);
+  }
+  memory_ledger::stop();
+  const int64_t bytes = memory_ledger::peak().total();
+  EXPECT_LE(bytes, 100 * cache.page_bytes());
+  EXPECT_GE(bytes, 98 * cache.page_bytes()) << "the peak is known to a mebibyte";
 }
 
 TEST(KvCache, PagesBeforeTheWindowGoBack) {

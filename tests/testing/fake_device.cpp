@@ -297,6 +297,9 @@ class Memory : public c10::Allocator {
     void* data = nullptr;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
+      const size_t most = static_cast<size_t>(g_options.most_bytes);
+      TORCH_CHECK_WITH(OutOfMemoryError, most == 0 || live_ + size <= most, "the device is out of memory");
+      live_ += size;
       if (graphs != 0) graphs_.insert(graphs);
       std::vector<void*>& free = free_[{stream.device_index(), stream.id(), size, graphs}];
       if (!free.empty()) {
@@ -342,6 +345,7 @@ class Memory : public c10::Allocator {
                                      block->stream.device());
     Memory& memory = get();
     const std::lock_guard<std::mutex> lock(memory.mutex_);
+    memory.live_ -= block->size;
     memory.give(block->stream, block->data, block->size,
                 memory.graphs_.contains(block->graphs) ? block->graphs : 0);
   }
@@ -353,6 +357,7 @@ class Memory : public c10::Allocator {
   }
 
   std::mutex mutex_;
+  size_t live_ = 0;
   std::map<Key, std::vector<void*>> free_;
   std::set<uint64_t> graphs_;
 };

@@ -34,6 +34,7 @@ struct Options {
   Lost lost = Lost::None;
   bool has_failed = false;  // whoever asks for an event is told so, as by CUDA after an error of a kernel
   bool shares_graph_memory = false;  // recorded work takes memory that others get too, as it must not
+  int64_t most_bytes = 0;            // of tensors at a time, on all devices; 0 = no bound
 };
 // For what is submitted from now on; all streams must be empty.
 void configure(const Options& options);

@@ -52,10 +52,8 @@ NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
     starts.push_back(starts.back() + 1);
   }
   nn::CacheStep own(cache_, sequences, starts);
-  if (!page_rows_.is_same(cache_.page_rows())) {
-    steps_.clear();
-    page_rows_ = cache_.page_rows();
-  }
+  // Recordings read and write the cache at its place.
+  if (std::exchange(num_moves_, cache_.num_moves()) != cache_.num_moves()) steps_.clear();
   size_t most = kFewestColumns;
   for (const int64_t sequence : sequences) most = std::max(most, cache_.pages_of(sequence).size());
   const int64_t rows = power_of_two(std::ssize(batch)), columns = power_of_two(static_cast<int64_t>(most));
@@ -66,7 +64,7 @@ NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
     return values[static_cast<size_t>(row * rows) + of];
   };
   inputs.zero_();
-  inputs.narrow(0, kPages, columns).fill_(page_rows_.size(0) - 1);  // nobody's page
+  inputs.narrow(0, kPages, columns).fill_(cache_.allocated_pages());  // nobody's
   for (size_t i = 0; i < batch.size(); ++i) {
     input(kIds, i) = batch[i].ids.front();
     input(kPositions, i) = own.positions()[i];
@@ -86,9 +84,12 @@ NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
 NextLogits Decoder::run(const Step& step) {
   const nn::KvCacheOptions& cache = cache_.options();
   const at::Tensor positions = step.inputs[kPositions];
-  const nn::PlacedStep view({cache.num_kv_heads, cache.head_dim, page_rows_, positions, step.inputs[kFirsts],
-                             step.inputs.narrow(0, kPages, step.inputs.size(0) - kPages).t()},
-                            cache.first_layer);
+  const nn::PlacedStep view(cache_, {cache.num_kv_heads,
+                                     cache.head_dim,
+                                     {},
+                                     positions,
+                                     step.inputs[kFirsts],
+                                     step.inputs.narrow(0, kPages, step.inputs.size(0) - kPages).t()});
   const at::Tensor logits = model_.decode(step.inputs[kIds], positions, view);
   return {logits, likeliest_tokens(logits)};
 }

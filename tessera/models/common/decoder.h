@@ -54,7 +54,7 @@ class Decoder {
   CausalLM& model_;
   nn::KvCache& cache_;
   const bool has_streams_, is_placed_, records_;
-  at::Tensor page_rows_;                               // that the recordings read and write
+  int64_t num_moves_ = 0;                              // of the cache, when steps were recorded
   std::map<std::pair<int64_t, int64_t>, Step> steps_;  // by rows and columns
 };
 
