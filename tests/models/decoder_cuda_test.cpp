@@ -9,6 +9,7 @@
 #include "tessera/models/llama/config.h"
 #include "tessera/models/registry.h"
 
+#include "tests/models/draw_cases.h"
 #include "tests/testing/cuda_device.h"
 
 namespace tessera::models {
@@ -60,10 +61,10 @@ TEST(DecoderOnCuda, ReplaysGiveTheBitsOfStepsOneByOne) {
       for (int64_t token = 0; token < 20; ++token) {
         for (NewTokens& part : batch) part.ids = {(11 * token + part.sequence) % 301};
         const NextLogits want = plain.decode(batch);
-        const at::Tensor logits = want.logits.clone(), likeliest = want.likeliest.clone();
+        const at::Tensor logits = want.logits.clone(), chosen = want.chosen.clone();
         const NextLogits got = recording.decode(batch);
         ASSERT_TRUE(at::equal(got.logits, logits)) << token;
-        EXPECT_TRUE(at::equal(got.likeliest, likeliest)) << token;
+        EXPECT_TRUE(at::equal(got.chosen, chosen)) << token;
         EXPECT_TRUE(at::isfinite(got.logits).all().item<bool>());
         if (token == 14) batch.pop_back();
       }
@@ -74,7 +75,11 @@ TEST(DecoderOnCuda, ReplaysGiveTheBitsOfStepsOneByOne) {
 
 TEST(DecoderOnCuda, TokensAreThoseOfTheHost) {
   TESSERA_NEEDS_CUDA();
-  for (const double temperature : {0.0, 1.0}) {
+  const std::vector<SamplingOptions> kinds = {{},
+                                              {.temperature = 1.0},
+                                              {.temperature = 1.2, .top_p = 0.9, .top_k = 40},
+                                              {.temperature = 0.8, .min_p = 0.05, .repetition_penalty = 1.2}};
+  for (const SamplingOptions& kind : kinds) {
     std::vector<std::vector<int64_t>> texts[2];
     for (const bool is_there : {false, true}) {
       const auto model = make_model(at::kDouble, is_there ? testing::cuda_device() : at::Device(at::kCPU), 0);
@@ -84,7 +89,9 @@ TEST(DecoderOnCuda, TokensAreThoseOfTheHost) {
         GenerateOptions options;
         options.stop_ids = {-1};
         options.max_new_tokens = 10 + length / 4;
-        options.sampling = {.temperature = temperature, .seed = 3, .sequence = numbers.size()};
+        options.sampling = kind;
+        options.sampling.seed = 3;
+        options.sampling.sequence = numbers.size();
         numbers.push_back(generator.add({prompt_of(length), options}));
       }
       while (generator.step()) {
@@ -92,7 +99,18 @@ TEST(DecoderOnCuda, TokensAreThoseOfTheHost) {
       for (const int64_t number : numbers)
         texts[is_there].push_back(generator.take(number).value().token_ids);
     }
-    EXPECT_EQ(texts[1], texts[0]) << temperature;
+    EXPECT_EQ(texts[1], texts[0]) << kind.temperature;
+  }
+}
+
+TEST(DecoderOnCuda, DrawsAreThoseOfTheHost) {
+  TESSERA_NEEDS_CUDA();
+  testing::Random random;
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
+    for (int i = 0; i < 100 && !::testing::Test::HasFailure(); ++i) {
+      const DrawCase asked = random_case(random, type);
+      expect_wanted(asked.chosen(testing::cuda_device()).to(at::kCPU), asked);
+    }
   }
 }
 

@@ -73,8 +73,26 @@ std::vector<int64_t> prompt_of(int64_t length, uint64_t seed, int64_t vocabulary
 
 struct Wanted {
   std::vector<int64_t> prompts, new_tokens;  // their numbers
-  double temperature = 0.0, penalty = 1.0;
+  SamplingOptions sampling;
+  bool differs = false;  // every request asks for something else
 };
+
+// Of requests that sit side by side: greedy, of all kinds of draws, and with penalties.
+SamplingOptions sampling_of(const Wanted& wanted, size_t i) {
+  SamplingOptions options = wanted.sampling;
+  if (wanted.differs) {
+    const std::vector<SamplingOptions> kinds = {
+        {.temperature = 0.9, .top_k = 7, .repetition_penalty = 1.2},
+        {},
+        {.temperature = 1.1, .min_p = 0.05},
+        {.repetition_penalty = 1.5},
+        {.temperature = 1.5, .top_p = 0.8, .top_k = 12, .min_p = 0.01}};
+    options = kinds[i % kinds.size()];
+  }
+  options.seed = 7;
+  options.sequence = i;
+  return options;
+}
 
 std::vector<GenerationRequest> requests_of(const Wanted& wanted, int64_t vocabulary) {
   std::vector<GenerationRequest> requests;
@@ -82,11 +100,7 @@ std::vector<GenerationRequest> requests_of(const Wanted& wanted, int64_t vocabul
     GenerateOptions options;
     options.stop_ids = {-1};
     options.max_new_tokens = wanted.new_tokens[i];
-    options.sampling = {.temperature = wanted.temperature,
-                        .top_p = 0.95,
-                        .repetition_penalty = wanted.penalty,
-                        .seed = 7,
-                        .sequence = i};
+    options.sampling = sampling_of(wanted, i);
     requests.push_back({prompt_of(wanted.prompts[i], i, vocabulary), options});
   }
   return requests;
@@ -116,10 +130,11 @@ TEST_F(DecoderTest, RecordedStepsGiveTheTokensOfTheHost) {
     const auto& bound = here->config().generation_bound;
     std::vector<int64_t> prompts = {5, 120, 1, 40, 62};
     for (int64_t& length : prompts) length = std::min(length, (bound ? bound->tokens : 1000) / 2);
-    for (const auto& [temperature, penalty] : {std::pair{0.0, 1.0}, {1.3, 1.0}, {0.0, 1.4}}) {
-      SCOPED_TRACE(::testing::Message()
-                   << family << ", temperature " << temperature << ", penalty " << penalty);
-      const Wanted wanted{prompts, {24, 16, 9, 30, 5}, temperature, penalty};
+    const std::vector<SamplingOptions> kinds = {{}, {.temperature = 1.3, .top_p = 0.95}};
+    for (size_t kind = 0; kind <= kinds.size(); ++kind) {
+      SCOPED_TRACE(::testing::Message() << family << ", options " << kind);
+      const bool differs = kind == kinds.size();
+      const Wanted wanted{prompts, {24, 16, 9, 30, 5}, differs ? SamplingOptions() : kinds[kind], differs};
       const Texts want = generate_all(*here, wanted, {.max_batch = 3});
       for (const bool records : {false, true}) {
         const int64_t before = fake::replays();
@@ -205,11 +220,16 @@ TEST_F(DecoderTest, ACacheThatGrowsIsRecordedAnew) {
 }
 
 // What the host puts on the stream for a token: the inputs, the replay, and the copy of what it reads, with
-// the event behind it.
-TEST_F(DecoderTest, AStepIsFourTasksAndOneWait) {
+// the event behind it; and where tokens are drawn the operations that draw, which nobody waits for, of which
+// half are memory that goes back.
+TEST_F(DecoderTest, AStepIsFewTasksAndOneWait) {
   const auto model = load("qwen2", there());
-  for (const double temperature : {0.0, 1.0}) {
-    const Wanted wanted{{5, 9}, {30, 30}, temperature};
+  const std::vector<std::pair<SamplingOptions, int64_t>> kinds = {
+      {{}, 0},
+      {{.temperature = 1.0}, 54},
+      {{.temperature = 1.0, .top_p = 0.9, .repetition_penalty = 1.2}, 96}};
+  for (const auto& [sampling, draws] : kinds) {
+    const Wanted wanted{{5, 9}, {30, 30}, sampling};
     Generator generator(*model, {.max_batch = 2});
     for (GenerationRequest& request : requests_of(wanted, model->config().vocab_size))
       generator.add(std::move(request));
@@ -217,11 +237,24 @@ TEST_F(DecoderTest, AStepIsFourTasksAndOneWait) {
     for (int i = 0; i < 10; ++i) {
       const int64_t tasks = fake::tasks(), waits = fake::waits(), replays = fake::replays();
       ASSERT_TRUE(generator.step());
-      EXPECT_LE(fake::tasks() - tasks, 4);
+      EXPECT_LE(fake::tasks() - tasks, 4 + draws);
       EXPECT_EQ(fake::replays() - replays, 1);
       EXPECT_EQ(fake::waits() - waits, 1) << "for the event behind the tokens";
     }
   }
+}
+
+// What comes to the host are the tokens.
+TEST_F(DecoderTest, WhatIsDrawnIsATokenForEachSequence) {
+  const auto model = load("small", there());
+  nn::KvCache cache(model->cache_options());
+  Decoder decoder(*model, cache);
+  const int64_t first = cache.add(), second = cache.add();
+  const std::vector<TokenDraw> draws = {{{.temperature = 1.0, .top_k = 3}, 0}, {{}, 0}};
+  for (const NextLogits& next : {decoder.prefill({{first, {3, 4}}, {second, {5}}}, draws),
+                                 decoder.decode({{first, {6}}, {second, {7}}}, draws)})
+    EXPECT_EQ(next.chosen.sizes(), (std::vector<int64_t>{2, 2}));
+  EXPECT_THROW(decoder.decode({{first, {6}}}, draws), Error) << "a draw for each sequence";
 }
 
 // Whether tensors that are made behind a recording, of all sizes that it uses, keep their values.
@@ -252,7 +285,8 @@ TEST_F(DecoderTest, NobodyElseGetsTheMemoryOfARecording) {
 TEST_F(DecoderTest, LogitsThatAreNotFiniteEndARequest) {
   const auto model = load("llama3", there());
   model->head().weight().detach().fill_(NAN);
-  EXPECT_THROW(generate_all(*model, {{3}, {4}}, {}), Error);
+  for (const SamplingOptions& sampling : {SamplingOptions(), SamplingOptions{.temperature = 1.0, .top_k = 5}})
+    EXPECT_THROW(generate_all(*model, {{3}, {4}, sampling}, {}), Error);
 }
 
 TEST_F(DecoderTest, AnErrorLeavesTheCacheAsItWas) {

@@ -16,13 +16,20 @@
 namespace tessera::models {
 namespace {
 
-// The first rows of a step's inputs; pages follow.
-enum InputRow : int64_t { kIds, kPositions, kFirsts, kPages };
+// The rows of a step's inputs: one of each, then what draw() is told, then pages to the last.
+enum InputRow : int64_t { kIds, kPositions, kFirsts, kDraws, kPages = kDraws + 1 + kDrawValues };
 
 constexpr int64_t kFewestColumns = 4;
 
 int64_t power_of_two(int64_t least) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(least)));
+}
+
+DrawWork work_of(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+  TESSERA_ASSERT(draws.empty() || draws.size() == batch.size(), "a draw for each sequence, or none");
+  DrawWork work;
+  for (const TokenDraw& draw : draws) work.add(draw.options);
+  return work;
 }
 
 }  // namespace
@@ -32,18 +39,55 @@ Decoder::Decoder(CausalLM& model, nn::KvCache& cache, bool records)
       cache_(cache),
       has_streams_(has_streams(cache.options().device)),
       is_placed_(has_streams_ && model.decodes_alone()),
-      records_(records) {}
+      records_(records),
+      occurred_(cache, model.config().vocab_size) {}
 
-NextLogits Decoder::prefill(const std::vector<NewTokens>& batch) {
-  const at::Tensor logits = model_.next_logits(cache_, batch);
-  const c10::InferenceMode inference;
-  return {logits, has_streams_ ? likeliest_tokens(logits) : at::Tensor()};
+void Decoder::write_draws(std::span<int64_t> to, int64_t columns, const std::vector<NewTokens>& batch,
+                          const std::vector<TokenDraw>& draws) {
+  for (size_t i = 0; i < draws.size(); ++i) {
+    const bool penalizes = draws[i].options.repetition_penalty != 1.0;
+    to[i] = penalizes ? occurred_.row_of(batch[i].sequence) : OccurredTokens::kNobodys;
+    size_t place = i;
+    for (const double value : draw_values(draws[i]))
+      to[place += static_cast<size_t>(columns)] = std::bit_cast<int64_t>(value);
+  }
 }
 
-NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
-  if (!is_placed_) return prefill(batch);
+at::Tensor Decoder::draw(const at::Tensor& logits, const at::Tensor& told, const DrawWork& work) const {
+  const at::Tensor values = told.narrow(0, 1, kDrawValues).view(at::kDouble);
+  return draw_tokens(logits, values, work.penalizes ? occurred_.of(told.select(0, 0)) : at::Tensor(), work);
+}
+
+NextLogits Decoder::prefill(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+  const DrawWork work = work_of(batch, draws);
+  const at::Tensor logits = model_.next_logits(cache_, batch);
+  const c10::InferenceMode inference;
+  if (!has_streams_) return {logits, {}};
+  if (!work.is_any()) return {logits, likeliest_tokens(logits)};
+  const c10::Device device = cache_.options().device;
+  const at::Tensor told = empty_pinned({kDrawRows, std::ssize(batch)}, at::kLong, device);
+  const auto values = host_span<int64_t>(told);
+  write_draws(values, std::ssize(batch), batch, draws);
+  if (work.penalizes) {
+    std::vector<int64_t> rows, ids;
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (values[i] == OccurredTokens::kNobodys) continue;
+      rows.insert(rows.end(), batch[i].ids.size(), values[i]);
+      ids.insert(ids.end(), batch[i].ids.begin(), batch[i].ids.end());
+    }
+    const at::Tensor fed = empty_pinned({2, std::ssize(ids)}, at::kLong, device);
+    std::ranges::copy(ids, std::ranges::copy(rows, host_span<int64_t>(fed).begin()).out);
+    const at::Tensor there = fed.to(device, /*non_blocking=*/true);
+    occurred_.add(there.select(0, 0), there.select(0, 1));
+  }
+  return {logits, draw(logits, told.to(device, /*non_blocking=*/true), work)};
+}
+
+NextLogits Decoder::decode(const std::vector<NewTokens>& batch, const std::vector<TokenDraw>& draws) {
+  if (!is_placed_) return prefill(batch, draws);
   TESSERA_ASSERT(!batch.empty(), "decode takes at least one sequence");
   const c10::InferenceMode inference;
+  const DrawWork work = work_of(batch, draws);
   model_.check_new_tokens(cache_, batch);
   std::vector<int64_t> sequences, starts = {0};
   for (const NewTokens& part : batch) {
@@ -72,11 +116,18 @@ NextLogits Decoder::decode(const std::vector<NewTokens>& batch) {
     int64_t row = kPages;
     for (const size_t page : cache_.pages_of(sequences[i])) input(row++, i) = static_cast<int64_t>(page);
   }
+  write_draws(host_span<int64_t>(inputs).subspan(static_cast<size_t>(kDraws * rows)), rows, batch, draws);
   Step& step = steps_[{rows, columns}];
   if (!step.inputs.defined())
     step.inputs = at::empty(inputs.sizes(), inputs.options().device(device).pinned_memory(false));
   step.inputs.copy_(inputs, /*non_blocking=*/true);
-  const NextLogits made = run_or_replay(step);
+  NextLogits made = run_or_replay(step);
+  if (work.is_any()) {
+    const at::Tensor of_sequences = step.inputs.narrow(1, 0, std::ssize(batch));
+    const at::Tensor told = of_sequences.narrow(0, kDraws, kDrawRows);
+    if (work.penalizes) occurred_.add(told.select(0, 0), of_sequences.select(0, kIds));
+    made.chosen = draw(made.logits.narrow(0, 0, std::ssize(batch)), told, work);
+  }
   own.finish();
   return made;
 }

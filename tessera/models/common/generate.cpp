@@ -67,10 +67,12 @@ bool Generator::step() {
 
   const Timer timer;
   std::vector<NewTokens> batch;
+  std::vector<TokenDraw> draws;
   for (const Running& running : running_) {
     batch.push_back({running.sequence, {running.result.token_ids.back()}});
+    draws.push_back(running.next_draw());
   }
-  const NextLogits logits = decoder_.decode(batch);
+  const NextLogits logits = decoder_.decode(batch, draws);
   times_.decode_tokens += num_running();
   const std::exception_ptr failure = take_tokens(std::exchange(running_, {}), logits);
   times_.decode_s += timer.seconds();
@@ -91,6 +93,7 @@ bool Generator::admit() {
   const Timer timer;
   std::vector<Running> group;
   std::vector<NewTokens> batch;
+  std::vector<TokenDraw> draws;
   int64_t tokens = 0;
   while (num_running() + static_cast<int64_t>(group.size()) < options_.max_batch && has_room(tokens)) {
     Running running = std::move(waiting_.front());
@@ -100,12 +103,13 @@ bool Generator::admit() {
     tokens += static_cast<int64_t>(running.prompt.size());
     if (running.options.sampling.repetition_penalty != 1.0) running.occurred = running.prompt;
     batch.push_back({running.sequence, std::exchange(running.prompt, {})});
+    draws.push_back(running.next_draw());
     group.push_back(std::move(running));
   }
   if (group.empty()) return false;
   NextLogits logits;
   try {
-    logits = decoder_.prefill(batch);
+    logits = decoder_.prefill(batch, draws);
   } catch (...) {
     for (Running& running : group) {
       running.result.reason = FinishReason::Callback;
@@ -122,15 +126,12 @@ bool Generator::admit() {
 
 std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const NextLogits& logits) {
   std::exception_ptr failure;
-  const bool needs_logits = std::any_of(batch.begin(), batch.end(), [](const Running& running) {
-    return TokenChoice::needs_logits(running.options.sampling);
-  });
   std::optional<TokenChoice> choice;
   is_taking_ = true;
   for (size_t i = 0; i < batch.size(); ++i) {
     bool goes_on = false;
     try {
-      if (!choice) choice.emplace(logits.logits, logits.likeliest, needs_logits);
+      if (!choice) choice.emplace(logits.logits, logits.chosen);
       if (!cancelled_.contains(batch[i].request))
         goes_on = accept(batch[i], *choice, static_cast<int64_t>(i));
     } catch (...) {
@@ -156,8 +157,7 @@ std::exception_ptr Generator::take_tokens(std::vector<Running> batch, const Next
 bool Generator::accept(Running& running, const TokenChoice& choice, int64_t row) const {
   std::vector<int64_t>& ids = running.result.token_ids;
   const GenerateOptions& options = running.options;
-  const int64_t token =
-      choice.choose(row, options.sampling, running.occurred, static_cast<uint64_t>(ids.size()));
+  const int64_t token = choice.choose(row, options.sampling, running.occurred, running.next_draw().index);
   if (std::find(options.stop_ids.begin(), options.stop_ids.end(), token) != options.stop_ids.end()) {
     running.result.reason = FinishReason::Stop;
     return false;

@@ -95,6 +95,8 @@ class Generator {
     std::vector<int64_t> occurred;  // ids so far, where repetition is penalized
     GenerateOptions options;
     Generation result;
+
+    TokenDraw next_draw() const { return {options.sampling, result.token_ids.size()}; }
   };
 
   // Whether the next waiting request may come in behind prompts of `tokens_before` tokens.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -68,12 +69,14 @@ class FallingTokens {
     while (rank >= sorted_) sort_more();
     return static_cast<size_t>(order_[rank]);
   }
+  bool is_before(size_t a, size_t b) const {
+    return logits_[a] != logits_[b] ? logits_[a] > logits_[b] : a < b;
+  }
 
  private:
   void sort_more() {
     const auto before = [this](int64_t a, int64_t b) {
-      const double x = logits_[static_cast<size_t>(a)], y = logits_[static_cast<size_t>(b)];
-      return x != y ? x > y : a < b;
+      return is_before(static_cast<size_t>(a), static_cast<size_t>(b));
     };
     const size_t next = std::min(order_.size(), std::max<size_t>(64, 8 * sorted_));
     const auto first = order_.begin() + static_cast<ptrdiff_t>(sorted_),
@@ -88,40 +91,56 @@ class FallingTokens {
   size_t sorted_ = 0;
 };
 
-// Draws with the probabilities of the logits, out of the likeliest tokens that the options leave.
-int64_t draw(const std::vector<double>& logits, double highest, const SamplingOptions& o, uint64_t index) {
-  const auto weight = [&](size_t token) { return std::exp((logits[token] - highest) / o.temperature); };
-  FallingTokens order(logits);
-  size_t kept = logits.size();
-  double total = 0.0;
-  if (o.top_k > 0 && static_cast<size_t>(o.top_k) < kept) {
-    kept = static_cast<size_t>(o.top_k);
-    for (size_t rank = 0; rank < kept; ++rank) total += weight(order.token(rank));
-  } else {
-    for (size_t token = 0; token < kept; ++token) total += weight(token);
+struct Weighted {
+  size_t token = 0;
+  int64_t weight = 0;
+};
+
+int64_t sum_of(const std::vector<Weighted>& tokens) {
+  int64_t sum = 0;
+  for (const Weighted& each : tokens) sum += each.weight;
+  return sum;
+}
+
+// The tokens that the options leave, by rising id.
+std::vector<Weighted> kept_tokens(const std::vector<double>& logits, double highest,
+                                  const SamplingOptions& o) {
+  const auto weight = [&](size_t token) {
+    const double exact = std::exp((logits[token] - highest) / o.temperature);
+    return static_cast<int64_t>(std::nearbyint(exact * kWeightOfOne));
+  };
+  std::optional<FallingTokens> falling;
+  if (o.cuts()) falling.emplace(logits);
+  // Where top_k leaves some out they fall, else they rise.
+  const bool fall = o.top_k > 0 && o.top_k < std::ssize(logits);
+  std::vector<Weighted> kept(fall ? static_cast<size_t>(o.top_k) : logits.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const size_t token = fall ? falling->token(i) : i;
+    kept[i] = {token, weight(token)};
   }
   if (o.top_p < 1.0) {
-    double reached = 0.0;
-    size_t rank = 0;
-    for (; rank < kept && reached < o.top_p * total; ++rank) reached += weight(order.token(rank));
-    kept = rank;
-    total = reached;
+    const auto needed = static_cast<int64_t>(std::ceil(o.top_p * static_cast<double>(sum_of(kept))));
+    size_t ranks = 0;
+    for (int64_t reached = 0; ranks < kept.size() && reached < needed; ++ranks)
+      reached += kept[fall ? ranks : falling->token(ranks)].weight;
+    const size_t last = falling->token(ranks - 1);
+    std::erase_if(kept, [&](const Weighted& each) { return falling->is_before(last, each.token); });
   }
-  if (o.min_p > 0.0) {
-    // The likeliest has the weight 1.
-    double reached = 0.0;
-    size_t rank = 0;
-    for (; rank < kept && (rank == 0 || weight(order.token(rank)) >= o.min_p); ++rank)
-      reached += weight(order.token(rank));
-    kept = rank;
-    total = reached;
-  }
-  double left = CounterRng(o.seed, kSamplingStream, o.sequence).uniform(index) * total;
-  for (size_t rank = 0; rank + 1 < kept; ++rank) {
-    left -= weight(order.token(rank));
-    if (left < 0.0) return static_cast<int64_t>(order.token(rank));
-  }
-  return static_cast<int64_t>(order.token(kept - 1));
+  if (fall) std::ranges::sort(kept, {}, &Weighted::token);
+  const auto least = static_cast<int64_t>(std::ceil(o.min_p * kWeightOfOne));
+  std::erase_if(kept, [least](const Weighted& each) { return each.weight < least; });
+  return kept;
+}
+
+int64_t draw(const std::vector<double>& logits, double highest, const SamplingOptions& o, uint64_t index) {
+  TESSERA_ASSERT(std::ssize(logits) <= kMostWeights, "a vocabulary whose weights can be added up");
+  const std::vector<Weighted> kept = kept_tokens(logits, highest, o);
+  const int64_t total = sum_of(kept);
+  int64_t left =
+      std::min(static_cast<int64_t>(o.random_number(index) * static_cast<double>(total)), total - 1);
+  size_t at = 0;
+  while ((left -= kept[at].weight) >= 0) ++at;
+  return static_cast<int64_t>(kept[at].token);
 }
 
 }  // namespace
@@ -138,6 +157,10 @@ void SamplingOptions::check() const {
     refuse("bad repetition_penalty", repetition_penalty, "above 0, at most 100; 1 = none");
 }
 
+double SamplingOptions::random_number(uint64_t index) const {
+  return CounterRng(seed, kSamplingStream, sequence).uniform(index);
+}
+
 at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
                     const std::vector<int64_t>& occurred) {
   if (options.repetition_penalty == 1.0 || occurred.empty()) return logits;
@@ -148,12 +171,6 @@ at::Tensor penalize(const at::Tensor& logits, const SamplingOptions& options,
   const at::Tensor changed =
       at::where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty);
   return logits.index_copy(0, ids, changed);
-}
-
-at::Tensor likeliest_tokens(const at::Tensor& logits) {
-  // Of equals the first, and of NaN and a number NaN.
-  const at::Tensor ids = logits.argmax(1);
-  return at::stack({ids.to(at::kDouble), logits.gather(1, ids.unsqueeze(1)).squeeze(1).to(at::kDouble)});
 }
 
 int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint64_t index) {
@@ -167,17 +184,12 @@ int64_t sample(const at::Tensor& logits_in, const SamplingOptions& options, uint
   return draw(values, values[static_cast<size_t>(likeliest)], options, index);
 }
 
-TokenChoice::TokenChoice(const at::Tensor& logits, const at::Tensor& likeliest, bool needs_logits)
-    : has_logits_(needs_logits || !likeliest.defined()),
-      values_(HostCopy(has_logits_ ? logits : likeliest).wait()) {}
-
-bool TokenChoice::needs_logits(const SamplingOptions& options) {
-  return !options.is_greedy() || options.repetition_penalty != 1.0;
-}
+TokenChoice::TokenChoice(const at::Tensor& logits, const at::Tensor& chosen)
+    : is_chosen_(chosen.defined()), values_(HostCopy(is_chosen_ ? chosen : logits).wait()) {}
 
 int64_t TokenChoice::choose(int64_t row, const SamplingOptions& options, const std::vector<int64_t>& occurred,
                             uint64_t index) const {
-  if (has_logits_) return sample(penalize(values_.select(0, row), options, occurred), options, index);
+  if (!is_chosen_) return sample(penalize(values_.select(0, row), options, occurred), options, index);
   const auto values = host_span<const double>(values_);
   const auto rows = static_cast<size_t>(values_.size(1)), place = static_cast<size_t>(row);
   if (!std::isfinite(values[rows + place])) throw not_finite();

@@ -1,0 +1,119 @@
+// Batches of logits and of what is asked of their next tokens, and the tokens of the host.
+#pragma once
+
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/error.h"
+#include "tessera/core/host_memory.h"
+#include "tessera/models/common/draw_tokens.h"
+
+#include "tests/testing/random.h"
+
+namespace tessera::models {
+
+struct DrawCase {
+  at::Tensor logits;                           // [rows, vocabulary]
+  std::vector<TokenDraw> draws;                // of each row
+  std::vector<std::vector<int64_t>> occurred;  // of each row
+
+  DrawWork work() const {
+    DrawWork work;
+    for (const TokenDraw& draw : draws) work.add(draw.options);
+    return work;
+  }
+  at::Tensor values() const {
+    at::Tensor values = at::empty({kDrawValues, std::ssize(draws)}, at::kDouble);
+    for (size_t i = 0; i < draws.size(); ++i) {
+      int64_t which = 0;
+      for (const double value : draw_values(draws[i])) values[which++][static_cast<int64_t>(i)] = value;
+    }
+    return values;
+  }
+  at::Tensor has_occurred() const {
+    at::Tensor has = at::zeros(logits.sizes(), at::kBool);
+    for (size_t i = 0; i < occurred.size(); ++i) {
+      for (const int64_t id : occurred[i]) has[static_cast<int64_t>(i)][id] = true;
+    }
+    return has;
+  }
+  DrawCase row(int64_t i) const {
+    const auto at = static_cast<size_t>(i);
+    return {logits.narrow(0, i, 1), {draws[at]}, {occurred[at]}};
+  }
+  // Nothing, where it refuses the row.
+  std::optional<int64_t> want(int64_t i) const {
+    const auto at = static_cast<size_t>(i);
+    const SamplingOptions& options = draws[at].options;
+    try {
+      return sample(penalize(logits[i], options, occurred[at]), options, draws[at].index);
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+  // What `device` chooses. The host's table is [2, rows].
+  at::Tensor chosen(at::Device device) const {
+    const DrawWork kinds = work();
+    return draw_tokens(logits.to(device), values().to(device),
+                       kinds.penalizes ? has_occurred().to(device) : at::Tensor(), kinds);
+  }
+};
+
+// Options of all kinds, each alone and with others; logits that are alike or not, some of them -inf, and now
+// and then rows that sample() refuses.
+inline DrawCase random_case(testing::Random& random, at::ScalarType type) {
+  const auto one_in = [&](int64_t n) { return random.in(1, n) == 1; };
+  const auto part = [&] { return static_cast<double>(random.in(0, 1000)) / 1000.0; };
+  const int64_t rows = random.in(1, 7), vocabulary = one_in(4) ? random.in(1, 4) : random.in(5, 3000);
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(random.in(0, 1 << 30)));
+  at::Tensor logits = at::randn({rows, vocabulary}, generator, at::kDouble) * (1.0 + 9.0 * part());
+  DrawCase result;
+  for (int64_t i = 0; i < rows; ++i) {
+    at::Tensor row = logits[i];
+    if (one_in(2)) row.copy_((row * 2.0).round() / 2.0);
+    if (one_in(4)) row.fill_(row[0]);
+    if (one_in(3)) row.masked_fill_(at::rand({vocabulary}, generator, at::kDouble) < part(), -INFINITY);
+    const double broken[] = {NAN, INFINITY, -NAN};
+    if (one_in(8)) row[random.in(0, vocabulary - 1)] = broken[random.in(0, 2)];
+    SamplingOptions options{.seed = static_cast<uint64_t>(random.in(0, 1 << 30)),
+                            .sequence = static_cast<uint64_t>(i)};
+    if (!one_in(4)) options.temperature = one_in(6) ? 1e-5 : 0.05 + 3.0 * part();
+    if (one_in(2)) options.top_k = one_in(3) ? random.in(1, 5000) : random.in(1, 20);
+    if (one_in(2)) options.top_p = one_in(5) ? 1e-9 : std::max(1e-3, part());
+    if (one_in(3)) options.min_p = one_in(6) ? 1.0 : part() * part();
+    if (one_in(2)) options.repetition_penalty = one_in(2) ? 1.3 : 0.1 + 2.0 * part();
+    options.check();
+    result.draws.push_back({options, static_cast<uint64_t>(random.in(0, 100))});
+    std::vector<int64_t> occurred;
+    for (int64_t n = random.in(0, 40); n > 0; --n) occurred.push_back(random.in(0, vocabulary - 1));
+    result.occurred.push_back(std::move(occurred));
+  }
+  result.logits = logits.to(type);
+  return result;
+}
+
+// chosen: [2, rows] on the host.
+inline void expect_wanted(const at::Tensor& chosen, const DrawCase& asked) {
+  const TokenChoice choice(at::Tensor(), chosen);
+  for (int64_t i = 0; i < asked.logits.size(0); ++i) {
+    const SamplingOptions& o = asked.draws[static_cast<size_t>(i)].options;
+    SCOPED_TRACE(::testing::Message()
+                 << asked.logits.scalar_type() << ", row " << i << " of " << asked.logits.size(0)
+                 << ", vocabulary " << asked.logits.size(1) << ", temperature " << o.temperature << ", top_k "
+                 << o.top_k << ", top_p " << o.top_p << ", min_p " << o.min_p << ", penalty "
+                 << o.repetition_penalty);
+    if (const auto want = asked.want(i)) {
+      EXPECT_EQ(choice.choose(i, o, {}, 0), *want);
+    } else {
+      EXPECT_THROW(choice.choose(i, o, {}, 0), Error);
+      EXPECT_TRUE(chosen[0][i].item<double>() >= 0 &&
+                  chosen[0][i].item<double>() < double(asked.logits.size(1)));
+    }
+  }
+}
+
+}  // namespace tessera::models
