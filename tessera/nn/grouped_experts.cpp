@@ -18,22 +18,32 @@ bool is_plain(const Linear& linear, const at::Tensor& rows) {
          ops::has_grouped_products(rows, linear.weight);
 }
 
-at::Tensor project(const ops::Activation& x, const at::Tensor& ends, const Experts& experts,
-                   Projection projection) {
+std::vector<at::Tensor> weights_of(const Experts& experts, Projection projection) {
   std::vector<at::Tensor> weights;
   for (const auto& expert : experts) weights.push_back(((*expert).*projection)->weight);
-  return ops::grouped_linear(x, ends, weights);
+  return weights;
+}
+
+at::Tensor project(const ops::Activation& x, const at::Tensor& ends, const Experts& experts,
+                   Projection projection) {
+  return ops::grouped_linear(x, ends, weights_of(experts, projection));
+}
+
+bool lie_in_line(const Experts& experts) {
+  const auto lies = [&](Projection projection) { return ops::lie_in_line(weights_of(experts, projection)); };
+  return lies(&MLP::up_proj) && lies(&MLP::down_proj) &&
+         (experts.front()->gate_proj == nullptr || lies(&MLP::gate_proj));
 }
 
 }  // namespace
 
 bool runs_grouped(const at::Tensor& rows, const Experts& experts) {
-  if (rows.size(0) < kFewestRows * std::ssize(experts)) return false;
-  return std::ranges::all_of(experts, [&](const std::shared_ptr<MLP>& expert) {
+  const bool are_plain = std::ranges::all_of(experts, [&](const std::shared_ptr<MLP>& expert) {
     return expert->parallel() == nullptr && is_plain(*expert->up_proj, rows) &&
            is_plain(*expert->down_proj, rows) &&
            (expert->gate_proj == nullptr || is_plain(*expert->gate_proj, rows));
   });
+  return are_plain && (rows.size(0) >= kFewestRows * std::ssize(experts) || lie_in_line(experts));
 }
 
 at::Tensor run_grouped(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) {

@@ -6,8 +6,9 @@
 namespace tessera::nn {
 
 // Whether run_grouped() takes these: where the device multiplies groups (ops/grouped_linear.h), of experts
-// without biases, adapters, fp8 and a parallel layout of their own, and of so many rows that a copy of the
-// experts' weights is small beside them: 16 for each expert.
+// without biases, adapters, fp8 and a parallel layout of their own, whose weights lie in line
+// (ops::lie_in_line()) or that have so many rows that a copy of the weights is small beside them: 16 for each
+// expert.
 bool runs_grouped(const at::Tensor& rows, const Experts& experts);
 
 // As run_experts(), for rows that end at `ends` (ExpertCore::run()). Its products are the same numbers in

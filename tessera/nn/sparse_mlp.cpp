@@ -78,6 +78,12 @@ void SparseMLP::recompute_hidden() {
   for (const auto& expert : experts) expert->recompute_hidden();
 }
 
+bool SparseMLP::never_reads(at::ScalarType type) const {
+  const at::Tensor& weight = experts.front()->up_proj->weight;
+  return dynamic_cast<const ExpertsHere*>(core_.get()) != nullptr && weight.scalar_type() == type &&
+         runs_grouped(weight.narrow(0, 0, 1), experts);
+}
+
 at::Tensor SparseMLP::forward(const ops::Activation& x, const SequenceContext& context) {
   return run(x, [&](const ops::Activation& in) { return mix(in, context); });
 }

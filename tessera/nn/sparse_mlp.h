@@ -50,6 +50,9 @@ class SparseMLP : public Layer {
   // except where runs_grouped() (grouped_experts.h) says otherwise.
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
+  // Whether forward() reads nothing from the device, however few rows of this type it has.
+  bool never_reads(at::ScalarType type) const;
+
   // Of every expert: MLP::recompute_hidden().
   void recompute_hidden();
   void set_core(std::shared_ptr<const ExpertCore> core) { core_ = std::move(core); }

@@ -1,6 +1,8 @@
 #include "tessera/ops/grouped_linear.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -28,6 +30,33 @@ at::Tensor multiply_groups(const at::Tensor& x, const at::Tensor& weights, const
   return leaves(x).grouped_product(x.contiguous(), weights, ends);
 }
 
+// From one matrix to the next, in elements, where all of them lie in line.
+std::optional<int64_t> distance_in_line(at::TensorList weights) {
+  const at::Tensor& first = weights[0];
+  constexpr int64_t kAlignment = 16;  // of a matrix, in bytes
+  const int64_t begin = first.storage_offset(),
+                distance = weights.size() > 1 ? weights[1].storage_offset() - begin : first.numel();
+  const bool are_aligned = distance * first.element_size() % kAlignment == 0 &&
+                           reinterpret_cast<uintptr_t>(first.const_data_ptr()) % kAlignment == 0;
+  if (distance < first.numel() || !are_aligned) return std::nullopt;
+  for (size_t group = 0; group < weights.size(); ++group) {
+    const at::Tensor& weight = weights[group];
+    const bool is_there = weight.is_alias_of(first) && weight.is_contiguous() &&
+                          weight.sizes() == first.sizes() &&
+                          weight.storage_offset() == begin + static_cast<int64_t>(group) * distance;
+    if (!is_there) return std::nullopt;
+  }
+  return distance;
+}
+
+// [groups, out, in]
+at::Tensor as_one(at::TensorList weights) {
+  const auto distance = distance_in_line(weights);
+  if (!distance) return at::stack(weights);
+  const at::Tensor& first = weights[0];
+  return first.as_strided({std::ssize(weights), first.size(0), first.size(1)}, {*distance, first.size(1), 1});
+}
+
 struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& ends,
                             const c10::intrusive_ptr<ActivationSource>& source, at::TensorList weights) {
@@ -40,7 +69,7 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     // The leaves themselves, which their marks are on.
     if (trains) ctx->saved_data["leaves"] = weights.vec();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return multiply_groups(x, at::stack(weights).transpose(1, 2), ends);
+    return multiply_groups(x, as_one(weights).transpose(1, 2), ends);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -52,7 +81,7 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     const at::Tensor& ends = saved[1];
     const std::vector<at::Tensor> weights(saved.begin() + 2, saved.end());
     variable_list gradients(3 + weights.size());
-    if (ctx->needs_input_grad(0)) gradients[0] = multiply_groups(grad, at::stack(weights), ends);
+    if (ctx->needs_input_grad(0)) gradients[0] = multiply_groups(grad, as_one(weights), ends);
     // It counts tensors alone: x, ends and the weights.
     const auto needs = [&](size_t group) { return ctx->needs_input_grad(2 + group); };
     bool trains = false;
@@ -83,6 +112,8 @@ bool has_grouped_products(const at::Tensor& x, const at::Tensor& weight) {
   return !x.is_cuda() || has_capability(x.device(), 9, 0);
 }
 
+bool lie_in_line(at::TensorList weights) { return distance_in_line(weights).has_value(); }
+
 at::Tensor grouped_linear(const Activation& input, const at::Tensor& ends,
                           const std::vector<at::Tensor>& weights) {
   const trace::Scope trace_scope(kGroupedLinear);
@@ -100,7 +131,7 @@ at::Tensor grouped_linear(const Activation& input, const at::Tensor& ends,
                          "grouped_linear: a source that collects gradients");
   const bool has_graph =
       needs_graph({x}) || std::ranges::any_of(weights, [](const at::Tensor& w) { return needs_graph({w}); });
-  if (!has_graph) return multiply_groups(x, at::stack(weights).transpose(1, 2), ends);
+  if (!has_graph) return multiply_groups(x, as_one(weights).transpose(1, 2), ends);
   return GroupedLinearFunction::apply(x, ends, source, at::TensorList(weights));
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/device.h"
 #include "tessera/models/common/decoder.h"
 #include "tessera/models/common/generate.h"
 #include "tessera/models/common/load.h"
@@ -10,6 +11,7 @@
 #include "tessera/models/registry.h"
 
 #include "tests/models/draw_cases.h"
+#include "tests/models/small_model.h"
 #include "tests/testing/cuda_device.h"
 
 namespace tessera::models {
@@ -71,6 +73,31 @@ TEST(DecoderOnCuda, ReplaysGiveTheBitsOfStepsOneByOne) {
     }
   }
   EXPECT_TRUE(DeviceGraph::can_record(testing::cuda_device())) << "no recording has failed";
+}
+
+TEST(DecoderOnCuda, ModelsWithExpertsAreRecordedToo) {
+  TESSERA_NEEDS_CUDA();
+  const at::Device device = testing::cuda_device();
+  const auto model = sparse_model(device);
+  ASSERT_EQ(model->decodes_alone(), has_capability(device, 9, 0));
+  nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
+  Decoder plain(*model, caches[0], false), recording(*model, caches[1], true);
+  std::vector<NewTokens> batch;
+  for (const int64_t length : {3, 9, 30}) {
+    const int64_t sequence = caches[0].add();
+    ASSERT_EQ(caches[1].add(), sequence);
+    std::vector<int64_t> ids;
+    for (int64_t i = 0; i < length; ++i) ids.push_back((7 * i + length) % 40);
+    for (Decoder* decoder : {&plain, &recording}) decoder->prefill({{sequence, ids}});
+    batch.push_back({sequence, {length}});
+  }
+  for (int64_t token = 0; token < 10; ++token) {
+    for (NewTokens& part : batch) part.ids = {(11 * token + part.sequence) % 40};
+    const at::Tensor want = plain.decode(batch).logits.clone();
+    ASSERT_TRUE(at::equal(recording.decode(batch).logits, want)) << token;
+    EXPECT_TRUE(at::isfinite(want).all().item<bool>());
+  }
+  EXPECT_TRUE(DeviceGraph::can_record(device)) << "no recording has failed";
 }
 
 TEST(DecoderOnCuda, TokensAreThoseOfTheHost) {

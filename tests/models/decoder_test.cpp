@@ -16,6 +16,7 @@
 #include "tessera/models/common/generate.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/layer.h"
+#include "tessera/ops/leaf.h"
 
 #include "tests/models/reference_models.h"
 #include "tests/models/small_model.h"
@@ -304,12 +305,55 @@ TEST_F(DecoderTest, AnErrorLeavesTheCacheAsItWas) {
   EXPECT_EQ(cache.length(sequence), nn::KvCache::kPageTokens);
 }
 
+// As a GPU's product of groups, of which the host knows nothing.
+at::Tensor multiply_groups(const at::Tensor& rows, const at::Tensor& matrices, const at::Tensor& ends) {
+  const at::Tensor groups =
+      at::searchsorted(ends, at::arange(rows.size(0), ends.options()), /*out_int32=*/false, /*right=*/true);
+  return rows.unsqueeze(1).bmm(matrices.index_select(0, groups)).squeeze(1);
+}
+
+// Where a device multiplies groups of rows whose sizes it alone knows.
+TEST_F(DecoderTest, ModelsWithExpertsAreRecordedToo) {
+  const auto model = sparse_model(there());
+  EXPECT_FALSE(model->decodes_alone()) << "the host counts rows";
+  ops::Leaves table = ops::plain_leaves();
+  table.grouped_product = multiply_groups;
+  nn::KvCache caches[2] = {nn::KvCache(model->cache_options()), nn::KvCache(model->cache_options())};
+  const int64_t sequence = caches[0].add();
+  ASSERT_EQ(caches[1].add(), sequence);
+  const std::vector<NewTokens> prompt = {{sequence, {3, 4, 5}}};
+  // As they are where rows are counted. Now and then another expert's probability is as good as the last
+  // one's.
+  std::vector<at::Tensor> counted = {model->next_logits(caches[0], prompt)};
+  for (int64_t token = 0; token < 10; ++token)
+    counted.push_back(model->next_logits(caches[0], {{sequence, {6 + token}}}));
+  const ops::LeavesScope scope(&table);
+  ASSERT_TRUE(model->decodes_alone());
+  Decoder decoder(*model, caches[1]);
+  std::vector<at::Tensor> logits = {decoder.prefill(prompt).logits};
+  fake::synchronize();
+  const int64_t waits = fake::waits(), replays = fake::replays();
+  for (int64_t token = 0; token < 10; ++token)
+    logits.push_back(decoder.decode({{sequence, {6 + token}}}).logits.clone());
+  EXPECT_EQ(fake::waits(), waits);
+  EXPECT_EQ(fake::replays(), replays + 9);
+  int64_t close = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const at::Tensor want = counted[i].to(kHost).to(at::kDouble), got = logits[i].to(kHost).to(at::kDouble);
+    close += (got - want).norm().item<double>() < 0.05 * want.norm().item<double>() ? 1 : 0;
+  }
+  EXPECT_GE(close, 8) << "of 11";
+  const Wanted wanted{{5, 30, 2}, {20, 12, 25}, {}, /*differs=*/true};
+  EXPECT_EQ(generate_all(*model, wanted, {.max_batch = 3}),
+            generate_all(*model, wanted, {.max_batch = 3, .records = false}));
+}
+
 struct SameInput : nn::LayerParallel {};
 struct PlainHook : nn::CallHook {
   at::Tensor run(const at::Tensor& input, const Forward& next) override { return next(input); }
 };
 
-// What works with other ranks or counts on the host is left as it is.
+// What works with other ranks is left as it is.
 TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
   const auto model = load("llama3", there());
   EXPECT_TRUE(model->decodes_alone());
@@ -320,7 +364,6 @@ TEST_F(DecoderTest, OnlyWhatTheDeviceDoesAloneIsRecorded) {
   EXPECT_TRUE(model->decodes_alone());
   nn::add_call_hook(*model->blocks().back(), std::make_shared<PlainHook>());
   EXPECT_FALSE(model->decodes_alone());
-  EXPECT_FALSE(build_model(reference_folder("mixtral"), at::kFloat)->decodes_alone());
 }
 
 // A layer that refuses once, when it is recorded: one warning. Last: nothing is recorded in this process

@@ -1,4 +1,4 @@
-// A Llama of two layers with random weights.
+// Models of two layers with random weights.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 namespace tessera::models {
 
+// A Llama.
 inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType dtype = at::kDouble,
                                              at::Device device = kHost) {
   LlamaConfig config;
@@ -25,6 +26,27 @@ inline std::shared_ptr<CausalLM> small_model(bool tied = false, at::ScalarType d
   config.initializer_range = 0.5;
   const auto model = build_model(config, dtype);
   load_weights(*model, *random_source(*model, 3), /*keeps_bf16=*/false, device);
+  return model;
+}
+
+// Experts of bfloat16, of widths that grouped products take.
+inline std::shared_ptr<CausalLM> sparse_model(at::Device device) {
+  LlamaConfig config;
+  config.model_type = "mixtral";
+  config.vocab_size = 40;
+  config.hidden_size = 16;
+  config.intermediate_size = config.expert_size = 24;
+  config.num_layers = 2;
+  config.num_heads = 2;
+  config.num_kv_heads = 1;
+  config.head_dim = config.rope.head_dim = 8;
+  config.num_experts = 6;
+  config.experts_per_token = 2;
+  config.sparse_layers = {true, true};
+  config.initializer_range = 0.3;
+  const auto model = build_model(config, at::kBFloat16);
+  load_weights(*model, *random_source(*model, 3), /*keeps_bf16=*/false, device);
+  model->eval();
   return model;
 }
 

@@ -6,6 +6,7 @@
 #include "tessera/nn/materialize.h"
 #include "tessera/ops/cuda/aten_leaves.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/grouped_linear.h"
 #include "tessera/ops/leaf.h"
 
 #include "tests/testing/fake_device.h"
@@ -141,6 +142,67 @@ TEST(GroupedExperts, AreThoseOfManyRowsThatNothingElseChanges) {
   EXPECT_TRUE(runs_grouped(rows, with_parallel));
   with_parallel[2]->set_parallel(std::make_shared<LayerParallel>());
   EXPECT_FALSE(runs_grouped(rows, with_parallel));
+}
+
+// Experts whose weights lie as in a loaded model: one expert's behind the other's.
+Experts experts_in_line(const Experts& from) {
+  std::vector<at::Tensor> flat;
+  for (const auto& expert : from) {
+    for (const at::Tensor& parameter : expert->parameters()) flat.push_back(parameter.detach().flatten());
+  }
+  const at::Tensor all = at::cat(flat);
+  Experts experts = make_experts(from.front()->gate_proj != nullptr);
+  int64_t begin = 0;
+  for (const auto& expert : experts) {
+    for (auto& entry : expert->named_parameters()) {
+      const int64_t size = entry.value().numel();
+      materialize(entry.value(), all.narrow(0, begin, size).view(entry.value().sizes()));
+      begin += size;
+    }
+  }
+  return experts;
+}
+
+TEST(GroupedExperts, WhoseWeightsLieInLineAreReadThere) {
+  static std::vector<const void*> read;
+  const ops::LeavesScope scope(&ops::cuda::aten_leaves());
+  const Experts copied = make_experts(true), in_line = experts_in_line(copied);
+  const at::Tensor rows = at::ones({3, kHidden}, at::kBFloat16);
+  EXPECT_FALSE(runs_grouped(rows, copied));
+  EXPECT_TRUE(runs_grouped(rows, in_line)) << "however few rows";
+  const std::vector<int64_t> counts = {0, 2, 0, 7, 1};
+  const Result want = run(copied, counts, Way::OneByOne), got = run(in_line, counts, Way::Grouped);
+  EXPECT_TRUE(at::equal(got.y, want.y));
+  expect_close(got.grad_x, want.grad_x, "rows");
+  for (size_t i = 0; i < want.grads.size(); ++i) expect_close(got.grads[i], want.grads[i], "weight");
+  // The product gets the weights themselves.
+  ops::Leaves table = ops::cuda::aten_leaves();
+  table.grouped_product = [](const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+    read.push_back(b.const_data_ptr());
+    return ops::cuda::aten_leaves().grouped_product(a, b, ends);
+  };
+  const ops::LeavesScope own(&table);
+  const at::NoGradGuard no_grad;
+  const at::Tensor ends = at::tensor({1, 1, 2, 3, 3}, at::kInt);
+  run_grouped(rows, ends, in_line);
+  const MLP& first = *in_line.front();
+  EXPECT_EQ(read, (std::vector<const void*>{first.gate_proj->weight.const_data_ptr(),
+                                            first.up_proj->weight.const_data_ptr(),
+                                            first.down_proj->weight.const_data_ptr()}));
+}
+
+TEST(GroupedExperts, LieInLineAtEqualDistancesAlone) {
+  const at::Tensor all = at::zeros({400}, at::kBFloat16);
+  const auto weight = [&](int64_t begin) { return all.narrow(0, begin, 64).view({8, 8}); };
+  EXPECT_TRUE(ops::lie_in_line({weight(0), weight(72), weight(144)}));
+  EXPECT_TRUE(ops::lie_in_line({weight(8)}));
+  EXPECT_FALSE(ops::lie_in_line({weight(0), weight(72), weight(152)})) << "other distances";
+  EXPECT_FALSE(ops::lie_in_line({weight(0), weight(68), weight(136)})) << "not aligned";
+  EXPECT_FALSE(ops::lie_in_line({weight(4), weight(76)})) << "nor is the first";
+  EXPECT_FALSE(ops::lie_in_line({weight(72), weight(0)})) << "backwards";
+  EXPECT_FALSE(ops::lie_in_line({weight(0), weight(32)})) << "one over the other";
+  EXPECT_FALSE(ops::lie_in_line({weight(0), weight(64).clone()})) << "elsewhere";
+  EXPECT_FALSE(ops::lie_in_line({weight(0), weight(64).t()})) << "turned";
 }
 
 // A device that counts for what the host waits.

@@ -28,6 +28,7 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -622,7 +623,11 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     return non_blocking && host.numel() > 0 && PinnedMemory::get().has(host.const_data_ptr());
   };
   if (!is_fake(to)) {
-    queue.push([from = Place(from), to] { to.copy_(from.tensor()); });
+    queue.push([from = Place(from), to] {
+      // Who asked may have been in it, and so may be its tensor.
+      const c10::InferenceMode inference;
+      to.copy_(from.tensor());
+    });
     if (!non_blocking) wait_for(queue);
   } else if (is_fake(from)) {
     queue.push([from = Place(from), to = Place(to)] { to.tensor().copy_(from.tensor()); });

@@ -12,6 +12,7 @@
 #include "tessera/core/step_clock.h"
 #include "tessera/nn/call_hook.h"
 #include "tessera/nn/embedding.h"
+#include "tessera/nn/sparse_mlp.h"
 
 namespace tessera::models {
 namespace {
@@ -198,11 +199,15 @@ at::Tensor CausalLM::decode(const at::Tensor& ids, const at::Tensor& positions, 
 }
 
 bool CausalLM::decodes_alone() const {
-  if (stage_ || config().num_experts > 0 || head().parallel() != nullptr) return false;
+  if (stage_ || head().parallel() != nullptr) return false;
   const auto all = modules();
-  return std::none_of(all.begin(), all.end(), [](const auto& module) {
+  const bool is_shared = std::any_of(all.begin(), all.end(), [](const auto& module) {
     const auto* layer = dynamic_cast<const nn::Layer*>(module.get());
     return nn::find_call_hook(*module) != nullptr || (layer != nullptr && layer->parallel() != nullptr);
+  });
+  return !is_shared && std::all_of(all.begin(), all.end(), [this](const auto& module) {
+    const auto* sparse = dynamic_cast<const nn::SparseMLP*>(module.get());
+    return sparse == nullptr || sparse->never_reads(hidden_type());
   });
 }
 

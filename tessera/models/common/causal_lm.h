@@ -81,7 +81,7 @@ class CausalLM : public torch::nn::Module {
   // What next_logits() has a device do for one new token of each row: from ids and positions, [rows] int64
   // where the model computes, to logits, [rows, vocabulary]. Of a whole model; checks nothing.
   at::Tensor decode(const at::Tensor& ids, const at::Tensor& positions, const nn::CacheView& cache);
-  // Whether decode() is a fixed row of operations on the device: no other ranks, no hooks, and no experts,
+  // Whether decode() is a fixed row of operations on the device: no other ranks, no hooks, and no experts
   // whose rows are counted by the host.
   bool decodes_alone() const;
   // Throws what next_logits() would throw for ids or lengths.
