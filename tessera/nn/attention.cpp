@@ -1,6 +1,7 @@
 #include "tessera/nn/attention.h"
 
 #include <cmath>
+#include <optional>
 
 #include <ATen/ATen.h>
 
@@ -78,6 +79,10 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   const auto in_heads = [this](const at::Tensor& y) {
     return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
   };
+  // What comes back through these are the gradients of the projections' results, unless those have been
+  // sorted by heads.
+  std::optional<ops::ProductScope> products(qkv_proj == nullptr ? product_type()
+                                                                : ops::ProductType::OfOperands);
   if (q_norm != nullptr) {
     q = q_norm->forward(in_heads(q));
     k = k_norm->forward(in_heads(k));
@@ -90,6 +95,7 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
     q = ops::apply_rope_(own(q), context.cos, context.sin);
     k = ops::apply_rope_(own(k), context.cos, context.sin);
   }
+  products.reset();
   const at::Tensor out = core_->attend(in_heads(q), in_heads(k), in_heads(v), context, layer_, formula_);
   return o_proj->forward(out.view({out.size(0), out.size(1) * head_dim_}));
 }

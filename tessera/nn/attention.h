@@ -46,6 +46,9 @@ class Attention : public Layer {
   // document_attention() unless set.
   void set_core(std::shared_ptr<const AttentionCore> core) { core_ = std::move(core); }
 
+  // Of the projections.
+  ops::ProductType product_type() const { return o_proj->product_type(); }
+
   // Of the keys and values that it adds to a cache.
   CachedHeads cached_heads() const;
 

@@ -1,7 +1,5 @@
 #include "tessera/nn/linear.h"
 
-#include <optional>
-
 #include <ATen/ATen.h>
 
 #include "tessera/core/error.h"
@@ -42,10 +40,10 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
                 layer->weight.scalar_type() == (*layers.begin())->weight.scalar_type();
   }
   if (!are_small) {
-    std::optional<ops::E4m3Operand> shared;
-    std::optional<ops::E4m3OperandsScope> scope;
-    if ((*layers.begin())->product_type() == ops::ProductType::E4m3 && x.value().dim() == 2)
-      scope.emplace(std::vector<ops::E4m3Operand*>{&shared.emplace(x.value())});
+    const bool is_matrix = x.value().dim() == 2;
+    ops::E4m3Operand shared(x.value());
+    const ops::E4m3OperandsScope scope(
+        is_matrix ? (*layers.begin())->product_type() : ops::ProductType::OfOperands, {&shared});
     for (Linear* layer : layers) results.push_back(layer->forward(x));
     return results;
   }

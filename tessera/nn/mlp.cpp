@@ -1,6 +1,8 @@
 #include "tessera/nn/mlp.h"
 
+#include <functional>
 #include <optional>
+#include <utility>
 
 #include "tessera/nn/random_scope.h"
 
@@ -31,7 +33,12 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const ops::MlpInputs inputs = project(x, gate_proj.get(), *up_proj);
-  if (!recomputes_hidden_) return down_proj->forward(ops::mlp_activation(activation_, inputs));
+  const auto activated = [&](std::function<ops::MlpInputs()> again) {
+    // A product reads the result, and products made what gets the gradients.
+    const ops::ProductScope products(down_proj->product_type());
+    return ops::mlp_activation(activation_, inputs, std::move(again));
+  };
+  if (!recomputes_hidden_) return down_proj->forward(activated({}));
   // Of x, its source if it has one, which is kept for the gradients of the weights.
   const RandomPlace* const here = RandomScope::current();
   const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
@@ -41,7 +48,7 @@ at::Tensor MLP::run_hidden(const ops::Activation& x) const {
     if (place) scope.emplace(*place);
     return project(source == nullptr ? value : source->value(), gate.get(), *up);
   };
-  return down_proj->forward(ops::mlp_activation(activation_, inputs, again));
+  return down_proj->forward(activated(again));
 }
 
 }  // namespace tessera::nn

@@ -15,9 +15,14 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext& context) {
-  const auto [h, normed_x] = attention_norm->add_and_norm(x);
+  // Products read what a norm gives, and get the gradients of what it adds.
+  const auto norm = [this](const Norm& of, const at::Tensor& sum, const std::optional<at::Tensor>& delta) {
+    const ops::ProductScope products(attention->product_type());
+    return of.add_and_norm(sum, delta);
+  };
+  const auto [h, normed_x] = norm(*attention_norm, x, std::nullopt);
   const at::Tensor attended = attention->forward(normed_x, context);
-  const auto [residual, normed] = mlp_norm->add_and_norm(h, attended);
+  const auto [residual, normed] = norm(*mlp_norm, h, attended);
   return residual + (mlp != nullptr ? mlp->forward(normed) : sparse_mlp->forward(normed, context));
 }
 

@@ -9,13 +9,16 @@ namespace tessera::ops {
 const at::Tensor& ActivationSource::value() {
   if (!value_.defined()) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    // Its scale is kept, or nobody asks for one.
+    const ProductScope products(ProductType::OfOperands);
     value_ = make();
+    keep_e4m3_scale(value_, scale_);
   }
   return value_;
 }
 
 E4m3Operand& ActivationSource::value_operand() {
-  if (!operand_) operand_.emplace(flatten_rows(value()));
+  if (!operand_) operand_.emplace(flatten_rows(value()), scale_);
   return *operand_;
 }
 

@@ -20,6 +20,8 @@ class ActivationSource : public torch::CustomClassHolder {
   const at::Tensor& value();
   // The value as an operand of products in fp8, for as long.
   E4m3Operand& value_operand();
+  // Of the value in the forward, from a product that has cast it: what is made again has the same numbers.
+  void keep_scale(const at::Tensor& scale) { scale_ = scale; }
   void free_value();
 
   // Whether readers add their gradients to `gradient` and give none to autograd. The op that made the value
@@ -31,7 +33,7 @@ class ActivationSource : public torch::CustomClassHolder {
   virtual at::Tensor make() const = 0;
 
  private:
-  at::Tensor value_;
+  at::Tensor value_, scale_;
   std::optional<E4m3Operand> operand_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "tessera/core/memory_scope.h"
 #include "tessera/ops/deferred_gradient.h"
+#include "tessera/ops/e4m3.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/support.h"
 
@@ -25,6 +26,9 @@ void add_now(const at::Tensor& parameter, at::ScalarType type, const at::Tensor&
     const MemoryScope memory(MemoryCategory::Gradients);
     gradient = at::empty(parameter.sizes(), parameter.options().dtype(type).requires_grad(false));
   }
+  // Later, the scales that are known are found by these.
+  E4m3Operand of_a(a), of_b(b);
+  const E4m3OperandsScope operands(product_type(), {&of_a, &of_b});
   is_first ? product_out(gradient, a.t(), b) : add_product(gradient, a.t(), b);
 }
 

@@ -28,15 +28,17 @@ struct NormedRows {
   at::Tensor inverse_rms;  // one number a row, in compute_type(x)
 };
 
-// What the ops are made of. The autograd functions, which decide what is saved, recomputed and added to which
-// gradient, are the same on every device: they call these, without autograd, with operands that the op has
-// checked and that lie on one device.
+// What the ops are made of. Where product_type() is E4m3, a leaf that makes a tensor which products read
+// next, results of norms and of mlp's nonlinearity and gradients that come back through these and through
+// rope, may say its scale (keep_e4m3_scale()), if that costs it no pass. The autograd functions, which decide
+// what is saved, recomputed and added to which gradient, are the same on every device: they call these,
+// without autograd, with operands that the op has checked and that lie on one device.
 struct Leaves {
   // sum += a b + more, or sum = without `adds`; as product.h says.
   void (*multiply)(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                    bool adds);
-  // x: [rows, depth] in bfloat16, any view. scale: what an earlier call made of the same numbers, or
-  // undefined: then it is absmax / 448 for the absmax of all x, at least 1e-12. Codes are x / scale, rounded
+  // x: [rows, depth] in bfloat16, any view. scale: what another call makes of the same numbers, or undefined:
+  // then it is absmax / 448 for the absmax of all x, at least 1e-12. Codes are x / scale, rounded
   // to nearest even. What is not finite makes codes or the scale NaN.
   E4m3Matrix (*to_e4m3)(const at::Tensor& x, const at::Tensor& scale);
   // sum = a b^T, or += with `adds`. sum: [a's rows, b's rows], dense, b's rows a multiple of 16.

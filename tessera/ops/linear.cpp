@@ -10,6 +10,7 @@
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
 #include "tessera/ops/direct_gradient.h"
+#include "tessera/ops/e4m3_layer.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
@@ -65,7 +66,10 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     if (direct_gradient_type(weight)) ctx->saved_data["direct_weight"] = weight;
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
-    return forward_pass(x, weight, bias, source, output);
+    const ForwardOperands operands(x, weight);
+    at::Tensor y = forward_pass(x, weight, bias, source, output);
+    operands.keep(*ctx, source);
+    return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -79,12 +83,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const bool trains = ctx->needs_input_grad(1);
     if (trains) start_value(source);
     // Two products read the gradient.
-    E4m3Operand shared_grad(grad);
-    std::optional<E4m3OperandsScope> shared;
-    const bool is_e4m3 = product_type() == ProductType::E4m3;
-    if (is_e4m3) shared.emplace(std::vector<E4m3Operand*>{&shared_grad});
+    E4m3Operand of_grad(grad);
+    const LayerScales scales = kept_scales(*ctx);
     at::Tensor grad_x, grad_weight, grad_bias;
     if (ctx->needs_input_grad(0)) {
+      E4m3Operand of_weight(saved[1], scales.weight);
+      const E4m3OperandsScope shared(product_type(), {&of_grad, &of_weight});
       grad_x = input_gradient(rows, saved[1], source);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
@@ -92,9 +96,12 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const MemoryScope memory(MemoryCategory::Gradients);
     if (trains) {
       const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
+      keep_e4m3_scale(x, scales.x);
       // The source's other readers read its value too.
-      if (is_e4m3 && source != nullptr)
-        shared.emplace(std::vector<E4m3Operand*>{&shared_grad, &source->value_operand()});
+      E4m3Operand of_x(x, scales.x);
+      const bool is_shared = product_type() == ProductType::E4m3 && source != nullptr;
+      const E4m3OperandsScope shared(product_type(),
+                                     {&of_grad, is_shared ? &source->value_operand() : &of_x});
       const auto direct = ctx->saved_data.find("direct_weight");
       // A hook may have come since the forward.
       if (direct != ctx->saved_data.end() && direct_gradient_type(direct->second.toTensor())) {

@@ -9,6 +9,7 @@
 #include "tessera/core/check_argument.h"
 #include "tessera/core/memory_scope.h"
 #include "tessera/core/trace.h"
+#include "tessera/ops/e4m3_layer.h"
 #include "tessera/ops/leaf.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/row_products.h"
@@ -87,8 +88,10 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
                             const c10::intrusive_ptr<ActivationSource>& source,
                             const c10::intrusive_ptr<RowExchange>& output) {
     const at::Tensor mask = mask_in.value_or(at::Tensor());
+    const ForwardOperands operands(x, weight);
     auto [y, inner] =
         forward_pass(x, weight, bias.value_or(at::Tensor()), a, b, scaling, mask, source, output);
+    operands.keep(*ctx, source);
     const bool for_x = x.requires_grad(), for_a = a.requires_grad(), for_b = b.requires_grad();
     const at::Tensor none;
     const bool keeps_x = (weight.requires_grad() || for_a) && source == nullptr;
@@ -118,6 +121,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
     const bool reads_x = want_a || ctx->needs_input_grad(1);
     if (reads_x) start_value(source);
+    E4m3Operand of_grad(grad);
+    const LayerScales scales = kept_scales(*ctx);
     at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
     if (want_x || want_a) grad_inner = at::empty({grad.size(0), b.size(1)}, grad.options());
     const auto make_inner = [&](const RowRange& range) {
@@ -137,6 +142,8 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
           sum.addcmul_(of_adapter([&] { return product(range.of(grad_inner), a); }), range.of(mask));
         };
       }
+      E4m3Operand of_weight(weight, scales.weight);
+      const E4m3OperandsScope shared(product_type(), {&of_grad, &of_weight});
       grad_x = input_gradient(rows, weight, source, more);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
@@ -145,7 +152,11 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     at::Tensor x;
     if (reads_x) x = flatten_rows(source != nullptr ? source->value() : saved[0]);
     const MemoryScope memory(MemoryCategory::Gradients);
-    if (ctx->needs_input_grad(1)) grad_weight = product(grad.t(), x);
+    if (ctx->needs_input_grad(1)) {
+      E4m3Operand of_x(x, scales.x);
+      const E4m3OperandsScope shared(product_type(), {&of_grad, &of_x});
+      grad_weight = product(grad.t(), x);
+    }
     const ProductScope products_of_adapter(ProductType::OfOperands);
     if (want_a) grad_a = product(grad_inner.t(), dropped(x, mask));
     if (ctx->needs_input_grad(3)) grad_b = product(inner.t(), grad).mul_(scaling).t();

@@ -147,6 +147,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const MlpInputs inputs{gate, up.value_or(at::Tensor())};
     if (source == nullptr) save_activations(*ctx, {inputs.gate, inputs.up});
     keep_source(*ctx, source);
+    keep_product_type(*ctx);
     ctx->saved_data["f"] = static_cast<int64_t>(f);
     ctx->saved_data["is_gated"] = up.has_value();
     return forward_pass(f, inputs);
@@ -157,6 +158,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const auto source = c10::static_intrusive_pointer_cast<MlpSource>(take_source(*ctx));
     const auto saved = take_activations(*ctx);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const ProductScope products(kept_product_type(*ctx));
     // Its readers are done.
     if (source != nullptr) source->free_value();
     const MlpInputs inputs = source != nullptr ? source->inputs() : MlpInputs{saved[0], saved[1]};

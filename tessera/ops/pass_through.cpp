@@ -76,7 +76,12 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     at::Tensor result = coming != nullptr ? coming->whole().alias()
                         : exchange->value ? exchange->value(x)
                                           : x;
-    if (result.is_same(x)) result = x.view_as(x);
+    if (result.is_same(x)) {
+      result = x.view_as(x);
+      // Written, either of them is another one.
+      result.unsafeGetTensorImpl()->set_version_counter(x.unsafeGetTensorImpl()->version_counter());
+      keep_e4m3_scale(result, known_e4m3_scale(x));
+    }
     ctx->saved_data["sizes"] = result.sizes().vec();
     return result;
   }
@@ -178,6 +183,7 @@ at::Tensor change_value_(const at::Tensor& y, const ChangeInPlace& change) {
   if (needs_graph({y})) return ValueFunction::apply(y, change);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   change(y);
+  note_write(y);
   return y;
 }
 

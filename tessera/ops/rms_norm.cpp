@@ -112,8 +112,11 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "rms_norm";
 
-NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps) {
+NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
+                        bool for_products) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::optional<ProductScope> no_products;
+  if (!for_products && product_type() == ProductType::E4m3) no_products.emplace(ProductType::OfOperands);
   return leaves(x).rms_norm(x, delta, weight, eps);
 }
 
@@ -136,7 +139,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                                const std::optional<at::Tensor>& delta, double eps,
                                const c10::intrusive_ptr<NormSource>& source) {
-    NormedRows normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps);
+    NormedRows normed = forward_pass(x, delta.value_or(at::Tensor()), weight, eps, source != nullptr);
+    keep_product_type(*ctx);
     if (!delta) normed.residual = x.view_as(x);
     ctx->set_materialize_grads(false);
     save_activations(*ctx, {delta ? normed.residual : x, normed.inverse_rms}, {weight});
@@ -156,6 +160,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     refuse_double_backward(kName);
     const auto saved = take_activations(*ctx);
     const auto source = take_source(*ctx);
+    // The gradient of x, or of delta, is that of a product's result.
+    const ProductScope products(kept_product_type(*ctx));
     const bool has_delta = ctx->saved_data["has_delta"].toBool();
     at::Tensor grad_y = grads[1];
     if (source != nullptr && source->gradient.defined()) {
@@ -186,7 +192,7 @@ void check_norm(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const trace::Scope trace_scope("rms_norm");
   check_norm(x, weight);
-  if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps).y;
+  if (!needs_graph({x, weight})) return forward_pass(x, {}, weight, eps, false).y;
   return RmsNormFunction::apply(x, weight, std::optional<at::Tensor>(), eps,
                                 c10::intrusive_ptr<NormSource>())[1];
 }
@@ -200,7 +206,7 @@ NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>
                  "add_rms_norm: shape or type of the delta");
   const at::Tensor added = delta.value_or(at::Tensor());
   if (!needs_graph({x, weight, added})) {
-    const NormedRows normed = forward_pass(x, added, weight, eps);
+    const NormedRows normed = forward_pass(x, added, weight, eps, true);
     return {delta ? normed.residual : x, normed.y};
   }
   const auto source = c10::make_intrusive<NormSource>();

@@ -50,6 +50,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos,
                             const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
+    keep_product_type(*ctx);
     ctx->mark_dirty({x});
     rotate(x, cos, sin, 1, x);
     return x;
@@ -58,6 +59,7 @@ struct RopeFunction : torch::autograd::Function<RopeFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     const auto saved = ctx->get_saved_variables();
+    const ProductScope products(kept_product_type(*ctx));
     const at::Tensor grad = grads[0].contiguous(), grad_x = at::empty_like(grad);
     rotate(grad, saved[0], saved[1], -1, grad_x);
     return {grad_x, {}, {}};
@@ -80,6 +82,7 @@ at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Ten
                          "apply_rope_: angles have no gradient");
   if (!needs_graph({x})) {
     rotate(x, cos, sin, 1, x);
+    note_write(x);
     return x;
   }
   TESSERA_CHECK_ARGUMENT(!x.is_leaf() && !x.is_view(),

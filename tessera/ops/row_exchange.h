@@ -16,7 +16,10 @@ namespace tessera::ops {
 
 struct RowRange {
   int64_t begin = 0, size = 0;
-  at::Tensor of(const at::Tensor& rows) const { return rows.narrow(0, begin, size); }
+  // Of all rows, the tensor itself.
+  at::Tensor of(const at::Tensor& rows) const {
+    return begin == 0 && size == rows.size(0) ? rows : rows.narrow(0, begin, size);
+  }
 };
 
 // A tensor of which some rows are read while others are on their way. Used by one thread.

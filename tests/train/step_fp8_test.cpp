@@ -5,6 +5,7 @@
 
 #include "tessera/nn/linear.h"
 
+#include "tests/ops/telling_leaves.h"
 #include "tests/train/deep_model.h"
 #include "tests/train/step_layout.h"
 
@@ -132,6 +133,42 @@ TEST(StepFp8Test, AnyLayoutFollowsOneProcess) {
     for (LayoutCase& layout : layouts) {
       layout.trained = kind;
       expect_to_follow(layout, want);
+    }
+  }
+}
+
+// Where kernels say the scales of what they make, as a device's do: each is that of the numbers that are cast
+// (telling_leaves.h), so no bit changes, and there is less to look at.
+TEST(StepFp8Test, ScalesThatAreSaidChangeNoBit) {
+  const auto world = testing::world();
+  const int64_t ranks = world->size();
+  if (ranks == 4) return;
+  for (const Trained kind : {Trained::All, Trained::LoraWithDropout}) {
+    std::vector<LayoutCase> layouts = {
+        {}, {.checkpointing = config::Checkpointing::Mlp}, {.checkpointing = config::Checkpointing::Block}};
+    if (ranks > 1) {
+      layouts.push_back({.tp = ranks});
+      layouts.push_back({.tp = ranks, .async_tp = true});
+      layouts.push_back({.tp = ranks, .checkpointing = config::Checkpointing::Block});
+      layouts.push_back({.cp = ranks});
+      layouts.push_back({.pp = ranks, .schedule = PipelineKind::ZeroBubble});
+    }
+    for (LayoutCase& layout : layouts) {
+      layout.trained = kind;
+      const auto run = [&](const ops::Leaves& table) {
+        const ops::LeavesScope scope(&table);
+        ops::casts = {};
+        const std::vector<double> losses = train(layout, true, world, kFewSteps).losses;
+        return std::pair(losses, ops::casts);
+      };
+      const auto [want, counted] = run(ops::counting_leaves());
+      const auto [got, said] = run(ops::telling_leaves());
+      EXPECT_EQ(got, want);
+      EXPECT_EQ(said.all, counted.all);
+      EXPECT_LT(said.absmax, counted.absmax);
+      if (world->rank() == 0)
+        std::printf("%d casts look %d times, %d where scales are said\n", said.all, counted.absmax,
+                    said.absmax);
     }
   }
 }
