@@ -1,6 +1,6 @@
 // The nonlinearity of an MLP, gated or not.
+#include "tessera/ops/cuda/absmax.cuh"
 #include "tessera/ops/cuda/entries.cuh"
-#include "tessera/ops/cuda/launch.cuh"
 
 namespace tessera::ops::cuda {
 namespace {
@@ -49,11 +49,12 @@ struct GeluTanh {
 
 template <class T, class F>
 struct Forward {
+  static constexpr int kResults = 1;
   const T *gate, *up;
   T* y;
 
-  template <int N>
-  __device__ void run(int64_t i) const {
+  template <int N, class See>
+  __device__ void run(int64_t i, See* seen) const {
     Floats<N> z = load<N>(gate + i);
     if (up == nullptr) {
 #pragma unroll
@@ -64,16 +65,23 @@ struct Forward {
       for (int j = 0; j < N; ++j) z.v[j] = round_through<T>(F()(z.v[j])) * factor.v[j];
     }
     store(y + i, z);
+    seen[0].add(z);
+  }
+  template <int N>
+  __device__ void run(int64_t i) const {
+    Unseen none[kResults];
+    run<N>(i, none);
   }
 };
 
 template <class T, class F>
 struct Backward {
+  static constexpr int kResults = 2;
   const T *grad_y, *gate, *up;
   T *grad_gate, *grad_up;
 
-  template <int N>
-  __device__ void run(int64_t i) const {
+  template <int N, class See>
+  __device__ void run(int64_t i, See* seen) const {
     Floats<N> dy = load<N>(grad_y + i), factor, of_gate, of_up;
     const Floats<N> z = load<N>(gate + i);
     if (up != nullptr) factor = load<N>(up + i);
@@ -85,6 +93,13 @@ struct Backward {
     }
     if (grad_gate != nullptr) store(grad_gate + i, of_gate);
     if (grad_up != nullptr) store(grad_up + i, of_up);
+    seen[0].add(of_gate);
+    seen[1].add(of_up);
+  }
+  template <int N>
+  __device__ void run(int64_t i) const {
+    Unseen none[kResults];
+    run<N>(i, none);
   }
 };
 
@@ -103,25 +118,30 @@ int32_t dispatch_activation(Type type, Activate f, const Run& run) {
 
 }  // namespace
 
-int32_t activate(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n, void* stream) {
+int32_t activate(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n,
+                 const ScaleResult* y_scale, void* stream) {
   return dispatch_activation(type, f, [&](auto tag, auto function) {
     using T = decltype(tag);
     const Forward<T, decltype(function)> op = {static_cast<const T*>(gate), static_cast<const T*>(up),
                                                static_cast<T*>(y)};
-    return map<kVector<T>>(op, n, are_aligned<kVector<T>>(op.gate, op.up, op.y), stream);
+    constexpr int N = kVector<T>;
+    return map_with_scales<N, T>(op, n, are_aligned<N>(op.gate, op.up, op.y), stream, y_scale);
   });
 }
 
 int32_t activate_backward(Type type, Activate f, const void* grad_y, const void* gate, const void* up,
-                          void* grad_gate, void* grad_up, int64_t n, void* stream) {
+                          void* grad_gate, void* grad_up, int64_t n, const ScaleResult* gate_scale,
+                          const ScaleResult* up_scale, void* stream) {
   if (grad_gate == nullptr && grad_up == nullptr) return cudaSuccess;
   return dispatch_activation(type, f, [&](auto tag, auto function) {
     using T = decltype(tag);
     const Backward<T, decltype(function)> op = {static_cast<const T*>(grad_y), static_cast<const T*>(gate),
                                                 static_cast<const T*>(up), static_cast<T*>(grad_gate),
                                                 static_cast<T*>(grad_up)};
-    const bool aligned = are_aligned<kVector<T>>(op.grad_y, op.gate, op.up, op.grad_gate, op.grad_up);
-    return map<kVector<T>>(op, n, aligned, stream);
+    constexpr int N = kVector<T>;
+    const bool aligned = are_aligned<N>(op.grad_y, op.gate, op.up, op.grad_gate, op.grad_up);
+    return map_with_scales<N, T>(op, n, aligned, stream, grad_gate == nullptr ? nullptr : gate_scale,
+                                 grad_up == nullptr ? nullptr : up_scale);
   });
 }
 

@@ -1,7 +1,7 @@
 // Casts to e4m3 with one scale, as they lie and transposed: a product on fp8 units reads both operands along
 // its depth.
+#include "tessera/ops/cuda/absmax.cuh"
 #include "tessera/ops/cuda/entries.cuh"
-#include "tessera/ops/cuda/reduce.cuh"
 
 namespace tessera::ops::cuda {
 namespace {
@@ -31,10 +31,6 @@ __device__ uint32_t e4m3_pair(float low, float high) {
   return rounded(low) | rounded(high) << 8;
 #endif
 }
-
-struct Largest {
-  __device__ float operator()(float a, float b) const { return a != a || a > b ? a : b; }
-};
 
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
@@ -145,6 +141,10 @@ int64_t pieces_of(int64_t n) { return divided_up(n, kPiece); }
 
 }  // namespace
 
+int32_t make_scale(const float* largest, int64_t pieces, float* scale, void* stream) {
+  return launch(scale_of, 1, kThreads, stream, largest, pieces, scale);
+}
+
 int64_t e4m3_scale_workspace(int64_t n) { return pieces_of(n) * static_cast<int64_t>(sizeof(float)); }
 
 int32_t e4m3_scale(Type type, const void* x, int64_t n, float* scale, void* workspace, void* stream) {
@@ -157,7 +157,7 @@ int32_t e4m3_scale(Type type, const void* x, int64_t n, float* scale, void* work
     return is_aligned(x) ? launch(absmax_pieces<T, N>, pieces, kThreads, stream, from, n, pieces, largest)
                          : launch(absmax_pieces<T, 1>, pieces, kThreads, stream, from, n, pieces, largest);
   });
-  return error != cudaSuccess ? error : launch(scale_of, 1, kThreads, stream, largest, pieces, scale);
+  return error != cudaSuccess ? error : make_scale(largest, pieces, scale, stream);
 }
 
 int32_t to_e4m3(Type type, const void* x, const float* scale, void* codes, int64_t rows, int64_t width,

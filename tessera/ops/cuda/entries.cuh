@@ -7,18 +7,21 @@ namespace tessera::ops::cuda {
 
 int32_t rms_norm(Type type, Type weight_type, const void* x, const void* delta, const void* weight,
                  double eps, void* residual, void* y, float* inverse_rms, int64_t rows, int64_t width,
-                 void* stream);
+                 const ScaleResult* y_scale, void* stream);
 int32_t rms_norm_scale(Type type, Type weight_type, const void* residual, const void* weight,
                        const float* inverse_rms, void* y, int64_t rows, int64_t width, void* stream);
 int32_t rms_norm_backward(Type type, Type weight_type, const void* grad_y, const void* x, const void* weight,
                           const float* inverse_rms, const void* grad_residual, void* grad_x,
-                          void* grad_weight, int64_t rows, int64_t width, void* workspace, void* stream);
+                          void* grad_weight, int64_t rows, int64_t width, void* workspace,
+                          const ScaleResult* x_scale, void* stream);
 int64_t rms_norm_backward_workspace(int64_t rows, int64_t width);
-int32_t activate(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n, void* stream);
+int32_t activate(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n,
+                 const ScaleResult* y_scale, void* stream);
 int32_t activate_backward(Type type, Activate f, const void* grad_y, const void* gate, const void* up,
-                          void* grad_gate, void* grad_up, int64_t n, void* stream);
+                          void* grad_gate, void* grad_up, int64_t n, const ScaleResult* gate_scale,
+                          const ScaleResult* up_scale, void* stream);
 int32_t rope(Type type, const void* x, const float* cos, const float* sin, int32_t direction, void* y,
-             int64_t tokens, int64_t heads, int64_t half, void* stream);
+             int64_t tokens, int64_t heads, int64_t half, const ScaleResult* y_scale, void* stream);
 int32_t cross_entropy(Type type, void* logits, const int64_t* labels, double* losses, int64_t rows,
                       int64_t width, const LossOptions* options, int32_t writes_gradient, void* stream);
 int32_t cross_entropy_sums(Type type, const void* logits, const int64_t* labels, float* sums, int64_t rows,

@@ -80,6 +80,14 @@ struct LossOptions {
   int64_t ignore_label;
 };
 
+// Where an entry leaves the scale for products in e4m3 of a result that it makes, of BF16 alone: what
+// e4m3_scale gives for the result, which has elements, without a pass over it. Null: it is not asked for.
+struct ScaleResult {
+  float* scale;     // on the device
+  void* workspace;  // kScaleWorkspace bytes
+};
+inline constexpr int64_t kScaleWorkspace = 8192;
+
 struct CudaKernels {
   int32_t version;  // kCudaKernelsVersion of the library; first, whatever changes
   int32_t size;     // sizeof(CudaKernels)
@@ -94,7 +102,7 @@ struct CudaKernels {
   // may be x or delta.
   int32_t (*rms_norm)(Type type, Type weight_type, const void* x, const void* delta, const void* weight,
                       double eps, void* residual, void* y, float* inverse_rms, int64_t rows, int64_t width,
-                      void* stream);
+                      const ScaleResult* y_scale, void* stream);
   // The same y from the residual and its inverse_rms.
   int32_t (*rms_norm_scale)(Type type, Type weight_type, const void* residual, const void* weight,
                             const float* inverse_rms, void* y, int64_t rows, int64_t width, void* stream);
@@ -105,23 +113,24 @@ struct CudaKernels {
   int32_t (*rms_norm_backward)(Type type, Type weight_type, const void* grad_y, const void* x,
                                const void* weight, const float* inverse_rms, const void* grad_residual,
                                void* grad_x, void* grad_weight, int64_t rows, int64_t width, void* workspace,
-                               void* stream);
+                               const ScaleResult* x_scale, void* stream);
   int64_t (*rms_norm_backward_workspace)(int64_t rows, int64_t width);  // with grad_weight; else 0
 
   // y = f(gate) * up, f(gate) rounded to `type` first; f(gate) where up is null. n elements each. y may be
   // gate or up.
   int32_t (*activate)(Type type, Activate f, const void* gate, const void* up, void* y, int64_t n,
-                      void* stream);
-  // grad_gate = grad_y up f'(gate), grad_up = grad_y f(gate); either may be null. Each may be one of grad_y,
-  // gate, up.
+                      const ScaleResult* y_scale, void* stream);
+  // grad_gate = grad_y up f'(gate), grad_up = grad_y f(gate); either may be null, and has no scale then. Each
+  // may be one of grad_y, gate, up.
   int32_t (*activate_backward)(Type type, Activate f, const void* grad_y, const void* gate, const void* up,
-                               void* grad_gate, void* grad_up, int64_t n, void* stream);
+                               void* grad_gate, void* grad_up, int64_t n, const ScaleResult* gate_scale,
+                               const ScaleResult* up_scale, void* stream);
 
   // Rotates the pairs (x[i], x[i + half]) of every head by the angles of its token; direction: 1, or -1 to
   // rotate back, which is the gradient. x, y: [tokens, heads, 2 half] `type`, y may be x; cos, sin: [tokens,
   // half] F32.
   int32_t (*rope)(Type type, const void* x, const float* cos, const float* sin, int32_t direction, void* y,
-                  int64_t tokens, int64_t heads, int64_t half, void* stream);
+                  int64_t tokens, int64_t heads, int64_t half, const ScaleResult* y_scale, void* stream);
 
   // Losses of rows of logits over the whole vocabulary, in one read (and one more from the cache where
   // `writes_gradient`, which puts the gradients of the sum of the losses in place of the logits). logits:

@@ -63,6 +63,26 @@ at::Tensor workspace(int64_t bytes, const at::Tensor& x) {
   return at::empty({bytes}, x.options().dtype(at::kByte));
 }
 
+// The scale of a tensor that a kernel is about to make, known of it from now on, where products in e4m3 are
+// near: undefined tensors and those of other types have none.
+class ScaleOf {
+ public:
+  explicit ScaleOf(const at::Tensor& made) {
+    const bool is_looked_for = product_type() == ProductType::E4m3 && made.defined() &&
+                               made.scalar_type() == at::kBFloat16 && made.numel() > 0;
+    if (!is_looked_for) return;
+    scale_ = at::empty({}, made.options().dtype(at::kFloat));
+    scratch_ = workspace(kScaleWorkspace, made);
+    result_ = {write<float>(scale_), to(scratch_)};
+    keep_e4m3_scale(made, scale_);
+  }
+  const ScaleResult* get() const { return scale_.defined() ? &result_ : nullptr; }
+
+ private:
+  at::Tensor scale_, scratch_;
+  ScaleResult result_ = {};
+};
+
 E4m3Matrix to_e4m3(const at::Tensor& x_in, const at::Tensor& scale) {
   if (!is_taken(x_in)) return aten_leaves().to_e4m3(x_in, scale);
   const Place place(x_in);
@@ -92,9 +112,10 @@ NormedRows rms_norm(const at::Tensor& x_in, const at::Tensor& delta_in, const at
   const int64_t width = x.size(-1), rows = width > 0 ? x.numel() / width : 0;
   const NormedRows made{delta.defined() ? like(x) : at::Tensor(), like(x),
                         at::empty({rows}, x.options().dtype(at::kFloat))};
+  const ScaleOf scale(made.y);
   check(kernels().rms_norm(type_of(x), type_of(weight), from(x), from(delta), from(weight), eps,
                            to(made.residual), to(made.y), write<float>(made.inverse_rms), rows, width,
-                           place.stream()),
+                           scale.get(), place.stream()),
         "rms_norm");
   return made;
 }
@@ -130,9 +151,10 @@ std::pair<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad_in,
                    grad_weight = want_weight ? like(weight) : at::Tensor();
   const at::Tensor scratch =
       workspace(want_weight ? kernels().rms_norm_backward_workspace(rows, width) : 0, x);
+  const ScaleOf scale(grad_x);
   check(kernels().rms_norm_backward(type_of(x), type_of(weight), from(grad), from(x), from(weight),
                                     read<float>(inverse_rms), from(grad_residual), to(grad_x),
-                                    to(grad_weight), rows, width, to(scratch), place.stream()),
+                                    to(grad_weight), rows, width, to(scratch), scale.get(), place.stream()),
         "rms_norm_backward");
   return {grad_x, grad_weight};
 }
@@ -145,8 +167,10 @@ void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_i
                    sin = in_compute_type(sin_in, x.scalar_type());
   const int64_t tokens = cos.size(0), half = cos.size(1);
   const int64_t heads = tokens > 0 ? x.numel() / (tokens * 2 * half) : 0;
+  // What is turned on its way to attention is read by no product.
+  const ScaleOf scale(direction < 0 ? y : at::Tensor());
   check(kernels().rope(type_of(x), from(x), read<float>(cos), read<float>(sin), direction, to(y), tokens,
-                       heads, half, place.stream()),
+                       heads, half, scale.get(), place.stream()),
         "rope");
 }
 
@@ -156,7 +180,9 @@ at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs) {
   if (!is_taken(inputs.gate)) return aten_leaves().activate_mlp(f, inputs);
   const Place place(inputs.gate);
   const at::Tensor gate = dense(inputs.gate), up = dense(inputs.up), y = like(gate);
-  check(kernels().activate(type_of(y), activation(f), from(gate), from(up), to(y), y.numel(), place.stream()),
+  const ScaleOf scale(y);
+  check(kernels().activate(type_of(y), activation(f), from(gate), from(up), to(y), y.numel(), scale.get(),
+                           place.stream()),
         "activate");
   return y;
 }
@@ -169,8 +195,10 @@ MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad_in, const
   const Place place(inputs.gate);
   const at::Tensor grad = dense(grad_in), gate = dense(inputs.gate), up = dense(inputs.up);
   const MlpInputs made{want_gate ? like(gate) : at::Tensor(), want_up ? like(up) : at::Tensor()};
+  const ScaleOf gate_scale(made.gate), up_scale(made.up);
   check(kernels().activate_backward(type_of(gate), activation(f), from(grad), from(gate), from(up),
-                                    to(made.gate), to(made.up), gate.numel(), place.stream()),
+                                    to(made.gate), to(made.up), gate.numel(), gate_scale.get(),
+                                    up_scale.get(), place.stream()),
         "activate_backward");
   return made;
 }

@@ -1,6 +1,6 @@
 // The gradients of the norm, in two passes for the weight's: sums over pieces of rows, then over the pieces.
+#include "tessera/ops/cuda/absmax.cuh"
 #include "tessera/ops/cuda/entries.cuh"
-#include "tessera/ops/cuda/reduce.cuh"
 
 namespace tessera::ops::cuda {
 namespace {
@@ -19,8 +19,13 @@ struct Arguments {
   T* grad_x;
   float* partial;  // [pieces, width], or null
   int64_t rows, width, piece_rows, pieces;
-  int lanes;  // threads of a row
+  int lanes;       // threads of a row
+  float* largest;  // of grad_x, where a kernel looks
 };
+
+// Seen or Unseen of grad_x.
+template <class T, bool kLooks>
+using SeeX = std::conditional_t<kLooks, Seen<T>, Unseen>;
 
 // One vector of what the gradients of a row are made of.
 template <class T, int N>
@@ -38,8 +43,9 @@ struct Inputs {
     for (int i = 0; i < N; ++i) sum = fmaf(dy.v[i] * weight.v[i], v.v[i], sum);
     return sum;
   }
+  template <class See>
   __device__ void write(const Arguments<T>& a, const Floats<N>& weight, float inverse, float scale,
-                        int64_t at) const {
+                        int64_t at, See& seen) const {
     const Floats<N> dy = unpack(grad_y), v = unpack(x);
     Floats<N> dx;
 #pragma unroll
@@ -50,6 +56,7 @@ struct Inputs {
       for (int i = 0; i < N; ++i) dx.v[i] += more.v[i];
     }
     store(a.grad_x + at, dx);
+    seen.add(dx);
   }
   __device__ void add_to(Floats<N>& grad_weight, float inverse) const {
     const Floats<N> dy = unpack(grad_y), v = unpack(x);
@@ -65,7 +72,7 @@ __device__ float scale_of(const Arguments<T>& a, float dot, float inverse) {
 
 // Rows that the registers of their threads hold, kEach vectors a thread. With few, the weight stays there
 // too, and the next row is on its way while one is summed.
-template <class T, int kEach>
+template <class T, int kEach, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_backward(Arguments<T> a) {
   constexpr int N = kVector<T>;
   constexpr bool kHasRoom = kEach <= 2;
@@ -75,6 +82,7 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
   const int lane = static_cast<int>(threadIdx.x) % a.lanes, group = static_cast<int>(threadIdx.x) / a.lanes;
   const int groups = static_cast<int>(blockDim.x) / a.lanes, width = static_cast<int>(a.width);
   const auto column = [&](int i) { return (i * a.lanes + lane) * N; };
+  SeeX<T, kLooks> seen;
 
   for (int64_t piece = blockIdx.x; piece < a.pieces; piece += gridDim.x) {
     const int64_t begin = piece * a.piece_rows;
@@ -116,7 +124,7 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         if (is_row && column(i) < width)
-          now[i].write(a, weight_of(i), inverse, scale, row * width + column(i));
+          now[i].write(a, weight_of(i), inverse, scale, row * width + column(i), seen);
       }
     }
     if (a.partial == nullptr) continue;
@@ -139,11 +147,16 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
     }
     __syncthreads();
   }
+  if constexpr (kLooks) {
+    TESSERA_SHARED(float, of_warps, kWarp);
+    seen.write(of_warps, a.largest);
+  }
 }
 
 // Rows of any width and alignment, a block for each piece.
-template <class T>
+template <class T, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads) any_rows_backward(Arguments<T> a) {
+  SeeX<T, kLooks> seen;
   TESSERA_SHARED(float, slots, 2 * kWarp);
   RowReduce<float> reduce(slots, static_cast<int>(blockDim.x));
   for (int64_t piece = blockIdx.x; piece < a.pieces; piece += gridDim.x) {
@@ -166,9 +179,13 @@ __global__ void __launch_bounds__(kMaxThreads) any_rows_backward(Arguments<T> a)
       const float scale = scale_of(a, reduce.sum(dot), inverse);
       for (int64_t c = threadIdx.x; c < a.width; c += blockDim.x) {
         inputs.read(a, row * a.width + c);
-        inputs.write(a, load_either<1>(a.weight_type, a.weight, c), inverse, scale, row * a.width + c);
+        inputs.write(a, load_either<1>(a.weight_type, a.weight, c), inverse, scale, row * a.width + c, seen);
       }
     }
+  }
+  if constexpr (kLooks) {
+    TESSERA_SHARED(float, of_warps, kWarp);
+    seen.write(of_warps, a.largest);
   }
 }
 
@@ -201,22 +218,26 @@ __global__ void __launch_bounds__(kColumns* kPieceLanes)
 int64_t rows_of_piece(int64_t rows) { return rows > kMaxPieces ? divided_up(rows, kMaxPieces) : 1; }
 int64_t pieces_of(int64_t rows) { return divided_up(rows, rows_of_piece(rows)); }
 
-template <class T>
-int32_t run(Arguments<T> a, void* stream) {
+template <class T, bool kLooks>
+int32_t start(Arguments<T> a, const ScaleResult* x_scale, void* stream) {
   constexpr int N = kVector<T>;
+  const auto run = [&](auto kernel, int threads) {
+    return kLooks ? launch_looking({x_scale}, kernel, a.pieces, threads, stream, a)
+                  : launch(kernel, a.pieces, threads, stream, a);
+  };
   const bool is_aligned_all = a.width % N == 0 && are_aligned<N>(a.grad_y, a.x, a.grad_residual, a.grad_x) &&
                               is_aligned(a.weight) && is_aligned(a.partial);
   const int64_t vectors = a.width / N;
   if (!is_aligned_all || vectors > 4 * kMaxThreads) {
-    return launch(any_rows_backward<T>, a.pieces, block_threads(a.width, 4, kMaxThreads), stream, a);
+    return run(any_rows_backward<T, kLooks>, block_threads(a.width, 4, kMaxThreads));
   }
   const int64_t each = vectors <= kMaxThreads ? 1 : vectors <= 2 * kMaxThreads ? 2 : 4;
   a.lanes = row_lanes(vectors, each, kMaxThreads);
   const int threads = a.lanes <= kWarp ? kNarrowThreads : a.lanes;
-  const auto kernel = each == 1   ? held_rows_backward<T, 1>
-                      : each == 2 ? held_rows_backward<T, 2>
-                                  : held_rows_backward<T, 4>;
-  return launch(kernel, a.pieces, threads, stream, a);
+  return run(each == 1   ? held_rows_backward<T, 1, kLooks>
+             : each == 2 ? held_rows_backward<T, 2, kLooks>
+                         : held_rows_backward<T, 4, kLooks>,
+             threads);
 }
 
 }  // namespace
@@ -227,15 +248,29 @@ int64_t rms_norm_backward_workspace(int64_t rows, int64_t width) {
 
 int32_t rms_norm_backward(Type type, Type weight_type, const void* grad_y, const void* x, const void* weight,
                           const float* inverse_rms, const void* grad_residual, void* grad_x,
-                          void* grad_weight, int64_t rows, int64_t width, void* workspace, void* stream) {
+                          void* grad_weight, int64_t rows, int64_t width, void* workspace,
+                          const ScaleResult* x_scale, void* stream) {
   if (width == 0 || (grad_x == nullptr && grad_weight == nullptr)) return cudaSuccess;
   float* partial = grad_weight == nullptr ? nullptr : static_cast<float*>(workspace);
-  const int32_t error = dispatch_weighted(type, weight_type, [&](auto tag) {
+  const int32_t error = dispatch_weighted(type, weight_type, [&](auto tag) -> int32_t {
     using T = decltype(tag);
-    return run<T>({static_cast<const T*>(grad_y), static_cast<const T*>(x), weight, weight_type, inverse_rms,
-                   static_cast<const T*>(grad_residual), static_cast<T*>(grad_x), partial, rows, width,
-                   rows_of_piece(rows), pieces_of(rows), 0},
-                  stream);
+    const Arguments<T> a = {static_cast<const T*>(grad_y),
+                            static_cast<const T*>(x),
+                            weight,
+                            weight_type,
+                            inverse_rms,
+                            static_cast<const T*>(grad_residual),
+                            static_cast<T*>(grad_x),
+                            partial,
+                            rows,
+                            width,
+                            rows_of_piece(rows),
+                            pieces_of(rows),
+                            0,
+                            largest_of(x_scale)};
+    if (x_scale == nullptr || grad_x == nullptr) return start<T, false>(a, nullptr, stream);
+    if constexpr (std::is_same_v<T, Bf16>) return start<T, true>(a, x_scale, stream);
+    return cudaErrorInvalidValue;
   });
   if (error != cudaSuccess || grad_weight == nullptr) return error;
   return dispatch(weight_type, [&](auto tag) {

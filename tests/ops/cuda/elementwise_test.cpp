@@ -46,9 +46,9 @@ Activated<T> run(Activate f, const std::vector<T>& gate_in, const std::vector<T>
   const Array<T> gate(gate_in, offset), up(up_in, offset), grad(grad_in, offset);
   const Array<T> y(n, offset), grad_gate(n, offset), grad_up(n, offset);
   const T* factor = is_gated ? up.data() : nullptr;
-  EXPECT_EQ(kernels.activate(type_of<T>(), f, gate.data(), factor, y.data(), n, nullptr), 0);
+  EXPECT_EQ(kernels.activate(type_of<T>(), f, gate.data(), factor, y.data(), n, nullptr, nullptr), 0);
   EXPECT_EQ(kernels.activate_backward(type_of<T>(), f, grad.data(), gate.data(), factor, grad_gate.data(),
-                                      is_gated ? grad_up.data() : nullptr, n, nullptr),
+                                      is_gated ? grad_up.data() : nullptr, n, nullptr, nullptr, nullptr),
             0);
   return {y.values(), grad_gate.values(), is_gated ? grad_up.values() : std::vector<T>()};
 }
@@ -110,24 +110,27 @@ TEST_F(ElementwiseKernel, ActivationsInPlaceAndWithOneGradientAlone) {
              dy = random_values<Bf16Bits>(kN, 3);
   const auto want = run(Activate::Silu, gate, up, dy, 0, true);
   const Array<Bf16Bits> y(gate), factor(up), grad(dy), z(gate), other(kN);
-  ASSERT_EQ(kernels().activate(Type::BF16, Activate::Silu, y.data(), factor.data(), y.data(), kN, nullptr),
-            0);
+  ASSERT_EQ(
+      kernels().activate(Type::BF16, Activate::Silu, y.data(), factor.data(), y.data(), kN, nullptr, nullptr),
+      0);
   expect_same_bits(y.values(), want.y, "y over gate");
   ASSERT_EQ(kernels().activate_backward(Type::BF16, Activate::Silu, grad.data(), z.data(), factor.data(),
-                                        nullptr, other.data(), kN, nullptr),
+                                        nullptr, other.data(), kN, nullptr, nullptr, nullptr),
             0);
   expect_same_bits(other.values(), want.grad_up, "grad_up alone");
   ASSERT_EQ(kernels().activate_backward(Type::BF16, Activate::Silu, grad.data(), z.data(), factor.data(),
-                                        grad.data(), factor.data(), kN, nullptr),
+                                        grad.data(), factor.data(), kN, nullptr, nullptr, nullptr),
             0);
   expect_same_bits(grad.values(), want.grad_gate, "grad_gate over grad_y");
   expect_same_bits(factor.values(), want.grad_up, "grad_up over up");
   ASSERT_EQ(kernels().activate_backward(Type::BF16, Activate::Silu, grad.data(), z.data(), factor.data(),
-                                        nullptr, nullptr, kN, nullptr),
+                                        nullptr, nullptr, kN, nullptr, nullptr, nullptr),
             0);
-  ASSERT_NE(
-      kernels().activate(Type::BF16, static_cast<Activate>(9), y.data(), nullptr, y.data(), kN, nullptr), 0);
-  ASSERT_NE(kernels().activate(Type::F16, Activate::Silu, y.data(), nullptr, y.data(), kN, nullptr), 0);
+  ASSERT_NE(kernels().activate(Type::BF16, static_cast<Activate>(9), y.data(), nullptr, y.data(), kN, nullptr,
+                               nullptr),
+            0);
+  ASSERT_NE(kernels().activate(Type::F16, Activate::Silu, y.data(), nullptr, y.data(), kN, nullptr, nullptr),
+            0);
 }
 
 TEST_F(ElementwiseKernel, GridsThatAreTooSmallChangeNothing) {
@@ -176,7 +179,7 @@ TEST_F(ElementwiseKernel, RopeIsTheFormulaAndTurnsBack) {
       const Array<float> cosines(cos), sines(sin);
       const auto rope = [&](const T* source, int direction, T* to) {
         ASSERT_EQ(kernels().rope(type_of<T>(), source, cosines.data(), sines.data(), direction, to, s.tokens,
-                                 s.heads, s.half, nullptr),
+                                 s.heads, s.half, nullptr, nullptr),
                   0);
       };
       rope(from.data(), 1, y.data());

@@ -76,6 +76,12 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
   const auto at_of = [](const at::Tensor& x) { return x.mutable_data_ptr(); };
   const CudaKernels& k = kernels();
 
+  // With the scales for products in e4m3 beside their results.
+  const at::Tensor scales = f32(2), spaces = f32(2 * kScaleWorkspace / 4);
+  auto* const found = static_cast<float*>(at_of(scales));
+  auto* const space_of = static_cast<char*>(at_of(spaces));
+  const ScaleResult first = {found, space_of}, second = {found + 1, space_of + kScaleWorkspace};
+
   const int64_t rows = 16384, width = 3584, n = rows * width;
   {
     const at::Tensor x = bf16(n), delta = bf16(n), residual = bf16(n), y = bf16(n), weight = bf16(width);
@@ -83,12 +89,16 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
     const at::Tensor space = f32(k.rms_norm_backward_workspace(rows, width) / 4);
     tell("add + norm, bf16, 16384 x 3584", 8 * n, [&] {
       return k.rms_norm(Type::BF16, Type::BF16, at_of(x), at_of(delta), at_of(weight), 1e-6, at_of(residual),
-                        at_of(y), static_cast<float*>(at_of(inverse)), rows, width, nullptr);
+                        at_of(y), static_cast<float*>(at_of(inverse)), rows, width, nullptr, nullptr);
+    });
+    tell("add + norm, with its scale", 8 * n, [&] {
+      return k.rms_norm(Type::BF16, Type::BF16, at_of(x), at_of(delta), at_of(weight), 1e-6, at_of(residual),
+                        at_of(y), static_cast<float*>(at_of(inverse)), rows, width, &first, nullptr);
     });
     tell("add + norm backward, with the weight's", 8 * n, [&] {
       return k.rms_norm_backward(Type::BF16, Type::BF16, at_of(y), at_of(x), at_of(weight),
                                  static_cast<float*>(at_of(inverse)), at_of(delta), at_of(residual),
-                                 at_of(grad_weight), rows, width, at_of(space), nullptr);
+                                 at_of(grad_weight), rows, width, at_of(space), nullptr, nullptr);
     });
   }
   {
@@ -107,11 +117,18 @@ TEST_F(KernelTest, RatesAgainstTheCopysRate) {
     const int64_t m = int64_t{8192} * 18944;
     const at::Tensor gate = bf16(m), up = bf16(m), y = bf16(m), grad_gate = bf16(m), grad_up = bf16(m);
     tell("swiglu, bf16, 8192 x 18944", 6 * m, [&] {
-      return k.activate(Type::BF16, Activate::Silu, at_of(gate), at_of(up), at_of(y), m, nullptr);
+      return k.activate(Type::BF16, Activate::Silu, at_of(gate), at_of(up), at_of(y), m, nullptr, nullptr);
     });
     tell("swiglu backward", 10 * m, [&] {
       return k.activate_backward(Type::BF16, Activate::Silu, at_of(y), at_of(gate), at_of(up),
-                                 at_of(grad_gate), at_of(grad_up), m, nullptr);
+                                 at_of(grad_gate), at_of(grad_up), m, nullptr, nullptr, nullptr);
+    });
+    tell("swiglu, with its scale", 6 * m, [&] {
+      return k.activate(Type::BF16, Activate::Silu, at_of(gate), at_of(up), at_of(y), m, &first, nullptr);
+    });
+    tell("swiglu backward, with its scales", 10 * m, [&] {
+      return k.activate_backward(Type::BF16, Activate::Silu, at_of(y), at_of(gate), at_of(up),
+                                 at_of(grad_gate), at_of(grad_up), m, &first, &second, nullptr);
     });
   }
   {

@@ -1,9 +1,18 @@
 // The ops on Tessera's CUDA kernels, which run on the CPU here (emulation.h), against the host's.
 #include "tessera/ops/cuda/own_leaves.h"
 
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tessera/core/error.h"
+#include "tessera/nn/e4m3_layers.h"
+#include "tessera/nn/materialize.h"
+#include "tessera/nn/rotary_embedding.h"
+#include "tessera/nn/transformer_block.h"
 
 #include "tests/ops/leaf_tests.h"
 
@@ -50,6 +59,115 @@ TEST(OwnLeaves, ExpandBlocksOfGguf) {
     EXPECT_TRUE(at::equal(to, codes.to(type) * scales.to(type).unsqueeze(1))) << type;
   }
   EXPECT_EQ(host_leaves().expand_ggml, nullptr);
+}
+
+// What products in e4m3 read next: results of norms and activations, and gradients of products' results.
+TEST(OwnLeaves, SayTheScalesOfWhatTheyMakeForProductsInE4m3) {
+  const auto random = [](at::IntArrayRef sizes, uint64_t seed, at::ScalarType type) {
+    return checks::random_tensor(sizes, seed, type);
+  };
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
+    const at::Tensor x = random({37, 96}, 1, type), y = random({37, 96}, 2, type),
+                     weight = random({96}, 3, type);
+    const at::Tensor cos = random({37, 16}, 4, at::kFloat).cos(), sin = random({37, 16}, 4, at::kFloat).sin();
+    for (const ProductType products : {ProductType::OfOperands, ProductType::E4m3}) {
+      const ProductScope scope(products);
+      const Leaves& table = emulated_leaves();
+      const NormedRows normed = table.rms_norm(x, y, weight, 1e-5);
+      const MlpInputs inputs{x, y};
+      const MlpInputs both = table.activate_mlp_backward(Nonlinearity::Silu, y, inputs, true, true);
+      const MlpInputs one = table.activate_mlp_backward(Nonlinearity::Silu, y, inputs, false, true);
+      const at::Tensor turned = at::empty_like(x), turned_back = at::empty_like(x);
+      table.rope(x, cos, sin, 1, turned);
+      table.rope(x, cos, sin, -1, turned_back);
+      const at::Tensor said[] = {
+          normed.y,
+          table.rms_norm_backward(y, x, x, weight, normed.inverse_rms, true, true).first,
+          table.activate_mlp(Nonlinearity::Gelu, {x, {}}),
+          table.activate_mlp(Nonlinearity::Silu, inputs),
+          both.gate,
+          both.up,
+          one.up,
+          turned_back};
+      for (const at::Tensor& made : said) {
+        const at::Tensor scale = known_e4m3_scale(made);
+        ASSERT_EQ(scale.defined(), products == ProductType::E4m3 && type == at::kBFloat16);
+        EXPECT_TRUE(!scale.defined() || at::equal(scale, host_leaves().to_e4m3(made, {}).scale));
+      }
+      for (const at::Tensor& other : {normed.residual, turned, x})
+        EXPECT_FALSE(known_e4m3_scale(other).defined()) << "no product reads it next";
+    }
+    const ProductScope scope(ProductType::E4m3);
+    EXPECT_FALSE(known_e4m3_scale(emulated_leaves().activate_mlp(Nonlinearity::Gelu, {x.slice(0, 0, 0), {}}))
+                     .defined());
+  }
+}
+
+int64_t looks = 0;  // passes over an operand
+
+template <auto entry, class Result, class... In>
+void silence(Leaves& table, Result (*)(In...)) {
+  table.*entry = [](In... in) -> Result {
+    const ProductScope none(ProductType::OfOperands);
+    return (emulated_leaves().*entry)(in...);
+  };
+}
+
+// The same, but nothing is said.
+const Leaves& silent_leaves() {
+  static const Leaves kLeaves = [] {
+    Leaves made = emulated_leaves();
+    silence<&Leaves::rms_norm>(made, made.rms_norm);
+    silence<&Leaves::rms_norm_backward>(made, made.rms_norm_backward);
+    silence<&Leaves::rope>(made, made.rope);
+    silence<&Leaves::activate_mlp>(made, made.activate_mlp);
+    silence<&Leaves::activate_mlp_backward>(made, made.activate_mlp_backward);
+    return made;
+  }();
+  return kLeaves;
+}
+
+TEST(OwnLeaves, ABlockInE4m3HasTheSameBitsWithFewerPasses) {
+  constexpr int64_t kTokens = 21, kHidden = 48;
+  nn::TransformerBlockOptions options;
+  options.attention = {.hidden_size = kHidden, .num_heads = 3, .num_kv_heads = 3, .head_dim = 16};
+  options.mlp = {.hidden_size = kHidden, .intermediate_size = 80};
+  nn::SequenceContext context{{0, 9, kTokens}, nullptr, {}, {}};
+  std::tie(context.cos, context.sin) =
+      nn::RotaryEmbedding({.head_dim = 16})
+          .angles(at::cat({at::arange(9), at::arange(kTokens - 9)}), context.document_starts, at::kFloat);
+  cuda::CudaKernels counting = *tessera_cuda_kernels();
+  counting.e4m3_scale = [](auto... in) {
+    ++looks;
+    return tessera_cuda_kernels()->e4m3_scale(in...);
+  };
+  const auto pass = [&](const Leaves& table) {
+    const auto block = std::make_shared<nn::TransformerBlock>(options, 0, at::kBFloat16);
+    nn::multiply_in_e4m3(*block);
+    uint64_t seed = 0;
+    for (auto& item : block->named_parameters()) {
+      nn::materialize(item.value(),
+                      (checks::random_tensor(item.value().sizes(), ++seed) * 0.2).to(at::kBFloat16));
+    }
+    const at::Tensor x = checks::trained(checks::random_tensor({kTokens, kHidden}, 99, at::kBFloat16));
+    const LeavesScope scope(&table);
+    cuda::use_kernels(counting);
+    looks = 0;
+    const at::Tensor y = block->forward(x, context);
+    y.backward(checks::direction_of(y));
+    cuda::use_kernels(*tessera_cuda_kernels());
+    std::vector<at::Tensor> values = {y, x.grad()};
+    for (const at::Tensor& parameter : block->parameters()) values.push_back(parameter.grad());
+    return std::pair(values, looks);
+  };
+  const auto [want, silent] = pass(silent_leaves());
+  const auto [got, said] = pass(emulated_leaves());
+  // Seven weights, the inputs of four groups of layers, and seven gradients; of these, where all is said, the
+  // input of o, and the gradients of v and, as the caller makes it, of down.
+  EXPECT_EQ(silent, 7 + 4 + 7);
+  EXPECT_EQ(said, 7 + 1 + 2);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
 }
 
 TEST(OwnLeaves, AKernelThatDoesNotStartIsAnErrorWithItsName) {

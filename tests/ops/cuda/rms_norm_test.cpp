@@ -39,7 +39,7 @@ Norm<T> run(const Inputs<T, W>& in, const Shape& s, bool adds) {
   const Array<float> inverse(s.rows);
   EXPECT_EQ(machine()->kernels().rms_norm(type_of<T>(), type_of<W>(), x.data(), adds ? delta.data() : nullptr,
                                           weight.data(), kEps, adds ? residual.data() : nullptr, y.data(),
-                                          inverse.data(), s.rows, s.width, nullptr),
+                                          inverse.data(), s.rows, s.width, nullptr, nullptr),
             0);
   return {adds ? residual.values() : in.x, y.values(), inverse.values()};
 }
@@ -123,9 +123,10 @@ TEST_F(RmsNormKernel, WritesTheResidualInPlaceOfXOrDelta) {
     const Array<Bf16Bits> x(in.x), delta(in.delta), y(s.rows * s.width);
     const Array<float> weight(in.weight), inverse(s.rows);
     const Array<Bf16Bits>& residual = over_x ? x : delta;
-    ASSERT_EQ(kernels().rms_norm(Type::BF16, Type::F32, x.data(), delta.data(), weight.data(), kEps,
-                                 residual.data(), y.data(), inverse.data(), s.rows, s.width, nullptr),
-              0);
+    ASSERT_EQ(
+        kernels().rms_norm(Type::BF16, Type::F32, x.data(), delta.data(), weight.data(), kEps,
+                           residual.data(), y.data(), inverse.data(), s.rows, s.width, nullptr, nullptr),
+        0);
     expect_same_bits(residual.values(), want.residual, "residual");
     expect_same_bits(y.values(), want.y, "y");
   }
@@ -155,7 +156,7 @@ Gradients<T, W> run_backward(const Inputs<T, W>& in, const std::vector<float>& i
   EXPECT_EQ(kernels.rms_norm_backward(
                 type_of<T>(), type_of<W>(), grad_y.data(), x.data(), weight.data(), inverse.data(),
                 wants.residual ? residual.data() : nullptr, wants.x ? to.data() : nullptr,
-                wants.weight ? grad_weight.data() : nullptr, s.rows, s.width, space.data(), nullptr),
+                wants.weight ? grad_weight.data() : nullptr, s.rows, s.width, space.data(), nullptr, nullptr),
             0);
   return {wants.x ? to.values() : std::vector<T>(), wants.weight ? grad_weight.values() : std::vector<W>()};
 }
@@ -239,10 +240,10 @@ TEST_F(RmsNormKernel, TypesWithoutAKernelAreRefused) {
   const Array<double> x(8);
   const Array<float> inverse(1);
   EXPECT_NE(kernels().rms_norm(Type::F64, Type::F32, x.data(), nullptr, x.data(), kEps, nullptr, x.data(),
-                               inverse.data(), 1, 4, nullptr),
+                               inverse.data(), 1, 4, nullptr, nullptr),
             0);
   EXPECT_NE(kernels().rms_norm(Type::F32, Type::F16, x.data(), nullptr, x.data(), kEps, nullptr, x.data(),
-                               inverse.data(), 1, 4, nullptr),
+                               inverse.data(), 1, 4, nullptr, nullptr),
             0);
   EXPECT_STREQ(kernels().error_text(1), "invalid argument");
 }
