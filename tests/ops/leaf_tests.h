@@ -181,6 +181,29 @@ TEST_P(LeavesOf, ProductsInE4m3) {
   if (type() == at::kBFloat16) expect_same_runs(cast, "codes");
 }
 
+// What a table says of a tensor that it has made is what a look at the tensor finds.
+TEST_P(LeavesOf, ScalesThatAreSaidAreThoseOfTheNumbers) {
+  const auto there_of = [](const at::Tensor& x) { return x.to(there()); };
+  const at::Tensor x = there_of(random({70, 96}, 1)), y = there_of(random({70, 96}, 2)),
+                   weight = there_of(random({96}, 3)),
+                   angles = there_of(random_tensor({70, 16}, 4, at::kFloat));
+  const ProductScope products(ProductType::E4m3);
+  const NormedRows normed = table().rms_norm(x, y, weight, 1e-5);
+  const MlpInputs gradients = table().activate_mlp_backward(Nonlinearity::Silu, y, {x, y}, true, true);
+  const at::Tensor turned = at::empty_like(x);
+  table().rope(x, angles.cos(), angles.sin(), -1, turned);
+  const at::Tensor all[] = {normed.y,
+                            table().rms_norm_backward(y, x, x, weight, normed.inverse_rms, true, true).first,
+                            table().activate_mlp(Nonlinearity::Silu, {x, y}),
+                            gradients.gate,
+                            gradients.up,
+                            turned};
+  for (const at::Tensor& made : all) {
+    const at::Tensor said = known_e4m3_scale(made);
+    EXPECT_TRUE(!said.defined() || at::equal(said, table().to_e4m3(made, {}).scale));
+  }
+}
+
 TEST_P(LeavesOf, SumsOfProducts) {
   const at::Tensor a = random({70, 64}, 1), b = random({64, 80}, 2), more_a = random({70, 3}, 3),
                    more_b = random({3, 80}, 4);
