@@ -131,10 +131,12 @@ class GpuCheckTest(unittest.TestCase):
         script = "#!/bin/sh\necho \"$1\" >>" + str(self.here / "asked") + "\ncat <<'END'\n" + TESTS_PASS + "END\n"
         self.tests = TESTS_PASS
         write, self.write = self.write, lambda name, text: write(name, script if name == "cuda_tests" else text)
-        self.verdicts("ops,cuda tests")
-        ops, others = (self.here / "asked").read_text().split()
+        self.verdicts("ops,cuda tests,ranks on one GPU")
+        ops, others, ranks = (self.here / "asked").read_text().split()
         self.assertEqual(ops, "--gtest_filter=*LeavesOf*:*CudaShapes*")
-        self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate:RatesOfAttention*")
+        self.assertEqual(ranks, "--gtest_filter=RanksOnOneGpu.*")
+        self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate:RanksOnOneGpu.*:"
+                         "RatesOfAttention*")
 
     def rates(self, *shares):
         names = ("add + norm, bf16, 16384 x 3584", "swiglu, bf16, 8192 x 18944", "adamw, float32 states, bf16 gradient")
