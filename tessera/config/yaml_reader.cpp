@@ -362,6 +362,14 @@ std::string read_config_file(const std::string& path) {
     text.append(buffer.data(), static_cast<size_t>(count));
   }
   ::close(fd);
+  // A part of a recipe would pass for one with fewer keys.
+  if (const auto size = static_cast<size_t>(info.st_size); text.size() < std::min(size, kMaxFileBytes)) {
+    throw Error(ErrorKind::Config, "UNREADABLE", "cannot read the file: it ended before its size")
+        .at(path)
+        .got(std::to_string(text.size()) + " bytes")
+        .need(std::to_string(size))
+        .hint("it may have been changed as it was read: start once more");
+  }
   return text;
 }
 
