@@ -13,8 +13,17 @@
 
 namespace tessera::cli {
 
+void add_sampling_options(CLI::App& verb, models::SamplingOptions& sampling) {
+  verb.add_option("--temperature", sampling.temperature, "0 = greedy");
+  verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
+  verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
+  verb.add_option("--min-p", sampling.min_p,
+                  "Tokens at least this fraction as likely as the likeliest; 0 = all");
+  verb.add_option("--repetition-penalty", sampling.repetition_penalty,
+                  "Makes tokens that have occurred less likely; 1 = off");
+}
+
 void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
-  models::SamplingOptions& sampling = options.generate.sampling;
   verb.add_option(
           "--model", options.model,
           "A Hugging Face model folder, a GGUF file, an adapter's folder, whose base is found, or the "
@@ -35,13 +44,7 @@ void add_answering_options(CLI::App& verb, AnsweringOptions& options) {
       ->allow_extra_args(false)
       ->check(CLI::Validator([](const std::string& text) { return text.empty() ? "the text is empty" : ""; },
                              ""));
-  verb.add_option("--temperature", sampling.temperature, "0 = greedy");
-  verb.add_option("--top-p", sampling.top_p, "Nucleus sampling");
-  verb.add_option("--top-k", sampling.top_k, "0 = all tokens");
-  verb.add_option("--min-p", sampling.min_p,
-                  "Tokens at least this fraction as likely as the likeliest; 0 = all");
-  verb.add_option("--repetition-penalty", sampling.repetition_penalty,
-                  "Makes tokens that have occurred less likely; 1 = off");
+  add_sampling_options(verb, options.generate.sampling);
   verb.add_option("--seed", options.seed, "Seed of the sampling; default: another in every run")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }

@@ -31,6 +31,8 @@ struct AnsweringOptions {
 };
 
 void add_answering_options(CLI::App& verb, AnsweringOptions& options);
+// How a token is chosen, all but the seed.
+void add_sampling_options(CLI::App& verb, models::SamplingOptions& sampling);
 
 // Checks the sampling, and chooses the seed where none is given and one is used: another in every run, told
 // to the user. Throws Error(Config).

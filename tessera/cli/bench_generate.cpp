@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tessera/cli/answering.h"
 #include "tessera/cli/compute_options.h"
 #include "tessera/cli/inference_ranks.h"
 #include "tessera/cli/load_for_inference.h"
@@ -30,6 +31,7 @@ struct Options {
   ComputeOptions compute;
   RankOptions ranks;
   int64_t batch = 1, prompt_tokens = 64, new_tokens = 128;
+  models::SamplingOptions sampling;
   bool as_json = false;
 };
 
@@ -114,6 +116,8 @@ Result measure(const Options& options, const InferenceRank& rank) {
     if (i == 0) result.prompt = request.prompt;
     request.options.max_new_tokens = options.new_tokens;
     request.options.stop_ids = {-1};  // none
+    request.options.sampling = options.sampling;
+    request.options.sampling.sequence = static_cast<uint64_t>(sequence);
     requests.push_back(generator.add(std::move(request)));
   }
   // Other work on the machine disturbs both alike if the two take turns.
@@ -157,6 +161,7 @@ void print_json(const Result& r, const Options& options, const ParallelDims& dim
                                        {"prompt_tokens", options.prompt_tokens},
                                        {"new_tokens", options.new_tokens},
                                        {"dtype", options.compute.dtype},
+                                       {"temperature", options.sampling.temperature},
                                        {"dp_replicate_size", dims.dp_replicate},
                                        {"tensor_parallel_size", dims.tp},
                                        {"pipeline_parallel_size", dims.pp},
@@ -182,7 +187,7 @@ void print_json(const Result& r, const Options& options, const ParallelDims& dim
 void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action) {
   auto options = std::make_shared<Options>();
   options->ranks.has_many_prompts = true;
-  CLI::App* verb = bench.add_subcommand("generate", "Greedy generation from random prompts, without a stop");
+  CLI::App* verb = bench.add_subcommand("generate", "Generation from random prompts, without a stop");
   verb->add_option("--model", options->model, "A Hugging Face model folder")
       ->required()
       ->transform(model_folder());
@@ -191,11 +196,13 @@ void add_bench_generate(CLI::App& bench, const CommandLine& line, Action& action
   verb->add_option("--prompt-tokens", options->prompt_tokens, "Tokens of a prompt")
       ->check(CLI::Range(1, 1 << 20));
   verb->add_option("--new-tokens", options->new_tokens, "Tokens made of each")->check(CLI::Range(2, 1 << 20));
+  add_sampling_options(*verb, options->sampling);
   add_compute_options(*verb, options->compute);
   add_rank_options(*verb, options->ranks);
   verb->add_flag("--json", options->as_json, "One JSON object as the last line");
   verb->callback([options, line, &action] {
     action = [options, line] {
+      options->sampling.check();
       const at::Device device = options->compute.resolved().device();
       if (const auto code = start_ranks(options->ranks, line)) return *code;
       const InferenceRank rank(options->ranks, device);

@@ -248,8 +248,9 @@ TEST_F(VerbsTest, ReportShowsRuns) {
 
 TEST_F(VerbsTest, BenchGenerateEndsWithOneJsonObject) {
   std::vector<nlohmann::json> results;
-  for (const Words& more :
-       {Words{"--batch", "1"}, Words{"--batch", "3"}, Words{"--batch", "3", "--dtype", "bf16"}}) {
+  const Words drawn = {"--temperature", "0.9", "--top-p", "0.95"};
+  for (const Words& more : {Words{"--batch", "1"}, Words{"--batch", "3"}, with({"--batch", "1"}, drawn),
+                            with({"--batch", "3"}, drawn), Words{"--batch", "3", "--dtype", "bf16"}}) {
     Words arguments = {"bench", "generate",     "--model", "model", "--prompt-tokens",
                        "9",     "--new-tokens", "6",       "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -266,6 +267,10 @@ TEST_F(VerbsTest, BenchGenerateEndsWithOneJsonObject) {
     EXPECT_EQ(json.at("ids").size(), 6u);
   }
   EXPECT_EQ(results[0].at("ids"), results[1].at("ids")) << "the batch must not change a sequence";
+  EXPECT_EQ(results[2].at("ids"), results[3].at("ids")) << "the batch must not change a sequence";
+  EXPECT_NE(results[0].at("ids"), results[2].at("ids")) << "nothing is drawn";
+  expect_error(run({"bench", "generate", "--model", "model", "--top-p", "2"}), 2, "E-CONFIG-SAMPLING",
+               {"top_p", "2"});
 }
 
 TEST_F(VerbsTest, BenchEndsWithOneJsonObject) {
