@@ -126,44 +126,49 @@ void RankLinks::accept_ranks() {
   }
 }
 
-void RankLinks::update() {
-  accept_ranks();
-  for (auto entry = ranks_.begin(); entry != ranks_.end();) {
-    const int socket = entry->first;
-    Rank& rank = entry->second;
+bool RankLinks::take(int socket, Rank& rank) {
+  for (;;) {
     int value = 0;
     const ssize_t length = recv(socket, &value, sizeof value, 0);
-    if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
-      ++entry;
-      continue;
-    }
+    if (length < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+    if (length != sizeof value) return false;
     // The rank's number comes first, its exit code last.
-    if (length == sizeof value && !rank.number && send_streams(socket)) {
+    if (!rank.number) {
+      if (!send_streams(socket)) return false;
       rank.number = value;
       ++num_joined_;
       processes_[value] = rank.process;
-      ++entry;
-      continue;
-    }
-    if (length == sizeof value && rank.number && value == kStarted) {
+    } else if (value == kStarted) {
       num_started_ += rank.has_started ? 0 : 1;
       rank.has_started = true;
-      ++entry;
-      continue;
-    }
-    if (length == sizeof value && rank.number) {
+    } else {
       rank.has_told = true;
       if (value == train::kEndedByOthers) {
         if (!ended_) ended_ = RankEnd{*rank.number, rank.process, std::nullopt};
-      } else if (value != 0 && !first_failure_)
+      } else if (value != 0 && !first_failure_) {
         first_failure_ = RankEnd{*rank.number, rank.process, value};
-      ++entry;
-      continue;
+      }
     }
+  }
+}
+
+void RankLinks::update() {
+  accept_ranks();
+  std::vector<int> ended;
+  for (auto& [socket, rank] : ranks_) {
+    if (!take(socket, rank)) ended.push_back(socket);
+  }
+  // A rank that fails tells it before the launcher ends the others. Their ends may be read first: its word,
+  // which is there by then, counts before them.
+  if (!ended.empty()) {
+    for (auto& [socket, rank] : ranks_) take(socket, rank);
+  }
+  for (const int socket : ended) {
+    const Rank& rank = ranks_.at(socket);
     if (rank.number && !rank.has_told && !first_failure_)
       first_failure_ = RankEnd{*rank.number, rank.process, std::nullopt};
     close(socket);
-    entry = ranks_.erase(entry);
+    ranks_.erase(socket);
   }
 }
 

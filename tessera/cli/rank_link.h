@@ -43,7 +43,7 @@ class RankLinks {
   // "rank 1 (process 77 on n01, stopped), rank 2": the ranks that keep the others from starting, as far as is
   // known.
   std::string missing(int64_t num_ranks) const;
-  // The first end that was not a good one.
+  // The first end that was not a good one: as a rank told it, or without a word.
   const std::optional<RankEnd>& first_failure() const { return first_failure_ ? first_failure_ : ended_; }
   // Of a rank that has joined, also when it has ended; 0 for another one.
   pid_t process_of(int64_t rank) const;
@@ -60,6 +60,8 @@ class RankLinks {
     bool has_started = false, has_told = false;
   };
   void accept_ranks();
+  // Takes what a rank has sent since; false where it has ended.
+  bool take(int socket, Rank& rank);
 
   int listener_ = -1;
   int64_t num_joined_ = 0, num_started_ = 0;
