@@ -48,25 +48,36 @@ class CudaShapesOfLongDocuments : public ::testing::TestWithParam<at::ScalarType
     ASSERT_EQ(a.sizes(), b.sizes()) << what;
     EXPECT_LE((a - b).norm().item<double>(), 1e-2 * b.norm().item<double>()) << what;
   }
-  static void expect_attention(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula,
-                               int64_t head_dim, int64_t heads = 4, int64_t kv_heads = 2) {
+  struct Inputs {
+    at::Tensor q, k, v, grad;
+  };
+  static Inputs random_inputs(const std::vector<AttentionSpan>& spans, int64_t head_dim, int64_t heads,
+                              int64_t kv_heads) {
     const int64_t queries = spans.back().first_query + spans.back().queries,
                   keys = spans.back().first_key + spans.back().keys;
-    const at::Tensor q = random(queries, heads, head_dim, 1), k = random(keys, kv_heads, head_dim, 2),
-                     v = random(keys, kv_heads, head_dim, 3), grad = random(queries, heads, head_dim, 4);
+    return {random(queries, heads, head_dim, 1), random(keys, kv_heads, head_dim, 2),
+            random(keys, kv_heads, head_dim, 3), random(queries, heads, head_dim, 4)};
+  }
+  static void expect_attention(const std::vector<AttentionSpan>& spans, const AttentionFormula& formula,
+                               int64_t head_dim, int64_t heads = 4, int64_t kv_heads = 2) {
+    expect_formula(kByCudnn, random_inputs(spans, head_dim, heads, kv_heads), spans, formula);
+  }
+  static void expect_formula(const VarlenKernel& kernel, const Inputs& in,
+                             const std::vector<AttentionSpan>& spans, const AttentionFormula& formula) {
     const auto there = [](const at::Tensor& x) { return x.to(testing::cuda_device()); };
     const auto wide = [](const at::Tensor& x) { return x.to(at::kCPU, at::kFloat); };
-    const AttentionResult want = plain::attend_spans(wide(q), wide(k), wide(v), spans, formula),
-                          got = attend_by(kByCudnn, there(q), there(k), there(v), spans, formula);
+    const AttentionResult want = plain::attend_spans(wide(in.q), wide(in.k), wide(in.v), spans, formula),
+                          got = attend_by(kernel, there(in.q), there(in.k), there(in.v), spans, formula);
     expect_near(got.out, want.out, "out");
     EXPECT_LE((wide(got.log_sum) - want.log_sum).abs().max().item<double>(), 1e-3);
     // As all of the softmax, and as a part of a larger one.
     for (const double more : {0.0, 0.7}) {
       const AttentionResult whole{got.out, got.log_sum + more};
-      const AttentionGradients made =
-          differentiate_by(kByCudnn, there(grad), there(q), there(k), there(v), whole, spans, formula);
-      const AttentionGradients wanted = plain::attend_spans_backward(
-          wide(grad), wide(q), wide(k), wide(v), {wide(whole.out), wide(whole.log_sum)}, spans, formula);
+      const AttentionGradients made = differentiate_by(kernel, there(in.grad), there(in.q), there(in.k),
+                                                       there(in.v), whole, spans, formula);
+      const AttentionGradients wanted =
+          plain::attend_spans_backward(wide(in.grad), wide(in.q), wide(in.k), wide(in.v),
+                                       {wide(whole.out), wide(whole.log_sum)}, spans, formula);
       expect_near(made.q, wanted.q, "gradient of q");
       expect_near(made.k, wanted.k, "gradient of k");
       expect_near(made.v, wanted.v, "gradient of v");
@@ -86,6 +97,27 @@ TEST_P(CudaShapesOfLongDocuments, AreThePlainFormulas) {
   expect_attention(documents, {.scale = 0.1, .is_causal = false}, 128);
   expect_attention(documents, {.scale = 0.1, .window = 1000}, 128);
   expect_attention(documents, {.scale = 0.1, .is_causal = false, .window = 1000}, 128);
+}
+
+// A kernel is made for powers of two of documents: those that are missing have no tokens.
+TEST_P(CudaShapesOfLongDocuments, AreAnyNumberOfThem) {
+  expect_attention(spans_of_documents({0, 4100, 8200, 8300}), {.scale = 0.1}, 128);
+  expect_attention(spans_of_documents({0, 10, 4200, 8400, 12500, 12564}), {.scale = 0.1}, 64);
+}
+
+// All scores of a row are near -120, so that exp(-log_sum) is beyond float32: keys that are not there must
+// not be taken for some with a score of 0.
+TEST_P(CudaShapesOfLongDocuments, AreWithSmallSums) {
+  for (const int64_t keys : {4096, 4160, 4224, 4225}) {
+    SCOPED_TRACE(keys);
+    const auto spans = spans_of_documents({0, keys});
+    Inputs in = random_inputs(spans, 128, 4, 2);
+    in.q = in.q * 0.1 - 1.0;
+    in.k = in.k * 0.1 + 1.0;
+    constexpr double kScale = 120.0 / 128.0;
+    expect_formula(kByCudnn, in, spans, {.scale = kScale});
+    expect_formula(attention_kernel(), in, spans, {.scale = kScale, .is_causal = false});
+  }
 }
 
 // Halves of a ring's documents, and new tokens behind others.

@@ -1,5 +1,7 @@
 #include "tessera/ops/cuda/attention_kernel.h"
 
+#include <algorithm>
+
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 
@@ -42,6 +44,16 @@ bool has_cudnn_attention(at::Device device) {
   return has_capability(device, 9, 0) && !has_capability(device, 11, 0);
 }
 
+bool has_sound_gradients(size_t cudnn_version, const VarlenCall& call) {
+  constexpr size_t kMended = 92600;
+  constexpr int64_t kTile = 128;
+  if (cudnn_version >= kMended || call.is_causal()) return true;
+  return std::none_of(call.spans.begin(), call.spans.end(), [](const SeenSpan& span) {
+    const int64_t in_last_tile = span.keys % kTile;
+    return in_last_tile > 0 && in_last_tile <= kTile / 2;
+  });
+}
+
 AttentionResult attend_by_cudnn_or(const VarlenKernel& otherwise, CudnnAttention* cudnn, const at::Tensor& q,
                                    const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
                                    double scale) {
@@ -56,7 +68,8 @@ AttentionGradients differentiate_by_cudnn_or(const VarlenKernel& otherwise, Cudn
                                              const at::Tensor& k, const at::Tensor& v,
                                              const AttentionResult& result, const VarlenCall& call,
                                              double scale) {
-  if (cudnn != nullptr && !at::globalContext().deterministicAlgorithms()) {
+  if (cudnn != nullptr && has_sound_gradients(cudnn->version(), call) &&
+      !at::globalContext().deterministicAlgorithms()) {
     if (const auto made = cudnn->differentiate(grad_out, q, k, v, result, call, scale)) return *made;
   }
   return otherwise.backward(grad_out, q, k, v, result, call, scale);

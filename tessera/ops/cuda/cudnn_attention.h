@@ -1,6 +1,7 @@
 // Attention over long documents by cuDNN, which is faster there than flash attention 2.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,6 +45,8 @@ class CudnnAttention {
                                                   const at::Tensor& k, const at::Tensor& v,
                                                   const AttentionResult& result, const VarlenCall& call,
                                                   double scale);
+
+  size_t version() const { return library_.version(); }  // 91900 for 9.19.0
 
  private:
   using GraphKey =

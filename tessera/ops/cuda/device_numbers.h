@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstddef>
+#include <list>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -20,12 +22,21 @@ at::Tensor device_numbers(std::vector<T> numbers, at::Device device) {
     std::vector<T> numbers;
     at::Tensor there;
   };
-  thread_local std::array<Copy, 4> copies;
-  thread_local size_t oldest = 0;
-  for (const Copy& copy : copies) {
+  struct Copies {
+    std::array<Copy, 4> all;
+    size_t oldest = 0;
+  };
+  // Never freed: LibTorch's threads end when the device's part of it may be gone.
+  static std::mutex mutex;
+  static auto& of_threads = *new std::list<Copies>;
+  thread_local Copies& mine = [&]() -> Copies& {
+    const std::lock_guard<std::mutex> lock(mutex);
+    return of_threads.emplace_back();
+  }();
+  for (const Copy& copy : mine.all) {
     if (copy.there.defined() && copy.there.device() == device && copy.numbers == numbers) return copy.there;
   }
-  Copy& copy = copies[std::exchange(oldest, (oldest + 1) % copies.size())];
+  Copy& copy = mine.all[std::exchange(mine.oldest, (mine.oldest + 1) % mine.all.size())];
   copy.there = copied_to(device, numbers);
   copy.numbers = std::move(numbers);
   return copy.there;

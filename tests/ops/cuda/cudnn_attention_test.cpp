@@ -228,7 +228,7 @@ AttentionGradients other_backward(const at::Tensor&, const at::Tensor&, const at
 TEST_F(CudnnAttentions, IsAskedFirst) {
   constexpr VarlenKernel kOther{other_forward, other_backward};
   const Inputs in = inputs(20, 20, 2, 1, at::kBFloat16);
-  const VarlenCall call = call_of({0, 20});
+  VarlenCall call = call_of({0, 20});
   const auto is_attended = [&](CudnnAttention* cudnn) {
     return attend_by_cudnn_or(kOther, cudnn, in.q, in.k, in.v, call, 0.25).out.defined();
   };
@@ -246,6 +246,11 @@ TEST_F(CudnnAttentions, IsAskedFirst) {
   EXPECT_TRUE(is_attended(attention_.get()));
   EXPECT_FALSE(is_differentiated(attention_.get()));
   at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  // Nor are they right each time.
+  call = call_of({0, 20}, {1.0, false});
+  EXPECT_TRUE(is_attended(attention_.get()));
+  EXPECT_FALSE(is_differentiated(attention_.get()));
+  call = call_of({0, 20});
   stub_->run_status = dnn::kNotSupported;
   EXPECT_FALSE(is_attended(attention_.get()));
   EXPECT_FALSE(is_differentiated(attention_.get()));
@@ -328,6 +333,21 @@ TEST(AttentionKernel, AsksCudnnForLongDocuments) {
   const VarlenCall cached = varlen_calls({{0, 4, 0, 9000, 8996}}, {1.0}).at(0);
   EXPECT_FALSE(has_long_documents(at::empty({4, 2, 128}, at::kBFloat16), cached));
   EXPECT_FALSE(has_cudnn_attention(at::kCPU));
+}
+
+TEST(AttentionKernel, DoesNotTrustGradientsOfHalfATile) {
+  const auto is_sound = [](size_t version, int64_t keys, const AttentionFormula& formula) {
+    return has_sound_gradients(version, call_of({0, 256, 256 + keys}, formula));
+  };
+  const AttentionFormula causal, whole = {1.0, false}, window = {1.0, false, 100};
+  for (const int64_t keys : {4097, 4128, 4160}) {
+    EXPECT_FALSE(is_sound(91900, keys, whole)) << keys;
+    EXPECT_FALSE(is_sound(92599, keys, window)) << keys;
+    EXPECT_TRUE(is_sound(92600, keys, whole)) << keys;
+    EXPECT_TRUE(is_sound(91900, keys, causal)) << keys;
+  }
+  EXPECT_TRUE(is_sound(91900, 4096, whole));
+  EXPECT_TRUE(is_sound(91900, 4161, whole));
 }
 
 TEST(CudnnLibrary, IsNotTakenWhereItDoesNotFit) {
