@@ -2,9 +2,12 @@
 
 #include <string>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include "tessera/core/cuda_devices.h"
 #include "tessera/core/cuda_driver.h"
 #include "tessera/core/cuda_library.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
 
@@ -48,6 +51,10 @@ c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank) {
   }
   const int64_t index = choice.number < 0 ? local_rank % found.count : choice.number;
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index)};
+}
+
+void use_device(c10::Device device) {
+  if (has_streams(device)) c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
 }
 
 bool has_capability(c10::Device device, int major, int minor) {

@@ -496,7 +496,7 @@ TEST_P(NcclBackendTest, AnOperationThatFailsHalfwayIsWaitedFor) {
       const c10::Device device = testing::fake_device::device(static_cast<int64_t>(rank));
       const c10::DeviceGuard guard(device);
       const detail::Call call{.description = "the test", .timeout = std::chrono::minutes(1)};
-      detail::NcclGroup group({device, library, std::make_shared<detail::Watchdog>()}, id, GetParam(),
+      detail::NcclGroup group({device, library, std::make_shared<detail::Watchdog>(device)}, id, GetParam(),
                               static_cast<int64_t>(rank), call);
       const at::Tensor whole = at::empty({100 * GetParam()}, at::TensorOptions(device));
       const at::Tensor own = at::ones({100}, at::TensorOptions(device));

@@ -26,7 +26,7 @@ using testing::awkward_values;
 constexpr char kIdFile[] = "TESSERA_TEST_NCCL_ID", kRank[] = "TESSERA_TEST_NCCL_RANK";
 
 detail::NcclContext context() {
-  return {testing::cuda_device(), detail::NcclLibrary::open(), std::make_shared<detail::Watchdog>()};
+  return {testing::cuda_device(), detail::NcclLibrary::open(), std::make_shared<detail::Watchdog>(testing::cuda_device())};
 }
 
 at::Tensor expected_sum(int64_t ranks, int64_t count, at::ScalarType type) {

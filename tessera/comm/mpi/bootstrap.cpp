@@ -19,6 +19,7 @@
 #include "tessera/comm/mpi/mpi_transport.h"
 #include "tessera/comm/nccl/nccl_backend.h"
 #include "tessera/comm/start_roll.h"
+#include "tessera/core/device.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
@@ -132,6 +133,7 @@ LaunchInfo launch_info() {
 
 Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::string& shared_path) {
   const LaunchInfo info = launch_info();
+  use_device(device);
   if (info.size == 1) {
     world_ = Communicator::single(device);
     return;

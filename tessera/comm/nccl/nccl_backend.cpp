@@ -156,7 +156,7 @@ std::unique_ptr<TensorBackend> make_nccl_backend(std::unique_ptr<HostBackend> ho
       "the start of NCCL on rank " + std::to_string(host->rank()) + " of " + std::to_string(host->size());
   start.timeout = timeout;
   return std::make_unique<NcclBackend>(
-      std::move(host), NcclContext{device, std::move(library), std::make_shared<Watchdog>()}, start);
+      std::move(host), NcclContext{device, std::move(library), std::make_shared<Watchdog>(device)}, start);
 }
 
 }  // namespace tessera::comm::detail

@@ -14,6 +14,7 @@
 
 #include "tessera/comm/host/executor.h"
 #include "tessera/comm/mailbox.h"
+#include "tessera/core/device.h"
 
 namespace tessera::comm::detail {
 namespace {
@@ -119,6 +120,7 @@ struct Direction {
 
   void run(const End& end) {
     try {
+      use_device(context.device);
       const Call call = end.batch->call_of(end.index);
       if (group == nullptr) group = std::make_unique<NcclGroup>(context, id, 2, rank, call);
       const at::Tensor tensor = end.op().tensor;

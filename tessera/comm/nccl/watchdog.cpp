@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "tessera/core/device.h"
+
 namespace tessera::comm::detail {
 
 Watchdog::~Watchdog() {
@@ -45,6 +47,7 @@ void Watchdog::check() const {
 
 void Watchdog::run() {
   constexpr std::chrono::milliseconds kPeriod{2};
+  use_device(device_);
   std::unique_lock<std::mutex> lock(mutex_);
   while (!is_stopping_) {
     changed_.wait(lock, [this] { return is_awake_ || is_stopping_; });

@@ -7,6 +7,8 @@
 #include <set>
 #include <thread>
 
+#include <c10/core/Device.h>
+
 #include "tessera/core/error.h"
 
 namespace tessera::comm::detail {
@@ -19,10 +21,10 @@ class Watched {
   virtual bool poll() = 0;
 };
 
-// One for all groups of a process. Thread-safe.
+// One for all groups of a process, which has one device. Thread-safe.
 class Watchdog {
  public:
-  Watchdog() = default;
+  explicit Watchdog(c10::Device device) : device_(device) {}
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -41,6 +43,7 @@ class Watchdog {
  private:
   void run();
 
+  const c10::Device device_;
   std::mutex groups_mutex_;  // held while groups are polled
   std::set<Watched*> groups_;
   mutable std::mutex mutex_;
