@@ -5,21 +5,24 @@
 #include <cstddef>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "tessera/core/device_event.h"
 #include "tessera/ops/support.h"
 
 namespace tessera::ops::cuda {
 
-// A copy of the numbers on the device, which the host does not wait for. They are the same in every layer of
-// a model, so the last few copies of a thread stay.
+// A copy of the numbers on the device for its current stream, which the host does not wait for. They are the
+// same in every layer of a model, so the last few copies of a thread stay.
 template <class T>
 at::Tensor device_numbers(std::vector<T> numbers, at::Device device) {
   struct Copy {
     std::vector<T> numbers;
+    std::optional<c10::Stream> stream;
     at::Tensor there;
   };
   struct Copies {
@@ -33,12 +36,15 @@ at::Tensor device_numbers(std::vector<T> numbers, at::Device device) {
     const std::lock_guard<std::mutex> lock(mutex);
     return of_threads.emplace_back();
   }();
+  const auto stream = has_streams(device) ? std::optional(current_stream(device)) : std::nullopt;
   for (const Copy& copy : mine.all) {
-    if (copy.there.defined() && copy.there.device() == device && copy.numbers == numbers) return copy.there;
+    const bool is_here = copy.there.defined() && copy.there.device() == device && copy.stream == stream;
+    if (is_here && copy.numbers == numbers) return copy.there;
   }
   Copy& copy = mine.all[std::exchange(mine.oldest, (mine.oldest + 1) % mine.all.size())];
   copy.there = copied_to(device, numbers);
   copy.numbers = std::move(numbers);
+  copy.stream = stream;
   return copy.there;
 }
 
