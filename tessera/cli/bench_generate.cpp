@@ -15,6 +15,7 @@
 #include "tessera/cli/load_for_inference.h"
 #include "tessera/cli/model_path.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/core/device_event.h"
 #include "tessera/core/median.h"
 #include "tessera/core/process_stats.h"
 #include "tessera/core/rng.h"
@@ -87,6 +88,9 @@ double read_all(const std::vector<at::Tensor>& weights) {
     ops::read_only(weight);
     bytes += static_cast<double>(weight.nbytes());
   }
+  DeviceEvent is_read(weights.front().device());
+  is_read.record();
+  is_read.synchronize();
   return bytes / timer.seconds() * 1e-9;
 }
 
