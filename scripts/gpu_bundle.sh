@@ -64,6 +64,9 @@ while read -r file; do
   # shellcheck disable=SC2016 # the loader's $ORIGIN
   [ -z "$(patchelf --print-needed "$file")" ] || patchelf --set-rpath '$ORIGIN:$ORIGIN/../lib' "$file"
 done < <(find "$staging/bin" "$staging/lib" -type f)
+# The newest of glibc's versions that something here asks for; lib/fallback is for machines as new as this one.
+find "$staging/bin" "$staging/lib" -maxdepth 1 -type f -exec objdump -T {} + 2>/dev/null |
+  grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1 | cut -d_ -f2 >"$staging/glibc"
 chmod -R u=rwX,go=rX "$staging"
 
 say "checking"

@@ -17,6 +17,9 @@ if [ "${1:-}" = peers ]; then what=peers && shift; fi
 
 if [ -d "$here/bin" ]; then
   bundle=$here
+  glibc=$(getconf GNU_LIBC_VERSION | cut -d' ' -f2) needs=$(cat "$here/glibc")
+  [ "$(printf '%s\n' "$needs" "$glibc" | sort -V | head -n 1)" = "$needs" ] ||
+    die "the bundle needs glibc $needs or newer (Debian 12, Ubuntu 24.04), and this machine has $glibc: build there, and run scripts/gpu_check.sh"
   torch=${TESSERA_LIBTORCH:-$(python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")')}
   [ -n "$torch" ] || die "python3 has no torch, and TESSERA_LIBTORCH names no folder with LibTorch"
   [ -f "$torch/lib/libtorch_cpu.so" ] || die "$torch holds no lib/libtorch_cpu.so"
