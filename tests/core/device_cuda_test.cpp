@@ -21,8 +21,9 @@ TEST(DeviceCudaTest, LibTorchSeesWhatTheDriverOffers) {
   EXPECT_EQ(find_cuda_devices().count, std::ssize(cuda::driver().gpus));
   EXPECT_TRUE(at::globalContext().hasCuDNN()) << "asked before its CUDA part was open, LibTorch would say no";
   EXPECT_GE(cuda::driver().cuda_version, 13000);
-  for (const cuda::Gpu& gpu : cuda::driver().gpus)
-    EXPECT_EQ(gpu.memory_bytes, device_room(cuda_device()).total_bytes);
+  // What a context is offered may be a little less.
+  const auto offered = static_cast<double>(device_room(cuda_device()).total_bytes);
+  EXPECT_NEAR(offered / static_cast<double>(cuda::driver().gpus.front().memory_bytes), 1.0, 0.05);
 }
 
 TEST(DeviceCudaTest, CopiesArriveBeforeWhatComesNext) {

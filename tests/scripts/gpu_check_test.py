@@ -107,6 +107,7 @@ class GpuCheckTest(unittest.TestCase):
         self.tests = TESTS_SKIP
         self.expect("ops", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
         self.expect("cuda tests", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
+        self.expect("two processes on one GPU", check.NOT_RUN, "0 passed, 1 skipped, see processes.log")
         self.expect("cuda tests", check.NOT_RUN, "1 tests need", device="cpu")
         self.tests, self.tests_code = TESTS_FAIL, 1
         self.expect("cuda tests", check.FAIL, "1 failed: A.C")
@@ -131,12 +132,13 @@ class GpuCheckTest(unittest.TestCase):
         script = "#!/bin/sh\necho \"$1\" >>" + str(self.here / "asked") + "\ncat <<'END'\n" + TESTS_PASS + "END\n"
         self.tests = TESTS_PASS
         write, self.write = self.write, lambda name, text: write(name, script if name == "cuda_tests" else text)
-        self.verdicts("ops,cuda tests,ranks on one GPU")
-        ops, others, ranks = (self.here / "asked").read_text().split()
+        self.verdicts("ops,cuda tests,two processes on one GPU,ranks on one GPU")
+        ops, others, processes, ranks = (self.here / "asked").read_text().split()
         self.assertEqual(ops, "--gtest_filter=*LeavesOf*:*CudaShapes*")
         self.assertEqual(ranks, "--gtest_filter=RanksOnOneGpu.*")
         self.assertEqual(others, "--gtest_filter=-*LeavesOf*:*CudaShapes*:*RatesAgainstTheCopysRate:RanksOnOneGpu.*:"
-                         "RatesOfAttention*")
+                         "RatesOfAttention*:*TwoProcessesOnOneGpu")
+        self.assertEqual(processes, "--gtest_filter=*TwoProcessesOnOneGpu")
 
     def rates(self, *shares):
         names = ("add + norm, bf16, 16384 x 3584", "swiglu, bf16, 8192 x 18944", "adamw, float32 states, bf16 gradient")
@@ -193,14 +195,17 @@ class GpuCheckTest(unittest.TestCase):
                 ("RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)", 0, TESTS_PASS, check.OK),
                 ("ERROR SUMMARY: 0 errors", 0, TESTS_SKIP, check.FAIL), ("ERROR SUMMARY: 0 errors", 0, "", check.FAIL),
                 ("it says nothing", 0, TESTS_PASS, check.FAIL)):
-            tool.write_text(f"#!/bin/sh\necho \"$@\"\ncat <<'END'\n{passed}END\necho '========= {text}'\nexit {code}\n")
+            tool.write_text(f"#!/bin/sh\necho \"$@\"\necho $PYTORCH_NO_CUDA_MEMORY_CACHING\ncat <<'END'\n{passed}END\necho '========= {text}'\nexit {code}\n")
             tool.chmod(0o755)
             self.expect("sanitizer", verdict)
         asked = [(self.here / "out" / f"sanitizer-{name}.log").read_text().splitlines()[0] for name in check.SANITIZERS]
         for name, line in zip(check.SANITIZERS, asked):
             self.assertIn(f"--tool {name} ", line)
-            self.assertEqual("--kernel-name kns=tessera" in line, name != "memcheck")
-            self.assertTrue(line.endswith("--gtest_filter=*Sanitized*:*Kernel.*"), line)
+            self.assertEqual("--kernel-name kns=tessera" in line, name in ("racecheck", "synccheck"))
+            tests = "*Kernel.*" if name == "initcheck" else "*Sanitized*:*Kernel.*"
+            self.assertTrue(line.endswith(f" --gtest_filter={tests}"), line)
+        envs = {name: (self.here / "out" / f"sanitizer-{name}.log").read_text().splitlines()[1] for name in check.SANITIZERS}
+        self.assertEqual(envs, {name: "1" if name in ("memcheck", "initcheck") else "" for name in check.SANITIZERS})
         self.expect("sanitizer", check.NOT_RUN, "needs a CUDA device", device="cpu")
         self.expect("sanitizer", check.NOT_RUN, "no time left", minutes=0.0)
 
