@@ -17,12 +17,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 constexpr int64_t kElements = 1000;
 
 at::TensorOptions there() { return at::TensorOptions(fake::device(0)).dtype(at::kDouble); }

@@ -27,12 +27,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 at::Device there() { return fake::device(0); }
 
 // Streams are delayed by a seed, to which TESSERA_TEST_SEED is added.

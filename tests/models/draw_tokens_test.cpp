@@ -16,12 +16,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf};
 
 TEST(DrawTokens, AreThoseOfTheHost) {

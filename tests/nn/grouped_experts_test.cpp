@@ -17,12 +17,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 constexpr int64_t kExperts = 5, kHidden = 16, kIntermediate = 24;
 
 MLPOptions options_of(bool has_gate) {

@@ -14,12 +14,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 constexpr int64_t kPage = KvCache::kPageTokens, kLayers = 5, kHeads = 2, kHeadDim = 8;
 // What a layer takes of a page, in float32.
 constexpr int64_t kLayerBytes = 2 * kHeads * kHeadDim * kPage * 4;

@@ -20,12 +20,6 @@ namespace {
 
 namespace fake = testing::fake_device;
 
-// Before main(): LibTorch looks for devices once.
-const bool kHasFakeDevices = [] {
-  fake::install();
-  return true;
-}();
-
 using Make = std::unique_ptr<Optimizer> (*)(std::vector<OptimizedTile>);
 std::unique_ptr<Optimizer> adamw(std::vector<OptimizedTile> tiles) {
   return make_adamw(std::move(tiles), {});

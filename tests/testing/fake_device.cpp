@@ -662,32 +662,30 @@ struct Hooks : at::PrivateUse1HooksInterface {
   at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::get(); }
 };
 
-}  // namespace
+// Before main(): LibTorch looks for devices once, and autograd has a thread for each that there is at the
+// first backward.
+const bool kIsInstalled = [] {
+  static Guard guard;
+  c10::impl::DeviceGuardImplRegistrar registrar(kType, &guard);
+  c10::SetAllocator(kType, &Memory::get());
+  at::RegisterPrivateUse1HooksInterface(new Hooks);
+  c10::register_privateuse1_backend("fake");
+  static torch::Library any(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  any.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+  static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  aten.impl("empty.memory_format", &empty);
+  aten.impl("empty_strided", &empty_strided);
+  aten.impl("as_strided", &at::native::as_strided_tensorimpl);
+  aten.impl("view", &at::native::view);
+  aten.impl("_reshape_alias", &at::native::_reshape_alias);
+  aten.impl("set_.source_Storage_storage_offset", &set_storage);
+  aten.impl("resize_", &resize);
+  aten.impl("_copy_from", &copy_from);
+  aten.impl("_local_scalar_dense", &read_value);
+  return true;
+}();
 
-void install() {
-  static const bool is_done = [] {
-    static Guard guard;
-    c10::impl::DeviceGuardImplRegistrar registrar(kType, &guard);
-    c10::SetAllocator(kType, &Memory::get());
-    at::RegisterPrivateUse1HooksInterface(new Hooks);
-    c10::register_privateuse1_backend("fake");
-    static torch::Library any(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-    any.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
-    static torch::Library aten(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__,
-                               __LINE__);
-    aten.impl("empty.memory_format", &empty);
-    aten.impl("empty_strided", &empty_strided);
-    aten.impl("as_strided", &at::native::as_strided_tensorimpl);
-    aten.impl("view", &at::native::view);
-    aten.impl("_reshape_alias", &at::native::_reshape_alias);
-    aten.impl("set_.source_Storage_storage_offset", &set_storage);
-    aten.impl("resize_", &resize);
-    aten.impl("_copy_from", &copy_from);
-    aten.impl("_local_scalar_dense", &read_value);
-    return true;
-  }();
-  static_cast<void>(is_done);
-}
+}  // namespace
 
 c10::Device device(int64_t index) { return {kType, static_cast<c10::DeviceIndex>(index)}; }
 int64_t num_devices() { return kDevices; }

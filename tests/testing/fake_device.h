@@ -1,5 +1,5 @@
 // A device in host memory whose streams run late, each on a thread of its own: what orders work by anything
-// but events goes wrong on it, sooner or later.
+// but events goes wrong on it, sooner or later. A program that it is linked into has it before main().
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,6 @@ namespace tessera::testing::fake_device {
 // turn, and holds that memory until then. So who reads or writes memory without an event between the streams
 // finds NaN, or what another owner wrote.
 
-// Once a process, before its first operation.
-void install();
 c10::Device device(int64_t index);
 int64_t num_devices();
 

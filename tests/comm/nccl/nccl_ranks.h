@@ -11,13 +11,6 @@
 #include "tests/testing/fake_device.h"
 
 namespace tessera::testing {
-namespace detail {
-// Before main(): autograd has a thread for each device that there is at the first backward.
-inline const bool kHasFakeDevices = [] {
-  fake_device::install();
-  return true;
-}();
-}  // namespace detail
 
 inline std::shared_ptr<const comm::detail::NcclLibrary> stub_library() {
   return comm::detail::NcclLibrary::open(TESSERA_STUB_NCCL);
