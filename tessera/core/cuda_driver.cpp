@@ -1,8 +1,7 @@
 #include "tessera/core/cuda_driver.h"
 
-#include <dlfcn.h>
-
 #include "tessera/core/environment.h"
+#include "tessera/core/shared_library.h"
 #include "tessera/core/strings.h"
 
 namespace tessera::cuda {
@@ -12,97 +11,86 @@ constexpr char kLibrary[] = "libcuda.so.1";
 // Where containers and WSL have it, beside the loader's own places.
 constexpr const char* kFolders[] = {"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"};
 
-// Of cuda.h, which is not needed to build: the driver keeps these numbers.
+// Of cuda.h, which is not needed to build: the driver keeps these numbers. Functions give 0 for success.
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 
-template <class Function>
-Function* function_of(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
+struct Functions {
+  int (*init)(unsigned flags) = nullptr;
+  int (*version)(int*) = nullptr;
+  int (*count)(int*) = nullptr;
+  int (*device)(int*, int index) = nullptr;
+  int (*name)(char*, int size, int device) = nullptr;
+  int (*memory)(size_t*, int device) = nullptr;
+  int (*attribute)(int*, int attribute, int device) = nullptr;
+  int (*error_text)(int code, const char**) = nullptr;
+};
+
+// Why there are none; empty where they are found.
+std::string find(Functions& driver) {
+  std::vector<std::string> candidates = {kLibrary};
+  for (const char* folder : kFolders) candidates.push_back(std::string(folder) + '/' + kLibrary);
+  SharedLibrary library(candidates);
+  library.find(driver.init, "cuInit");
+  library.find(driver.version, "cuDriverGetVersion");
+  library.find(driver.count, "cuDeviceGetCount");
+  library.find(driver.device, "cuDeviceGet");
+  library.find(driver.name, "cuDeviceGetName");
+  library.find(driver.memory, "cuDeviceTotalMem_v2");
+  library.find(driver.attribute, "cuDeviceGetAttribute");
+  library.find(driver.error_text, "cuGetErrorString");
+  if (library.is_usable()) return "";
+  return library.is_missing()
+             ? "no NVIDIA driver: libcuda.so.1 is not where the loader looks (LD_LIBRARY_PATH, "
+               "/etc/ld.so.conf), nor in " +
+                   join({std::begin(kFolders), std::end(kFolders)}, ", ")
+             : "the NVIDIA driver cannot be used: " + library.why_not();
 }
 
-// A library that is there and does not open says why; one that is not there is looked for elsewhere.
-void* open_driver(std::string& reason) {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) return library;
-  const std::string said = dlerror();
-  for (const char* folder : kFolders) {
-    library = dlopen((std::string(folder) + '/' + kLibrary).c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) return library;
-  }
-  const bool is_missing = said.starts_with(kLibrary) && said.find("No such file") != std::string::npos;
-  reason = is_missing ? "no NVIDIA driver: libcuda.so.1 is not where the loader looks (LD_LIBRARY_PATH, "
-                        "/etc/ld.so.conf), nor in " +
-                            join({std::begin(kFolders), std::end(kFolders)}, ", ")
-                      : "the NVIDIA driver cannot be opened: " + said;
-  return nullptr;
-}
-
-using GetCount = int(int*);
-using GetDevice = int(int*, int);
-using GetName = int(char*, int, int);
-using GetMemory = int(size_t*, int);
-using GetAttribute = int(int*, int, int);
-using GetErrorText = int(int, const char**);
-
-Gpu gpu_at(void* library, int index) {
-  const auto get_device = function_of<GetDevice>(library, "cuDeviceGet");
-  const auto get_name = function_of<GetName>(library, "cuDeviceGetName");
-  const auto get_memory = function_of<GetMemory>(library, "cuDeviceTotalMem_v2");
-  const auto get_attribute = function_of<GetAttribute>(library, "cuDeviceGetAttribute");
+Gpu gpu_at(const Functions& driver, int index) {
   Gpu gpu;
   gpu.name = "unknown";
   int device = 0;
-  if (get_device == nullptr || get_device(&device, index) != 0) return gpu;
+  if (driver.device(&device, index) != 0) return gpu;
   char name[256] = {};
-  if (get_name != nullptr && get_name(name, sizeof name - 1, device) == 0) gpu.name = name;
+  if (driver.name(name, sizeof name - 1, device) == 0) gpu.name = name;
   size_t bytes = 0;
-  if (get_memory != nullptr && get_memory(&bytes, device) == 0)
-    gpu.memory_bytes = static_cast<int64_t>(bytes);
-  if (get_attribute != nullptr) {
-    get_attribute(&gpu.multiprocessors, kMultiprocessors, device);
-    get_attribute(&gpu.major, kMajor, device);
-    get_attribute(&gpu.minor, kMinor, device);
-  }
+  if (driver.memory(&bytes, device) == 0) gpu.memory_bytes = static_cast<int64_t>(bytes);
+  driver.attribute(&gpu.multiprocessors, kMultiprocessors, device);
+  driver.attribute(&gpu.major, kMajor, device);
+  driver.attribute(&gpu.minor, kMinor, device);
   return gpu;
 }
 
-std::string error_text(void* library, int code) {
-  const auto get_text = function_of<GetErrorText>(library, "cuGetErrorString");
+std::string error_text(const Functions& driver, int code) {
   const char* text = nullptr;
-  if (get_text != nullptr && get_text(code, &text) == 0 && text != nullptr) return text;
-  return "error " + std::to_string(code);
+  const bool is_known = driver.error_text(code, &text) == 0 && text != nullptr;
+  return is_known ? text : "error " + std::to_string(code);
 }
 
 Driver ask() {
-  Driver driver;
-  void* const library = open_driver(driver.why_no_gpu);
-  if (library == nullptr) return driver;
-  driver.is_there = true;
-  const auto init = function_of<int(unsigned)>(library, "cuInit");
-  const auto count = function_of<GetCount>(library, "cuDeviceGetCount");
-  const auto version = function_of<GetCount>(library, "cuDriverGetVersion");
-  if (init == nullptr || count == nullptr) {
-    driver.why_no_gpu = "libcuda.so.1 is no driver: it lacks cuInit";
-    return driver;
-  }
-  if (version != nullptr) version(&driver.cuda_version);
+  Driver found;
+  Functions driver;
+  found.why_no_gpu = find(driver);
+  if (!found.why_no_gpu.empty()) return found;
+  found.is_there = true;
+  driver.version(&found.cuda_version);
   int num_gpus = 0;
-  int code = init(0);
-  if (code == 0) code = count(&num_gpus);
-  for (int i = 0; code == 0 && i < num_gpus; ++i) driver.gpus.push_back(gpu_at(library, i));
-  if (!driver.gpus.empty()) return driver;
-  driver.why_no_gpu = "the NVIDIA driver finds no device";
-  if (code != 0) driver.why_no_gpu += ": " + error_text(library, code);
+  int code = driver.init(0);
+  if (code == 0) code = driver.count(&num_gpus);
+  for (int i = 0; code == 0 && i < num_gpus; ++i) found.gpus.push_back(gpu_at(driver, i));
+  if (!found.gpus.empty()) return found;
+  found.why_no_gpu = "the NVIDIA driver finds no device";
+  if (code != 0) found.why_no_gpu += ": " + error_text(driver, code);
   if (const auto visible = environment::get("CUDA_VISIBLE_DEVICES"))
-    driver.why_no_gpu += " (CUDA_VISIBLE_DEVICES='" + *visible + "')";
-  return driver;
+    found.why_no_gpu += " (CUDA_VISIBLE_DEVICES='" + *visible + "')";
+  return found;
 }
 
 }  // namespace
 
 const Driver& driver() {
-  static const Driver instance = ask();
-  return instance;
+  static const Driver kFound = ask();
+  return kFound;
 }
 
 std::string describe(const Gpu& gpu) {

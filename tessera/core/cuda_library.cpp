@@ -1,25 +1,21 @@
 #include "tessera/core/cuda_library.h"
 
 #include <mutex>
+#include <vector>
 
 #include <dlfcn.h>
 #include <link.h>
 
 #include "tessera/core/cuda_driver.h"
 #include "tessera/core/environment.h"
-#include "tessera/core/own_library.h"
 
 namespace tessera::cuda {
 namespace {
-
-constexpr char kTorch[] = "libtorch_cuda.so", kOwn[] = "libtessera_cuda.so";
 
 struct State {
   std::mutex mutex;
   Missing missing = Missing::Request;
   std::string why_not = "nothing has asked for a CUDA device";
-  void* own = nullptr;
-  std::string why_no_own = "the CUDA part of LibTorch is not open";
 };
 
 State& state() {
@@ -27,41 +23,20 @@ State& state() {
   return instance;
 }
 
-// dlopen()'s words for a file that is nowhere, as opposed to one that cannot be opened.
-bool is_not_found(const std::string& said, const std::string& name) {
-  return said.starts_with(name + ": ") && said.find("No such file") != std::string::npos;
-}
-
 // By the loader's places first, where LD_LIBRARY_PATH has the first word; then beside libtorch_cpu.so. All of
 // its symbols must be found at once, so that a part of another version is an error here and not in a step.
-bool open_libtorch(std::string& reason) {
-  if (dlopen(kTorch, RTLD_NOW | RTLD_GLOBAL) != nullptr) return true;
-  std::string said = dlerror();
-  const std::string folder = libtorch_folder();
-  if (!is_not_found(said, kTorch) || folder.empty()) {
-    reason = "the CUDA part of LibTorch cannot be opened: " + said;
-    return false;
-  }
-  const std::string beside = folder + '/' + kTorch;
-  if (dlopen(beside.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return true;
-  said = dlerror();
-  reason = is_not_found(said, beside)
-               ? "LibTorch has no CUDA part: libtorch_cuda.so is neither where the loader looks "
-                 "(LD_LIBRARY_PATH) nor in " +
-                     folder
-               : "the CUDA part of LibTorch cannot be opened: " + said;
-  return false;
-}
-
-void open_own(State& now) {
-  const std::string path = find_own_library(kOwn);
-  now.own = dlopen(path.empty() ? kOwn : path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (now.own != nullptr) {
-    now.why_no_own.clear();
-    return;
-  }
-  const std::string said = dlerror();
-  now.why_no_own = is_not_found(said, kOwn) ? "this build has no libtessera_cuda.so" : said;
+// Why it is not open; empty where it is.
+std::string open_libtorch() {
+  const std::string name = "libtorch_cuda.so", folder = libtorch_folder();
+  std::vector<std::string> candidates = {name};
+  if (!folder.empty()) candidates.push_back(folder + '/' + name);
+  const SharedLibrary library(candidates, SharedLibrary::Symbols::OfAll);
+  if (library.is_usable()) return "";
+  return library.is_missing() && !folder.empty()
+             ? "LibTorch has no CUDA part: libtorch_cuda.so is neither where the loader looks "
+               "(LD_LIBRARY_PATH) nor in " +
+                   folder
+             : "the CUDA part of LibTorch cannot be opened: " + library.why_not();
 }
 
 void open_now(State& now) {
@@ -73,13 +48,8 @@ void open_now(State& now) {
   }
   if (!environment::get("PYTORCH_CUDA_ALLOC_CONF"))
     environment::set_default("PYTORCH_ALLOC_CONF", "expandable_segments:True");
-  if (!open_libtorch(now.why_not)) {
-    now.missing = Missing::Library;
-    return;
-  }
-  now.missing = Missing::Nothing;
-  now.why_not.clear();
-  open_own(now);
+  now.why_not = open_libtorch();
+  now.missing = now.why_not.empty() ? Missing::Nothing : Missing::Library;
 }
 
 // A copy of what is known now.
@@ -132,12 +102,9 @@ std::string what_to_do() {
   return "";
 }
 
-void* own_kernels_library() { return get(&State::own); }
-
-std::string why_no_own_kernels() { return get(&State::why_no_own); }
-
-void* symbol(void* library, const char* name) {
-  return dlsym(library == nullptr ? RTLD_DEFAULT : library, name);
+SharedLibrary own_kernels_library() {
+  return is_open() ? SharedLibrary::own("libtessera_cuda.so")
+                   : SharedLibrary::none("the CUDA part of LibTorch is not open");
 }
 
 }  // namespace tessera::cuda

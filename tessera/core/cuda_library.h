@@ -2,18 +2,19 @@
 // device asks for CUDA, so one binary serves machines with and without a GPU.
 #pragma once
 
-#include <cstdint>
 #include <string>
+
+#include "tessera/core/shared_library.h"
 
 namespace tessera::cuda {
 
 // What opening came to; what comes first is told first.
 enum class Missing { Nothing, Request, Driver, Device, Library };
 
-// Asks the driver for devices; where there are some, opens libtorch_cuda.so for the whole process and then
-// libtessera_cuda.so, if that is there. The first call decides. LibTorch looks for its CUDA part once, at the
-// first operation that asks for it, and keeps the answer: call this before anything else of LibTorch.
-// resolve_device() (device.h) does, and the verbs of the program call that first.
+// Asks the driver for devices; where there are some, opens libtorch_cuda.so for the whole process. The first
+// call decides. LibTorch looks for its CUDA part once, at the first operation that asks for it, and keeps the
+// answer: call this before anything else of LibTorch. resolve_device() (device.h) does, and the verbs of the
+// program call that first.
 //
 // Has LibTorch's allocator grow its segments in place (PYTORCH_ALLOC_CONF=expandable_segments:True), unless
 // the environment says otherwise. Returns is_open(). Thread-safe.
@@ -31,13 +32,7 @@ std::string what_to_do();
 // The folder of the LibTorch that this process has; empty where it is linked in another way.
 std::string libtorch_folder();
 
-// A handle of dlopen() of libtessera_cuda.so, with Tessera's own kernels; null where it is not there or not
-// open.
-void* own_kernels_library();
-// Why it is null, in one line.
-std::string why_no_own_kernels();
-// The address of a symbol of a library, null where it has none; of all that the process has open where
-// `library` is null.
-void* symbol(void* library, const char* name);
+// libtessera_cuda.so, with Tessera's own kernels; none before is_open().
+SharedLibrary own_kernels_library();
 
 }  // namespace tessera::cuda

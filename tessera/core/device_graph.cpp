@@ -12,10 +12,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
-#include "tessera/core/cuda_library.h"
 #include "tessera/core/device_event.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/log.h"
+#include "tessera/core/shared_library.h"
 
 namespace tessera {
 namespace {
@@ -34,24 +34,18 @@ struct CudaGraph {
   static constexpr int kOfThisThread = 1;
 };
 
-template <class F>
-bool find(F& function, const char* name) {
-  function = reinterpret_cast<F>(cuda::symbol(nullptr, name));
-  return function != nullptr;
-}
-
 // Null where one is missing.
 const CudaGraph* cuda_graph() {
   static const std::optional<CudaGraph> kFound = [] {
+    SharedLibrary process = SharedLibrary::of_process();
     CudaGraph found;
-    const bool is_whole =
-        find(found.construct, "_ZN2at4cuda9CUDAGraphC1Eb") &&
-        find(found.destroy, "_ZN2at4cuda9CUDAGraphD1Ev") &&
-        find(found.begin, "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode") &&
-        find(found.end, "_ZN2at4cuda9CUDAGraph11capture_endEv") &&
-        find(found.replay, "_ZN2at4cuda9CUDAGraph6replayEv") &&
-        find(found.memory, "_ZN2at4cuda9CUDAGraph4poolEv");
-    return is_whole ? std::optional(found) : std::nullopt;
+    process.find(found.construct, "_ZN2at4cuda9CUDAGraphC1Eb");
+    process.find(found.destroy, "_ZN2at4cuda9CUDAGraphD1Ev");
+    process.find(found.begin, "_ZN2at4cuda9CUDAGraph13capture_beginESt4pairIyyE21cudaStreamCaptureMode");
+    process.find(found.end, "_ZN2at4cuda9CUDAGraph11capture_endEv");
+    process.find(found.replay, "_ZN2at4cuda9CUDAGraph6replayEv");
+    process.find(found.memory, "_ZN2at4cuda9CUDAGraph4poolEv");
+    return process.is_usable() ? std::optional(found) : std::nullopt;
   }();
   return kFound ? &*kFound : nullptr;
 }

@@ -8,7 +8,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include "tessera/comm/fake/fake_backend.h"
@@ -609,16 +608,15 @@ TEST(StubNcclTest, NoticesWhatNoRankMayDo) {
 }
 
 TEST(NcclLibraryTest, OneLineWhereItCannotBeUsed) {
-  const std::string missing = testing::error_of([] { detail::NcclLibrary::open("/no/libnccl.so.2"); });
+  testing::expect_others_refused<detail::NcclLibrary>("ncclGetVersion", TESSERA_STUB_NCCL_OLDER,
+                                                      "2.17.3, not of 2.18.0 or a later 2");
+  const std::string missing = testing::error_of([] { detail::NcclLibrary::require("/no/libnccl.so.2"); });
   EXPECT_NE(missing.find("E-CONFIG-NCCL"), std::string::npos) << missing;
-  EXPECT_NE(missing.find("need /no/libnccl.so.2"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("got /no/libnccl.so.2: cannot open"), std::string::npos) << missing;
+  EXPECT_NE(missing.find("need /no/libnccl.so.2 of version 2.18"), std::string::npos) << missing;
   EXPECT_EQ(missing.find('\n'), std::string::npos);
-  Dl_info here;
-  ASSERT_NE(dladdr(reinterpret_cast<void*>(&at::globalContext), &here), 0);
-  const std::string other = testing::error_of([&] { detail::NcclLibrary::open(here.dli_fname); });
-  EXPECT_NE(other.find("got no ncclGetVersion"), std::string::npos) << other;
-  EXPECT_EQ(detail::NcclLibrary::open(TESSERA_STUB_NCCL)->version(), 22809);
-  EXPECT_EQ(detail::NcclLibrary::open(TESSERA_STUB_NCCL_OLD)->version(), 21805);
+  EXPECT_EQ(detail::NcclLibrary::require(TESSERA_STUB_NCCL)->version(), 22809U);
+  EXPECT_EQ(detail::NcclLibrary::require(TESSERA_STUB_NCCL_OLD)->version(), 21805U);
 }
 
 }  // namespace

@@ -26,7 +26,8 @@ using testing::awkward_values;
 constexpr char kIdFile[] = "TESSERA_TEST_NCCL_ID", kRank[] = "TESSERA_TEST_NCCL_RANK";
 
 detail::NcclContext context() {
-  return {testing::cuda_device(), detail::NcclLibrary::open(), std::make_shared<detail::Watchdog>(testing::cuda_device())};
+  const at::Device device = testing::cuda_device();
+  return {device, detail::NcclLibrary::require(), std::make_shared<detail::Watchdog>(device)};
 }
 
 at::Tensor expected_sum(int64_t ranks, int64_t count, at::ScalarType type) {
@@ -125,7 +126,7 @@ void check_group(detail::NcclGroup& group) {
 TEST(NcclCudaTest, OneRank) {
   TESSERA_NEEDS_CUDA();
   const detail::NcclContext own = context();
-  std::printf("NCCL %d of %s\n", own.library->version(), own.library->path().c_str());
+  std::printf("NCCL %s\n", version_text(own.library->version()).c_str());
   detail::NcclGroup group(own, own.library->make_id(), 1, 0, call_of("the start"));
   check_group(group);
 }

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <cudnn_frontend.h>
-#include <dlfcn.h>
 
+#include "tessera/core/shared_library.h"
 #include "tessera/ops/cuda/attention_graph.h"
 
 #include "tests/ops/cuda/described_device.h"
@@ -134,14 +134,15 @@ void build_ours(const CudnnLibrary& library, const AttentionShape& shape, bool i
 
 int main(int count, char** words) {
   if (count != 3) return 2;
-  void* const driver = dlopen(words[1], RTLD_NOW | RTLD_GLOBAL);
-  CudnnLibrary library;
-  std::string why;
-  if (driver == nullptr || !open_cudnn(library, why, words[2])) {
-    std::printf("%s\n", driver == nullptr ? dlerror() : why.c_str());
+  tessera::SharedLibrary driver({words[1]}, tessera::SharedLibrary::Symbols::OfAll);
+  uint64_t (*image)() = nullptr;
+  driver.find(image, "fake_driver_image");
+  std::string why_not;
+  const auto library = CudnnLibrary::open(why_not, words[2]);
+  if (!driver.is_usable() || !library) {
+    std::printf("%s\n", driver.is_usable() ? why_not.c_str() : driver.why_not().c_str());
     return 2;
   }
-  const auto image = reinterpret_cast<uint64_t (*)()>(dlsym(driver, "fake_driver_image"));
   int differing = 0;
   for (const Case& each : std::vector<Case>{{"causal", kShape},
                                             {"causal, window", with(511, 0, false)},
@@ -151,7 +152,7 @@ int main(int count, char** words) {
                                             {"causal, 14 heads of 64", with_heads(14, 2, 64)},
                                             {"causal, a key head each", with_heads(32, 32, 128)}}) {
     for (const bool is_backward : {false, true}) {
-      build_ours(library, each.shape, is_backward);
+      build_ours(*library, each.shape, is_backward);
       const uint64_t ours = image();
       const bool is_same = build_theirs(each.shape, is_backward) && image() == ours;
       std::printf("%s, %s: %s\n", each.name, is_backward ? "backward" : "forward",

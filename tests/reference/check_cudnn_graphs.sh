@@ -11,7 +11,7 @@ set -euo pipefail
 frontend=$1 cuda=$2 work=${3:-$(mktemp -d)}
 cd "$(dirname "$0")/../.."
 mkdir -p "$work"
-own=(tessera/ops/cuda/attention_graph.cpp tessera/ops/cuda/cudnn_graph.cpp tessera/ops/cuda/cudnn_library.cpp tessera/core/error.cpp)
+own=(tessera/ops/cuda/attention_graph.cpp tessera/ops/cuda/cudnn_graph.cpp tessera/ops/cuda/cudnn_library.cpp tessera/core/error.cpp tessera/core/shared_library.cpp)
 g++ -std=c++20 -O1 -shared -fPIC tests/ops/cuda/fake_driver.cpp -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1"
 # cuDNN and NVRTC are found in CUDA's folder.
 libraries=$cuda/lib64

@@ -10,7 +10,7 @@ namespace {
 TEST(RanksOnOneGpu, DISABLED_TheProcess) {
   expect_ranks_equal_one_process(&testing::run_cuda_ranks);
   EXPECT_EQ(testing::cuda_fault(), "");
-  EXPECT_STREQ(testing::stub_table(find_own_library("libstub_nccl.so")).faults(), "");
+  EXPECT_STREQ(testing::stub_table(testing::own_stub_path()).faults(), "");
 }
 
 TEST(RanksOnOneGpu, EqualOneProcessOfTheHost) {

@@ -140,7 +140,7 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
   }
   // Where it is missing, no rank waits for another one yet.
   std::shared_ptr<const detail::NcclLibrary> nccl;
-  if (device.type() != kHost) nccl = detail::NcclLibrary::open();
+  if (device.type() != kHost) nccl = detail::NcclLibrary::require();
   int provided = 0;
   {
     const StartBound bound(info, start_timeout_s, shared_path);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,17 +18,44 @@ struct NcclId {
 using NcclHandle = struct ncclComm*;
 using NativeStream = void*;
 
-// The functions that are used here, as nccl.h of the versions 2.x declares them (ncclResult_t and
-// ncclDataType_t are enums of int). All data goes as bytes, so that no type needs a name.
+// What nccl.h of the versions 2.x declares, as far as it is used here. Enums are int there. All data goes as
+// bytes, so that no other type needs a name.
+enum NcclResult : int32_t { kNcclSuccess = 0, kNcclInProgress = 7 };
+enum NcclDataType : int32_t { kNcclUint8 = 1 };
+
+struct NcclFunctions {
+  NcclResult (*get_version)(int*) = nullptr;
+  NcclResult (*get_unique_id)(NcclId*) = nullptr;
+  NcclResult (*comm_init_rank)(NcclHandle*, int, NcclId, int) = nullptr;
+  NcclResult (*comm_destroy)(NcclHandle) = nullptr;
+  NcclResult (*comm_abort)(NcclHandle) = nullptr;
+  NcclResult (*comm_get_async_error)(NcclHandle, NcclResult*) = nullptr;
+  const char* (*get_error_string)(NcclResult) = nullptr;
+  const char* (*get_last_error)(NcclHandle) = nullptr;
+  NcclResult (*group_start)() = nullptr;
+  NcclResult (*group_end)() = nullptr;
+  NcclResult (*all_gather)(const void*, void*, size_t, NcclDataType, NcclHandle, NativeStream) = nullptr;
+  NcclResult (*broadcast)(const void*, void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
+  NcclResult (*send)(const void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
+  NcclResult (*recv)(void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
+  // Where the library lacks one of these, the first is null.
+  NcclResult (*mem_alloc)(void**, size_t) = nullptr;
+  NcclResult (*mem_free)(void*) = nullptr;
+  NcclResult (*comm_register)(NcclHandle, void*, size_t, void**) = nullptr;
+  NcclResult (*comm_deregister)(NcclHandle, void*) = nullptr;
+};
+
 class NcclLibrary {
  public:
   // Opens `path`, or, where it is empty, libnccl.so.2 where the loader or LibTorch's own folders have it.
-  // Throws E-CONFIG-NCCL, in one line, where it is not there, lacks a function or has another version.
-  static std::shared_ptr<const NcclLibrary> open(const std::string& path = "");
+  // Null where it is not there, lacks a function or is not of version 2.18 or a later 2, with why in one
+  // line.
+  static std::shared_ptr<const NcclLibrary> open(std::string& why_not, const std::string& path = "");
+  // The same; throws E-CONFIG-NCCL where that gives null.
+  static std::shared_ptr<const NcclLibrary> require(const std::string& path = "");
 
   // 22809 for 2.28.9
-  int version() const { return version_; }
-  const std::string& path() const { return path_; }
+  size_t version() const { return version_; }
 
   // Throw Error(Peer) with the library's words where a call fails.
   NcclId make_id() const;
@@ -69,32 +97,12 @@ class NcclLibrary {
   };
 
  private:
-  using Result = int;
-  NcclLibrary() = default;
-  void check(Result result, const char* function, NcclHandle comm = nullptr) const;
-  std::string words_for(Result result, NcclHandle comm) const;
+  NcclLibrary(const NcclFunctions& functions, size_t version) : functions_(functions), version_(version) {}
+  void check(NcclResult result, const char* function, NcclHandle comm = nullptr) const;
+  std::string words_for(NcclResult result, NcclHandle comm) const;
 
-  std::string path_;
-  int version_ = 0;
-  Result (*get_version_)(int*) = nullptr;
-  Result (*get_unique_id_)(NcclId*) = nullptr;
-  Result (*comm_init_rank_)(NcclHandle*, int, NcclId, int) = nullptr;
-  Result (*comm_destroy_)(NcclHandle) = nullptr;
-  Result (*comm_abort_)(NcclHandle) = nullptr;
-  Result (*comm_get_async_error_)(NcclHandle, Result*) = nullptr;
-  const char* (*get_error_string_)(Result) = nullptr;
-  const char* (*get_last_error_)(NcclHandle) = nullptr;
-  Result (*group_start_)() = nullptr;
-  Result (*group_end_)() = nullptr;
-  Result (*all_gather_)(const void*, void*, size_t, int, NcclHandle, NativeStream) = nullptr;
-  Result (*broadcast_)(const void*, void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
-  Result (*send_)(const void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
-  Result (*recv_)(void*, size_t, int, int, NcclHandle, NativeStream) = nullptr;
-  // Where the library lacks one of these, the first is null.
-  Result (*mem_alloc_)(void**, size_t) = nullptr;
-  Result (*mem_free_)(void*) = nullptr;
-  Result (*comm_register_)(NcclHandle, void*, size_t, void**) = nullptr;
-  Result (*comm_deregister_)(NcclHandle, void*) = nullptr;
+  const NcclFunctions functions_;
+  const size_t version_;
 };
 
 }  // namespace tessera::comm::detail

@@ -1,11 +1,9 @@
 #include <array>
 
-#include <dlfcn.h>
-
 #include "tessera/config/resolve_paths.h"
 #include "tessera/core/error.h"
 #include "tessera/core/log.h"
-#include "tessera/core/own_library.h"
+#include "tessera/core/shared_library.h"
 #include "tessera/core/strings.h"
 #include "tessera/data/readers/record_reader.h"
 #include "tessera/data/readers/table_api.h"
@@ -14,31 +12,20 @@
 namespace tessera::data {
 namespace {
 
-constexpr const char* kLibrary = "tessera-tables.so";
-
 const TesseraTableApi* load_library(std::string& reason) {
-  const std::string path = find_own_library(kLibrary);
-  if (path.empty()) {
-    reason = "this build has no " + std::string(kLibrary);
-    return nullptr;
-  }
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    reason = dlerror();
-    return nullptr;
-  }
-  const auto api = reinterpret_cast<decltype(&tessera_table_api)>(dlsym(library, "tessera_table_api"));
-  if (api == nullptr || api()->version != kTesseraTableApiVersion) {
-    reason = path + " is of another version";
-    return nullptr;
-  }
-  return api();
+  SharedLibrary library = SharedLibrary::own("tessera-tables.so");
+  decltype(&tessera_table_api) api = nullptr;
+  library.find(api, "tessera_table_api");
+  reason = library.why_not();
+  if (reason.empty() && api()->version != kTesseraTableApiVersion)
+    reason = library.path() + " is of another version";
+  return reason.empty() ? api() : nullptr;
 }
 
 const TesseraTableApi& table_api(const std::string& path) {
   static std::string reason;
-  static const TesseraTableApi* const api = load_library(reason);
-  if (api != nullptr) return *api;
+  static const TesseraTableApi* const kApi = load_library(reason);
+  if (kApi != nullptr) return *kApi;
   throw Error(ErrorKind::Config, "UNSUPPORTED", "parquet and arrow files cannot be read: " + reason)
       .in(path)
       .hint("build Tessera where `./dev setup` can fetch libarrow, or " + config::conversion_hint(path));

@@ -8,8 +8,8 @@
 namespace tessera::ops {
 
 // What LibTorch computes is right, and slower: a library that does not fit ends no run.
-Leaves cuda::leaves_of(void* library) {
-  if (library == nullptr) return aten_leaves();
+Leaves cuda::leaves_of(const SharedLibrary& library) {
+  if (library.is_missing()) return aten_leaves();
   const OwnKernels own = find_kernels(library);
   if (own.table != nullptr) {
     use_kernels(*own.table);

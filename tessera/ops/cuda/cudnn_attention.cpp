@@ -179,9 +179,8 @@ std::optional<AttentionGradients> CudnnAttention::differentiate(
 
 CudnnAttention* cudnn_attention() {
   static CudnnAttention* const kAttention = []() -> CudnnAttention* {
-    CudnnLibrary library;
     std::string why_not;
-    if (open_cudnn(library, why_not)) return new CudnnAttention(library);
+    if (const auto library = CudnnLibrary::open(why_not)) return new CudnnAttention(*library);
     log::warn("cuDNN cannot be opened, so that flash attention 2 computes attention over long documents: " +
               why_not);
     return nullptr;

@@ -1,48 +1,27 @@
 #include "tessera/ops/cuda/cudnn_library.h"
 
-#include <type_traits>
-
-#include <dlfcn.h>
+#include "tessera/core/shared_library.h"
 
 namespace tessera::ops::cuda {
-namespace {
 
-// What LibTorch 2.11 comes with. The graphs of attention are written for it: older ones want other masks.
-constexpr size_t kOldest = 91900, kTooNew = 100000;
-
-}  // namespace
-
-bool open_cudnn(CudnnLibrary& library, std::string& why_not, const std::string& path) {
-  // Never closed: it has code on devices.
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    why_not = dlerror();
-    return false;
-  }
+std::optional<CudnnLibrary> CudnnLibrary::open(std::string& why_not, const std::string& path) {
+  SharedLibrary library({path});
   CudnnLibrary found;
-  why_not.clear();
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
-    if (function == nullptr && why_not.empty()) why_not = path + " has no " + name;
-  };
-  find(found.version, "cudnnGetVersion");
-  find(found.status_text, "cudnnGetErrorString");
-  find(found.last_error, "cudnnGetLastErrorString");
-  find(found.create, "cudnnCreate");
-  find(found.set_stream, "cudnnSetStream");
-  find(found.desc_create, "cudnnBackendCreateDescriptor");
-  find(found.desc_destroy, "cudnnBackendDestroyDescriptor");
-  find(found.desc_finalize, "cudnnBackendFinalize");
-  find(found.desc_set, "cudnnBackendSetAttribute");
-  find(found.desc_get, "cudnnBackendGetAttribute");
-  find(found.execute, "cudnnBackendExecute");
-  if (!why_not.empty()) return false;
-  if (const size_t version = found.version(); version < kOldest || version >= kTooNew) {
-    why_not = path + " is of version " + std::to_string(version) + ", not of 9.19 or a later 9";
-    return false;
-  }
-  library = found;
-  return true;
+  library.find(found.version, "cudnnGetVersion");
+  library.find(found.status_text, "cudnnGetErrorString");
+  library.find(found.last_error, "cudnnGetLastErrorString");
+  library.find(found.create, "cudnnCreate");
+  library.find(found.set_stream, "cudnnSetStream");
+  library.find(found.desc_create, "cudnnBackendCreateDescriptor");
+  library.find(found.desc_destroy, "cudnnBackendDestroyDescriptor");
+  library.find(found.desc_finalize, "cudnnBackendFinalize");
+  library.find(found.desc_set, "cudnnBackendSetAttribute");
+  library.find(found.desc_get, "cudnnBackendGetAttribute");
+  library.find(found.execute, "cudnnBackendExecute");
+  // What LibTorch 2.11 comes with. The graphs of attention are written for it: older ones want other masks.
+  if (library.is_usable()) library.expect_version(found.version(), 91900);
+  why_not = library.why_not();
+  return library.is_usable() ? std::optional(found) : std::nullopt;
 }
 
 }  // namespace tessera::ops::cuda

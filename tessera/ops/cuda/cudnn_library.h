@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera::ops::cuda {
@@ -118,6 +119,10 @@ enum Attribute : int32_t {
 
 // The functions that are used here.
 struct CudnnLibrary {
+  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Nothing where it is not there,
+  // lacks a function or is not of version 9.19 or a later 9, with why in one line.
+  static std::optional<CudnnLibrary> open(std::string& why_not, const std::string& path = "libcudnn.so.9");
+
   size_t (*version)() = nullptr;  // 91900 for 9.19.0
   const char* (*status_text)(dnn::Status) = nullptr;
   // Of this thread's last error; ended with a zero.
@@ -135,9 +140,5 @@ struct CudnnLibrary {
   // Waits for nothing.
   dnn::Status (*execute)(dnn::Handle, dnn::Desc plan, dnn::Desc pack) = nullptr;
 };
-
-// Opens `path`, by default the library that libtorch_cuda.so has loaded. False where it is not there, lacks a
-// function or is not 9.19 or a later 9, with why in one line.
-bool open_cudnn(CudnnLibrary& library, std::string& why_not, const std::string& path = "libcudnn.so.9");
 
 }  // namespace tessera::ops::cuda

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace tessera::ops::cuda {
@@ -55,6 +56,10 @@ struct Heuristic {
 
 // The functions that are used here. Matrices are by columns there.
 struct LtLibrary {
+  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Nothing where it is not there,
+  // lacks a function or is not of version 13, with why in one line.
+  static std::optional<LtLibrary> open(std::string& why_not, const std::string& path = "libcublasLt.so.13");
+
   size_t (*version)() = nullptr;  // 130000 for 13.0.0
   const char* (*status_text)(lt::Status) = nullptr;
   // Of the current device. It may be used by several threads at once.
@@ -76,9 +81,5 @@ struct LtLibrary {
                        lt::Layout, const void* beta, const void* c, lt::Layout, void* d, lt::Layout,
                        const lt::Algorithm*, void* workspace, size_t workspace_bytes, void* stream) = nullptr;
 };
-
-// Opens `path`, by default the library that libtorch_cuda.so has loaded. False where it is not there, lacks a
-// function or is of another version, with why in one line.
-bool open_lt(LtLibrary& library, std::string& why_not, const std::string& path = "libcublasLt.so.13");
 
 }  // namespace tessera::ops::cuda

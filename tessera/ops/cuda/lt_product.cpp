@@ -157,9 +157,8 @@ bool LtProducts::add_scaled(const at::Tensor& sum, const E4m3Matrix& a, const E4
 
 LtProducts* lt_products() {
   static LtProducts* const kProducts = []() -> LtProducts* {
-    LtLibrary library;
     std::string why_not;
-    if (open_lt(library, why_not)) return new LtProducts(library);
+    if (const auto library = LtLibrary::open(why_not)) return new LtProducts(*library);
     log::warn("cuBLASLt cannot be opened, so that sums of fp8 products take a pass of their own: " + why_not);
     return nullptr;
   }();

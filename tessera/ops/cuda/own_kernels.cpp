@@ -15,11 +15,11 @@ std::string describe(int32_t version, size_t size) {
 
 }  // namespace
 
-OwnKernels find_kernels(void* library) {
-  void* const address = tessera::cuda::symbol(library, kCudaKernelsSymbol);
-  const CudaKernels* const table =
-      address == nullptr ? nullptr : reinterpret_cast<CudaKernelsFunction>(address)();
-  OwnKernels found;
+OwnKernels find_kernels(const SharedLibrary& library) {
+  OwnKernels found{nullptr, library.why_not()};
+  if (!library.is_usable()) return found;
+  CudaKernelsFunction give = nullptr;
+  const CudaKernels* const table = library.has(give, kCudaKernelsSymbol) ? give() : nullptr;
   if (table == nullptr) {
     found.why_not.append("libtessera_cuda.so has no table '").append(kCudaKernelsSymbol).append("'");
     return found;
@@ -35,10 +35,6 @@ OwnKernels find_kernels(void* library) {
   return found;
 }
 
-OwnKernels own_kernels() {
-  void* const library = tessera::cuda::own_kernels_library();
-  return library == nullptr ? OwnKernels{nullptr, tessera::cuda::why_no_own_kernels()}
-                            : find_kernels(library);
-}
+OwnKernels own_kernels() { return find_kernels(tessera::cuda::own_kernels_library()); }
 
 }  // namespace tessera::ops::cuda

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "tessera/core/shared_library.h"
 #include "tessera/ops/cuda/kernels.h"
 
 namespace tessera::ops::cuda {
@@ -12,8 +13,8 @@ struct OwnKernels {
   std::string why_not;                 // in one line, where there is no table
 };
 
-// Of a library that dlopen() has given: its table, if that is of this program's version and size.
-OwnKernels find_kernels(void* library);
+// The table of a library, if it is of this program's version and size.
+OwnKernels find_kernels(const SharedLibrary& library);
 
 // Of libtessera_cuda.so, as core/cuda_library.h has it now.
 OwnKernels own_kernels();

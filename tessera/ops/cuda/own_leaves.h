@@ -1,6 +1,7 @@
 // The leaves of the ops (leaf.h) on Tessera's own CUDA kernels.
 #pragma once
 
+#include "tessera/core/shared_library.h"
 #include "tessera/ops/cuda/kernels.h"
 #include "tessera/ops/leaf.h"
 
@@ -13,8 +14,8 @@ void use_kernels(const CudaKernels& kernels);
 // aten_leaves() with those kernels in place of what they do, in the types that they take.
 Leaves own_leaves();
 
-// own_leaves() of the kernels of a library that dlopen() has given; aten_leaves() where that is null or does
-// not fit, which is warned of.
-Leaves leaves_of(void* library);
+// own_leaves() of the kernels of a library; aten_leaves() where it is missing or does not fit, which is
+// warned of.
+Leaves leaves_of(const SharedLibrary& library);
 
 }  // namespace tessera::ops::cuda

@@ -9,12 +9,10 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <type_traits>
 
 #include <ATen/ATen.h>
-#include <dlfcn.h>
 
-#include "tessera/core/own_library.h"
+#include "tessera/core/shared_library.h"
 
 #include "tests/comm/nccl/thread_ranks.h"
 #include "tests/testing/cuda_device.h"
@@ -38,15 +36,9 @@ struct CudaDriver {
 
   static const CudaDriver& get() {
     static const CudaDriver driver = [] {
-      void* const library = dlopen("libcuda.so.1", RTLD_NOW);
+      SharedLibrary library({"libcuda.so.1"});
       CudaDriver found;
-      const auto find = [&](auto& function, const char* name) {
-        function = library == nullptr
-                       ? nullptr
-                       : reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
-        if (function == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
-      };
-#define TESSERA_FIND(name) find(found.name, #name)
+#define TESSERA_FIND(name) library.find(found.name, #name)
       TESSERA_FIND(cuCtxGetCurrent);
       TESSERA_FIND(cuCtxSetCurrent);
       TESSERA_FIND(cuEventCreate);
@@ -60,6 +52,7 @@ struct CudaDriver {
       TESSERA_FIND(cuStreamWaitValue32_v2);
       TESSERA_FIND(cuMemcpyAsync);
 #undef TESSERA_FIND
+      if (!library.is_usable()) throw std::runtime_error(library.why_not());
       return found;
     }();
     return driver;
@@ -126,10 +119,12 @@ inline void move_on_cuda(void* to, const void* from, unsigned long num_bytes) {
 }
 }  // namespace detail
 
+// The stub beside the program.
+inline std::string own_stub_path() { return SharedLibrary::own("libstub_nccl.so").path(); }
+
 // Runs body(communicator) on threads and streams of the one device; rethrows the first exception.
 inline void run_cuda_ranks(int64_t size, const RankBody& body) {
-  const std::string library = find_own_library("libstub_nccl.so");
-  if (library.empty()) throw std::runtime_error("libstub_nccl.so is not beside the program");
+  const std::string library = own_stub_path();
   const c10::Device device = cuda_device();
   const StubNccl& stub = stub_table(library);
   stub.set_enqueue(&detail::enqueue_on_cuda);

@@ -13,7 +13,7 @@
 namespace tessera::testing {
 
 inline std::shared_ptr<const comm::detail::NcclLibrary> stub_library() {
-  return comm::detail::NcclLibrary::open(TESSERA_STUB_NCCL);
+  return comm::detail::NcclLibrary::require(TESSERA_STUB_NCCL);
 }
 
 inline const StubNccl& stub_at(const std::string& path) {

@@ -272,11 +272,7 @@ int add(const char* function, ncclComm* comm, void* stream, int type, Op op) {
 extern "C" {
 
 int ncclGetVersion(int* version) {
-#ifdef TESSERA_STUB_OLD
-  *version = 21805;
-#else
-  *version = 22809;
-#endif
+  *version = TESSERA_STUB_VERSION;
   return kSuccess;
 }
 
@@ -334,7 +330,7 @@ int ncclCommGetAsyncError(ncclComm* comm, int* result) {
   return kSuccess;
 }
 
-#ifndef TESSERA_STUB_OLD
+#if TESSERA_STUB_VERSION >= 21900
 int ncclMemAlloc(void** memory, size_t size) {
   const std::lock_guard<std::mutex> lock(g_mutex);
   ++g_calls["ncclMemAlloc"];
@@ -420,7 +416,7 @@ int ncclRecv(void* output, size_t count, int type, int peer, ncclComm* comm, voi
   return add("ncclRecv", comm, stream, type, {Kind::Recv, nullptr, output, count, peer});
 }
 
-const tessera::testing::StubNccl* stub_nccl() {
+const tessera::testing::StubNccl& stub_nccl() {
   static const tessera::testing::StubNccl table = {
       [](tessera::testing::StubNccl::Enqueue enqueue) { g_enqueue = enqueue; },
       [](tessera::testing::StubNccl::Move move) { g_move = move; },
@@ -455,7 +451,7 @@ const tessera::testing::StubNccl* stub_nccl() {
         return g_calls[function];
       },
   };
-  return &table;
+  return table;
 }
 
 }  // extern "C"

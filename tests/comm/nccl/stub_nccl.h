@@ -29,6 +29,3 @@ struct StubNccl {
 };
 
 }  // namespace tessera::testing
-
-// The stub's own: a table of the above.
-extern "C" const tessera::testing::StubNccl* stub_nccl();

@@ -13,7 +13,6 @@
 
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
-#include <dlfcn.h>
 
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/fake/fake_backend.h"
@@ -21,6 +20,7 @@
 #include "tessera/core/device_event.h"
 
 #include "tests/comm/nccl/stub_nccl.h"
+#include "tests/testing/stub_library.h"
 
 namespace tessera::testing {
 
@@ -34,10 +34,8 @@ struct ThreadRanks {
   std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
 };
 
-// The stub's table; opens it.
 inline const StubNccl& stub_table(const std::string& path) {
-  void* const library = dlopen(path.c_str(), RTLD_NOW);
-  return *reinterpret_cast<decltype(&stub_nccl)>(dlsym(library, "stub_nccl"))();
+  return stub_of<const StubNccl>(path, "stub_nccl");
 }
 
 // Runs body(communicator) on a thread for each rank, and rethrows the first exception.
@@ -53,7 +51,8 @@ inline void run_thread_ranks(const ThreadRanks& ranks, const RankBody& body) {
       if (ranks.shares_device) own_stream.emplace(pool_stream(device));
       try {
         body(std::make_shared<comm::Communicator>(comm::detail::make_nccl_backend(
-            std::move(host), device, comm::detail::NcclLibrary::open(ranks.library), ranks.start_timeout)));
+            std::move(host), device, comm::detail::NcclLibrary::require(ranks.library),
+            ranks.start_timeout)));
       } catch (...) {
         errors[static_cast<size_t>(rank)] = std::current_exception();
       }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,6 +18,7 @@
 #include "tests/ops/cuda/stub_cudnn.h"
 #include "tests/testing/gradcheck.h"
 #include "tests/testing/random.h"
+#include "tests/testing/stub_library.h"
 
 namespace tessera::ops::cuda {
 namespace {
@@ -28,10 +28,8 @@ using tessera::testing::Random;
 using ::testing::HasSubstr;
 
 CudnnLibrary stub_library() {
-  CudnnLibrary opened;
-  std::string why;
-  EXPECT_TRUE(open_cudnn(opened, why, TESSERA_STUB_CUDNN)) << why;
-  return opened;
+  std::string why_not;
+  return CudnnLibrary::open(why_not, TESSERA_STUB_CUDNN).value();
 }
 
 // What attend_by() calls, which takes functions.
@@ -62,9 +60,6 @@ void expect_rounded(const at::Tensor& got, const at::Tensor& exact, const std::s
 class CudnnAttentions : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* const handle = dlopen(TESSERA_STUB_CUDNN, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(handle, nullptr);
-    stub_ = &reinterpret_cast<testing::StubCudnnFunction>(dlsym(handle, testing::kStubCudnnSymbol))();
     stub_->handles = stub_->plans = stub_->runs = 0;
     stub_->create_status = stub_->plan_status = stub_->run_status = 0;
     attention_ = std::make_unique<CudnnAttention>(stub_library());
@@ -111,7 +106,7 @@ class CudnnAttentions : public ::testing::Test {
     }
   }
 
-  testing::StubCudnn* stub_ = nullptr;
+  testing::StubCudnn* const stub_ = &testing::stub_of<testing::StubCudnn>(TESSERA_STUB_CUDNN, "stub_cudnn");
   std::unique_ptr<CudnnAttention> attention_;
 };
 
@@ -351,16 +346,8 @@ TEST(AttentionKernel, DoesNotTrustGradientsOfHalfATile) {
 }
 
 TEST(CudnnLibrary, IsNotTakenWhereItDoesNotFit) {
-  const auto why_not = [](const std::string& path) {
-    CudnnLibrary library;
-    std::string why;
-    EXPECT_FALSE(open_cudnn(library, why, path));
-    EXPECT_EQ(library.execute, nullptr);
-    return why;
-  };
-  EXPECT_THAT(why_not("/nowhere/libcudnn.so.9"), HasSubstr("/nowhere/libcudnn.so.9"));
-  EXPECT_THAT(why_not("libm.so.6"), HasSubstr("libm.so.6 has no cudnnGetVersion"));
-  EXPECT_THAT(why_not(TESSERA_STUB_CUDNN_OLDER), HasSubstr("is of version 91002, not of 9.19 or a later 9"));
+  testing::expect_others_refused<CudnnLibrary>("cudnnGetVersion", TESSERA_STUB_CUDNN_OLDER,
+                                               "9.10.2, not of 9.19.0 or a later 9");
 }
 
 }  // namespace

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/shared_library.h"
 #include "tessera/ops/cuda/attention_graph.h"
 
 #include "tests/ops/cuda/described_device.h"
@@ -25,11 +25,13 @@ class CudnnPlans : public ::testing::TestWithParam<DescribedDevice> {
 #else
     if (testing::kHasSanitizer) GTEST_SKIP() << testing::skip::kSanitizer;
     // Before anything asks for a libcuda.so.1: this is then the one.
-    void* const driver = dlopen(TESSERA_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL);
-    ASSERT_NE(driver, nullptr) << dlerror();
-    last_kernel_ = reinterpret_cast<const char* (*)()>(dlsym(driver, "fake_driver_kernel"));
-    std::string why;
-    if (!open_cudnn(library_, why, TESSERA_CUDNN)) GTEST_SKIP() << testing::skip::kCudnn << ": " << why;
+    SharedLibrary driver({TESSERA_FAKE_DRIVER}, SharedLibrary::Symbols::OfAll);
+    driver.find(last_kernel_, "fake_driver_kernel");
+    ASSERT_TRUE(driver.is_usable()) << driver.why_not();
+    std::string why_not;
+    const auto library = CudnnLibrary::open(why_not, TESSERA_CUDNN);
+    if (!library) GTEST_SKIP() << testing::skip::kCudnn << ": " << why_not;
+    library_ = *library;
     const std::string text = testing::description(GetParam());
     ASSERT_EQ(library_.desc_create(dnn::kDeviceProperties, &device_), dnn::kSuccess);
     ASSERT_EQ(library_.desc_set(device_, dnn::kDeviceJson, dnn::kCharValue, std::ssize(text), text.data()),

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include <dlfcn.h>
 #include <elf.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/shared_library.h"
 #include "tessera/ops/cuda/kernels.h"
 
 #include "tests/testing/paths.h"
@@ -126,10 +126,10 @@ TEST_F(CudaLibrary, KernelsKeepTheirRegisters) {
 }
 
 TEST_F(CudaLibrary, OpensWithoutADriverAndSaysWhatItLacks) {
-  void* const library = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
-  ASSERT_NE(library, nullptr) << dlerror();
-  const auto table = reinterpret_cast<CudaKernelsFunction>(dlsym(library, kCudaKernelsSymbol));
-  ASSERT_NE(table, nullptr);
+  SharedLibrary library({path_});
+  CudaKernelsFunction table = nullptr;
+  library.find(table, kCudaKernelsSymbol);
+  ASSERT_TRUE(library.is_usable()) << library.why_not();
   const CudaKernels& kernels = *table();
   EXPECT_EQ(kernels.version, kCudaKernelsVersion);
   EXPECT_EQ(kernels.size, static_cast<int32_t>(sizeof(CudaKernels)));

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +14,7 @@
 
 #include "tests/ops/cuda/stub_lt.h"
 #include "tests/testing/gradcheck.h"
+#include "tests/testing/stub_library.h"
 
 namespace tessera::ops::cuda {
 namespace {
@@ -25,9 +25,6 @@ using ::testing::HasSubstr;
 class LtProduct : public ::testing::Test {
  protected:
   void SetUp() override {
-    void* const handle = dlopen(TESSERA_STUB_LT, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(handle, nullptr);
-    stub_ = &reinterpret_cast<testing::StubLtFunction>(dlsym(handle, testing::kStubLtSymbol))();
     stub_->handles = stub_->queries = stub_->products = 0;
     stub_->query_status = stub_->product_status = 0;
   }
@@ -57,13 +54,11 @@ class LtProduct : public ::testing::Test {
   }
 
   static LtLibrary library() {
-    LtLibrary opened;
     std::string why_not;
-    EXPECT_TRUE(open_lt(opened, why_not, TESSERA_STUB_LT)) << why_not;
-    return opened;
+    return LtLibrary::open(why_not, TESSERA_STUB_LT).value();
   }
 
-  testing::StubLt* stub_ = nullptr;
+  testing::StubLt* const stub_ = &testing::stub_of<testing::StubLt>(TESSERA_STUB_LT, "stub_lt");
   LtProducts products_{library()};
 };
 
@@ -191,16 +186,8 @@ TEST_F(LtProduct, ThreadsShareOneHandle) {
 }
 
 TEST(LtLibrary, IsNotTakenWhereItDoesNotFit) {
-  const auto why_not = [](const std::string& path) {
-    LtLibrary library;
-    std::string why;
-    EXPECT_FALSE(open_lt(library, why, path));
-    EXPECT_EQ(library.matmul, nullptr);
-    return why;
-  };
-  EXPECT_THAT(why_not("/nowhere/libcublasLt.so.13"), HasSubstr("/nowhere/libcublasLt.so.13"));
-  EXPECT_THAT(why_not("libm.so.6"), HasSubstr("libm.so.6 has no cublasLtGetVersion"));
-  EXPECT_THAT(why_not(TESSERA_STUB_LT_OLDER), HasSubstr("is of version 120804, not of 13"));
+  testing::expect_others_refused<LtLibrary>("cublasLtGetVersion", TESSERA_STUB_LT_OLDER,
+                                            "12.8.4, not of 13.0.0 or a later 13");
 }
 
 }  // namespace

@@ -15,8 +15,4 @@ struct StubCudnn {
   std::atomic<int> create_status, plan_status, run_status;
 };
 
-// The symbol of the library that gives it.
-inline constexpr char kStubCudnnSymbol[] = "stub_cudnn";
-using StubCudnnFunction = StubCudnn& (*)();
-
 }  // namespace tessera::testing

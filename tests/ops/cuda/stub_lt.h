@@ -14,8 +14,4 @@ struct StubLt {
   std::atomic<int> query_status, product_status;
 };
 
-// The symbol of the library that gives it.
-inline constexpr char kStubLtSymbol[] = "stub_lt";
-using StubLtFunction = StubLt& (*)();
-
 }  // namespace tessera::testing

@@ -1,0 +1,39 @@
+// Libraries that stand in tests for others, and which of all libraries a program does not take.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/core/shared_library.h"
+
+namespace tessera::testing {
+
+// What the function `symbol` of the stub at `path` gives: what tests see of it, and tell it.
+template <class Stub>
+Stub& stub_of(const std::string& path, const char* symbol) {
+  SharedLibrary library({path});
+  Stub& (*give)() = nullptr;
+  library.find(give, symbol);
+  if (!library.is_usable()) throw std::runtime_error(library.why_not());
+  return give();
+}
+
+// That Library::open() gives nothing, with why in one line, where there is no file, where the file has not
+// the function `first`, and of a stub of an older version, where it says `version`.
+template <class Library>
+void expect_others_refused(const std::string& first, const std::string& older, const std::string& version) {
+  const auto why_not = [](const std::string& path) {
+    std::string why;
+    EXPECT_FALSE(Library::open(why, path));
+    EXPECT_EQ(why.find('\n'), std::string::npos) << why;
+    return why;
+  };
+  EXPECT_THAT(why_not("/nowhere/a_library.so"), ::testing::StartsWith("/nowhere/a_library.so: "));
+  EXPECT_EQ(why_not("libm.so.6"), "libm.so.6 has no " + first);
+  EXPECT_EQ(why_not(older), older + " is of version " + version);
+}
+
+}  // namespace tessera::testing
