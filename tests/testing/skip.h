@@ -26,6 +26,7 @@ inline constexpr char kLibTorch[] = "these products run in LibTorch here";
 inline constexpr char kLibArrow[] = "this build has no libarrow";
 inline constexpr char kNvcc[] = "this build had no nvcc";
 inline constexpr char kCudnn[] = "this build found no cuDNN 9.19";
+inline constexpr char kNccl[] = "this build found no header of NCCL";
 inline constexpr char kShell[] = "this machine lacks the shell";
 inline constexpr char kValidator[] = "this machine has no HTML validator (TESSERA_VNU)";
 inline constexpr char kCuda[] = "needs a CUDA device";
@@ -33,9 +34,9 @@ inline constexpr char kCudaPart[] = "this LibTorch has its CUDA part";
 inline constexpr char kNoDriver[] = "needs a machine without an NVIDIA driver";
 inline constexpr char kPlainOps[] = "without kernels nobody promises these bits";
 
-inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits, kLowerIsa,
-                                        kLibTorch,   kLibArrow,  kNvcc,       kCudnn,    kShell, kValidator,
-                                        kCuda,       kCudaPart,  kNoDriver,   kPlainOps};
+inline constexpr std::array kReasons = {kSharedData, kSanitizer, kPermission, kExchange, kUnits,   kLowerIsa,
+                                        kLibTorch,   kLibArrow,  kNvcc,       kCudnn,    kNccl,    kShell,
+                                        kValidator,  kCuda,      kCudaPart,   kNoDriver, kPlainOps};
 }  // namespace skip
 
 // Whether the program has one, which the sources of tests need not have been compiled with.

@@ -1,12 +1,9 @@
 // Our declarations of cuDNN are those of its header, where this build has found it.
-#include <gtest/gtest.h>
-
 #include "tessera/ops/cuda/cudnn_library.h"
 
-#include "tests/ops/cuda/header_like.h"
-#include "tests/testing/skip.h"
+#include "tests/testing/header_like.h"
 
-#ifdef TESSERA_HAS_CUDNN_HEADER
+#ifdef TESSERA_HAS_HEADER
 // It warns of names that are to go.
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
 #include <cudnn_graph.h>
@@ -14,7 +11,7 @@
 namespace tessera::ops::cuda {
 namespace {
 
-using testing::is_like;
+using testing::is, testing::is_like;
 
 constexpr CudnnLibrary kOurs;
 static_assert(is_like(kOurs.version, cudnnGetVersion));
@@ -29,7 +26,6 @@ static_assert(is_like(kOurs.desc_set, cudnnBackendSetAttribute));
 static_assert(is_like(kOurs.desc_get, cudnnBackendGetAttribute));
 static_assert(is_like(kOurs.execute, cudnnBackendExecute));
 
-constexpr bool is(int64_t ours, int64_t theirs) { return ours == theirs; }
 static_assert(is(dnn::kSuccess, CUDNN_STATUS_SUCCESS));
 static_assert(is(dnn::kBadParameter, CUDNN_STATUS_BAD_PARAM));
 static_assert(is(dnn::kNotSupported, CUDNN_STATUS_NOT_SUPPORTED));
@@ -129,16 +125,4 @@ static_assert(is(dnn::kDeviceJson, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION));
 }  // namespace tessera::ops::cuda
 #endif
 
-namespace tessera::ops::cuda {
-namespace {
-
-// The assertions above are the test.
-TEST(CudnnHeader, SaysWhatIsDeclaredHere) {
-#ifndef TESSERA_HAS_CUDNN_HEADER
-  GTEST_SKIP() << testing::skip::kCudnn;
-#endif
-  EXPECT_EQ(sizeof(dnn::Desc), sizeof(void*));
-}
-
-}  // namespace
-}  // namespace tessera::ops::cuda
+TESSERA_HEADER_TEST(CudnnHeader, tessera::testing::skip::kCudnn)

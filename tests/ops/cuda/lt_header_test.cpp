@@ -1,18 +1,15 @@
 // Our declarations of cuBLASLt are those of its header, where this build has found it.
-#include <gtest/gtest.h>
-
 #include "tessera/ops/cuda/lt_library.h"
 
-#include "tests/ops/cuda/header_like.h"
-#include "tests/testing/skip.h"
+#include "tests/testing/header_like.h"
 
-#ifdef TESSERA_HAS_CUBLASLT_HEADER
+#ifdef TESSERA_HAS_HEADER
 #include <cublasLt.h>
 
 namespace tessera::ops::cuda {
 namespace {
 
-using testing::is_like;
+using testing::is, testing::is_like;
 
 constexpr LtLibrary kOurs;
 static_assert(is_like(kOurs.version, cublasLtGetVersion));
@@ -29,7 +26,6 @@ static_assert(is_like(kOurs.preference_set, cublasLtMatmulPreferenceSetAttribute
 static_assert(is_like(kOurs.find_algorithms, cublasLtMatmulAlgoGetHeuristic));
 static_assert(is_like(kOurs.matmul, cublasLtMatmul));
 
-constexpr bool is(int64_t ours, int64_t theirs) { return ours == theirs; }
 static_assert(is(lt::kSuccess, CUBLAS_STATUS_SUCCESS));
 static_assert(is(lt::kInvalidValue, CUBLAS_STATUS_INVALID_VALUE));
 static_assert(is(lt::kArchMismatch, CUBLAS_STATUS_ARCH_MISMATCH));
@@ -65,16 +61,5 @@ static_assert(offsetof(lt::Heuristic, reserved) == offsetof(Theirs, reserved));
 }  // namespace tessera::ops::cuda
 #endif
 
-namespace tessera::ops::cuda {
-namespace {
-
-// The assertions above are the test.
-TEST(LtHeader, SaysWhatIsDeclaredHere) {
-#ifndef TESSERA_HAS_CUBLASLT_HEADER
-  GTEST_SKIP() << testing::skip::kNvcc;
-#endif
-  EXPECT_EQ(sizeof(lt::Heuristic), 96u);
-}
-
-}  // namespace
-}  // namespace tessera::ops::cuda
+static_assert(sizeof(tessera::ops::cuda::lt::Heuristic) == 96);
+TESSERA_HEADER_TEST(LtHeader, tessera::testing::skip::kNvcc)
