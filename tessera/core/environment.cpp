@@ -28,6 +28,8 @@ constexpr Variable kVariables[] = {
     {"TESSERA_OPS", kOps, "", "kernels",
      "plain: no kernels of Tessera's; every operation by the formulas that run on any device"},
     {"TESSERA_GRAPHS", kFlag, "", "1", "0: a GPU gets the kernels of a decoding step one by one"},
+    {"TESSERA_CUDNN", kFlag, "", "1",
+     "0: attention over long documents on a GPU is flash attention's, without cuDNN"},
     {"TESSERA_START_TIMEOUT", {}, kSeconds, "40, and 1 for each rank", "for the ranks to start"},
     {"TESSERA_LAUNCHER_OUTPUT", kFlag, "", "0", "1: show what mpirun itself says"},
     {"TESSERA_LAUNCHED_BY", {}, "a socket", "none", "set by --nproc for its ranks, which join it there"},

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "tessera/core/device.h"
+#include "tessera/core/environment.h"
 #include "tessera/ops/cuda/cudnn_attention.h"
 #include "tessera/ops/cuda/flash_attention.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 // cuDNN's for this call, or null.
 CudnnAttention* cudnn_for(const at::Tensor& q, const VarlenCall& call) {
-  return has_long_documents(q, call) && has_cudnn_attention(q.device()) ? cudnn_attention() : nullptr;
+  return is_for_cudnn(q, call) && has_cudnn_attention(q.device()) ? cudnn_attention() : nullptr;
 }
 
 AttentionResult forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const VarlenCall& call,
@@ -31,13 +32,15 @@ AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, con
 
 }  // namespace
 
-bool has_long_documents(const at::Tensor& q, const VarlenCall& call) {
+bool wants_cudnn() { return environment::get_flag("TESSERA_CUDNN").value_or(true); }
+
+bool is_for_cudnn(const at::Tensor& q, const VarlenCall& call) {
   constexpr int64_t kLong = 4096, kMostPadding = 8;
   const int64_t head_dim = q.size(2), queries = call.longest(&SeenSpan::queries);
   const bool is_taken = (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
                         head_dim % 16 == 0 && head_dim >= 64 && head_dim <= 128;
   return is_taken && queries >= kLong && call.longest(&SeenSpan::keys) >= kLong &&
-         std::ssize(call.spans) * queries <= kMostPadding * q.size(0);
+         std::ssize(call.spans) * queries <= kMostPadding * q.size(0) && wants_cudnn();
 }
 
 bool has_cudnn_attention(at::Device device) {

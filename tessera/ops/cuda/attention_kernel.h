@@ -11,9 +11,12 @@ namespace tessera::ops::cuda {
 
 class CudnnAttention;
 
-// Whether a call is cuDNN's: bfloat16 and float16, heads of 64 to 128 in steps of 16, documents of 4,096 and
-// more tokens, and not so many short ones beside them that most of the kernel's blocks have nothing to do.
-bool has_long_documents(const at::Tensor& q, const VarlenCall& call);
+// Whether TESSERA_CUDNN leaves cuDNN on.
+bool wants_cudnn();
+// Whether a call is cuDNN's, if wants_cudnn(): bfloat16 and float16, heads of 64 to 128 in steps of 16,
+// documents of 4,096 and more tokens, and not so many short ones beside them that most of the kernel's blocks
+// have nothing to do.
+bool is_for_cudnn(const at::Tensor& q, const VarlenCall& call);
 // Compute capability 9.x and 10.x, for which cuDNN has kernels of their own.
 bool has_cudnn_attention(at::Device device);
 

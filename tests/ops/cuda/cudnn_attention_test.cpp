@@ -12,6 +12,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tessera/core/environment.h"
 #include "tessera/ops/cuda/attention_kernel.h"
 #include "tessera/ops/plain.h"
 
@@ -309,7 +310,7 @@ TEST(AttentionScratch, IsInWholeTilesOfTokens) {
 TEST(AttentionKernel, AsksCudnnForLongDocuments) {
   const auto is_asked = [](const std::vector<int64_t>& starts, int64_t head_dim = 128,
                            at::ScalarType type = at::kBFloat16) {
-    return has_long_documents(at::empty({starts.back(), 2, head_dim}, type), call_of(starts));
+    return is_for_cudnn(at::empty({starts.back(), 2, head_dim}, type), call_of(starts));
   };
   EXPECT_TRUE(is_asked({0, 4096}));
   EXPECT_FALSE(is_asked({0, 4095}));
@@ -326,8 +327,11 @@ TEST(AttentionKernel, AsksCudnnForLongDocuments) {
   EXPECT_FALSE(is_asked(starts));
   // A few new tokens over a long cache.
   const VarlenCall cached = varlen_calls({{0, 4, 0, 9000, 8996}}, {1.0}).at(0);
-  EXPECT_FALSE(has_long_documents(at::empty({4, 2, 128}, at::kBFloat16), cached));
+  EXPECT_FALSE(is_for_cudnn(at::empty({4, 2, 128}, at::kBFloat16), cached));
   EXPECT_FALSE(has_cudnn_attention(at::kCPU));
+  environment::set("TESSERA_CUDNN", "0");
+  EXPECT_FALSE(is_asked({0, 4096}));
+  environment::unset("TESSERA_CUDNN");
 }
 
 TEST(AttentionKernel, DoesNotTrustGradientsOfHalfATile) {
