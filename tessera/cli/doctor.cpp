@@ -8,6 +8,7 @@
 
 #include "tessera/cli/before_main.h"
 #include "tessera/cli/verbs.h"
+#include "tessera/comm/nccl/nccl_library.h"
 #include "tessera/comm/version.h"
 #include "tessera/core/core_set.h"
 #include "tessera/core/cpu_features.h"
@@ -17,8 +18,12 @@
 #include "tessera/core/device_memory.h"
 #include "tessera/core/environment.h"
 #include "tessera/core/process_stats.h"
+#include "tessera/core/shared_library.h"
 #include "tessera/core/strings.h"
 #include "tessera/io/file.h"
+#include "tessera/ops/cuda/attention_kernel.h"
+#include "tessera/ops/cuda/cudnn_library.h"
+#include "tessera/ops/cuda/lt_library.h"
 #include "tessera/ops/cuda/own_kernels.h"
 #include "tessera/ops/product_units.h"
 #include "tessera/train/device_rates.h"
@@ -91,6 +96,14 @@ std::string units_in_use() {
   return way + (is_split ? ", in three bfloat16 parts" : "") + " (TESSERA_PRODUCTS=libtorch: in LibTorch)";
 }
 
+// Its version and what it is for, or why it cannot be used.
+template <class Library>
+std::string describe_library(const std::string& purpose) {
+  std::string why_not;
+  const auto library = Library::open(why_not);
+  return library ? version_text(library->version()) + ", for " + purpose : "not used: " + why_not;
+}
+
 // The devices, and why they are not used where they are not.
 void tell_gpus(const CudaDevices& devices) {
   const cuda::Driver& driver = cuda::driver();
@@ -105,6 +118,12 @@ void tell_gpus(const CudaDevices& devices) {
                                std::to_string(driver.cuda_version % 1000 / 10));
   const std::string problem = ops::cuda::own_kernels().why_not;
   row("GPU kernels", problem.empty() ? "libtessera_cuda.so" : "LibTorch's: " + problem);
+  row("cuDNN", ops::cuda::wants_cudnn()
+                   ? describe_library<ops::cuda::CudnnLibrary>(
+                         "attention over long documents (TESSERA_CUDNN=0: flash attention 2)")
+                   : "not used: TESSERA_CUDNN=0");
+  row("cuBLASLt", describe_library<ops::cuda::LtLibrary>("sums of fp8 products"));
+  row("NCCL", describe_library<comm::detail::NcclLibrary>("several ranks"));
 }
 
 // Measured on the first device.

@@ -29,9 +29,22 @@ class DeviceTest : public ProgramTest {
     options.environment["FAKE_CUDA_LOG"] = here / "log";
     return options;
   }
+  // What doctor says of a device beside which NVIDIA's libraries are these files. It ends at the rates, as
+  // the fake device has no memory.
+  std::string doctor_with(const std::map<std::string, std::string>& libraries,
+                          std::map<std::string, std::string> told = {}) const {
+    const std::filesystem::path folder = here / "nvidia";
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directory(folder);
+    for (const auto& [name, file] : libraries) std::filesystem::create_symlink(file, folder / name);
+    told["FAKE_TORCH_DEVICES"] = "1";
+    RunOptions options = with_fakes(DriverAndTorch, std::move(told));
+    options.environment["LD_LIBRARY_PATH"] += ":" + folder.string();
+    return run({"doctor"}, options).out;
+  }
   // What the fakes have noted since the last look.
   Words noted() const {
-    const Words lines = ProgramResult::lines(read_text(here / "log"));
+    Words lines = ProgramResult::lines(read_text(here / "log"));
     std::filesystem::remove(here / "log");
     return lines;
   }
@@ -73,6 +86,28 @@ TEST_F(DeviceTest, AutoOpensItToo) {
   EXPECT_EQ(noted(), kOpened) << doctor.told();
   EXPECT_EQ(doctor.exit_code, 0) << doctor.told();
   EXPECT_THAT(doctor.out, HasSubstr("none: LibTorch finds no device")) << doctor.told();
+}
+
+TEST_F(DeviceTest, DoctorTellsWhichLibrariesAreUsed) {
+  const std::map<std::string, std::string> stubs = {{"libcudnn.so.9", TESSERA_STUB_CUDNN},
+                                                    {"libcublasLt.so.13", TESSERA_STUB_LT},
+                                                    {"libnccl.so.2", TESSERA_STUB_NCCL}};
+  const std::string all = doctor_with(stubs);
+  EXPECT_THAT(all, HasSubstr("\ncuDNN                  9.19.0, for attention over long documents"));
+  EXPECT_THAT(all, HasSubstr("\ncuBLASLt               13.1.0, for sums of fp8 products\n"));
+  EXPECT_THAT(all, HasSubstr("\nNCCL                   2.28.9, for several ranks\n"));
+  EXPECT_THAT(doctor_with(stubs, {{"TESSERA_CUDNN", "0"}}),
+              HasSubstr("\ncuDNN                  not used: TESSERA_CUDNN=0\n"));
+
+  const std::string others = doctor_with({{"libcudnn.so.9", TESSERA_STUB_CUDNN_OLDER},
+                                          {"libcublasLt.so.13", TESSERA_STUB_NCCL},
+                                          {"libnccl.so.2", here.write("empty", "")}});
+  EXPECT_THAT(others,
+              HasSubstr("\ncuDNN                  not used: libcudnn.so.9 is of version 9.10.2, not of "
+                        "9.19.0 or a later 9\n"));
+  EXPECT_THAT(others, HasSubstr("\ncuBLASLt               not used: libcublasLt.so.13 has no "
+                                "cublasLtGetVersion\n"));
+  EXPECT_THAT(others, HasSubstr("/nvidia/libnccl.so.2: file too short\n"));
 }
 
 TEST_F(DeviceTest, OnlyWhoAsksForADeviceOpensIt) {
