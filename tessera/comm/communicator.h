@@ -91,7 +91,7 @@ class Communicator {
                                           bool async_op = false, const AllToAllOptions& options = {});
   // The same with pieces of any lengths, also empty: input holds input_counts[i] elements for rank i, output
   // gets output_counts[i] from it. Error(Peer) on every rank where a rank does not take what another one
-  // sends.
+  // sends; on a device wait() does not wait for that: wait_host(), check() and later operations throw it.
   std::shared_ptr<Work> all_to_all_v(const at::Tensor& output, const at::Tensor& input,
                                      const std::vector<int64_t>& output_counts,
                                      const std::vector<int64_t>& input_counts, bool async_op = false,

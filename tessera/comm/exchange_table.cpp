@@ -28,15 +28,21 @@ std::vector<int64_t> exchange_row(const std::vector<int64_t>& output_counts,
   return row;
 }
 
+ExchangeTable gather_table(
+    const std::function<void(void* output, const void* input, const std::vector<int64_t>& num_bytes)>& gather,
+    const std::vector<int64_t>& output_counts, const std::vector<int64_t>& input_counts) {
+  const size_t num_ranks = output_counts.size();
+  const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
+  std::vector<int64_t> rows(num_ranks * row.size());
+  gather(rows.data(), row.data(),
+         std::vector<int64_t>(num_ranks, static_cast<int64_t>(row.size() * sizeof(int64_t))));
+  return {std::move(rows), static_cast<int64_t>(num_ranks)};
+}
+
 void all_to_all_v(ByteExchange& ranks, void* output, const void* input,
                   const std::vector<int64_t>& output_counts, const std::vector<int64_t>& input_counts,
                   int64_t element_bytes) {
-  const int64_t num_ranks = ranks.size();
-  const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
-  std::vector<int64_t> rows(num_ranks * row.size());
-  ranks.all_gather(rows.data(), row.data(),
-                   std::vector<int64_t>(num_ranks, static_cast<int64_t>(row.size() * sizeof(int64_t))));
-  const ExchangeTable table(std::move(rows), num_ranks);
+  gather_table([&](auto&&... all) { ranks.all_gather(all...); }, output_counts, input_counts);
   const auto bytes = [&](std::vector<int64_t> counts) {
     for (int64_t& count : counts) count *= element_bytes;
     return counts;

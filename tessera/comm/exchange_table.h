@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "tessera/comm/byte_exchange.h"
@@ -27,6 +28,11 @@ class ExchangeTable {
 
 std::vector<int64_t> exchange_row(const std::vector<int64_t>& output_counts,
                                   const std::vector<int64_t>& input_counts);
+
+// That of the ranks whose bytes `gather` gathers, as ByteExchange::all_gather() does.
+ExchangeTable gather_table(
+    const std::function<void(void* output, const void* input, const std::vector<int64_t>& num_bytes)>& gather,
+    const std::vector<int64_t>& output_counts, const std::vector<int64_t>& input_counts);
 
 // Looks first whether the ranks agree. On the host.
 void all_to_all_v(ByteExchange& ranks, void* output, const void* input,

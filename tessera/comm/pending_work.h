@@ -28,11 +28,11 @@ class PendingWork : public Work {
   // Runs `next` with the work's error, or none: on the thread that ends it, or now where it has ended. One at
   // most.
   void then(std::function<void(std::exception_ptr)> next);
+  // Throws the error that the work has ended with, if it has. Does not wait.
+  void check() const;
 
  protected:
   std::chrono::milliseconds timeout() const { return timeout_; }
-  // Throws the error that the work has ended with, if it has.
-  void check() const;
   // As wait(), for as long as it takes: where another thread ends what is late.
   void wait_for_end();
   // The Error(Hang) of work whose timeout has passed, after it was noted; none where the delay is excused.

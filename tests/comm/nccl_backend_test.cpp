@@ -3,6 +3,9 @@
 #include "tessera/comm/nccl/nccl_backend.h"
 
 #include <array>
+#include <latch>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -386,17 +389,66 @@ TEST_P(NcclBackendTest, TensorsOfTheHostGoByTheHost) {
   EXPECT_EQ(calls_of("ncclAllGather"), before);
 }
 
+// In the call, or told by who waits on the host, later operations and check(): NCCL itself might hang, or say
+// nothing.
 TEST_P(NcclBackendTest, CountsThatDifferAreAnErrorOnEveryRank) {
-  run_nccl_ranks(GetParam(), [](Communicator& group) {
-    const auto n = static_cast<size_t>(group.size());
-    std::vector<int64_t> to(n, 2), from(n, 2);
-    if (group.rank() == 1) to[0] = 3;
-    const at::Tensor input =
-        at::ones({group.rank() == 1 ? group.size() * 2 + 1 : group.size() * 2}, on(group, at::kFloat));
-    const at::Tensor output = at::empty({group.size() * 2}, on(group, at::kFloat));
-    const std::string error = testing::error_of([&] { group.all_to_all_v(output, input, from, to); });
+  const int64_t n = GetParam();
+  run_nccl_ranks(n, [&](Communicator& group) {
+    const auto other = group.split(0, group.rank(), "other");
+    const auto exchange = [&](bool differ, const char* hint) {
+      std::vector<int64_t> to(static_cast<size_t>(n), 2), from = to;
+      if (differ && group.rank() == 1) to[0] = 3;
+      const int64_t sent = std::accumulate(to.begin(), to.end(), int64_t{0});
+      return group.all_to_all_v(at::empty({2 * n}, on(group, at::kFloat)),
+                                at::ones({sent}, on(group, at::kFloat)), from, to, true,
+                                {{std::chrono::minutes(10), hint}});
+    };
+    const auto before = exchange(false, "the one before");
+    const std::string error = testing::error_of([&] { exchange(true, "the test")->wait_host(); });
     EXPECT_NE(error.find("E-PEER-MISMATCH"), std::string::npos) << error;
-    group.all_reduce(output);
+    EXPECT_NE(error.find("all_to_all_v number 3 of group 'world' on rank " + std::to_string(group.rank()) +
+                         " of " + std::to_string(n) + " (the test): "),
+              std::string::npos)
+        << error;
+    EXPECT_NE(error.find("from rank 1 to rank 0"), std::string::npos) << error;
+    EXPECT_NE(error.find("3 elements sent by rank 1, need 2, which rank 0 takes"), std::string::npos)
+        << error;
+    EXPECT_EQ(testing::error_of([&] { before->wait_host(); }), "");
+    EXPECT_EQ(testing::error_of([&] { group.check(); }), error);
+    EXPECT_EQ(testing::error_of([&] { exchange(false, "later"); }), error);
+    EXPECT_EQ(testing::error_of([&] { other->all_reduce(at::ones({2}, on(group, at::kFloat))); }), error);
+  });
+  // The stub has seen it too, where ranks were not over before.
+  testing::fake_device::synchronize();
+  const std::string seen = testing::stub().faults();
+  EXPECT_TRUE(seen.empty() || seen == "ranks 1 and 0: 12 sent, 8 received\n") << seen;
+  testing::stub().forget_faults();
+}
+
+// Of one rank's thread after the other, as in the backwards of one device.
+TEST_P(NcclBackendTest, ExchangesWaitForNoOtherRank) {
+  const int64_t n = GetParam();
+  std::vector<std::unique_ptr<std::latch>> turns;
+  for (int64_t rank = 0; rank <= n; ++rank) turns.push_back(std::make_unique<std::latch>(1));
+  turns[0]->count_down();
+  run_nccl_ranks(n, [&](Communicator& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    turns[rank]->wait();
+    std::vector<at::Tensor> results;
+    for (int round = 0; round < 3; ++round) {
+      const at::Tensor input =
+          at::full({3 * n}, round + 10.0 * static_cast<double>(rank), on(group, at::kFloat));
+      results.push_back(at::empty_like(input));
+      const std::vector<int64_t> even(static_cast<size_t>(n), 3);
+      group.all_to_all_v(results.back(), input, even, even);
+    }
+    turns[rank + 1]->count_down();
+    turns[static_cast<size_t>(n)]->wait();
+    for (int round = 0; round < 3; ++round) {
+      for (int64_t from = 0; from < n; ++from)
+        EXPECT_EQ(results[static_cast<size_t>(round)][3 * from].item<float>(),
+                  static_cast<float>(round + 10 * from));
+    }
   });
 }
 

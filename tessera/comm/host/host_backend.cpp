@@ -14,6 +14,14 @@ namespace {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
+void gather_bytes(Group& group, void* output, const void* input, const std::vector<int64_t>& num_bytes) {
+  if (auto* node = group.node()) {
+    node->all_gather(output, input, num_bytes);
+  } else {
+    group.transport().all_gather(output, input, num_bytes);
+  }
+}
+
 }  // namespace
 
 HostBackend::HostBackend(std::unique_ptr<Transport> transport, bool may_share_memory)
@@ -28,7 +36,7 @@ int64_t HostBackend::size() const { return group_->transport().size(); }
 std::string HostBackend::name() const { return group_->transport().name(); }
 void HostBackend::set_shared_memory(bool is_allowed) { group_->set_may_share_memory(is_allowed); }
 
-std::shared_ptr<Work> HostBackend::submit(const Call& call, std::function<void()> body) {
+std::shared_ptr<PendingWork> HostBackend::submit(const Call& call, std::function<void()> body) {
   auto work = std::make_shared<PendingWork>(call.description, call.timeout, call.place);
   if (call.after != nullptr) {
     body = [after = call.after, body = std::move(body)] {
@@ -52,13 +60,7 @@ std::shared_ptr<Work> HostBackend::all_gather(const Call& call, std::vector<Gath
       trace::add_bytes(bytes_of(part.output));
       std::vector<int64_t> num_bytes = part.counts;
       for (int64_t& count : num_bytes) count *= static_cast<int64_t>(part.input.element_size());
-      void* const output = part.output.mutable_data_ptr();
-      const void* const input = part.input.const_data_ptr();
-      if (auto* node = group->node()) {
-        node->all_gather(output, input, num_bytes);
-      } else {
-        group->transport().all_gather(output, input, num_bytes);
-      }
+      gather_bytes(*group, part.output.mutable_data_ptr(), part.input.const_data_ptr(), num_bytes);
     }
   });
 }
@@ -109,6 +111,14 @@ std::shared_ptr<Work> HostBackend::all_to_all(const Call& call, const at::Tensor
     }
     if (node != nullptr) return node->all_to_all(to, from, output_counts, input_counts, element);
     all_to_all_v(transport, to, from, output_counts, input_counts, element);
+  });
+}
+
+std::shared_ptr<PendingWork> HostBackend::compare_counts(const Call& call,
+                                                         const std::vector<int64_t>& output_counts,
+                                                         const std::vector<int64_t>& input_counts) {
+  return submit(call, [group = group_, output_counts, input_counts] {
+    gather_table([&](auto&&... all) { gather_bytes(*group, all...); }, output_counts, input_counts);
   });
 }
 

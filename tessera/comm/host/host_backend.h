@@ -41,8 +41,12 @@ class HostBackend : public TensorBackend {
                                      std::function<void()> write) override;
   std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
 
+  // Ends with Error(Peer), on every rank, where a rank does not take what another one sends.
+  std::shared_ptr<PendingWork> compare_counts(const Call& call, const std::vector<int64_t>& output_counts,
+                                              const std::vector<int64_t>& input_counts);
+
  private:
-  std::shared_ptr<Work> submit(const Call& call, std::function<void()> body);
+  std::shared_ptr<PendingWork> submit(const Call& call, std::function<void()> body);
 
   std::shared_ptr<Group> group_;  // shared with the operations in flight, which may outlive this object
   Executor executor_;

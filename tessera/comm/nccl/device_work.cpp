@@ -2,12 +2,14 @@
 
 namespace tessera::comm::detail {
 
-DeviceWork::DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held)
+DeviceWork::DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held,
+                       std::shared_ptr<const PendingWork> agreement)
     : PendingWork(call.description, call.timeout, call.place),
       submitted_on_(current_stream(device)),
       device_(device),
       done_(device),
-      held_(std::move(held)) {}
+      held_(std::move(held)),
+      agreement_(std::move(agreement)) {}
 
 void DeviceWork::wait() {
   check();
@@ -18,10 +20,26 @@ void DeviceWork::wait() {
 
 bool DeviceWork::is_done() const { return PendingWork::is_done() || has_passed(); }
 
+bool DeviceWork::has_passed() const {
+  return is_submitted_ && (agreement_ == nullptr || agreement_->is_done()) && done_.has_passed();
+}
+
 void DeviceWork::record(std::exception_ptr after) {
   after_ = std::move(after);
   done_.record();
   is_submitted_ = true;
+}
+
+std::optional<Error> DeviceWork::disagreement() const {
+  if (agreement_ == nullptr) return std::nullopt;
+  try {
+    agreement_->check();
+    return std::nullopt;
+  } catch (const Error& error) {
+    return Error(error).within(description());
+  } catch (const std::exception& error) {
+    return Error(ErrorKind::Internal, "EXCHANGE", description() + ": " + error.what());
+  }
 }
 
 std::optional<Error> DeviceWork::look() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -24,8 +25,10 @@ namespace tessera::comm::detail {
 // is over.
 class DeviceWork : public PendingWork {
  public:
-  // `held`: what the operation reads and writes. To be made where it is submitted.
-  DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held);
+  // `held`: what the operation reads and writes. `agreement`: of the ranks on the host, without which it is
+  // not over, and whose error is its own; may be null. To be made where it is submitted.
+  DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held,
+             std::shared_ptr<const PendingWork> agreement);
 
   void wait() override;
   void wait_host() override { wait_for_end(); }
@@ -34,10 +37,12 @@ class DeviceWork : public PendingWork {
   // The operation is on the current stream, with all before it. `after`: the error of what it comes after, or
   // its own. Once.
   void record(std::exception_ptr after = nullptr);
+  // The error of the agreement, if any so far.
+  std::optional<Error> disagreement() const;
   // The Error(Hang) where it is late.
   std::optional<Error> look() const;
   // For any thread.
-  bool has_passed() const { return is_submitted_ && done_.has_passed(); }
+  bool has_passed() const;
   // On the watchdog's thread: it is over.
   void end(std::exception_ptr error);
 
@@ -52,6 +57,7 @@ class DeviceWork : public PendingWork {
   std::atomic<bool> is_submitted_ = false;
   std::mutex held_mutex_;
   std::vector<at::Tensor> held_;
+  const std::shared_ptr<const PendingWork> agreement_;
 };
 
 }  // namespace tessera::comm::detail

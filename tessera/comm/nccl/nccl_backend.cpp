@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include "tessera/comm/exchange_table.h"
 #include "tessera/comm/nccl/gather_parts.h"
 #include "tessera/comm/nccl/nccl_messages.h"
 #include "tessera/comm/reduce.h"
@@ -90,23 +89,16 @@ std::shared_ptr<Work> NcclBackend::all_to_all(const Call& call, const at::Tensor
                                               const std::vector<int64_t>& output_counts,
                                               const std::vector<int64_t>& input_counts) {
   if (!is_on_device(output)) return host_->all_to_all(call, output, input, output_counts, input_counts);
-  if (!input_counts.empty()) {
-    std::vector<int64_t> row = exchange_row(output_counts, input_counts);
-    const auto length = static_cast<int64_t>(row.size());
-    const at::Tensor own = at::tensor(row, on_host(at::kLong));
-    const at::Tensor rows = at::empty({size() * length}, own.options());
-    host_->all_gather(step_of(call), {{rows, own, std::vector<int64_t>(static_cast<size_t>(size()), length)}})
-        ->wait();
-    const auto* const all = rows.const_data_ptr<int64_t>();
-    const ExchangeTable table({all, all + rows.numel()}, size());
-  }
-  return group_->run(call, {output, input}, [&] {
+  std::shared_ptr<const PendingWork> agreement;
+  if (!input_counts.empty()) agreement = host_->compare_counts(step_of(call), output_counts, input_counts);
+  const auto exchange = [&] {
     void* const to = output.mutable_data_ptr();
     const void* const from = input.const_data_ptr();
     if (input_counts.empty())
       return group_->all_to_all(to, from, static_cast<int64_t>(input.nbytes()) / size());
     group_->all_to_all_v(to, from, in_bytes(output_counts, input), in_bytes(input_counts, input));
-  });
+  };
+  return group_->run(call, {output, input}, exchange, std::move(agreement));
 }
 
 std::shared_ptr<Work> NcclBackend::broadcast(const Call& call, const at::Tensor& tensor, int64_t root) {

@@ -38,7 +38,7 @@ class NcclBackend : public TensorBackend {
   std::shared_ptr<Work> reduce_scatter(const Call& call, std::vector<ScatterPart> parts, at::ScalarType type,
                                        ReduceOp op) override;
   std::shared_ptr<Work> all_reduce(const Call& call, const at::Tensor& tensor, ReduceOp op) override;
-  // Counts are compared over the host first, for which the host waits.
+  // Counts are compared over the host beside it.
   std::shared_ptr<Work> all_to_all(const Call& call, const at::Tensor& output, const at::Tensor& input,
                                    const std::vector<int64_t>& output_counts,
                                    const std::vector<int64_t>& input_counts) override;

@@ -87,17 +87,19 @@ NcclGroup::~NcclGroup() {
 }
 
 std::shared_ptr<DeviceWork> NcclGroup::run(const Call& call, std::vector<at::Tensor> held,
-                                           const std::function<void()>& body) {
+                                           const std::function<void()>& body,
+                                           std::shared_ptr<const PendingWork> agreement) {
   DeviceEvent ready(context_.device);
   ready.record();
-  return run_after(ready, call, std::move(held), body);
+  return run_after(ready, call, std::move(held), body, std::move(agreement));
 }
 
 std::shared_ptr<DeviceWork> NcclGroup::run_after(const DeviceEvent& ready, const Call& call,
                                                  std::vector<at::Tensor> held,
-                                                 const std::function<void()>& body) {
+                                                 const std::function<void()>& body,
+                                                 std::shared_ptr<const PendingWork> agreement) {
   context_.watchdog->check();
-  auto work = std::make_shared<DeviceWork>(call, context_.device, std::move(held));
+  auto work = std::make_shared<DeviceWork>(call, context_.device, std::move(held), std::move(agreement));
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Communication);
   const c10::StreamGuard guard(stream_);
@@ -154,15 +156,16 @@ bool NcclGroup::poll() {
     } catch (const c10::Error& error) {  // the device has failed, in this operation or before it
       why = first_line(error.what_without_backtrace());
     }
-    if (!why.empty()) {
-      fail(Error(ErrorKind::Peer, "NCCL", first->description() + " failed: " + why));
+    // Ranks that disagree are why NCCL fails, or a rank is late.
+    std::optional<Error> wrong = first->disagreement();
+    if (!wrong && !why.empty())
+      wrong = Error(ErrorKind::Peer, "NCCL", first->description() + " failed: " + why);
+    if (!wrong && !has_passed) wrong = first->look();
+    if (wrong) {
+      fail(*wrong);
       return false;
     }
-    if (!has_passed) {
-      const std::optional<Error> late = first->look();
-      if (late.has_value()) fail(*late);
-      return !late.has_value();
-    }
+    if (!has_passed) return true;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       open_.pop_front();

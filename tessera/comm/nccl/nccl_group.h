@@ -30,9 +30,10 @@ struct NcclContext {
 // run() makes the group's stream wait for all that the current stream holds, puts the operation there and
 // marks its end; the host waits for nothing. Operations of a group run one after the other, those of several
 // groups side by side, so the device must have room for one of each at a time. The watchdog ends what is
-// over; where an operation is late, or NCCL says that something is wrong, it aborts the group, whose
-// operations then end without a result, and every group of the process throws that error from there on. It
-// looks after an operation from before its first call, as NCCL connects ranks in calls, which an abort ends.
+// over; where an operation is late, its ranks disagree or NCCL says that something is wrong, it aborts the
+// group, whose operations then end without a result, and every group of the process throws that error from
+// there on. It looks after an operation from before its first call, as NCCL connects ranks in calls, which an
+// abort ends.
 class NcclGroup : public ByteExchange, private Watched {
  public:
   // Waits until all ranks have come: Error(Hang) of `call`, whose place in the flight recorder it does not
@@ -47,12 +48,15 @@ class NcclGroup : public ByteExchange, private Watched {
   int64_t size() const override { return size_; }
   const NcclLibrary& library() const { return library_; }
 
-  // Starts `body`, which submits to the current stream; `held` lies in memory that it uses.
+  // Starts `body`, which submits to the current stream; `held` lies in memory that it uses. `agreement`: as
+  // of DeviceWork.
   std::shared_ptr<DeviceWork> run(const Call& call, std::vector<at::Tensor> held,
-                                  const std::function<void()>& body);
+                                  const std::function<void()>& body,
+                                  std::shared_ptr<const PendingWork> agreement = nullptr);
   // The same behind `ready`, instead of behind the current stream.
   std::shared_ptr<DeviceWork> run_after(const DeviceEvent& ready, const Call& call,
-                                        std::vector<at::Tensor> held, const std::function<void()>& body);
+                                        std::vector<at::Tensor> held, const std::function<void()>& body,
+                                        std::shared_ptr<const PendingWork> agreement = nullptr);
 
   // See RegisteredMemory::make().
   at::Tensor registered_bytes(int64_t num_bytes);
