@@ -84,12 +84,16 @@ void run(Communicator& world) {
     report("broadcast", [&](Communicator& group) { group.broadcast(whole, 0); });
     const at::Tensor other = at::ones({numel});
     report("all_to_all", [&](Communicator& group) { group.all_to_all_single(other, whole); });
-    // Everyone sends all of it to the next rank, over the transport in either case.
+    // Everyone sends all of it to the next rank: messages go over the transport in either case.
     const int64_t next = (world.rank() + 1) % world.size(),
                   before = (world.rank() + world.size() - 1) % world.size();
     report("ring of messages", [&](Communicator& group) {
       group.batch_p2p({tessera::comm::isend(whole, next), tessera::comm::irecv(other, before)});
     });
+    std::vector<int64_t> to_go(static_cast<size_t>(world.size()), 0), to_come = to_go;
+    to_go[static_cast<size_t>(next)] = to_come[static_cast<size_t>(before)] = numel;
+    report("ring as exchange",
+           [&](Communicator& group) { group.all_to_all_v(other, whole, to_come, to_go); });
     whole.fill_(1.0);
   }
   const at::Tensor small = at::ones({16}), arrived = at::ones({16});

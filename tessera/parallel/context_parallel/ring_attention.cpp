@@ -1,6 +1,5 @@
 #include "tessera/parallel/context_parallel/ring_attention.h"
 
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -18,51 +17,37 @@ namespace {
 
 using Group = std::shared_ptr<comm::Communicator>;
 
-constexpr int kKeysTag = 0, kGradientsTag = 1;
+constexpr const char* kKeys = "keys and values of ring attention";
+constexpr const char* kGradients = "gradients of ring attention";
 
-// What goes round: each rank sends to the next one and hears from the one before.
-class Ring {
- public:
-  Ring(Group group, int tag, std::string what)
-      : group_(std::move(group)), tag_(tag), what_(std::move(what)) {}
+// Whose numbers are here after `step` steps round the ring, in which each rank hears from the one before.
+int64_t source_of(int64_t step, const comm::Communicator& group) {
+  return (group.rank() - step % group.size() + group.size()) % group.size();
+}
 
-  int64_t rank() const { return group_->rank(); }
-  int64_t size() const { return group_->size(); }
-  // Whose numbers are here after `step` steps.
-  int64_t source(int64_t step) const { return (rank() - step % size() + size()) % size(); }
+// A tensor on its way to the next rank, and the one that comes for it.
+struct Passing {
+  at::Tensor sent, received;
+  std::shared_ptr<comm::Work> work;
 
-  void send(const at::Tensor& tensor) {
-    if (sent_ != nullptr) sent_->wait();
-    sent_ = issue(comm::isend(tensor, (rank() + 1) % size(), tag_));
-    sending_ = tensor;
+  at::Tensor wait() {
+    work->wait();
+    sent.reset();
+    return std::move(received);
   }
-  void start_recv(at::Tensor to) {
-    receiving_ = std::move(to);
-    received_ = issue(comm::irecv(receiving_, (rank() + size() - 1) % size(), tag_));
-  }
-  at::Tensor wait_recv() {
-    received_->wait();
-    return std::exchange(receiving_, at::Tensor());
-  }
-  void finish() {
-    if (sent_ != nullptr) sent_->wait();
-    sent_ = nullptr;
-    sending_.reset();
-  }
-
- private:
-  std::shared_ptr<comm::Work> issue(comm::P2pOp op) const {
-    return group_->batch_p2p({std::move(op)}, true, {{{}, what_}});
-  }
-
-  Group group_;
-  int tag_;
-  std::string what_;
-  at::Tensor sending_, receiving_;
-  std::shared_ptr<comm::Work> sent_, received_;
 };
 
-// Keys and values of a rank in one message: [2, tokens, kv_heads, head_dim].
+// Collective: an all-to-all of which each rank sends to one and hears from one, as messages would have the
+// host wait until both ends have come.
+Passing pass_on(const at::Tensor& tensor, const at::Tensor& room, const Group& group, const char* what) {
+  const int64_t rank = group->rank(), size = group->size();
+  std::vector<int64_t> to_come(static_cast<size_t>(size), 0), to_go = to_come;
+  to_go[static_cast<size_t>((rank + 1) % size)] = tensor.numel();
+  to_come[static_cast<size_t>((rank + size - 1) % size)] = room.numel();
+  return {tensor, room, group->all_to_all_v(room, tensor, to_come, to_go, true, {{{}, what}})};
+}
+
+// Keys and values of a rank together: [2, tokens, kv_heads, head_dim].
 at::Tensor room_for(const at::Tensor& k, int64_t tokens, at::ScalarType type) {
   return at::empty({2, tokens, k.size(1), k.size(2)}, k.options().dtype(type));
 }
@@ -71,18 +56,17 @@ at::Tensor room_for(const at::Tensor& k, int64_t tokens, at::ScalarType type) {
 template <class Body>
 void pass_round(const at::Tensor& k, const at::Tensor& v, const TokenSplit& split, const Group& group,
                 const Body& body) {
-  Ring ring(group, kKeysTag, "keys and values of ring attention");
   at::Tensor here = at::stack({k, v});
-  for (int64_t step = 0; step < ring.size(); ++step) {
-    const bool goes_on = step + 1 < ring.size();
+  for (int64_t step = 0; step < group->size(); ++step) {
+    const bool goes_on = step + 1 < group->size();
+    Passing next;
     if (goes_on) {
-      ring.start_recv(room_for(k, split.count(ring.source(step + 1)), k.scalar_type()));
-      ring.send(here);
+      next =
+          pass_on(here, room_for(k, split.count(source_of(step + 1, *group)), k.scalar_type()), group, kKeys);
     }
-    body(step, ring.source(step), here);
-    if (goes_on) here = ring.wait_recv();
+    body(step, source_of(step, *group), here);
+    if (goes_on) here = next.wait();
   }
-  ring.finish();
 }
 
 // One half of a rank's rows: a view.
@@ -126,12 +110,10 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
   const at::ScalarType exact = ops::compute_type(q.scalar_type());
   const at::Tensor grad_q = at::zeros(q.sizes(), q.options().dtype(exact));
   // The gradients of the keys that are here, with what the ranks before have added.
-  Ring ring(group, kGradientsTag, "gradients of ring attention");
-  const bool is_alone = ring.size() == 1;
   at::Tensor grad_keys;
+  Passing passing;
   pass_round(k, v, split, group, [&](int64_t step, int64_t source, const at::Tensor& keys) {
-    if (step > 0) ring.start_recv(room_for(k, split.count(source), exact));
-    at::Tensor own_keys = room_for(k, split.count(source), exact).zero_();
+    grad_keys = room_for(k, split.count(source), exact).zero_();
     for_each_pair(split, rank, source, formula, [&](int64_t query_half, int64_t key_half, const auto& spans) {
       const auto own = [&](const at::Tensor& rows) { return half_of(rows, split, rank, query_half); };
       const auto theirs = [&](const at::Tensor& rows) { return half_of(rows, split, source, key_half); };
@@ -139,18 +121,15 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
           ops::attend_spans_backward(own(grad), own(q), theirs(keys[0]), theirs(keys[1]),
                                      {own(result.out), own(result.log_sum)}, spans, formula);
       own(grad_q).add_(part.q);
-      theirs(own_keys[0]).add_(part.k);
-      theirs(own_keys[1]).add_(part.v);
+      theirs(grad_keys[0]).add_(part.k);
+      theirs(grad_keys[1]).add_(part.v);
     });
-    if (step > 0) own_keys.add_(ring.wait_recv());
-    if (!is_alone) ring.send(own_keys);
-    grad_keys = std::move(own_keys);
+    if (step > 0) grad_keys.add_(passing.wait());
+    if (group->size() == 1) return;
+    const at::Tensor room = room_for(k, split.count(source_of(step + 1, *group)), exact);
+    passing = pass_on(grad_keys, room, group, kGradients);
   });
-  if (!is_alone) {
-    ring.start_recv(room_for(k, split.count(rank), exact));
-    grad_keys = ring.wait_recv();
-    ring.finish();
-  }
+  if (group->size() > 1) grad_keys = passing.wait();
   const at::ScalarType type = q.scalar_type();
   return {grad_q.to(type), grad_keys[0].to(type), grad_keys[1].to(type)};
 }
