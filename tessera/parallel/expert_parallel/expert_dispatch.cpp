@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "tessera/core/device.h"
+#include "tessera/core/device_copy.h"
 #include "tessera/core/host_memory.h"
 #include "tessera/core/trace.h"
 #include "tessera/nn/random_scope.h"
@@ -81,7 +82,7 @@ Plan make_plan(const Counts& counts, const Group& group, at::Device device) {
     }
     plan.of_expert.push_back(static_cast<int64_t>(order.size() - before));
   }
-  plan.order = at::tensor(order, on_host(at::kLong)).to(device);
+  plan.order = copy_to(at::tensor(order, on_host(at::kLong)), device);
   plan.restore = plan.order.argsort();
   return plan;
 }
