@@ -2,6 +2,7 @@
 // host.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,12 +31,13 @@ class ModelOfFourLayers {
   testing::TempFolder folder_;
 };
 
-// All but rings: LibTorch has one thread for the backwards of a device, and a message waits there, on the
-// host, until its other end has come.
+// LibTorch has one thread for the backwards of a device, which may wait for nothing that another rank's
+// backward does: so no async_tensor_parallel, whose messages wait on the host until their other ends have
+// come, and no experts in blocks that are computed again, which tell each other numbers of rows there.
 inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
   using config::Checkpointing;
   using config::ZeroStage;
-  const LayoutCase llama{.family = "llama"};
+  const LayoutCase llama{.family = "llama"}, mixtral{.family = "mixtral"};
   const auto with = [](LayoutCase layout, const auto& change) {
     change(layout);
     return layout;
@@ -45,6 +47,14 @@ inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
       with(llama, [&](LayoutCase& l) { l.stage = ZeroStage::Ddp, l.trained = Trained::LoraWithDropout; }),
       with(llama, [&](LayoutCase& l) { l.pp = ranks, l.schedule = PipelineKind::ZeroBubble; }),
   };
+  if (ranks == 2) {
+    all.push_back(with(llama, [&](LayoutCase& l) {
+      l.cp = 2, l.method = ContextParallelMethod::Ulysses, l.checkpointing = Checkpointing::Block;
+    }));
+    all.push_back(with(mixtral, [&](LayoutCase& l) { l.ep = 2; }));
+  }
+  if (ranks == 3)
+    all.push_back(with(llama, [&](LayoutCase& l) { l.cp = 3, l.method = ContextParallelMethod::Ring; }));
   if (ranks != 3)
     all.push_back(with(llama, [&](LayoutCase& l) { l.tp = ranks, l.checkpointing = Checkpointing::Block; }));
   if (ranks == 4) {
@@ -53,6 +63,9 @@ inline std::vector<LayoutCase> layouts_of(int64_t ranks) {
     all.push_back(with(llama, [&](LayoutCase& l) {
       l.tp = 2, l.pp = 2, l.stages_per_rank = 2, l.schedule = PipelineKind::Interleaved;
     }));
+    all.push_back(with(llama, [&](LayoutCase& l) { l.cp = 4, l.method = ContextParallelMethod::Usp; }));
+    all.push_back(
+        with(mixtral, [&](LayoutCase& l) { l.ep = 2, l.cp = 2, l.method = ContextParallelMethod::Ring; }));
   }
   return all;
 }
@@ -64,10 +77,11 @@ inline void expect_ranks_equal_one_process(const RunRanks& run_ranks) {
       SCOPED_TRACE(::testing::Message()
                    << layout.family << " on " << ranks << " ranks, zero_stage "
                    << static_cast<int>(layout.stage) << ", dp_replicate " << layout.dp_replicate << ", tp "
-                   << layout.tp << ", pp " << layout.pp);
+                   << layout.tp << ", cp " << layout.cp << ", pp " << layout.pp << ", ep " << layout.ep);
       const ModelOfFourLayers model(layout.family);
       layout.folder = model.path();
-      const int64_t count = 2 * ranks;
+      // Two of each rank along dp and each stage.
+      const int64_t count = std::max<int64_t>(3, 2 * ranks / (layout.tp * layout.cp));
       const Outcome want = run(without_axes(layout), comm::Communicator::single(), count);
       expect_worth_comparing(want);
       std::vector<Outcome> outcomes(static_cast<size_t>(ranks));

@@ -12,12 +12,13 @@ using World = std::shared_ptr<comm::Communicator>;
 constexpr int64_t kSteps = 3, kBatches = 3, kDatasets = 2;
 
 struct Layout {
-  int64_t dp_shard = 1, tp = 1;
+  int64_t dp_shard = 1, tp = 1, cp = 1;
+  ContextParallelMethod method = ContextParallelMethod::Auto;
   bool names_datasets = false;
-  int64_t ranks() const { return dp_shard * tp; }
+  int64_t ranks() const { return dp_shard * tp * cp; }
 };
 
-TrainedModel set_up(const parallel::DeviceMesh& mesh) {
+TrainedModel set_up(const parallel::DeviceMesh& mesh, ContextParallelMethod method) {
   TrainedModel trained;
   const std::string folder = models::reference_folder("llama2");
   trained.model = models::build_model(folder, at::kFloat);
@@ -25,6 +26,7 @@ TrainedModel set_up(const parallel::DeviceMesh& mesh) {
   const auto source = checkpoint::stored_source(checkpoint::stored_tensors(files),
                                                 models::state_dict_adapter(*trained.model));
   models::ParallelizeOptions options;
+  options.context_parallel = method;
   options.shard.average_gradients = false;
   options.shard.broadcast_initial_values = false;
   models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
@@ -44,8 +46,8 @@ struct Outcome {
 };
 
 Outcome train(const Layout& layout, const World& world) {
-  const parallel::DeviceMesh mesh(world, {.dp_shard = layout.dp_shard, .tp = layout.tp});
-  TrainedModel trained = set_up(mesh);
+  const parallel::DeviceMesh mesh(world, {.dp_shard = layout.dp_shard, .cp = layout.cp, .tp = layout.tp});
+  TrainedModel trained = set_up(mesh, layout.method);
   const auto adamw = optim::make_adamw(optimized_tiles(*trained.sharded, 0.1, false), {});
   const int64_t count = kBatches * 2;  // of all ranks, in any layout
   Outcome outcome;
@@ -85,13 +87,19 @@ Outcome on_devices(const Layout& layout) {
 }
 
 TEST(StepWaitsTest, EachRankWaitsOnceAStep) {
-  const std::vector<Layout> layouts = {
-      {}, {.dp_shard = 2}, {.dp_shard = 3}, {.tp = 3}, {.dp_shard = 2, .tp = 3}};
+  using enum ContextParallelMethod;
+  const std::vector<Layout> layouts = {{},
+                                       {.dp_shard = 2},
+                                       {.dp_shard = 3},
+                                       {.tp = 3},
+                                       {.dp_shard = 2, .tp = 3},
+                                       {.cp = 3, .method = Ring},
+                                       {.cp = 2, .method = Ulysses}};
   Outcome expected;
   for (const Layout& layout : layouts) {
     for (const bool names_datasets : {false, true}) {
       SCOPED_TRACE("dp_shard " + std::to_string(layout.dp_shard) + ", tp " + std::to_string(layout.tp) +
-                   (names_datasets ? ", with datasets" : ""));
+                   ", cp " + std::to_string(layout.cp) + (names_datasets ? ", with datasets" : ""));
       Layout named = layout;
       named.names_datasets = names_datasets;
       const Outcome got = on_devices(named);
