@@ -30,10 +30,10 @@ int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 // E-CONFIG-NCCL where there is none.
 class Bootstrap {
  public:
-  // Makes the device this thread's current one. `start_timeout_s` bounds how long ranks wait for each other to start (0: the launcher does): then this
-  // process says E-PEER-START and ends with its exit code, as MPI's start cannot be left in another way. With
-  // `shared_path`, a path on a file system that all ranks share (start_roll.h), it names those that are
-  // missing.
+  // Makes the device this thread's current one. `start_timeout_s` bounds how long ranks wait for each other
+  // to start (0: the launcher does): then this process says E-PEER-START and ends with its exit code, as
+  // MPI's start cannot be left in another way. With `shared_path`, a path on a file system that all ranks
+  // share (start_roll.h), it names those that are missing.
   explicit Bootstrap(at::Device device = kHost, double start_timeout_s = 0.0,
                      const std::string& shared_path = "");
   // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is:

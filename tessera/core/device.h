@@ -21,8 +21,8 @@ inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOpti
 c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank = 0);
 
 // Makes it the current device of this thread. LibTorch's calls on a device come back to the current one, and
-// CUDA then makes a context there: on device 0, where a thread has not said another, which takes some 0.5 GB of
-// its memory for each process. Every thread that calls for a device says so first. Nothing for the host.
+// CUDA then makes a context there: on device 0, where a thread has not said another, which takes some 0.5 GB
+// of its memory for each process. Every thread that calls for a device says so first. Nothing for the host.
 void use_device(c10::Device device);
 
 // Whether the device is one of CUDA of at least this compute capability.

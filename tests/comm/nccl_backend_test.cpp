@@ -69,6 +69,21 @@ TEST_P(NcclBackendTest, OrdersAcrossGroupsAreFree) {
   run_nccl_ranks(GetParam(), [](Communicator& group) { testing::check_orders(group); });
 }
 
+// CUDA makes a context on the current device of a thread that calls for another one, as the watchdog and
+// those that send messages might.
+TEST_P(NcclBackendTest, NoThreadCallsForADeviceWithoutHavingSaidSo) {
+  const int64_t before = testing::fake_device::strays();
+  run_nccl_ranks(GetParam(), [](Communicator& group) {
+    testing::check_messages(group);
+    for (int round = 0; round < 5; ++round) {
+      const at::Tensor value = at::ones({1000}, on(group, at::kFloat));
+      group.all_reduce(value, true)->wait();
+    }
+  });
+  testing::fake_device::synchronize();
+  EXPECT_EQ(testing::fake_device::strays(), before);
+}
+
 // After a hang nobody waits long for threads that are in an operation.
 TEST_P(NcclBackendTest, AGroupMayGoWhileAMessageStarts) {
   flight::note_hang("the test");

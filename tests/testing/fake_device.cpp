@@ -187,8 +187,18 @@ c10::Stream stream_of(c10::DeviceIndex device, c10::StreamId id) {
 }
 c10::DeviceIndex index_of(c10::Device device) { return device.has_index() ? device.index() : t_device; }
 
+std::atomic<int64_t> g_strays{0};
+void expect_current(c10::DeviceIndex device) { g_strays += device == t_device ? 0 : 1; }
+
 struct Event {
+  c10::DeviceIndex device = 0;
   uint64_t recorded = 0, passed = 0;
+
+  static std::shared_ptr<Event> of(void* event) {
+    std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(event);
+    expect_current(own->device);
+    return own;
+  }
 };
 
 class Guard : public c10::impl::DeviceGuardImplInterface {
@@ -220,9 +230,9 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
               const c10::EventFlag) const override {
-    if (*event == nullptr) *event = new std::shared_ptr<Event>(std::make_shared<Event>());
+    if (*event == nullptr) *event = new std::shared_ptr<Event>(new Event{stream.device_index()});
     queue_of(stream).refuse_to_record("an event");
-    const std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(*event);
+    const std::shared_ptr<Event> own = Event::of(*event);
     uint64_t number = 0;
     {
       const std::lock_guard<std::mutex> lock(g_mutex);
@@ -238,7 +248,7 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
     if (event == nullptr || g_options.lost == Lost::All) return;
     if (g_options.lost == (stream.id() == 0 ? Lost::OfDefaultStreams : Lost::OfOtherStreams)) return;
     queue_of(stream).refuse_to_record("an event");
-    const std::shared_ptr<Event> own = *static_cast<std::shared_ptr<Event>*>(event);
+    const std::shared_ptr<Event> own = Event::of(event);
     uint64_t number = 0;
     {
       const std::lock_guard<std::mutex> lock(g_mutex);
@@ -252,24 +262,27 @@ class Guard : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     TORCH_CHECK(!g_options.has_failed, "the device has failed\nand more is said of it");
     if (event == nullptr) return true;
-    const Event& own = **static_cast<std::shared_ptr<Event>*>(event);
+    const std::shared_ptr<Event> own = Event::of(event);
     const std::lock_guard<std::mutex> lock(g_mutex);
-    return own.passed == own.recorded;
+    return own->passed == own->recorded;
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
     count_wait();
-    const Event& own = **static_cast<std::shared_ptr<Event>*>(event);
+    const std::shared_ptr<Event> own = Event::of(event);
     std::unique_lock<std::mutex> lock(g_mutex);
-    g_changed.wait(lock, [&] { return own.passed == own.recorded; });
+    g_changed.wait(lock, [&] { return own->passed == own->recorded; });
   }
   void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    if (event == nullptr) return;
+    Event::of(event);
     delete static_cast<std::shared_ptr<Event>*>(event);
   }
   bool queryStream(const c10::Stream& stream) const override { return queue_of(stream).is_empty(); }
   void synchronizeStream(const c10::Stream& stream) const override { wait_for(queue_of(stream)); }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     count_wait();
+    expect_current(device);
     for (const auto& queue : queues().of[static_cast<size_t>(device)]) queue->synchronize();
   }
 };
@@ -703,6 +716,8 @@ void synchronize() {
     for (const auto& queue : device) queue->synchronize();
   }
 }
+
+int64_t strays() { return g_strays; }
 
 int64_t waits() { return g_waits; }
 int64_t tasks() { return g_tasks; }

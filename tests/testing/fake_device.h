@@ -65,6 +65,10 @@ class Recording {
 };
 void release_graph_memory(uint64_t memory);
 
+// How often a thread has called for an event or a device while another device was its current one, on which
+// CUDA would make a context.
+int64_t strays();
+
 // What the first operation that threw in its stream said; empty where none has.
 std::string fault();
 
