@@ -9,9 +9,11 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <ATen/ATen.h>
 
+#include "tessera/core/pinned_memory.h"
 #include "tessera/core/shared_library.h"
 
 #include "tests/comm/nccl/thread_ranks.h"
@@ -30,7 +32,6 @@ struct CudaDriver {
   int (*cuMemHostAlloc)(void**, size_t, unsigned);
   int (*cuStreamCreate)(void**, unsigned);
   int (*cuStreamSynchronize)(void*);
-  int (*cuStreamDestroy_v2)(void*);
   int (*cuStreamWaitValue32_v2)(void*, uint64_t, uint32_t, unsigned);
   int (*cuMemcpyAsync)(uint64_t, uint64_t, size_t, void*);
 
@@ -48,7 +49,6 @@ struct CudaDriver {
       TESSERA_FIND(cuMemHostAlloc);
       TESSERA_FIND(cuStreamCreate);
       TESSERA_FIND(cuStreamSynchronize);
-      TESSERA_FIND(cuStreamDestroy_v2);
       TESSERA_FIND(cuStreamWaitValue32_v2);
       TESSERA_FIND(cuMemcpyAsync);
 #undef TESSERA_FIND
@@ -108,14 +108,32 @@ inline void enqueue_on_cuda(void* stream, void (*run)(void*), void* argument) {
   }).detach();
 }
 
+// Of all copies, which the stub makes one after another; made before the first task.
+inline void* copy_stream() {
+  static void* const stream = [] {
+    void* made = nullptr;
+    must("cuStreamCreate", CudaDriver::get().cuStreamCreate(&made, kStreamNonBlocking));
+    return made;
+  }();
+  return stream;
+}
+
 inline void move_on_cuda(void* to, const void* from, unsigned long num_bytes) {
   const CudaDriver& driver = CudaDriver::get();
-  void* stream = nullptr;
-  must("cuStreamCreate", driver.cuStreamCreate(&stream, kStreamNonBlocking));
+  void* const stream = copy_stream();
   must("cuMemcpyAsync", driver.cuMemcpyAsync(reinterpret_cast<uint64_t>(to), reinterpret_cast<uint64_t>(from),
                                              num_bytes, stream));
   must("cuStreamSynchronize", driver.cuStreamSynchronize(stream));
-  must("cuStreamDestroy", driver.cuStreamDestroy_v2(stream));
+}
+
+// LibTorch keeps pinned memory that it has had: what the ranks take while streams stand and wait must be
+// there, as CUDA may wait for all streams before it gives more.
+inline void keep_pinned_memory(c10::Device device) {
+  constexpr int64_t kSmallest = 64, kLargest = int64_t{1} << 20;
+  constexpr int kOfEach = 32;
+  std::vector<at::Tensor> kept;
+  for (int64_t size = kSmallest; size <= kLargest; size *= 2)
+    for (int i = 0; i < kOfEach; ++i) kept.push_back(empty_pinned({size}, at::kByte, device));
 }
 }  // namespace detail
 
@@ -131,7 +149,9 @@ inline void run_cuda_ranks(int64_t size, const RankBody& body) {
   stub.set_move(&detail::move_on_cuda);
   // The device's context becomes current with the first tensor.
   at::zeros({1}, at::TensorOptions(device));
-  if (detail::task_flags() == nullptr) throw std::runtime_error(cuda_fault());
+  detail::keep_pinned_memory(device);
+  if (detail::task_flags() == nullptr || detail::copy_stream() == nullptr)
+    throw std::runtime_error(cuda_fault());
   run_thread_ranks(
       {.size = size, .library = library, .device = [&](int64_t) { return device; }, .shares_device = true},
       body);
