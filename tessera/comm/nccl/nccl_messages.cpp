@@ -6,11 +6,13 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 
 #include "tessera/comm/host/executor.h"
 #include "tessera/comm/mailbox.h"
@@ -25,10 +27,19 @@ class Batch : public P2pBatch {
   Batch(const Call& call, int64_t rank, std::vector<P2pOp> ops, at::Device device,
         std::shared_ptr<Watchdog> watchdog)
       : P2pBatch(call.description, call.timeout, rank, std::move(ops), call.place),
+        device_(device),
         ready_(device),
         watchdog_(std::move(watchdog)) {
-    ready_.record();
+    ready_->record();
   }
+  // The last who has it may be a thread of the host's, to which the device whose events end is unknown.
+  ~Batch() override {
+    const c10::DeviceGuard guard(device_);
+    started_.clear();
+    ready_.reset();
+  }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
 
   void wait() override {
     P2pBatch::wait();
@@ -47,7 +58,7 @@ class Batch : public P2pBatch {
   }
 
   // What its messages come after.
-  const DeviceEvent& ready() const { return ready_; }
+  const DeviceEvent& ready() const { return *ready_; }
   Call call_of(size_t i) const {
     Call call;
     call.description = description() + ": " + name(i);
@@ -71,7 +82,8 @@ class Batch : public P2pBatch {
     return started_;
   }
 
-  DeviceEvent ready_;
+  const at::Device device_;
+  std::optional<DeviceEvent> ready_;
   const std::shared_ptr<Watchdog> watchdog_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<DeviceWork>> started_;
