@@ -104,7 +104,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_every_test_ran_and_passed(self):
         self.expect("cuda tests", check.OK, "3 passed")
         self.expect("ops", check.OK, "3 passed")
-        self.tests = TESTS_SKIP
+        self.tests, self.tests_code = TESTS_SKIP, check.NOTHING_RAN
         self.expect("ops", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
         self.expect("cuda tests", check.FAIL, "1 skipped: [  SKIPPED ] A.B")
         self.expect("two processes on one GPU", check.NOT_RUN, "0 passed, 1 skipped, see processes.log")
