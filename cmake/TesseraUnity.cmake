@@ -1,24 +1,45 @@
-# tessera_group_sources(TARGET): with CMAKE_UNITY_BUILD, which sources of the target are compiled as one. Most of the time
-# that a source takes goes to the templates of headers, which are then made once a group.
-set(TESSERA_UNITY_LINES 2500 CACHE STRING "Lines of sources that are compiled as one, with CMAKE_UNITY_BUILD")
+# tessera_group_sources(TARGET): with TESSERA_UNITY, has the target's sources compiled in groups, each as one source. Most of
+# the time that a source takes goes to the templates of headers, which are then made once a group. The groups name their
+# sources as seen from the root of the project, so that clones of it share a compiler's cache.
+option(TESSERA_UNITY "Compile groups of sources as one: less work from nothing, more after an edit" OFF)
+set(TESSERA_UNITY_LINES 5000 CACHE STRING "Lines of sources that are compiled as one, with TESSERA_UNITY")
+if(TESSERA_UNITY)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/cmake/unity_groups.py" headers "${PROJECT_SOURCE_DIR}"
+    OUTPUT_FILE "${PROJECT_BINARY_DIR}/headers.json" COMMAND_ERROR_IS_FATAL ANY)
+endif()
 
 function(tessera_group_sources target)
-  if(NOT CMAKE_UNITY_BUILD)
+  if(NOT TESSERA_UNITY)
     return()
   endif()
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(sources ${target} SOURCES)
-  list(FILTER sources INCLUDE REGEX "\\.cpp$")
   list(TRANSFORM sources PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/" REGEX "^[^/]")
+  set(grouped)
+  foreach(source IN LISTS sources)
+    # One with options of its own is compiled alone, and so is what the build writes.
+    set(is_alone FALSE)
+    foreach(property IN ITEMS COMPILE_OPTIONS COMPILE_DEFINITIONS SKIP_PRECOMPILE_HEADERS)
+      get_source_file_property(value "${source}" TARGET_DIRECTORY ${target} ${property})
+      if(value)
+        set(is_alone TRUE)
+      endif()
+    endforeach()
+    cmake_path(IS_PREFIX PROJECT_BINARY_DIR "${source}" is_written)
+    if(source MATCHES "\\.cpp$" AND NOT is_alone AND NOT is_written)
+      list(APPEND grouped "${source}")
+    endif()
+  endforeach()
+  if(NOT grouped)
+    return()
+  endif()
+  list(REMOVE_ITEM sources ${grouped})
   execute_process(COMMAND "${Python3_EXECUTABLE}" -B "${PROJECT_SOURCE_DIR}/cmake/unity_groups.py"
-    ${TESSERA_UNITY_LINES} "${PROJECT_SOURCE_DIR}/tessera" ${sources}
-    OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
-  string(REGEX MATCHALL "[^\n;]+;[0-9]+" groups "${groups}")
-  while(groups)
-    list(POP_FRONT groups source group)
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}")
-  endwhile()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD_MODE GROUP)
+    group ${TESSERA_UNITY_LINES} "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/headers.json"
+    "${CMAKE_CURRENT_BINARY_DIR}/${target}_groups" ${grouped}
+    OUTPUT_VARIABLE groups OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" groups "${groups}")
+  set_target_properties(${target} PROPERTIES SOURCES "${sources};${groups}")
   # A new name may need other groups.
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${grouped})
 endfunction()

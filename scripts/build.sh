@@ -16,7 +16,7 @@ if [ ! -f "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$prese
   # With the compiler that CI has; what another one warns of is no reason to refuse its user a build.
   werror=OFF
   [ "$preset" = release ] && [ "$("${CXX:-c++}" -dumpversion)" = "$CI_COMPILER" ] && werror=ON
-  cmake --preset "$preset" ${TESSERA_UNITY:+-D CMAKE_UNITY_BUILD="$TESSERA_UNITY"} -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_NVCC_DIR="$NVCC_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
+  cmake --preset "$preset" ${TESSERA_UNITY:+-D TESSERA_UNITY="$TESSERA_UNITY"} -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_NVCC_DIR="$NVCC_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
     { tail -n 40 "build/$preset/configure.log" >&2; die "configuring failed: build/$preset/configure.log"; }
 fi
 # Tests that another build has compiled (TESSERA_TEST_OBJECTS) are built there first.
