@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "tests/train/deep_model.h"
+#include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train {
@@ -13,29 +14,8 @@ namespace {
 // TESSERA_TEST_EXTENT=all runs them all, for a full finetune and for LoRA; otherwise a fixed sample runs.
 // What else can be chosen goes round.
 
-struct Family {
-  std::string name;
-  int64_t heads, kv_heads;
-  nlohmann::json changes = {};
-  int64_t experts = 1;
-
-  bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
-};
-
-const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      {"llama3", 4, 2},
-      {"gpt2", 3, 3},
-      {"qwen3", 4, 2},
-      {"mixtral", 4, 2, {}, 5},
-      {"smollm2", 9, 3},
-      {"mistral_sliding", 4, 2},
-      {"qwen3_moe", 4, 2, {}, 7},
-      {"llama2",
-       8,
-       4,
-       {{"hidden_size", 32}, {"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 4}}},
-  };
+const std::vector<ParityFamily>& families() {
+  static const std::vector<ParityFamily> all = families_in(Parity::Products);
   return all;
 }
 
@@ -68,7 +48,8 @@ std::vector<ParallelDims> all_products(int64_t ranks) {
 }
 
 // What a layout leaves open, by turns whose lengths have no common factor.
-LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Family& family, size_t turn) {
+LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const ParityFamily& family,
+                        size_t turn) {
   constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroStage::Zero1,
                                            config::ZeroStage::Zero2};
   constexpr config::Checkpointing kCheckpointing[] = {
@@ -119,7 +100,7 @@ LayoutCase with_choices(LayoutCase layout, const ParallelDims& dims, const Famil
 
 struct ProductCase {
   ParallelDims dims;
-  const Family* family;
+  const ParityFamily* family;
   Trained trained;
   size_t turn;
 };
@@ -129,7 +110,7 @@ constexpr Trained kTrained[] = {Trained::All, Trained::LoraWithDropout};
 std::vector<ProductCase> all_cases(const std::vector<ParallelDims>& products) {
   std::vector<ProductCase> cases;
   for (const ParallelDims& dims : products) {
-    for (const Family& family : families()) {
+    for (const ParityFamily& family : families()) {
       if (!family.allows(dims.tp)) continue;
       for (const Trained trained : kTrained) cases.push_back({dims, &family, trained, cases.size() + 1});
     }
@@ -158,7 +139,8 @@ TEST(ProductsTest, EqualOneProcess) {
   const int64_t world = testing::world()->size();
   const std::vector<ParallelDims> products = all_products(world);
   for (const ParallelDims& dims : products) {
-    EXPECT_TRUE(std::ranges::any_of(families(), [&](const Family& family) { return family.allows(dims.tp); }))
+    EXPECT_TRUE(
+        std::ranges::any_of(families(), [&](const ParityFamily& family) { return family.allows(dims.tp); }))
         << "no family for tensor_parallel_size " << dims.tp;
   }
   const std::vector<ProductCase> cases = is_all ? all_cases(products) : sample_of_cases(products, world);

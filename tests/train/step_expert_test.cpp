@@ -3,6 +3,7 @@
 
 #include "tests/io/expect_error.h"
 #include "tests/testing/tiny_model.h"
+#include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
 #include "tests/train/train_testing.h"
 
@@ -15,18 +16,21 @@ constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroS
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,
                                                     config::Checkpointing::Mlp};
 
+class StepExpertOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
+
 // Every product of replicated, expert, context and tensor parallel ranks, with the other choices in turn;
 // beyond four ranks each third one, as products_test.cpp has them all.
-void check_products(const std::string& family, int64_t max_tp, int64_t max_ep) {
+TEST_P(StepExpertOfFamilyTest, EqualsOneProcess) {
+  const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
   const size_t stride = world > 4 ? 3 : 1;
   size_t turn = 0;
-  for (int64_t tp = 1; tp <= std::min(world, max_tp); ++tp) {
+  for (int64_t tp = 1; tp <= std::min(world, GetParam().kv_heads); ++tp) {
     for (int64_t cp = 1; cp <= world / tp; ++cp) {
       for (int64_t dp_replicate = 1; dp_replicate <= world / tp / cp; ++dp_replicate) {
         if (world % (tp * cp * dp_replicate) != 0) continue;
         const int64_t sharing = world / tp / dp_replicate;
-        for (int64_t ep = 1; ep <= std::min(sharing, max_ep); ++ep) {
+        for (int64_t ep = 1; ep <= std::min(sharing, GetParam().experts); ++ep) {
           if (sharing % ep != 0) continue;
           for (const Trained trained : kTrained) {
             LayoutCase layout{.family = family, .dp_replicate = dp_replicate, .tp = tp, .cp = cp, .ep = ep};
@@ -44,9 +48,8 @@ void check_products(const std::string& family, int64_t max_tp, int64_t max_ep) {
   }
 }
 
-// Five and seven experts, which no number of ranks shares evenly.
-TEST(StepExpertTest, Mixtral) { check_products("mixtral", 2, 5); }
-TEST(StepExpertTest, Qwen3Moe) { check_products("qwen3_moe", 2, 7); }
+INSTANTIATE_TEST_SUITE_P(All, StepExpertOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Experts)),
+                         name_of_family);
 
 TEST(StepExpertTest, StagesOfAPipeline) {
   const int64_t world = testing::world()->size();

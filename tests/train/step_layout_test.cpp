@@ -3,11 +3,10 @@
 #include "tessera/ops/leaf.h"
 
 #include "tests/io/expect_error.h"
+#include "tests/train/parity_families.h"
 
 namespace tessera::train {
 namespace {
-
-enum class Extent { Whole, EveryThird };
 
 // Tensor parallel ranks up to the number of heads, also uneven: between key/value heads, and beyond their
 // number between the query heads of each.
@@ -46,7 +45,7 @@ void add_context_parallel(std::vector<LayoutCase>& layouts, const std::string& f
   }
 }
 
-void check(const std::vector<LayoutCase>& layouts, Extent extent) {
+void check_layouts(const std::vector<LayoutCase>& layouts) {
   constexpr config::Checkpointing kKinds[] = {config::Checkpointing::Off, config::Checkpointing::Mlp,
                                               config::Checkpointing::Block};
   size_t index = 0;
@@ -56,7 +55,7 @@ void check(const std::vector<LayoutCase>& layouts, Extent extent) {
       ++index;
       for (const config::Checkpointing kind : kKinds) {
         // Of those that differ in checkpointing alone, one in turn.
-        if (extent == Extent::EveryThird && kind != kKinds[(index + index / 3) % 3]) continue;
+        if (kind != kKinds[(index + index / 3) % 3]) continue;
         layout.checkpointing = kind;
         expect_same_as_one_process(layout);
       }
@@ -64,8 +63,11 @@ void check(const std::vector<LayoutCase>& layouts, Extent extent) {
   }
 }
 
+class StepLayoutOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
+
 // Every stage, and replication of shards, tensor and context parallelism where the ranks allow it.
-void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_heads, Extent extent) {
+TEST_P(StepLayoutOfFamilyTest, EqualsOneProcess) {
+  const auto& [family, num_heads, num_kv_heads, in, experts, changes] = GetParam();
   std::vector<LayoutCase> layouts;
   add_tensor_parallel(layouts, family, num_heads, num_kv_heads);
   add_context_parallel(layouts, family, num_kv_heads);
@@ -77,25 +79,20 @@ void check_layouts(const std::string& family, int64_t num_heads, int64_t num_kv_
       layouts.push_back({.family = family, .stage = stage, .dp_replicate = 2});
     }
   }
-  check(layouts, extent);
+  check_layouts(layouts);
 }
+INSTANTIATE_TEST_SUITE_P(All, StepLayoutOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Layouts)),
+                         name_of_family);
 
-TEST(StepLayoutTest, Llama3) { check_layouts("llama3", 4, 2, Extent::EveryThird); }
-TEST(StepLayoutTest, Qwen2) { check_layouts("qwen2", 4, 2, Extent::EveryThird); }
-TEST(StepLayoutTest, Qwen3) { check_layouts("qwen3", 4, 2, Extent::EveryThird); }
-// Windows on all layers, on some, and positions whose frequencies depend on the length of the document.
-TEST(StepLayoutTest, ContextParallelOfOtherFamilies) {
-  for (const auto& [family, num_kv_heads] :
-       {std::pair{"mistral_sliding", 2}, {"qwen2_sliding", 2}, {"llama_dynamic", 1}}) {
-    std::vector<LayoutCase> layouts;
-    add_context_parallel(layouts, family, num_kv_heads);
-    check(layouts, Extent::EveryThird);
-  }
+class StepContextParallelTest : public ::testing::TestWithParam<ParityFamily> {};
+
+TEST_P(StepContextParallelTest, EqualsOneProcess) {
+  std::vector<LayoutCase> layouts;
+  add_context_parallel(layouts, GetParam().name, GetParam().kv_heads);
+  check_layouts(layouts);
 }
-// Three heads, which two ranks share unevenly, and an output projection of its own.
-TEST(StepLayoutTest, UntiedInShards) { check_layouts("llama2", 3, 3, Extent::EveryThird); }
-
-TEST(StepLayoutTest, Gpt2) { check_layouts("gpt2", 3, 3, Extent::EveryThird); }
+INSTANTIATE_TEST_SUITE_P(All, StepContextParallelTest,
+                         ::testing::ValuesIn(families_in(Parity::ContextParallel)), name_of_family);
 
 // Masks that followed the rank or the position in it would show as another loss.
 TEST(StepLayoutTest, DropoutDependsOnTheGlobalMicroBatchAlone) {

@@ -1,4 +1,5 @@
 #include "tests/train/deep_model.h"
+#include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train {
@@ -18,14 +19,17 @@ constexpr config::ZeroStage kStages[] = {config::ZeroStage::Zero3, config::ZeroS
 constexpr config::Checkpointing kCheckpointing[] = {config::Checkpointing::Off, config::Checkpointing::Block,
                                                     config::Checkpointing::Mlp};
 
+class StepPipelineTest : public ::testing::TestWithParam<ParityFamily> {};
+
 // Every schedule, with the other choices in turn, for all pipelines and the tensor and context parallel parts
 // of the ranks that they leave.
-void check_pipelines(const std::string& family, int64_t max_tp, bool has_frozen) {
+TEST_P(StepPipelineTest, EqualsOneProcess) {
+  const std::string& family = GetParam().name;
   const int64_t world = testing::world()->size();
   const DeepModel model(family, 8);
   size_t turn = 0;
   for (int64_t pp = 2; pp <= std::min<int64_t>(world, 4); ++pp) {
-    for (int64_t tp = 1; tp <= max_tp; ++tp) {
+    for (int64_t tp = 1; tp <= GetParam().kv_heads; ++tp) {
       if (world % (pp * tp) != 0) continue;
       for (const auto& [kind, stages] : kSchedules) {
         for (const Trained trained : kTrained) {
@@ -52,7 +56,7 @@ void check_pipelines(const std::string& family, int64_t max_tp, bool has_frozen)
       }
     }
     // Layers of the first stages are frozen, so that nothing goes back to them.
-    if (world % pp != 0 || !has_frozen || pp > 3) continue;
+    if (world % pp != 0 || !GetParam().is_in(Parity::FrozenPipelines) || pp > 3) continue;
     for (const PipelineKind kind : {PipelineKind::OneFOneB, PipelineKind::ZeroBubble}) {
       expect_same_as_one_process(
           {.family = family, .pp = pp, .trained = Trained::SomeFrozen, .schedule = kind});
@@ -60,9 +64,8 @@ void check_pipelines(const std::string& family, int64_t max_tp, bool has_frozen)
   }
 }
 
-TEST(StepPipelineTest, TiedLlama) { check_pipelines("llama3", 2, true); }
-TEST(StepPipelineTest, UntiedLlama) { check_pipelines("llama2", 3, false); }
-TEST(StepPipelineTest, Gpt2) { check_pipelines("gpt2", 3, false); }
+INSTANTIATE_TEST_SUITE_P(All, StepPipelineTest, ::testing::ValuesIn(families_in(Parity::Pipelines)),
+                         name_of_family);
 
 }  // namespace
 }  // namespace tessera::train

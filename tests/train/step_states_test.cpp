@@ -3,6 +3,7 @@
 
 #include "tessera/ops/leaf.h"
 
+#include "tests/train/parity_families.h"
 #include "tests/train/step_layout.h"
 
 namespace tessera::train {
@@ -29,17 +30,16 @@ std::vector<LayoutCase> layouts_of(const std::string& family, int64_t ranks) {
   return layouts;
 }
 
-void check(const std::string& family) {
-  for (LayoutCase layout : layouts_of(family, testing::world()->size())) {
+class StepStatesOfFamilyTest : public ::testing::TestWithParam<ParityFamily> {};
+
+TEST_P(StepStatesOfFamilyTest, EqualOneProcess) {
+  for (LayoutCase layout : layouts_of(GetParam().name, testing::world()->size())) {
     layout.has_bf16_states = true;
     expect_same_as_one_process(layout);
   }
 }
-
-// Tied embeddings; biases and transposed matrices; three heads, which two ranks share unevenly.
-TEST(StepStatesTest, Llama3) { check("llama3"); }
-TEST(StepStatesTest, Gpt2) { check("gpt2"); }
-TEST(StepStatesTest, Llama2) { check("llama2"); }
+INSTANTIATE_TEST_SUITE_P(All, StepStatesOfFamilyTest, ::testing::ValuesIn(families_in(Parity::Bf16States)),
+                         name_of_family);
 
 TEST(StepStatesTest, Adapters) {
   for (const int64_t tp : {1, 2}) {

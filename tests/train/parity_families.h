@@ -1,0 +1,83 @@
+// The families of models whose training is compared, under parallel layouts, with one process. A family is a
+// row.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace tessera::train {
+
+// What a row of the table is compared in.
+enum class Parity : unsigned {
+  Layouts = 1,          // every ZeRO stage, with tensor and context parallel ranks (step_layout_test.cpp)
+  ContextParallel = 2,  // context parallel ranks alone and beside other axes (step_layout_test.cpp)
+  Pipelines = 4,        // every schedule (step_pipeline_test.cpp)
+  FrozenPipelines = 8,  // pipelines whose first layers are frozen (step_pipeline_test.cpp)
+  Experts = 16,         // experts over ranks, beside all other axes (step_expert_test.cpp)
+  Bf16States = 32,      // optimizer states in bfloat16 (step_states_test.cpp)
+  Products = 64,        // all products of axes (products_test.cpp)
+};
+constexpr Parity operator|(Parity a, Parity b) {
+  return static_cast<Parity>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+struct ParityFamily {
+  std::string name;  // of the reference model (tests/reference)
+  int64_t heads, kv_heads;
+  Parity in;
+  int64_t experts = 1;
+  nlohmann::json changes = {};  // to config.json, for Parity::Products
+
+  bool is_in(Parity parity) const { return (static_cast<unsigned>(in) & static_cast<unsigned>(parity)) != 0; }
+  bool allows(int64_t tp) const { return tp <= kv_heads || (tp % kv_heads == 0 && tp <= heads); }
+};
+
+inline const std::vector<ParityFamily>& parity_families() {
+  using enum Parity;
+  static const std::vector<ParityFamily> families = {
+      {"llama3", 4, 2, Layouts | Pipelines | FrozenPipelines | Bf16States | Products},
+      // Biases and transposed matrices.
+      {"gpt2", 3, 3, Layouts | Pipelines | Bf16States | Products},
+      {"qwen3", 4, 2, Layouts | Products},
+      // Five and seven experts, which no number of ranks shares evenly.
+      {"mixtral", 4, 2, Experts | Products, 5},
+      {"smollm2", 9, 3, Products},
+      // Windows on all layers.
+      {"mistral_sliding", 4, 2, ContextParallel | Products},
+      {"qwen3_moe", 4, 2, Experts | Products, 7},
+      {"qwen2", 4, 2, Layouts},
+      // Windows on some layers.
+      {"qwen2_sliding", 4, 2, ContextParallel},
+      // Positions whose frequencies depend on the length of the document.
+      {"llama_dynamic", 4, 1, ContextParallel},
+      // Three heads, which two ranks share unevenly, and an output projection of its own.
+      {"llama2", 3, 3, Layouts | Pipelines | Bf16States},
+      // As many heads as eight ranks can share.
+      {"llama2",
+       8,
+       4,
+       Products,
+       1,
+       {{"hidden_size", 32}, {"num_attention_heads", 8}, {"num_key_value_heads", 4}, {"head_dim", 4}}},
+  };
+  return families;
+}
+
+// The same, as the parameters of a test suite.
+inline std::vector<ParityFamily> families_in(Parity parity) {
+  std::vector<ParityFamily> chosen;
+  for (const ParityFamily& family : parity_families()) {
+    if (family.is_in(parity)) chosen.push_back(family);
+  }
+  return chosen;
+}
+inline std::string name_of_family(const ::testing::TestParamInfo<ParityFamily>& info) {
+  return info.param.name;
+}
+inline void PrintTo(const ParityFamily& family, std::ostream* out) { *out << family.name; }
+
+}  // namespace tessera::train
