@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# test.sh [CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
-# exhaustive (an hour) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast tests,
-# then fuzzing; ctest's closing lines come once more at the end. With arguments, which go to ctest, only the tests that
-# they choose. TESSERA_PRESET picks another build, which then runs alone.
+# test.sh [--quick | CTEST ARGS]: without arguments all that CI runs: quick lint, build, every test but those of the labels
+# exhaustive (an hour) and netns (it makes networks), then the address and undefined-behaviour sanitizers over the fast
+# tests, among them the corpus of the fuzz targets; ctest's closing lines come once more at the end. --quick builds and runs
+# what people run while they edit: the tests that need no LibTorch, and one short training. Other arguments go to ctest, and
+# only the tests that they choose run. TESSERA_PRESET picks another build, which then runs alone.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
 preset=${TESSERA_PRESET:-release}
+targets=()
+if [ "${1:-}" = --quick ]; then
+  [ $# = 1 ] || die "test: --quick takes no further arguments"
+  targets=(quick_tests)
+  set -- -L quick
+fi
 if [ $# = 0 ]; then scripts/lint.sh --quick; else python3 scripts/check_includes.py && python3 scripts/check_tensors.py; fi
 export TESSERA_SHARED_DATA=${TESSERA_SHARED_DATA:-$PWD/../shared/data}
 
@@ -29,7 +36,7 @@ run_tests() {
   return $status
 }
 
-scripts/build.sh "$preset"
+scripts/build.sh "$preset" "${targets[@]}"
 grep -q '^TESSERA_WERROR:BOOL=ON' "build/$preset/CMakeCache.txt" || say "note: warnings are not errors in build/$preset"
 failed=0
 if [ $# = 0 ]; then set -- -LE 'exhaustive|netns'; is_whole=1; else is_whole=0; fi
@@ -38,9 +45,6 @@ if [ $is_whole = 1 ] && [ "$preset" = release ]; then
   say "address sanitizer"
   scripts/build.sh asan fast_tests
   run_tests asan -L fast || failed=1
-  say "fuzzing, a few seconds a format"
-  scripts/build.sh fuzz fuzz_targets
-  run_tests fuzz -L fuzz || failed=1
 fi
 # Each test says what its own kernels ran on (ctest -V); this is the best that they could run on.
 say "this run's processor"
