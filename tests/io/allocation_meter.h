@@ -1,21 +1,13 @@
-// Counts what the program asks of operator new. Include in one source of a test program.
+// Counts the bytes that a program asks of operator new. allocation_meter.cpp belongs into a program that
+// includes this.
 #pragma once
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
+#include <cstddef>
 
 namespace tessera::testing {
 
-inline std::atomic<size_t> allocated_bytes{0};
+// Bytes that the program has asked for so far.
+extern std::atomic<size_t> allocated_bytes;
 
 }  // namespace tessera::testing
-
-// Not inlined: the compiler would take malloc and delete for a mismatched pair.
-[[gnu::noinline]] void* operator new(size_t size) {
-  tessera::testing::allocated_bytes += size;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }

@@ -55,7 +55,7 @@ AttentionResult by_definition(const Inputs& in, const at::Tensor& seen, const At
   return {heads(at::matmul(weights, heads(in[2].repeat_interleave(group, 1)))), heads(log_sum)};
 }
 
-Op fused(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
+Op fused_formula(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
   return [=](const Inputs& in) { return document_attention(in[0], in[1], in[2], starts, formula); };
 }
 Op definition(const std::vector<int64_t>& starts, const AttentionFormula& formula) {
@@ -63,8 +63,8 @@ Op definition(const std::vector<int64_t>& starts, const AttentionFormula& formul
   return [=](const Inputs& in) { return by_definition(in, seen, formula).out; };
 }
 
-Inputs make_inputs(int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                   uint64_t seed) {
+Inputs make_formula_inputs(int64_t queries, int64_t keys, int64_t heads, int64_t kv_heads, int64_t head_dim,
+                           uint64_t seed) {
   return {trained(random_tensor({queries, heads, head_dim}, seed)),
           trained(random_tensor({keys, kv_heads, head_dim}, seed + 1)),
           trained(random_tensor({keys, kv_heads, head_dim}, seed + 2))};
@@ -83,7 +83,7 @@ std::vector<AttentionFormula> formulas(int64_t window) {
 TEST(AttentionFormula, GradientsMatchCentralDifferences) {
   for (const AttentionFormula& formula : formulas(2)) {
     SCOPED_TRACE(shown(formula));
-    gradcheck(fused({0, 1, 5, 9}, formula), make_inputs(9, 9, 4, 2, 3, 1));
+    gradcheck(fused_formula({0, 1, 5, 9}, formula), make_formula_inputs(9, 9, 4, 2, 3, 1));
   }
 }
 
@@ -94,13 +94,14 @@ TEST(AttentionFormula, RandomDocumentsEqualTheDefinition) {
     const int64_t documents = round == 0 ? 1 : random.in(1, 4), longest = round == 0 ? 1200 : 100;
     for (int64_t i = 0; i < documents; ++i) starts.push_back(starts.back() + random.in(0, longest));
     const int64_t group = random.in(1, 3), kv_heads = random.in(1, 2), head_dim = random.in(1, 40);
-    const Inputs in = make_inputs(starts.back(), starts.back(), kv_heads * group, kv_heads, head_dim, 7);
+    const Inputs in =
+        make_formula_inputs(starts.back(), starts.back(), kv_heads * group, kv_heads, head_dim, 7);
     for (const AttentionFormula& formula : formulas(random.in(1, random.in(1, longest)))) {
       SCOPED_TRACE(::testing::Message() << at::IntArrayRef(starts) << ", " << shown(formula) << ", "
                                         << kv_heads << " times " << group << " heads of " << head_dim);
-      expect_same(fused(starts, formula), definition(starts, formula), in, 1e-11);
-      expect_near_double(fused(starts, formula), in, at::kFloat, 2e-5);
-      expect_near_double(fused(starts, formula), in, at::kBFloat16, 6e-2);
+      expect_same(fused_formula(starts, formula), definition(starts, formula), in, 1e-11);
+      expect_near_double(fused_formula(starts, formula), in, at::kFloat, 2e-5);
+      expect_near_double(fused_formula(starts, formula), in, at::kBFloat16, 6e-2);
       expect_near(plain::document_attention(in[0], in[1], in[2], starts, formula),
                   definition(starts, formula)(in), 1e-11, "plain");
       if (HasFailure()) return;
@@ -114,13 +115,13 @@ TEST(AttentionFormula, TilesOutsideTheWindowCostNothing) {
   for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     SCOPED_TRACE(at::toString(type));
     Inputs in;
-    for (const at::Tensor& tensor : make_inputs(kTokens, kTokens, 4, 2, 32, 3)) {
+    for (const at::Tensor& tensor : make_formula_inputs(kTokens, kTokens, 4, 2, 32, 3)) {
       in.push_back(trained(tensor.to(type)));
     }
     const AttentionFormula formula{.scale = 0.4, .window = kWindow};
     // The gradient of some tokens' results alone.
     const Op some = [&](const Inputs& inputs) {
-      return fused({0, kTokens}, formula)(inputs).narrow(0, kFirst, kCount);
+      return fused_formula({0, kTokens}, formula)(inputs).narrow(0, kFirst, kCount);
     };
     const Evaluation want = evaluate(some, in);
     // A tile holds 64 queries, or keys, at most; queries that a task takes together share a block of keys.
@@ -163,8 +164,9 @@ void expect_by_definition(const Inputs& in, const std::vector<AttentionSpan>& sp
 TEST(AttentionFormula, ASpanWithoutKeysGivesZeros) {
   for (const AttentionFormula& formula : formulas(7)) {
     SCOPED_TRACE(shown(formula));
-    expect_by_definition(make_inputs(50, 30, 4, 2, 16, 11), {{0, 20, 0, 0, 3}, {20, 30, 0, 30, 0}}, formula);
-    expect_by_definition(make_inputs(50, 0, 4, 2, 16, 11), {{0, 50, 0, 0, 3}}, formula);
+    expect_by_definition(make_formula_inputs(50, 30, 4, 2, 16, 11), {{0, 20, 0, 0, 3}, {20, 30, 0, 30, 0}},
+                         formula);
+    expect_by_definition(make_formula_inputs(50, 0, 4, 2, 16, 11), {{0, 50, 0, 0, 3}}, formula);
   }
 }
 
@@ -183,7 +185,7 @@ TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
       spans.push_back(span);
     }
     const int64_t group = random.in(1, 2), head_dim = random.in(1, 40);
-    const Inputs in = make_inputs(queries, keys, 2 * group, 2, head_dim, 11);
+    const Inputs in = make_formula_inputs(queries, keys, 2 * group, 2, head_dim, 11);
     for (const AttentionFormula& formula : formulas(random.in(1, 200))) {
       SCOPED_TRACE(::testing::Message() << round << ": " << shown(formula));
       expect_by_definition(in, spans, formula);
@@ -193,11 +195,11 @@ TEST(AttentionFormula, RandomSpansEqualTheDefinition) {
 }
 
 TEST(AttentionFormula, RefusesWhatMeansNothing) {
-  const Inputs in = make_inputs(5, 5, 2, 1, 4, 9);
+  const Inputs in = make_formula_inputs(5, 5, 2, 1, 4, 9);
   for (const AttentionFormula& formula :
        {AttentionFormula{0.0}, AttentionFormula{-1.0}, AttentionFormula{1.0, true, -1},
         AttentionFormula{1.0, true, 0, -0.5}, AttentionFormula{NAN}}) {
-    EXPECT_THROW(fused({0, 5}, formula)(in), Error);
+    EXPECT_THROW(fused_formula({0, 5}, formula)(in), Error);
   }
   using Spans = std::vector<AttentionSpan>;
   for (const Spans& spans :

@@ -12,7 +12,7 @@ namespace {
 
 using namespace checks;
 
-constexpr double kScale = 0.3;
+constexpr double kCacheScale = 0.3;
 constexpr int64_t kLayers = 2;
 
 struct Lengths {
@@ -76,7 +76,8 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& all_k, const a
   return at::matmul(at::softmax(scores, -1).unsqueeze(1), values).squeeze(1);
 }
 
-at::Tensor plain(const World& world, const at::Tensor& q, const AttentionFormula& formula = {kScale}) {
+at::Tensor plain_cached(const World& world, const at::Tensor& q,
+                        const AttentionFormula& formula = {kCacheScale}) {
   std::vector<at::Tensor> rows;
   for (size_t i = 0; i < world.lengths.size(); ++i) {
     const auto [length, added] = world.lengths[i];
@@ -103,7 +104,8 @@ TEST(CachedAttention, EqualsThePlainFormula) {
                                           << head_dim << ", " << at::toString(type));
         const World world = make_world(lengths, kv_heads, head_dim, type);
         const at::Tensor q = random_tensor({world.new_tokens, heads, head_dim}, 99, type);
-        const at::Tensor got = cached_attention(q, world.batch, 1, {kScale}), want = plain(world, q);
+        const at::Tensor got = cached_attention(q, world.batch, 1, {kCacheScale}),
+                         want = plain_cached(world, q);
         ASSERT_EQ(got.scalar_type(), type);
         EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, tolerance, tolerance))
             << (got.to(at::kDouble) - want).abs().max().item<double>();
@@ -115,9 +117,9 @@ TEST(CachedAttention, EqualsThePlainFormula) {
 // Pages that no query of the batch sees are not there.
 TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
   for (const AttentionFormula& formula :
-       {AttentionFormula{kScale, true, 1}, AttentionFormula{kScale, true, 33},
-        AttentionFormula{kScale, true, 600}, AttentionFormula{kScale, true, 0, 1.5},
-        AttentionFormula{kScale, true, 40, 0.7}}) {
+       {AttentionFormula{kCacheScale, true, 1}, AttentionFormula{kCacheScale, true, 33},
+        AttentionFormula{kCacheScale, true, 600}, AttentionFormula{kCacheScale, true, 0, 1.5},
+        AttentionFormula{kCacheScale, true, 40, 0.7}}) {
     for (const auto& [type, tolerance] :
          {std::pair{at::kDouble, 1e-13}, {at::kFloat, 4e-6}, {at::kBFloat16, 5e-3}}) {
       SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", " << at::toString(type));
@@ -130,7 +132,7 @@ TEST(CachedAttention, WindowsAndSoftCapsEqualThePlainFormula) {
         }
       }
       const at::Tensor q = random_tensor({world.new_tokens, 9, 33}, 98, type);
-      expect_near(cached_attention(q, world.batch, 1, formula), plain(world, q, formula), tolerance,
+      expect_near(cached_attention(q, world.batch, 1, formula), plain_cached(world, q, formula), tolerance,
                   "attention");
     }
   }
@@ -140,7 +142,7 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     World world = make_world({{1100, 1}, {40, 1}, {20, 5}}, 2, 16, type);
     const at::Tensor q = random_tensor({7, 4, 16}, 5, type);
-    const at::Tensor together = cached_attention(q, world.batch, 1, {kScale});
+    const at::Tensor together = cached_attention(q, world.batch, 1, {kCacheScale});
     const int threads = at::get_num_threads();
     for (const int count : {1, 3}) {
       at::set_num_threads(count);
@@ -149,7 +151,7 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
         sequence.first = 0;
         CachedBatch alone = world.batch;
         alone.sequences = {sequence};
-        EXPECT_TRUE(at::equal(cached_attention(q.narrow(0, first, sequence.added), alone, 1, {kScale}),
+        EXPECT_TRUE(at::equal(cached_attention(q.narrow(0, first, sequence.added), alone, 1, {kCacheScale}),
                               together.narrow(0, first, sequence.added)));
       }
     }
@@ -160,9 +162,9 @@ TEST(CachedAttention, ATokenDependsOnItsOwnSequenceAloneToTheLastBit) {
 TEST(CachedAttention, LayersDoNotTouchEachOther) {
   World world = make_world({{40, 2}}, 2, 8, at::kDouble);
   const at::Tensor q = random_tensor({2, 2, 8}, 6);
-  const at::Tensor before = cached_attention(q, world.batch, 1, {kScale});
+  const at::Tensor before = cached_attention(q, world.batch, 1, {kCacheScale});
   write_cache(world.batch, 0, at::zeros({2, 2, 8}, at::kDouble), at::zeros({2, 2, 8}, at::kDouble));
-  EXPECT_TRUE(at::equal(cached_attention(q, world.batch, 1, {kScale}), before));
+  EXPECT_TRUE(at::equal(cached_attention(q, world.batch, 1, {kCacheScale}), before));
 }
 
 TEST(CachedAttention, HugeScoresDoNotOverflowAndNanShows) {
@@ -175,11 +177,12 @@ TEST(CachedAttention, HugeScoresDoNotOverflowAndNanShows) {
 
 TEST(CachedAttention, RefusesBatchesThatDoNotFit) {
   World world = make_world({{40, 2}}, 2, 8, at::kDouble);
-  EXPECT_THROW(cached_attention(random_tensor({3, 2, 8}, 1), world.batch, 1, {kScale}), Error);
-  EXPECT_THROW(cached_attention(random_tensor({2, 3, 8}, 1), world.batch, 1, {kScale}), Error);
-  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1, at::kFloat), world.batch, 1, {kScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({3, 2, 8}, 1), world.batch, 1, {kCacheScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 3, 8}, 1), world.batch, 1, {kCacheScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1, at::kFloat), world.batch, 1, {kCacheScale}),
+               Error);
   world.batch.sequences[0].pages.pop_back();
-  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1), world.batch, 1, {kScale}), Error);
+  EXPECT_THROW(cached_attention(random_tensor({2, 2, 8}, 1), world.batch, 1, {kCacheScale}), Error);
 }
 
 }  // namespace

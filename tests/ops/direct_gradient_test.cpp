@@ -18,7 +18,7 @@ const std::vector<int64_t> kIds = {3, 0, 3, 7, 5, 3}, kLabels = {1, kIgnoreLabel
 at::Tensor longs(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
 // A table that is read as an embedding, as a product and as the output projection.
-at::Tensor fused(const at::Tensor& table, const at::Tensor& mix) {
+at::Tensor fused_product(const at::Tensor& table, const at::Tensor& mix) {
   const at::Tensor hidden = ops::linear(ops::embedding(table, longs(kIds)), mix).tanh();
   const at::Tensor scores = ops::linear(hidden, table);
   return linear_cross_entropy(hidden, table, longs(kLabels), 2) * 0.3 + scores.sin().sum();
@@ -38,7 +38,7 @@ TEST(DirectGradientTest, EqualsAutogradOverTwoBackwards) {
   accumulate_directly(a, at::kDouble);
   accumulate_directly(b, at::kDouble);
   for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-    fused(a, b).backward();
+    fused_product(a, b).backward();
     plain(expected_a, expected_b).backward();
     expect_near(a.grad(), expected_a.grad(), 1e-12, "table");
     expect_near(b.grad(), expected_b.grad(), 1e-12, "mix");
@@ -63,7 +63,7 @@ TEST(DirectGradientTest, Bfloat16TableIsNearFloat64) {
                    expected_b = trained(mix.to(at::kDouble));
   accumulate_directly(a, at::kFloat);
   accumulate_directly(b, at::kFloat);
-  fused(a, b).backward();
+  fused_product(a, b).backward();
   plain(expected_a, expected_b).backward();
   EXPECT_EQ(a.grad().scalar_type(), at::kFloat);
   expect_near(a.grad(), expected_a.grad(), 3e-2, "table");
@@ -91,7 +91,7 @@ TEST(DirectGradientTest, TheAccumulatorRunsWhenAllIsThere) {
   const at::Tensor seen = at::zeros({8, 5}, at::kDouble);
   const auto accumulator = torch::autograd::impl::grad_accumulator(table);
   accumulator->add_post_hook(std::make_unique<CountingHook>(&count, seen, table));
-  fused(table, mix).backward();
+  fused_product(table, mix).backward();
   EXPECT_EQ(count, 1);
   EXPECT_TRUE(at::equal(seen, table.grad()));
 }

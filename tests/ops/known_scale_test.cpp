@@ -21,13 +21,15 @@ namespace {
 
 using namespace checks;
 
-at::Tensor random(at::IntArrayRef sizes, uint64_t seed) { return random_tensor(sizes, seed, at::kBFloat16); }
+at::Tensor random_values(at::IntArrayRef sizes, uint64_t seed) {
+  return random_tensor(sizes, seed, at::kBFloat16);
+}
 
 at::Tensor scale_of(const at::Tensor& x) { return host_leaves().to_e4m3(flatten_rows(x), {}).scale; }
 
 // Of values that no leaf holds, with a scale that is said of them.
 at::Tensor said(bool has_graph) {
-  at::Tensor x = random({6, 32}, 1);
+  at::Tensor x = random_values({6, 32}, 1);
   if (has_graph) x = trained(x) * 2.0;
   keep_e4m3_scale(x, scale_of(x.detach()));
   EXPECT_TRUE(known_e4m3_scale(x).defined());
@@ -40,14 +42,14 @@ TEST(KnownScale, HoldsUntilTheTensorIsWritten) {
       {"LibTorch", [](at::Tensor& x) { x.mul_(2.0); }},
       {"a copy",
        [](at::Tensor& x) {
-         x.copy_(random({6, 32}, 3));
+         x.copy_(random_values({6, 32}, 3));
        }},
       {"a view", [](at::Tensor& x) { x.view({-1}).add_(1.0); }},
       {"a part", [](at::Tensor& x) { x.select(0, 2).zero_(); }},
       {"an alias without graph", [](at::Tensor& x) { x.detach().add_(1.0); }},
       {"other values",
        [](at::Tensor& x) {
-         x.set_data(random({6, 32}, 4));
+         x.set_data(random_values({6, 32}, 4));
        }},
       {"fewer values", [](at::Tensor& x) { x.set_data(x.detach().slice(0, 0, 3)); }},
       {"rope", [&](at::Tensor& x) { x = apply_rope_(x, angles.cos(), angles.sin()); }},
@@ -82,7 +84,7 @@ TEST(KnownScale, IsOfTheTensorAndOfViewsOfAllOfIt) {
   keep_e4m3_scale(x, {});
   EXPECT_TRUE(known_e4m3_scale(x).is_same(scale)) << "nothing was said";
   const c10::InferenceMode inference;
-  const at::Tensor uncounted = random({6, 32}, 1);
+  const at::Tensor uncounted = random_values({6, 32}, 1);
   keep_e4m3_scale(uncounted, scale);
   EXPECT_FALSE(known_e4m3_scale(uncounted).defined()) << "its writes are not counted";
   note_write(uncounted);
@@ -91,7 +93,7 @@ TEST(KnownScale, IsOfTheTensorAndOfViewsOfAllOfIt) {
 // What several readers leave is summed, perhaps in the memory of one of them.
 TEST(KnownScale, AGradientThatOthersAddToIsLookedAt) {
   for (const bool comes_first : {false, true}) {
-    const at::Tensor x = trained(random({40, 48}, 1)), weight = trained(random({32, 48}, 2));
+    const at::Tensor x = trained(random_values({40, 48}, 1)), weight = trained(random_values({32, 48}, 2));
     const LeavesScope scope(&telling_leaves());
     const ProductScope products(ProductType::E4m3);
     const at::Tensor gate = ops::linear(x, weight);
@@ -107,7 +109,7 @@ TEST(KnownScale, AGradientThatOthersAddToIsLookedAt) {
 
 TEST(KnownScale, AHookMayWriteAGradient) {
   for (const bool writes : {false, true}) {
-    const at::Tensor x = trained(random({40, 48}, 1)), weight = trained(random({32, 48}, 2));
+    const at::Tensor x = trained(random_values({40, 48}, 1)), weight = trained(random_values({32, 48}, 2));
     const LeavesScope scope(&telling_leaves());
     const ProductScope products(ProductType::E4m3);
     const at::Tensor gate = ops::linear(x, weight);
@@ -123,8 +125,8 @@ TEST(KnownScale, AHookMayWriteAGradient) {
 
 // As tensor parallel ranks sum the gradients of a region's input.
 TEST(KnownScale, PassesWithAValueWhoseGradientChanges) {
-  const at::Tensor x = trained(random({40, 48}, 1)), norm = trained(random({48}, 2));
-  const at::Tensor weights[] = {trained(random({32, 48}, 3)), trained(random({32, 48}, 4))};
+  const at::Tensor x = trained(random_values({40, 48}, 1)), norm = trained(random_values({48}, 2));
+  const at::Tensor weights[] = {trained(random_values({32, 48}, 3)), trained(random_values({32, 48}, 4))};
   const LeavesScope scope(&telling_leaves());
   const ProductScope products(ProductType::E4m3);
   const Activation passed = change_gradient(add_rms_norm(x, {}, norm, 1e-5).normed,
@@ -140,8 +142,8 @@ TEST(KnownScale, PassesWithAValueWhoseGradientChanges) {
 
 // A product that a backward leaves over has what was said of its operands.
 TEST(KnownScale, HoldsForProductsThatAreLeftOver) {
-  const at::Tensor x = trained(random({40, 48}, 1)), norm = random({48}, 2);
-  const at::Tensor weight = trained(random({32, 48}, 3));
+  const at::Tensor x = trained(random_values({40, 48}, 1)), norm = random_values({48}, 2);
+  const at::Tensor weight = trained(random_values({32, 48}, 3));
   accumulate_directly(weight, at::kFloat);
   const LeavesScope scope(&telling_leaves());
   DeferredGradients later;

@@ -19,8 +19,8 @@ Op with_terms(int64_t chunk, const LossTerms& terms) {
     return linear_cross_entropy(in[0], in[1], in[2], chunk, nullptr, nullptr, terms);
   };
 }
-Op fused(int64_t chunk = 0, double smoothing = 0.0) { return with_terms(chunk, {smoothing, 0.0}); }
-at::Tensor formula(const Inputs& in) {
+Op fused_loss(int64_t chunk = 0, double smoothing = 0.0) { return with_terms(chunk, {smoothing, 0.0}); }
+at::Tensor loss_by_formula(const Inputs& in) {
   const at::Tensor logits = at::matmul(in[0], in[1].t());
   return at::nll_loss(at::log_softmax(logits, -1), in[2], {}, at::Reduction::Sum, kIgnoreLabel);
 }
@@ -40,16 +40,16 @@ at::Tensor make_labels(int64_t tokens, int64_t vocabulary, int64_t ignored) {
   return labels;
 }
 
-Inputs make_inputs(int64_t tokens, int64_t hidden, int64_t vocabulary, int64_t ignored, uint64_t seed) {
+Inputs make_loss_inputs(int64_t tokens, int64_t hidden, int64_t vocabulary, int64_t ignored, uint64_t seed) {
   return {random_tensor({tokens, hidden}, seed), random_tensor({vocabulary, hidden}, seed + 1),
           make_labels(tokens, vocabulary, ignored)};
 }
 
 TEST(LinearCrossEntropyTest, GradientsMatchCentralDifferences) {
-  Inputs in = make_inputs(5, 3, 7, 3, 1);
+  Inputs in = make_loss_inputs(5, 3, 7, 3, 1);
   in[0] = trained(in[0]);
   in[1] = trained(in[1]);
-  gradcheck(fused(2), in);
+  gradcheck(fused_loss(2), in);
 }
 
 TEST(LinearCrossEntropyTest, EqualsTheFormulaForEveryChunkAndSubsetOfGradients) {
@@ -58,7 +58,8 @@ TEST(LinearCrossEntropyTest, EqualsTheFormulaForEveryChunkAndSubsetOfGradients) 
       for (const int64_t chunk : {0, 1, 2, 3, 5, 100}) {
         SCOPED_TRACE(std::to_string(tokens) + " tokens, ignored " + std::to_string(ignored) + ", chunk " +
                      std::to_string(chunk));
-        expect_same_for_subsets(fused(chunk), formula, make_inputs(tokens, 6, 11, ignored, 2), 2, 1e-11);
+        expect_same_for_subsets(fused_loss(chunk), loss_by_formula,
+                                make_loss_inputs(tokens, 6, 11, ignored, 2), 2, 1e-11);
       }
     }
   }
@@ -69,14 +70,14 @@ TEST(LinearCrossEntropyTest, SmoothedLabelsEqualTheFormula) {
     for (const int64_t ignored : {0, 3}) {
       for (const int64_t chunk : {0, 2}) {
         SCOPED_TRACE(std::to_string(smoothing) + ", ignored " + std::to_string(ignored));
-        const Inputs in = make_inputs(13, 6, 11, ignored, 2);
-        expect_same_for_subsets(fused(chunk, smoothing), smoothed_formula(smoothing), in, 2, 1e-11);
+        const Inputs in = make_loss_inputs(13, 6, 11, ignored, 2);
+        expect_same_for_subsets(fused_loss(chunk, smoothing), smoothed_formula(smoothing), in, 2, 1e-11);
       }
     }
   }
   // Not what it is without.
-  const Inputs in = make_inputs(13, 6, 11, 0, 2);
-  EXPECT_GT((fused(0, 0.1)(in) - fused()(in)).abs().item<double>(), 1e-3);
+  const Inputs in = make_loss_inputs(13, 6, 11, 0, 2);
+  EXPECT_GT((fused_loss(0, 0.1)(in) - fused_loss()(in)).abs().item<double>(), 1e-3);
 }
 
 // PaLM, section 5: the coefficient times the square of log Z, at positions with a label.
@@ -85,30 +86,30 @@ TEST(LinearCrossEntropyTest, ZLossEqualsTheFormula) {
     for (const int64_t ignored : {0, 3}) {
       for (const int64_t chunk : {0, 2}) {
         SCOPED_TRACE(std::to_string(smoothing) + ", ignored " + std::to_string(ignored));
-        const Op formula = [&](const Inputs& in) {
+        const Op loss_by_formula = [&](const Inputs& in) {
           const at::Tensor log_z = at::logsumexp(at::matmul(in[0], in[1].t()), 1);
           return smoothed_formula(smoothing)(in) + 0.3 * (log_z.square() * in[2].ne(kIgnoreLabel)).sum();
         };
-        const Inputs in = make_inputs(13, 6, 11, ignored, 2);
-        expect_same_for_subsets(with_terms(chunk, {smoothing, 0.3}), formula, in, 2, 1e-11);
+        const Inputs in = make_loss_inputs(13, 6, 11, ignored, 2);
+        expect_same_for_subsets(with_terms(chunk, {smoothing, 0.3}), loss_by_formula, in, 2, 1e-11);
       }
     }
   }
-  const Inputs in = make_inputs(13, 6, 11, 0, 2);
-  EXPECT_GT((with_terms(0, {0.0, 0.3})(in) - fused()(in)).abs().item<double>(), 1e-3);
+  const Inputs in = make_loss_inputs(13, 6, 11, 0, 2);
+  EXPECT_GT((with_terms(0, {0.0, 0.3})(in) - fused_loss()(in)).abs().item<double>(), 1e-3);
 }
 
 TEST(LinearCrossEntropyTest, VocabularyLongerThanABlockOfTheKernel) {
-  expect_same_for_subsets(fused(3), formula, make_inputs(7, 5, 2500, 3, 3), 2, 1e-11);
+  expect_same_for_subsets(fused_loss(3), loss_by_formula, make_loss_inputs(7, 5, 2500, 3, 3), 2, 1e-11);
 }
 
 TEST(LinearCrossEntropyTest, NoLabelGivesZeroAndZeroGradients) {
   for (const int64_t tokens : {0, 4}) {
-    Inputs in = make_inputs(tokens, 6, 11, 0, 4);
+    Inputs in = make_loss_inputs(tokens, 6, 11, 0, 4);
     in[0] = trained(in[0]);
     in[1] = trained(in[1]);
     in[2].fill_(kIgnoreLabel);
-    const Evaluation result = evaluate(fused(), in);
+    const Evaluation result = evaluate(fused_loss(), in);
     EXPECT_EQ(result.output.item<double>(), 0.0);
     expect_near(result.gradients[0], at::zeros({tokens, 6}, at::kDouble), 0, "hidden");
     expect_near(result.gradients[1], at::zeros({11, 6}, at::kDouble), 0, "weight");
@@ -116,29 +117,29 @@ TEST(LinearCrossEntropyTest, NoLabelGivesZeroAndZeroGradients) {
 }
 
 TEST(LinearCrossEntropyTest, TakesInputsThatAreNotContiguous) {
-  const Inputs in = make_inputs(9, 6, 11, 2, 5);
+  const Inputs in = make_loss_inputs(9, 6, 11, 2, 5);
   const at::Tensor labels = at::stack({in[2], in[2]}, 1).select(1, 0);
   ASSERT_FALSE(labels.is_contiguous());
-  expect_same(fused(2), formula, {trained(with_gaps(in[0])), trained(transposed_in_memory(in[1])), labels},
-              1e-11);
+  expect_same(fused_loss(2), loss_by_formula,
+              {trained(with_gaps(in[0])), trained(transposed_in_memory(in[1])), labels}, 1e-11);
 }
 
 TEST(LinearCrossEntropyTest, IgnoredPositionsAreNotEvenRead) {
-  Inputs in = make_inputs(6, 6, 11, 2, 6);
-  const double clean = fused()(in).item<double>();
+  Inputs in = make_loss_inputs(6, 6, 11, 2, 6);
+  const double clean = fused_loss()(in).item<double>();
   in[0].masked_fill_(in[2].eq(kIgnoreLabel).unsqueeze(1), NAN);
   in[0] = trained(in[0]);
-  const Evaluation poisoned = evaluate(fused(), in);
+  const Evaluation poisoned = evaluate(fused_loss(), in);
   EXPECT_EQ(poisoned.output.item<double>(), clean);
   EXPECT_TRUE(poisoned.gradients[0].isfinite().all().item<bool>());
 }
 
 TEST(LinearCrossEntropyTest, RefusesLabelsOutsideTheVocabulary) {
   for (const int64_t label : {-1, -101, 11, 1 << 30}) {
-    Inputs in = make_inputs(4, 6, 11, 0, 7);
+    Inputs in = make_loss_inputs(4, 6, 11, 0, 7);
     in[2][2] = label;
     try {
-      fused()(in);
+      fused_loss()(in);
       FAIL() << label;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::Data);
@@ -149,42 +150,42 @@ TEST(LinearCrossEntropyTest, RefusesLabelsOutsideTheVocabulary) {
 }
 
 TEST(LinearCrossEntropyTest, Float32IsNearFloat64) {
-  Inputs in = make_inputs(65, 64, 3001, 3, 8);
+  Inputs in = make_loss_inputs(65, 64, 3001, 3, 8);
   in[0] = trained(in[0]);
   in[1] = trained(in[1]);
-  expect_near_double(fused(10), in, at::kFloat, 3e-6);
+  expect_near_double(fused_loss(10), in, at::kFloat, 3e-6);
 }
 
 TEST(LinearCrossEntropyTest, Bfloat16GivesAFloat32Loss) {
-  Inputs in = make_inputs(33, 32, 501, 3, 9);
+  Inputs in = make_loss_inputs(33, 32, 501, 3, 9);
   in[0] = trained(in[0] * 0.5);
   in[1] = trained(in[1] * 0.5);
   EXPECT_EQ(
-      fused()({in[0].detach().to(at::kBFloat16), in[1].detach().to(at::kBFloat16), in[2]}).scalar_type(),
+      fused_loss()({in[0].detach().to(at::kBFloat16), in[1].detach().to(at::kBFloat16), in[2]}).scalar_type(),
       at::kFloat);
-  expect_near_double(fused(10), in, at::kBFloat16, 3e-2);
+  expect_near_double(fused_loss(10), in, at::kBFloat16, 3e-2);
 }
 
 TEST(LinearCrossEntropyTest, LargeLogitsStayFinite) {
   const at::Tensor hidden = trained(at::full({2, 1}, 1e4f)),
                    weight = trained(at::tensor({1.0f, -1.0f, 0.5f}).view({3, 1}));
-  const Evaluation result = evaluate(fused(), {hidden, weight, at::tensor({0, 1}, at::kLong)});
+  const Evaluation result = evaluate(fused_loss(), {hidden, weight, at::tensor({0, 1}, at::kLong)});
   EXPECT_FLOAT_EQ(result.output.item<float>(), 2e4f);
   EXPECT_TRUE(result.gradients[0].isfinite().all().item<bool>());
 }
 
 TEST(LinearCrossEntropyTest, BackwardRunsOnce) {
-  Inputs in = make_inputs(4, 6, 11, 0, 10);
+  Inputs in = make_loss_inputs(4, 6, 11, 0, 10);
   in[0] = trained(in[0]);
-  const at::Tensor loss = fused()(in);
+  const at::Tensor loss = fused_loss()(in);
   torch::autograd::grad({loss}, {in[0]}, {}, /*retain_graph=*/true);
   EXPECT_THROW(torch::autograd::grad({loss}, {in[0]}), Error);
 }
 
 TEST(LinearCrossEntropyTest, TheGradientOfTheWeightIsGivenAway) {
-  Inputs in = make_inputs(4, 6, 11, 0, 11);
+  Inputs in = make_loss_inputs(4, 6, 11, 0, 11);
   in[1] = trained(in[1]);
-  const at::Tensor loss = fused()(in);
+  const at::Tensor loss = fused_loss()(in);
   loss.backward();
   EXPECT_EQ(in[1].grad().use_count(), 1u);
   EXPECT_EQ(in[1].grad().storage().use_count(), 1u);
@@ -231,7 +232,7 @@ TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
       for (const int64_t ignored : {0, 3}) {
         SCOPED_TRACE(std::to_string(bounds.size() - 1) + " parts, chunk " + std::to_string(chunk));
         for (const LossTerms& terms : {LossTerms{}, LossTerms{0.2, 0.0}, LossTerms{0.0, 0.3}}) {
-          expect_parts_equal_the_whole(make_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12, terms);
+          expect_parts_equal_the_whole(make_loss_inputs(13, 6, 11, ignored, 12), bounds, chunk, 1e-12, terms);
         }
       }
     }
@@ -240,20 +241,20 @@ TEST(LinearCrossEntropyTest, PartsOfTheVocabularyOn1To4RanksEqualTheWhole) {
 
 TEST(LinearCrossEntropyTest, PartsOn3RanksWithLogitsFarApart) {
   // Sums of exponentials that would overflow, or vanish, without the maximum over all parts.
-  Inputs in = make_inputs(6, 4, 9, 0, 13);
+  Inputs in = make_loss_inputs(6, 4, 9, 0, 13);
   in[1].narrow(0, 0, 3).mul_(900.0);
   in[1].narrow(0, 3, 3).mul_(1e-3);
   expect_parts_equal_the_whole(in, {0, 3, 6, 9}, 0, 1e-12);
 }
 
 TEST(LinearCrossEntropyTest, PartsOn3RanksWithoutALabel) {
-  Inputs in = make_inputs(4, 4, 9, 0, 14);
+  Inputs in = make_loss_inputs(4, 4, 9, 0, 14);
   in[2].fill_(kIgnoreLabel);
   expect_parts_equal_the_whole(in, {0, 3, 6, 9}, 0, 0);
 }
 
 TEST(LinearCrossEntropyTest, Float32PartsOn3RanksAreNearTheWhole) {
-  Inputs in = make_inputs(65, 64, 3001, 3, 15);
+  Inputs in = make_loss_inputs(65, 64, 3001, 3, 15);
   for (size_t i = 0; i < 2; ++i) in[i] = in[i].to(at::kFloat);
   expect_parts_equal_the_whole(in, {0, 1000, 1003, 3001}, 10, 3e-6);
 }

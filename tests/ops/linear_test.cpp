@@ -9,48 +9,49 @@ namespace {
 
 using namespace checks;
 
-at::Tensor fused(const Inputs& in) {
+at::Tensor fused_linear(const Inputs& in) {
   return ops::linear(in[0], in[1], in.size() > 2 ? std::optional(in[2]) : std::nullopt);
 }
-at::Tensor formula(const Inputs& in) {
+at::Tensor linear_by_formula(const Inputs& in) {
   const at::Tensor product = at::matmul(in[0], in[1].t());
   return in.size() > 2 ? product + in[2] : product;
 }
 
 TEST(LinearTest, GradientsMatchCentralDifferences) {
-  gradcheck(fused, {trained(random_tensor({2, 3, 4}, 1)), trained(random_tensor({5, 4}, 2)),
-                    trained(random_tensor({5}, 3))});
+  gradcheck(fused_linear, {trained(random_tensor({2, 3, 4}, 1)), trained(random_tensor({5, 4}, 2)),
+                           trained(random_tensor({5}, 3))});
 }
 
 TEST(LinearTest, EqualsTheFormulaForEverySubsetOfGradients) {
   for (const auto& sizes : std::vector<std::vector<int64_t>>{{5, 7}, {1, 7}, {0, 7}, {2, 3, 7}, {7}}) {
     SCOPED_TRACE(at::IntArrayRef(sizes));
     const Inputs in = {random_tensor(sizes, 4), random_tensor({3, 7}, 5), random_tensor({3}, 6)};
-    expect_same_for_subsets(fused, formula, in, 3, 1e-12);
-    expect_same_for_subsets(fused, formula, {in[0], in[1]}, 2, 1e-12);
+    expect_same_for_subsets(fused_linear, linear_by_formula, in, 3, 1e-12);
+    expect_same_for_subsets(fused_linear, linear_by_formula, {in[0], in[1]}, 2, 1e-12);
   }
 }
 
 TEST(LinearTest, TakesInputsThatAreNotContiguous) {
   const at::Tensor x = random_tensor({4, 6, 7}, 7), weight = random_tensor({5, 7}, 8);
   for (const at::Tensor& laid_out : {with_gaps(x), transposed_in_memory(x)}) {
-    expect_same(fused, formula, {trained(laid_out), trained(transposed_in_memory(weight))}, 1e-12);
-    expect_same(fused, formula, {trained(laid_out), trained(with_gaps(weight))}, 1e-12);
+    expect_same(fused_linear, linear_by_formula, {trained(laid_out), trained(transposed_in_memory(weight))},
+                1e-12);
+    expect_same(fused_linear, linear_by_formula, {trained(laid_out), trained(with_gaps(weight))}, 1e-12);
   }
 }
 
 TEST(LinearTest, TakesAnExpandedGradient) {
   const at::Tensor x = trained(random_tensor({4, 7}, 9)), weight = trained(random_tensor({5, 7}, 10));
   const auto total = [](const auto& op, const Inputs& in) { return op(in).sum(); };
-  expect_same([&](const Inputs& in) { return total(fused, in); },
-              [&](const Inputs& in) { return total(formula, in); }, {x, weight}, 1e-12);
+  expect_same([&](const Inputs& in) { return total(fused_linear, in); },
+              [&](const Inputs& in) { return total(linear_by_formula, in); }, {x, weight}, 1e-12);
 }
 
 TEST(LinearTest, Float32AndBfloat16AreNearFloat64) {
   const Inputs in = {trained(random_tensor({33, 65}, 11)), trained(random_tensor({31, 65}, 12)),
                      trained(random_tensor({31}, 13))};
-  expect_near_double(fused, in, at::kFloat, 1e-6);
-  expect_near_double(fused, in, at::kBFloat16, 1e-2);
+  expect_near_double(fused_linear, in, at::kFloat, 1e-6);
+  expect_near_double(fused_linear, in, at::kBFloat16, 1e-2);
 }
 
 // The numbers of a tensor whose last handle is dropped, to see who else keeps them.

@@ -11,53 +11,55 @@ namespace {
 
 using namespace checks;
 
-at::Tensor fused(const Inputs& in) { return activate_mlp(Nonlinearity::Silu, {in[0], in[1]}); }
-at::Tensor formula(const Inputs& in) { return at::silu(in[0]) * in[1]; }
+at::Tensor fused_mlp(const Inputs& in) { return activate_mlp(Nonlinearity::Silu, {in[0], in[1]}); }
+at::Tensor mlp_by_formula(const Inputs& in) { return at::silu(in[0]) * in[1]; }
 
 TEST(SwigluTest, GradientsMatchCentralDifferences) {
-  gradcheck(fused, {trained(random_tensor({3, 5}, 1)), trained(random_tensor({3, 5}, 2))});
+  gradcheck(fused_mlp, {trained(random_tensor({3, 5}, 1)), trained(random_tensor({3, 5}, 2))});
 }
 
 TEST(SwigluTest, EqualsTheFormulaForEverySubsetOfGradients) {
   for (const auto& sizes :
        std::vector<std::vector<int64_t>>{{5, 13}, {1, 1}, {0, 13}, {2, 3, 4}, {97, 1001}}) {
     SCOPED_TRACE(at::IntArrayRef(sizes));
-    expect_same_for_subsets(fused, formula, {random_tensor(sizes, 3), random_tensor(sizes, 4)}, 2, 1e-12);
+    expect_same_for_subsets(fused_mlp, mlp_by_formula, {random_tensor(sizes, 3), random_tensor(sizes, 4)}, 2,
+                            1e-12);
   }
 }
 
 TEST(SwigluTest, TakesTheHalvesOfOneTensor) {
   const at::Tensor both = random_tensor({7, 22}, 5);
-  expect_same(fused, formula, {trained(both.narrow(1, 0, 11)), trained(both.narrow(1, 11, 11))}, 1e-12);
-  expect_same(fused, formula,
+  expect_same(fused_mlp, mlp_by_formula, {trained(both.narrow(1, 0, 11)), trained(both.narrow(1, 11, 11))},
+              1e-12);
+  expect_same(fused_mlp, mlp_by_formula,
               {trained(transposed_in_memory(random_tensor({7, 5}, 6))), trained(random_tensor({7, 5}, 7))},
               1e-12);
 }
 
 TEST(SwigluTest, Float32AndBfloat16AreNearFloat64) {
   const Inputs in = {trained(random_tensor({65, 333}, 8) * 5), trained(random_tensor({65, 333}, 9))};
-  expect_near_double(fused, in, at::kFloat, 1e-6);
-  expect_near_double(fused, in, at::kBFloat16, 1e-2);
+  expect_near_double(fused_mlp, in, at::kFloat, 1e-6);
+  expect_near_double(fused_mlp, in, at::kBFloat16, 1e-2);
 }
 
 TEST(SwigluTest, FarEndsStayFinite) {
   const at::Tensor gate = trained(at::tensor({-1e30f, -200.0f, -90.0f, 0.0f, 90.0f, 200.0f, 1e30f}));
   const at::Tensor up = trained(at::ones({7}));
-  const Evaluation result = evaluate(fused, {gate, up});
+  const Evaluation result = evaluate(fused_mlp, {gate, up});
   EXPECT_TRUE(result.output.isfinite().all().item<bool>());
   EXPECT_TRUE(result.gradients[1].isfinite().all().item<bool>());
   expect_near(result.output, at::silu(gate), 1e-6, "far ends");
 }
 
 TEST(SwigluTest, NanStaysNan) {
-  const at::Tensor y = fused({at::tensor({1.0f, NAN, 2.0f}), at::tensor({1.0f, 1.0f, NAN})});
+  const at::Tensor y = fused_mlp({at::tensor({1.0f, NAN, 2.0f}), at::tensor({1.0f, 1.0f, NAN})});
   EXPECT_FALSE(y[0].isnan().item<bool>());
   EXPECT_TRUE(y[1].isnan().item<bool>());
   EXPECT_TRUE(y[2].isnan().item<bool>());
 }
 
 // The definitions, of operations that have gradients of their own.
-at::Tensor by_definition(Nonlinearity f, const at::Tensor& z) {
+at::Tensor mlp_by_definition(Nonlinearity f, const at::Tensor& z) {
   if (f == Nonlinearity::Silu) return z / (1 + at::exp(-z));
   if (f == Nonlinearity::Gelu) return z * (1 + at::erf(z / std::sqrt(2.0))) / 2;
   return z * (1 + at::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z.pow(3)))) / 2;
@@ -68,9 +70,9 @@ class MlpActivationTest : public ::testing::TestWithParam<Nonlinearity> {};
 TEST_P(MlpActivationTest, EqualsTheDefinitionGatedOrNot) {
   const Nonlinearity f = GetParam();
   const Op gated = [f](const Inputs& in) { return activate_mlp(f, {in[0], in[1]}); };
-  const Op gated_formula = [f](const Inputs& in) { return by_definition(f, in[0]) * in[1]; };
+  const Op gated_formula = [f](const Inputs& in) { return mlp_by_definition(f, in[0]) * in[1]; };
   const Op alone = [f](const Inputs& in) { return activate_mlp(f, {in[0], {}}); };
-  const Op alone_formula = [f](const Inputs& in) { return by_definition(f, in[0]); };
+  const Op alone_formula = [f](const Inputs& in) { return mlp_by_definition(f, in[0]); };
   const Inputs in = {random_tensor({5, 13}, 3) * 2, random_tensor({5, 13}, 4)};
   expect_same_for_subsets(gated, gated_formula, in, 2, 1e-12);
   expect_same_for_subsets(alone, alone_formula, {in[0]}, 1, 1e-12);
@@ -81,15 +83,15 @@ TEST_P(MlpActivationTest, EqualsTheDefinitionGatedOrNot) {
 
 TEST_P(MlpActivationTest, MayBeMadeAgainForAProduct) {
   const Nonlinearity f = GetParam();
-  const Op fused = [f](const Inputs& in) {
+  const Op fused_mlp = [f](const Inputs& in) {
     const auto again = [x = in[0], weight = in[1]] { return MlpInputs{at::linear(x, weight), {}}; };
     return at::matmul(mlp_activation(f, again()).value(), in[2]) +
            at::matmul(mlp_activation(f, again(), again).value(), in[2]);
   };
-  const Op formula = [f](const Inputs& in) {
-    return 2 * at::matmul(by_definition(f, at::linear(in[0], in[1])), in[2]);
+  const Op mlp_by_formula = [f](const Inputs& in) {
+    return 2 * at::matmul(mlp_by_definition(f, at::linear(in[0], in[1])), in[2]);
   };
-  expect_same_for_subsets(fused, formula,
+  expect_same_for_subsets(fused_mlp, mlp_by_formula,
                           {random_tensor({9, 4}, 1), random_tensor({6, 4}, 2), random_tensor({6, 5}, 3)}, 3,
                           1e-12);
 }

@@ -17,10 +17,10 @@ namespace {
 
 using namespace checks;
 
-constexpr double kEps = 1e-5, kScaling = 0.7;
+constexpr double kPassEps = 1e-5, kScaling = 0.7;
 
-at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight) {
-  return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + kEps));
+at::Tensor plain_norm_of(const at::Tensor& x, const at::Tensor& weight) {
+  return weight * (x * at::rsqrt(x.pow(2).mean(-1, true) + kPassEps));
 }
 
 // The value of x, and three times its gradient.
@@ -33,15 +33,16 @@ void triple_(const at::Tensor& gradient) {
 
 // x, delta, norm weight, two weights, lora a and b. Two products, an adapter and another op read the passed
 // value; a product and another op read the norm itself.
-at::Tensor fused_block(const Inputs& in) {
-  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+at::Tensor fused_two_readers(const Inputs& in) {
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = change_gradient(normed, triple_);
   return residual.sum() * 0.1 + linear(passed, in[3]).sin().sum() + linear(passed, in[4]).cos().sum() +
          lora_linear(passed, in[4], std::nullopt, in[5], in[6], kScaling).pow(3).sum() +
          passed.value().exp().sum() + linear(normed, in[3]).cos().sum() + normed.value().sin().sum();
 }
-at::Tensor plain_block(const Inputs& in) {
-  const at::Tensor residual = in[0] + in[1], normed = plain_norm(residual, in[2]), passed = tripled(normed);
+at::Tensor plain_two_readers(const Inputs& in) {
+  const at::Tensor residual = in[0] + in[1], normed = plain_norm_of(residual, in[2]),
+                   passed = tripled(normed);
   const at::Tensor adapted =
       at::linear(passed, in[4]) + kScaling * at::linear(at::linear(passed, in[5]), in[6]);
   return residual.sum() * 0.1 + at::linear(passed, in[3]).sin().sum() +
@@ -51,7 +52,7 @@ at::Tensor plain_block(const Inputs& in) {
 
 TEST(ChangeGradientTest, OfANormThatManyReadForEverySubsetOfGradients) {
   expect_same_for_subsets(
-      fused_block, plain_block,
+      fused_two_readers, plain_two_readers,
       {random_tensor({9, 5}, 1), random_tensor({9, 5}, 2), random_tensor({5}, 3), random_tensor({7, 5}, 4),
        random_tensor({3, 5}, 5), random_tensor({2, 5}, 6), random_tensor({3, 2}, 7)},
       7, 1e-11);
@@ -86,7 +87,7 @@ TEST(ChangeGradientTest, HappensOnceBeforeTheNormAndAfterAllReaders) {
   const at::Tensor x = trained(random_tensor({6, 5}, 1)), scale = random_tensor({5}, 2);
   std::vector<at::Tensor> seen;
   const auto keep = [&](const at::Tensor& gradient) { seen.push_back(gradient.clone()); };
-  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kEps);
+  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kPassEps);
   const Activation passed = change_gradient(normed, keep);
   const at::Tensor a = random_tensor({3, 5}, 3), b = random_tensor({4, 5}, 4);
   (linear(passed, a).sum() + linear(passed, b).sum()).backward();
@@ -97,7 +98,7 @@ TEST(ChangeGradientTest, HappensOnceBeforeTheNormAndAfterAllReaders) {
 TEST(ChangeGradientTest, IsNotCalledWithoutAReaderOrAGraph) {
   const auto fail = [](const at::Tensor&) { FAIL() << "called"; };
   const at::Tensor x = trained(random_tensor({6, 5}, 1)), scale = random_tensor({5}, 2);
-  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kEps);
+  const auto [residual, normed] = add_rms_norm(x, std::nullopt, scale, kPassEps);
   change_gradient(normed, fail);
   residual.sum().backward();
   const at::Tensor plain = random_tensor({2, 5}, 3);
@@ -118,16 +119,17 @@ at::Tensor unstacked(const at::Tensor& gradient) {
   return gradient.narrow(0, 0, rows) + 2 * gradient.narrow(0, rows, rows);
 }
 
-// As fused_block(), with an exchange.
+// As fused_two_readers(), with an exchange.
 at::Tensor fused_exchange(const Inputs& in) {
-  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = exchange(normed, stacked, unstacked);
   return residual.sum() * 0.1 + linear(passed, in[3]).sin().sum() + linear(passed, in[4]).cos().sum() +
          lora_linear(passed, in[4], std::nullopt, in[5], in[6], kScaling).pow(3).sum() +
          passed.value().exp().sum() + linear(normed, in[3]).cos().sum() + normed.value().sin().sum();
 }
 at::Tensor plain_exchange(const Inputs& in) {
-  const at::Tensor residual = in[0] + in[1], normed = plain_norm(residual, in[2]), passed = stacked(normed);
+  const at::Tensor residual = in[0] + in[1], normed = plain_norm_of(residual, in[2]),
+                   passed = stacked(normed);
   const at::Tensor adapted =
       at::linear(passed, in[4]) + kScaling * at::linear(at::linear(passed, in[5]), in[6]);
   return residual.sum() * 0.1 + at::linear(passed, in[3]).sin().sum() +
@@ -222,9 +224,10 @@ class ByRows : public RowExchange {
 
 const auto kByRows = c10::make_intrusive<ByRows>();
 
-// Of a source as in fused_block(); the last reader sends its rows, and one that autograd knows comes on top.
+// Of a source as in fused_two_readers(); the last reader sends its rows, and one that autograd knows comes on
+// top.
 at::Tensor rows_exchange(const Inputs& in) {
-  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kEps);
+  const auto [residual, normed] = add_rms_norm(in[0], in[1], in[2], kPassEps);
   const Activation passed = exchange(normed, kByRows);
   const at::Tensor first = linear(passed, in[3]).sin().sum();
   return residual.sum() * 0.1 + first + linear(passed, in[4]).cos().sum() +

@@ -12,23 +12,23 @@ namespace {
 
 using namespace checks;
 
-constexpr int64_t kLayers = 2, kLayer = 1, kHeads = 6, kKvHeads = 2, kHeadDim = 5, kPages = 40,
+constexpr int64_t kPlacedLayers = 2, kLayer = 1, kHeads = 6, kKvHeads = 2, kHeadDim = 5, kPages = 40,
                   kNobodys = kPages;
 
 // Sequences whose pages lie at random places among those of all, in the one form and the other.
-struct World {
+struct PlacedWorld {
   CachedBatch batch;
   PlacedTokens placed;
 };
 
-World make_world(const std::vector<int64_t>& pasts, const AttentionFormula& formula, int64_t columns,
-                 at::ScalarType type) {
-  World world;
+PlacedWorld make_placed_world(const std::vector<int64_t>& pasts, const AttentionFormula& formula,
+                              int64_t columns, at::ScalarType type) {
+  PlacedWorld world;
   world.batch = {kKvHeads, kHeadDim, type, {}};
   const auto options = at::TensorOptions().dtype(type);
   // What a page holds beside its tokens must not matter.
   const at::Tensor pages =
-      at::full({kPages + 1, cache_page_elements(kLayers, kKvHeads, kHeadDim)}, NAN, options);
+      at::full({kPages + 1, cache_page_elements(kPlacedLayers, kKvHeads, kHeadDim)}, NAN, options);
   const auto rows = static_cast<int64_t>(pasts.size());
   const at::Tensor positions = at::tensor(pasts, at::kLong), firsts = at::zeros({rows}, at::kLong),
                    table = at::full({rows, columns}, kNobodys, at::kLong);
@@ -71,8 +71,8 @@ TEST(PlacedAttention, IsThatOfPages) {
       for (const int64_t columns : {7, 16}) {
         SCOPED_TRACE(::testing::Message() << "window " << formula.window << ", cap " << formula.soft_cap
                                           << ", " << at::toString(type) << ", " << columns << " pages");
-        const World one = make_world(pasts, formula, columns, type),
-                    other = make_world(pasts, formula, columns, type);
+        const PlacedWorld one = make_placed_world(pasts, formula, columns, type),
+                          other = make_placed_world(pasts, formula, columns, type);
         const at::Tensor q = random_tensor({rows, kHeads, kHeadDim}, 91, type),
                          k = random_tensor({rows, kKvHeads, kHeadDim}, 92, type),
                          v = random_tensor({rows, kKvHeads, kHeadDim}, 93, type);
@@ -91,8 +91,8 @@ TEST(PlacedAttention, IsThatOfPages) {
 // Rows without a sequence all write to nobody's page, and disturb no other row.
 TEST(PlacedAttention, RowsWithoutASequenceDisturbNobody) {
   const AttentionFormula formula{0.3};
-  const World alone = make_world({40}, formula, 4, at::kDouble),
-              filled = make_world({40}, formula, 4, at::kDouble);
+  const PlacedWorld alone = make_placed_world({40}, formula, 4, at::kDouble),
+                    filled = make_placed_world({40}, formula, 4, at::kDouble);
   const at::Tensor q = random_tensor({1, kHeads, kHeadDim}, 91),
                    k = random_tensor({1, kKvHeads, kHeadDim}, 92),
                    v = random_tensor({1, kKvHeads, kHeadDim}, 93);
@@ -115,7 +115,7 @@ TEST(PlacedAttention, RowsWithoutASequenceDisturbNobody) {
 }
 
 TEST(PlacedAttention, NanInWhatIsSeenShows) {
-  const World world = make_world({40}, {0.3}, 4, at::kDouble);
+  const PlacedWorld world = make_placed_world({40}, {0.3}, 4, at::kDouble);
   const at::Tensor nan = at::full({1, kKvHeads, kHeadDim}, NAN, at::kDouble);
   EXPECT_TRUE(at::isnan(placed_attention(random_tensor({1, kHeads, kHeadDim}, 1), nan, nan, world.placed,
                                          kLayer, {0.3}))
@@ -124,7 +124,7 @@ TEST(PlacedAttention, NanInWhatIsSeenShows) {
 }
 
 TEST(PlacedAttention, RefusesWhatDoesNotFit) {
-  const World world = make_world({40}, {0.3}, 4, at::kDouble);
+  const PlacedWorld world = make_placed_world({40}, {0.3}, 4, at::kDouble);
   const at::Tensor q = random_tensor({1, kHeads, kHeadDim}, 1), k = random_tensor({1, kKvHeads, kHeadDim}, 2);
   EXPECT_THROW(placed_attention(q, k, k, world.placed, kLayer, {0.3, false}), Error);
   EXPECT_THROW(placed_attention(q.repeat({2, 1, 1}), k, k, world.placed, kLayer, {0.3}), Error);

@@ -11,10 +11,10 @@ namespace {
 
 using namespace checks;
 
-at::Tensor fused(const Inputs& in) { return apply_rope_(in[0].clone(), in[1], in[2]); }
+at::Tensor fused_rope(const Inputs& in) { return apply_rope_(in[0].clone(), in[1], in[2]); }
 
 // x cos + rotate_half(x) sin, with the tables repeated over both halves.
-at::Tensor formula(const Inputs& in) {
+at::Tensor rope_by_formula(const Inputs& in) {
   const at::Tensor &x = in[0], cos = at::cat({in[1], in[1]}, -1).unsqueeze(1),
                    sin = at::cat({in[2], in[2]}, -1).unsqueeze(1);
   const int64_t half = x.size(2) / 2;
@@ -22,43 +22,44 @@ at::Tensor formula(const Inputs& in) {
   return x * cos + rotated * sin;
 }
 
-Inputs make_inputs(int64_t tokens, int64_t heads, int64_t head_dim, uint64_t seed) {
+Inputs make_rope_inputs(int64_t tokens, int64_t heads, int64_t head_dim, uint64_t seed) {
   const at::Tensor angles = random_tensor({tokens, head_dim / 2}, seed + 1) * 3;
   return {random_tensor({tokens, heads, head_dim}, seed), angles.cos(), angles.sin()};
 }
 
 TEST(RopeTest, GradientsMatchCentralDifferences) {
-  Inputs in = make_inputs(3, 2, 6, 1);
+  Inputs in = make_rope_inputs(3, 2, 6, 1);
   in[0] = trained(in[0]);
-  gradcheck(fused, in);
+  gradcheck(fused_rope, in);
 }
 
 TEST(RopeTest, EqualsTheFormula) {
   for (const auto& [tokens, heads, head_dim] :
        std::vector<std::array<int64_t, 3>>{{5, 3, 10}, {1, 1, 2}, {0, 3, 8}, {700, 3, 64}, {4, 1, 128}}) {
     SCOPED_TRACE(tokens);
-    expect_same_for_subsets(fused, formula, make_inputs(tokens, heads, head_dim, 2), 1, 1e-13);
+    expect_same_for_subsets(fused_rope, rope_by_formula, make_rope_inputs(tokens, heads, head_dim, 2), 1,
+                            1e-13);
   }
 }
 
 // Where the heads lie side by side in rows, as a product makes them.
 TEST(RopeTest, RotatesInPlace) {
-  const Inputs in = make_inputs(6, 4, 8, 3);
+  const Inputs in = make_rope_inputs(6, 4, 8, 3);
   const Op in_rows = [](const Inputs& given) {
     const at::Tensor rows = given[0].reshape({6, 32}) * 1.0;
     const at::Tensor y = apply_rope_(rows, given[1], given[2]);
     EXPECT_TRUE(y.is_same(rows));
     return y.view({6, 4, 8});
   };
-  expect_same(in_rows, formula, {trained(in[0]), in[1], in[2]}, 1e-13);
+  expect_same(in_rows, rope_by_formula, {trained(in[0]), in[1], in[2]}, 1e-13);
   const at::NoGradGuard no_grad;
   const at::Tensor x = in[0].clone();
   EXPECT_TRUE(apply_rope_(x, in[1], in[2]).is_same(x));
-  expect_near(x, formula(in), 1e-13, "without gradient");
+  expect_near(x, rope_by_formula(in), 1e-13, "without gradient");
 }
 
 TEST(RopeTest, RefusesWhatItMayNotOverwrite) {
-  const Inputs in = make_inputs(6, 4, 8, 3);
+  const Inputs in = make_rope_inputs(6, 4, 8, 3);
   const at::Tensor leaf = trained(in[0]);
   EXPECT_ANY_THROW(apply_rope_(leaf, in[1], in[2]));
   EXPECT_ANY_THROW(apply_rope_((leaf * 1.0).view({6, 32}), in[1], in[2]));
@@ -70,9 +71,9 @@ TEST(RopeTest, RefusesWhatItMayNotOverwrite) {
 }
 
 TEST(RopeTest, TheBackwardRotationUndoesTheForwardOne) {
-  Inputs in = make_inputs(9, 2, 16, 4);
+  Inputs in = make_rope_inputs(9, 2, 16, 4);
   in[0] = trained(in[0]);
-  const at::Tensor y = fused(in);
+  const at::Tensor y = fused_rope(in);
   const at::Tensor back = torch::autograd::grad({y}, {in[0]}, {y.detach()})[0];
   expect_near(back, in[0], 1e-14, "rotated there and back");
 }
@@ -84,17 +85,17 @@ TEST(RopeTest, KnownQuarterTurn) {
 }
 
 TEST(RopeTest, Float32AndBfloat16AreNearFloat64) {
-  Inputs in = make_inputs(33, 3, 64, 5);
+  Inputs in = make_rope_inputs(33, 3, 64, 5);
   in[0] = trained(in[0]);
-  expect_near_double(fused, in, at::kFloat, 1e-6);
-  expect_near_double(fused, in, at::kBFloat16, 1e-2);
+  expect_near_double(fused_rope, in, at::kFloat, 1e-6);
+  expect_near_double(fused_rope, in, at::kBFloat16, 1e-2);
 }
 
 TEST(RopeTest, RotatesBfloat16WithFloat32Tables) {
-  const Inputs in = make_inputs(5, 2, 8, 6);
+  const Inputs in = make_rope_inputs(5, 2, 8, 6);
   const at::Tensor y = apply_rope_(in[0].to(at::kBFloat16), in[1].to(at::kFloat), in[2].to(at::kFloat));
   EXPECT_EQ(y.scalar_type(), at::kBFloat16);
-  expect_near(y, formula(in), 2e-2, "bfloat16");
+  expect_near(y, rope_by_formula(in), 2e-2, "bfloat16");
 }
 
 }  // namespace

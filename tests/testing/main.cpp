@@ -1,14 +1,19 @@
 // Entry point of one-process tests.
 #include <gmock/gmock.h>
 
+#include "tests/testing/choose_files.h"
 #include "tests/testing/lower_isa.h"
+#include "tests/testing/restore_environment.h"
 #include "tests/testing/skip.h"
 
 int main(int argc, char** argv) {
   tessera::guard_cpu_features();
   if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);
-  ::testing::UnitTest::GetInstance()->listeners().Append(new tessera::testing::ReportSkips(true));
+  if (!tessera::testing::choose_files(argc, argv)) return 2;
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  listeners.Append(new tessera::testing::RestoreEnvironment);
+  listeners.Append(new tessera::testing::ReportSkips(true));
   const int code = RUN_ALL_TESTS();
   // Where nothing ran, nothing has passed.
   const ::testing::UnitTest& tests = *::testing::UnitTest::GetInstance();

@@ -7,8 +7,10 @@
 
 #include "tessera/comm/bootstrap.h"
 
+#include "tests/testing/choose_files.h"
 #include "tests/testing/lower_isa.h"
 #include "tests/testing/mpi_world.h"
+#include "tests/testing/restore_environment.h"
 #include "tests/testing/skip.h"
 
 namespace {
@@ -41,6 +43,7 @@ int main(int argc, char** argv) {
   tessera::guard_cpu_features();
   if (tessera::testing::lacks_wanted_isa()) return tessera::testing::kSkipped;
   testing::InitGoogleMock(&argc, argv);
+  if (!tessera::testing::choose_files(argc, argv)) return 2;
   const tessera::comm::Bootstrap bootstrap;
   world_of_tests = bootstrap.world();
   const char* promised = std::getenv("TESSERA_TEST_RANKS");
@@ -51,6 +54,7 @@ int main(int argc, char** argv) {
   }
   auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
   if (world_of_tests->rank() != 0) delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new tessera::testing::RestoreEnvironment);
   listeners.Append(new EndJobOnFailure);
   // Its end of a test comes before that of the listeners above.
   listeners.Append(new tessera::testing::ReportSkips(world_of_tests->rank() == 0));
