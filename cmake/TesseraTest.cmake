@@ -125,10 +125,19 @@ function(tessera_finish_tests)
         set(processors 2)
       endif()
     endif()
+    # Long runs of one process come first, so that none is left to run alone at the end; runs of many ranks, which take all
+    # processors, come last.
+    set(cost 0)
+    if(processors EQUAL 1)
+      set(cost 1)
+      if(labels MATCHES "integration|slow" OR program MATCHES "_device$")
+        set(cost 2)
+      endif()
+    endif()
     list(SORT timeouts COMPARE NATURAL ORDER DESCENDING)
     list(GET timeouts 0 timeout)
     add_test(NAME ${run} COMMAND ${command})
-    set_tests_properties(${run} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS ${processors}
+    set_tests_properties(${run} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}" PROCESSORS ${processors} COST ${cost}
       ENVIRONMENT "${environment}" SKIP_RETURN_CODE 77)
     foreach(label IN ITEMS fast quick)
       if(label IN_LIST labels)

@@ -9,6 +9,8 @@ preset=${1:-release}
 [ $# -gt 0 ] && shift
 export CCACHE_DIR=${CCACHE_DIR:-$CACHE_DIR/ccache} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime CCACHE_MAXSIZE=8G
+# The preset asan links the tests that release has compiled (TESSERA_TEST_OBJECTS): they are built first.
+[ "$preset" != asan ] || scripts/build.sh release "$@"
 mkdir -p "build/$preset"
 exec 8>"build/$preset/.lock"
 flock 8
@@ -19,7 +21,4 @@ if [ ! -f "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$prese
   cmake --preset "$preset" ${TESSERA_UNITY:+-D TESSERA_UNITY="$TESSERA_UNITY"} -DTESSERA_LIBTORCH_DIR="$LIBTORCH_DIR" -DTESSERA_LIBARROW_DIR="$LIBARROW_DIR" -DTESSERA_NVCC_DIR="$NVCC_DIR" -DTESSERA_WERROR=$werror >"build/$preset/configure.log" 2>&1 ||
     { tail -n 40 "build/$preset/configure.log" >&2; die "configuring failed: build/$preset/configure.log"; }
 fi
-# Tests that another build has compiled (TESSERA_TEST_OBJECTS) are built there first.
-objects=$(sed -n 's/^TESSERA_TEST_OBJECTS:PATH=//p' "build/$preset/CMakeCache.txt")
-[ -z "$objects" ] || scripts/build.sh "$(basename "$objects")" "$@"
 cmake --build "build/$preset" ${TESSERA_JOBS:+-j "$TESSERA_JOBS"} ${@:+--target "$@"}
