@@ -11,21 +11,23 @@
 
 namespace tessera::ops {
 
-// How to recompute a value, and the gradient that its readers have for it. Shared by the op that made the
-// value, which must hold what make() needs anyway, and by the products that read it. Used by one thread.
+// Recomputes a value in the backward, and collects the gradient that the readers of the value have for it.
+// The op that made the value shares its source with the products that read the value, and must hold what
+// make() needs anyway. Used by one thread.
 class ActivationSource : public torch::CustomClassHolder {
  public:
-  // The value without its graph: made at the first call, and kept until free_value() or the end of the
-  // source.
+  // Returns the value without its graph: made at the first call, and kept until free_value() or the end of
+  // the source.
   const at::Tensor& value();
-  // The value as an operand of products in fp8, for as long.
+  // Returns the value as an operand of products in fp8; it lives as long as the value.
   E4m3Operand& value_operand();
-  // Of the value in the forward, from a product that has cast it: what is made again has the same numbers.
+  // Keeps the e4m3 scale that a product of the forward has found for the value: the recomputed value has the
+  // same numbers.
   void keep_scale(const at::Tensor& scale) { scale_ = scale; }
   void free_value();
 
-  // Whether readers add their gradients to `gradient` and give none to autograd. The op that made the value
-  // takes it from there: it runs after all of them.
+  // Tells whether readers add their gradients to `gradient` and give none to autograd. The backward of the op
+  // that made the value takes the sum from there: it runs after all readers' backwards.
   virtual bool collects_gradient() const = 0;
   at::Tensor gradient;
 

@@ -1,5 +1,5 @@
-// The arithmetic of attention on a block of queries and keys of one head, in panels (units.h) or by the
-// BLAS; what is attended to, and in which order, is attention.cpp's.
+// The arithmetic of attention on a block of queries and keys of one head, in panels (units.h) or by the BLAS.
+// attention.cpp decides which blocks are computed, and in which order.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,11 @@
 
 namespace tessera::ops {
 
-// Keys of a block, a multiple of the queries of every kind of block.
+// Most keys of a block; a multiple of max_queries() of every implementation.
 inline constexpr int64_t kBlockKeys = 512;
 
-// Gradients of keys and values are summed in whole panels of 32 by 32.
+// Rows and row stride of the buffers in which gradients of keys and values are summed: whole panels of 32 by
+// 32.
 inline int64_t grad_rows(int64_t count) { return round_up<int64_t>(count, 32); }
 inline int64_t grad_stride(int64_t head_dim) { return round_up<int64_t>(head_dim, 32); }
 
@@ -34,7 +35,7 @@ struct HeadRows {
 template <class T>
 class Buffer {
  public:
-  // Not initialised; what was there before is lost.
+  // Returns memory for `size` elements, not initialised; what it held before may be lost.
   T* of_size(int64_t size) {
     if (size > size_) memory_ = c10::GetCPUAllocator()->allocate(static_cast<size_t>(size) * sizeof(T));
     size_ = std::max(size, size_);
@@ -51,8 +52,8 @@ struct ScoreFormula {
   double scale = 1.0, soft_cap = 0.0;
 };
 
-// Blocks of one thread. Every block of queries has a state, state_size() elements, between its blocks of
-// keys. T = float, double and Bf16.
+// The forward on blocks, for the use of one thread. Each block of queries has a state of state_size()
+// elements, which the caller keeps between the blocks of keys. T = float, double and Bf16.
 template <class T>
 class ForwardBlocks {
  public:
@@ -60,17 +61,18 @@ class ForwardBlocks {
   virtual ~ForwardBlocks() = default;
   virtual int64_t max_queries() const = 0;
   virtual int64_t state_size() const = 0;
-  // The keys of the calls that follow, 1 .. kBlockKeys.
+  // Sets the keys and values of the calls that follow, `count` of 1 .. kBlockKeys rows.
   virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
-  // Goes on with the attention of `rows` queries, which see some of these keys as `band` says. Where
-  // is_first, the state need not be set.
+  // Adds the current keys to the attention of `rows` queries, which see those that `band` says. With
+  // is_first, the state is started anew and need not be set.
   virtual void attend(HeadRows<const T> q, int64_t rows, const kernels::KeyBand& band, bool is_first,
                       C* state) = 0;
-  // Writes the result, and the logarithms of the softmax's denominators.
+  // Writes the attention's result and the logarithms of the softmax's denominators.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) = 0;
 };
 
 template <class T>
+// A block of queries, with the forward's results for it and the gradient of its output.
 struct BackwardQueries {
   HeadRows<const T> q, out, grad_out;
   HeadRows<const kernels::ComputeType<T>> log_sum;
@@ -78,6 +80,7 @@ struct BackwardQueries {
 };
 
 template <class T>
+// The backward on blocks, used as ForwardBlocks is.
 class BackwardBlocks {
  public:
   using C = kernels::ComputeType<T>;
@@ -85,18 +88,19 @@ class BackwardBlocks {
   virtual int64_t max_queries() const = 0;
   virtual int64_t state_size() const = 0;
   virtual void set_keys(HeadRows<const T> k, HeadRows<const T> v, int64_t count) = 0;
-  // Adds the gradients that come of these queries and keys to grad_k and grad_v, [grad_rows(count), head_dim]
-  // with grad_stride(head_dim) between rows, and to the queries' state. What is beyond count and head_dim is
-  // scratch, but must be numbers.
+  // Adds the gradients that these queries give to the current keys to grad_k and grad_v, [grad_rows(count),
+  // head_dim] with grad_stride(head_dim) elements between rows, and those of the queries to their state.
+  // Elements beyond count and head_dim are scratch, but must be set, to zeros say.
   virtual void differentiate(const BackwardQueries<T>& queries, const kernels::KeyBand& band, bool is_first,
                              C* grad_k, C* grad_v, C* state) = 0;
   // Writes the gradient of the queries.
   virtual void finish(const C* state, int64_t rows, HeadRows<T> grad_q) = 0;
 };
 
-// Panels for float and Bf16 where there are units for them, else BLAS, and BLAS for floats in documents that
-// fill little of a panel of 32: of `mean_length` tokens. The calling thread's tile units are taken as long as
-// the object lives; it must be used and destroyed by this thread, and be its only one.
+// Makes the fastest blocks that there are: panels for float and Bf16 if the processor has units for them,
+// else the BLAS; floats also use the BLAS if documents of `mean_length` tokens on average fill little of a
+// panel of 32. The object holds the calling thread's tile units as long as it lives; this thread alone must
+// use and destroy it, and may have no other one.
 template <class T>
 std::unique_ptr<ForwardBlocks<T>> make_forward_blocks(int64_t head_dim, const ScoreFormula& formula,
                                                       double mean_length);
@@ -104,7 +108,7 @@ template <class T>
 std::unique_ptr<BackwardBlocks<T>> make_backward_blocks(int64_t head_dim, const ScoreFormula& formula,
                                                         double mean_length);
 
-// Of attention_panels.cpp: null where there are no units for T.
+// The blocks in panels (attention_panels.cpp); null if there are no units for T.
 template <class T>
 std::unique_ptr<ForwardBlocks<T>> make_forward_panels(int64_t head_dim, const ScoreFormula& formula);
 template <class T>

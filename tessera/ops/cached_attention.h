@@ -10,17 +10,18 @@
 
 namespace tessera::ops {
 
-// Tokens of a page.
+// Tokens that one page holds.
 inline constexpr int64_t kCachePageTokens = 32;
 
 // One sequence of a batch: its new tokens, and where all its tokens are kept.
 struct CachedSequence {
-  int64_t first = 0;   // its first new token in the batch
-  int64_t added = 0;   // its new tokens
-  int64_t length = 0;  // all its tokens, the new ones included
-  // page t / kCachePageTokens holds token t; undefined where nothing sees its tokens any more. A page is a
-  // dense tensor of `dtype` with the elements [layers, 2 (keys, values), kv_heads, head_dim *
-  // kCachePageTokens]; keys lie transposed, [head_dim, kCachePageTokens].
+  int64_t first = 0;   // row of its first new token among the batch's new tokens
+  int64_t added = 0;   // number of its new tokens
+  int64_t length = 0;  // number of all its tokens, the new ones included
+  // Page t / kCachePageTokens holds token t; a page whose tokens nothing sees any more may be undefined. A
+  // page is a dense tensor of the batch's `dtype` with the elements [layers, 2 (keys, values), kv_heads,
+  // head_dim * kCachePageTokens]; the keys of a head lie transposed, [head_dim, kCachePageTokens], its values
+  // as [kCachePageTokens, head_dim].
   std::vector<at::Tensor> pages;
 };
 
@@ -30,17 +31,17 @@ struct CachedBatch {
   std::vector<CachedSequence> sequences;
 };
 
-// Elements of a page.
+// Returns the number of elements of a page.
 int64_t cache_page_elements(int64_t num_layers, int64_t num_kv_heads, int64_t head_dim);
 
-// Writes the batch's new keys and values, [new tokens, kv_heads, head_dim] each of batch.dtype, to their
-// places.
+// Writes the batch's new keys and values, each [new tokens, kv_heads, head_dim] of batch.dtype, into their
+// pages.
 void write_cache(const CachedBatch& batch, int64_t layer, const at::Tensor& k, const at::Tensor& v);
 
-// Causal attention, each new token seeing its own sequence up to itself. q: [new tokens, heads, head_dim] of
-// batch.dtype (float32, float64 or bfloat16, computed in float32), heads a multiple of kv_heads as in
-// document_attention. The result is contiguous, like q, without gradient; that of a token depends on
-// its own sequence alone, to the last bit, for any batch and number of threads.
+// Causal attention in which each new token sees its own sequence up to itself. q: [new tokens, heads,
+// head_dim] of batch.dtype (float32, float64, or bfloat16, which is computed in float32), heads a multiple of
+// kv_heads as in document_attention. The result is contiguous, of q's shape and type, without gradient; a
+// token's result depends on its own sequence alone, to the last bit, for any batch and number of threads.
 at::Tensor cached_attention(const at::Tensor& q, const CachedBatch& batch, int64_t layer,
                             const AttentionFormula& formula);
 

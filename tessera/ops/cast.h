@@ -5,8 +5,9 @@
 
 namespace tessera::ops {
 
-// to = from, rounded to `to`'s type (nearest, ties to even). Equal sizes. As at::Tensor::copy_, but dense
-// float32 to bfloat16, which every step does with every weight, runs at the speed of the memory. No graph.
+// Writes `from` into `to`, rounded to `to`'s type (to nearest, ties to even). Sizes must be equal. Does what
+// at::Tensor::copy_ does, without a graph, but dense float32 to bfloat16, the cast of every weight in every
+// step, runs at the speed of the memory.
 void cast_into(const at::Tensor& to, const at::Tensor& from);
 
 }  // namespace tessera::ops

@@ -8,9 +8,9 @@
 
 namespace tessera::ops {
 
-// Products that a backward has left over: nothing else of it waits for the gradient of a weight. Holds their
-// operands until they have run. What waits for these gradients (a reduction of those of a unit) comes behind
-// them.
+// Products that a backward has put off: nothing else in a backward waits for the gradient of a weight, so a
+// pipeline runs them where its ranks would be idle. Holds their operands until they have run. Work that needs
+// these gradients (the reduction of a unit's gradients) is put off behind them.
 class DeferredGradients {
  public:
   DeferredGradients() = default;
@@ -18,15 +18,16 @@ class DeferredGradients {
   DeferredGradients& operator=(DeferredGradients&&) = default;
 
   void add(std::function<void()> product) { products_.push_back(std::move(product)); }
-  // Adds the gradients to their parameters, in the order of the backward.
+  // Runs what was put off, in the order of the backward: each product adds its gradient to its parameter.
   void run();
 
  private:
   std::vector<std::function<void()>> products_;
 };
 
-// While it lives, backwards leave the weight gradients of ops::linear that are added to their parameters
-// directly (direct_gradient.h) to its value, which outlives it.
+// While one lives, the backwards of ops::linear and ops::grouped_linear hand the weight gradients that they
+// would add to their parameters directly (direct_gradient.h) to the scope's value, which must outlive the
+// scope.
 using DeferGradientsScope = CarriedScope<DeferredGradients*>;
 
 }  // namespace tessera::ops

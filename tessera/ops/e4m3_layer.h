@@ -1,4 +1,4 @@
-// What the products of a linear layer share where they are in fp8: casts, and scales from its forward to its
+// Casts and scales that the products of a linear layer in fp8 share, also between its forward and its
 // backward, which reads the same numbers.
 #pragma once
 
@@ -11,14 +11,14 @@
 
 namespace tessera::ops {
 
-// Of a forward: x [..., in] and weight [out, in]. While one lives, products in e4m3 cast each of them once.
-// Does nothing where product_type() is another.
+// The operands of a layer's forward: x [..., in] and weight [out, in]. While it lives, products in e4m3 cast
+// each of them once. Does nothing if product_type() is not E4m3.
 class ForwardOperands {
  public:
   ForwardOperands(const at::Tensor& x, const at::Tensor& weight);
 
-  // Leaves the scales that the products have found to the backward; that of x to its source, where it has
-  // one.
+  // Keeps the scales that the products have found for the backward: x's in its source, if it has one, else in
+  // ctx; the weight's in ctx.
   void keep(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<ActivationSource>& source) const;
 
  private:
@@ -27,7 +27,8 @@ class ForwardOperands {
   std::optional<E4m3OperandsScope> scope_;
 };
 
-// In the backward; undefined where they were not found. x's is that of an input without a source.
+// The scales that keep() left in ctx, for the backward; undefined if the forward found none. `x` is undefined
+// too if x has a source, which then keeps its scale.
 struct LayerScales {
   at::Tensor x, weight;
 };

@@ -1,4 +1,5 @@
-// The leaves of the ops (leaf.h) on Tessera's kernels for the processor. Each stands in the source of its op.
+// The leaves of the ops (leaf.h) that run on Tessera's kernels for the processor. Each is defined in the
+// source of its op.
 #pragma once
 
 #include "tessera/ops/leaf.h"

@@ -12,49 +12,52 @@ namespace tessera::ops {
 
 // Rows of an output projection that is spread over several holders.
 struct VocabularyPart {
-  int64_t first_token = 0;  // of the weight's first row
-  int64_t vocab_size = 0;   // tokens of all parts
-  // The maximum and the sum over the holders of all parts, in place, of a contiguous tensor of float32 or
-  // float64. All holders call them equally often, with equal shapes.
+  int64_t first_token = 0;  // token of the weight's first row
+  int64_t vocab_size = 0;   // number of tokens of all parts together
+  // Reduce a contiguous tensor of float32 or float64 in place, over the holders of all parts: the maximum and
+  // the sum. All holders call them equally often, with equal shapes.
   std::function<void(const at::Tensor&)> all_max, all_sum;
 };
 
-// Losses by where tokens come from.
+// Sums of losses by the source (a dataset, say) that tokens come from.
 struct LossSources {
-  at::Tensor of_token;  // [tokens] int64 on the host: the source of each
-  at::Tensor losses;    // [sources] float64 on the device of the hidden states: a forward adds its losses
+  at::Tensor of_token;  // [tokens] int64 on the host: the source of each token
+  at::Tensor losses;    // [sources] float64 on hidden's device; a forward adds its losses to them
 };
 
-// What the loss of a position has beside the cross entropy.
+// Terms that the loss of a position has beside the cross entropy.
 struct LossTerms {
-  // e of Szegedy et al., "Rethinking the Inception architecture", 2016, section 7: the loss of a position is
-  // (1 - e) times its cross entropy and e times the mean of -log softmax over the whole vocabulary.
+  // Label smoothing e of Szegedy et al., "Rethinking the Inception architecture", 2016, section 7: the loss
+  // of a position is (1 - e) times its cross entropy and e times the mean of -log softmax over the whole
+  // vocabulary.
   double label_smoothing = 0.0;
-  // c of Chowdhery et al., "PaLM", 2022, section 5: c times the square of the logarithm of the softmax's
-  // denominator is added, which keeps logits from drifting.
+  // Coefficient c of Chowdhery et al., "PaLM", 2022, section 5: c times the square of the logarithm of the
+  // softmax's denominator is added, which keeps logits from drifting.
   double z_loss_coef = 0.0;
 };
 
-// The sum over the labelled positions of -log softmax(hidden weight^T)[label]: a scalar, float32 (float64 for
-// float64 input), also for bfloat16.
+// Returns the sum over the labelled positions of -log softmax(hidden weight^T)[label], with `terms`: a
+// scalar, float32 (float64 for float64 input), also for bfloat16.
 //
 // hidden: [tokens, hidden]; weight: [vocabulary, hidden], same type; labels: [tokens] int64 on the host,
 // kIgnoreLabel for positions that are not trained: these cost nothing. Logits exist for `chunk_tokens`
-// positions at a time (0: chosen by linear_cross_entropy_chunk). With grad mode on, the gradients that are
-// needed (hidden's, weight's, each only if it requires grad) are made in the forward pass and scaled in the
-// backward pass, which therefore runs once and is not differentiable itself. No labelled position: 0, with
-// zero gradients. Throws Error(Data, "LABEL-RANGE") for a label outside the vocabulary.
+// positions at a time (0: chosen for the device, linear_cross_entropy_chunk() on the host). With grad mode
+// on, the gradients that are needed (hidden's, weight's, each only if it requires grad) are made in the
+// forward pass and scaled in the backward pass, which therefore runs once and is not differentiable
+// itself. Without a labelled position the loss is 0, with zero gradients. Throws Error(Data, "LABEL-RANGE")
+// for a label outside the vocabulary.
 //
-// With a `part`, weight holds the rows of a part of the vocabulary. The result is the loss over the whole of
-// it, the same for all holders of parts; weight's gradient is that of its rows, and hidden's is this part's
-// share of it: the sum over the holders is the whole.
+// If there is a `part`, weight holds the rows of that part of the vocabulary, and the call is collective
+// among the holders of the parts. The result is the loss over the whole vocabulary, equal for all holders;
+// weight's gradient is that of its rows, and hidden's is this part's share: the sum over the holders is the
+// whole.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                                 int64_t chunk_tokens = 0, const VocabularyPart* part = nullptr,
                                 const LossSources* sources = nullptr, const LossTerms& terms = {});
 
-// Positions whose logits are held at a time when `positions` are labelled: bounded so that a chunk of logits
-// takes about 32 MiB and at most 64 MiB whatever the number of positions is (a single row may take more), at
-// least 1 and at most `positions` (1 if there are none).
+// Returns for how many positions the host holds logits at a time when `positions` are labelled: as many as
+// fit into 32 MiB or, if that is more, up to 512 of those that fit into 112 MiB, whatever the number of
+// positions is (a single row may take more). At least 1 and at most `positions` (1 if there are none).
 int64_t linear_cross_entropy_chunk(int64_t positions, int64_t vocabulary, int64_t bytes_per_logit);
 
 }  // namespace tessera::ops

@@ -13,18 +13,20 @@ enum class Nonlinearity {
   GeluTanh,  // z (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) / 2; "gelu_new", "gelu_pytorch_tanh"
 };
 
-// What the projections of an MLP give. Equal shapes and types: float32, float64 or bfloat16 (computed in
-// float32).
+// The results of an MLP's projections, of equal shapes and types: float32, float64, or bfloat16, which is
+// computed in float32.
 struct MlpInputs {
-  at::Tensor gate;  // goes through the nonlinearity
-  at::Tensor up;    // multiplies the result; undefined where an MLP is not gated
+  at::Tensor gate;  // goes through the nonlinearity f
+  at::Tensor up;    // multiplies f's result; undefined if the MLP is not gated
 };
 
-// f(gate) * up, or f(gate). Saves its inputs alone.
+// Returns f(gate) * up, or f(gate) if there is no `up`, in the shape and type of `gate`. Saves its inputs
+// alone.
 at::Tensor activate_mlp(Nonlinearity f, const MlpInputs& inputs);
 
-// The same for a product to read: its backward makes the value again from the inputs, which are kept anyway;
-// or, with `again`, are made by it in the backward instead: it must return the same values, without gradient.
+// Returns activate_mlp() for products to read, which do not keep it: their backward makes the value again
+// from the inputs, which this op keeps anyway. With `again`, the inputs are not kept either, but made by
+// `again` in the backward: it must return the same values, without gradient.
 Activation mlp_activation(Nonlinearity f, const MlpInputs& inputs, std::function<MlpInputs()> again = {});
 
 }  // namespace tessera::ops

@@ -1,10 +1,11 @@
-// The ops as formulas of LibTorch's operations, for any device: what the kernels stand for. The forwards are
-// in the order in which Transformers has them, so that a model can be compared with it to the last bits.
+// The ops as formulas of LibTorch's operations, for any device: they define what the kernels compute. The
+// forwards keep the order of operations that Transformers has, so that a model can be compared with it to the
+// last bits.
 #pragma once
 
 #include "tessera/ops/leaf.h"
 
-// The leaves of leaf.h.
+// The functions of plain_leaves() (leaf.h).
 namespace tessera::ops::plain {
 
 Leaf<&Leaves::multiply> multiply;

@@ -1,4 +1,4 @@
-// Reading memory and nothing else, to measure how fast that is.
+// Reads memory and does nothing else, to measure how fast that is.
 #pragma once
 
 #include <ATen/core/Tensor.h>

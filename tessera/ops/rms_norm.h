@@ -7,12 +7,12 @@
 
 namespace tessera::ops {
 
-// weight * (x / sqrt(mean(x^2 over the last dimension) + eps)).
+// Returns weight * (x / sqrt(mean(x^2 over the last dim) + eps)).
 //
 // x: [..., hidden], float32, float64 or bfloat16; weight: [hidden], any of these types. Statistics and
-// products are taken in float32 (float64 for float64), the normalised value is rounded to x's type before the
-// product with the weight, as Transformers' LlamaRMSNorm does. The result has x's shape and type. Saves x,
-// weight and one number a row for the backward pass.
+// products are taken in float32 (float64 for float64); the normalised value is rounded to x's type before the
+// product with the weight, as in Transformers' LlamaRMSNorm. The result has x's shape and type. Saves x,
+// weight and one number per row for the backward.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 struct NormedResidual {
@@ -20,8 +20,8 @@ struct NormedResidual {
   Activation normed;
 };
 
-// residual = x + delta (x itself without a delta), and its rms_norm for products to read, which recompute it
-// from what is saved here and leave their gradients to this op. delta: x's shape and type.
+// Returns residual = x + delta (x itself without a delta), and its rms_norm for products to read: they
+// recompute it from what is saved here, and leave their gradients to this op. delta: x's shape and type.
 NormedResidual add_rms_norm(const at::Tensor& x, const std::optional<at::Tensor>& delta,
                             const at::Tensor& weight, double eps);
 

@@ -9,10 +9,10 @@ namespace tessera::ops {
 // half" convention of Hugging Face models:
 //   y[i] = x[i] cos[i] - x[i + half] sin[i],  y[i + half] = x[i + half] cos[i] + x[i] sin[i].
 //
-// x: [tokens, heads * head_dim] or [tokens, heads, head_dim], dense, float32, float64 or bfloat16, as a
-// product or a norm has just made it: overwritten, and returned. With a gradient it must be neither a leaf
-// nor a view, and no other op may have kept its values. cos, sin: [tokens, head_dim/2], float32 or float64,
-// without gradient. Saves cos and sin alone; the backward pass rotates back.
+// x: [tokens, heads * head_dim] or [tokens, heads, head_dim], dense, float32, float64 or bfloat16, fresh from
+// a product or a norm: it is overwritten, and returned. With a gradient it must be neither a leaf nor a view,
+// and no other op may have kept its values. cos, sin: [tokens, head_dim/2], float32 or float64, without
+// gradient. Saves cos and sin alone; the backward rotates the gradient back.
 at::Tensor apply_rope_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace tessera::ops

@@ -14,15 +14,16 @@
 
 namespace tessera::ops {
 
+// Successive rows of a tensor.
 struct RowRange {
   int64_t begin = 0, size = 0;
-  // Of all rows, the tensor itself.
+  // Returns these rows of `rows`: a view, or the tensor itself if they are all of its rows.
   at::Tensor of(const at::Tensor& rows) const {
     return begin == 0 && size == rows.size(0) ? rows : rows.narrow(0, begin, size);
   }
 };
 
-// A tensor of which some rows are read while others are on their way. Used by one thread.
+// A tensor whose first rows can be read while others are on their way. Used by one thread.
 class IncomingRows {
  public:
   // The ranges hold each row of `whole` once, in the order in which they are taken.
@@ -32,9 +33,9 @@ class IncomingRows {
   IncomingRows(const IncomingRows&) = delete;
   IncomingRows& operator=(const IncomingRows&) = delete;
 
-  // For its shape: its numbers may not be there yet.
+  // Returns the whole tensor for its shape: its numbers may not be there yet.
   const at::Tensor& whole() const { return whole_; }
-  // Calls take(range) for each, once its rows are there.
+  // Calls take(range) for each range, as soon as its rows are there.
   template <class F>
   void take_each(const F& take) {
     for (size_t i = 0; i < ranges_.size(); ++i) {
@@ -42,14 +43,14 @@ class IncomingRows {
       take(ranges_[i]);
     }
   }
-  // The tensor with all of its rows.
+  // Waits for all rows and returns the tensor.
   const at::Tensor& wait_for_all() {
     wait_to(ranges_.size());
     return whole_;
   }
 
  private:
-  // Returns when the rows of this range are there; once for each, in their order.
+  // Returns when the rows of the range with this index are there; called once for each, in their order.
   virtual void wait(size_t range) = 0;
   void wait_to(size_t count) {
     for (; num_here_ < count; ++num_here_) wait(num_here_);
@@ -60,16 +61,16 @@ class IncomingRows {
   size_t num_here_ = 0;
 };
 
-// A tensor of which some rows are made while others are on their way. Used by one thread.
+// A tensor whose first rows are sent while others are still being made. Used by one thread.
 class OutgoingRows {
  public:
-  // As of IncomingRows, in the order in which they are made.
+  // The ranges hold each row once, in the order in which they are made.
   explicit OutgoingRows(std::vector<RowRange> ranges) : ranges_(std::move(ranges)) {}
   virtual ~OutgoingRows() = default;
   OutgoingRows(const OutgoingRows&) = delete;
   OutgoingRows& operator=(const OutgoingRows&) = delete;
 
-  // Calls make(range) for each, and sends its rows.
+  // Calls make(range) for each range, and sends its rows.
   template <class F>
   void make_each(const F& make) {
     for (size_t i = 0; i < ranges_.size(); ++i) {
@@ -77,30 +78,32 @@ class OutgoingRows {
       send(i);
     }
   }
-  // What becomes of them: see RowExchange. Once, after all were made.
+  // Returns the result of the exchange (see RowExchange). Called once, after all rows were made.
   virtual at::Tensor finish() = 0;
 
  private:
+  // Sends the rows of the range with this index; called once for each, in their order.
   virtual void send(size_t range) = 0;
   const std::vector<RowRange> ranges_;
 };
 
-// Each of several holders has some rows of a whole, as many as the others, one behind the other. Collective
-// among them: all call the same in the same order.
+// An exchange of rows among several holders (ranks), each of which has as many rows of a whole as the others,
+// in the order of the holders. Collective among them: all make the same calls in the same order.
 class RowExchange : public torch::CustomClassHolder {
  public:
-  // The rows of all: of own [rows, ...], [holders * rows, ...].
+  // Starts to gather the rows of all holders: of `own`, [rows, ...], comes [holders * rows, ...].
   virtual std::shared_ptr<IncomingRows> gather(const at::Tensor& own) const = 0;
-  // To each holder its rows of the sum over all of their `whole`, whose rows are yet to be made; finish()
-  // gives them. whole: dense; it stays as it is until then.
+  // Takes `whole`, [holders * rows, ...], whose rows are yet to be made, and gives each holder its own rows
+  // of the sum over all holders' `whole`: finish() returns them, [rows, ...]. whole: dense; it must stay as
+  // it is until then.
   virtual std::shared_ptr<OutgoingRows> scatter_sum(const at::Tensor& whole) const = 0;
 };
 
-// x, for linear and lora_linear to read: the rows of all holders, and of the sum of the gradients of all
-// readers the holder's own. x: [rows, width]. Readers keep x or its source, as of exchange() in
-// pass_through.h. The first of them takes the rows as they come, so no other op may read the value before it.
-// In the backward they come again while a product runs, and those of the gradient go while the last reader
-// makes them.
+// Returns the rows of all holders, [holders * rows, width], for linear and lora_linear to read; the gradient
+// of x, [rows, width], is the holder's own rows of the sum of the gradients of all readers. Readers keep x or
+// its source, as with exchange() in pass_through.h. The first reader takes the rows as they come, so no other
+// op may read the value before it. In the backward the rows are gathered again while a product runs, and
+// those of the gradient are sent while the last reader makes them.
 Activation exchange(const Activation& x, const c10::intrusive_ptr<RowExchange>& rows);
 
 }  // namespace tessera::ops

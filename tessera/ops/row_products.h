@@ -1,4 +1,4 @@
-// What products do whose rows come from others, or go to them, while they are computed.
+// Shared parts of the products whose rows come from other holders, or go to them, while they are computed.
 #pragma once
 
 #include <functional>
@@ -13,20 +13,21 @@
 
 namespace tessera::ops {
 
-// The source of an activation that has the rows of all holders.
+// The source of an activation that has the rows of all holders (exchange() of row_exchange.h).
 class RowSource : public ActivationSource {
  public:
   bool collects_gradient() const override { return true; }
 
-  // In the forward: the rows of the value, which the first product that reads it takes out.
+  // The rows of the value in the forward; the first product that reads the value takes them out.
   std::shared_ptr<IncomingRows> coming;
 
-  // Says that value() comes soon: its rows begin to come.
+  // Announces that value() will be called soon: the rows begin to come.
   virtual void start() = 0;
 
-  // A reader that will add to `gradient` says so in the forward, and asks in its backward, when it has the
-  // memory for the sum and before it adds: the last one gets where the rows of the sum go while it makes
-  // them. Null for the others.
+  // The last reader in the backward sends the rows of the gradient's sum while it makes them. So a reader
+  // that will add to `gradient` calls add_reader() in the forward, and going_gradient() in its backward,
+  // after it has set `gradient` to the memory of the sum and before it adds to it: the last reader gets where
+  // to send the rows, the others get null.
   void add_reader() { ++num_readers_; }
   std::shared_ptr<OutgoingRows> going_gradient() { return --num_readers_ == 0 ? send_gradient() : nullptr; }
 
@@ -35,17 +36,19 @@ class RowSource : public ActivationSource {
   int64_t num_readers_ = 0;
 };
 
-// Null where the source is another.
+// Returns the source as a RowSource, or null if it is of another kind.
 RowSource* row_source(const c10::intrusive_ptr<ActivationSource>& source);
-// Of a product's input x with this source, in the forward: its rows, if they are still on their way; or null.
+// Returns the rows of a product's input with this source, in the forward, if they are still on their way and
+// no other product has taken them; else null.
 std::shared_ptr<IncomingRows> take_coming(const c10::intrusive_ptr<ActivationSource>& source);
-// In the forward of a product that will call input_gradient() if x has a gradient.
+// Counts a reader of the source; called in the forward of a product that will call input_gradient() if x has
+// a gradient.
 void count_reader(const at::Tensor& x, const c10::intrusive_ptr<ActivationSource>& source);
-// In the backward of a product that will ask for the source's value.
+// Announces that the source's value will be asked for; called in the backward of a product.
 void start_value(const c10::intrusive_ptr<ActivationSource>& source);
 
-// Calls make(range) for all rows of a product: in the order in which its results go, or in which its rows
-// come, or once for all. Either may be null.
+// Calls make(range) for all rows of a product: in the order in which its results go, or else in which its
+// rows come, or else once for all. Either may be null.
 template <class F>
 void make_rows(IncomingRows* coming, OutgoingRows* going, int64_t num_rows, const F& make) {
   if (going != nullptr) {
@@ -58,26 +61,28 @@ void make_rows(IncomingRows* coming, OutgoingRows* going, int64_t num_rows, cons
   }
 }
 
-// Where the rows of a product's result go (null: nowhere), kept in its context for gradient_rows().
+// Keeps in the product's context where the rows of its result go (null: nowhere), for gradient_rows().
 void keep_exchange(torch::autograd::AutogradContext& ctx, const c10::intrusive_ptr<RowExchange>& output);
 
-// The gradient of a product's result as [rows, width]. coming: where its rows are still on their way.
+// The gradient of a product's result as [rows, width]. coming: set if its rows are still on their way, else
+// null.
 struct GradientRows {
   at::Tensor grad;
   std::shared_ptr<IncomingRows> coming;
 };
 GradientRows gradient_rows(torch::autograd::AutogradContext& ctx, const at::Tensor& grad);
 
-// What becomes of a result that is made, where its rows go; y itself without `output`.
+// Sends the rows of a finished result y to `output` and returns what the exchange gives; y itself without
+// `output`.
 at::Tensor send_rows(const at::Tensor& y, const c10::intrusive_ptr<RowExchange>& output);
 
-// What else goes into the gradient of a product's input; both may be empty.
+// Further parts of the gradient of a product's input; both may be empty.
 struct MoreInputGradient {
-  std::function<MoreFactors(const RowRange&)> factors;          // of a second product, for these rows
+  std::function<MoreFactors(const RowRange&)> factors;          // factors of a second product, for these rows
   std::function<void(const RowRange&, at::Tensor rows)> after;  // changes the rows, once they are made
 };
 
-// input_gradient() of support.h, row by row as they come and go.
+// Does what input_gradient() of support.h does, range by range as rows come and go.
 at::Tensor input_gradient(const GradientRows& grad, const at::Tensor& weight,
                           const c10::intrusive_ptr<ActivationSource>& source,
                           const MoreInputGradient& more = {});

@@ -1,4 +1,4 @@
-// Activations on their way from a forward to its backward, which may lie elsewhere meanwhile.
+// Activations that ops save in a forward for its backward, and that may lie elsewhere meanwhile.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,11 @@
 
 namespace tessera::ops {
 
-// An activation that a store has taken; it goes with its last holder.
+// An activation that a store has taken; it is freed with its last holder.
 class StoredActivation {
  public:
   virtual ~StoredActivation() = default;
-  // The values, for what the current stream runs next, without the graph.
+  // Returns the values without the graph; work that the current stream runs from now on may read them.
   virtual at::Tensor get() = 0;
 };
 
@@ -23,11 +23,11 @@ class StoredActivation {
 class ActivationStore {
  public:
   virtual ~ActivationStore() = default;
-  // Null: it stays where it is. Nobody changes x from now on.
+  // Takes x, or returns null: x then stays where it is. Nobody changes x from now on.
   virtual std::shared_ptr<StoredActivation> put(const at::Tensor& x) = 0;
 };
 
-// While one lives, what ops save for their backward goes to this store.
+// While one lives, the activations that ops save for their backward go to this store.
 using ActivationStoreScope = CarriedScope<ActivationStore*>;
 
 // An activation as an op keeps it: a tensor, or what the store in force made of it.
@@ -35,7 +35,7 @@ class SavedActivation {
  public:
   SavedActivation() = default;
   explicit SavedActivation(const at::Tensor& x);
-  // Without the graph; undefined where x was.
+  // Returns the values without the graph; undefined if x was.
   at::Tensor get() const;
 
  private:
@@ -43,10 +43,12 @@ class SavedActivation {
   std::shared_ptr<StoredActivation> stored_;
 };
 
-// ctx.save_for_backward() of activations, and behind them of what stays, such as parameters.
+// Calls ctx.save_for_backward() with the activations, or what the store in force leaves of them, and behind
+// them the `others`, which stay (parameters, say).
 void save_activations(torch::autograd::AutogradContext& ctx, const std::vector<at::Tensor>& activations,
                       const std::vector<at::Tensor>& others = {});
-// All of them, in the same order. By one backward alone, in which the store's part becomes free.
+// Returns all that save_activations() saved, in the same order. Called by one backward alone; what the store
+// holds becomes free with it.
 std::vector<at::Tensor> take_activations(torch::autograd::AutogradContext& ctx);
 
 }  // namespace tessera::ops

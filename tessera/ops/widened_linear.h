@@ -7,12 +7,12 @@
 
 namespace tessera::ops {
 
-// Whether x is float32 and the weight bfloat16.
+// Tells whether x is float32 and the weight bfloat16.
 bool is_widened_linear(const at::Tensor& x, const at::Tensor& weight);
 
-// x weight^T + bias in float32, without gradient, with the numbers that the weights widened to float32 would
-// give; no more than a block of them is wide at a time. x: [..., in]; weight: [out, in], contiguous; bias:
-// [out].
+// Returns x weight^T + bias in float32, [..., out], without gradient, with the numbers that the weights
+// widened to float32 would give; no more than a block of them is widened at a time. x: [..., in]; weight:
+// [out, in], contiguous; bias: [out].
 at::Tensor widened_linear(const at::Tensor& x, const at::Tensor& weight,
                           const std::optional<at::Tensor>& bias);
 
