@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kGrain = 16384;
 constexpr int64_t kRandom = 1024;  // elements whose random bits are drawn at a time
 
-// The random bits of `count` elements from `number` on, at most kRandom.
+// Draws the random bits of `count` elements, at most kRandom, from the element `number` on.
 void draw_bits(const CounterRng& rng, uint64_t step, uint64_t number, int64_t count, uint16_t* bits) {
   std::array<uint32_t, kRandom / 2 + 4> words;
   const auto skip = static_cast<int64_t>(number % 8);
@@ -29,7 +29,7 @@ void draw_bits(const CounterRng& rng, uint64_t step, uint64_t number, int64_t co
   std::memcpy(bits, reinterpret_cast<const char*>(words.data()) + 2 * skip, 2 * static_cast<size_t>(count));
 }
 
-// Elements [begin, end) of tensors that are rounded.
+// Updates elements [begin, end) of tensors with random rounding, whose bits are drawn kRandom at a time.
 template <class V, class G, class S>
 void update_rounded(const AdamWRounding& rounding, V* value, const G* gradient, S* mean, S* square,
                     int64_t begin, int64_t end, const kernels::AdamWFactors& factors) {
@@ -49,7 +49,7 @@ void update_rounded(const AdamWRounding& rounding, V* value, const G* gradient, 
   }
 }
 
-// On one processor's kernels, for the types V, G and S of value, gradient and states.
+// Updates all elements by the host's kernels, for the types V, G and S of value, gradient and states.
 template <class V, class G, class S>
 void update(const AdamWTensors& tensors, const at::Tensor& gradient, const kernels::AdamWFactors& factors) {
   V* value = write<V>(tensors.value);

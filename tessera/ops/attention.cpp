@@ -29,27 +29,44 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// [Note: tasks of attention] The host's kernels attend in tasks, which threads take from a common list, the
+// costliest first. A forward task is a run of queries of one span, for some query heads that share a key
+// head. It goes through the keys in blocks of kBlockKeys; for each block it packs keys and values once
+// (set_keys()) and meets all its queries with them, head by head. A block of queries keeps its unfinished
+// softmax as a state between the blocks of keys.
+//
+// A backward task also goes through blocks of keys, and within each through the queries that see it: the
+// gradients of the keys are then whole at the end of a block, and those of the queries are the states. The
+// query heads that share a key head all add to its gradient. In short spans one task has all of these heads,
+// one after the other. In long spans each head is a task of its own, so that there are tasks enough for the
+// threads; it writes its shares apart, and sum_shares() adds these up.
+//
+// Tasks do not race: spans share neither queries nor keys, and two tasks of a span differ in queries, heads
+// or both in all rows that they write. Every sum has one order that no thread decides, so results do not
+// depend on their number.
 constexpr const char* kName = "document_attention";
 
-// Queries of all heads of a task of the forward pass, which packs the keys for itself.
+// Rows of queries, over all heads of a forward task: enough to be worth the packing of the keys, which every
+// task does for itself.
 constexpr int64_t kTaskRows = 768, kMaxTaskHeads = 8;
 
-// The products want dense heads whose rows do not overlap.
+// Returns the tensor with dense heads whose rows do not overlap, as the products need it.
 at::Tensor dense_heads(const at::Tensor& tensor) {
   const bool has_dense_heads = tensor.size(2) <= 1 || tensor.stride(2) == 1;
   const bool has_rows = tensor.size(0) <= 1 || tensor.stride(0) >= tensor.size(2);
   return has_dense_heads && has_rows ? tensor : tensor.contiguous();
 }
 
-// One head of a [tokens, heads, head_dim] tensor from a document's first token on.
+// Returns one head of a [tokens, heads, head_dim] tensor, from `first_token` on.
 template <class T>
 HeadRows<T> head_rows(const at::Tensor& tensor, int64_t first_token, int64_t head) {
   T* data = const_cast<T*>(read<std::remove_const_t<T>>(tensor));
-  // The stride of a single row is arbitrary.
+  // The stride of a tensor with a single row is arbitrary.
   return {data + first_token * tensor.stride(0) + head * tensor.stride(1),
           std::max(tensor.stride(0), tensor.size(2))};
 }
 
+// Tells whether the spans' queries (or keys, which `count` chooses) are all of the tokens.
 bool is_all(const std::vector<SeenSpan>& spans, int64_t SeenSpan::*count, int64_t tokens) {
   int64_t sum = 0;
   for (const SeenSpan& span : spans) sum += span.*count;
@@ -62,13 +79,14 @@ double mean_queries(const std::vector<SeenSpan>& spans) {
   return sum / static_cast<double>(std::max<size_t>(1, spans.size()));
 }
 
-// Numbers for [tokens, ...]: not set where every token gets its own.
+// Returns memory for results of `sizes`, [tokens, ...]: not set if every token gets a result, else zeros.
 at::Tensor results(at::IntArrayRef sizes, const at::TensorOptions& options, bool all_are_set) {
   return all_are_set ? at::empty(sizes, options) : at::zeros(sizes, options);
 }
 
-// Runs run(worker, task) for every task; threads take the next one when they are done, in the order of the
-// numbers, so costly tasks should come first.
+// Runs run(worker, task) for every task. A thread takes the next task when it is done with one, in the order
+// of their numbers, so costly tasks should come first. Each thread makes a worker, with its own scratch
+// memory and tile units.
 template <class Make, class Run>
 void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
   std::atomic<int64_t> next{0};
@@ -84,10 +102,11 @@ void for_each_task(int64_t num_tasks, const Make& make_worker, const Run& run) {
 
 struct ForwardTask {
   SeenSpan span;
-  int64_t first, rows;         // queries of the span
+  int64_t first, rows;         // queries of the span: [first, first + rows)
   int64_t kv_head, head, end;  // query heads [head, end)
 };
 
+// Cuts the spans into tasks, sorted by falling cost. group: query heads for each key head.
 std::vector<ForwardTask> forward_tasks(const std::vector<SeenSpan>& spans, int64_t kv_heads, int64_t group) {
   const int64_t parts = (group + kMaxTaskHeads - 1) / kMaxTaskHeads, heads = (group + parts - 1) / parts;
   const int64_t rows = round_up<int64_t>(kTaskRows / heads, 64);
@@ -128,9 +147,9 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
   const int64_t end = task.first + task.rows, size = blocks.max_queries();
   const int64_t per_head = (task.rows + size - 1) / size;
   const kernels::IndexRange seen = span.band.from(task.first, 0).keys_seen(task.rows);
-  // So that diagonals of the band stay diagonals of panels.
+  // Blocks of keys begin on multiples of `size`, so that diagonals of the band stay diagonals of panels.
   const int64_t first_key = seen.begin / size * size;
-  // Queries that meet a single block of keys need their state for a moment only.
+  // Queries that meet a single block of keys need their state for a moment only, and all take turns in one.
   const bool keeps_states = seen.end > first_key + kBlockKeys;
   C* states =
       worker.states.of_size(blocks.state_size() * (keeps_states ? per_head * (task.end - task.head) : 1));
@@ -154,8 +173,8 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
   }
 }
 
-// Where keys fill more than a block, each query head is a task of the backward pass. Elsewhere the heads that
-// share their keys are one task, which needs no sum over them in memory.
+// Tells whether the span's keys fill more than a block. Each query head is then a task of the backward;
+// otherwise the heads that share their keys are one task, which needs no sum over them in memory.
 bool is_long(const SeenSpan& span) { return span.keys > kBlockKeys; }
 
 struct BackwardTask {
@@ -178,7 +197,7 @@ std::vector<BackwardTask> backward_tasks(std::vector<SeenSpan> spans, int64_t kv
 
 struct BackwardTensors {
   const at::Tensor &q, &k, &v, &out, &grad_out, &log_sum, &grad_q, &grad_k, &grad_v;
-  // What each query head adds to grad_k and grad_v of long spans: [tokens of k, heads, head_dim].
+  // The shares that each query head adds to grad_k and grad_v in long spans: [tokens of k, heads, head_dim].
   const at::Tensor &k_shares, &v_shares;
 };
 
@@ -189,6 +208,8 @@ struct BackwardWorker {
   Buffer<C> states, grad_k, grad_v;
 };
 
+// Writes rows of summed gradients, grad_stride(width) apart, in To's type. The sum over one part only changes
+// the type.
 template <class T, class To>
 void write_rows(const kernels::ComputeType<T>* from, int64_t rows, int64_t width, HeadRows<To> to) {
   for (int64_t row = 0; row < rows; ++row, from += grad_stride(width)) {
@@ -205,7 +226,7 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
                 group = tensors.q.size(1) / tensors.k.size(1);
   const auto k = head_rows<const T>(tensors.k, span.first_key, task.kv_head),
              v = head_rows<const T>(tensors.v, span.first_key, task.kv_head);
-  // As in attend().
+  // States are kept if there are several blocks of keys, as in attend().
   const bool keeps_states = is_long(span);
   TESSERA_ASSERT(!keeps_states || task.end == task.head + 1, "attention: the states are those of one head");
   C* states =
@@ -235,6 +256,8 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
       }
     }
     const int64_t to = span.first_key + key;
+    // A task of all heads that share these keys has their whole gradient; a task of one head among several
+    // has its share.
     if (task.end - task.head == group) {
       write_rows<T>(grad_k, count, head_dim, head_rows<T>(tensors.grad_k, to, task.kv_head));
       write_rows<T>(grad_v, count, head_dim, head_rows<T>(tensors.grad_v, to, task.kv_head));
@@ -245,7 +268,7 @@ void differentiate(BackwardWorker<T>& worker, const BackwardTensors& tensors, co
   }
 }
 
-// Adds the query heads' shares up: in one order, whatever the threads.
+// Adds up the shares of the query heads that share a key head, always in the order of the heads.
 template <class T>
 void sum_shares(const at::Tensor& shares, const SeenSpan& span, const at::Tensor& to) {
   using C = kernels::ComputeType<T>;
@@ -369,7 +392,7 @@ void check_heads(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) 
                          "attention: heads must be a multiple of kv_heads");
 }
 
-// The ranges must be disjoint and lie within the tokens.
+// Checks that the ranges are disjoint and lie within the tokens.
 void check_ranges(std::vector<kernels::IndexRange> ranges, int64_t tokens) {
   std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
   int64_t end = 0;
@@ -416,7 +439,8 @@ AttentionResult attention_of_nothing(const at::Tensor& q) {
 
 void add_attention(const AttentionResult& sum, const AttentionResult& part) {
   const at::Tensor both = at::logaddexp(sum.log_sum, part.log_sum);
-  // A query that has seen nothing yet has the share 0, and not that of minus infinity less itself.
+  // If a query has seen nothing in either result, both logarithms are minus infinity, and less themselves
+  // would be NaN: its share is exp(minus infinity - 0) = 0.
   const auto share = [&](const at::Tensor& log_sum) {
     return at::exp(log_sum - at::where(both.isinf(), at::zeros_like(both), both));
   };

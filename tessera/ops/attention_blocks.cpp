@@ -16,10 +16,11 @@ namespace {
 
 using kernels::Transpose;
 
-// The scores of a block fit in the second-level cache beside what they are multiplied with.
+// Queries of a block: its scores fit in the second-level cache beside what they are multiplied with.
 constexpr int64_t kQueries = 64;
 
-// Where T computes in itself, what is made of the scores lies over them.
+// Returns memory for what is made of the scores in `block`: the same memory if T is the type that scores are
+// computed in, else `own`.
 template <class T, class C>
 T* over(C* block, Buffer<T>& own, int64_t size) {
   if constexpr (std::is_same_v<T, C>) {
@@ -29,7 +30,8 @@ T* over(C* block, Buffer<T>& own, int64_t size) {
   }
 }
 
-// Rows of a block start on whole vectors, and one more vector lies after the last of them.
+// Row stride and size of a block of scores: rows start on whole vectors, and one more vector lies after the
+// last of them.
 int64_t block_stride(int64_t width) { return round_up<int64_t>(width, 16); }
 int64_t block_size(int64_t rows, int64_t stride) { return rows * stride + 16; }
 
@@ -39,7 +41,7 @@ struct Keys {
   int64_t count;
 };
 
-// The keys of a block that some of its queries see, and what the queries see of these.
+// The keys of a block that some of its queries see, and which of these each query sees.
 template <class T>
 struct SeenKeys {
   HeadRows<const T> k, v;
@@ -54,7 +56,8 @@ SeenKeys<T> seen_keys(const Keys<T>& keys, const kernels::KeyBand& band, int64_t
           own.from(0, begin).of_first(end - begin)};
 }
 
-// The state: the maximum and the sum of the softmax of every query, and the weighted sums of the values.
+// The forward by the BLAS. A state holds the maximum and the sum of every query's softmax, and the weighted
+// sums of the values.
 template <class T>
 class ForwardBlas final : public ForwardBlocks<T> {
  public:
@@ -103,7 +106,7 @@ class ForwardBlas final : public ForwardBlocks<T> {
   Buffer<T> probabilities_;
 };
 
-// The state: the gradient of every query.
+// The backward by the BLAS. A state holds the gradient of every query.
 template <class T>
 class BackwardBlas final : public BackwardBlocks<T> {
  public:
@@ -161,7 +164,7 @@ class BackwardBlas final : public BackwardBlocks<T> {
   Buffer<T> narrow_scores_, narrow_grad_scores_;
 };
 
-// Whether documents fill enough of the panels of 32 by 32 for them to be faster.
+// Tells whether documents fill enough of the panels of 32 by 32 for panels to be faster.
 template <class T>
 bool fill_panels(double mean_length) {
   constexpr double kLeastFloats = 24;

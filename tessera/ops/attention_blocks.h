@@ -71,16 +71,16 @@ class ForwardBlocks {
   virtual void finish(const C* state, int64_t rows, HeadRows<T> out, HeadRows<C> log_sum) = 0;
 };
 
-template <class T>
 // A block of queries, with the forward's results for it and the gradient of its output.
+template <class T>
 struct BackwardQueries {
   HeadRows<const T> q, out, grad_out;
   HeadRows<const kernels::ComputeType<T>> log_sum;
   int64_t rows;
 };
 
-template <class T>
 // The backward on blocks, used as ForwardBlocks is.
+template <class T>
 class BackwardBlocks {
  public:
   using C = kernels::ComputeType<T>;

@@ -9,11 +9,12 @@
 #include "tessera/ops/kernels/attention.h"
 #include "tessera/ops/kernels/units.h"
 
-// [Note: attention in panels]
-// Scores are computed transposed, keys by queries, panel of 32 by panel of 32: S = K Q^T. What the softmax
-// makes of them is written in the form in which the next product reads it, and the panels in between stay in
-// the first-level cache. Forward: O^T = V^T P. Backward: dV = P dO and dK = dS Q
-// come out as stored, dQ^T = K^T dS transposed.
+// [Note: attention in panels] Scores are computed transposed, keys by queries, in panels of 32 by 32: S = K
+// Q^T. The softmax writes its results in the packed form in which the next product reads them ([Note: packed
+// operands]), and the panels in between stay in the first-level cache. In the forward, O^T = V^T P is summed
+// transposed, and turned when it is finished. In the backward, dV = P dO and dK = dS Q come out as they are
+// stored; dQ^T = K^T dS comes out transposed and is turned too. P and dS, keys by queries, are each made once
+// and written in all forms that these products need (p_, g_, g_turned_).
 
 namespace tessera::ops {
 namespace {
@@ -22,7 +23,7 @@ using namespace kernels;
 
 constexpr int64_t kSquare = kPanelLines * kPanelLines;
 
-// A packed operand.
+// A packed operand of a product, and its memory.
 template <class T>
 class Operand {
  public:
@@ -58,7 +59,7 @@ Lines<T> depth_across(HeadRows<const T> rows) {
   return {rows.data, rows.stride, false};
 }
 
-// Begun panels of the keys that some queries see.
+// Returns the panels of keys of which some query sees a part.
 IndexRange seen_panels(const KeyBand& band, int64_t queries) {
   const auto [begin, end] = band.keys_seen(queries);
   return begin < end ? IndexRange{begin / kPanelLines, panels_of(end)} : IndexRange{0, 0};
@@ -155,7 +156,8 @@ class BackwardPanels final : public BackwardBlocks<T> {
       const KeyBand of_key = band.from(0, key * kPanelLines);
       const IndexRange seeing = of_key.of_first(kPanelLines).queries_that_see(queries.rows);
       const int64_t begin = seeing.begin / kPanelLines, end = panels_of(seeing.end);
-      // One panel ahead: the tile units work beside the vector units.
+      // The products of scores run one panel ahead of the softmax, so that the tile units work beside the
+      // vector units.
       multiply_scores(key, begin);
       for (int64_t query = begin; query < end; ++query) {
         if (query + 1 < end) multiply_scores(key, query + 1);

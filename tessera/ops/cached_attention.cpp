@@ -20,17 +20,17 @@ static_assert(kCachePageTokens == kernels::kPageTokens);
 
 constexpr const char* kName = "cached_attention";
 // A query's keys are split into parts of this many pages, so that several threads can work on one long
-// sequence. A constant, since the split decides the order of the sums.
+// sequence. The number is a constant, as the split decides the order of the sums.
 constexpr int64_t kPartPages = 16;
-// Parts that are worked on between two merges, which bounds the scratch memory.
+// Parts that are worked on between two merges; this bounds the scratch memory.
 constexpr int64_t kMaxParts = 256;
 
-// Some of the pages that one query sees.
+// A part of the work: some of the pages that one query sees.
 struct Part {
-  char* const* pages;  // of its sequence
-  int64_t query;       // row of q
+  char* const* pages;  // all pages of the query's sequence
+  int64_t query;       // the query's row of q
   int64_t first_page, num_pages;
-  kernels::IndexRange visible;  // tokens that the query sees, of all pages
+  kernels::IndexRange visible;  // tokens of the sequence that the query sees, in any page
   bool is_alone;                // the query has no other part
 };
 
@@ -38,11 +38,12 @@ struct Shape {
   int64_t heads, kv_heads, head_dim;
   int64_t group() const { return heads / kv_heads; }
   int64_t width() const { return heads * head_dim; }
-  // Elements of one head of the keys, or the values, of a page.
+  // Number of elements of one head's keys, or values, in a page.
   int64_t block() const { return head_dim * kPageTokens; }
 };
 
-// What a kernel leaves of every part: [parts, heads] and [parts, heads, head_dim].
+// The unfinished softmax that the kernel leaves of every part, [parts, heads] and, for `out` and the scaled
+// queries `q`, [parts, heads, head_dim].
 template <class C>
 struct Scratch {
   std::vector<C> maximum, sum, out, q;
@@ -68,13 +69,13 @@ class Attention {
         scale_(static_cast<C>(formula.scale)),
         cap_(static_cast<C>(formula.soft_cap)) {}
 
-  // The parts of a query come one after the other, and none is left out.
+  // Attends for all parts. The parts of one query must follow each other, and none may be left out.
   void run(const std::vector<Part>& parts) {
     Scratch<C> scratch(parts.size(), shape_);
     int64_t pages = 0;
     for (const Part& part : parts) pages += part.num_pages;
     const int64_t items = static_cast<int64_t>(parts.size()) * shape_.kv_heads;
-    // A page of one group of heads takes some hundred nanoseconds.
+    // The grain is about 16 pages of one group of heads, each of which takes some hundred nanoseconds.
     const int64_t grain =
         std::max<int64_t>(1, 16 * static_cast<int64_t>(parts.size()) / std::max<int64_t>(pages, 1));
     at::parallel_for(0, items, grain, [&](int64_t begin, int64_t end) {
@@ -133,7 +134,7 @@ class Attention {
   C scale_, cap_;
 };
 
-// Where the pages of every sequence begin.
+// Returns the addresses of all pages of every sequence; null for those that have gone back.
 std::vector<std::vector<char*>> page_memory(const CachedBatch& batch) {
   std::vector<std::vector<char*>> memory(batch.sequences.size());
   for (size_t i = 0; i < memory.size(); ++i) {
@@ -166,7 +167,7 @@ void for_all_parts(const CachedBatch& batch, const AttentionFormula& formula, co
   if (!parts.empty()) run(parts);
 }
 
-// [tokens, kv_heads, head_dim] into the pages from token `past` of the sequence on.
+// Writes k and v, [tokens, kv_heads, head_dim], into the pages from token `past` of the sequence on.
 template <class T>
 void write_pages(const CachedSequence& sequence, const std::vector<char*>& pages, const T* k, const T* v,
                  int64_t layer, const Shape& shape) {
@@ -195,8 +196,8 @@ void write_pages(const CachedSequence& sequence, const std::vector<char*>& pages
   });
 }
 
-// A page's keys, [kv_heads, head_dim, kPageTokens], and values, [kv_heads, kPageTokens, head_dim], of a
-// layer.
+// Returns the keys, [kv_heads, head_dim, kPageTokens], and the values, [kv_heads, kPageTokens, head_dim], of
+// a layer in a page.
 std::pair<at::Tensor, at::Tensor> page_of(const at::Tensor& page, const CachedBatch& batch, int64_t layer) {
   const at::Tensor both =
       page.view({-1, 2, batch.num_kv_heads, batch.head_dim * kPageTokens}).select(0, layer);
@@ -227,7 +228,7 @@ at::Tensor plain::cached_attention(const at::Tensor& q, const CachedBatch& batch
   std::vector<AttentionSpan> spans;
   for (const CachedSequence& sequence : batch.sequences) {
     const auto first_key = static_cast<int64_t>(keys.size()) * kPageTokens;
-    int64_t held = sequence.length;  // tokens whose pages have not gone back
+    int64_t held = sequence.length;  // number of tokens whose pages have not gone back
     for (const at::Tensor& page : sequence.pages) {
       if (!page.defined()) {
         held -= kPageTokens;

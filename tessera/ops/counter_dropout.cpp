@@ -17,11 +17,11 @@
 namespace tessera::ops {
 namespace {
 
-constexpr int64_t kBlocks = 256;  // counters drawn at a time
+constexpr int64_t kBlocks = 256;  // counters whose words are drawn at a time
 constexpr int64_t kGrain = 16384;
 
-// Fills out[0, count) for the elements from `index` on: element i takes word i % 4 of counter i / 4, of which
-// `convert(words, out, count)` makes values.
+// Fills out[0, count) for the elements from `index` on: `convert(words, out, count)` makes the value of
+// element i of word i % 4 of counter i / 4.
 template <class T, class Convert>
 void fill(const CounterRng& rng, uint64_t step, uint64_t index, const Convert& convert, T* out,
           int64_t count) {
@@ -44,7 +44,7 @@ void check_probability(double p) {
       .need("0 <= p < 1");
 }
 
-// Makes values of words.
+// Returns a function that makes the values of a draw of random words.
 auto converter(const Draw& what) {
   return [what](const uint32_t* words, auto* to, int64_t count) {
     using T = std::remove_pointer_t<decltype(to)>;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int64_t kLow = 0xFFFFFFFF;
 
-// The low and the high half of a product of 32-bit numbers, which int64 holds without its sign.
+// Returns the low and the high half of a product of 32-bit numbers. The product may fill all 64 bits; the
+// masks take away what int64's sign shifts in.
 std::pair<at::Tensor, at::Tensor> halves_of_product(const at::Tensor& a, int64_t factor) {
   const at::Tensor product = a * factor;
   return {product.bitwise_and(kLow), product.bitwise_right_shift(32).bitwise_and(kLow)};
@@ -29,6 +30,7 @@ at::Tensor numbers_of_elements(const ElementNumbers& numbers, int64_t begin, int
 
 at::Tensor counter_words(const CounterRng& rng, uint64_t step, const at::Tensor& index) {
   const at::Tensor counter = index.bitwise_right_shift(2);
+  // Philox4x32-10 (core/rng.h) on int64 tensors, of whose elements the lower 32 bits count.
   at::Tensor c0 = counter.bitwise_and(kLow), c1 = counter.bitwise_right_shift(32);
   at::Tensor c2 = at::full_like(index, static_cast<int64_t>(step & kLow));
   at::Tensor c3 = at::full_like(index, static_cast<int64_t>(step >> 32));

@@ -12,7 +12,7 @@ void DeferredGradients::run() {
   const MemoryScope memory(MemoryCategory::Gradients);
   for (auto& product : std::exchange(products_, {})) {
     product();
-    product = nullptr;  // its operands
+    product = nullptr;  // frees the operands now
   }
 }
 

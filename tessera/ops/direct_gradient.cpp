@@ -14,6 +14,7 @@
 namespace tessera::ops {
 namespace {
 
+// The mark on a parameter (accumulate_directly()). It hangs on the tensor itself, and goes with it.
 struct DirectGradient : c10::BackendMeta {
   explicit DirectGradient(at::ScalarType gradient_type) : type(gradient_type) {}
   at::ScalarType type;
@@ -26,7 +27,8 @@ void add_now(const at::Tensor& parameter, at::ScalarType type, const at::Tensor&
     const MemoryScope memory(MemoryCategory::Gradients);
     gradient = at::empty(parameter.sizes(), parameter.options().dtype(type).requires_grad(false));
   }
-  // Later, the scales that are known are found by these.
+  // These find the scales noted for a and b, which the transposed view a.t() alone would not. Operands of an
+  // enclosing scope take precedence; a product that was put off has lost those of its backward.
   E4m3Operand of_a(a), of_b(b);
   const E4m3OperandsScope operands(product_type(), {&of_a, &of_b});
   is_first ? product_out(gradient, a.t(), b) : add_product(gradient, a.t(), b);
@@ -38,6 +40,7 @@ at::ScalarType expected_type(const at::Tensor& parameter) {
   return *type;
 }
 
+// Runs `add`, or leaves it to the DeferGradientsScope in force ([Note: ways around autograd]).
 template <class F>
 void now_or_later(F add) {
   if (DeferredGradients* const* later = DeferGradientsScope::current()) return (*later)->add(std::move(add));
@@ -55,7 +58,7 @@ std::optional<at::ScalarType> direct_gradient_type(const at::Tensor& parameter) 
   if (!parameter.requires_grad() || !parameter.is_leaf()) return std::nullopt;
   const auto* mark = dynamic_cast<DirectGradient*>(parameter.unsafeGetTensorImpl()->get_backend_meta());
   if (mark == nullptr) return std::nullopt;
-  // A hook on the parameter wants to see, and may change, what autograd brings.
+  // A hook on the parameter wants to see, and may change, the gradient that autograd brings.
   if (!torch::autograd::impl::hooks(parameter).empty()) return std::nullopt;
   if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) return std::nullopt;
   return mark->type;

@@ -18,8 +18,8 @@ namespace {
 
 using Operands = CarriedScope<std::vector<E4m3Operand*>>;
 
-// Hangs on the tensor itself, and goes with it. LibTorch hands it on to some aliases, which count their
-// writes apart: it is that of one tensor alone.
+// The scale noted for a tensor. It hangs on the tensor itself and goes with it. LibTorch hands it on to some
+// aliases, which count their writes apart, so it holds for the one tensor `of` alone.
 struct KnownScale : c10::BackendMeta {
   KnownScale(const at::Tensor& x, at::Tensor scale)
       : of(x.unsafeGetTensorImpl()),
@@ -38,7 +38,7 @@ struct KnownScale : c10::BackendMeta {
   const at::Tensor scale;
 };
 
-// Those of c10::InferenceMode do not.
+// Tells whether LibTorch counts the writes to x; it does not for tensors of c10::InferenceMode.
 bool counts_writes(const at::Tensor& x) { return x.unsafeGetTensorImpl()->version_counter().enabled(); }
 
 at::Tensor scale_said_of(const at::Tensor& x) {
@@ -46,7 +46,7 @@ at::Tensor scale_said_of(const at::Tensor& x) {
   return said != nullptr && said->holds_for(x) ? said->scale : at::Tensor();
 }
 
-// The same elements in the same order.
+// Tells whether x is a view of all elements of `base` in their order.
 bool is_whole_view(const at::Tensor& x, const at::Tensor& base) {
   return x.const_data_ptr() == base.const_data_ptr() && x.numel() == base.numel() && x.is_contiguous() &&
          base.is_contiguous() && x.scalar_type() == base.scalar_type();
@@ -57,6 +57,7 @@ bool is_same_memory(const at::Tensor& x, const at::Tensor& y) {
          x.scalar_type() == y.scalar_type();
 }
 
+// Returns the cast of x: the one that an operand in force holds, or a new one.
 E4m3Matrix cast(const Leaves& table, const at::Tensor& x) {
   if (E4m3Operand* const operand = E4m3OperandsScope::holding(x)) return *operand->cast_of(x);
   return table.to_e4m3(x, known_e4m3_scale(x));

@@ -19,7 +19,7 @@ ForwardOperands::ForwardOperands(const at::Tensor& x, const at::Tensor& weight) 
 void ForwardOperands::keep(torch::autograd::AutogradContext& ctx,
                            const c10::intrusive_ptr<ActivationSource>& source) const {
   if (!scope_) return;
-  // x may be held by a scope around this one.
+  // An enclosing scope may hold x: its operand then made the cast, and has the scale.
   const at::Tensor& x = E4m3OperandsScope::holding(rows_)->scale();
   if (x.defined() && source != nullptr) source->keep_scale(x);
   if (x.defined() && source == nullptr) ctx.saved_data[kX] = x;

@@ -54,8 +54,8 @@ at::Tensor embedding_part(const at::Tensor& weight, int64_t first_row, const at:
     const at::Tensor none = rows.narrow(0, 0, 0), found = ops::embedding(weight, none);
     return at::zeros({ids.size(0), weight.size(1)}, found.options()).index_copy(0, none, found);
   }
-  // Ids of other parts take any row here, which is spread over them all, and then zeros: to leave them out,
-  // the host would wait for their number.
+  // Ids of other parts read some row of this one, by the remainder, so that they spread over all of its rows,
+  // and are then set to zeros. To leave these ids out, the host would have to wait for their number.
   const at::Tensor is_elsewhere = rows.lt(0).logical_or(rows.ge(size));
   return ops::embedding(weight, rows.remainder(size)).masked_fill(is_elsewhere.unsqueeze(-1), 0);
 }

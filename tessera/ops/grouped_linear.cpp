@@ -23,17 +23,18 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kGroupedLinear = "grouped_linear";
-// The units read 16 bytes at a time.
+// Widths are multiples of this: the units read 16 bytes at a time.
 constexpr int64_t kWidthUnit = 8;
 
 at::Tensor multiply_groups(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& ends) {
   return leaves(x).grouped_product(x.contiguous(), weights, ends);
 }
 
-// From one matrix to the next, in elements, where all of them lie in line.
+// Returns the distance from one matrix to the next in elements, if all of them lie at equal distances in one
+// piece of memory.
 std::optional<int64_t> distance_in_line(at::TensorList weights) {
   const at::Tensor& first = weights[0];
-  constexpr int64_t kAlignment = 16;  // of a matrix, in bytes
+  constexpr int64_t kAlignment = 16;  // of each matrix, in bytes
   const int64_t begin = first.storage_offset(),
                 distance = weights.size() > 1 ? weights[1].storage_offset() - begin : first.numel();
   const bool are_aligned = distance * first.element_size() % kAlignment == 0 &&
@@ -49,7 +50,7 @@ std::optional<int64_t> distance_in_line(at::TensorList weights) {
   return distance;
 }
 
-// [groups, out, in]
+// Returns the weights as one tensor [groups, out, in]: a view if they lie in line, else a copy.
 at::Tensor as_one(at::TensorList weights) {
   const auto distance = distance_in_line(weights);
   if (!distance) return at::stack(weights);
@@ -66,7 +67,7 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     others.insert(others.end(), weights.begin(), weights.end());
     save_activations(*ctx, {trains && source == nullptr ? x : at::Tensor()}, others);
     keep_source(*ctx, source);
-    // The leaves themselves, which their marks are on.
+    // Keeps the leaves themselves, as the marks of direct gradients are on them and not on saved variables.
     if (trains) ctx->saved_data["leaves"] = weights.vec();
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     return multiply_groups(x, as_one(weights).transpose(1, 2), ends);
@@ -82,7 +83,8 @@ struct GroupedLinearFunction : torch::autograd::Function<GroupedLinearFunction> 
     const std::vector<at::Tensor> weights(saved.begin() + 2, saved.end());
     variable_list gradients(3 + weights.size());
     if (ctx->needs_input_grad(0)) gradients[0] = multiply_groups(grad, as_one(weights), ends);
-    // It counts tensors alone: x, ends and the weights.
+    // needs_input_grad() counts the tensors among the arguments alone: x, ends and the weights, without the
+    // source.
     const auto needs = [&](size_t group) { return ctx->needs_input_grad(2 + group); };
     bool trains = false;
     for (size_t group = 0; group < weights.size(); ++group) trains = trains || needs(group);

@@ -27,11 +27,45 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear";
 
+// [Note: ways around autograd] Left to itself, autograd keeps every operand of a product for the backward,
+// makes every gradient as a tensor of its own, adds these up one by one, and is done with a node only when
+// all of its gradients are there. Five ways around that meet in the ops of layers:
+//
+// 1. Activation sources (activation.h). A product keeps its input's source instead of the input, and asks the
+// source for the value in its backward. If the source collects gradients, input_gradient() adds the gradient
+// of x to source->gradient, inside the product, and gives autograd an undefined one. The edge to the op that
+// made x remains, so autograd still runs that op's backward only after the backwards of all readers; it then
+// finds their sum in the source, and adds what readers that know no source gave to autograd. Such an op must
+// not let autograd materialize undefined gradients as zeros.
+//
+// 2. Direct gradients (direct_gradient.h). The gradient of a marked parameter is added to parameter.grad(),
+// and autograd gets an undefined one. The parameter's accumulator still runs, after all edges to it, so the
+// hook on it (fully_shard's) starts the reduction when the gradient is whole.
+//
+// 3. Gradients of the loss that are made in the forward (linear_cross_entropy.cpp). The backward only scales
+// them, and hands them on: hidden's to autograd, the weight's by way 2 if it is marked.
+//
+// 4. Deferred gradients (deferred_gradient.h). In a DeferGradientsScope, way 2 puts the product or addition
+// into a list that runs after the backward. The accumulator and its hook then run BEFORE the gradient is
+// there, so the hook must put the reduction into the same list, behind the products
+// (parallel/fsdp/shard_state.cpp). The list keeps the operands as they are; nobody may write x or the
+// gradient of y meanwhile.
+//
+// 5. Row exchange (row_exchange.h, row_products.h). The source's value and its gradient may have rows that
+// are still on their way. In the forward the first reader takes the rows as they come (take_coming()). In the
+// backward the value's rows are started early (start_value()), and the last reader sends the sum's rows while
+// it makes them: readers are counted in the forward (count_reader()) and counted down in input_gradient(), so
+// every reader that was counted must run its backward once.
+//
+// A backward that uses them (LinearFunction, LoraFunction) keeps this order: it takes what was saved, starts
+// the rows of grad y and of x, makes the gradient of x, for which the ops before it wait, and then the
+// gradients of weights, for which none of them wait and by when the rows of x have come.
 at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                         const c10::intrusive_ptr<ActivationSource>& source,
                         const c10::intrusive_ptr<RowExchange>& output) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto coming = take_coming(source);
+  // The whole leaf takes its rows at once, in the operands' type.
   const auto whole = leaves(x).linear;
   const bool is_whole = coming == nullptr && output == nullptr && product_type() == ProductType::OfOperands;
   if (whole != nullptr && is_whole) return whole(x, weight, bias);
@@ -51,6 +85,7 @@ at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std
   return x.dim() == 2 ? y : y.view(sizes);
 }
 
+// The op with a graph; its saved tensors and gradients follow [Note: ways around autograd].
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias,
@@ -62,7 +97,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     count_reader(x, source);
     keep_exchange(*ctx, output);
     keep_product_type(*ctx);
-    // The leaf itself, which its marks are on.
+    // Keeps the leaf itself, as the mark of direct gradients is on it.
     if (direct_gradient_type(weight)) ctx->saved_data["direct_weight"] = weight;
     ctx->saved_data["x_sizes"] = x.sizes().vec();
     ctx->saved_data["has_bias"] = bias.has_value();
@@ -82,7 +117,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const at::Tensor& grad = rows.grad;
     const bool trains = ctx->needs_input_grad(1);
     if (trains) start_value(source);
-    // Two products read the gradient.
+    // The products for the gradients of x and of weight share the cast of grad.
     E4m3Operand of_grad(grad);
     const LayerScales scales = kept_scales(*ctx);
     at::Tensor grad_x, grad_weight, grad_bias;
@@ -92,18 +127,19 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
       grad_x = input_gradient(rows, saved[1], source);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    // If no gradient of x was made, nobody has waited for the rows of grad yet.
     if (rows.coming != nullptr) rows.coming->wait_for_all();
     const MemoryScope memory(MemoryCategory::Gradients);
     if (trains) {
       const at::Tensor x = flatten_rows(source != nullptr ? source->value() : saved[0]);
       keep_e4m3_scale(x, scales.x);
-      // The source's other readers read its value too.
+      // Other readers of the source multiply its value too, so its cast is shared among them.
       E4m3Operand of_x(x, scales.x);
       const bool is_shared = product_type() == ProductType::E4m3 && source != nullptr;
       const E4m3OperandsScope shared(product_type(),
                                      {&of_grad, is_shared ? &source->value_operand() : &of_x});
       const auto direct = ctx->saved_data.find("direct_weight");
-      // A hook may have come since the forward.
+      // The mark is looked up again: a hook may have been put on the parameter since the forward.
       if (direct != ctx->saved_data.end() && direct_gradient_type(direct->second.toTensor())) {
         add_product_to_gradient(direct->second.toTensor(), grad, x);
       } else {

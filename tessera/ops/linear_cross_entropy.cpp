@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "linear_cross_entropy";
 
-// Positions that have a label, and their labels.
+// Positions that have a label, and their labels, in the order of the tokens.
 struct Labelled {
   std::vector<int64_t> positions, labels;
 };
@@ -47,6 +47,7 @@ Labelled find_labelled(const at::Tensor& labels_in, int64_t vocabulary) {
   return found;
 }
 
+// Adds each loss to the sum of its token's source. losses: [positions].
 void add_by_source(const at::Tensor& losses, const std::vector<int64_t>& positions,
                    const LossSources& sources) {
   const auto of_token = host_span<const int64_t>(sources.of_token);
@@ -56,10 +57,24 @@ void add_by_source(const at::Tensor& losses, const std::vector<int64_t>& positio
   sources.losses.index_add_(0, copied_to<int64_t>(losses.device(), of_loss), losses);
 }
 
+// The result of a forward; gradients are for a loss whose own gradient is 1.
 struct Result {
-  at::Tensor loss, grad_hidden, grad_weight;  // gradients: undefined where not wanted
+  at::Tensor loss, grad_hidden, grad_weight;  // gradients are undefined if not wanted
 };
 
+// [Note: gradients in the forward] The logits of all positions would be the largest tensor of a step, and a
+// backward would have to keep them or to compute them again. So each chunk of positions makes its gradients
+// while its logits are there:
+//
+//   logits = rows W^T;  losses of the rows;  logits := d losses / d logits, in place;
+//   grad_hidden[rows] = logits W;  grad_weight += logits^T rows.
+//
+// The loss is a plain sum, so the gradients of a loss that is scaled by s are these times s: the backward
+// multiplies them (way 3 of [Note: ways around autograd] in linear.cpp). One buffer serves all chunks: on a
+// device, the order of the stream keeps a chunk's products ahead of the next chunk's logits. Over parts of a
+// vocabulary, cross_entropy() reduces each chunk's maxima and sums over the holders, so all holders must cut
+// the same chunks: their size is derived from the labels and the size of the whole vocabulary, which are
+// equal on all of them.
 Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::Tensor& labels, int64_t chunk,
                const VocabularyPart* part, const LossSources* sources, const LossTerms& terms,
                bool want_hidden, bool want_weight) {
@@ -67,12 +82,14 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
   const MemoryScope memory(MemoryCategory::Loss);
   const at::Tensor hidden = hidden_in.contiguous();
   const auto type = hidden.scalar_type(), exact = compute_type(type);
-  // The same for the holders of all parts, who go through the chunks together.
+  // The size of the whole vocabulary, not of this part: holders of all parts must choose the same chunks.
   const int64_t vocabulary = part == nullptr ? weight.size(0) : part->vocab_size;
   const LossFormula formula{terms, vocabulary, part};
   const Leaves& leaf = leaves(hidden);
   Labelled found = find_labelled(labels, vocabulary);
   const int64_t count = static_cast<int64_t>(found.labels.size());
+  // If all positions have a label, rows and their gradients are views of whole tensors, with no gather or
+  // scatter.
   const bool all = count == hidden.size(0);
   if (chunk == 0) chunk = leaf.logit_chunks.rows(count, vocabulary, hidden.element_size());
 
@@ -81,7 +98,8 @@ Result compute(const at::Tensor& hidden_in, const at::Tensor& weight, const at::
     result.grad_hidden =
         all ? at::empty(hidden.sizes(), hidden.options()) : at::zeros(hidden.sizes(), hidden.options());
   }
-  // Sums over chunks are kept in at least float32.
+  // Sums over chunks are kept in at least float32. The first chunk writes them, so zeros are filled in only
+  // if there is no chunk.
   if (want_weight) {
     const MemoryScope of_weight(MemoryCategory::Gradients);
     result.grad_weight = count > 0 ? at::empty(weight.sizes(), weight.options().dtype(exact))
@@ -121,6 +139,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
                             weight.requires_grad());
     ctx->saved_data["grad_hidden"] = result.grad_hidden;
     ctx->saved_data["grad_weight"] = result.grad_weight;
+    // Keeps the leaf itself, as the mark of direct gradients is on it. The backward reads none of its
+    // numbers.
     ctx->saved_data["weight"] = weight;
     return result.loss;
   }
@@ -128,7 +148,8 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     refuse_double_backward(kName);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    // Moved out of the graph, scaled in place and given away: no second copy of the size of the weight.
+    // The gradients are moved out of the graph, scaled in place and given away: there is no second copy of
+    // the weight's size.
     TESSERA_CHECK_ARGUMENT(ctx->saved_data.count("grad_hidden") != 0,
                            "linear_cross_entropy: backward runs once");
     const auto take = [&](const char* name) {
@@ -142,11 +163,13 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const MemoryScope memory(MemoryCategory::Gradients);
     const at::Tensor weight = take("weight");
     const auto direct_type = direct_gradient_type(weight);
+    // An earlier micro-batch or another op has made the gradient: adds to it in one pass, scaled on the way.
     if (direct_type && weight.grad().defined()) {
       weight.mutable_grad().addcmul_(grad_weight, grads[0].to(grad_weight.scalar_type()));
       return {grad_hidden, {}, {}, {}, {}, {}, {}};
     }
     grad_weight = grad_weight.mul_(grads[0]).to(direct_type.value_or(weight.scalar_type()));
+    // Nobody has made it yet: the sum itself becomes the gradient.
     if (direct_type) {
       weight.mutable_grad() = grad_weight;
       grad_weight.reset();
@@ -165,7 +188,7 @@ int64_t LogitChunks::rows(int64_t positions, int64_t vocabulary, int64_t bytes_p
   if (positions <= 0) return 1;
   const int64_t row = std::max<int64_t>(1, vocabulary * bytes_per_logit);
   const int64_t most = std::max({int64_t{1}, bytes / row, std::min(good_rows, max_bytes / row)});
-  // Chunks of equal size, so that the last one is not a sliver.
+  // Chunks are of nearly equal size, so that the last one is not a sliver.
   const int64_t chunks = (positions + most - 1) / most;
   return (positions + chunks - 1) / chunks;
 }

@@ -24,7 +24,7 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "lora_linear";
 
-// rows, of which `mask` (or none) holds the same ones.
+// Returns rows * mask, or the rows themselves if there is no mask. Both hold the same rows.
 at::Tensor dropped(const at::Tensor& rows, const at::Tensor& mask) {
   return mask.defined() ? at::mul(rows, mask) : rows;
 }
@@ -35,14 +35,15 @@ at::Tensor rows_of(const RowRange& range, const at::Tensor& rows) {
   return rows.defined() ? range.of(rows) : rows;
 }
 
-// What the adapter multiplies: the type of products is the layer's alone.
+// Runs `multiply` with products in the operands' own type: the type in force (fp8, say) is for the layer's
+// weight alone.
 template <class F>
 auto of_adapter(const F& multiply) {
   const ProductScope products(ProductType::OfOperands);
   return multiply();
 }
 
-// Returns the result and the adapter's inner product [tokens, rank].
+// Returns the result and the adapter's inner product (x * mask) a^T, [tokens, rank].
 std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Tensor& weight,
                                                const at::Tensor& bias, const at::Tensor& a,
                                                const at::Tensor& b, double scaling, const at::Tensor& mask_in,
@@ -60,6 +61,8 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor rows = flatten_rows(x), mask = flat_mask(mask_in);
+  // A device's linear leaf adds the bias inside its product; the adapter's product is then added to the
+  // result.
   if (const auto layer = leaves(x).linear; layer != nullptr && is_whole && bias.defined()) {
     const at::Tensor inner = product(dropped(rows, mask), a.t()), y = layer(rows, weight, bias);
     add_product(y, inner, at::mul(b, scaling).t());
@@ -70,6 +73,8 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   const at::Tensor y = at::empty({rows.size(0), weight.size(0)}, options);
   const at::Tensor scaled_b = at::mul(b, scaling).t();
   const auto going = output == nullptr ? nullptr : output->scatter_sum(y);
+  // The adapter is more depth of the weight's product: y = [x, inner] [W, scaling b]^T, range by range as
+  // rows come and go.
   make_rows(coming.get(), going.get(), rows.size(0), [&](const RowRange& range) {
     const at::Tensor in = range.of(rows), part = range.of(inner);
     of_adapter([&] { product_out(part, dropped(in, rows_of(range, mask)), a.t()); });
@@ -80,8 +85,11 @@ std::pair<at::Tensor, at::Tensor> forward_pass(const at::Tensor& x, const at::Te
   return {x.dim() == 2 ? y : y.view(sizes), inner};
 }
 
+// The op with a graph, by ways 1 and 5 of [Note: ways around autograd] in linear.cpp. Gradients of weight, a
+// and b go to autograd.
 struct LoraFunction : torch::autograd::Function<LoraFunction> {
-  // The order of the tensors is the order of their edges: the optional ones come last.
+  // needs_input_grad() counts the tensors among the arguments, and an absent optional one has no number: so
+  // the optional ones come last.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& bias,
                             double scaling, const std::optional<at::Tensor>& mask_in,
@@ -121,8 +129,11 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     const bool want_x = ctx->needs_input_grad(0), want_a = ctx->needs_input_grad(2);
     const bool reads_x = want_a || ctx->needs_input_grad(1);
     if (reads_x) start_value(source);
+    // The layer's products, not the adapter's, share the cast of grad.
     E4m3Operand of_grad(grad);
     const LayerScales scales = kept_scales(*ctx);
+    // grad_inner = scaling grad b, [tokens, rank], is the gradient of the adapter's inner product; the
+    // gradients of x and of a both read it.
     at::Tensor grad_x, grad_weight, grad_a, grad_b, grad_bias, grad_inner;
     if (want_x || want_a) grad_inner = at::empty({grad.size(0), b.size(1)}, grad.options());
     const auto make_inner = [&](const RowRange& range) {
@@ -133,6 +144,9 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
     };
     if (want_x) {
       MoreInputGradient more;
+      // The gradient of x is grad W + (grad_inner a) * mask. Without a mask, the second product is more depth
+      // of the first; with one, it is made apart and added to the rows. Either way grad_inner's rows are made
+      // as those of grad come.
       more.factors = [&](const RowRange& range) {
         const at::Tensor part = make_inner(range);
         return mask.defined() ? MoreFactors() : MoreFactors{part, a};
@@ -147,6 +161,7 @@ struct LoraFunction : torch::autograd::Function<LoraFunction> {
       grad_x = input_gradient(rows, weight, source, more);
       if (grad_x.defined()) grad_x = grad_x.view(ctx->saved_data["x_sizes"].toIntVector());
     }
+    // If no gradient of x was made, nobody has waited for the rows of grad yet.
     if (rows.coming != nullptr) rows.coming->wait_for_all();
     if (want_a && !want_x) make_inner({0, grad.size(0)});
     at::Tensor x;

@@ -15,6 +15,7 @@
 namespace tessera::ops {
 
 void combine_parts(const at::Tensor& sums, const VocabularyPart& part) {
+  // The sums of exponentials are taken relative to the largest of all parts, so that none overflows.
   const at::Tensor log_sums = sums.select(0, 0), largest = log_sums.clone();
   part.all_max(largest);
   log_sums.sub_(largest).exp_();
@@ -43,7 +44,7 @@ void plain::cross_entropy(const at::Tensor& logits, const at::Tensor& labels, co
   }
   if (!in_place || width == 0) return;
   at::Tensor softmax = at::exp(wide - log_sums.unsqueeze(1));
-  // expm1 keeps the target's gradient exact where its probability is near 1.
+  // expm1 keeps the label's gradient exact if its probability is near 1.
   at::Tensor of_target = at::expm1(targets - log_sums);
   if (formula.has_z_loss()) {
     const at::Tensor slope = formula.z_slope(log_sums);
@@ -74,7 +75,7 @@ void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels_in, 
     using C = kernels::ComputeType<T>;
     T* data = write<T>(logits);
     C *log_sums = write<C>(sums), *targets = log_sums + count, *totals = targets + count;
-    // The label's logit, or null where it is not among these.
+    // Returns the address of the label's logit, or null if the label is not among these columns.
     const auto target_of = [&](int64_t row) {
       const int64_t place = labels[row] - first_token;
       return place >= 0 && place < width ? data + row * width + place : nullptr;
@@ -96,7 +97,7 @@ void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels_in, 
         return value;
       }
     };
-    // Of a row of gradients.
+    // Takes the smoothed target off a row of gradients. target: the label's column, or null.
     const auto smooth = [&](T* row, T* target) {
       const C of_token = static_cast<C>(formula.smoothing_of_token());
       for (int64_t i = 0; i < width; ++i) row[i] = rounded(widened(row[i]) - of_token);
@@ -127,6 +128,7 @@ void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels_in, 
     at::parallel_for(0, count, rows_per_task(width), [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         read_row(row);
+        // Over parts, rows are finished when all holders have combined their sums.
         if (formula.part == nullptr) finish_row(row);
       }
     });

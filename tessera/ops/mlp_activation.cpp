@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 constexpr const char* kName = "mlp_activation";
 constexpr int64_t kGrain = 16384;
 
-// Whether a kernel computes it; the plain formula does else.
+// Tell whether a kernel computes f of these inputs; the plain formula computes the others.
 bool takes_swiglu_kernel(Nonlinearity f, const MlpInputs& inputs) {
   return f == Nonlinearity::Silu && inputs.up.defined();
 }
@@ -71,7 +71,7 @@ at::Tensor swiglu_forward(const MlpInputs& inputs) {
   return y;
 }
 
-// Undefined gradients are not wanted.
+// Writes the gradients that are defined; undefined ones are not wanted.
 void swiglu_backward(const at::Tensor& grad_in, const MlpInputs& inputs, const MlpInputs& gradients) {
   const at::Tensor grad = grad_in.contiguous(), gate = inputs.gate.contiguous(), up = inputs.up.contiguous();
   dispatch(gate.scalar_type(), [&](auto tag) {
@@ -115,6 +115,7 @@ at::Tensor forward_pass(Nonlinearity f, const MlpInputs& inputs) {
   return leaves(inputs.gate).activate_mlp(f, inputs);
 }
 
+// Keeps the inputs of the nonlinearity, or the function that makes them again, which runs once.
 class MlpSource : public ActivationSource {
  public:
   MlpSource(Nonlinearity f, const MlpInputs& inputs) : f_(f), gate_(inputs.gate), up_(inputs.up) {}
@@ -141,7 +142,7 @@ class MlpSource : public ActivationSource {
 };
 
 struct MlpFunction : torch::autograd::Function<MlpFunction> {
-  // With a source, that is asked for the inputs in the backward.
+  // If there is a source, it keeps the inputs, and the backward asks it for them.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const std::optional<at::Tensor>& up,
                             Nonlinearity f, const c10::intrusive_ptr<MlpSource>& source) {
     const MlpInputs inputs{gate, up.value_or(at::Tensor())};
@@ -159,7 +160,7 @@ struct MlpFunction : torch::autograd::Function<MlpFunction> {
     const auto saved = take_activations(*ctx);
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const ProductScope products(kept_product_type(*ctx));
-    // Its readers are done.
+    // All readers of the value have run their backwards.
     if (source != nullptr) source->free_value();
     const MlpInputs inputs = source != nullptr ? source->inputs() : MlpInputs{saved[0], saved[1]};
     const bool want_up = ctx->saved_data["is_gated"].toBool() && ctx->needs_input_grad(1);

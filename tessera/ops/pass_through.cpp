@@ -16,18 +16,19 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// How a value and its gradient are changed: by functions, or by an exchange of rows.
 struct Exchange : torch::CustomClassHolder {
   Exchange(Transform value, Transform gradient) : value(std::move(value)), gradient(std::move(gradient)) {}
-  // The value comes of PassedSource.
+  // By an exchange of rows. PassedSource makes the value.
   explicit Exchange(const c10::intrusive_ptr<RowExchange>& rows)
       : gradient([rows](const at::Tensor& g) { return send_rows(g, rows); }), rows(rows) {}
-  const Transform value;  // empty: x itself
+  const Transform value;  // empty: the value is x itself
   const Transform gradient;
-  c10::intrusive_ptr<RowExchange> rows;  // null: none of them go ahead
+  c10::intrusive_ptr<RowExchange> rows;  // null: no rows travel while products run
 };
 
-// Collects the gradients of the readers of a passed value apart from those of other readers of what is
-// behind.
+// The source of a passed value. It collects the gradients of its readers apart from those that readers of x
+// add to the source behind it, as only the former are to be changed.
 class PassedSource : public RowSource {
  public:
   PassedSource(const Activation& x, c10::intrusive_ptr<Exchange> exchange)
@@ -37,8 +38,9 @@ class PassedSource : public RowSource {
   void start() override {
     if (exchange_->rows != nullptr) begin();
   }
-  const c10::intrusive_ptr<ActivationSource> behind;  // null where x is kept
-  std::shared_ptr<OutgoingRows> going;                // `gradient`, once its last reader has made it
+  const c10::intrusive_ptr<ActivationSource> behind;  // source of x; null: x is kept instead
+  // The rows of `gradient` on their way, once its last reader has made it
+  std::shared_ptr<OutgoingRows> going;
 
  protected:
   at::Tensor make() const override {
@@ -52,7 +54,7 @@ class PassedSource : public RowSource {
     return going;
   }
   const at::Tensor& input() const { return behind == nullptr ? kept_ : behind->value(); }
-  // Once: the rows of the value come, or have come.
+  // Starts to gather the rows of the value, at its first call alone.
   IncomingRows& begin() const {
     if (again_ == nullptr) again_ = exchange_->rows->gather(input());
     return *again_;
@@ -60,11 +62,11 @@ class PassedSource : public RowSource {
 
   const at::Tensor kept_;
   const c10::intrusive_ptr<Exchange> exchange_;
-  mutable std::shared_ptr<IncomingRows> again_;  // in the backward
+  mutable std::shared_ptr<IncomingRows> again_;  // rows that are gathered in the backward
 };
 
 struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
-  // source: of the result; null where it has none. coming: the result, where it is on its way; or null.
+  // source: that of the result, or null. coming: the result, if its rows are on their way, or null.
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<PassedSource>& source,
                             const c10::intrusive_ptr<Exchange>& exchange,
@@ -73,12 +75,14 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     ctx->set_materialize_grads(false);
     keep_source(*ctx, source);
     ctx->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
+    // An alias of the rows that are coming: autograd puts its own metadata on a node's result, and the
+    // readers wait for the rows themselves.
     at::Tensor result = coming != nullptr ? coming->whole().alias()
                         : exchange->value ? exchange->value(x)
                                           : x;
     if (result.is_same(x)) {
       result = x.view_as(x);
-      // Written, either of them is another one.
+      // Both share one count of writes, so that a write to either ends the scale that is noted for the other.
       result.unsafeGetTensorImpl()->set_version_counter(x.unsafeGetTensorImpl()->version_counter());
       keep_e4m3_scale(result, known_e4m3_scale(x));
     }
@@ -92,10 +96,11 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto how = c10::static_intrusive_pointer_cast<Exchange>(ctx->saved_data["exchange"].toCapsule());
     at::Tensor gradient;
+    // The last reader has sent the rows of the sum: takes the holder's own rows.
     if (source != nullptr && source->going != nullptr) {
       gradient = std::exchange(source->going, nullptr)->finish();
       source->gradient.reset();
-      // Of readers that leave theirs to autograd.
+      // These are the gradients of readers that know no source, which autograd has summed.
       if (grads[0].defined()) gradient.add_(how->gradient(grads[0].contiguous()));
       return pass_on(source.get(), gradient);
     }
@@ -103,7 +108,7 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
       gradient = std::exchange(source->gradient, {}).view(ctx->saved_data["sizes"].toIntVector());
       if (grads[0].defined()) gradient.add_(grads[0]);
     } else if (grads[0].defined()) {
-      // What autograd brings may be another function's, too.
+      // The gradient is copied, as it is changed in place and another function may hold what autograd brings.
       gradient = grads[0].clone(at::MemoryFormat::Contiguous);
     } else {
       return {{}, {}, {}, {}};
@@ -112,7 +117,7 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
   }
 
  private:
-  // To what is behind `source`, or to autograd.
+  // Adds the gradient to what the source behind collects, or gives it to autograd if there is none.
   static variable_list pass_on(const PassedSource* source, const at::Tensor& gradient) {
     ActivationSource* behind = source == nullptr ? nullptr : source->behind.get();
     if (behind == nullptr || !behind->collects_gradient()) return {gradient, {}, {}, {}};
@@ -125,6 +130,7 @@ struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
   }
 };
 
+// Changes a value in place; gradients pass unchanged.
 struct ValueFunction : torch::autograd::Function<ValueFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& y, const ChangeInPlace& change) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -153,7 +159,7 @@ Activation change_gradient(const Activation& x, ChangeInPlace change) {
 Activation exchange(const Activation& x, Transform value, Transform gradient) {
   const trace::Scope trace_scope("exchange");
   const auto how = c10::make_intrusive<Exchange>(std::move(value), std::move(gradient));
-  // Products keep the source also where only their weights train.
+  // Products keep the source also if x has no gradient and only their weights train.
   const auto source = c10::make_intrusive<PassedSource>(x, how);
   return {ExchangeFunction::apply(x.value(), source, how, std::shared_ptr<IncomingRows>()), source};
 }

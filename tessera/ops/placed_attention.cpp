@@ -14,8 +14,8 @@
 namespace tessera::ops {
 namespace {
 
-// Keys, [pages, kv_heads, head_dim, kCachePageTokens], and values, [pages, kv_heads, kCachePageTokens,
-// head_dim], of a layer.
+// Returns the keys, [pages, kv_heads, head_dim, kCachePageTokens], and the values, [pages, kv_heads,
+// kCachePageTokens, head_dim], of a layer.
 std::pair<at::Tensor, at::Tensor> layer_of(const PlacedTokens& tokens, int64_t layer) {
   const int64_t width = tokens.head_dim * kCachePageTokens;
   const at::Tensor both =
@@ -33,13 +33,13 @@ at::Tensor plain::attend_rows(const at::Tensor& q, const at::Tensor& k, const at
   const at::Tensor places = at::arange(k.size(1), lengths.options()), ends = lengths.unsqueeze(1);
   at::Tensor seen = places.lt(ends);
   if (formula.window > 0) seen = seen.logical_and(places.ge(ends - formula.window));
-  // [rows, kv_heads, query heads of each, ...]
+  // [rows, kv_heads, query heads of each, head_dim]
   const at::Tensor queries = q.view({rows, kv_heads, -1, head_dim}).to(exact);
   at::Tensor scores = at::matmul(queries, k.permute({0, 2, 3, 1}).to(exact)) * formula.scale;
   if (formula.soft_cap > 0) scores = formula.soft_cap * at::tanh(scores / formula.soft_cap);
   scores = scores.masked_fill(seen.logical_not().unsqueeze(1).unsqueeze(1),
                               -std::numeric_limits<double>::infinity());
-  // A weight of zero does not rid a sum of NaN.
+  // Values of tokens that are not seen are set to zeros: NaN times a weight of zero would still be NaN.
   const at::Tensor values =
       v.to(exact).masked_fill(seen.logical_not().unsqueeze(2).unsqueeze(2), 0.0).transpose(1, 2);
   return at::matmul(at::softmax(scores, -1), values).to(q.scalar_type()).view(q.sizes());
@@ -65,11 +65,13 @@ at::Tensor placed_attention(const at::Tensor& q, const at::Tensor& k, const at::
                      v.sizes() == k.sizes() && q.scalar_type() == tokens.pages.scalar_type(),
                  "placed_attention: rows, heads or types");
   auto [keys, values] = layer_of(tokens, layer);
-  const at::Tensor places = tokens.positions - tokens.firsts;  // of the new tokens among the table's
+  // Places of the new tokens among the table's tokens
+  const at::Tensor places = tokens.positions - tokens.firsts;
   const at::Tensor column = places.floor_divide(kCachePageTokens).unsqueeze(1);
   const at::Tensor page = tokens.table.gather(1, column).squeeze(1),
                    slot = places.remainder(kCachePageTokens);
-  // A row's head and element stay in their order: [rows, kv_heads, head_dim] on both sides.
+  // Indexed dims come first in the elements that are written, so head and element stay in their order: [rows,
+  // kv_heads, head_dim] on both sides.
   using Places = c10::List<std::optional<at::Tensor>>;
   keys.index_put_(Places({page, std::nullopt, std::nullopt, slot}), k);
   values.index_put_(Places({page, std::nullopt, slot}), v);

@@ -29,14 +29,14 @@ E4m3Matrix to_e4m3(const at::Tensor& x, const at::Tensor& given_scale) {
                             : x.abs().amax().to(at::kFloat).clamp_min(kE4m3LeastAbsmax).mul(1.0 / kE4m3Max);
   const at::Tensor scaled = x.to(at::kFloat).mul(scale.reciprocal()).clamp(-kE4m3Max, kE4m3Max);
   const int64_t rows = x.size(0), depth = x.size(1);
-  // Bytes of zero are zeros.
+  // Zeros of bytes are zeros of e4m3, too.
   const at::Tensor codes =
       at::zeros({rows, round_up(depth, kE4m3Depth)}, x.options().dtype(at::kByte)).view(at::kFloat8_e4m3fn);
   codes.narrow(1, 0, depth).copy_(scaled);
   return {codes, scale};
 }
 
-// bfloat16 holds the codes exactly.
+// The product is made in bfloat16, which holds the codes exactly.
 void multiply_e4m3(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
   const at::Tensor exact = at::empty(sum.sizes(), sum.options().dtype(at::kFloat));
   leaves(sum).multiply(exact, a.codes.to(at::kBFloat16), b.codes.to(at::kBFloat16).t(), {}, false);
@@ -119,8 +119,8 @@ MlpInputs activate_mlp_backward(Nonlinearity f, const at::Tensor& grad, const Ml
 
 namespace {
 
-// What the queries of a document of this length see: [length, length], or undefined where that is all, or all
-// up to themselves.
+// Returns which keys the queries of a document of this length see, [length, length]; undefined if that is all
+// of them, or all up to each query.
 at::Tensor mask_of(int64_t length, const AttentionFormula& formula, const at::Tensor& like) {
   if (formula.window == 0 || formula.window >= length) return {};
   const kernels::KeyBand band = key_band({0, length, 0, length, 0}, formula);
@@ -128,7 +128,8 @@ at::Tensor mask_of(int64_t length, const AttentionFormula& formula, const at::Te
   return all.triu(std::max(band.first, -length)).tril(std::min(band.last, length));
 }
 
-// The softmax in the type that is computed in. q, k, v: [heads, length, head_dim]
+// Attention with a soft cap, computed in compute_type(q). q: [heads, length, head_dim]; k, v: [kv_heads,
+// length, head_dim].
 at::Tensor capped_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const AttentionFormula& formula) {
   const at::ScalarType exact = compute_type(q.scalar_type());
@@ -146,10 +147,11 @@ at::Tensor capped_attention(const at::Tensor& q, const at::Tensor& k, const at::
   return at::matmul(at::softmax(scores, -1), all_heads(v)).to(q.scalar_type());
 }
 
-// One span in the type that is computed in, its tensors as [query heads, tokens, head_dim].
+// The operands and scores of one span in compute_type(q). q, k, v: [query heads, tokens, head_dim]; scores:
+// [query heads, queries, keys], after the soft cap.
 struct SpanOperands {
   at::Tensor q, k, v, scores, hidden;  // hidden: pairs that do not see each other
-  at::Tensor slope;                    // of the scores by the products; undefined: the scale
+  at::Tensor slope;                    // derivative of the scores by q k^T; undefined: it is the scale
 
   SpanOperands(const at::Tensor& all_q, const at::Tensor& all_k, const at::Tensor& all_v,
                const AttentionSpan& span, const AttentionFormula& formula) {
@@ -174,7 +176,8 @@ struct SpanOperands {
       scores = formula.soft_cap * capped;
     }
   }
-  // Shares of the keys in the softmax whose denominators have these logarithms: [heads, queries, 1].
+  // Returns the keys' shares in softmaxes whose denominators have the logarithms `log_sum`, [query heads,
+  // queries, 1].
   at::Tensor shares(const at::Tensor& log_sum) const {
     return at::exp(scores - log_sum).masked_fill(hidden, 0.0);
   }
@@ -216,7 +219,7 @@ AttentionGradients attend_spans_backward(const at::Tensor& grad_out, const at::T
     const at::Tensor of_scores = shares * (at::matmul(grad, operands.v.transpose(1, 2)) - delta);
     const at::Tensor of_products =
         operands.slope.defined() ? of_scores * operands.slope : of_scores * formula.scale;
-    // Summed over the query heads that share their keys.
+    // Sums the gradients of keys or values over the query heads that share them.
     const auto add_keys = [&](const at::Tensor& sum, const at::Tensor& heads) {
       const at::Tensor shared = heads.view({k.size(1), -1, span.keys, heads.size(2)}).sum(1);
       sum.narrow(0, span.first_key, span.keys).copy_(shared.transpose(0, 1));
@@ -257,7 +260,7 @@ at::Tensor sum_losses(const at::Tensor& losses) { return losses.sum(); }
 
 namespace {
 
-// The random bits of elements [begin, end), as AdamWRounding says: int32.
+// Returns the random bits of elements [begin, end), as AdamWRounding says: int32.
 at::Tensor random_bits(const AdamWRounding& rounding, const CounterRng& rng, int64_t begin, int64_t end,
                        at::Device device) {
   const at::Tensor number = numbers_of_elements(rounding.numbers, begin, end, device);
@@ -267,6 +270,7 @@ at::Tensor random_bits(const AdamWRounding& rounding, const CounterRng& rng, int
       .to(at::kInt);
 }
 
+// Returns x in bfloat16, rounded by the random bits of each element; infinity and NaN stay.
 at::Tensor rounded_by(const at::Tensor& bits_of_element, const at::Tensor& x) {
   const at::Tensor narrowed = x.to(at::kFloat), bits = narrowed.view(at::kInt);
   const at::Tensor of_nan = narrowed.isnan().to(at::kInt) * 0x40;
@@ -275,7 +279,8 @@ at::Tensor rounded_by(const at::Tensor& bits_of_element, const at::Tensor& x) {
   return at::where(narrowed.isfinite(), rounded, special).to(at::kShort).view(at::kBFloat16);
 }
 
-// One update of the elements from `begin` on of tensors that are rounded; of all, where they are not.
+// Updates the elements of `tensors`. If they are rounded, these are the elements from number `begin` on of
+// the whole.
 void update(const AdamWTensors& tensors, const at::Tensor& device_scale, int64_t begin) {
   const auto& [value, gradient, exp_avg, exp_avg_sq, update, rounding] = tensors;
   const auto put = [&](const at::Tensor& to, at::Tensor made, const auto& of_rounding) {
@@ -301,7 +306,8 @@ void update(const AdamWTensors& tensors, const at::Tensor& device_scale, int64_t
 
 }  // namespace
 
-// As the kernel, in its order. Random bits take much memory on the way, and are drawn for a piece at a time.
+// Computes in the kernel's order. Random bits take much memory on the way, so they are drawn for a piece at a
+// time.
 void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
   constexpr int64_t kPiece = int64_t{1} << 22;
   for (const AdamWTensors& tensors : all) {

@@ -16,7 +16,7 @@
 namespace tessera::ops {
 namespace {
 
-// A matrix as it lies in memory: by rows, or by columns, `stride` elements apart.
+// A matrix as it lies in memory: by rows, or by columns, which are `stride` elements apart.
 struct Stored {
   const at::Tensor* matrix;
   bool is_by_columns;
@@ -25,7 +25,8 @@ struct Stored {
     return is_by_columns ? kernels::Transpose::Yes : kernels::Transpose::No;
   }
 };
-// Empty if the elements lie apart in both directions. The stride of a dimension of size 1 says nothing.
+// Returns how x lies in memory; empty if its elements lie apart in both directions. The stride of a dim of
+// size 1 says nothing.
 std::optional<Stored> stored(const at::Tensor& x) {
   const auto lies_along = [&](int64_t inner, int64_t outer) {
     return (x.size(inner) <= 1 || x.stride(inner) == 1) &&
@@ -46,7 +47,8 @@ kernels::Factors<T> factors(const Stored& a, const Stored& b) {
           a.matrix->size(1)};
 }
 
-// False where no own kernel can, or need, do it.
+// Multiplies by an own kernel; does nothing and returns false if none can do it, or the product is too small
+// to gain.
 template <class T, class Out>
 bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
                      bool adds) {
@@ -76,7 +78,7 @@ bool multiply_packed(const at::Tensor& sum, const at::Tensor& a, const at::Tenso
   return sum_type == at::kBFloat16 && multiply_packed<Bf16, Bf16>(sum, a, b, more, adds);
 }
 
-// bf16 operands and a float32 sum.
+// Adds up a product of bf16 operands unrounded in a float32 sum.
 void multiply_into_float(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, bool adds) {
   const at::Tensor left = stored(a) ? a : a.contiguous(), right = stored(b) ? b : b.contiguous();
   const Stored stored_a = *stored(left), stored_b = *stored(right);

@@ -9,11 +9,11 @@
 namespace tessera::ops {
 
 void host::read_only(const at::Tensor& x) {
-  // As floats whatever they are: only the reading counts.
+  // The memory is read as floats, whatever it holds: only the reading counts.
   const auto* words = read<float>(x);
   const auto count = static_cast<int64_t>(x.nbytes() / sizeof(float));
   at::parallel_for(0, count, 32768, [&](int64_t begin, int64_t end) {
-    // The call cannot be left out: the kernel is chosen when the program is loaded.
+    // The compiler cannot leave the call out: its kernel is chosen when the program is loaded.
     kernels::sum_floats(words + begin, end - begin);
   });
 }

@@ -69,8 +69,8 @@ std::pair<at::Tensor, at::Tensor> host::rms_norm_backward(const at::Tensor& grad
                                                           const at::Tensor& x_in, const at::Tensor& weight_in,
                                                           const at::Tensor& inverse_rms, bool want_x,
                                                           bool want_weight) {
-  // The gradient of the weight is summed in blocks that do not depend on the number of threads, so that
-  // neither does its last bit.
+  // The gradient of the weight is summed in blocks that do not depend on the number of threads, so that its
+  // last bit does not either.
   constexpr int64_t kMaxBlocks = 32, kMinRows = 32;
   const auto type = x_in.scalar_type();
   const at::Tensor grad = grad_in.contiguous(), x = x_in.contiguous(),
@@ -112,6 +112,7 @@ using torch::autograd::variable_list;
 
 constexpr const char* kName = "rms_norm";
 
+// If no product reads the result (not for_products), the leaf need not find its e4m3 scale.
 NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::Tensor& weight, double eps,
                         bool for_products) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -120,6 +121,8 @@ NormedRows forward_pass(const at::Tensor& x, const at::Tensor& delta, const at::
   return leaves(x).rms_norm(x, delta, weight, eps);
 }
 
+// Makes y again from the residual and the inverse of its root mean square, and collects the gradients of y's
+// readers.
 class NormSource : public ActivationSource {
  public:
   bool collects_gradient() const override { return true; }
@@ -134,7 +137,8 @@ class NormSource : public ActivationSource {
   }
 };
 
-// Inputs x, weight and delta; results the residual (x itself without a delta) and y.
+// The op with a graph. Inputs are x, weight and delta; results are the residual (x itself without a delta)
+// and y. Readers leave y's gradient to the source (way 1 of [Note: ways around autograd] in linear.cpp).
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
                                const std::optional<at::Tensor>& delta, double eps,
@@ -147,7 +151,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     ctx->saved_data["has_delta"] = delta.has_value();
     keep_source(*ctx, source);
     if (source != nullptr) {
-      // Without the graph, which would hold itself.
+      // The tensors are kept without their graph, which would hold itself through the source.
       source->residual = SavedActivation(normed.residual);
       source->inverse_rms = SavedActivation(normed.inverse_rms);
       source->weight = weight.detach();
@@ -160,7 +164,8 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     refuse_double_backward(kName);
     const auto saved = take_activations(*ctx);
     const auto source = take_source(*ctx);
-    // The gradient of x, or of delta, is that of a product's result.
+    // Products read the gradient next, as that of their result: in this scope the leaf may note its e4m3
+    // scale.
     const ProductScope products(kept_product_type(*ctx));
     const bool has_delta = ctx->saved_data["has_delta"].toBool();
     at::Tensor grad_y = grads[1];

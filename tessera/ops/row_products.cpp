@@ -10,6 +10,7 @@ RowSource* row_source(const c10::intrusive_ptr<ActivationSource>& source) {
   return dynamic_cast<RowSource*>(source.get());
 }
 
+// The first product takes the rows; later ones find them there, as products run one after another.
 std::shared_ptr<IncomingRows> take_coming(const c10::intrusive_ptr<ActivationSource>& source) {
   RowSource* const rows = row_source(source);
   return rows == nullptr ? nullptr : std::exchange(rows->coming, nullptr);
@@ -53,6 +54,8 @@ at::Tensor input_gradient(const GradientRows& gradient, const at::Tensor& weight
     if (more.after) more.after(all, made.defined() ? made : source->gradient);
     return made;
   }
+  // The sum is put into source->gradient before going_gradient() is called: the last reader's exchange sends
+  // the rows of that tensor.
   const bool collects = source != nullptr && source->collects_gradient();
   const bool adds = collects && source->gradient.defined();
   const at::Tensor sum = adds ? source->gradient : at::empty({grad.size(0), weight.size(1)}, grad.options());

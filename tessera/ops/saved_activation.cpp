@@ -14,7 +14,7 @@ std::shared_ptr<StoredActivation> store(const at::Tensor& x) {
   return in_force == nullptr || !x.defined() ? nullptr : (*in_force)->put(x);
 }
 
-// Those of an op that a store has, null for the others.
+// The activations of an op that a store has; null for those that stay.
 struct Stored : torch::CustomClassHolder {
   std::vector<std::shared_ptr<StoredActivation>> activations;
 };

@@ -14,13 +14,14 @@
 namespace tessera::ops {
 namespace {
 
-// Rows of the weight are given to threads in tiles of this many, so that the kernel's own tiles, and with
-// them the order of its sums, are the same for any number of threads.
+// Threads get rows of the weight in tiles of this many, so that the kernel's own tiles, and with them the
+// order of its sums, are the same for any number of threads.
 constexpr int64_t kTile = 4;
-// Weights that are worth a thread of their own.
+// The number of weights that is worth a thread of its own.
 constexpr int64_t kMinWeights = 32768;
 
-// W and Y: the types of the weights and of the results.
+// Multiplies x by all layers, over all threads. W and Y: the types of the weights and of the results.
+// first_tiles: the number of each layer's first tile, and that of all tiles.
 template <class W, class Y>
 void multiply_few(const at::Tensor& x, const std::vector<LinearOperands>& layers,
                   const std::vector<at::Tensor>& biases, const std::vector<at::Tensor>& results,

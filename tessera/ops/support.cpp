@@ -22,7 +22,8 @@ void check_operands(const char* op, std::initializer_list<const at::Tensor*> ten
   const at::Tensor& first = **tensors.begin();
   for (const at::Tensor* tensor : tensors) {
     TESSERA_CHECK_ARGUMENT(tensor->defined(), std::string(op) + ": undefined tensor");
-    // What may not be read now says so in any operation, but our kernels read memory.
+    // A tensor that may not be read now throws in any operation of LibTorch, but our kernels read memory:
+    // alias() makes it throw here.
     if (tensor->key_set().has(kUnreadableKey)) tensor->alias();
     const auto type = tensor->scalar_type();
     if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16 && type != at::kHalf) {

@@ -11,7 +11,7 @@
 namespace tessera::ops {
 namespace {
 
-// Weights that are wide at a time: a megabyte, which stays in the cache between the two uses.
+// Weights that are widened at a time: a megabyte of float32, which stays in the cache between its two uses.
 constexpr int64_t kBlock = int64_t{1} << 18;
 
 }  // namespace
