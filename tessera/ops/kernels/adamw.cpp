@@ -12,7 +12,7 @@ TESSERA_INLINE Bf16 rounded_by(float x, uint16_t noise) {
   return {static_cast<uint16_t>(is_special ? kept : (bits + noise) >> 16)};
 }
 
-// Stores element i, of what is x.
+// Stores x as element i of `to`, rounded by the element's noise if kRounds and T is Bf16.
 template <bool kRounds, class T, class C>
 TESSERA_INLINE void put(T* to, C x, const uint16_t* noise, int64_t i) {
   if constexpr (kRounds && std::is_same_v<T, Bf16>) {

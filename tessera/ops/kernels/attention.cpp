@@ -7,7 +7,7 @@
 namespace tessera::ops::kernels {
 namespace {
 
-// What row `row` of a block sees of its `width` keys; empty ranges begin and end within the row.
+// Returns which of its `width` keys row `row` of a block sees; empty ranges begin and end within the row.
 TESSERA_INLINE IndexRange visible_keys(const KeyBand& band, int64_t row, int64_t width) {
   const int64_t most = band.keys < width ? band.keys : width, first = band.first + row,
                 after = band.last + row + 1;
@@ -77,7 +77,7 @@ TESSERA_INLINE void forward(C* scores, int64_t rows, int64_t width, int64_t stri
     const auto [begin, end] = visible_keys(band, row, width);
     const C before = row_max[row], top = scale * largest_score(scores + begin, end - begin);
     const C largest = top > before ? top : before;
-    // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
+    // If all scores so far are -inf, 0 is subtracted, so that exp() gives 0 for -inf and NaN for NaN.
     const C shift = largest == -INFINITY ? C(0) : largest;
     const C sum = exponentials(scores + begin, scale, shift, probabilities + begin, end - begin);
     clear(probabilities, 0, begin);

@@ -1,7 +1,7 @@
 // The row operations of blocked attention between its matrix products, each for T = float, double and Bf16
-// with C = ComputeType<T>. A block is [rows, width], queries by keys, of which row r sees what `band` says.
-// Its rows lie `stride` apart, a multiple of 16 that is no less than width: what lies between is scratch, as
-// are 16 elements after the last row.
+// with C = ComputeType<T>. A block is [rows, width], queries by keys; `band` says which keys row r sees. The
+// rows of a block lie `stride` elements apart, a multiple of 16 that is no less than width: the elements
+// between them are scratch, as are 16 elements after the last row.
 #pragma once
 
 #include "tessera/ops/kernels/kernels.h"
@@ -9,15 +9,19 @@
 
 namespace tessera::ops::kernels {
 
-// One step of the online softmax (Milakov and Gimelshein, 2018): probabilities = exp(scale * scores -
-// maximum), 0 where not seen, with row_max and row_sum brought up to date and rescale = the factor for what
-// was summed under the old maximum. probabilities may be scores.
-// grad_scores = p * (grad_probabilities - delta) * scale with p = exp(scale * scores - log_sum), which
-// attention_softmax_backward leaves in probabilities; the two results may lie over the two inputs.
-// soft_cap: scores = cap tanh(scores scale / cap). soft_cap_backward does that, and turns grad_probabilities
-// into what makes the formula above, with a scale of 1, the gradient by the scores as they were: delta +
-// (grad_probabilities - delta) scale (1 - (scores / cap)^2); delta[r delta_row + i delta_column] belongs to
-// the element i of row r.
+// attention_softmax: one step of the online softmax (Milakov and Gimelshein, 2018). Writes probabilities =
+// exp(scale * scores - maximum), 0 for keys that are not seen, brings row_max and row_sum up to date, and
+// sets rescale to the factor for what was summed under the old maximum. probabilities may be scores.
+//
+// attention_softmax_backward: writes probabilities = p = exp(scale * scores - log_sum) and grad_scores = p *
+// (grad_probabilities - delta) * scale, both 0 for keys that are not seen; the two results may lie over the
+// two inputs.
+//
+// soft_cap: scores = cap tanh(scores scale / cap). soft_cap_backward does the same, and replaces
+// grad_probabilities by delta + (grad_probabilities - delta) scale (1 - (scores / cap)^2) with the capped
+// scores: attention_softmax_backward with a scale of 1 then makes the gradient of the scores as they were.
+// delta[r delta_row + i delta_column] belongs to the element i of row r.
+//
 // row_dots: out[r] = a[r] . b[r]. divide_rows: out[r] = data[r] / divisors[r]. sum_parts: out[i] = the sum
 // over p of parts[p * part_stride + i]. scale_rows: data[r] *= factors[r].
 #define TESSERA_DECLARE(T, C)                                                                                \

@@ -1,4 +1,4 @@
-// What AVX-512 adds to the code for vector units (vector_*.h): the forms Split, for tile units, and Bf16.
+// The forms Split, for tile units, and Bf16, which AVX-512 adds to the code for vector units (vector_*.h).
 // Included by units_avx512.cpp after those.
 #pragma once
 
@@ -13,7 +13,7 @@ TESSERA_INLINE void store_row(const Planes& first, const Planes& second, char* t
   store_planes(first, second, to);
 }
 
-// The row of a tile before it is turned: a line's 32 depths, or 16 lines of two depths side by side.
+// Returns the row of a tile before it is turned: a line's 32 depths, or 16 lines of two depths side by side.
 template <bool IsDepthContiguous>
 TESSERA_INLINE Row load_row(const TileSource<Bf16, IsDepthContiguous>& from, int64_t row) {
   if (IsDepthContiguous) {

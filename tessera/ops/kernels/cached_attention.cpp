@@ -6,7 +6,8 @@ namespace {
 constexpr int kPage = static_cast<int>(kPageTokens);
 static_assert(kPage == 2 * kLanes);
 
-// Keys lie transposed, so that the sums run over tokens side by side and nothing is added across a vector.
+// Computes the scores of R queries with all keys of a page. Keys lie transposed, so that the sums run over
+// tokens side by side and nothing is added across a vector.
 template <int R, class T>
 TESSERA_INLINE void score(const float* q, const T* keys, int64_t head_dim, Lanes (&scores)[R][2]) {
   for (int r = 0; r < R; ++r) scores[r][0] = scores[r][1] = Lanes{};
@@ -19,12 +20,14 @@ TESSERA_INLINE void score(const float* q, const T* keys, int64_t head_dim, Lanes
   }
 }
 
-// The lanes of the tokens `tokens.begin` to `tokens.end` of a page, of which the first is in lane 0.
+// Returns -1 in the lanes of the tokens [tokens.begin, tokens.end) of a page, of which the first is in lane
+// 0; else 0.
 TESSERA_INLINE LaneInts lanes_between(IndexRange tokens) {
   return first_lanes(tokens.end) & ~first_lanes(tokens.begin);
 }
 
-// Turns the scores of the tokens into weights. Returns the factor for what came before.
+// Turns the scores of the tokens into weights, 0 for other tokens, and returns the factor for what was summed
+// before.
 TESSERA_INLINE float weigh(Lanes (&scores)[2], IndexRange tokens, float cap, float& maximum, float& sum) {
   const Lanes nothing = all_lanes(-INFINITY);
   if (cap > 0) {
@@ -34,7 +37,7 @@ TESSERA_INLINE float weigh(Lanes (&scores)[2], IndexRange tokens, float cap, flo
   const Lanes high = lanes_between({tokens.begin - kLanes, tokens.end - kLanes}) ? scores[1] : nothing;
   const float top = largest_of(larger(low, high)), before = maximum;
   maximum = top > before ? top : before;
-  // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
+  // If all scores so far are -inf, 0 is subtracted, so that exp() gives 0 for -inf and NaN for NaN.
   const float shift = maximum == -INFINITY ? 0.0f : maximum;
   const float kept = before == -INFINITY ? 0.0f : exponential_below_one(before - shift);
   scores[0] = exponential_below_one(low - shift);
@@ -43,7 +46,7 @@ TESSERA_INLINE float weigh(Lanes (&scores)[2], IndexRange tokens, float cap, flo
   return kept;
 }
 
-// Adds the weighted values to N * 16 elements of each row of `out`.
+// Adds the weighted values to N * 16 elements of each of R rows of `out`.
 template <int R, int N, class T>
 TESSERA_INLINE void add_values(const float (&weights)[R][kPage], const float (&kept)[R], const T* values,
                                IndexRange tokens, int64_t head_dim, float* out) {
@@ -91,7 +94,8 @@ TESSERA_INLINE void attend_rows(const float* q, const T* keys, const T* values, 
   }
 }
 
-// The number of rows at once depends on nothing but `rows`, since it may decide the order of sums.
+// Attends for all rows, several at once. How many depends on nothing but `rows`, since it may decide the
+// order of sums.
 template <class T>
 TESSERA_INLINE void attend(const float* q, const T* keys, const T* values, IndexRange tokens, int64_t rows,
                            int64_t head_dim, float cap, float* maximum, float* sum, float* out) {
@@ -113,7 +117,7 @@ TESSERA_INLINE void attend(const float* q, const T* keys, const T* values, Index
   }
 }
 
-// float64, for tests of exactness: plain loops.
+// float64 serves tests of exactness, by plain loops.
 TESSERA_INLINE void attend(const double* q, const double* keys, const double* values, IndexRange tokens,
                            int64_t rows, int64_t head_dim, double cap, double* maximum, double* sum,
                            double* out) {

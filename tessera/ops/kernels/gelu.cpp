@@ -5,14 +5,14 @@
 namespace tessera::ops::kernels {
 namespace {
 
-// x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)), u = kRoot (x + kCubic x^3).
+// The formula is x (1 + tanh(u)) / 2 = x / (1 + exp(-2 u)) for u = kRoot (x + kCubic x^3).
 constexpr double kRoot = 0.79788456080286535588, kCubic = 0.044715;
 // Beyond this distance from 0 the result is x, or 0, and cubes would overflow.
 constexpr float kFar = 30.0f;
 
 TESSERA_INLINE Lanes twice_u(Lanes x) {
   const Lanes low = all_lanes(-kFar), high = all_lanes(kFar);
-  // A lane that is not a number compares false, and stays.
+  // A lane that is NaN compares false, and stays.
   const Lanes z = x < low ? low : (x > high ? high : x);
   return z * (static_cast<float>(2 * kRoot) + static_cast<float>(2 * kRoot * kCubic) * z * z);
 }
@@ -59,7 +59,7 @@ TESSERA_INLINE void backward(const T* grad_y, const T* x, T* grad_x, int64_t n) 
 TESSERA_INLINE void backward(const double* grad_y, const double* x, double* grad_x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const double square = x[i] * x[i], s = 1 / (1 + exp(-2 * kRoot * x[i] * (1 + kCubic * square)));
-    // 0 where the slope would overflow.
+    // `rest` is 0 for x so large that the slope would overflow.
     const double rest = x[i] * s * (1 - s);
     grad_x[i] = grad_y[i] * (rest == 0 ? s : s + rest * 2 * kRoot * (1 + 3 * kCubic * square));
   }

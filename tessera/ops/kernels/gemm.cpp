@@ -6,13 +6,13 @@
 #include "tessera/core/error.h"
 #include "tessera/ops/kernels/vector_math.h"
 
-// The Fortran interface, column-major; integers are 32 bits wide.
+// The Fortran interface of the BLAS, column-major; integers are 32 bits wide.
 extern "C" {
 void sgemm_(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
             const int*, const float*, const int*, const float*, float*, const int*);
 void dgemm_(const char*, const char*, const int*, const int*, const int*, const double*, const double*,
             const int*, const double*, const int*, const double*, double*, const int*);
-// MKL's own: absent from builds of LibTorch on another BLAS.
+// Functions of MKL alone, absent from builds of LibTorch on another BLAS.
 [[gnu::weak]] void gemm_bf16bf16f32_(const char*, const char*, const int*, const int*, const int*,
                                      const float*, const uint16_t*, const int*, const uint16_t*, const int*,
                                      const float*, float*, const int*);
@@ -29,7 +29,7 @@ int narrow(int64_t size) {
 
 const char* code(Transpose transpose) { return transpose == Transpose::Yes ? "T" : "N"; }
 
-// A row-major product is the column-major product of the operands in the other order.
+// Calls the BLAS: a row-major product is the column-major product of the operands in the other order.
 template <class Blas, class T, class C>
 void call(Blas blas, Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k,
           const T* a, int64_t lda, const T* b, int64_t ldb, C beta, C* c, int64_t ldc) {
@@ -40,7 +40,7 @@ void call(Blas blas, Transpose transpose_a, Transpose transpose_b, int64_t m, in
        &row_c);
 }
 
-// Dense copies in float32.
+// Returns a dense copy in float32.
 std::vector<float> widened(const Bf16* from, int64_t rows, int64_t columns, int64_t stride) {
   std::vector<float> to(static_cast<size_t>(rows * columns));
   for (int64_t row = 0; row < rows; ++row) {

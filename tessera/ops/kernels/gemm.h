@@ -10,10 +10,10 @@ namespace tessera::ops::kernels {
 
 enum class Transpose : bool { No, Yes };
 
-// C = op(A) op(B) + beta C, row-major: op(A) is [m, k], op(B) [k, n], C [m, n]; lda, ldb, ldc are the
-// elements between rows as stored. Sums in C's type. Products of bf16 use the processor's bf16 units through
-// MKL where it has them (float32 sums), and float32 arithmetic on widened copies where LibTorch was built
-// without MKL. C may hold NaN where beta is 0.
+// Computes C = op(A) op(B) + beta C, row-major: op(A) is [m, k], op(B) [k, n], C [m, n]; lda, ldb, ldc are
+// the elements between rows as stored. Sums in C's type. Products of bf16 use the processor's bf16 units
+// through MKL if it has them (float32 sums), and float32 arithmetic on widened copies if LibTorch was built
+// without MKL. C may hold NaN if beta is 0.
 void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
           int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const double* a,
@@ -21,9 +21,9 @@ void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, in
 void gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k, const Bf16* a,
           int64_t lda, const Bf16* b, int64_t ldb, float beta, float* c, int64_t ldc);
 
-// While one lives, gemm() on this thread divides no product among threads. LibTorch lets MKL plan for all its
-// threads inside of a parallel region too, where it gets one of them; on some processors the bits follow the
-// plan.
+// While one lives, gemm() on this thread divides no product among threads. Inside a parallel region, where
+// MKL gets one thread only, LibTorch still lets it plan for all of them, and on some processors the bits
+// follow the plan.
 class GemmOnThisThread {
  public:
   GemmOnThisThread();
@@ -32,7 +32,7 @@ class GemmOnThisThread {
   GemmOnThisThread& operator=(const GemmOnThisThread&) = delete;
 
  private:
-  int before_ = 0;  // the thread's own number; 0 for none
+  int before_ = 0;  // number of threads that was set for the thread; 0: none
 };
 
 }  // namespace tessera::ops::kernels

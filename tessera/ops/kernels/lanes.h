@@ -1,5 +1,5 @@
-// Sixteen floats at a time, for loops that the vectoriser does not turn into good code by itself. The
-// compiler's vector types: one register with AVX-512, two or four without.
+// Arithmetic on sixteen floats at a time, for loops that the vectoriser does not turn into good code by
+// itself. The types are the compiler's vector types: one register with AVX-512, two or four without.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ TESSERA_INLINE Lanes load_lanes(const Bf16* from) {
   return lanes_of(__builtin_convertvector(halves, LaneBits) << 16);
 }
 TESSERA_INLINE void store_lanes(float* to, Lanes x) { memcpy(to, &x, sizeof x); }
-// Round to nearest even; NaN stays NaN.
+// Rounds to nearest even; NaN stays NaN.
 TESSERA_INLINE void store_lanes(Bf16* to, Lanes x) {
   const LaneBits bits = bits_of(x);
   const LaneBits rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -39,6 +39,7 @@ TESSERA_INLINE void store_lanes(Bf16* to, Lanes x) {
   memcpy(to, &halves, sizeof halves);
 }
 
+// Returns b in lanes in which one of the two is NaN.
 TESSERA_INLINE Lanes larger(Lanes a, Lanes b) { return a > b ? a : b; }
 
 TESSERA_INLINE float largest_of(Lanes x) {
@@ -52,14 +53,14 @@ TESSERA_INLINE float sum_of(Lanes x) {
   return sum;
 }
 
-// -1 in the lanes whose number is less than n, else 0.
+// Returns -1 in the lanes whose number is less than n, else 0.
 TESSERA_INLINE LaneInts first_lanes(int64_t n) {
   constexpr LaneInts kNumbers = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   return kNumbers < static_cast<int32_t>(n);
 }
 
-// Thirty-two elements in an order of their own, the same for all of one type: bf16 is taken apart and put
-// together by shifts alone when the even and the odd elements stay together.
+// Thirty-two elements in an order that depends on their type alone: even and odd elements of bf16 stay
+// together, as shifts alone then take them apart and put them together.
 struct Pair {
   Lanes a, b;
 };
@@ -75,7 +76,8 @@ TESSERA_INLINE void store_pair(float* to, Pair x) {
   store_lanes(to, x.a);
   store_lanes(to + kLanes, x.b);
 }
-// The nearest bf16, ties to even, in the upper half; the lower half is arbitrary. NaN stays NaN.
+// Returns the nearest bf16, ties to even, in the upper half of each lane; the lower half is arbitrary. NaN
+// stays NaN.
 TESSERA_INLINE LaneBits rounded_bits(Lanes x) {
   const LaneBits bits = bits_of(x);
   return x == x ? bits + 0x7fffu + ((bits >> 16) & 1u) : LaneBits{} + 0x7fc00000u;
@@ -85,7 +87,8 @@ TESSERA_INLINE void store_pair(Bf16* to, Pair x) {
   memcpy(to, &words, sizeof words);
 }
 
-// The first n < 32 elements, and zeros; nothing is read or written beyond them.
+// Load and store the first n < 32 elements, with zeros for the others; nothing is read or written beyond
+// them.
 template <class T>
 TESSERA_INLINE Pair load_first(const T* from, int64_t n) {
   T padded[kPair] = {};
@@ -99,13 +102,13 @@ TESSERA_INLINE void store_first(T* to, Pair x, int64_t n) {
   memcpy(to, padded, static_cast<size_t>(n) * sizeof(T));
 }
 
-// x after a trip through the stored type T.
+// Returns x after a trip through the stored type T.
 template <class T>
 TESSERA_INLINE Lanes rounded_to(Lanes x) {
   return sizeof(T) == sizeof(float) ? x : lanes_of(rounded_bits(x) & 0xffff0000u);
 }
 
-// 2^(z / ln2) for z in [-87, 88].
+// Returns 2^(z / ln2) for z in [-87, 88].
 TESSERA_INLINE Lanes normal_exponential(Lanes z) {
   const Lanes shifted = z * 1.44269504f + kRoundToInteger;
   const Lanes n = shifted - kRoundToInteger;
@@ -116,19 +119,19 @@ TESSERA_INLINE Lanes normal_exponential(Lanes z) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + (r + 1.0f);
-  // Adding n to the exponent: the result is a normal number.
+  // Adding n to the exponent's bits multiplies by 2^n: the result is a normal number.
   return lanes_of(bits_of(p) + (bits_of(shifted) << 23));
 }
 
-// As exponential_below_one(float).
+// Does in every lane what exponential_below_one(float) does.
 TESSERA_INLINE Lanes exponential_below_one(Lanes x) {
   const Lanes low = all_lanes(-87.0f);
   const Lanes result = normal_exponential(x < low ? low : x);
-  // A lane that is not a number compares false, and keeps itself.
+  // A lane that is NaN compares false, and keeps itself.
   return x >= low ? result : (x < low ? Lanes{} : x);
 }
 
-// 1 + exp(x), where exp() is kept between e^-87 and e^88; NaN for NaN.
+// Returns 1 + exp(x), with exp() kept between e^-87 and e^88; NaN for NaN.
 TESSERA_INLINE Lanes one_plus_exponential(Lanes x) {
   const Lanes low = all_lanes(-87.0f), high = all_lanes(88.0f);
   const Lanes above = x < low ? low : x;
@@ -136,7 +139,7 @@ TESSERA_INLINE Lanes one_plus_exponential(Lanes x) {
   return x == x ? result : x;
 }
 
-// Errs by 1e-7.
+// Returns tanh(x), with an error of 1e-7.
 TESSERA_INLINE Lanes hyperbolic_tangent(Lanes x) { return 1.0f - 2.0f / one_plus_exponential(2.0f * x); }
 
 }  // namespace tessera::ops::kernels

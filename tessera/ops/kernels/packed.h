@@ -6,16 +6,19 @@
 // of 32. A tile is 16 x 16 words of 32 bits, 1 KB: a left tile has a line in each row, a right tile in each
 // column, and the other direction is the depth. Missing lines and depths are zeros.
 //
-// Panel by panel, block by block: [planes, 2 tiles, 16 rows, 16 words]. What a word and a plane hold is the
-// form's matter:
+// The memory goes panel by panel, and block by block in each: [planes, 2 tiles, 16 rows, 16 words]. The form
+// decides what a word and a plane hold:
 //
-// - Bf16: a word is two depths, one after the other; one plane is all of a block. For tile units (Intel AMX)
-//   and vector units with products of bf16.
+// - Bf16: a word is two successive depths; one plane is all of a block. For tile units (Intel AMX) and vector
+// units with products of bf16.
+//
 // - float: a word is a float; the first plane has the first 16 depths of a block, the second the others. For
-//   vector units.
-// - Split: a float is the sum of three bf16, of which each is the rounding of what those before it leave
-//   over; they are three planes, and a word has the depths d and d + 16. For tile units. The sum is exact,
-//   but these units take what is below 2^-126 for zero, so floats below 2^-103 lose their last bits.
+// vector units.
+//
+// - Split: a float is the sum of three bf16, each of which is the rounding of what those before it leave
+// over; they are three planes, and a word has the depths d and d + 16. For tile units. The sum is exact, but
+// these units take numbers below 2^-126 for zero, so floats below 2^-103 lose their last bits.
+//
 #pragma once
 
 #include <algorithm>
@@ -23,8 +26,8 @@
 
 #include "tessera/ops/kernels/kernels.h"
 
-// Whether this compiler can make code for vector and tile units. Clang writes their target options in another
-// way.
+// Defined if this compiler can make code for vector and tile units. Clang writes their target options in
+// another way.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define TESSERA_UNIT_CODE
 #endif
@@ -32,11 +35,13 @@
 namespace tessera::ops::kernels {
 
 inline constexpr int64_t kTileLines = 16, kPanelLines = 32, kTileDepth = 32, kTileBytes = 1024;
-inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;  // of a block
+inline constexpr int64_t kPlaneBytes = 2 * kTileBytes;  // bytes of one plane of a block
 
+// Names the form Split.
 struct Split;
 
-// For a form: the planes and bytes of a block of a panel, and the type of what is packed.
+// Properties of a form: the planes and the bytes of a block of a panel, and the type of the elements that are
+// packed.
 template <class Form>
 inline constexpr int64_t kPlanes = 1;
 template <>
@@ -57,11 +62,12 @@ struct PackedElement<Split> {
 template <class Form>
 using ElementOf = typename PackedElement<Form>::type;
 
-// Begun panels of lines, and begun blocks of a depth.
+// Return the number of panels for `lines` lines, and of blocks for a depth; the last one may be filled in
+// part.
 constexpr int64_t panels_of(int64_t lines) { return (lines + kPanelLines - 1) / kPanelLines; }
 constexpr int64_t blocks_of(int64_t depth) { return (depth + kTileDepth - 1) / kTileDepth; }
 
-// Lines as stored: element d of line l is data[l stride + d] if the depth is contiguous, else
+// Lines as they lie in memory: element d of line l is data[l stride + d] if the depth is contiguous, else
 // data[d stride + l].
 template <class T>
 struct Lines {
@@ -75,7 +81,7 @@ struct Lines {
 
 enum class Side : bool { Left, Right };
 
-// Packed lines of one operand.
+// The packed lines of one operand.
 struct Packed {
   const char* memory;
   int64_t lines, panel_bytes;

@@ -17,12 +17,12 @@ namespace {
 
 // Elements of the common operand that are packed at a time.
 constexpr int64_t kCommonElements = int64_t{3} << 20;
-// The most that sums take which are rounded later.
+// The most bytes of sums that are kept to be rounded later.
 constexpr int64_t kSumBytes = int64_t{32} << 20;
-// Work for one more thread.
+// Floating point operations that are worth one more thread.
 constexpr int64_t kFlopsPerThread = int64_t{1} << 22;
 
-// Memory of a thread for packed operands, kept for its next product.
+// Scratch memory of a thread for packed operands, which stays for its next product.
 class Scratch {
  public:
   char* of_size(int64_t bytes) {
@@ -53,13 +53,14 @@ class Scratch {
 struct Scratches {
   Scratch common, own, sums;
 };
-// Memory of the thread that multiplies, not a scope of its caller's.
+// Returns the memory of the calling thread. It belongs to the thread that multiplies and not to a scope of
+// its caller's.
 Scratches& scratches() {
   static thread_local Scratches of_thread;
   return of_thread;
 }
 
-// Parts of equal size, but for the last, in whole units, none above `most`.
+// Returns the size of parts that are equal, but for the last, in whole units, and not above `most`.
 int64_t part_size(int64_t size, int64_t most, int64_t unit) {
   most = std::max(most / unit * unit, unit);
   const int64_t parts = (size + most - 1) / most;
@@ -69,14 +70,17 @@ int64_t part_size(int64_t size, int64_t most, int64_t unit) {
 struct Range {
   int64_t begin, end;
 };
+// Returns part `part` of `parts` parts of [0, size).
 Range share(int64_t size, int64_t part, int64_t parts) {
   return {size * part / parts, size * (part + 1) / parts};
 }
 
-// [Note: how the threads share a product]
-// The operand with fewer lines is packed by all threads together. Then every thread takes its share of the
-// other operand's lines, and packs as many of them at a time as its second-level cache holds beside a panel
-// of the first.
+// [Note: how the threads share a product] The operand with fewer lines is the common one: all threads pack it
+// together. Then each thread takes its share of the other operand's lines, its own ones, and packs as many of
+// them at a time as its second-level cache holds beside a panel of the common operand. Two barriers go with
+// each common part: nobody packs over the last part before all threads have multiplied by it, and nobody
+// multiplies before all have packed. Threads write rows or columns of C that are theirs alone, and the depth
+// is cut by `deep_`, not by the threads, so the order of sums does not depend on their number.
 template <class T, class Out>
 class Product {
  public:
@@ -106,7 +110,8 @@ class Product {
     const int most = omp_in_parallel() ? 1 : omp_get_max_threads();
     const auto threads =
         static_cast<int>(std::clamp(flops / kFlopsPerThread, 1.0, static_cast<double>(most)));
-    // Sums over several parts of the depth are rounded once.
+    // Sums over several parts of the depth are kept in float32 until the last one, so that they are rounded
+    // once.
     if (!std::is_same_v<Out, float> && deep_ < depth_) {
       own_slice_ = part_size(num_own_, kSumBytes / 4 / common_lines_, kPanelLines);
       sums_ = reinterpret_cast<float*>(scratch.sums.of_size(4 * own_slice_ * common_lines_));
@@ -134,7 +139,8 @@ class Product {
     Side side;
     Lines<T> lines, more_lines;
   };
-  // Of the depth: `deep` elements from `first` on, and after the last ones those kept elsewhere.
+  // A part of the depth: `deep` elements from `first` on, and for the last part the `more` ones that lie
+  // elsewhere.
   struct Part {
     int64_t first, deep, more;
   };
@@ -155,7 +161,8 @@ class Product {
     return {to, count, bytes};
   }
 
-  // There may be fewer threads than were asked for.
+  // Does the share of one thread. `threads` is the number that there is, which may be less than was asked
+  // for.
   template <class Wait>
   void work(int64_t thread, int64_t threads, const Wait& wait) {
     const UnitSession session(units_.isa);
@@ -165,7 +172,7 @@ class Product {
     }
   }
 
-  // The product of all common lines with `mine` of the slice of own lines.
+  // Multiplies all common lines by the lines `mine` of the slice of own lines.
   template <class Wait>
   void work(int64_t slice, Range mine, int64_t thread, int64_t threads, const Wait& wait) {
     float* sums = sums_ == nullptr ? nullptr : sums_ + (mine.begin - slice) * common_lines_;
@@ -190,7 +197,7 @@ class Product {
     }
   }
 
-  // The first and the end of this thread's share of the lines, in whole panels.
+  // Returns this thread's share of the lines, in whole panels.
   static Range lines_of(int64_t lines, int64_t thread, int64_t threads) {
     const Range panels = share(panels_of(lines), thread, threads);
     return {std::min(panels.begin * kPanelLines, lines), std::min(panels.end * kPanelLines, lines)};
@@ -234,13 +241,13 @@ class Product {
 
   const Units<T>& units_;
   bool is_common_left_;
-  int64_t num_common_, num_own_;  // lines
+  int64_t num_common_, num_own_;  // numbers of lines
   Operand common_, own_;
   int64_t depth_, more_depth_;
   float beta_;
   Out* c_;
   int64_t ldc_, deep_, common_lines_;
-  // Own lines whose sums are kept at a time; of a thread, panels packed at a time, and their bytes.
+  // Own lines whose sums are kept at a time; panels that a thread packs at a time, and their bytes.
   int64_t own_slice_ = num_own_, own_panels_ = 0, own_bytes_ = 0;
   char *common_memory_ = nullptr, *own_memory_ = nullptr;
   float* sums_ = nullptr;

@@ -3,8 +3,8 @@
 namespace tessera::ops::kernels {
 namespace {
 
-// Four rows of the weight against one, two or four rows of x: each weight that comes from memory is used for
-// all of them. The sums are named one by one so that each becomes a register.
+// Multiply four rows of the weight by one, two or four rows of x: each weight that comes from memory is used
+// for all of them. The sums are named one by one so that each becomes a register.
 template <class C>
 TESSERA_INLINE void dot_4x4(const C* w, const C* x, int64_t in, C (&sums)[4][4]) {
   C s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
@@ -72,7 +72,8 @@ TESSERA_INLINE void put(const C (&sums)[R][4], const C* bias, Y* y, int64_t y_st
 
 TESSERA_INLINE const float* widened(const float* w, int64_t, float*) { return w; }
 TESSERA_INLINE const double* widened(const double* w, int64_t, double*) { return w; }
-// Once for all rows of x. Also for a single one, so that its sums have the same order as among others.
+// Widens the weights once for all rows of x. It does so for a single row too, so that its sums have the same
+// order as among others.
 TESSERA_INLINE const float* widened(const Bf16* w, int64_t n, float* scratch) {
 #pragma omp simd
   for (int64_t i = 0; i < n; ++i) scratch[i] = load(w[i]);

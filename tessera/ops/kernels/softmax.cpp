@@ -5,7 +5,7 @@
 namespace tessera::ops::kernels {
 namespace {
 
-// Long enough to hide the work between blocks, short enough for the first-level cache.
+// Logits of a block: long enough to hide the work between blocks, short enough for the first-level cache.
 constexpr int64_t kBlock = 1024;
 
 TESSERA_INLINE double block_max(const double* x, int64_t n) {
@@ -62,7 +62,7 @@ TESSERA_INLINE ComputeType<T> log_sum(const T* logits, int64_t n) {
       sum *= exponential_below_one(largest - top);
       largest = top;
     }
-    // Nothing but -inf so far: subtract 0, so that exp() gives 0 for -inf and NaN for NaN.
+    // If all logits so far are -inf, 0 is subtracted, so that exp() gives 0 for -inf and NaN for NaN.
     sum += block_sum(logits + begin, largest == -INFINITY ? C(0) : largest, size);
   }
   return largest + static_cast<C>(log(sum));

@@ -11,7 +11,7 @@ struct Gradients {
 
 template <class T>
 TESSERA_INLINE Lanes activate(Lanes gate, Lanes up) {
-  // Rounded between the two steps, as a model that computes silu first does.
+  // The result is rounded between the two steps, as in a model that computes silu first.
   return rounded_to<T>(gate / one_plus_exponential(-gate)) * up;
 }
 

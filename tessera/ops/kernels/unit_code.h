@@ -1,4 +1,4 @@
-// What the sources of the units (units_*.cpp) give each other and units.cpp.
+// Functions that the sources of the units (units_*.cpp) give each other and units.cpp.
 #pragma once
 
 #include "tessera/ops/kernels/units.h"
@@ -6,8 +6,8 @@
 #if defined(TESSERA_UNIT_CODE)
 namespace tessera::ops::kernels {
 
-// Units::multiply by a function for one block: block(left panel, right panel, blocks, beta, C, ldc, rows,
-// columns) for every pair of panels.
+// Does what Units::multiply does by a function for one block, called for every pair of panels: block(left
+// panel, right panel, blocks, beta, C, ldc, rows, columns).
 template <class Form, class Out, class Block>
 [[gnu::always_inline]] inline void multiply_blocks(const Packed& left, const Packed& right, int64_t group,
                                                    float beta, Out* c, int64_t ldc, const Block& block) {
@@ -25,7 +25,8 @@ template <class Form, class Out, class Block>
 
 // The products of Units for tile units, forms Split and Bf16.
 namespace tiles {
-void configure();  // of the calling thread
+void configure();  // sets up the calling thread's tiles
+// Gives the calling thread's tiles free.
 void release();
 template <class Form, class Out>
 void multiply(const Packed& left, const Packed& right, int64_t group, float beta, Out* c, int64_t ldc);
@@ -33,9 +34,9 @@ template <class Form>
 void multiply_panel(const char* left, const char* right, int64_t blocks, bool adds, float* c, int64_t ldc);
 }  // namespace tiles
 
-// Tile units work beside AVX-512, which does all but the products.
+// Functions of AVX-512, which does all but the products for the tile units.
 namespace avx512 {
-// C = sums + beta C for [rows, columns].
+// Computes C = sums + beta C for [rows, columns].
 void add_sums(const float* sums, int64_t sum_stride, float beta, float* c, int64_t ldc, int64_t rows,
               int64_t columns);
 void add_sums(const float* sums, int64_t sum_stride, float beta, Bf16* c, int64_t ldc, int64_t rows,

@@ -1,4 +1,4 @@
-// Vector units of 512 bits, and what tile units need of them.
+// Vector units of 512 bits, and the functions of theirs that tile units use.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -83,8 +83,9 @@ const Units<Bf16>& bf16_units() {
   return table;
 }
 
-// bf16 is used fast: groups of panels of both operands lie in the second-level cache. The planes of floats
-// are used slowly, but take a lot of room: one operand lies in the cache and the other passes panel by panel.
+// Tile units use up bf16 fast: groups of panels of both operands should lie in the second-level cache. They
+// use up the three planes of floats slowly, but these take much room: one operand lies in the cache, and the
+// other passes panel by panel.
 const Units<float>& float_units_with_tiles() {
   static const Units<float> table = [] {
     Units<float> units = tile_units<Split>();

@@ -10,9 +10,9 @@
 namespace tessera::ops::kernels::tiles {
 namespace {
 
-// The products of a plane of the left panel (tiles 4, 5) with one of the right panel (6, 7), added to the
-// tiles 0 to 3: with both planes loaded on the way, so that the tile unit does not wait, or one of them
-// there.
+// Add the products of a plane of the left panel (tiles 4, 5) with one of the right panel (tiles 6, 7) to the
+// tiles 0 to 3. The first loads both planes on the way, between products, so that the tile unit does not
+// wait; the others load one, and find the other plane in its tiles.
 #define TESSERA_MULTIPLY(left, right)       \
   _tile_loadd(4, left, 64);                 \
   _tile_loadd(6, right, 64);                \
@@ -37,10 +37,10 @@ namespace {
   _tile_dpbf16ps(1, 4, 7);                  \
   _tile_dpbf16ps(3, 5, 7)
 
-// Fetches lines of memory to be written, a few at every step of a loop that has other things to do.
+// Fetches memory that will be written, a few cache lines at every step of a loop that has other things to do.
 class Fetcher {
  public:
-  // `rows` rows of `width` bytes, `stride` bytes apart.
+  // The memory is `rows` rows of `width` bytes, `stride` bytes apart.
   Fetcher(const void* from, int64_t rows, int64_t stride, int64_t width, int64_t steps)
       : row_(static_cast<const char*>(from)),
         rows_(rows),
@@ -72,8 +72,8 @@ void multiply_panels(const char* left, const char* right, int64_t blocks, F resu
     if constexpr (Planes == 1) {
       TESSERA_MULTIPLY(left, right);
     } else {
-      // The high, middle and low planes h, m, l in the order hl, hm, mm, mh, lh, hh: each product shares a
-      // factor with the one before, and the large one comes last.
+      // The products of the high, middle and low planes h, m, l come in the order hl, hm, mm, mh, lh, hh:
+      // each shares a factor with the one before, and the large one comes last.
       TESSERA_MULTIPLY(left, right + 2 * kPlaneBytes);
       TESSERA_MULTIPLY_RIGHT(right + kPlaneBytes);
       TESSERA_MULTIPLY_LEFT(left + kPlaneBytes);
@@ -84,7 +84,8 @@ void multiply_panels(const char* left, const char* right, int64_t blocks, F resu
   }
 }
 
-// The sums, tiles 0 to 3, are a square of 32 x 32 floats; in memory, rows lie `stride` apart.
+// Zero, store and load the sums: tiles 0 to 3 are a square of 32 x 32 floats, whose rows lie `stride` apart
+// in memory.
 void zero_sums() {
   _tile_zero(0);
   _tile_zero(1);
@@ -108,7 +109,7 @@ void load_sums(const float* from, int64_t stride) {
   _tile_loadd(3, below + kTileLines, bytes);
 }
 
-// C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
+// Computes C's block of `rows` x `columns`, up to a panel each, as the panels' product + beta C.
 template <class Form, class Out>
 void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
                     int64_t rows, int64_t columns) {
@@ -138,7 +139,7 @@ void multiply_block(const char* left, const char* right, int64_t blocks, float b
 
 }  // namespace
 
-// Eight tiles of 16 rows of 64 bytes each.
+// Configures eight tiles of 16 rows of 64 bytes each.
 void configure() {
   struct alignas(64) Configuration {
     uint8_t palette = 1, start_row = 0, reserved[14] = {};

@@ -1,5 +1,5 @@
-// Sixteen floats in two AVX2 registers: vec_avx512.h for processors that have only these. Included once,
-// after #pragma GCC target, by a source of its own.
+// Vectors of sixteen floats in two AVX2 registers: the operations of vec_avx512.h for processors that have
+// only these. Included once, after #pragma GCC target, by a source of its own.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ struct Vec {
 };
 using Mask = uint16_t;  // a bit for each float
 
-// How the registers are filled by products of panels: floats in a row of C, and rows at a time.
+// How products of panels fill the registers: vectors in a row of C, and rows at a time.
 inline constexpr int64_t kVecsOfProduct = 1;
-inline constexpr int64_t kRowGroups[] = {6, 5, 5};  // of a tile's lines
+inline constexpr int64_t kRowGroups[] = {6, 5, 5};  // groups of a tile's 16 lines
 
-// Mask of the first n elements; all of them where n is more, none where it is negative.
+// Returns the mask of the first n elements: all of them if n is more, none if it is negative.
 TESSERA_INLINE Mask first_of(int64_t n) {
   return n >= 16 ? Mask{0xffff} : static_cast<Mask>((1 << std::max<int64_t>(n, 0)) - 1);
 }
-// All bits of the words that the mask names, of eight from its bit `first` on.
+// Returns all bits of the words that the mask names, of eight words from its bit `first` on.
 TESSERA_INLINE __m256i words_of(Mask mask, int first) {
   const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(mask >> first), bits), bits);
@@ -42,7 +42,8 @@ TESSERA_INLINE void store(float* to, Vec x) {
   _mm256_storeu_ps(to, x.low);
   _mm256_storeu_ps(to + 8, x.high);
 }
-// The elements of the mask, and zeros; nothing else is read or written.
+// Load and store the elements of the mask; the others are loaded as zeros, and nothing of them is read or
+// written.
 TESSERA_INLINE Vec load(const float* from, Mask mask) {
   return {_mm256_maskload_ps(from, words_of(mask, 0)), _mm256_maskload_ps(from + 8, words_of(mask, 8))};
 }
@@ -61,7 +62,7 @@ TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) {
 TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) {
   return {_mm256_fmsub_ps(a.low, b.low, c.low), _mm256_fmsub_ps(a.high, b.high, c.high)};
 }
-// b where one of them is not a number.
+// Return b if one of the two is not a number.
 TESSERA_INLINE Vec larger(Vec a, Vec b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }
@@ -83,7 +84,7 @@ TESSERA_INLINE Vec nearest_integer(Vec x) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(x.low, kNearest), _mm256_round_ps(x.high, kNearest)};
 }
-// x 2^n for whole n from -126 to 0, where x is in [1/2, 2) or not a number.
+// Returns x 2^n for whole n from -126 to 0, for x in [1/2, 2) or not a number.
 TESSERA_INLINE __m256 times_power(__m256 x, __m256 n) {
   const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(x), exponent));
@@ -91,7 +92,8 @@ TESSERA_INLINE __m256 times_power(__m256 x, __m256 n) {
 TESSERA_INLINE Vec times_power(Vec x, Vec n) {
   return {times_power(x.low, n.low), times_power(x.high, n.high)};
 }
-// Of a positive normal number, m in [1, 2) with x = m 2^e; of others, one of the two is not a number.
+// Return e and m in [1, 2) of a positive normal number x = m 2^e; for other numbers, one of the two is not a
+// number.
 TESSERA_INLINE __m256 exponent_of(__m256 x) {
   const __m256i biased = _mm256_srli_epi32(_mm256_castps_si256(x), 23);
   return _mm256_cvtepi32_ps(_mm256_sub_epi32(biased, _mm256_set1_epi32(127)));
@@ -124,7 +126,7 @@ TESSERA_INLINE void transpose(__m256 (&a)[8]) {
     a[4 + c] = _mm256_permute2f128_ps(first, second, 0x31);
   }
 }
-// Turns 16 x 16 floats round: four squares of 8 x 8, of which two change places.
+// Transposes 16 x 16 floats: four squares of 8 x 8 are transposed, and two of them change places.
 TESSERA_INLINE void transpose(Vec (&a)[16]) {
   __m256 square[8], other[8];
   for (int i = 0; i < 8; ++i) square[i] = a[i].low;

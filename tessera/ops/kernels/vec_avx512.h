@@ -1,6 +1,6 @@
-// Sixteen floats in an AVX-512 register: what the code for vector units (vector_*.h) is written in, and what
-// packed operands (packed.h) take besides: squares of words turned round, and floats in three bf16.
-// Included once, after #pragma GCC target, by a source of its own.
+// Vectors of sixteen floats in an AVX-512 register, in which the code for vector units (vector_*.h) is
+// written, and what packed operands (packed.h) need besides: squares of words transposed, and floats in three
+// bf16. Included once, after #pragma GCC target, by a source of its own.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ namespace tessera::ops::kernels::avx512 {
 using Vec = __m512;
 using Mask = __mmask16;  // a bit for each float
 
-// How the registers are filled by products of panels: floats in a row of C, and rows at a time.
+// How products of panels fill the registers: vectors in a row of C, and rows at a time.
 inline constexpr int64_t kVecsOfProduct = 2;
-inline constexpr int64_t kRowGroups[] = {8, 8};  // of a tile's lines
+inline constexpr int64_t kRowGroups[] = {8, 8};  // groups of a tile's 16 lines
 
-// Masks of the first n elements; all of them where n is more, none where it is negative.
+// Return the masks of the first n elements: all of them if n is more, none if it is negative.
 TESSERA_INLINE __mmask32 first_of_32(int64_t n) {
   return n >= 32 ? ~__mmask32{0} : (__mmask32{1} << std::max<int64_t>(n, 0)) - 1;
 }
@@ -30,14 +30,15 @@ TESSERA_INLINE Vec zero() { return _mm512_setzero_ps(); }
 TESSERA_INLINE Vec all(float x) { return _mm512_set1_ps(x); }
 TESSERA_INLINE Vec load(const float* from) { return _mm512_loadu_ps(from); }
 TESSERA_INLINE void store(float* to, Vec x) { _mm512_storeu_ps(to, x); }
-// The elements of the mask, and zeros; nothing else is read or written.
+// Load and store the elements of the mask; the others are loaded as zeros, and nothing of them is read or
+// written.
 TESSERA_INLINE Vec load(const float* from, Mask mask) { return _mm512_maskz_loadu_ps(mask, from); }
 TESSERA_INLINE Vec load(const Bf16* from, Mask mask) {
   return _mm512_castsi512_ps(
       _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, from)), 16));
 }
 TESSERA_INLINE void store(float* to, Mask mask, Vec x) { _mm512_mask_storeu_ps(to, mask, x); }
-// Rounded to the nearest, ties to even; for processors with AVX512_BF16.
+// Rounds to nearest, ties to even; for processors with AVX512_BF16.
 TESSERA_INLINE void store(Bf16* to, Mask mask, Vec x) {
   _mm256_mask_storeu_epi16(to, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
 }
@@ -48,7 +49,7 @@ TESSERA_INLINE Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
 TESSERA_INLINE Vec div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
 TESSERA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 TESSERA_INLINE Vec multiply_sub(Vec a, Vec b, Vec c) { return _mm512_fmsub_ps(a, b, c); }
-// b where one of them is not a number.
+// Return b if one of the two is not a number.
 TESSERA_INLINE Vec larger(Vec a, Vec b) { return _mm512_max_ps(a, b); }
 TESSERA_INLINE Vec smaller(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 TESSERA_INLINE Vec kept(Mask mask, Vec x) { return _mm512_maskz_mov_ps(mask, x); }
@@ -58,15 +59,15 @@ TESSERA_INLINE Mask is_not_equal(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b,
 TESSERA_INLINE Vec nearest_integer(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// x 2^n for whole n.
+// Returns x 2^n for whole n.
 TESSERA_INLINE Vec times_power(Vec x, Vec n) { return _mm512_scalef_ps(x, n); }
-// Of a positive normal number, m in [1, 2) with x = m 2^e.
+// Return e and m in [1, 2) of a positive normal number x = m 2^e.
 TESSERA_INLINE Vec exponent_of(Vec x) { return _mm512_getexp_ps(x); }
 TESSERA_INLINE Vec mantissa_of(Vec x) { return _mm512_getmant_ps(x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_nan); }
 
-using Row = __m512i;  // of a tile: words
+using Row = __m512i;  // a row of a tile: 16 words
 
-// Turns 16 x 16 words round.
+// Transposes 16 x 16 words.
 TESSERA_INLINE void transpose(Row (&a)[16]) {
   Row b[16];
   for (int i = 0; i < 8; ++i) {
@@ -102,13 +103,13 @@ TESSERA_INLINE void transpose(Vec (&a)[16]) {
   for (int i = 0; i < 16; ++i) a[i] = _mm512_castsi512_ps(rows[i]);
 }
 
-// The nearest bf16, as a float.
+// Returns the nearest bf16, as a float.
 TESSERA_INLINE Vec nearest_bf16(Vec x) {
   const Row bits = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(0x8000));
   return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u))));
 }
-// Two bf16, given as floats, in each word. The lower half of `second` counts for nothing: that of what is
-// left of a float near the least ones need not be 0.
+// Returns two bf16, given as floats, in each word. The lower half of `second` is masked off: the last plane
+// of a float near the least ones need not be 0 there.
 TESSERA_INLINE Row paired(Vec first, Vec second) {
   constexpr int kFirstOrKeptSecond = 0xf8;  // a | (b & c)
   return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(first), 16),
@@ -116,17 +117,17 @@ TESSERA_INLINE Row paired(Vec first, Vec second) {
                                    _mm512_set1_epi32(static_cast<int>(0xffff0000u)), kFirstOrKeptSecond);
 }
 
-// A float in three bf16.
+// A float as the sum of three bf16.
 struct Planes {
   Vec high, middle, low;
 };
 TESSERA_INLINE Planes planes_of(Vec x) {
   const Vec high = nearest_bf16(x), rest = _mm512_sub_ps(x, high), middle = nearest_bf16(rest);
-  // What is left has no more bits than a bf16.
+  // The last rest has no more bits than a bf16.
   return {high, middle, _mm512_sub_ps(rest, middle)};
 }
 
-// Writes a tile's row of each plane.
+// Writes one row of a tile in each plane.
 TESSERA_INLINE void store_planes(const Planes& first, const Planes& second, char* to) {
   _mm512_store_si512(to, paired(first.high, second.high));
   _mm512_store_si512(to + kPlaneBytes, paired(first.middle, second.middle));

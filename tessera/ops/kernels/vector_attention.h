@@ -1,5 +1,5 @@
 // The row operations of attention between its products (units.h, [Note: rows of scores]), for each kind of
-// vector unit. Included by units_*.cpp after vec_*.h, with TESSERA_VEC naming the namespace of that.
+// vector unit. Included by units_*.cpp after vec_*.h; TESSERA_VEC names that header's namespace.
 #pragma once
 
 #include "tessera/ops/kernels/vector_pack.h"
@@ -7,11 +7,11 @@
 namespace tessera::ops::kernels::TESSERA_VEC {
 
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-constexpr int64_t kHalf = 16;  // queries of a Vec, of the two of a panel
+constexpr int64_t kHalf = 16;  // queries of one of the two Vecs of a panel
 
-// 2^z where `mask` and z >= -126 (or NaN), else 0, for z <= 0 but for rounding, which is taken back: that of
-// large scores is large. The polynomial is the best one for 2^r on [-1/2,
-// 1/2] that is 1 at 0: it errs by 9e-8, or by 3e-6 where the result becomes a bf16.
+// Returns 2^z if `mask` is set and z >= -126 (or NaN), else 0. z is `exponent`, which is at most 0 up to
+// rounding; that is taken back by smaller(), as the rounding of large scores is large. The polynomial is the
+// best one for 2^r on [-1/2, 1/2] that is 1 at 0: it errs by 9e-8, or by 3e-6 if the result becomes a bf16.
 template <class Form>
 TESSERA_INLINE Vec power_of_two(Mask mask, Vec exponent) {
   const Vec z = smaller(zero(), exponent);
@@ -35,9 +35,9 @@ TESSERA_INLINE Vec power_of_two(Mask mask, Vec exponent) {
   return kept(counts, times_power(p, n));
 }
 
-// log2 of a positive normal number: the series of the inverse hyperbolic tangent.
+// Returns log2 of a positive normal number, by the series of the inverse hyperbolic tangent.
 inline Vec log2(Vec x) {
-  // m in [1, 2) over the root of two.
+  // The series runs over the mantissa m in [1, 2) divided by the root of two, so that it is near 1.
   const Vec root = all(1.41421356f), m = mantissa_of(x);
   const Vec s = div(sub(m, root), add(m, root)), t = mul(s, s);
   Vec p = all(1.0f / 9);
@@ -46,11 +46,11 @@ inline Vec log2(Vec x) {
   return add(add(exponent_of(x), all(0.5f)), mul(p, all(2 * kLog2E)));
 }
 
-// The bits `first` and above.
+// Returns a mask of the bits `first` and above.
 TESSERA_INLINE uint32_t bits_from(int64_t first) {
   return first > 31 ? 0 : ~uint32_t{0} << std::max<int64_t>(first, 0);
 }
-// The queries of each half that see key `key` of a panel.
+// The queries of each half of a panel that see one key, as `key` of the panel and the band say.
 struct Sight {
   Mask low = Mask(0xffff), high = Mask(0xffff);
 };
@@ -65,7 +65,8 @@ TESSERA_INLINE Sight sees(const KeyBand& band, int64_t key) {
   }
 }
 
-// The keys whose numbers share a row of a tile on the right.
+// Returns the first of the two keys whose numbers share a row of a tile on the right; the second is kKeyStep
+// further.
 template <class Form>
 constexpr int64_t first_key(int64_t row) {
   return std::is_same_v<Form, Bf16> ? 2 * row : row;
@@ -73,14 +74,14 @@ constexpr int64_t first_key(int64_t row) {
 template <class Form>
 constexpr int64_t kKeyStep = std::is_same_v<Form, Bf16> ? 1 : 16;
 
-// The numbers of a key and 32 queries as they are stored.
+// The numbers of a key and 32 queries in the form in which they are stored.
 template <class Form>
 struct Numbers {
   typename StoredRow<Form>::type half[2];
   Numbers(Vec low, Vec high) : half{StoredRow<Form>::of(low), StoredRow<Form>::of(high)} {}
 };
 
-// As row `row` of a left tile: the depth is the queries.
+// Stores the numbers as row `row` of a left tile: the depth is the queries.
 template <class Form>
 TESSERA_INLINE void store_left(const Numbers<Form>& x, int64_t row, char* tile) {
   store_row(x.half[0], x.half[1], tile + row * 64);
@@ -90,17 +91,19 @@ TESSERA_INLINE void store_left_block(const Numbers<Form>& x, int64_t key, char* 
   store_left(x, key % kTileLines, block + key / kTileLines * kTileBytes);
 }
 
-// As row `row` of the two tiles of a right block: the depth is the keys.
+// Stores the numbers of two keys as row `row` of the two tiles of a right block: the depth is the keys.
 template <class Form>
 TESSERA_INLINE void store_right(const Numbers<Form>& a, const Numbers<Form>& b, int64_t row, char* block) {
   store_row(a.half[0], b.half[0], block + row * 64);
   store_row(a.half[1], b.half[1], block + kTileBytes + row * 64);
 }
 
+// Numbers of the two halves of a panel's queries.
 struct Halves {
   Vec low, high;
 };
 
+// Writes the numerators of one panel of keys, and adds them to `sum`.
 template <class Form, bool kMasked>
 void numerators_of_panel(const float* scores, const KeyBand& band, Vec scale, const Halves& shift,
                          Halves& sum, char* block) {
@@ -120,7 +123,8 @@ void numerators_of_panel(const float* scores, const KeyBand& band, Vec scale, co
   }
 }
 
-// larger() gives its second operand where one is not a number.
+// Raises `top` to the largest scores that each query sees in one panel of keys. larger() returns its second
+// operand if one is not a number, so NaN does not raise it.
 template <bool kMasked>
 void largest_of_panel(const float* scores, const KeyBand& band, Halves& top) {
   for (int64_t key = 0; key < kPanelLines; ++key) {
@@ -175,7 +179,7 @@ void softmax(const float* scores, int64_t key_panels, const KeyBand& band, float
   const auto raise = [&](const Vec& largest, float* maximum, float* factors) {
     const Vec before = is_first ? none : load(maximum);
     const Vec after = larger(mul(largest, power), before);
-    // Nothing but -inf so far: subtract 0, so that a power gives 0 for -inf.
+    // If all scores so far are -inf, 0 is subtracted, so that a power gives 0 for -inf.
     const Vec shift = kept(is_not_equal(after, none), after);
     const Mask had = is_not_equal(before, none);
     store(factors, power_of_two<float>(had, sub(before, shift)));

@@ -1,5 +1,5 @@
-// What the kernel sources share: the instruction sets they are compiled for, and branch-free scalar code
-// that the compiler turns into vectors.
+// Parts that the kernel sources share: the instruction sets they are compiled for, and branch-free scalar
+// code that the compiler turns into vectors.
 #pragma once
 
 #include <cstdint>
@@ -61,14 +61,14 @@ TESSERA_INLINE float load(Bf16 x) { return float_of(static_cast<uint32_t>(x.bits
 
 TESSERA_INLINE void store(float& to, float x) { to = x; }
 TESSERA_INLINE void store(double& to, double x) { to = x; }
-// Round to nearest even; NaN stays NaN.
+// Rounds to nearest even; NaN stays NaN.
 TESSERA_INLINE void store(Bf16& to, float x) {
   const uint32_t bits = bits_of(x);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   to.bits = static_cast<uint16_t>(x != x ? 0x7fc0u : rounded);
 }
 
-// The value of x after a trip through the stored type T.
+// Returns x after a trip through the stored type T.
 template <class T, class C>
 TESSERA_INLINE C round_through(C x) {
   T stored;
@@ -79,11 +79,11 @@ TESSERA_INLINE C round_through(C x) {
 constexpr float kRoundToInteger =
     12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 
-// exp(x) for x <= 0, as after the subtraction of a maximum, to 2 units in the last place; 0 below -87; NaN
-// for NaN.
+// Returns exp(x) for x <= 0, such as scores less their maximum, to 2 units in the last place; 0 below -87;
+// NaN for NaN.
 TESSERA_INLINE double exponential_below_one(double x) { return exp(x); }
 TESSERA_INLINE float exponential_below_one(float x) {
-  // 2^n times a polynomial on [-ln2/2, ln2/2], with n left in the low bits of `shifted`.
+  // The result is 2^n times a polynomial on [-ln2/2, ln2/2], with n left in the low bits of `shifted`.
   const float z = x < -87.0f ? -87.0f : x;
   const float shifted = z * 1.44269504f + kRoundToInteger;
   const float n = shifted - kRoundToInteger;
@@ -95,7 +95,7 @@ TESSERA_INLINE float exponential_below_one(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + (r + 1.0f);
-  // Adding n to the exponent: the result is a normal number.
+  // Adding n to the exponent's bits multiplies by 2^n: the result is a normal number.
   const float scaled = float_of(bits_of(p) + (bits_of(shifted) << 23));
   return x < -87.0f ? 0.0f : (x != x ? x : scaled);
 }

@@ -1,17 +1,17 @@
 // Products of packed operands (packed.h), for each kind of vector unit. Included by units_*.cpp after
-// vec_*.h, with TESSERA_VEC naming the namespace of that.
+// vec_*.h; TESSERA_VEC names that header's namespace.
 #pragma once
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
-// A word of one line for all those it meets.
+// Returns a word of one line in all lanes, for all lines that it meets.
 TESSERA_INLINE Vec repeated_word(const char* word) {
   float x;
   memcpy(&x, word, sizeof x);
   return all(x);
 }
 
-// sum + a b, word by word.
+// Returns sum + a b, word by word.
 template <class Form>
 struct WordProduct;
 template <>
@@ -24,8 +24,8 @@ TESSERA_INLINE void write_sums(Vec sum, float beta, Out* to, Mask mask) {
   store(to, mask, beta == 0 ? sum : multiply_add(all(beta), load(to, mask), sum));
 }
 
-// `Rows` lines of a left panel with `Vecs` tiles of a right one over `planes` planes: C, up to `rows` x
-// `columns` of it, = the product + beta C.
+// Multiplies `Rows` lines of a left panel by `Vecs` tiles of a right one over `planes` planes: C = product +
+// beta C, for up to `rows` x `columns` of C.
 template <class Form, int64_t Rows, int64_t Vecs, class Out>
 [[gnu::noinline]] void multiply_rows(const char* left, const char* right, int64_t planes, float beta, Out* c,
                                      int64_t ldc, int64_t rows, int64_t columns) {
@@ -34,7 +34,7 @@ template <class Form, int64_t Rows, int64_t Vecs, class Out>
   for (int64_t row = 0; row < Rows; ++row) {
 #pragma GCC unroll 2
     for (int64_t i = 0; i < Vecs; ++i) sums[row][i] = zero();
-    // What is about to be written is waited for longest.
+    // C is written last, but fetching it takes longest, so it begins here.
     __builtin_prefetch(c + std::min(row, rows - 1) * ldc, 1);
     __builtin_prefetch(c + std::min(row, rows - 1) * ldc + columns - 1, 1);
   }
@@ -89,7 +89,7 @@ void multiply_columns(const char* left, const char* right, int64_t planes, float
   }
 }
 
-// C's block of `rows` x `columns`, up to a panel each, = the panels' product + beta C.
+// Computes C's block of `rows` x `columns`, up to a panel each, as the panels' product + beta C.
 template <class Form, class Out>
 void multiply_block(const char* left, const char* right, int64_t blocks, float beta, Out* c, int64_t ldc,
                     int64_t rows, int64_t columns) {

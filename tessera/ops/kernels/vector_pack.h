@@ -1,18 +1,18 @@
-// Packing operands (packed.h), for each kind of vector unit. Included by units_*.cpp after vec_*.h, with
-// TESSERA_VEC naming the namespace of that.
+// Packing of operands (packed.h), for each kind of vector unit. Included by units_*.cpp after vec_*.h;
+// TESSERA_VEC names that header's namespace.
 #pragma once
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
-// A tile's elements as they lie in memory. `lines` and `depth` are those that are there, up to 16 and 32;
-// where both are known to the compiler no mask remains.
+// A tile's elements as they lie in memory. `lines` and `depth` count those that are there, up to 16 and 32;
+// if the compiler knows both, no mask remains.
 template <class T, bool IsDepthContiguous>
 struct TileSource {
   const T* data;
   int64_t stride, lines, depth;
 };
 
-// Row `row` of the first or second half of the depths, as stored: 16 floats.
+// Returns row `row` of the first or second half of the depths, as it lies in memory: 16 floats.
 template <bool IsDepthContiguous>
 TESSERA_INLINE Vec load_words(const TileSource<float, IsDepthContiguous>& from, int64_t half, int64_t row) {
   const int64_t first = 16 * half;
@@ -24,7 +24,7 @@ TESSERA_INLINE Vec load_words(const TileSource<float, IsDepthContiguous>& from, 
   return load(from.data + (first + row) * from.stride, first_of(from.lines));
 }
 
-// What a tile's row of floats becomes: itself, in two planes.
+// The stored form of a tile's row of floats. For float it is the row itself, in two planes.
 template <class Form>
 struct StoredRow;
 template <>
@@ -70,7 +70,7 @@ void pack_panels(Side side, Lines<ElementOf<Form>> from, int64_t lines, int64_t 
   const bool must_turn = kDeep == (side == Side::Right);
   const int64_t panels = panels_of(lines), blocks = blocks_of(depth);
   for (int64_t i = 0; i < panels * blocks; ++i) {
-    // In the order in which the elements lie in memory.
+    // Tiles are taken in the order in which the elements lie in memory.
     const int64_t panel = kDeep ? i / blocks : i % panels, block = kDeep ? i % blocks : i / panels;
     char* at = to + panel * panel_stride + block * kBlockBytes<Form>;
     const int64_t deep = std::min(kTileDepth, depth - block * kTileDepth);

@@ -1,5 +1,5 @@
-// What the tables of all kinds of vector unit have in common. Included by units_*.cpp after vec_*.h and what
-// it defines forms by, with TESSERA_VEC naming the namespace of that.
+// Parts that the tables of all kinds of vector unit have in common. Included by units_*.cpp after vec_*.h,
+// and before the forms that a kind of unit adds; TESSERA_VEC names the namespace of vec_*.h.
 #pragma once
 
 #include "tessera/ops/kernels/vector_attention.h"
@@ -8,7 +8,7 @@
 
 namespace tessera::ops::kernels::TESSERA_VEC {
 
-// All but the products and the sizes that go with them.
+// Returns a table of everything but the products and the sizes that go with them.
 template <class Form>
 Units<ElementOf<Form>> row_operations(Isa isa) {
   using T = ElementOf<Form>;
