@@ -1,6 +1,6 @@
-// The scale for products in e4m3 of what a kernel writes, found by that kernel: its blocks leave the largest
-// magnitudes of their results, of which one scale is made. A largest number knows no order, so the bits do
-// not depend on the grid.
+// The scale for products in e4m3 of a kernel's results, found by the kernel that writes them: each of its
+// blocks leaves the largest magnitude of its results, and one scale is made of these. A maximum knows no
+// order, so the bits do not depend on the grid.
 #pragma once
 
 #include <initializer_list>
@@ -9,28 +9,28 @@
 
 namespace tessera::ops::cuda {
 
-// The most blocks of a kernel that looks.
+// The most blocks of a kernel that looks for largest magnitudes.
 inline constexpr int64_t kMostLooking = kScaleWorkspace / static_cast<int64_t>(sizeof(float));
 
-// Of magnitudes. NaN stays.
+// The larger of two magnitudes; NaN stays.
 struct Largest {
   __device__ float operator()(float a, float b) const { return a != a || a > b ? a : b; }
 };
 
-// The largest magnitude of what a thread stores as T.
+// The largest magnitude of the numbers that a thread stores as T.
 template <class T>
 class Seen {
  public:
-  // Numbers that are stored, before they are rounded: rounding keeps the order.
+  // Takes numbers as they are before they are rounded to T: rounding keeps their order.
   template <int N>
   __device__ void add(const Floats<N>& stored) {
 #pragma unroll
     for (int i = 0; i < N; ++i) found_ = Largest()(fabsf(stored.v[i]), found_);
   }
-  // Of the block, to largest[blockIdx.x]. All threads of the block call it. slots: kWarp of the block's
-  // shared memory, which nothing else uses.
+  // Writes the largest magnitude of the block to largest[blockIdx.x]. All threads of the block call it.
+  // slots: kWarp elements of the block's shared memory, which nothing else uses.
   __device__ void write(float* slots, float* largest) const {
-    // It takes the first half of its slots alone.
+    // A single reduction uses the first half of its slots alone.
     RowReduce<float> reduce(slots, static_cast<int>(blockDim.x));
     const float found = reduce(found_, 0.0f, Largest());
     if (threadIdx.x == 0) largest[blockIdx.x] = round_through<T>(found);
@@ -39,21 +39,22 @@ class Seen {
  private:
   float found_ = 0.0f;
 };
-// Where nobody asks.
+// Takes the place of Seen if nobody asks for the scale.
 struct Unseen {
   template <int N>
   __device__ void add(const Floats<N>&) {}
 };
 
-// *scale = max(largest, 1e-12) / 448 over all pieces.
+// Enqueues *scale = max(largest, 1e-12) / 448 over all pieces.
 int32_t make_scale(const float* largest, int64_t pieces, float* scale, void* stream);
 
+// Returns where a kernel's blocks leave their largest magnitudes; null if no scale is asked for.
 inline float* largest_of(const ScaleResult* scale) {
   return scale == nullptr ? nullptr : static_cast<float*>(scale->workspace);
 }
 
-// launch() of a kernel whose blocks write largest_of() each of the scales that is not null: of fewer blocks
-// than asked for, perhaps.
+// Starts a kernel whose blocks write largest_of() each of the scales that is not null, perhaps of fewer
+// blocks than asked for, and then makes these scales.
 template <class... Parameters, class... Arguments>
 int32_t launch_looking(std::initializer_list<const ScaleResult*> scales, void (*kernel)(Parameters...),
                        int64_t blocks, int threads, void* stream, const Arguments&... arguments) {
@@ -68,13 +69,14 @@ int32_t launch_looking(std::initializer_list<const ScaleResult*> scales, void (*
   return error;
 }
 
-// Of an operation's results.
+// Places for the largest magnitudes of an operation's results.
 template <int kResults>
 struct LargestOf {
-  float* of[kResults];  // null: not asked for
+  float* of[kResults];  // null: no scale is asked for
 };
 
-// map_kernel() of an operation that tells what it stores: op.run<N>(i, seen) adds to seen[0 .. kResults).
+// The kernel of map() for an operation that tells what it stores: op.run<N>(i, seen) adds to seen[0 ..
+// kResults).
 template <int N, class T, class Op>
 __global__ void __launch_bounds__(kMapThreads)
     map_looking_kernel(Op op, int64_t groups, int64_t n, LargestOf<Op::kResults> largest) {
@@ -90,8 +92,8 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-// map() of such an operation on results of type T, with the scales of its results, BF16's alone, where they
-// are not null.
+// Does what map() does for such an operation on results of type T, and makes the scales that are not null,
+// which are for results in BF16 alone.
 template <int N, class T, class Op, class... Scales>
 int32_t map_with_scales(const Op& op, int64_t n, bool aligned, void* stream, const Scales*... scales) {
   static_assert(sizeof...(Scales) == Op::kResults, "a scale for each result");

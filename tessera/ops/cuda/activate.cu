@@ -5,12 +5,13 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// f(z) and f'(z).
+// The value f(z) and the derivative f'(z).
 struct Value {
   float f, slope;
 };
 
-// 1 / (1 + exp(-x)), where the exponential stays between e^-87 and e^87; NaN for NaN.
+// Returns 1 + exp(-x), the reciprocal of the logistic function, with the exponential kept between e^-87 and
+// e^87; NaN for NaN.
 __device__ float logistic_of(float x) {
   const float z = x < -87.0f ? -87.0f : (x > 87.0f ? 87.0f : x);
   return 1.0f + expf(-z);
@@ -33,9 +34,9 @@ struct Gelu {
   }
 };
 
-// z / (1 + exp(-2 u)), u = sqrt(2 / pi) (z + 0.044715 z^3).
+// The function z / (1 + exp(-2 u)), u = sqrt(2 / pi) (z + 0.044715 z^3).
 struct GeluTanh {
-  static constexpr float kLinear = 1.5957691f, kCubic = 0.07135481f;  // of 2 u
+  static constexpr float kLinear = 1.5957691f, kCubic = 0.07135481f;  // coefficients of 2 u
   // Beyond 30 the result is z, or 0, and cubes would overflow.
   __device__ static float near_zero(float z) { return z < -30.0f ? -30.0f : (z > 30.0f ? 30.0f : z); }
   __device__ static float twice_u(float z) { return z * fmaf(kCubic * z, z, kLinear); }
@@ -103,7 +104,7 @@ struct Backward {
   }
 };
 
-// run(T(), F()).
+// Calls run(T(), F()) for the element type T and the function F.
 template <class Run>
 int32_t dispatch_activation(Type type, Activate f, const Run& run) {
   return dispatch(type, [&](auto tag) -> int32_t {

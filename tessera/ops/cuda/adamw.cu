@@ -6,12 +6,12 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// Of AdamWFactors, as they are computed with.
+// The numbers of AdamWFactors in the type of the computation.
 struct Factors {
   float gradient_scale, new_mean, beta2, new_square, epsilon, decay, step_size, square_correction;
 };
 
-// x as bf16, by the rules of AdamWRounding with these 16 bits.
+// Returns x as bf16, rounded by the rules of AdamWRounding with these 16 bits.
 __device__ Bf16 rounded_by(float x, uint32_t noise) {
   const uint32_t bits = __float_as_uint(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) {
@@ -20,12 +20,13 @@ __device__ Bf16 rounded_by(float x, uint32_t noise) {
   return {static_cast<uint16_t>((bits + noise) >> 16)};
 }
 
-// Rounds N successive elements, of which the first has a number that is a multiple of N, N <= 8.
+// Rounds N successive elements and stores them. The number of the first one is a multiple of N, N <= 8, so
+// that one call of philox() has the bits of all.
 template <int N>
 __device__ void store_rounded(Bf16* to, const Floats<N>& x, const RandomKey& key, uint64_t number) {
   const Words words = philox(key, number / 8);
   const int first = static_cast<int>(number % 8);
-  // For N = 8, no more than the words themselves; else those from `first` on.
+  // For N = 8, these are all four words; otherwise the part of them that begins with the bits `first`.
   uint32_t from[(N + 1) / 2];
   if constexpr (N == 8) {
 #pragma unroll
@@ -58,6 +59,7 @@ struct Update {
   bool is_stochastic, is_one_row;
   AdamWRounding rounding;
 
+  // Returns the number of element i. A single row needs no division.
   __device__ uint64_t number_of(int64_t i) const {
     const auto element = static_cast<uint64_t>(i);
     if (is_one_row) return rounding.first + element;
@@ -78,6 +80,7 @@ struct Update {
     float scale = factors.gradient_scale;
     if (device_scale != nullptr) {
       const float more = *device_scale;
+      // NaN: nothing is written.
       if (more != more) return;
       scale *= more;
     }
@@ -113,7 +116,7 @@ int32_t run(const AdamWTensors& t, const Factors& factors, const float* device_s
                               rounding != nullptr,
                               is_one_row,
                               how};
-  // Groups of N lie in one row, and begin with a multiple of N.
+  // Groups of N elements must lie in one row, and begin with a number that is a multiple of N.
   const bool has_whole_groups =
       how.first % N == 0 && (is_one_row || (how.width % N == 0 && how.row_stride % N == 0));
   return map<N>(op, t.n, has_whole_groups && are_aligned<N>(op.value, op.gradient, op.mean, op.square),

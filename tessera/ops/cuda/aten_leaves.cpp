@@ -16,7 +16,8 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// A product of bfloat16 into a float32 sum rounds nothing.
+// Multiplies as Leaves::multiply says. LibTorch's products with a float32 result take bfloat16 operands
+// without rounding their sums; CUDA alone has them.
 void multiply(const at::Tensor& sum_in, const at::Tensor& a, const at::Tensor& b, const MoreFactors& more,
               bool adds) {
   at::Tensor sum = sum_in;
@@ -35,11 +36,13 @@ void multiply_e4m3(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix&
   has_e4m3_units(sum.device()) ? scaled_product(sum, a, b, adds) : plain::multiply_e4m3(sum, a, b, adds);
 }
 
+// LibTorch's grouped product takes the groups' ends from the device.
 at::Tensor grouped_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
   return at::_grouped_mm(a, b, ends);
 }
 
-// LibTorch's norm has one type for x and weight. It rounds once, the formula after each of two products.
+// Tells whether LibTorch's fused norm applies: it has one type for x and weight. It rounds its result once,
+// whereas the plain formula rounds after each of two products.
 bool has_fused_norm(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() == weight.scalar_type();
 }
@@ -54,6 +57,7 @@ NormedRows rms_norm(const at::Tensor& x, const at::Tensor& delta, const at::Tens
 at::Tensor rms_norm_again(const at::Tensor& residual, const at::Tensor& weight, const at::Tensor& inverse_rms,
                           double eps) {
   if (!has_fused_norm(residual, weight)) return plain::rms_norm_again(residual, weight, inverse_rms, eps);
+  // There is no call that takes inverse_rms, so it is computed again, to the same bits.
   return std::get<0>(at::_fused_rms_norm(residual, weight.sizes(), weight, eps));
 }
 
@@ -95,7 +99,8 @@ at::Tensor attend_rows(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                                  : plain::attend_rows(q, k, v, lengths, formula);
 }
 
-// As plain::cross_entropy(), with one tensor of the logits' size in float32 in place of four.
+// Does what plain::cross_entropy() does with one tensor of the logits' size in float32 instead of four.
+// Losses with other terms, or over parts of the vocabulary, take the plain formula.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at::Tensor& losses,
                    bool in_place, const LossFormula& formula) {
   if (!formula.is_cross_entropy() || logits.size(1) == 0) {
@@ -110,11 +115,12 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at:
   losses.copy_(of_label.squeeze(1).neg());
   if (!in_place) return;
   at::exp_out(gradients, log_softmax);
-  // expm1 keeps the label's gradient exact where its probability is near 1.
+  // expm1 keeps the label's gradient exact if its probability is near 1.
   gradients.scatter_(1, column, at::expm1(of_label).to(gradients.scalar_type()));
 }
 
-// LibTorch's update has one type, rate, decay and step for all tensors of a call.
+// One call of LibTorch's fused update, which has one element type, rate, decay and step for all of its
+// tensors.
 struct UpdateCall {
   std::vector<at::Tensor> values, gradients, exp_avgs, exp_avg_sqs, steps;
   int64_t elements = 0;
@@ -129,9 +135,11 @@ struct UpdateCall {
     exp_avg_sqs.push_back(tensors.exp_avg_sq);
     elements += tensors.value.numel();
   }
+  // Updates all tensors, and forgets them. The scale of the gradients and whether it is NaN stay on the
+  // device: LibTorch takes them as the divisor and the flag that loss scaling would give.
   void run(const AdamWUpdate& update, const at::Tensor& device_scale) {
     if (values.empty()) return;
-    std::optional<at::Tensor> divisor;  // of the gradients, which it changes in place
+    std::optional<at::Tensor> divisor;  // divides the gradients, which it changes in place
     std::optional<at::Tensor> is_left;  // 1: nothing is changed
     if (device_scale.defined()) {
       divisor = (device_scale * update.gradient_scale).reciprocal().to(at::kFloat);
@@ -147,14 +155,17 @@ struct UpdateCall {
 };
 
 void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale) {
-  // Narrow gradients are widened for as many elements at a time.
+  // The fused update needs gradients of the values' type: they are converted for this many elements at a
+  // time.
   constexpr int64_t kWidened = int64_t{1} << 27;
   using Key = std::tuple<at::ScalarType, int64_t, double, double>;
+  // Tensors are gathered by what a call has in common: type, step, learning rate and weight decay.
   std::map<Key, std::pair<AdamWUpdate, UpdateCall>> calls;
   for (const AdamWTensors& tensors : all) {
     const AdamWUpdate& update = tensors.update;
     const at::ScalarType type = tensors.value.scalar_type();
-    // The divisor is float32, and zero has no inverse; states have the values' type.
+    // These go by the plain formula: the divisor is float32, zero has no inverse, and states must have the
+    // values' type and be rounded to nearest.
     if (type == at::kDouble || update.gradient_scale == 0.0 || tensors.exp_avg.scalar_type() != type ||
         tensors.rounding) {
       plain::adamw({tensors}, device_scale);
@@ -169,6 +180,7 @@ void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale)
 }
 
 std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
+  // One call takes tensors of one type.
   std::map<at::ScalarType, std::vector<size_t>> places;
   for (size_t i = 0; i < all.size(); ++i) places[all[i].scalar_type()].push_back(i);
   std::vector<at::Tensor> sums(all.size());
@@ -183,7 +195,8 @@ std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
 
 }  // namespace
 
-// LibTorch's call takes a by rows and b by columns. It writes and does not add.
+// LibTorch's call takes a by rows and b by columns. It writes its result and does not add, so that a sum
+// costs one more pass unless cuBLASLt adds (lt_product.h).
 void scaled_product(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b, bool adds) {
   if (adds && sum.is_cuda() && lt_products() != nullptr && lt_products()->add_scaled(sum, a, b)) return;
   at::Tensor made = adds ? at::empty_like(sum) : sum;
@@ -198,16 +211,20 @@ const Leaves& aten_leaves() {
     made.multiply = multiply;
     made.multiply_e4m3 = multiply_e4m3;
     made.grouped_product = grouped_product;
+    // The op then makes the layer of products, each added in place (lora.cpp), and not of one tensor per
+    // step.
     made.lora_linear = nullptr;
     made.rms_norm = rms_norm;
     made.rms_norm_again = rms_norm_again;
     made.rms_norm_backward = rms_norm_backward;
     made.attend_spans = attend_spans;
     made.attend_spans_backward = attend_spans_backward;
+    // The op then uses attend_spans(), whose kernels take all documents in few calls.
     made.document_attention = nullptr;
     made.attend_rows = attend_rows;
     made.cross_entropy = cross_entropy;
-    // 4096 rows of a vocabulary of 150,000 in bfloat16, which keep a product busy.
+    // These sizes let 4096 rows of a vocabulary of 150,000 in bfloat16 be held at a time, which keep a
+    // product busy.
     made.logit_chunks = {int64_t{256} << 20, int64_t{1280} << 20, 4096};
     made.adamw = adamw;
     made.sums_of_squares = sums_of_squares;

@@ -5,12 +5,12 @@
 
 namespace tessera::ops::cuda {
 
-// What LibTorch has for CUDA alone is called for tensors that lie there; tensors elsewhere get the plain
-// formula in its place.
+// The table of leaves. Operations that LibTorch has for CUDA alone are called for tensors that lie there;
+// tensors elsewhere get the plain formula instead.
 const Leaves& aten_leaves();
 
-// By LibTorch's own product of e4m3 (at::_scaled_mm), which some processors have too; aten_leaves() takes it
-// where the device has units for it.
+// The product by LibTorch's own call for e4m3 (at::_scaled_mm), which some processors have too; aten_leaves()
+// takes it if the device has units for it.
 Leaf<&Leaves::multiply_e4m3> scaled_product;
 
 }  // namespace tessera::ops::cuda

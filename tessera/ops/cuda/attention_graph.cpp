@@ -5,16 +5,16 @@
 #include "tessera/core/round_up.h"
 
 // [Note: graphs of attention] cuDNN knows attention by the operations and the order in which its own frontend
-// writes them (github.com/NVIDIA/cudnn-frontend, scaled_dot_product_flash_attention.h): what differs is
-// refused. Products are of keys that are turned, masks are two comparisons each, and the backward multiplies
-// by 1 where there is no dropout.
+// writes them (github.com/NVIDIA/cudnn-frontend, scaled_dot_product_flash_attention.h), and refuses graphs
+// that differ. Hence the products take transposed keys, each mask is two comparisons, and the backward
+// multiplies by 1 in the place of a dropout.
 
 namespace tessera::ops::cuda {
 namespace {
 
 using Tensor = CudnnGraph::Tensor;
 
-// The tensors of one shape in a graph, and the masks.
+// The tensors of one shape in a graph, its products and its masks.
 class Attention {
  public:
   using enum AttentionMemory;
@@ -36,19 +36,19 @@ class Attention {
   Tensor keys(AttentionMemory what, int64_t heads) {
     return rows(what, shape_.type, shape_.longest_key, heads, shape_.head_dim, key_offsets_);
   }
-  // [documents, kv_heads, head_dim, tokens]
+  // Keys or values transposed: [documents, kv_heads, head_dim, tokens].
   Tensor turned_keys(AttentionMemory what) {
     const int64_t width = shape_.kv_heads * shape_.head_dim;
     return graph_.memory(number(what), shape_.type,
                          {shape_.documents, shape_.kv_heads, shape_.head_dim, shape_.longest_key},
                          {width * shape_.longest_key, shape_.head_dim, 1, width}, key_offsets_);
   }
-  // A number for each query and head.
+  // One float32 number for each query and head.
   Tensor sums(AttentionMemory what) {
     return rows(what, dnn::kF32, shape_.longest_query, shape_.heads, 1, log_sum_offsets_);
   }
 
-  // scale a b^T
+  // Returns scale a b^T.
   Tensor scores(Tensor a, Tensor b_turned) {
     return scaled(graph_.multiply(a, b_turned, query_lengths_, key_lengths_, nullptr));
   }
@@ -61,7 +61,7 @@ class Attention {
   void sum_over_queries(Tensor turned_weights, Tensor rows, Tensor y) {
     graph_.multiply(turned_weights, rows, key_lengths_, nullptr, query_lengths_, y);
   }
-  // The gradient of keys or values: each query head's share is summed over the heads that read one.
+  // Makes the gradient of keys or values: the shares of the query heads that read one are summed.
   void sum_to_keys(Tensor turned_weights, Tensor rows, AttentionMemory grad, AttentionMemory wide) {
     const Tensor result = keys(grad, shape_.kv_heads);
     if (shape_.heads == shape_.kv_heads) return sum_over_queries(turned_weights, rows, result);
@@ -75,11 +75,11 @@ class Attention {
     return graph_.pointwise(mode, dnn::kF32, x, b, nullptr, y);
   }
   Tensor narrow_like(Tensor x) { return graph_.virtual_tensor(shape_.type, x->sizes); }
-  // x turned, in the type of the products.
+  // Return x transposed, in the type of the products.
   Tensor turned(Tensor x) { return graph_.transposed(x, shape_.type); }
   Tensor turned_back(Tensor keys) { return graph_.transposed(keys, shape_.type, key_offsets_); }
 
-  // Minus infinity where a query does not see a key.
+  // Returns the scores, with minus infinity for keys that a query does not see.
   Tensor masked(Tensor scores) {
     const Tensor is_query = compare(dnn::kLess, graph_.index(scores, 2), query_lengths_),
                  is_key = compare(dnn::kLess, graph_.index(scores, 3), key_lengths_);
@@ -174,7 +174,8 @@ void add_attention_backward(CudnnGraph& graph, const AttentionShape& shape) {
 
 std::vector<AttentionScratch> backward_scratch(const AttentionShape& shape, int64_t queries, int64_t keys) {
   using enum AttentionMemory;
-  // In whole tiles of tokens. The frontend counts four bytes for wide elements too, which are narrower.
+  // Sizes are in whole tiles of tokens. The frontend counts four bytes for an element of the wide tensors
+  // too, though theirs are narrower.
   constexpr int64_t kTile = 128, kBytes = 4;
   const int64_t of_queries = round_up(queries, kTile) * shape.heads * kBytes,
                 of_keys = round_up(keys, kTile) * shape.heads * shape.head_dim * kBytes;

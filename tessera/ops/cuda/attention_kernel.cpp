@@ -13,7 +13,7 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// cuDNN's for this call, or null.
+// Returns cuDNN's attention if it should compute this call, or null.
 CudnnAttention* cudnn_for(const at::Tensor& q, const VarlenCall& call) {
   return is_for_cudnn(q, call) && has_cudnn_attention(q.device()) ? cudnn_attention() : nullptr;
 }

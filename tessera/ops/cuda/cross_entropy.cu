@@ -1,4 +1,4 @@
-// The loss of rows of logits, and its gradient in their place.
+// The losses of rows of logits, and their gradients in place.
 #include "tessera/ops/cuda/entries.cuh"
 #include "tessera/ops/cuda/reduce.cuh"
 
@@ -15,22 +15,22 @@ template <class T>
 struct Arguments {
   T* logits;
   const int64_t* labels;
-  float* sums_out;       // null: losses, and gradients, are made
-  const float* sums_in;  // null: the row is read for them
+  float* sums_out;       // null: losses, and gradients if wanted, are made
+  const float* sums_in;  // null: the sums are made from the row
   double* losses;
   int64_t rows, width, first_token, ignore_label;
   double smoothing, of_token, z_coef;
   bool writes_gradient;
 };
 
-// What a row's loss is made of: the logarithm of the sum of exponentials, the label's logit, the sum of
-// logits.
+// The sums that a row's loss is made of: the logarithm of the sum of exponentials, the label's logit, and the
+// sum of all logits.
 struct RowSums {
   float log_sum, target, total;
 };
 
-// Calls f(column, values) with every element of a row once, in accesses of 16 bytes but at its ends, the
-// row's last elements first where `is_backward`.
+// Calls f(column, values) with every element of a row once, in accesses of 16 bytes except at its ends; with
+// is_backward, the row's last elements come first, which the read before has left in the cache.
 template <class T, class F>
 __device__ void for_row(const T* row, int64_t width, bool is_backward, const F& f) {
   constexpr int N = kVector<T>;
@@ -38,7 +38,7 @@ __device__ void for_row(const T* row, int64_t width, bool is_backward, const F& 
   const int64_t head = to_aligned < width ? to_aligned : width, vectors = (width - head) / N;
   const int64_t tail = head + vectors * N, ends = head + (width - tail);
   const auto place = [&](int64_t v) { return head + (is_backward ? vectors - 1 - v : v) * N; };
-  // Two accesses at a time on their way.
+  // Each thread has two accesses on their way at a time.
   const int64_t stride = blockDim.x;
   int64_t v = threadIdx.x;
   for (; v + stride < vectors; v += 2 * stride) {
@@ -68,7 +68,8 @@ struct RunningSum {
       sum *= expf(largest - top);
       largest = top;
     }
-    // Nothing but -infinity so far: 0 is subtracted, so that exp() gives 0 for -infinity and NaN for NaN.
+    // If all logits so far are -infinity, 0 is subtracted, so that exp() gives 0 for -infinity and NaN for
+    // NaN.
     const float shift = largest == -INFINITY ? 0.0f : largest;
 #pragma unroll
     for (int i = 0; i < N; ++i) sum += expf(x.v[i] - shift);
@@ -82,7 +83,7 @@ template <class T>
 __device__ void write_gradient(const Arguments<T>& a, T* row, int64_t target, const RowSums& sums) {
   const float slope = static_cast<float>(2.0 * a.z_coef * static_cast<double>(sums.log_sum));
   const float factor = 1.0f + slope, of_token = static_cast<float>(a.of_token);
-  // expm1 keeps the label's gradient exact where its probability is near 1.
+  // expm1 keeps the label's gradient exact if its probability is near 1.
   const float of_target = expm1f(sums.target - sums.log_sum) + slope * expf(sums.target - sums.log_sum) -
                           of_token + static_cast<float>(a.smoothing);
   for_row(row, a.width, true, [&](int64_t column, auto x) {
@@ -91,6 +92,7 @@ __device__ void write_gradient(const Arguments<T>& a, T* row, int64_t target, co
     for (int i = 0; i < N; ++i) x.v[i] = fmaf(expf(x.v[i] - sums.log_sum), factor, -of_token);
     store(row + column, x);
   });
+  // The label's element is written again, by one thread, after all have written theirs.
   __syncthreads();
   if (threadIdx.x == 0 && target >= 0) narrow(of_target, row[target]);
 }
@@ -134,7 +136,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) rows_of_logits(Arguments<T> a)
       a.losses[index] = is_ignored ? 0.0 : loss;
     }
     if (!a.writes_gradient) continue;
-    // Who writes comes after all who have read the label's logit.
+    // The row is overwritten only after all threads have read the label's logit.
     __syncthreads();
     if (is_ignored) {
       T zero;

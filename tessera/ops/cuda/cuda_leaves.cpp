@@ -7,7 +7,7 @@
 
 namespace tessera::ops {
 
-// What LibTorch computes is right, and slower: a library that does not fit ends no run.
+// A library that does not fit ends no run: LibTorch computes the same, only more slowly.
 Leaves cuda::leaves_of(const SharedLibrary& library) {
   if (library.is_missing()) return aten_leaves();
   const OwnKernels own = find_kernels(library);

@@ -23,10 +23,11 @@ int64_t power_of_two(int64_t size) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size)));
 }
 
-// A bound that no pair of tokens reaches is none, so that shapes differ by what matters.
+// Returns the bound, or -1 (unbounded) if no pair of tokens reaches it, so that shapes differ only in what
+// matters.
 int64_t bound(int64_t distance, int64_t farthest) { return distance < farthest ? distance : -1; }
 
-// Kernels read rows 16 bytes at a time.
+// Returns x dense and aligned, as kernels read rows 16 bytes at a time.
 at::Tensor aligned(const at::Tensor& x) {
   const at::Tensor dense = x.contiguous();
   const auto address = reinterpret_cast<uintptr_t>(dense.const_data_ptr());
@@ -102,7 +103,8 @@ CudnnGraph* CudnnAttention::find_graph(const GraphKey& key, dnn::Handle handle) 
   return kept.get();
 }
 
-// False where cuDNN refuses. Of memory, what is not scratch and not the call's numbers.
+// Enqueues a graph on the current stream; returns false if cuDNN refuses. memory: all but the scratch and the
+// numbers of the call, which are added here.
 bool CudnnAttention::run(bool is_backward, const at::Tensor& q, const VarlenCall& call,
                          const AttentionShape& shape, Memory memory,
                          const std::vector<AttentionScratch>& scratch) {

@@ -18,27 +18,28 @@
 
 namespace tessera::ops::cuda {
 
-// What cuDNN's kernel is made for, and what it is given: documents in the next power of two (those that are
-// not there have no tokens) and their longest lengths too, so that few kernels serve many batches.
+// Returns the shape that cuDNN's kernel is made for and given: the number of documents is rounded up to the
+// next power of two (those that are not there have no tokens), and so are their longest lengths, so that few
+// kernels serve many batches.
 AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, const VarlenCall& call,
                                double scale);
 
 // The numbers of a call that a kernel reads on the device, in one piece of memory.
 struct CallNumbers {
   std::vector<int64_t> words;
-  // Where each of the five begins in it, at multiples of 16 bytes.
+  // The index in `words` at which each of the five kinds of numbers begins, a multiple of 16 bytes.
   std::vector<std::pair<AttentionMemory, size_t>> places;
 };
 CallNumbers call_numbers(const VarlenCall& call, const AttentionShape& shape);
 
-// Attention by one library, on the current stream of its tensors' device and with memory of LibTorch's
-// allocator; the host waits for nothing but for a kernel to be made, once for a shape. Thread-safe.
+// Attention by one library. It runs on the current stream of its tensors' device, with memory of LibTorch's
+// allocator; the host waits only while a kernel is made, once for each shape. Thread-safe.
 class CudnnAttention {
  public:
   explicit CudnnAttention(const CudnnLibrary& library) : library_(library) {}
 
-  // As VarlenKernel, of bfloat16 and float16. Nothing where cuDNN refuses it, which is warned of once; that
-  // shape is not tried again. log_sum is the transpose of a dense [queries, heads].
+  // Compute as VarlenKernel does, for bfloat16 and float16. Return nothing if cuDNN refuses, of which the
+  // first time warns; that shape is not tried again. log_sum is the transpose of a dense [queries, heads].
   std::optional<AttentionResult> attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                         const VarlenCall& call, double scale);
   std::optional<AttentionGradients> differentiate(const at::Tensor& grad_out, const at::Tensor& q,
@@ -50,7 +51,8 @@ class CudnnAttention {
 
  private:
   using GraphKey =
-      std::tuple<int64_t, bool, AttentionShape>;  // the device's index, and whether it is a backward
+      // The device's index, whether it is a backward, and the shape.
+      std::tuple<int64_t, bool, AttentionShape>;
   using Memory = std::vector<std::pair<int64_t, void*>>;
 
   CudnnGraph* find_graph(const GraphKey& key, dnn::Handle handle);
@@ -59,13 +61,13 @@ class CudnnAttention {
 
   const CudnnLibrary library_;
   std::mutex mutex_;
-  std::map<int64_t, dnn::Handle> handles_;                  // by device, never destroyed
-  std::map<GraphKey, std::unique_ptr<CudnnGraph>> graphs_;  // null: refused
+  std::map<int64_t, dnn::Handle> handles_;                  // by device index, never destroyed
+  std::map<GraphKey, std::unique_ptr<CudnnGraph>> graphs_;  // null: cuDNN has refused it
   bool has_warned_ = false;
 };
 
-// By the library that LibTorch's CUDA part has loaded; null where that cannot be opened, which the first call
-// warns of.
+// Returns attention by the library that LibTorch's CUDA part has loaded; null if that cannot be opened, of
+// which the first call warns.
 CudnnAttention* cudnn_attention();
 
 }  // namespace tessera::ops::cuda

@@ -11,17 +11,17 @@
 
 namespace tessera::ops::cuda {
 
-// What a kernel is made for: the device of a handle, or the one that cuDNN's description of a device (a
+// The device that a kernel is made for: that of a handle, or one that cuDNN's description of a device (a
 // finished descriptor) stands for, which need not be there.
 struct CudnnTarget {
   dnn::Handle handle = nullptr;
   dnn::Desc device = nullptr;
 };
 
-// Built by naming its operations in their order, then build(). All tensors have four dims; for documents of
-// any lengths these are documents, heads, tokens and head_dim. What comes of an operation is virtual, so that
-// no memory holds it, unless a tensor of memory is given for it as `y`. Calls throw E-INTERNAL-CUDNN with
-// cuDNN's words where it refuses. Not thread-safe.
+// A graph is built by naming its operations in their order, and then build(). All tensors have four dims; for
+// documents of any lengths these are documents, heads, tokens and head_dim. The result of an operation is
+// virtual, so that no memory holds it, unless a tensor of memory is given for it as `y`. Calls throw
+// E-INTERNAL-CUDNN with cuDNN's words if it refuses. Not thread-safe.
 class CudnnGraph {
  public:
   using Sizes = std::array<int64_t, 4>;
@@ -30,10 +30,10 @@ class CudnnGraph {
     dnn::DataType type;
     Sizes sizes, strides;  // in elements
   };
-  using Tensor = const Value*;  // for the life of the graph
-  // Numbers of tensors of memory that the graph gives itself begin here.
+  using Tensor = const Value*;  // valid for the life of the graph
+  // Numbers that the graph gives to its own tensors begin here.
   static constexpr int64_t kFirstOwnNumber = 1000;
-  // Of all memory, in bytes.
+  // Alignment of all memory, in bytes.
   static constexpr int64_t kAlignment = 16;
 
   explicit CudnnGraph(const CudnnLibrary& library) : library_(library) {}
@@ -41,38 +41,40 @@ class CudnnGraph {
   CudnnGraph(const CudnnGraph&) = delete;
   CudnnGraph& operator=(const CudnnGraph&) = delete;
 
-  // Memory that run() is given under `number`. offsets: [sizes[0] + 1, 1, 1, 1], the element at which each
-  // document begins, in place of the stride of the first dim.
+  // Adds memory that run() is given under `number`. offsets: [sizes[0] + 1, 1, 1, 1], the element at which
+  // each document begins, which replaces the stride of the first dim.
   Tensor memory(int64_t number, dnn::DataType type, const Sizes& sizes, const Sizes& strides,
                 Tensor offsets = nullptr);
-  // A number that the kernel is given by value.
+  // Adds a number that the kernel is given by value.
   Tensor scalar(float value) { return by_value(dnn::kF32, &value, sizeof value); }
   Tensor scalar(int32_t value) { return by_value(dnn::kI32, &value, sizeof value); }
-  // Dense, row-major.
+  // Adds a virtual tensor, dense and row-major.
   Tensor virtual_tensor(dnn::DataType type, const Sizes& sizes);
-  // x with its last two dims exchanged, in the same memory.
+  // Returns x with its last two dims exchanged, in the same memory.
   Tensor transposed(Tensor x, dnn::DataType type, Tensor offsets = nullptr);
 
-  // y = x mode b, or t ? x : b, computed in `type`; of x's sizes. Operands repeat along dims of size 1.
+  // Returns y = x mode b, or t ? x : b, computed in `type`; y has x's sizes. Operands repeat along dims of
+  // size 1.
   Tensor pointwise(dnn::PointwiseMode mode, dnn::DataType type, Tensor x, Tensor b = nullptr,
                    Tensor t = nullptr, Tensor y = nullptr);
-  // The place along an axis of x, int32.
+  // Returns each element's place along an axis of x, int32.
   Tensor index(Tensor x, int64_t axis);
-  // Over the last dim where y is nullptr, else over the dims of which y has less: heads by groups.
+  // Returns x reduced over the last dim if y is nullptr, else over the dims of which y has less: heads by
+  // groups.
   Tensor reduce(dnn::Reduction how, Tensor x, Tensor y = nullptr);
-  // y = a b over the last two dims. Heads of b repeat in groups for a's. rows, columns, depth: how many of
-  // each a document has, [documents, 1, 1, 1] int32; null: all.
+  // Returns y = a b over the last two dims. Heads of b repeat in groups for a's. rows, columns, depth: how
+  // many of each a document has, [documents, 1, 1, 1] int32; null: all.
   Tensor multiply(Tensor a, Tensor b, Tensor rows, Tensor columns, Tensor depth, Tensor y = nullptr);
 
   // Makes the first kernel that cuDNN proposes and that can be made, which takes tenths of a second.
   void build(const CudnnTarget& target);
-  // Bytes; after build().
+  // Returns the bytes of run()'s workspace; valid after build().
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Enqueues on the handle's stream. memory: the numbers of memory() and their places.
+  // Enqueues the kernel on the handle's stream. memory: the numbers given to memory(), and their addresses.
   void run(dnn::Handle handle, const std::vector<std::pair<int64_t, void*>>& memory, void* workspace) const;
 
  private:
-  // Descriptors, destroyed together in the end.
+  // Creates a descriptor; all are destroyed together in the end.
   dnn::Desc create(dnn::DescType type);
   void finalize(dnn::Desc desc) const;
   template <class T>

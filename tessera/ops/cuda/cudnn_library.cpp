@@ -18,7 +18,8 @@ std::optional<CudnnLibrary> CudnnLibrary::open(std::string& why_not, const std::
   library.find(found.desc_set, "cudnnBackendSetAttribute");
   library.find(found.desc_get, "cudnnBackendGetAttribute");
   library.find(found.execute, "cudnnBackendExecute");
-  // What LibTorch 2.11 comes with. The graphs of attention are written for it: older ones want other masks.
+  // LibTorch 2.11 comes with this version, and the graphs of attention are written for it: older ones want
+  // other masks.
   if (library.is_usable()) library.expect_version(found.version(), 91900);
   why_not = library.why_not();
   return library.is_usable() ? std::optional(found) : std::nullopt;

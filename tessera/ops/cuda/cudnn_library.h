@@ -8,7 +8,7 @@
 
 namespace tessera::ops::cuda {
 
-// What cudnn_graph.h of cuDNN 9 declares, as far as it is used here. Enums are int there.
+// The declarations of cuDNN 9's cudnn_graph.h, as far as they are used here. Enums are int there.
 namespace dnn {
 
 using Handle = struct CudnnContext*;
@@ -53,7 +53,7 @@ enum DescType : int32_t {
   kDeviceProperties = 38,
 };
 
-// Of attributes' values, with the type of C++ in which they are given.
+// Types of attributes' values, with the C++ type in which each is given.
 enum ValueType : int32_t {
   kHandleValue = 0,      // Handle
   kDataTypeValue = 1,    // DataType
@@ -117,17 +117,17 @@ enum Attribute : int32_t {
 
 }  // namespace dnn
 
-// The functions that are used here.
+// The functions of cuDNN that are used here.
 struct CudnnLibrary {
-  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Nothing where it is not there,
-  // lacks a function or is not of version 9.19 or a later 9, with why in one line.
+  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Returns nothing, and in `why_not`
+  // the reason in one line, if it is not there, lacks a function or is not of version 9.19 or a later 9.
   static std::optional<CudnnLibrary> open(std::string& why_not, const std::string& path = "libcudnn.so.9");
 
   size_t (*version)() = nullptr;  // 91900 for 9.19.0
   const char* (*status_text)(dnn::Status) = nullptr;
-  // Of this thread's last error; ended with a zero.
+  // Writes words for this thread's last error, ended with a zero.
   void (*last_error)(char* text, size_t bytes) = nullptr;
-  // Of the current device. It may be used by one thread at a time.
+  // Makes a handle of the current device, which one thread at a time may use.
   dnn::Status (*create)(dnn::Handle*) = nullptr;
   dnn::Status (*set_stream)(dnn::Handle, void* stream) = nullptr;
   dnn::Status (*desc_create)(dnn::DescType, dnn::Desc*) = nullptr;
@@ -137,7 +137,7 @@ struct CudnnLibrary {
                           const void* values) = nullptr;
   dnn::Status (*desc_get)(dnn::Desc, dnn::Attribute, dnn::ValueType, int64_t most, int64_t* count,
                           void* values) = nullptr;
-  // Waits for nothing.
+  // Enqueues a plan, and waits for nothing.
   dnn::Status (*execute)(dnn::Handle, dnn::Desc plan, dnn::Desc pack) = nullptr;
 };
 

@@ -5,19 +5,19 @@
 namespace tessera::ops::cuda {
 namespace {
 
-constexpr int kRun = 8;  // elements of a block that a thread expands; divides every block
+constexpr int kRun = 8;  // elements of a block that a thread expands; divides the size of every block
 
-// Blocks lie at any address.
+// Blocks lie at any address, so they are read byte by byte.
 __device__ uint32_t load_16(const uint8_t* from) { return from[0] | static_cast<uint32_t>(from[1]) << 8; }
 __device__ float load_half(const uint8_t* from) {
   return half_to_float(static_cast<uint16_t>(load_16(from)));
 }
 
-// A format expands the elements first .. first + kRun - 1 of a block; first is a multiple of kRun. Products
-// and sums are rounded one by one, as on the host.
+// A format is a struct whose expand() makes the elements first .. first + kRun - 1 of a block; first is a
+// multiple of kRun. Products and sums are rounded one by one, as on the host.
 
-// Half d, [half m], [32 fifth bits], 16 bytes that hold element i in the low and element i + 16 in the high
-// four bits. The value is d (q - kZero) + m.
+// Blocks of half d, [half m], [32 fifth bits], and 16 bytes that hold element i in the low and element i + 16
+// in the high four bits. The value is d (q - kZero) + m.
 template <int kZero, bool kHasMinimum, bool kHasFifthBit>
 struct Legacy {
   static constexpr int kBits = kHasMinimum ? 4 : 2, kNibbles = kBits + (kHasFifthBit ? 4 : 0);
@@ -38,7 +38,7 @@ struct Legacy {
   }
 };
 
-// Half d, 32 signed bytes.
+// Blocks of half d and 32 signed bytes.
 struct Q8 {
   static constexpr int kElements = 32, kBytes = 34;
 
@@ -52,10 +52,10 @@ struct Q8 {
   }
 };
 
-// Half d, half dmin, 12 bytes of scales, [32 bytes of fifth bits], 128 bytes of four bits. Of each 64
-// elements the first 32 are low and the last 32 high halves of 32 bytes. Of the 8 scales and 8 minimums, 6
-// bits each, the first four of both stand in the low six bits of bytes 0-7; the last four have their low bits
-// in bytes 8-11, their high bits on top of bytes 0-7.
+// Blocks of half d, half dmin, 12 bytes of scales, [32 bytes of fifth bits], and 128 bytes of four bits. In
+// each 64 elements the first 32 are the low halves, and the last 32 the high halves, of 32 bytes. There are 8
+// scales and 8 minimums of 6 bits each: the first four of both stand in the low six bits of bytes 0-7; the
+// last four have their low bits in bytes 8-11, and their high bits on top of bytes 0-7.
 template <bool kHasFifthBit>
 struct Q45K {
   static constexpr int kFifth = 16, kNibbles = kHasFifthBit ? 48 : 16;
@@ -86,8 +86,8 @@ struct Q45K {
   }
 };
 
-// 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, half d. Each half of the block
-// (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16 elements.
+// Blocks of 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, and half d. Each half of
+// the block (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16 elements.
 struct Q6K {
   static constexpr int kElements = 256, kBytes = 210;
 
@@ -107,13 +107,13 @@ struct Q6K {
   }
 };
 
-// Plain numbers at any address; what ggml calls a block has one.
+// Plain numbers at any address; a block of ggml's has one of them.
 template <class T>
 struct Plain {
   static constexpr int kElements = 1;
 };
 
-// What a thread expands, at `to` of a tensor; `count` elements.
+// Stores the `count` elements that a thread has expanded at `to` of a tensor.
 template <class T>
 __device__ void store_run(T* to, const Floats<kRun>& values, int64_t count) {
   if (count >= kRun && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
@@ -126,7 +126,7 @@ __device__ void store_run(T* to, const Floats<kRun>& values, int64_t count) {
   }
 }
 
-// Item i: kRun elements of a block.
+// Item i of map() is kRun elements of a block, or one plain number.
 template <class Format, class T>
 struct Expand {
   const uint8_t* blocks;
@@ -177,7 +177,7 @@ __device__ constexpr float kLevels[16] = {-1.0f,
                                           0.7229568362236023f,
                                           1.0f};
 
-// Item i: kRun elements, four bytes of codes.
+// Item i of map() is kRun elements, which are four bytes of codes.
 template <class T>
 struct ExpandNf4 {
   const uint8_t* codes;
@@ -190,7 +190,7 @@ struct ExpandNf4 {
     const int64_t first = item * kRun;
     const int count = n - first < kRun ? static_cast<int>(n - first) : kRun;
     int64_t number = first / block,
-            left = block - (first - number * block);  // of the block of the next element
+            left = block - (first - number * block);  // left in the block of the next element
     Floats<kRun> values;
 #pragma unroll
     for (int i = 0; i < kRun; ++i) {

@@ -16,8 +16,8 @@
 
 namespace tessera::ops::cuda {
 
-// A copy of the numbers on the device for its current stream, which the host does not wait for. They are the
-// same in every layer of a model, so the last few copies of a thread stay.
+// Returns a copy of the numbers on the device for its current stream, without waiting for it. The numbers are
+// the same in every layer of a model, so the last few copies of a thread stay and are returned again.
 template <class T>
 at::Tensor device_numbers(std::vector<T> numbers, at::Device device) {
   struct Copy {
@@ -29,7 +29,7 @@ at::Tensor device_numbers(std::vector<T> numbers, at::Device device) {
     std::array<Copy, 4> all;
     size_t oldest = 0;
   };
-  // Never freed: LibTorch's threads end when the device's part of it may be gone.
+  // The copies are never freed: LibTorch's threads may end when the device's part of LibTorch is gone.
   static std::mutex mutex;
   static auto& of_threads = *new std::list<Copies>;
   thread_local Copies& mine = [&]() -> Copies& {

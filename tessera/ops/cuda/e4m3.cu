@@ -1,5 +1,5 @@
-// Casts to e4m3 with one scale, as they lie and transposed: a product on fp8 units reads both operands along
-// its depth.
+// Casts to e4m3 with one scale, of a matrix as it lies and transposed: a product on fp8 units reads both
+// operands along its depth.
 #include "tessera/ops/cuda/absmax.cuh"
 #include "tessera/ops/cuda/entries.cuh"
 
@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 constexpr int64_t kPiece = int64_t{1} << 16;
 constexpr float kMax = 448.0f, kLeastAbsmax = 1e-12f;
 
-// The codes of two numbers, the first in the low half.
+// Returns the codes of two numbers, the first in the low half.
 __device__ uint32_t e4m3_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   uint16_t pair;
@@ -21,7 +21,7 @@ __device__ uint32_t e4m3_pair(float low, float high) {
     const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
     if (magnitude > 0x7f800000u) return 0x7fu;
     if (magnitude >= __float_as_uint(kMax)) return sign | 0x7eu;
-    // Below 2^-6 numbers are 2^-9 apart, as float32 is from 2^14 on.
+    // Numbers below 2^-6 are 2^-9 apart, as float32 is from 2^14 on: the addition rounds.
     constexpr float kDenormal = 16384.0f;
     if (magnitude < 121u << 23) {
       return sign | (__float_as_uint(__uint_as_float(magnitude) + kDenormal) - __float_as_uint(kDenormal));
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) scale_of(const float* largest, int64
   if (threadIdx.x == 0) *scale = found * static_cast<float>(1.0 / 448.0);
 }
 
-// Of a row of codes: elements i of [rows, stride], of which those from `width` on are zero.
+// Makes the elements i of the codes, [rows, stride], of which those from `width` on are zero.
 template <class T>
 struct ToE4m3 {
   const T* x;
@@ -97,11 +97,11 @@ struct ToE4m3 {
   }
 };
 
-// A tile of x is kSide x kSide. In shared memory a row of it is a column of x, and one word longer than its
-// codes, so that neighbours lie in other banks.
+// A tile of x is kSide x kSide. In shared memory a row is a column of x, and one word longer than its codes,
+// so that neighbours lie in other banks.
 constexpr int kSide = 64, kWords = kSide / 4 + 1;
 
-// N: elements of a row of x that are loaded at once; divides the width.
+// Casts x transposed, tile by tile. N: elements of a row of x that are loaded at once; divides the width.
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     transposed_tiles(const T* x, const float* scale, uint8_t* codes, int64_t rows, int64_t width,

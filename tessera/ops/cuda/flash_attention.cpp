@@ -41,7 +41,7 @@ AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, con
                             const at::Tensor& v, const AttentionResult& result, const VarlenCall& call,
                             double scale) {
   const Arguments with(call, q.device());
-  // Of the dropout, which there is none of.
+  // The state of the dropout's random numbers. There is no dropout.
   const at::Tensor random_state = at::empty({2}, q.options().dtype(at::kUInt64)),
                    unused = at::empty({0}, q.options());
   auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward(
@@ -64,12 +64,12 @@ at::Tensor flash_attend_rows(const at::Tensor& q, const at::Tensor& k, const at:
   const auto all_rows = [](const at::Tensor& x) { return dense_heads(x.flatten(0, 1)); };
   const at::Tensor starts = at::arange(rows + 1, lengths.options().dtype(at::kInt));
   std::optional<int64_t> left, right;
-  // Counted from the last of a row's tokens.
+  // Distances are counted from the last of a row's tokens.
   if (formula.window > 0) {
     left = formula.window - 1;
     right = 0;
   }
-  // A bound of 2 for the single queries, as VarlenCall::longest() says.
+  // The bound of the queries' lengths is 2 though they are single ones, as VarlenCall::longest() says.
   const auto made = at::_flash_attention_forward(
       q, all_rows(k), all_rows(v), starts, starts * length, /*max_q=*/2, length, /*dropout_p=*/0.0,
       /*is_causal=*/false, /*return_debug_mask=*/false, std::optional<double>(formula.scale), left, right,

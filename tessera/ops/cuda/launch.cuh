@@ -3,11 +3,12 @@
 
 #include "tessera/ops/cuda/vectors.cuh"
 
-// An array of a kernel's block. (The emulation of the tests has another definition.)
+// Declares an array in the shared memory of a kernel's block. (The emulation of the tests has another
+// definition.)
 #ifndef TESSERA_SHARED
 #define TESSERA_SHARED(type, name, count) __shared__ type name[count]
 #endif
-// Of a grid. (The emulation has less, so that the loops over a grid's strides run.)
+// The most blocks of a grid. (The emulation has less, so that the loops over a grid's strides run.)
 #ifndef TESSERA_CUDA_MAX_BLOCKS
 #define TESSERA_CUDA_MAX_BLOCKS \
   int64_t { 0x7fffffff }
@@ -15,8 +16,8 @@
 
 namespace tessera::ops::cuda {
 
-// Starts `kernel` on at most TESSERA_CUDA_MAX_BLOCKS of `blocks`: kernels stride over the rest. No block:
-// nothing.
+// Starts `kernel` on at most TESSERA_CUDA_MAX_BLOCKS of `blocks` blocks: kernels stride over the rest. Does
+// nothing if there is no block.
 template <class... Parameters, class... Arguments>
 int32_t launch(void (*kernel)(Parameters...), int64_t blocks, int threads, void* stream,
                const Arguments&... arguments) {
@@ -34,7 +35,7 @@ inline int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline bool is_aligned(const void* pointer, int bytes = 16) {
   return reinterpret_cast<uintptr_t>(pointer) % static_cast<uintptr_t>(bytes) == 0;
 }
-// Whether groups of N elements of each can be accessed at once. Null counts as aligned.
+// Tells whether groups of N elements of each can be accessed at once. Null counts as aligned.
 template <int N, class... T>
 bool are_aligned(const T*... pointers) {
   return (... && is_aligned(pointers, N * sizeof(T) < 16 ? N * static_cast<int>(sizeof(T)) : 16));
@@ -42,7 +43,7 @@ bool are_aligned(const T*... pointers) {
 
 inline constexpr int kMapThreads = 256;
 
-// op.run<N>(i) for the elements i .. i + N - 1 of `groups` groups, then op.run<1>(i) for the rest of n.
+// Calls op.run<N>(i) for the elements i .. i + N - 1 of `groups` groups, then op.run<1>(i) for the rest of n.
 template <int N, class Op>
 __global__ void __launch_bounds__(kMapThreads) map_kernel(Op op, int64_t groups, int64_t n) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kMapThreads + threadIdx.x;
@@ -59,19 +60,19 @@ int32_t map(const Op& op, int64_t n, bool aligned, void* stream) {
                 stream, op, groups, n);
 }
 
-// f(T()) for F32 and BF16; cudaErrorInvalidValue for another type.
+// Calls f(T()) for F32 and BF16; returns cudaErrorInvalidValue for another type.
 template <class F>
 int32_t dispatch(Type type, const F& f) {
   if (type == Type::F32) return f(float());
   if (type == Type::BF16) return f(Bf16());
   return cudaErrorInvalidValue;
 }
-// The same, where another operand is F32 or BF16 as well.
+// Does what dispatch() does if another operand's type is F32 or BF16 as well.
 template <class F>
 int32_t dispatch_weighted(Type type, Type weight_type, const F& f) {
   return weight_type == Type::F32 || weight_type == Type::BF16 ? dispatch(type, f) : cudaErrorInvalidValue;
 }
-// For F16, too.
+// Does what dispatch() does, for F16 too.
 template <class F>
 int32_t dispatch_stored(Type type, const F& f) {
   return type == Type::F16 ? f(Half()) : dispatch(type, f);

@@ -8,8 +8,8 @@
 
 namespace tessera::ops::cuda {
 
-// What cublasLt.h, cublas_api.h and library_types.h of CUDA 13 declare, as far as it is used here. Enums are
-// int there, but for those of attributes' values, whose width is said beside them.
+// The declarations of CUDA 13's cublasLt.h, cublas_api.h and library_types.h, as far as they are used here.
+// Enums are int there, except those of attributes' values, whose width is said beside them.
 namespace lt {
 
 using Handle = struct LtContext*;
@@ -24,21 +24,21 @@ enum Transpose : int32_t { kNotTransposed = 0, kTransposed = 1 };
 
 enum DescAttribute : int32_t {
   kTransA = 3,     // int32_t, a Transpose
-  kTransB = 4,     // the same
+  kTransB = 4,     // int32_t, a Transpose
   kScaleOfA = 17,  // const void*: a float on the device
-  kScaleOfB = 18,  // the same
+  kScaleOfB = 18,  // const void*: a float on the device
   kFastSums = 25,  // int8_t: sums of fp8 products that are seldom promoted
 };
 enum PreferenceAttribute : int32_t {
-  kWorkspaceBytes = 1,    // uint64_t, at most
+  kWorkspaceBytes = 1,    // uint64_t, the most bytes
   kReductionSchemes = 3,  // uint32_t, a mask of those that may be taken
-  kAlignmentOfA = 5,      // uint32_t, bytes
+  kAlignmentOfA = 5,      // uint32_t, bytes; and so are the next three
   kAlignmentOfB = 6,
   kAlignmentOfC = 7,
   kAlignmentOfD = 8,
 };
-// Parts of the depth are summed in float32, in an order of their own; others round parts to the result's
-// type.
+// Parts of the depth may be summed in float32, in an order of their own; other schemes round parts to the
+// result's type.
 enum ReductionScheme : uint32_t { kInComputeType = 2 };
 
 struct Algorithm {
@@ -47,22 +47,22 @@ struct Algorithm {
 struct Heuristic {
   Algorithm algorithm;
   size_t workspace_bytes;
-  Status status;  // what else is here holds where it is kSuccess
+  Status status;  // the other members hold if it is kSuccess
   float waves;
   int reserved[4];
 };
 
 }  // namespace lt
 
-// The functions that are used here. Matrices are by columns there.
+// The functions of cuBLASLt that are used here. Its matrices are column-major.
 struct LtLibrary {
-  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Nothing where it is not there,
-  // lacks a function or is not of version 13, with why in one line.
+  // Opens `path`, by default the library that libtorch_cuda.so has loaded. Returns nothing, and in `why_not`
+  // the reason in one line, if it is not there, lacks a function or is not of version 13.
   static std::optional<LtLibrary> open(std::string& why_not, const std::string& path = "libcublasLt.so.13");
 
   size_t (*version)() = nullptr;  // 130000 for 13.0.0
   const char* (*status_text)(lt::Status) = nullptr;
-  // Of the current device. It may be used by several threads at once.
+  // Makes a handle of the current device, which several threads may use at once.
   lt::Status (*create)(lt::Handle*) = nullptr;
   lt::Status (*desc_create)(lt::Desc*, lt::ComputeType, lt::DataType scale_type) = nullptr;
   lt::Status (*desc_destroy)(lt::Desc) = nullptr;
@@ -76,7 +76,7 @@ struct LtLibrary {
                                size_t bytes) = nullptr;
   lt::Status (*find_algorithms)(lt::Handle, lt::Desc, lt::Layout a, lt::Layout b, lt::Layout c, lt::Layout d,
                                 lt::Preference, int most, lt::Heuristic* found, int* num_found) = nullptr;
-  // d = alpha a b + beta c, with numbers of the host. Waits for nothing.
+  // Enqueues d = alpha a b + beta c, with alpha and beta in the host's memory, and waits for nothing.
   lt::Status (*matmul)(lt::Handle, lt::Desc, const void* alpha, const void* a, lt::Layout, const void* b,
                        lt::Layout, const void* beta, const void* c, lt::Layout, void* d, lt::Layout,
                        const lt::Algorithm*, void* workspace, size_t workspace_bytes, void* stream) = nullptr;

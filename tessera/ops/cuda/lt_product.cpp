@@ -14,9 +14,9 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// What NVIDIA advises for Hopper.
+// Bytes of workspace that NVIDIA advises for Hopper.
 constexpr uint64_t kMostWorkspace = uint64_t{32} << 20;
-// cuBLASLt asks for it in fp8.
+// Alignment in bytes that cuBLASLt asks for in fp8.
 constexpr int64_t kLeastAlignment = 16;
 
 int64_t alignment(const void* place) {
@@ -41,8 +41,9 @@ void LtProducts::check(lt::Status status, const char* function) const {
       .got(library_.status_text(status));
 }
 
-// By columns the dense [rows, n] sum is [n, rows], and so is b a^T of the [k, n] and [k, rows] operands: the
-// first of them is transposed, which is the one form that cuBLASLt has in fp8.
+// The descriptors of sum += a b^T. In column-major terms the dense [rows, n] sum is [n, rows], and the
+// product is b a^T of operands [k, n] and [k, rows]: the first of them is transposed, which is the one form
+// that cuBLASLt has in fp8. So a and b change places in all calls.
 struct LtProducts::Descriptors {
   Descriptors(const LtProducts& by, const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b)
       : library(by.library_) {

@@ -1,4 +1,4 @@
-// Products that cuBLASLt makes and LibTorch has no call for.
+// Products that cuBLASLt makes and for which LibTorch has no call.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@ class LtProducts {
  public:
   explicit LtProducts(const LtLibrary& library) : library_(library) {}
 
-  // sum += a b^T in place, as Leaves::multiply_e4m3: the product in float32 is added before anything is
-  // rounded. False where cuBLASLt does not make this one (types, sizes, places in memory), and nothing was
-  // done. Throws E-INTERNAL-CUBLASLT where the library fails.
+  // Computes sum += a b^T in place, as Leaves::multiply_e4m3: the product in float32 is added before anything
+  // is rounded. Does nothing and returns false if cuBLASLt does not make this product (its types, sizes or
+  // places in memory). Throws E-INTERNAL-CUBLASLT if the library fails.
   bool add_scaled(const at::Tensor& sum, const E4m3Matrix& a, const E4m3Matrix& b);
 
  private:
-  // Device, sizes, type of the sum, and alignment of the three.
+  // A key has the device, the sizes, the type of the sum, and the alignments of a, b and the sum.
   using Key = std::array<int64_t, 8>;
   struct Descriptors;
 
@@ -36,12 +36,13 @@ class LtProducts {
 
   const LtLibrary library_;
   std::mutex mutex_;
-  std::map<int64_t, lt::Handle> handles_;  // by device, never destroyed
+  std::map<int64_t, lt::Handle> handles_;  // by device index, never destroyed
+  // The algorithm for each kind of call; empty if cuBLASLt has refused it.
   std::map<Key, std::optional<lt::Heuristic>> algorithms_;
 };
 
-// By the library that LibTorch's CUDA part has loaded; null where that cannot be opened, which the first call
-// warns of.
+// Returns the products of the library that LibTorch's CUDA part has loaded; null if that cannot be opened, of
+// which the first call warns.
 LtProducts* lt_products();
 
 }  // namespace tessera::ops::cuda

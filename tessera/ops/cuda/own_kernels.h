@@ -9,14 +9,14 @@
 namespace tessera::ops::cuda {
 
 struct OwnKernels {
-  const CudaKernels* table = nullptr;  // for the life of the process
-  std::string why_not;                 // in one line, where there is no table
+  const CudaKernels* table = nullptr;  // valid for the life of the process
+  std::string why_not;                 // the reason in one line, if there is no table
 };
 
-// The table of a library, if it is of this program's version and size.
+// Returns the table of a library, if it is of this program's version and size.
 OwnKernels find_kernels(const SharedLibrary& library);
 
-// Of libtessera_cuda.so, as core/cuda_library.h has it now.
+// Returns the kernels of libtessera_cuda.so, as core/cuda_library.h has it now.
 OwnKernels own_kernels();
 
 }  // namespace tessera::ops::cuda

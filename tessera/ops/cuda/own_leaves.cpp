@@ -18,11 +18,29 @@
 namespace tessera::ops::cuda {
 namespace {
 
+// [Note: calls of own kernels] Kernels of the table know raw pointers and a stream, and nothing of LibTorch
+// (kernels.h, [Note: rules of the table]). So a leaf makes all memory, results, dense copies of operands and
+// workspaces, and a kernel only enqueues work on it.
+//
+// Order: a leaf enqueues on the stream on which LibTorch works now (Place), so that kernels run behind those
+// that made their operands. A workspace or a copy may be freed while its kernel still waits: LibTorch's
+// allocator gives the memory out again to work on the same stream, which comes later. Nothing here waits for
+// the device. An error that check() finds is one of the launch; a kernel that fails on the device shows in a
+// later call.
+//
+// Types: kernels take float32 and bfloat16 (is_taken()), unless an entry says more. For operands of other
+// types a leaf calls that of aten_leaves(), which this table otherwise replaces.
+//
+// Counts of writes: kernels write past LibTorch, which does not count that. For memory that the leaf has made
+// it does not matter; an op that lets a leaf write an operand, such as apply_rope_, counts the write itself
+// (note_write()) or marks it dirty.
 const CudaKernels* kernels_in_use = nullptr;
 
+// Returns the kernels in use. use_kernels() has set them before the first leaf runs, so no lock is needed.
 const CudaKernels& kernels() { return *kernels_in_use; }
 
-// What a call runs on: the device of its tensors, and the stream on which LibTorch works there now.
+// The place that a call runs on: makes its tensors' device the current one, and knows the stream on which
+// LibTorch works there now.
 class Place {
  public:
   explicit Place(const at::Tensor& x) : guard_(x.device()) {
@@ -41,6 +59,7 @@ void check(int32_t error, const char* name) {
       .got(kernels().error_text(error));
 }
 
+// Tells whether kernels take tensors of this type.
 bool is_taken(const at::Tensor& x) {
   return x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
 }
@@ -54,17 +73,19 @@ Type type_of(const at::Tensor& x) {
   }
 }
 
-// Null for an undefined tensor.
+// Return the addresses of a tensor's elements; null for an undefined tensor.
 const void* from(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 void* to(const at::Tensor& x) { return x.defined() ? x.mutable_data_ptr() : nullptr; }
 at::Tensor dense(const at::Tensor& x) { return x.defined() ? x.contiguous() : x; }
 at::Tensor like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
+// Returns memory on x's device that may be freed as soon as the kernel is enqueued.
 at::Tensor workspace(int64_t bytes, const at::Tensor& x) {
   return at::empty({bytes}, x.options().dtype(at::kByte));
 }
 
-// The scale of a tensor that a kernel is about to make, known of it from now on, where products in e4m3 are
-// near: undefined tensors and those of other types have none.
+// Asks a kernel for the e4m3 scale of a tensor that it is about to make, if products in e4m3 are near, and
+// notes it for the tensor now: readers come later on the same stream. Undefined tensors and those of other
+// types than bfloat16 get none.
 class ScaleOf {
  public:
   explicit ScaleOf(const at::Tensor& made) {
@@ -86,6 +107,7 @@ class ScaleOf {
 E4m3Matrix to_e4m3(const at::Tensor& x_in, const at::Tensor& scale) {
   if (!is_taken(x_in)) return aten_leaves().to_e4m3(x_in, scale);
   const Place place(x_in);
+  // A transposed view is read as it lies in memory, by the kernel that transposes on its way.
   const bool is_transposed = !x_in.is_contiguous() && x_in.t().is_contiguous();
   const at::Tensor x = is_transposed ? x_in.t() : dense(x_in);
   const int64_t rows = x.size(0), width = x.size(1), stride = round_up(x_in.size(1), kE4m3Depth);
@@ -167,7 +189,8 @@ void rope(const at::Tensor& x, const at::Tensor& cos_in, const at::Tensor& sin_i
                    sin = in_compute_type(sin_in, x.scalar_type());
   const int64_t tokens = cos.size(0), half = cos.size(1);
   const int64_t heads = tokens > 0 ? x.numel() / (tokens * 2 * half) : 0;
-  // What is turned on its way to attention is read by no product.
+  // In the forward no product reads the result, which goes to attention; in the backward the products of the
+  // projections do.
   const ScaleOf scale(direction < 0 ? y : at::Tensor());
   check(kernels().rope(type_of(x), from(x), read<float>(cos), read<float>(sin), direction, to(y), tokens,
                        heads, half, scale.get(), place.stream()),
@@ -217,6 +240,9 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& labels, const at:
           "cross_entropy");
     return;
   }
+  // Over parts of a vocabulary the host sits between two kernels: it combines the sums of all holders, which
+  // is collective and must be called once by each of them. combine_parts() enqueues behind the first kernel,
+  // and the second behind it.
   const at::Tensor sums = at::empty({3, rows}, logits.options().dtype(at::kFloat));
   check(kernels().cross_entropy_sums(type, from(logits), read<int64_t>(labels), write<float>(sums), rows,
                                      width, &options, place.stream()),
@@ -247,6 +273,7 @@ AdamWRounding rounding_of(const ops::AdamWRounding& r) {
 }
 
 void adamw(const std::vector<ops::AdamWTensors>& all, const at::Tensor& device_scale) {
+  // The clip factor stays on the device: kernels read it there.
   const at::Tensor scale = device_scale.defined() ? device_scale.to(at::kFloat) : at::Tensor();
   std::vector<ops::AdamWTensors> others;
   for (const ops::AdamWTensors& tensors : all) {
@@ -277,6 +304,7 @@ std::vector<at::Tensor> sums_of_squares(const std::vector<at::Tensor>& all) {
     return aten_leaves().sums_of_squares(all);
   }
   const Place place(all.front());
+  // One workspace serves all tensors, one after another on the stream.
   int64_t bytes = 0;
   for (const at::Tensor& x : all) bytes = std::max(bytes, kernels().sum_of_squares_workspace(x.numel()));
   const at::Tensor scratch = workspace(bytes, all.front());

@@ -7,15 +7,15 @@
 
 namespace tessera::ops::cuda {
 
-// The kernels that the leaves of own_leaves() start from now on, which live until others are given. Before
-// the first of them is called.
+// Sets the kernels that the leaves of own_leaves() start from now on, which must live until others are set.
+// To be called before the first of these leaves.
 void use_kernels(const CudaKernels& kernels);
 
-// aten_leaves() with those kernels in place of what they do, in the types that they take.
+// Returns aten_leaves() with those kernels replacing LibTorch's operations, in the types that they take.
 Leaves own_leaves();
 
-// own_leaves() of the kernels of a library; aten_leaves() where it is missing or does not fit, which is
-// warned of.
+// Returns own_leaves() of the kernels of a library; aten_leaves() if the library is missing, or with a
+// warning if it does not fit.
 Leaves leaves_of(const SharedLibrary& library);
 
 }  // namespace tessera::ops::cuda

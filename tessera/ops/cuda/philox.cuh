@@ -5,11 +5,12 @@
 
 namespace tessera::ops::cuda {
 
+// The four words of one counter.
 struct Words {
   uint32_t w[4];
 };
 
-// Philox4x32-10, as CounterRng::words(counter).
+// Returns the words of CounterRng::words(counter), by Philox4x32-10.
 __device__ inline Words philox(const RandomKey& key, uint64_t counter) {
   uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
   uint32_t c2 = static_cast<uint32_t>(key.step), c3 = static_cast<uint32_t>(key.step >> 32);

@@ -17,7 +17,8 @@ struct Mask {
   __device__ T operator()(uint32_t word) const { return word < threshold ? zero : kept; }
 };
 
-// Exact in float64, and rounded once, as on the host; but for bf16, which the host rounds from float32.
+// Makes a value of noise, exact in float64 and rounded once, as on the host; bf16 is rounded from float32
+// there and here.
 template <class T>
 struct Noise {
   __device__ T operator()(uint32_t word) const {
@@ -32,7 +33,7 @@ struct Noise {
   }
 };
 
-// Item i: at most kRun elements of a row.
+// Item i of map() is at most kRun elements of a row.
 template <class T, class Convert>
 struct Draw {
   RandomKey key;
@@ -66,7 +67,7 @@ struct Draw {
         __stwb(reinterpret_cast<uint4*>(to) + i, made.words[i]);
       return;
     }
-    // Two counters, or three where the first is cut.
+    // The elements take two counters, or three if the first one is cut.
 #pragma unroll
     for (int block = 0; block < 3; ++block) {
       if (4 * block - skip >= count) break;
@@ -87,13 +88,13 @@ int32_t draw(const RandomKey& key, const RandomElements& elements, const Convert
   return map<1>(op, elements.rows * divided_up(elements.width, kRun), true, stream);
 }
 
-// run(T()) for F32, BF16 and F64.
+// Calls run(T()) for F32, BF16 and F64.
 template <class Run>
 int32_t dispatch_drawn(Type type, const Run& run) {
   return type == Type::F64 ? run(double()) : dispatch(type, run);
 }
 
-// Of a value as the host rounds it.
+// Converts a value as the host rounds it.
 inline void round_on_host(double x, double& to) { to = x; }
 inline void round_on_host(double x, float& to) { to = static_cast<float>(x); }
 inline void round_on_host(double x, Bf16& to) {

@@ -14,8 +14,8 @@ struct Sum {
   }
 };
 
-// Of groups of `lanes` successive lanes, a power of two; every lane of the warp takes part, and has the
-// result.
+// Combines x over groups of `lanes` successive lanes, a power of two. Every lane of the warp takes part, and
+// has the result.
 template <class Combine>
 __device__ auto shuffled(float x, int lanes, const Combine& combine) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) x = combine(x, __shfl_xor_sync(~0u, x, offset));
@@ -35,11 +35,12 @@ class RowReduce {
   // slots: 2 * kWarp of the block's shared memory. lanes: threads of a row.
   __device__ RowReduce(T* slots, int lanes) : slots_(slots), lanes_(lanes) {}
 
-  // combine(neutral, x) == x.
+  // Returns the combination of all threads' x, which must hold combine(neutral, x) == x.
   template <class Combine>
   __device__ T operator()(T x, T neutral, const Combine& combine) {
     if (lanes_ <= kWarp) return shuffled(x, lanes_, combine);
-    // Two sets of slots by turns: who writes one again has passed a barrier after all who read it.
+    // Two sets of slots are used by turns: a thread that writes one again has passed a barrier after all
+    // threads read it.
     T* slots = slots_ + turn_ * kWarp;
     turn_ ^= 1;
     x = shuffled(x, kWarp, combine);
@@ -55,8 +56,8 @@ class RowReduce {
   int lanes_, turn_ = 0;
 };
 
-// How many threads share a row of `vectors` accesses where each takes at most `most_each`: a power of two up
-// to a warp, else whole warps, at most `most_threads`.
+// Returns how many threads share a row of `vectors` accesses if each takes at most `most_each`: a power of
+// two up to a warp, else whole warps, at most `most_threads`.
 inline int row_lanes(int64_t vectors, int64_t most_each, int most_threads) {
   int lanes = 1;
   while (lanes < kWarp && lanes < vectors) lanes *= 2;
@@ -65,7 +66,7 @@ inline int row_lanes(int64_t vectors, int64_t most_each, int most_threads) {
   return static_cast<int>(wanted < most_threads ? wanted : most_threads);
 }
 
-// The same for rows that have a block each.
+// Returns the number of threads for rows that have a block each: row_lanes(), but at least a warp.
 inline int block_threads(int64_t vectors, int64_t most_each, int most_threads) {
   const int lanes = row_lanes(vectors, most_each, most_threads);
   return lanes < kWarp ? kWarp : lanes;

@@ -1,4 +1,4 @@
-// The sum of the residual stream and the norm of it.
+// The sum of the residual stream and its norm.
 #include "tessera/ops/cuda/absmax.cuh"
 #include "tessera/ops/cuda/entries.cuh"
 
@@ -18,10 +18,10 @@ struct Arguments {
   int64_t rows, width;
   int lanes;  // threads of a row
   bool has_inverse;
-  float* largest;  // of y, where a kernel looks
+  float* largest;  // largest magnitudes of y, if they are looked for
 };
 
-// Weight times the rounded normalised value.
+// Writes y: the weight times the rounded normalised value.
 template <class T, int N, class See>
 __device__ void write_scaled(const Arguments<T>& a, const Floats<N>& x, float inverse, int64_t row,
                              int64_t column, See& seen) {
@@ -33,7 +33,7 @@ __device__ void write_scaled(const Arguments<T>& a, const Floats<N>& x, float in
   seen.add(y);
 }
 
-// The row's elements from `column` on, as they are stored in the residual.
+// Returns the row's elements from `column` on, as they are stored in the residual, and stores them there.
 template <int N, class T>
 __device__ Packed<T, N> read_sum(const Arguments<T>& a, int64_t row, int64_t column) {
   const int64_t at = row * a.width + column;
@@ -62,11 +62,11 @@ __device__ float inverse_of(const Arguments<T>& a, float squares, int64_t row, b
   return inverse;
 }
 
-// Seen or Unseen of y.
+// Seen, if a kernel looks for y's largest magnitude, or Unseen.
 template <class T, bool kLooks>
 using SeeY = std::conditional_t<kLooks, Seen<T>, Unseen>;
 
-// Rows that the registers of their threads hold, kEach vectors a thread.
+// The norm of rows that the registers of their threads hold, kEach vectors a thread.
 template <class T, int kEach, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads) norm_held_rows(Arguments<T> a) {
   constexpr int N = kVector<T>;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_held_rows(Arguments<T> a) {
   }
 }
 
-// Rows of any width and alignment, a block for each, read twice.
+// The norm of rows of any width and alignment, a block for each, read twice.
 template <class T, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads) norm_any_rows(Arguments<T> a) {
   TESSERA_SHARED(float, slots, 2 * kWarp);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_any_rows(Arguments<T> a) {
       }
       inverse = inverse_of(a, reduce.sum(squares), row, threadIdx.x == 0);
     }
-    // Each thread reads what it has written itself.
+    // No barrier is needed: each thread reads what it has written itself.
     for (int64_t column = threadIdx.x; column < a.width; column += blockDim.x) {
       write_scaled<T>(a, load<1>(stored + row * a.width + column), inverse, row, column, seen);
     }

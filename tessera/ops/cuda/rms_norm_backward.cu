@@ -6,7 +6,7 @@ namespace tessera::ops::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512, kNarrowThreads = 128;
-// Four blocks for each of 132 multiprocessors; fixed, as the order of the sums follows from it.
+// Four blocks for each of 132 multiprocessors. The number is fixed, as the order of the sums follows from it.
 constexpr int64_t kMaxPieces = 528;
 
 template <class T>
@@ -20,14 +20,14 @@ struct Arguments {
   float* partial;  // [pieces, width], or null
   int64_t rows, width, piece_rows, pieces;
   int lanes;       // threads of a row
-  float* largest;  // of grad_x, where a kernel looks
+  float* largest;  // largest magnitudes of grad_x, if they are looked for
 };
 
-// Seen or Unseen of grad_x.
+// Seen, if a kernel looks for grad_x's largest magnitude, or Unseen.
 template <class T, bool kLooks>
 using SeeX = std::conditional_t<kLooks, Seen<T>, Unseen>;
 
-// One vector of what the gradients of a row are made of.
+// One vector of the numbers that the gradients of a row are made of.
 template <class T, int N>
 struct Inputs {
   Packed<T, N> grad_y, x, grad_residual;
@@ -70,8 +70,8 @@ __device__ float scale_of(const Arguments<T>& a, float dot, float inverse) {
   return dot * inverse * inverse / static_cast<float>(a.width);
 }
 
-// Rows that the registers of their threads hold, kEach vectors a thread. With few, the weight stays there
-// too, and the next row is on its way while one is summed.
+// The backward of rows that the registers of their threads hold, kEach vectors a thread. If these are few,
+// the weight stays in registers too, and the next row is on its way while one is summed.
 template <class T, int kEach, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_backward(Arguments<T> a) {
   constexpr int N = kVector<T>;
@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
       }
       continue;
     }
-    // Rows of at most a warp: kEach is 1.
+    // Several rows share a block, so they have at most a warp each and kEach is 1: their sums are added in
+    // the order of the groups.
 #pragma unroll
     for (int i = 0; i < N; ++i) of_groups[static_cast<int>(threadIdx.x) * N + i] = grad_weight[0].v[i];
     __syncthreads();
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kMaxThreads, kEach == 1 ? 2 : 1) held_rows_bac
   }
 }
 
-// Rows of any width and alignment, a block for each piece.
+// The backward of rows of any width and alignment, a block for each piece.
 template <class T, bool kLooks>
 __global__ void __launch_bounds__(kMaxThreads) any_rows_backward(Arguments<T> a) {
   SeeX<T, kLooks> seen;
@@ -191,8 +192,8 @@ __global__ void __launch_bounds__(kMaxThreads) any_rows_backward(Arguments<T> a)
 
 constexpr int kColumns = kWarp, kPieceLanes = 8;
 
-// grad_weight[c] = the sum of column c over the pieces: eight sums of every eighth piece, then those in
-// order.
+// Computes grad_weight[c] = the sum of column c over the pieces: eight sums of every eighth piece, then these
+// in order.
 template <class W>
 __global__ void __launch_bounds__(kColumns* kPieceLanes)
     sum_pieces(const float* partial, W* grad_weight, int64_t pieces, int64_t width) {

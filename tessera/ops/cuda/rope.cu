@@ -5,7 +5,7 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// Item i: N pairs of one head.
+// Item i of map() is N pairs of one head.
 template <class T, int N>
 struct Rotate {
   static constexpr int kResults = 1;

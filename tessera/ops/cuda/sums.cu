@@ -1,4 +1,4 @@
-// Sums in float64 that no number of multiprocessors changes.
+// Sums in float64 whose bits do not depend on the number of multiprocessors.
 #include "tessera/ops/cuda/entries.cuh"
 #include "tessera/ops/cuda/reduce.cuh"
 

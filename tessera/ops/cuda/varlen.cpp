@@ -10,7 +10,8 @@
 namespace tessera::ops::cuda {
 namespace {
 
-// The distances of [Note: bands] for a band that is trimmed to what is seen, so that none is negative.
+// Returns the call of one span, with the distances of [Note: bands]. The span is trimmed to what is seen, so
+// none of them is negative.
 VarlenCall call_of(const SeenSpan& span, const AttentionFormula& formula) {
   const int64_t d = span.keys - span.queries;
   VarlenCall call;
@@ -19,13 +20,13 @@ VarlenCall call_of(const SeenSpan& span, const AttentionFormula& formula) {
   };
   if (formula.window > 0) call.left = bounded(d - span.band.first);
   if (formula.is_causal || formula.window > 0) call.right = bounded(span.band.last - d);
-  // Keys that end before the last query's position, as those of an earlier part of a document: where the
-  // first query sees all of them, no bound is the same for all such spans.
+  // Causal spans whose first query sees all keys, as those of an earlier part of a document, get no bound: it
+  // is then the same for all such spans, which share a call.
   if (formula.is_causal && call.right > 0 && call.right >= span.queries - 1) call.right = -1;
   return call;
 }
 
-// The rows of x, [tokens, ...], that the queries or keys of a call have.
+// The rows of a tensor x, [tokens, ...], that are the queries, or the keys, of a call.
 struct Side {
   int64_t SeenSpan::*first;
   int64_t SeenSpan::*count;
@@ -55,7 +56,7 @@ struct Side {
       next += span.*count;
     }
   }
-  // Whether the call's rows are all of the tensor.
+  // Tells whether the call's rows are all rows of the tensor.
   bool is_all(const std::vector<VarlenCall>& calls, const at::Tensor& x) const {
     return calls.size() == 1 && is_run(calls.front()) && calls.front().starts(count).back() == x.size(0);
   }
@@ -63,7 +64,7 @@ struct Side {
 constexpr Side kQueries{&SeenSpan::first_query, &SeenSpan::queries};
 constexpr Side kKeys{&SeenSpan::first_key, &SeenSpan::keys};
 
-// [heads, queries] and [queries, heads, 1].
+// Turn log_sum from [heads, queries] into [queries, heads, 1], and back.
 at::Tensor by_query(const at::Tensor& log_sum) { return log_sum.t().unsqueeze(2); }
 at::Tensor by_head(const at::Tensor& log_sum) { return log_sum.squeeze(2).t(); }
 
@@ -81,8 +82,8 @@ int64_t VarlenCall::longest(int64_t SeenSpan::*count) const {
   return longest;
 }
 
-// [Note: bands] Of a span, query i sees the keys i + first .. i + last. A kernel counts from the last key
-// back, so left = d - first and right = last - d.
+// [Note: bands] In a span, query i sees the keys i + first .. i + last. A kernel counts from the last key
+// back: with d, the number of keys less that of queries, left = d - first and right = last - d.
 std::vector<VarlenCall> varlen_calls(const std::vector<AttentionSpan>& spans,
                                      const AttentionFormula& formula) {
   std::vector<VarlenCall> calls;

@@ -9,27 +9,29 @@
 
 namespace tessera::ops::cuda {
 
-// One call: documents one behind the other, of which query i sees the keys from i + d - left to i + d +
-// right, where d is the number of the document's keys less that of its queries (so that the last query sees
-// the last key). -1: unbounded.
+// One call of a kernel for several documents, one behind the other. Query i of a document sees the keys from
+// i + d - left to i + d + right, where d is the number of the document's keys less that of its queries (so
+// that the last query sees the last key). -1: unbounded.
 struct VarlenCall {
   std::vector<SeenSpan> spans;  // the documents
   int64_t left = -1, right = -1;
 
   bool is_causal() const { return right == 0; }
-  // Where the documents begin among the queries, or the keys, and behind the last one where it ends.
+  // Returns where the documents begin among the queries, or the keys, and as the last number where the last
+  // one ends.
   std::vector<int32_t> starts(int64_t SeenSpan::*count) const;
-  // A bound of the documents' lengths, at least 2: what is one token long is no case of its own then, which
-  // flash attention 2 has for a batch of single queries.
+  // Returns a bound of the documents' lengths, at least 2: flash attention 2 treats a batch of single queries
+  // as a case of its own, which documents of one token then are not.
   int64_t longest(int64_t SeenSpan::*count) const;
 };
 
-// What spans have in common is one call. Any band of keys is one (seen_spans), so every span is in a call.
+// Returns the calls that attention over the spans takes: spans of equal bounds share a call. Any band of keys
+// has such bounds (seen_spans), so every span is in a call.
 std::vector<VarlenCall> varlen_calls(const std::vector<AttentionSpan>& spans,
                                      const AttentionFormula& formula);
 
-// A kernel: q: [queries, heads, head_dim], k, v: [keys, kv_heads, head_dim], those of the call's documents
-// and no others; log_sum: [heads, queries], in any strides.
+// A kernel for such calls. q: [queries, heads, head_dim], k, v: [keys, kv_heads, head_dim], the rows of the
+// call's documents and no others; log_sum: [heads, queries], in any strides.
 struct VarlenKernel {
   AttentionResult (*forward)(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const VarlenCall& call, double scale);
@@ -38,7 +40,8 @@ struct VarlenKernel {
                                  double scale);
 };
 
-// attend_spans() and its gradient by such a kernel. What lies in the order of the documents is not copied.
+// Compute attend_spans() and its gradient by such a kernel. Rows that lie in the order of the documents are
+// not copied.
 AttentionResult attend_by(const VarlenKernel& kernel, const at::Tensor& q, const at::Tensor& k,
                           const at::Tensor& v, const std::vector<AttentionSpan>& spans,
                           const AttentionFormula& formula);

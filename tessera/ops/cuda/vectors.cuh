@@ -15,7 +15,7 @@ struct Half {
   uint16_t bits;
 };
 
-// The bits of two floats rounded to bf16, the first in the low half. To nearest even; NaN stays NaN.
+// Returns the bits of two floats rounded to bf16, the first in the low half: to nearest even; NaN stays NaN.
 __device__ inline uint32_t bf16_pair(float low, float high) {
 #ifdef __CUDA_ARCH__
   uint32_t pair;
@@ -72,7 +72,7 @@ __device__ inline void narrow(float x, double& to) { to = x; }
 __device__ inline void narrow(float x, Bf16& to) { to.bits = static_cast<uint16_t>(bf16_pair(x, 0.0f)); }
 __device__ inline void narrow(float x, Half& to) { to.bits = float_to_half(x); }
 
-// x after a trip through T.
+// Returns x after a trip through T.
 template <class T>
 __device__ float round_through(float x) {
   T stored;
@@ -91,7 +91,7 @@ struct Packed {
   uint32_t words[(kBytes + 3) / 4];
 };
 
-// From an address that is a multiple of the bytes loaded, or of 16.
+// Loads from an address that is a multiple of the bytes loaded, or of 16.
 template <int N, class T>
 __device__ Packed<T, N> load_packed(const T* from) {
   constexpr int kBytes = Packed<T, N>::kBytes;
@@ -115,7 +115,8 @@ __device__ Packed<T, N> load_packed(const T* from) {
   return to;
 }
 
-// To global memory alone. Wide stores are asked for by name: the assignment of a uint4 may be taken apart.
+// Stores to global memory alone. Wide stores are asked for by name: the assignment of a uint4 may be taken
+// apart.
 template <int N, class T>
 __device__ void store_packed(T* to, const Packed<T, N>& from) {
   constexpr int kBytes = Packed<T, N>::kBytes;
@@ -201,7 +202,8 @@ __device__ void store(double* to, const Floats<N>& from) {
   for (int i = 0; i < N; ++i) to[i] = from.v[i];
 }
 
-// Of memory that is BF16 or F32, which all threads agree on: the branch costs less than twice the kernels.
+// Loads from memory that is BF16 or F32, which all threads agree on: the branch costs less than twice the
+// kernels.
 template <int N>
 __device__ Floats<N> load_either(Type type, const void* from, int64_t i) {
   return type == Type::BF16 ? load<N>(static_cast<const Bf16*>(from) + i)

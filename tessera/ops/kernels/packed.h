@@ -18,7 +18,6 @@
 // - Split: a float is the sum of three bf16, each of which is the rounding of what those before it leave
 // over; they are three planes, and a word has the depths d and d + 16. For tile units. The sum is exact, but
 // these units take numbers below 2^-126 for zero, so floats below 2^-103 lose their last bits.
-//
 #pragma once
 
 #include <algorithm>
