@@ -44,6 +44,7 @@ using torch::autograd::variable_list;
 // Tasks do not race: spans share neither queries nor keys, and two tasks of a span differ in queries, heads
 // or both in all rows that they write. Every sum has one order that no thread decides, so results do not
 // depend on their number.
+
 constexpr const char* kName = "document_attention";
 
 // Rows of queries, over all heads of a forward task: enough to be worth the packing of the keys, which every
@@ -164,6 +165,8 @@ void attend(ForwardWorker<T>& worker, const ForwardTensors& tensors, const Forwa
       for (int64_t i = 0; i < per_head; ++i) {
         const int64_t first = task.first + i * size, rows = std::min(size, end - first);
         const auto [own_first, own_end] = span.band.from(first, 0).keys_seen(rows);
+        // Blocks of keys come in rising order: the first one that holds a key which these queries see starts
+        // their state, and the one that holds the last such key finishes it.
         if (own_end <= key || own_first >= key + kBlockKeys) continue;
         C* state = states + (keeps_states ? (head - task.head) * per_head + i : 0) * blocks.state_size();
         blocks.attend(q.from(first), rows, span.band.from(first, key), own_first >= key, state);

@@ -54,12 +54,15 @@ constexpr const char* kName = "linear";
 // 5. Row exchange (row_exchange.h, row_products.h). The source's value and its gradient may have rows that
 // are still on their way. In the forward the first reader takes the rows as they come (take_coming()). In the
 // backward the value's rows are started early (start_value()), and the last reader sends the sum's rows while
-// it makes them: readers are counted in the forward (count_reader()) and counted down in input_gradient(), so
-// every reader that was counted must run its backward once.
+// it makes them: readers are counted in the forward (count_reader()) and counted down in input_gradient(). If
+// a counted reader has no backward after all, none is the last one, and the finished sum is sent when the
+// exchange's own backward runs (pass_through.cpp). Whoever writes an op here must keep to this count on all
+// ranks alike, as sending is collective.
 //
 // A backward that uses them (LinearFunction, LoraFunction) keeps this order: it takes what was saved, starts
 // the rows of grad y and of x, makes the gradient of x, for which the ops before it wait, and then the
 // gradients of weights, for which none of them wait and by when the rows of x have come.
+
 at::Tensor forward_pass(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                         const c10::intrusive_ptr<ActivationSource>& source,
                         const c10::intrusive_ptr<RowExchange>& output) {

@@ -114,7 +114,7 @@ void host::cross_entropy(const at::Tensor& logits, const at::Tensor& labels_in, 
       if (!in_place) return;
       kernels::shifted_exp(data + row * width, log_sums[row], width);
       T* target = target_of(row);
-      // expm1 keeps the target's gradient exact where its probability is near 1.
+      // expm1 keeps the label's gradient exact if its probability is near 1.
       C of_target = std::expm1(targets[row] - log_sums[row]);
       if (formula.has_z_loss()) {
         const C slope = static_cast<C>(formula.z_slope(static_cast<double>(log_sums[row])));

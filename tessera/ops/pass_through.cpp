@@ -39,7 +39,7 @@ class PassedSource : public RowSource {
     if (exchange_->rows != nullptr) begin();
   }
   const c10::intrusive_ptr<ActivationSource> behind;  // source of x; null: x is kept instead
-  // The rows of `gradient` on their way, once its last reader has made it
+  // Rows of `gradient` on their way, once its last reader has made it.
   std::shared_ptr<OutgoingRows> going;
 
  protected:

@@ -65,7 +65,7 @@ at::Tensor placed_attention(const at::Tensor& q, const at::Tensor& k, const at::
                      v.sizes() == k.sizes() && q.scalar_type() == tokens.pages.scalar_type(),
                  "placed_attention: rows, heads or types");
   auto [keys, values] = layer_of(tokens, layer);
-  // Places of the new tokens among the table's tokens
+  // Places of the new tokens among the table's tokens.
   const at::Tensor places = tokens.positions - tokens.firsts;
   const at::Tensor column = places.floor_divide(kCachePageTokens).unsqueeze(1);
   const at::Tensor page = tokens.table.gather(1, column).squeeze(1),

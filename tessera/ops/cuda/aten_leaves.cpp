@@ -159,7 +159,8 @@ void adamw(const std::vector<AdamWTensors>& all, const at::Tensor& device_scale)
   // time.
   constexpr int64_t kWidened = int64_t{1} << 27;
   using Key = std::tuple<at::ScalarType, int64_t, double, double>;
-  // Tensors are gathered by what a call has in common: type, step, learning rate and weight decay.
+  // Tensors are gathered by what a call has in common: type, step, learning rate and weight decay. The betas,
+  // epsilon and the scale are the optimizer's, which are equal for all.
   std::map<Key, std::pair<AdamWUpdate, UpdateCall>> calls;
   for (const AdamWTensors& tensors : all) {
     const AdamWUpdate& update = tensors.update;

@@ -183,7 +183,7 @@ void CudnnGraph::build(const CudnnTarget& target) {
   configs.resize(static_cast<size_t>(std::min(count, std::ssize(configs))));
   if (configs.empty()) throw Error(ErrorKind::Internal, "CUDNN", "cuDNN has no kernel for the graph");
 
-  // The first configuration that can be made is taken; the error of the last one is told.
+  // The first configuration that can be made is taken. If none can, the error of the last one is thrown.
   for (const dnn::Desc& config : configs) {
     const dnn::Desc plan = create(dnn::kPlan);
     if (target.handle != nullptr) set(plan, dnn::kPlanHandle, dnn::kHandleValue, target.handle);

@@ -34,6 +34,7 @@ namespace {
 // Counts of writes: kernels write past LibTorch, which does not count that. For memory that the leaf has made
 // it does not matter; an op that lets a leaf write an operand, such as apply_rope_, counts the write itself
 // (note_write()) or marks it dirty.
+
 const CudaKernels* kernels_in_use = nullptr;
 
 // Returns the kernels in use. use_kernels() has set them before the first leaf runs, so no lock is needed.

@@ -1,5 +1,5 @@
-// Inner loops of the ops on plain arrays, compiled for several instruction sets and chosen at load time. One
-// thread each; the callers split the rows over threads. No LibTorch here.
+// Inner loops of the ops on plain arrays, compiled for several instruction sets, of which the best is chosen
+// when they run. One thread each; the callers split the rows over threads. No LibTorch here.
 #pragma once
 
 #include <array>
