@@ -19,7 +19,7 @@ using torch::autograd::variable_list;
 // How a value and its gradient are changed: by functions, or by an exchange of rows.
 struct Exchange : torch::CustomClassHolder {
   Exchange(Transform value, Transform gradient) : value(std::move(value)), gradient(std::move(gradient)) {}
-  // By an exchange of rows. PassedSource makes the value.
+  // Takes an exchange of rows, for which PassedSource makes the value.
   explicit Exchange(const c10::intrusive_ptr<RowExchange>& rows)
       : gradient([rows](const at::Tensor& g) { return send_rows(g, rows); }), rows(rows) {}
   const Transform value;  // empty: the value is x itself

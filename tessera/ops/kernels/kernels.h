@@ -138,8 +138,8 @@ struct AdamWNoise {
 };
 // Updates n elements. For g = gradient * gradient_scale: mean += (1 - beta1) (g - mean); square = beta2
 // square + (1 - beta2) g^2; value = decay value - step_size mean / (sqrt(square) square_correction +
-// epsilon), by mean and square before they are rounded. For V float, double and Bf16, each with G = V or Bf16
-// and S = V or Bf16. noise: null, or noise for those of the results that are stored in Bf16.
+// epsilon), by mean and square before they are rounded. Exists for V float, double and Bf16, each with G = V
+// or Bf16 and S = V or Bf16. noise: null, or noise for those of the results that are stored in Bf16.
 template <class V, class G, class S>
 void adamw(V* value, const G* gradient, S* mean, S* square, int64_t n, const AdamWFactors& factors,
            const AdamWNoise* noise = nullptr);
