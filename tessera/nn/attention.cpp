@@ -10,7 +10,8 @@
 namespace tessera::nn {
 namespace {
 
-// From q | k | v to each key/value head's `group` queries, key and value.
+// Maps rows of the layer to rows of the files: the files hold all of q, then k, then v; the layer holds, for
+// one key/value head after the other, its `group` query heads, its key and its value.
 std::vector<StoredRows> rows_by_head(int64_t num_kv_heads, int64_t group, int64_t head_dim) {
   const int64_t q_size = group * head_dim, k_begin = num_kv_heads * q_size;
   const int64_t v_begin = k_begin + num_kv_heads * head_dim;
@@ -79,8 +80,9 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
   const auto in_heads = [this](const at::Tensor& y) {
     return y.dim() == 3 ? y : y.view({y.size(0), y.size(1) / head_dim_, head_dim_});
   };
-  // What comes back through these are the gradients of the projections' results, unless those have been
-  // sorted by heads.
+  // The gradients that leave the norms and the rotation in the backward are operands of the projections'
+  // products, so these ops run in their product type; not with qkv_proj, since its outputs are reordered by
+  // heads in between.
   std::optional<ops::ProductScope> products(qkv_proj == nullptr ? product_type()
                                                                 : ops::ProductType::OfOperands);
   if (q_norm != nullptr) {
@@ -88,7 +90,7 @@ at::Tensor Attention::run_heads(const ops::Activation& x, const SequenceContext&
     k = k_norm->forward(in_heads(k));
   }
   if (context.cos.defined()) {
-    // Turned in place, which views of one product cannot be.
+    // The rotation works in place, so views of the one product of qkv_proj are copied first.
     const auto own = [this](const at::Tensor& y) {
       return qkv_proj == nullptr ? y : y.clone(at::MemoryFormat::Contiguous);
     };

@@ -22,44 +22,47 @@ struct AttentionOptions {
   bool output_bias = false;
   bool qk_norm = false;  // RMSNorm over each head's query and key, before the rotation
   double norm_eps = 1e-6;
-  std::optional<double> scale;  // of the scores; 1 / sqrt(head_dim) unless set
-  // ops::AttentionFormula
+  std::optional<double> scale;  // factor of the scores; 1 / sqrt(head_dim) unless set
+  // The following three are those of ops::AttentionFormula.
   bool is_causal = true;
   int64_t window = 0;
   double soft_cap = 0.0;
-  // Of the projections, as the family's files name them. Where `qkv` has a name, one layer gives q, k and v.
-  // Files hold all of q, then k, then v; the layer each key/value head's queries, key and value side by side,
-  // so that a part of its outputs is a part of the heads.
+  // Names of the projections in the family's files. If `qkv` has a name, one layer makes q, k and v. The
+  // files then hold all rows of q, then of k, then of v, but the layer holds the rows of each key/value
+  // head's queries, key and value side by side, so that a contiguous part of its outputs is a part of the
+  // heads.
   std::string q = "q_proj", k = "k_proj", v = "v_proj", o = "o_proj", qkv;
 };
 
-// Children: the projections and, by option, q_norm and k_norm. The heads are those of the projections'
-// weights, which may hold a part of them. Queries and keys are rotated where the context has tables for it.
+// Grouped-query attention. Its children are the projections and, by option, q_norm and k_norm. The number of
+// heads is taken from the projections' weights, since tensor parallelism may leave only a part of them.
+// Queries and keys are rotated if the context has tables of rotary positions.
 class Attention : public Layer {
  public:
-  // `layer` is the block's number, which chooses its part of the cache.
+  // `layer` is the number of the block; it selects the layer of a key/value cache.
   Attention(const AttentionOptions& options, int64_t layer, at::ScalarType dtype);
 
   // x: [tokens, hidden_size] -> [tokens, hidden_size]
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
-  // document_attention() unless set.
+  // Replaces the core, which is document_attention() at first.
   void set_core(std::shared_ptr<const AttentionCore> core) { core_ = std::move(core); }
 
-  // Of the projections.
+  // Type in which the projections multiply.
   ops::ProductType product_type() const { return o_proj->product_type(); }
 
-  // Of the keys and values that it adds to a cache.
+  // Returns the shape of the keys and values that this layer adds to a cache.
   CachedHeads cached_heads() const;
 
-  // Null where it has others in place of them.
+  // Either q_proj, k_proj and v_proj exist or qkv_proj does; the others are null.
   std::shared_ptr<Linear> q_proj, k_proj, v_proj, o_proj, qkv_proj;
   std::shared_ptr<RMSNorm> q_norm, k_norm;
 
  private:
   at::Tensor run_heads(const ops::Activation& x, const SequenceContext& context) const;
-  // q, k and v: [tokens, heads * head_dim], or [tokens, heads, head_dim].
+  // Returns q, k and v, each as [tokens, heads * head_dim] or as [tokens, heads, head_dim].
   std::array<at::Tensor, 3> project(const ops::Activation& x) const;
+  // Returns the width of the keys here, kv_heads * head_dim.
   int64_t kv_size() const;
 
   int64_t head_dim_, group_, layer_;

@@ -13,7 +13,8 @@ struct DocumentAttention : AttentionCore {
   at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const SequenceContext& context, int64_t layer,
                     const ops::AttentionFormula& formula) const override {
-    // A rank without heads has nothing to add, and all three in its graph.
+    // A rank that was dealt no heads returns an empty result. The sum keeps q, k and v in the graph, so that
+    // the backward reaches them as on the other ranks.
     if (q.size(1) == 0) return q + k + v;
     if (context.cache == nullptr) return ops::document_attention(q, k, v, context.document_starts, formula);
     if (!formula.is_causal) {

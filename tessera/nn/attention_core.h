@@ -1,4 +1,4 @@
-// Attention itself, between the projections: from queries, keys and values to what each token gathers.
+// Attention itself, between the projections: computes from queries, keys and values what each token gathers.
 #pragma once
 
 #include <memory>
@@ -8,20 +8,21 @@
 
 namespace tessera::nn {
 
-// What a layout that cuts documents into pieces replaces. Run again where a hook runs its block again.
+// Interface that context parallelism replaces, since it cuts documents into pieces. attend() runs a second
+// time if a hook reruns its block in the backward (activation checkpointing).
 class AttentionCore {
  public:
   virtual ~AttentionCore() = default;
 
-  // q: [tokens, heads, head_dim]; k, v: [tokens, kv_heads, head_dim], heads a multiple of kv_heads; the
-  // result is contiguous, like q. `layer` is the block's number.
+  // Attends from q, [tokens, heads, head_dim], to k and v, [tokens, kv_heads, head_dim]; heads is a multiple
+  // of kv_heads. The result is contiguous and has the shape of q. `layer` is the number of the block.
   virtual at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const SequenceContext& context, int64_t layer,
                             const ops::AttentionFormula& formula) const = 0;
 };
 
-// Attention inside every document of the context, or over its cache. A cache holds no later tokens:
-// bidirectional attention over one is an Error(Config, "ATTENTION").
+// Returns the core that attends inside every document of the context or, if the context has a cache, over the
+// cache. A cache holds no later tokens, so bidirectional attention over one is an Error(Config, "ATTENTION").
 std::shared_ptr<const AttentionCore> document_attention();
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// The face of a transformer's layers.
+// The interface of a transformer's blocks.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -7,18 +7,18 @@
 
 namespace tessera::nn {
 
-// The unit of sharding, of recomputation and of a pipeline's stages. Run it through nn::call(), so that they
-// reach it.
+// The unit of sharding, of activation checkpointing and of a pipeline's stages. Run a block through
+// nn::call(), so that their hooks apply.
 class Block : public torch::nn::Module {
  public:
-  // x: [tokens, hidden_size] -> [tokens, hidden_size]. A function of its arguments and parameters alone: it
-  // may run again in the backward pass.
+  // x: [tokens, hidden_size] -> [tokens, hidden_size]. The result depends on the arguments and the parameters
+  // alone, since forward() may run again in the backward pass.
   virtual at::Tensor forward(const at::Tensor& x, const SequenceContext& context) = 0;
 
-  // What it adds to a cache.
+  // Returns the shape of the keys and values that this block adds to a cache.
   virtual CachedHeads cached_heads() const = 0;
-  // Computes again in the backward, in place of keeping them, the largest of its activations (MLP::
-  // recompute_hidden).
+  // Makes the block recompute its largest activations in the backward instead of keeping them
+  // (MLP::recompute_hidden).
   virtual void recompute_hidden() = 0;
 };
 

@@ -1,5 +1,5 @@
-// Hooks around the forward of a module: how sharding and activation checkpointing reach single-device
-// model code, which only has to run its blocks through nn::call().
+// Hooks around the forward of a module. Sharding and activation checkpointing reach single-device model code
+// through them; a model only has to run its blocks through nn::call().
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@
 
 namespace tessera::nn {
 
-// Wraps a module's forward. It is kept as a child module named kCallHookName, so that it lives as long as
-// the module that it belongs to and no table of modules exists anywhere.
+// Wraps a module's forward. A hook is kept as a child module named kCallHookName, so it lives as long as its
+// module and no global table of hooks is needed.
 class CallHook : public torch::nn::Module {
  public:
   using Forward = std::function<at::Tensor(const at::Tensor&)>;
@@ -25,22 +25,24 @@ class CallHook : public torch::nn::Module {
   // copied and run again later (recomputation in the backward pass).
   virtual at::Tensor run(const at::Tensor& input, const Forward& next) = 0;
 
-  // Type that floating inputs of the module's forward are cast to first; unset: they stay as they are.
+  // Returns the type that floating inputs of the module's forward are cast to first; nullopt leaves them as
+  // they are.
   virtual std::optional<at::ScalarType> input_type() const;
-  // The hook is no part of what torch::save() writes of the module.
+  // Returns false, so torch::save() of the module leaves the hook out.
   bool is_serializable() const override { return false; }
 
-  // The hook that stood on the module before this one; runs inside it.
+  // The hook that was put on the module before this one; it runs inside this one.
   std::shared_ptr<CallHook> inner;
 };
 
 inline constexpr const char* kCallHookName = "tessera_call_hook";
 
-// The outermost hook of `module`, or null.
+// Returns the outermost hook of `module`, or null.
 std::shared_ptr<CallHook> find_call_hook(const torch::nn::Module& module);
-// The input_type() of its hooks.
+// Returns the input_type() of the module's hooks; nullopt if it has none.
 std::optional<at::ScalarType> input_type_of(const torch::nn::Module& module);
-// `value` as the forward gets it: cast where it is a floating tensor and there is a type.
+// Returns `value` as the forward gets it: floating tensors cast to `type`, all else unchanged. Without a type
+// nothing is cast.
 at::Tensor as_input(const at::Tensor& value, std::optional<at::ScalarType> type);
 std::optional<at::Tensor> as_input(const std::optional<at::Tensor>& value,
                                    std::optional<at::ScalarType> type);
@@ -50,14 +52,14 @@ const T& as_input(const T& value, std::optional<at::ScalarType>) {
   return value;
 }
 
-// A promise about the forwards that begin in the scope: that their backward does not read the
-// values of these parameters, although it may give them gradients (the table of an embedding; the output
-// projection of a loss that makes its gradients in the forward). Hooks may free them meanwhile.
+// A promise about the forwards that begin in the scope: their backward does not read the values of these
+// parameters, although it may give them gradients (the table of an embedding; the output projection of a loss
+// that makes its gradients in the forward). Hooks may free these parameters after the forward.
 class ForwardOnlyScope {
  public:
   explicit ForwardOnlyScope(std::vector<at::Tensor> parameters) : scope_({std::move(parameters)}) {}
 
-  // Whether the innermost scope names the parameter.
+  // Returns whether the innermost scope names the parameter.
   static bool names(const at::Tensor& parameter);
 
  private:
@@ -67,17 +69,18 @@ class ForwardOnlyScope {
   CarriedScope<Named> scope_;
 };
 
-// Puts `hook` around the module's forward and the hooks that it already has.
+// Puts `hook` around the module's forward, outside of the hooks that the module already has.
 void add_call_hook(torch::nn::Module& module, std::shared_ptr<CallHook> hook);
 
-// Runs `forward` as the forward of `module` on `input`, inside its hooks. Since a hook may run it again in
-// the backward pass, `forward` captures its data by value. Only `input` is cast to the hooks' input_type().
+// Runs `forward` as the forward of `module` on `input`, inside the module's hooks. A hook may run it again in
+// the backward pass, so `forward` must capture its data by value. Only `input` is cast to the hooks'
+// input_type().
 at::Tensor call_hooked(const torch::nn::Module& module, const at::Tensor& input,
                        const CallHook::Forward& forward);
 
-// module.forward(input, args...), inside the module's hooks, with all tensors among the arguments, those in
-// an optional or a vector too, cast to their input_type(). The arguments are copied, since a hook may run the
-// forward again after this call.
+// Returns module.forward(input, args...), run inside the module's hooks. All tensors among the arguments,
+// also those in an optional or a vector, are cast to the hooks' input_type(). The arguments are copied, since
+// a hook may run the forward again after this call.
 template <class M, class... Args>
 at::Tensor call(M& module, const at::Tensor& input, const Args&... args) {
   [[maybe_unused]] const auto type = input_type_of(module);

@@ -1,4 +1,4 @@
-// Layers whose products are made in fp8.
+// Switches linear layers to products in fp8.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace tessera::nn {
 
-// From now on the linear layers of `root` multiply in e4m3 (ops/e4m3.h), forward and backward; their adapters
-// and the routers of experts, whose choices hang on small differences, do not. Returns how many layers do.
+// Makes the linear layers of `root` multiply in e4m3 (ops/e4m3.h) from now on, forward and backward. Their
+// adapters do not, nor do the routers of experts, whose choices depend on small differences. Returns the
+// number of layers that were switched.
 int64_t multiply_in_e4m3(torch::nn::Module& root);
 
 }  // namespace tessera::nn

@@ -8,19 +8,20 @@
 
 namespace tessera::nn {
 
-// Rows of a table. The weight is made on the meta device, trainable.
+// Looks up rows of a table. The weight is made on the meta device, trainable.
 class Embedding : public Layer, public HasInitialValues {
  public:
   Embedding(int64_t num_embeddings, int64_t hidden_size, at::ScalarType dtype);
 
   InitialValue initial_value(std::string_view) const override { return InitialValue::normal(); }
-  // input_ids: [tokens] int64, each below num_embeddings -> [tokens, hidden_size]
+  // input_ids: [tokens] int64, each below num_embeddings -> [tokens, hidden_size].
   at::Tensor forward(const at::Tensor& input_ids) const;
 
-  // From now on the weight holds rows [first_row, first_row + weight.size(0)) of the table, and ids of others
-  // give zeros: the sum over the holders of all rows is the whole.
+  // Declares that the weight holds the rows [first_row, first_row + weight.size(0)) of the table. Ids of
+  // other rows then give zeros, so the sum over the ranks that hold the parts is the whole result.
   void set_first_row(int64_t first_row) { first_row_ = first_row; }
-  // In training, embedding_noise_here() is added; of the holders of a table's rows each adds it for its own.
+  // In training, embedding_noise_here() is added to the output. If the table is cut, each rank adds the noise
+  // of the tokens whose rows it holds.
   void set_noise(double alpha) { noise_alpha_ = alpha; }
 
   at::Tensor weight;  // [num_embeddings, hidden_size]

@@ -1,4 +1,4 @@
-// What parameters start from before any training, which the modules that own them say.
+// Initial values of parameters before any training; the modules that own the parameters give them.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@ namespace tessera::nn {
 struct InitialValue {
   enum class Kind { Zeros, Ones, Normal, Uniform };
   Kind kind = Kind::Zeros;
-  // Normal: the standard deviation, as a multiple of the one that the model's configuration gives. Uniform:
-  // values lie in [-scale, scale).
+  // Normal: the standard deviation as a multiple of the one in the model's configuration. Uniform: values lie
+  // in [-scale, scale).
   double scale = 1.0;
 
   static InitialValue zeros() { return {Kind::Zeros}; }
@@ -22,7 +22,8 @@ struct InitialValue {
 class HasInitialValues {
  public:
   virtual ~HasInitialValues() = default;
-  // Of the module's own parameter `name` ("weight"), not of those of its children.
+  // Returns the initial value of the module's own parameter `name` (such as "weight"); parameters of its
+  // children are not asked for here.
   virtual InitialValue initial_value(std::string_view name) const = 0;
 };
 

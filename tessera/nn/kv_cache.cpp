@@ -58,7 +58,7 @@ const KvCache::Sequence& KvCache::find(int64_t sequence) const {
 
 int64_t KvCache::most_pages(int64_t prompt, int64_t tokens) const {
   const int64_t all = pages_for(tokens);
-  // A window begins anywhere in a page, and the next token may need a new one.
+  // A window may begin anywhere in a page, and the next token may need a new one.
   return options_.window == 0 ? all
                               : std::min(all, std::max(pages_for(prompt), pages_for(options_.window) + 1));
 }
@@ -77,7 +77,7 @@ void KvCache::release_unseen(Sequence& sequence) noexcept {
   sequence.first_page = first;
 }
 
-// Leaves the sequence the pages of its first `tokens` tokens.
+// Returns to the pool the pages beyond those of the sequence's first `tokens` tokens.
 void KvCache::shrink(Sequence& sequence, int64_t tokens) noexcept {
   while (sequence.first_page + sequence.pages.size() > static_cast<size_t>(pages_for(tokens)) &&
          !sequence.pages.empty()) {
@@ -92,7 +92,7 @@ size_t KvCache::missing_pages(const Sequence& sequence, int64_t tokens) const {
   return wanted - std::min(wanted, present);
 }
 
-// Sees to it that so many pages are nobody's.
+// Allocates pages until at least `missing` of them are free. Throws Error(Memory, "KV-CACHE") at the limit.
 void KvCache::make_room(size_t missing) {
   if (missing <= free_.size()) return;
   const size_t least = num_pages_ + missing - free_.size();
@@ -121,7 +121,8 @@ void KvCache::make_room(size_t missing) {
   }
 }
 
-// Layers that an attempt without enough memory has moved stay where they are.
+// Replaces each layer's tensor by one with room for `pages` pages. If memory runs out at some layer, the
+// layers before it keep their larger tensors, and a later attempt goes on from there.
 void KvCache::move_rows(size_t pages) {
   const auto present = static_cast<int64_t>(num_pages_), rows = static_cast<int64_t>(pages) + 1;
   const int64_t elements = ops::cache_page_elements(1, options_.num_kv_heads, options_.head_dim);
@@ -183,7 +184,7 @@ void CacheStep::add(int64_t number, int64_t begin, int64_t end) {
   batch_.sequences.push_back(std::move(part));
 }
 
-// Leaves every sequence the pages of its length.
+// Returns to the pool the pages that this step took.
 void CacheStep::give_back() noexcept {
   for (const int64_t number : sequences_) {
     const auto found = cache_.sequences_.find(number);
@@ -213,7 +214,8 @@ at::Tensor CacheStep::attend_in(const ops::CachedBatch& batch, int64_t layer, co
                                 const at::Tensor& k, const at::Tensor& v,
                                 const ops::AttentionFormula& formula) const {
   ops::write_cache(batch, layer, k, v);
-  // Prompts see nothing but themselves, which the kernel for whole documents does faster.
+  // If no sequence has earlier tokens, the new ones see only themselves, which the kernel for whole documents
+  // does faster.
   if (is_fresh_) return ops::document_attention(q, k, v, starts_, formula);
   return ops::cached_attention(q, batch, layer, formula);
 }

@@ -17,18 +17,18 @@
 namespace tessera::nn {
 
 struct KvCacheOptions {
-  // Of a model's layers, those from `first_layer` on.
+  // Shape of the cache. It covers the layers [first_layer, first_layer + num_layers) of the model.
   int64_t num_layers = 0, num_kv_heads = 0, head_dim = 0, first_layer = 0;
   at::ScalarType dtype = at::kFloat;
   at::Device device = kHost;
-  int64_t max_pages = 0;  // of kPageTokens tokens; 0 = no bound but memory
-  // The most tokens that any layer's queries look back over, themselves included; 0 = all.
+  int64_t max_pages = 0;  // pages of kPageTokens tokens; 0 = bounded by memory alone
+  // Largest number of tokens that the queries of any layer look back over, themselves included; 0 = all.
   int64_t window = 0;
 };
 
-// Any number of sequences, all layers. A sequence owns pages of kPageTokens tokens, which go back to a common
-// stock when it is freed, so sequences come and go without copies and waste less than a page each. With a
-// window, pages go back as soon as no later token sees them.
+// Holds any number of sequences over all its layers. A sequence owns pages of kPageTokens tokens, which
+// return to a common pool when the sequence is freed; so sequences come and go without copies, and each
+// wastes less than a page. With a window, pages return as soon as no later token sees them.
 class KvCache {
  public:
   static constexpr int64_t kPageTokens = ops::kCachePageTokens;
@@ -36,35 +36,40 @@ class KvCache {
 
   explicit KvCache(const KvCacheOptions& options);
 
-  // A new, empty sequence; its number is never given again.
+  // Adds an empty sequence and returns its number, which is never given again.
   int64_t add();
   void free(int64_t sequence);
   bool has(int64_t sequence) const { return sequences_.contains(sequence); }
-  // Tokens that went through every layer.
+  // Returns the number of the sequence's tokens that went through every layer.
   int64_t length(int64_t sequence) const;
-  // Frees the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
-  // what the next token would see.
+  // Drops the tokens after the first `length`. Throws Error(Config, "ARGUMENT") if the cache no longer has
+  // pages that the next token would see.
   void truncate(int64_t sequence, int64_t length);
 
-  // The most pages that a sequence owns at a time on its way to `tokens`, of which `prompt` come at once.
+  // Returns the largest number of pages that a sequence owns at any time while it grows to `tokens` tokens,
+  // of which the first `prompt` are added at once.
   int64_t most_pages(int64_t prompt, int64_t tokens) const;
 
   int64_t num_sequences() const { return static_cast<int64_t>(sequences_.size()); }
-  // Pages that belong to sequences now, and that exist.
+  // Number of pages that belong to sequences now, and of pages that are allocated.
   int64_t used_pages() const { return static_cast<int64_t>(num_pages_ - free_.size()); }
   int64_t allocated_pages() const { return static_cast<int64_t>(num_pages_); }
   int64_t page_bytes() const;
 
-  // On a device with streams a layer's part of pages are rows of a tensor, [at least pages + 1, elements of a
-  // layer in a page], so that they can be found by numbers there; row allocated_pages() is no sequence's.
-  // When pages are added they are a quarter of those that there are, at least, and each layer's tensor is
-  // another one: it is made, filled, and the old one goes back before the next layer's is made, so that the
-  // most that there is are the new cache and one layer of the old. Empty elsewhere, and before the first
-  // page.
+  // On a device with streams each layer has one tensor, [at least pages + 1, elements of one layer in a
+  // page], of which each row is that layer's part of a page; kernels can so find pages by number. Row
+  // allocated_pages() belongs to no sequence.
+  //
+  // When pages are added, at least a quarter of the present number is added, and each layer's tensor is
+  // replaced by a larger one. This is done layer by layer: allocate, copy, free the old tensor. The peak is
+  // thus the new cache and one layer of the old one.
+  //
+  // The vector is empty on devices without streams, and before the first page.
   const std::vector<at::Tensor>& layer_rows() const { return layer_rows_; }
-  // How often one of them has become another one.
+  // Number of times that one of layer_rows() was replaced by another tensor.
   int64_t num_moves() const { return num_moves_; }
-  // The rows that a sequence owns, in the order of its tokens, and the position of the first of those.
+  // Pages that a sequence owns (rows of layer_rows()) in the order of its tokens, and the position of the
+  // first token that they hold.
   std::span<const size_t> pages_of(int64_t sequence) const { return find(sequence).pages; }
   int64_t first_held(int64_t sequence) const {
     return static_cast<int64_t>(find(sequence).first_page) * kPageTokens;
@@ -75,18 +80,18 @@ class KvCache {
   friend class CacheStep;
   struct Sequence {
     int64_t length = 0;
-    size_t first_page = 0;      // those before went back
+    size_t first_page = 0;      // the pages before it were returned
     std::vector<size_t> pages;  // from first_page on
   };
 
   Sequence& find(int64_t sequence);
   const Sequence& find(int64_t sequence) const;
   void shrink(Sequence& sequence, int64_t tokens) noexcept;
-  // Pages that `tokens` tokens need beside those that the sequence has.
+  // Returns how many more pages the sequence needs to hold `tokens` tokens.
   size_t missing_pages(const Sequence& sequence, int64_t tokens) const;
   void make_room(size_t missing);
   void move_rows(size_t pages);
-  // The first page that the sequence's next token sees.
+  // Returns the first page that the next token of a sequence of this length sees.
   size_t first_seen_page(int64_t length) const;
   void release_unseen(Sequence& sequence) noexcept;
 
@@ -94,18 +99,19 @@ class KvCache {
   int64_t next_ = 0;
   std::map<int64_t, Sequence> sequences_;
   size_t num_pages_ = 0;
-  std::vector<at::Tensor> pages_;  // of all layers, where there are no layer_rows_
+  std::vector<at::Tensor> pages_;  // each for all layers; empty if layer_rows_ is used
   std::vector<at::Tensor> layer_rows_;
   int64_t num_moves_ = 0;
-  std::vector<size_t> free_;  // with room for all pages
+  std::vector<size_t> free_;  // has capacity for all pages, so that returning one cannot throw
 };
 
-// One forward pass of a model over new tokens of some sequences. Until finish() the cache's lengths stay what
-// they were; a pass that fails leaves no trace, and its pages go back with it. The cache must outlive it.
+// One forward pass of a model over new tokens of some sequences. The cache's lengths change in finish() only,
+// so a pass that fails leaves no trace: its pages return with the CacheStep. The cache must outlive it.
 class CacheStep : public CacheView {
  public:
-  // sequences: different ones; starts: [sequences + 1], where each sequence's new tokens begin in the batch,
-  // first 0, rising. Throws Error(Memory, "KV-CACHE") if the pages do not suffice.
+  // `sequences` are distinct numbers. `starts`, [sequences + 1], says where each sequence's new tokens begin
+  // in the batch: first 0, strictly rising, last the number of new tokens. Throws Error(Memory, "KV-CACHE")
+  // if the pages do not suffice.
   CacheStep(KvCache& cache, const std::vector<int64_t>& sequences, const std::vector<int64_t>& starts);
   ~CacheStep() override;
   CacheStep(const CacheStep&) = delete;
@@ -113,28 +119,30 @@ class CacheStep : public CacheView {
 
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                     const ops::AttentionFormula& formula) const override;
-  // The positions of the new tokens in their sequences.
+  // Positions of the new tokens in their sequences: [new tokens].
   const std::vector<int64_t>& positions() const { return positions_; }
-  // The new tokens count from now on.
+  // Adds the new tokens to the lengths of their sequences. Call it after the pass has gone through every
+  // layer.
   void finish();
 
  private:
   void add(int64_t sequence, int64_t begin, int64_t end);
   void give_back() noexcept;
-  // attend(), with a layer of the pages of a batch.
+  // Does what attend() does, over layer `layer` of the pages of `batch`.
   at::Tensor attend_in(const ops::CachedBatch& batch, int64_t layer, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v, const ops::AttentionFormula& formula) const;
 
   KvCache& cache_;
   std::vector<int64_t> sequences_, starts_, positions_;
-  ops::CachedBatch batch_;  // without pages, where the cache has layer_rows()
-  bool is_fresh_ = true;    // no sequence has a past
+  ops::CachedBatch batch_;  // its page lists stay empty if the cache has layer_rows()
+  bool is_fresh_ = true;    // no sequence has earlier tokens
   bool is_finished_ = false;
 };
 
-// The same for one new token of each row, of which the device alone knows what lies where. What a recording
-// reads and writes are the tokens' tensors, but for `pages`, and the cache's layer_rows(). The cache must
-// outlive it and move none of them.
+// One forward pass over one new token of each row, where only the device knows which sequence and page belong
+// to a row; it can therefore be recorded and replayed. A recording reads and writes the tensors of `tokens`,
+// except for `pages`, and the cache's layer_rows(). The cache must outlive this object and must not replace
+// any of layer_rows() meanwhile.
 class PlacedStep : public CacheView {
  public:
   PlacedStep(const KvCache& cache, ops::PlacedTokens tokens) : cache_(cache), tokens_(std::move(tokens)) {}

@@ -13,33 +13,35 @@
 
 namespace tessera::nn {
 
-// What a parallel layout does around the forward of one layer, whose parameters are then this rank's part.
-// Both run inside autograd, in the forward and where a hook runs it again, and may be collective: all ranks
-// that share the layer call them in one order.
+// Exchanges between ranks around the forward of one layer, whose parameters are then only this rank's part.
+// input() and output() run inside autograd, in the forward and again if a hook reruns it in the backward.
+// They may be collective: all ranks that share the layer call them in the same order.
 class LayerParallel {
  public:
   virtual ~LayerParallel() = default;
 
-  // What the layer reads in place of x. Of an Activation with a source that collects gradients, the source of
-  // the result takes them (ops::change_gradient() is one that does).
+  // Returns what the layer reads instead of x. If x has a source that collects gradients, the source of the
+  // result must collect them too (ops::change_gradient() gives such a source).
   virtual ops::Activation input(const ops::Activation& x) const { return x; }
-  // What the layer gives in place of y.
+  // Returns what the layer gives instead of y.
   virtual at::Tensor output(const at::Tensor& y) const { return y; }
-  // What each rank puts into a gradient that all make in full, where the ranks' gradients are summed.
+  // Factor for a gradient that every rank computes in full although the ranks' gradients are summed
+  // afterwards: 1 / (number of ranks) there, otherwise 1.
   virtual double share() const { return 1.0; }
 };
 
-// A module from one activation to one tensor. With nothing put in, its forward is that of its own code.
+// A module that maps one activation to one tensor. Without a LayerParallel its forward runs nothing but its
+// own code.
 class Layer : public torch::nn::Module {
  public:
   using torch::nn::Module::Module;
 
-  // Null takes it out.
+  // Puts `parallel` around the forward; null removes it.
   void set_parallel(std::shared_ptr<const LayerParallel> parallel) { parallel_ = std::move(parallel); }
   const LayerParallel* parallel() const { return parallel_.get(); }
 
  protected:
-  // forward(x), or output(forward(input(x))).
+  // Returns forward(x) or, with a LayerParallel, output(forward(input(x))).
   template <class F>
   at::Tensor run(const ops::Activation& x, const F& forward) const {
     if (parallel_ == nullptr) return forward(x);
@@ -50,11 +52,11 @@ class Layer : public torch::nn::Module {
   std::shared_ptr<const LayerParallel> parallel_;
 };
 
-// The layers that named_modules() of `module` lists, for instance "self_attn.q_proj" of a block.
+// All layers below `module` by their names in named_modules(), such as "self_attn.q_proj" of a block.
 using NamedLayers = std::map<std::string, std::shared_ptr<Layer>>;
 NamedLayers named_layers(const torch::nn::Module& module);
 
-// The layer of this name. Throws Error(Config, "LAYER") with the names that there are.
+// Returns the layer of this name. If there is none, throws Error(Config, "LAYER") that lists the known names.
 std::shared_ptr<Layer> find_layer(const NamedLayers& layers, const std::string& name);
 std::shared_ptr<Layer> find_layer(const torch::nn::Module& module, const std::string& name);
 

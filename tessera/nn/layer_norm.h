@@ -6,8 +6,8 @@
 
 namespace tessera::nn {
 
-// (x - mean) / sqrt(variance + eps) * weight + bias, by LibTorch's kernels. Parameters are made on the meta
-// device, trainable.
+// Computes (x - mean) / sqrt(variance + eps) * weight + bias with LibTorch's kernels. Parameters are made on
+// the meta device, trainable.
 class LayerNorm : public Norm, public HasInitialValues {
  public:
   LayerNorm(int64_t size, double eps, at::ScalarType dtype);

@@ -17,6 +17,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool with_bias, at::Sc
 
 at::Tensor Linear::forward(const ops::Activation& x) {
   if (parallel() == nullptr) return multiply(x, bias.defined() ? std::optional(bias) : std::nullopt);
+  // The product hands its rows to a RowOutput as it makes them, so output() is not called.
   const auto* const rows = dynamic_cast<const RowOutput*>(parallel());
   const at::Tensor y = rows != nullptr
                            ? multiply(rows->input(x), std::nullopt, rows->output_rows())
@@ -41,6 +42,7 @@ std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_l
   }
   if (!are_small) {
     const bool is_matrix = x.value().dim() == 2;
+    // The layers share one cast of x to e4m3.
     ops::E4m3Operand shared(x.value());
     const ops::E4m3OperandsScope scope(
         is_matrix ? (*layers.begin())->product_type() : ops::ProductType::OfOperands, {&shared});

@@ -15,37 +15,40 @@
 
 namespace tessera::nn {
 
-// A parameter of an adapter, and which of its dims follow the layer's in_features and out_features.
+// A parameter of an adapter. in_dim and out_dim are its dims that have the length of the layer's in_features
+// and out_features, if it has such dims; they are cut along with the layer.
 struct AdapterParameter {
   at::Tensor tensor;
   std::optional<int64_t> in_dim, out_dim;
 };
 
-// Replaces the product of a Linear (LoRA and its kin). Its child modules become children of the Linear, so
-// that their parameters are named <linear>.<child>.<parameter>, as in PEFT.
+// Replaces the product of a Linear (LoRA and similar methods). The adapter's child modules become children of
+// the Linear, so their parameters are named <linear>.<child>.<parameter>, as in PEFT.
 class LinearAdapter : public torch::nn::Module {
  public:
-  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out]. With `output` the rows of the result go
-  // there, as those of ops::linear().
+  // x: [..., in]; weight: [out, in]; bias: [out]. Returns [..., out]. With `output` the rows of the result
+  // are handed to it as they are made, as in ops::linear().
   virtual at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                              const std::optional<at::Tensor>& bias,
                              const c10::intrusive_ptr<ops::RowExchange>& output) = 0;
 
-  // Whether forward() draws a dropout mask, for which it needs a RandomScope.
+  // Returns whether forward() draws a dropout mask, for which it needs a RandomScope.
   virtual bool drops() const { return false; }
 
   virtual std::vector<AdapterParameter> adapter_parameters() const = 0;
-  // From now on x holds the columns from `first` on of an input that has `in_features`.
+  // Declares that x holds only some columns of an input of width `in_features`: those from `first` on.
   virtual void set_input_part(int64_t first, int64_t in_features) = 0;
 };
 
-// Consecutive outputs of a layer that the family's files hold elsewhere than the layer does.
+// A run of `size` outputs: they begin at row `begin` in the layer and at row `stored_begin` in the family's
+// files.
 struct StoredRows {
   int64_t begin = 0, stored_begin = 0, size = 0;
 };
 
-// x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to what
-// LayerParallel::output() gives, so it is cut as that is: whole where outputs are summed over ranks.
+// Computes x weight^T + bias. Parameters are made on the meta device, trainable. The bias is added to the
+// result of LayerParallel::output() and must have its width: whole if that sums the outputs over ranks,
+// otherwise cut like the outputs.
 class Linear : public Layer, public HasInitialValues {
  public:
   Linear(int64_t in_features, int64_t out_features, bool bias, at::ScalarType dtype);
@@ -53,28 +56,31 @@ class Linear : public Layer, public HasInitialValues {
   InitialValue initial_value(std::string_view name) const override {
     return name == "bias" ? InitialValue::zeros() : InitialValue::normal(initial_multiple_);
   }
-  // Of the standard deviation of the weight's initial values.
+  // Multiplies the standard deviation of the weight's initial values.
   void set_initial_multiple(double multiple) { initial_multiple_ = multiple; }
 
-  // Says that the family's files hold the weight as its transpose, [in, out], as GPT-2's do.
+  // Declares that the family's files hold the weight transposed, [in, out], as GPT-2's do.
   void set_stored_transposed() { is_stored_transposed_ = true; }
   bool is_stored_transposed() const { return is_stored_transposed_; }
-  // Says in which order the family's files hold the outputs: all of them, in pieces. Empty for the layer's.
+  // Declares the order of the outputs in the family's files, as runs that cover all outputs. Empty: the order
+  // of the layer.
   void set_stored_rows(std::vector<StoredRows> rows) { stored_rows_ = std::move(rows); }
   const std::vector<StoredRows>& stored_rows() const { return stored_rows_; }
 
-  // x: [..., in_features] -> [..., out_features]
+  // x: [..., in_features] -> [..., out_features].
   at::Tensor forward(const ops::Activation& x);
 
-  // Runs the layer through `adapter` from now on. A layer takes one adapter, and none if refuse_adapter()
-  // was called: that is an Error(Config, "ADAPTER-TARGET") naming `name`.
+  // Runs the layer through `adapter` from now on. A layer takes one adapter at most. If refuse_adapter() was
+  // called it takes none: throws Error(Config, "ADAPTER-TARGET") that names `name`.
   void set_adapter(const std::shared_ptr<LinearAdapter>& adapter, const std::string& name);
   const std::shared_ptr<LinearAdapter>& adapter() const { return adapter_; }
-  // For a layer whose weight is read by other code than forward(): `reason` completes "the layer ...".
+  // Forbids adapters on a layer whose weight is read by other code than forward(). `reason` completes the
+  // sentence "the layer ...".
   void refuse_adapter(std::string reason) { refusal_ = std::move(reason); }
   const std::string& refusal() const { return refusal_; }
 
-  // What type the layer's own products take from now on (ops/e4m3.h); those of its adapter keep theirs.
+  // Sets the type in which the layer's own products multiply from now on (ops/e4m3.h); those of its adapter
+  // keep theirs.
   void set_product_type(ops::ProductType type) { product_type_ = type; }
   ops::ProductType product_type() const { return product_type_; }
 
@@ -96,7 +102,8 @@ class Linear : public Layer, public HasInitialValues {
   std::vector<StoredRows> stored_rows_;
 };
 
-// What each of the layers gives for x, together faster than one by one where they see few rows.
+// Returns each layer's output for x, in the order of `layers`. For few rows this is faster than one call
+// after the other.
 std::vector<at::Tensor> forward_all(const ops::Activation& x, std::initializer_list<Linear*> layers);
 
 }  // namespace tessera::nn

@@ -9,7 +9,7 @@
 namespace tessera::nn {
 namespace {
 
-// gate: null where there is none.
+// Returns what the projections make of x. `gate` is null in an MLP without a gate.
 ops::MlpInputs project(const ops::Activation& x, Linear* gate, Linear& up) {
   if (gate == nullptr) return {up.forward(x), {}};
   const auto made = forward_all(x, {gate, &up});
@@ -34,12 +34,15 @@ at::Tensor MLP::forward(const ops::Activation& x) {
 at::Tensor MLP::run_hidden(const ops::Activation& x) const {
   const ops::MlpInputs inputs = project(x, gate_proj.get(), *up_proj);
   const auto activated = [&](std::function<ops::MlpInputs()> again) {
-    // A product reads the result, and products made what gets the gradients.
+    // The nonlinearity runs in the projections' product type: down_proj reads its result in the forward, and
+    // the products of gate_proj and up_proj read its gradients in the backward.
     const ops::ProductScope products(down_proj->product_type());
     return ops::mlp_activation(activation_, inputs, std::move(again));
   };
   if (!recomputes_hidden_) return down_proj->forward(activated({}));
-  // Of x, its source if it has one, which is kept for the gradients of the weights.
+  // The recomputation holds x's source if there is one, since the source is kept for the gradients of the
+  // weights anyway, otherwise x itself. It also holds the place of dropout, so that it draws the masks of the
+  // forward.
   const RandomPlace* const here = RandomScope::current();
   const auto again = [gate = gate_proj, up = up_proj, source = x.source(),
                       value = x.source() == nullptr ? x.value() : at::Tensor(),

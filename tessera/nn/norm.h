@@ -1,4 +1,4 @@
-// The face of the normalisations.
+// The interface of the normalisations.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace tessera::nn {
 
-// Normalises the last dimension. A layout that is put in sees the residual sum as input and the normalised
-// value as output.
+// Normalises the last dim. A LayerParallel gets the residual sum as input and the normalised value as output.
 class Norm : public Layer {
  public:
-  // x: [..., size] -> the same
+  // x: [..., size] -> [..., size].
   at::Tensor forward(const at::Tensor& x) const;
-  // x + delta (x itself without a delta), and its norm for products to read.
+  // Returns the residual sum x + delta (x itself without a delta) and its norm, for products to read. Both
+  // have the shape of x.
   ops::NormedResidual add_and_norm(const at::Tensor& x,
                                    const std::optional<at::Tensor>& delta = std::nullopt) const;
 
@@ -31,7 +31,7 @@ struct NormOptions {
   double eps = 1e-6;
 };
 
-// For activations of `size` elements.
+// Makes a norm over a last dim of `size` elements.
 std::shared_ptr<Norm> make_norm(int64_t size, const NormOptions& options, at::ScalarType dtype);
 
 }  // namespace tessera::nn

@@ -1,4 +1,4 @@
-// The last station of a language model: the final norm, the output projection and the loss.
+// The last part of a language model: the final norm, the output projection and the loss.
 #pragma once
 
 #include <memory>
@@ -11,30 +11,30 @@
 
 namespace tessera::nn {
 
-// Owns no parameter: the norm's and the projection's belong to modules of the model, the latter to the
-// embedding where they are tied. A layout that is put in sees the normed hidden states as input and logits as
-// output; set_part() is what it gives for the loss, which never holds all logits.
+// Owns no parameter: those of the norm and the projection belong to modules of the model; a tied projection's
+// weight is the embedding's. A LayerParallel gets the normed hidden states as input and logits as output. The
+// loss never holds all logits; for it a cut vocabulary is described by set_part().
 class OutputHead : public Layer {
  public:
   // weight: [vocabulary, hidden_size].
   OutputHead(std::shared_ptr<const Norm> norm, at::Tensor weight)
       : weight_(std::move(weight)), norm_(std::move(norm)) {}
 
-  // x: [tokens, hidden_size], from the last block. The sum over the labelled positions
-  // (ops::linear_cross_entropy).
+  // x: [tokens, hidden_size], from the last block; labels: [tokens] int64 on the host. Returns the sum over
+  // the labelled positions, a scalar (ops::linear_cross_entropy).
   at::Tensor loss(const at::Tensor& x, const at::Tensor& labels,
                   const ops::LossSources* sources = nullptr) const;
-  // [tokens, vocabulary]
+  // x: [tokens, hidden_size] -> [tokens, vocabulary].
   at::Tensor logits(const at::Tensor& x) const;
 
-  // From now on the weight holds a part of the vocabulary.
+  // Declares that the weight holds only the rows of this part of the vocabulary.
   void set_part(ops::VocabularyPart part) { part_ = std::move(part); }
 
-  // Of the loss (ops::linear_cross_entropy), in training and evaluation.
+  // Sets the additional terms of the loss (ops::linear_cross_entropy), in training and evaluation.
   void set_loss_terms(const ops::LossTerms& terms) { loss_terms_ = terms; }
 
   const at::Tensor& weight() const { return weight_; }
-  // The norm's, and the weight.
+  // Returns the norm's parameters and the weight.
   std::vector<at::Tensor> used_parameters() const;
 
  private:

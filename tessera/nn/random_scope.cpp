@@ -15,7 +15,7 @@
 namespace tessera::nn {
 namespace {
 
-// Micro-batches of a step get streams of their own: 64 random bits, so that none meets another's.
+// Gives each micro-batch of a step a stream of its own: 64 random bits, so that no two meet.
 uint64_t stream_in(uint64_t stream, uint64_t micro_batch) { return CounterRng(stream, micro_batch).bits(0); }
 
 std::vector<TokenRun> runs_of(const RandomPlace& place, int64_t num_tokens) {
@@ -48,6 +48,8 @@ at::Tensor dropout_mask_here(const at::Tensor& x, double p, uint64_t stream, con
   const RandomPlace* place = RandomScope::current();
   TESSERA_CHECK_ARGUMENT(place != nullptr, "dropout in training needs a RandomScope around the micro-batch");
   if (place->rows.defined()) return mask_of_rows(x, p, stream, part, *place);
+  // The element index that the mask is drawn from is that in the whole micro-batch, so a rank with a part of
+  // the tokens or columns draws what one process would.
   const uint64_t own_stream = stream_in(stream, place->micro_batch);
   const int64_t width = part.width > 0 ? part.width : x.size(-1);
   std::vector<at::Tensor> masks;

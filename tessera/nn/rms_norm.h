@@ -6,7 +6,7 @@
 
 namespace tessera::nn {
 
-// ops::rms_norm(). The weight is made on the meta device, trainable.
+// Computes ops::rms_norm(). The weight is made on the meta device, trainable.
 class RMSNorm : public Norm, public HasInitialValues {
  public:
   RMSNorm(int64_t size, double eps, at::ScalarType dtype);

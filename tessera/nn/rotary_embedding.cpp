@@ -24,7 +24,7 @@ at::Tensor llama3_frequencies(const at::Tensor& plain, const RopeOptions& o) {
   return at::where(is_low, plain / o.factor, at::where(is_high, plain, blended));
 }
 
-// The dimension whose wavelength makes `rotations` turns over the original context.
+// Returns the (fractional) frequency index whose wave makes `rotations` turns over the original context.
 double yarn_dimension(double rotations, const RopeOptions& o) {
   const double context = static_cast<double>(o.original_max_position_embeddings);
   return static_cast<double>(o.head_dim) * std::log(context / (rotations * 2.0 * M_PI)) /
@@ -51,7 +51,7 @@ at::Tensor plain_frequencies(double theta, int64_t head_dim, at::ScalarType type
   return 1.0 / at::pow(theta, dims / static_cast<double>(head_dim));
 }
 
-// Theta for a document of `length` tokens, more than max_position_embeddings.
+// Returns theta for a document of `length` tokens, which is longer than max_position_embeddings.
 double dynamic_theta(const RopeOptions& o, int64_t length) {
   const double stretch = static_cast<double>(length) / static_cast<double>(o.max_position_embeddings);
   const double dim = static_cast<double>(o.head_dim);

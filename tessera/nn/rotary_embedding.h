@@ -1,4 +1,4 @@
-// The angles of rotary position embedding, with the scalings that Hugging Face configurations name.
+// Angles of rotary position embeddings, with the scalings that Hugging Face configurations name.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace tessera::nn {
 
 enum class RopeType {
   Default,
-  Linear,   // frequencies divided by `factor`
+  Linear,   // all frequencies are divided by `factor`
   Dynamic,  // NTK-aware: theta grows with the length of a document beyond max_position_embeddings
-  Llama3,   // low frequencies divided, high ones kept, smooth in between (Llama 3.1)
+  Llama3,   // low frequencies are divided, high ones kept, with a smooth transition (Llama 3.1)
   Yarn,     // Peng et al., arXiv 2309.00071
 };
 
@@ -32,22 +32,22 @@ struct RopeOptions {
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // Llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // Yarn
   bool truncate = true;                                  // Yarn
-  // Factor on cos and sin (Yarn); 1 for the other types.
+  // Factor on cos and sin, for Yarn; 1 for the other types.
   double attention_factor = 1.0;
 };
 
-// Yarn's factor on cos and sin where the configuration names none: 0.1 ln(factor) + 1, or the ratio of the
-// two scales if both are given (non-zero).
+// Returns Yarn's factor on cos and sin for a configuration that names none: 0.1 ln(factor) + 1 or, if both
+// scales are given (non-zero), the ratio of the two.
 double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 
 class RotaryEmbedding {
  public:
-  // head_dim must be even.
+  // options.head_dim must be even.
   explicit RotaryEmbedding(const RopeOptions& options);
 
-  // cos and sin: [tokens, head_dim / 2] for position_ids: [tokens] int64, which restart at the
-  // document_starts ([documents + 1]); of the tokens of `part` alone, if that has a value. Computed in
-  // float64 for float64 models and otherwise in float32, where the roundings of Transformers are part of what
+  // Returns cos and sin, [tokens, head_dim / 2] each, for position_ids, [tokens] int64, which restart at the
+  // document_starts, [documents + 1]. With `part`, the tokens are those of the part alone. Computed in
+  // float64 for float64 models and otherwise in float32, since the roundings of Transformers are part of what
   // a model has learned.
   std::pair<at::Tensor, at::Tensor> angles(const at::Tensor& position_ids,
                                            const std::vector<int64_t>& document_starts,
@@ -56,7 +56,8 @@ class RotaryEmbedding {
   const RopeOptions& options() const { return options_; }
 
  private:
-  // A device with streams keeps its copy, as who records its work reads nothing of the host.
+  // Returns the frequencies on `device`. On a device with streams the copy is kept, since work that is being
+  // recorded must not read from the host.
   at::Tensor frequencies_on(c10::Device device, at::ScalarType type) const;
   at::Tensor angle_of(const at::Tensor& position_ids, const std::vector<int64_t>& document_starts,
                       at::ScalarType type, const TokenPart& part) const;

@@ -25,7 +25,7 @@ c10::intrusive_ptr<RouterBalance> kept(AutogradContext& ctx) {
   return c10::static_intrusive_pointer_cast<RouterBalance>(ctx.saved_data[kBalance].toCapsule());
 }
 
-// In which the formulas are computed.
+// Casts logits to the type in which the formulas are computed.
 at::Tensor wide(const at::Tensor& logits) { return logits.to(ops::compute_type(logits.scalar_type())); }
 
 at::Tensor without_added(const at::Tensor& values, const at::Tensor& is_added) {
@@ -46,6 +46,7 @@ struct RouterBalance::LogitsFunction : torch::autograd::Function<LogitsFunction>
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto balance = kept(*ctx);
     const at::Tensor logits = wide(ctx->get_saved_variables()[0]);
+    // The derivative of (log sum_e exp(logit_e))^2 by a logit is 2 logsumexp softmax.
     const at::Tensor scale = balance->label_tokens() * balance->loss_gradient_ *
                              (2.0 * balance->weights_.z * ctx->saved_data["share"].toDouble()) /
                              balance->rows().clamp_min(1.0);
@@ -68,6 +69,8 @@ struct RouterBalance::LayerFunction : torch::autograd::Function<LayerFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto balance = kept(*ctx);
     const at::Tensor rows = balance->rows().clamp_min(1.0);
+    // The loss of all labels is labels N sum_e chosen_e p_e / rows^2 with the summed probabilities p_e, so
+    // its derivative by a probability of expert e is labels N chosen_e / rows^2 for every token.
     const at::Tensor of_expert = balance->chosen() * balance->label_tokens() * balance->loss_gradient_ *
                                  (balance->weights_.balance * static_cast<double>(balance->num_experts_) *
                                   ctx->saved_data["share"].toDouble()) /
@@ -86,7 +89,7 @@ struct RouterBalance::LossFunction : torch::autograd::Function<LossFunction> {
     keep(*ctx, balance);
     return loss + added;
   }
-  // Comes before the backward of every layer.
+  // Runs before the backward of every layer, which reads loss_gradient_.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     kept(*ctx)->loss_gradient_ = grads[0].detach().to(at::kDouble).view({1});
     return {grads[0], {}, {}};

@@ -1,5 +1,5 @@
-// How evenly the routers of a model use its experts, how large their logits are, and the losses that ask for
-// evenness and small ones.
+// Losses on the routers of a model's experts: one that asks for an even use of the experts, and one that asks
+// for small logits.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +9,58 @@
 
 namespace tessera::nn {
 
-// How much a label token's loss grows by each; 0: not at all.
+// Weights of the two losses in the loss of each label token; 0 switches a loss off.
 struct RouterLossWeights {
   double balance = 0.0, z = 0.0;
   bool is_any() const { return balance > 0.0 || z > 0.0; }
 };
 
-// Of one micro-batch: N sum_e f_e P_e for N experts, where f_e is how often the routers choose expert e for a
-// token, and P_e the probability that they give it, both as means over all sparse layers and all tokens of
-// the micro-batch (Fedus et al., "Switch Transformers", arXiv 2101.03961, equations 4 to 6, over all layers
-// at once as Transformers has it). And the z-loss, the mean over the same of (log sum_e exp(logit_e))^2 (Zoph
-// et al., "ST-MoE", arXiv 2202.08906, equation 5). A label token's loss grows by both, times their weights.
+// The routers' losses of one micro-batch.
 //
-// The layers add their sums in the forward and take the gradients of their logits and probabilities in the
-// backward, when the sums of all layers, ranks and stages are there: blocks may run again.
+// The balance loss is N sum_e f_e P_e for N experts, where f_e is how often the routers choose expert e for a
+// token and P_e the probability that they give it, both as means over all sparse layers and all tokens of the
+// micro-batch (Fedus et al., "Switch Transformers", arXiv 2101.03961, equations 4 to 6, over all layers at
+// once as Transformers has it). The z-loss is the mean of (log sum_e exp(logit_e))^2 over the same layers and
+// tokens (Zoph et al., "ST-MoE", arXiv 2202.08906, equation 5). Both, times their weights, are added to the
+// loss of every label token.
+//
+// In the forward each layer adds its sums. The gradients of its logits and probabilities need the sums of all
+// layers, ranks and stages, so they are made in the backward only, when all sums are there. A block that runs
+// again in the backward adds nothing.
 class RouterBalance : public torch::CustomClassHolder {
  public:
-  // Sums lie on `device`.
+  // The sums lie on `device`.
   RouterBalance(int64_t num_experts, const RouterLossWeights& weights, at::Device device);
 
-  // A layer's logits [tokens, experts], before its probabilities are made of them. Returns them, with the
-  // z-loss' gradient, `share` times, to come on their way back. `is_added`: as in add_layer().
+  // Adds the logits of one layer, [tokens, experts], to the sums of the z-loss, and returns them; the
+  // gradient of the z-loss, times `share`, is added to their gradient in the backward. Call it before the
+  // probabilities are made of the logits. `is_added` is as in add_layer().
   at::Tensor add_logits(const at::Tensor& logits, const at::Tensor& is_added, double share);
 
-  // A layer's probabilities [tokens, experts], of which it has chosen [tokens, experts of a token]. Returns
-  // them, with the loss' gradient, `share` times, to come on their way back. `is_added`: [tokens] bool,
-  // tokens that are no part of the data and count nowhere; undefined: none.
+  // Adds the probabilities of one layer, [tokens, experts], and the experts that it has chosen, [tokens,
+  // experts per token], to the sums of the balance loss. Returns the probabilities; the gradient of the loss,
+  // times `share` (nn::LayerParallel::share()), is added to their gradient in the backward. `is_added`,
+  // [tokens] bool, marks tokens that are no part of the data and count nowhere; undefined: none.
   at::Tensor add_layer(const at::Tensor& probabilities, const at::Tensor& chosen, const at::Tensor& is_added,
                        double share);
 
-  // Float64: how often each expert was chosen, its probabilities, tokens times layers, label tokens, squares
-  // of the z-loss. To be summed over the ranks that hold other tokens of the micro-batch before add_loss().
+  // All sums in one float64 tensor: how often each expert was chosen, its summed probabilities, the number of
+  // tokens times layers, the number of label tokens, and the squares of the z-loss. Sum it over the ranks
+  // that hold other tokens of the micro-batch before add_loss().
   at::Tensor& sums() { return sums_; }
-  // The loss, a sum over `labels` (-100: none), with what these add for them. No layer comes after. `values`,
-  // where it is defined, gets the balance and the z-loss added, each times the labels: [2], float64.
+  // Returns `loss`, a sum over `labels` (-100: no label), plus the routers' losses of these labels. No layer
+  // may come after it. If `values` is defined ([2], float64), the balance loss and the z-loss, each times the
+  // number of labels, are added to it.
   at::Tensor add_loss(const at::Tensor& loss, const at::Tensor& labels, const at::Tensor& values = {});
 
-  // Between the stages of a pipeline: hidden states [tokens, hidden_size] with carried_rows() more that hold
-  // the sums so far, and without. On the way back they hold the sums of all.
+  // These carry the sums between the stages of a pipeline. with_sums() appends carried_rows() rows that hold
+  // the sums so far to the hidden states, [tokens, hidden_size]; take_sums() takes them off again. In the
+  // backward the same rows of the gradient carry the complete sums to the stages before.
   static int64_t carried_rows(int64_t num_experts, int64_t hidden_size, at::ScalarType type);
   at::Tensor with_sums(const at::Tensor& hidden);
   at::Tensor take_sums(const at::Tensor& carried);
 
-  // Of add_loss(): counts the labels that are here; the sums over ranks come between.
+  // Counts this rank's labels. Call it before the sums are summed over ranks, and thus before add_loss().
   void count_labels(const at::Tensor& labels);
 
  private:
@@ -67,13 +76,14 @@ class RouterBalance : public torch::CustomClassHolder {
   at::Tensor label_tokens() const { return sums_.narrow(0, 2 * num_experts_ + 1, 1); }
   at::Tensor squares() const { return sums_.narrow(0, 2 * num_experts_ + 2, 1); }
   static int64_t num_sums(int64_t num_experts) { return 2 * num_experts + 3; }
-  // Sums and the gradient of the loss as bytes of rows like hidden's; and back, of how many rows before them.
+  // Writes the sums and the gradient of the loss as bytes into rows like those of `hidden`, and reads them
+  // back; take() returns the number of rows before them.
   at::Tensor encode(const at::Tensor& hidden) const;
   int64_t take(const at::Tensor& carried);
 
   const int64_t num_experts_;
   const RouterLossWeights weights_;
-  bool is_complete_ = false;  // layers run again
+  bool is_complete_ = false;  // set after the last layer; a layer that runs again then adds nothing
   at::Tensor sums_;
   at::Tensor loss_gradient_;  // [1], once the backward has begun
 };

@@ -1,4 +1,4 @@
-// Linear layers whose outputs go to other ranks while they are made.
+// The output of a Linear whose rows go to other ranks while the product makes them.
 #pragma once
 
 #include "tessera/nn/layer.h"
@@ -6,10 +6,10 @@
 
 namespace tessera::nn {
 
-// Of a Linear, which takes output_rows() in place of output().
+// A LayerParallel for a Linear, which then uses output_rows() and never calls output().
 class RowOutput : public LayerParallel {
  public:
-  // Where the rows of the product go; see ops::linear() and ops::lora_linear().
+  // Returns what takes the rows of the product; see ops::linear() and ops::lora_linear().
   virtual c10::intrusive_ptr<ops::RowExchange> output_rows() const = 0;
 };
 

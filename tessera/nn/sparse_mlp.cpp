@@ -56,7 +56,7 @@ SparseMLP::SparseMLP(const SparseMLPOptions& o, at::ScalarType dtype)
     : options_(o), core_(std::make_shared<ExpertsHere>()) {
   gate = register_module("gate", std::make_shared<Linear>(o.expert.hidden_size, o.num_experts, false, dtype));
   gate->refuse_adapter("is a router; list it in lora_modules_to_save to train it whole");
-  // A bare module serves as the list: only its children's names matter.
+  // A bare module serves as the list, since only the names of its children matter.
   const auto list = register_module("experts", std::make_shared<torch::nn::Module>("experts"));
   for (int64_t e = 0; e < o.num_experts; ++e) {
     experts.push_back(list->register_module(std::to_string(e), std::make_shared<MLP>(o.expert, dtype)));
@@ -96,16 +96,18 @@ at::Tensor SparseMLP::mix(const ops::Activation& x, const SequenceContext& conte
   if (balance != nullptr) logits = balance->add_logits(logits, context.is_added, share);
   at::Tensor probabilities = at::softmax(logits, 1, ops::compute_type(logits.scalar_type()));
   const int64_t tokens = logits.size(0), copies = options_.experts_per_token;
-  // In the order of the experts, in which their results are added up.
+  // A token's experts are sorted by number, so that their results are always added in the same order.
   const at::Tensor chosen = std::get<0>(std::get<1>(probabilities.detach().topk(copies, 1)).sort(/*dim=*/1));
   if (balance != nullptr) probabilities = balance->add_layer(probabilities, chosen, context.is_added, share);
   at::Tensor weights = probabilities.gather(1, chosen);
   if (options_.normalises) weights = weights / weights.sum(1, /*keepdim=*/true);
 
+  // Row i of the sorted rows is copy order[i] % copies of token order[i] / copies; copy j of a token lies in
+  // row places[token * copies + j]. The sort is stable, so each expert's rows keep the order of the tokens.
   const at::Tensor by_token = chosen.flatten();
   const at::Tensor order = by_token.argsort(/*stable=*/true, 0, /*descending=*/false),
                    places = order.argsort();
-  // at::bincount() would read the largest from the device.
+  // at::bincount() would read the largest number from the device, and the host would wait.
   const auto int_options = by_token.options().dtype(at::kInt);
   const at::Tensor counts = at::zeros({options_.num_experts}, int_options)
                                 .scatter_add_(0, by_token, at::ones(by_token.sizes(), int_options)),

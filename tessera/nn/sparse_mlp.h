@@ -1,4 +1,4 @@
-// An MLP of many experts, of which each token takes a few.
+// An MLP of many experts; each token is sent through a few of them.
 #pragma once
 
 #include <cstdint>
@@ -13,47 +13,49 @@ namespace tessera::nn {
 
 using Experts = std::vector<std::shared_ptr<MLP>>;
 
-// Between the choice of experts and what they give: how rows come to their experts and back.
+// Brings rows to their experts, runs the experts, and brings the results back.
 class ExpertCore {
  public:
   virtual ~ExpertCore() = default;
-  // rows: [n, hidden_size], those of one expert after the other; ends: [experts], int32 on their device,
-  // where each expert's end. Returns what the experts make of them, in the same order. May be collective, and
-  // runs again where a hook runs its block again. A RandomScope that knows the rows is that of these.
+  // rows: [n, hidden_size], sorted by expert; ends: [experts] int32 on the same device, where each expert's
+  // rows end. Returns the experts' results, [n, hidden_size], in the same order. May be collective, and runs
+  // again if a hook reruns its block in the backward. If the RandomScope in force has `rows`, they are the
+  // places of these rows.
   virtual at::Tensor run(const at::Tensor& rows, const at::Tensor& ends, const Experts& experts) const = 0;
 };
 
-// How many rows each expert has, read from the device.
+// Returns how many rows each expert has. Reads `ends` from the device, so the host waits.
 std::vector<int64_t> row_counts(const at::Tensor& ends);
 
-// All of them here. One product after the other for each expert's rows, whose number is not bounded: no token
-// is dropped. In a forward with a graph, experts without rows run too, so that every weight gets a gradient.
-// Where experts have dropout, the RandomScope knows the rows (RandomPlace::rows).
+// Runs experts that all lie on this rank, one after the other. rows: [n, hidden_size], sorted by expert;
+// expert e has counts[e] of them, with no upper bound, so no token is dropped. With gradients enabled,
+// experts without rows run too, so that every weight gets a gradient. If experts have dropout, the
+// RandomScope must have the places of the rows (RandomPlace::rows). Returns [n, hidden_size].
 at::Tensor run_experts(const at::Tensor& rows, const std::vector<int64_t>& counts, const Experts& experts);
 
 struct SparseMLPOptions {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
-  // Whether the probabilities of a token's experts are divided by their sum.
+  // True: the probabilities of a token's experts are divided by their sum.
   bool normalises = true;
   MLPOptions expert;
 };
 
-// sum over a token's experts e of p_e expert_e(x), where p is the softmax of gate(x), in float32 or float64,
-// and its experts are those of the largest p_e. Children: `gate`, the router, and `experts`, a list of MLPs,
-// with the names of Hugging Face files.
+// Computes the sum of p_e expert_e(x) over the experts e of a token. p is the softmax of gate(x), in float32
+// or float64, and a token's experts are those with the largest p_e. Its children have the names of Hugging
+// Face files: `gate`, the router, and `experts`, a list of MLPs.
 class SparseMLP : public Layer {
  public:
   SparseMLP(const SparseMLPOptions& options, at::ScalarType dtype);
 
-  // x: [tokens, hidden_size] -> [tokens, hidden_size]. Reads from the device how many rows each expert gets,
-  // except where runs_grouped() (grouped_experts.h) says otherwise.
+  // x: [tokens, hidden_size] -> [tokens, hidden_size]. The host reads from the device how many rows each
+  // expert gets, unless runs_grouped() (grouped_experts.h) makes that unnecessary.
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
-  // Whether forward() reads nothing from the device, however few rows of this type it has.
+  // Returns whether forward() reads nothing from the device for rows of this type, however few they are.
   bool never_reads(at::ScalarType type) const;
 
-  // Of every expert: MLP::recompute_hidden().
+  // Calls MLP::recompute_hidden() of every expert.
   void recompute_hidden();
   void set_core(std::shared_ptr<const ExpertCore> core) { core_ = std::move(core); }
 
@@ -64,7 +66,7 @@ class SparseMLP : public Layer {
 
  private:
   at::Tensor mix(const ops::Activation& x, const SequenceContext& context) const;
-  // Whether an expert draws dropout masks.
+  // Returns whether any expert draws dropout masks.
   bool drops() const;
 
   const SparseMLPOptions options_;

@@ -15,7 +15,8 @@ TransformerBlock::TransformerBlock(const TransformerBlockOptions& o, int64_t lay
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& x, const SequenceContext& context) {
-  // Products read what a norm gives, and get the gradients of what it adds.
+  // The norm runs in the product type of the attention's projections: products read its result in the forward
+  // and, in the backward, the gradient of the delta that it adds.
   const auto norm = [this](const Norm& of, const at::Tensor& sum, const std::optional<at::Tensor>& delta) {
     const ops::ProductScope products(attention->product_type());
     return of.add_and_norm(sum, delta);

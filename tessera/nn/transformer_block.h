@@ -1,4 +1,4 @@
-// One pre-norm transformer layer.
+// A pre-norm transformer block.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,14 @@ namespace tessera::nn {
 struct TransformerBlockOptions {
   AttentionOptions attention;
   MLPOptions mlp;
-  std::optional<SparseMLPOptions> sparse;  // in place of `mlp`
+  std::optional<SparseMLPOptions> sparse;  // if set, the block has a SparseMLP and `mlp` is not used
   NormOptions norm;
-  // Of the children, as the family's files name them.
+  // Names of the children in the family's files.
   std::string attention_name = "self_attn", mlp_name = "mlp", attention_norm_name = "input_layernorm",
               mlp_norm_name = "post_attention_layernorm";
 };
 
-// h = x + attention(attention_norm(x)); h + mlp(mlp_norm(h)).
+// Computes h = x + attention(attention_norm(x)), then h + mlp(mlp_norm(h)).
 class TransformerBlock : public Block {
  public:
   TransformerBlock(const TransformerBlockOptions& options, int64_t layer, at::ScalarType dtype);
@@ -36,7 +36,7 @@ class TransformerBlock : public Block {
 
   std::shared_ptr<Norm> attention_norm, mlp_norm;
   std::shared_ptr<Attention> attention;
-  // One of them is null.
+  // Exactly one of the two is null.
   std::shared_ptr<MLP> mlp;
   std::shared_ptr<SparseMLP> sparse_mlp;
 };
