@@ -13,7 +13,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The forward to run again, kept by the graph.
+// Holds the forward that the backward runs again; the graph keeps it.
 struct Recompute : torch::CustomClassHolder {
   explicit Recompute(nn::CallHook::Forward forward) : forward(std::move(forward)) {}
   nn::CallHook::Forward forward;
@@ -21,7 +21,7 @@ struct Recompute : torch::CustomClassHolder {
 
 class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> {
  public:
-  // `anchor` requires a gradient, so that the output does even where the input does not.
+  // `anchor` requires a gradient, so that the output does too, even if the input does not.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& anchor,
                             const c10::intrusive_ptr<Recompute>& recompute) {
     ops::save_activations(*context, {input});
@@ -42,6 +42,7 @@ class CheckpointFunction : public torch::autograd::Function<CheckpointFunction> 
       const at::AutoGradMode with_grad(true);
       output = recompute->forward(input);
     }
+    // This nested backward accumulates the gradients of the parameters, and that of the input.
     if (output.requires_grad()) torch::autograd::backward({output}, {grad_outputs[0]});
     return {needs_input ? input.grad() : at::Tensor(), at::Tensor(), at::Tensor()};
   }

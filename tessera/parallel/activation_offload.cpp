@@ -16,12 +16,12 @@ namespace tessera::parallel {
 namespace {
 
 struct CopyStreams {
-  c10::Stream to_host, to_device;  // a link carries both ways at once
+  c10::Stream to_host, to_device;  // two streams, since a link carries both ways at once
 };
 
 class BlockActivations;
 
-// In memory of the device, of the host, or of both while a copy is under way.
+// One saved tensor, in the memory of the device, of the host or, while a copy is under way, of both.
 class OffloadedActivation : public ops::StoredActivation {
  public:
   OffloadedActivation(std::shared_ptr<BlockActivations> of, at::Tensor x)
@@ -33,7 +33,16 @@ class OffloadedActivation : public ops::StoredActivation {
   at::Tensor on_device, on_host;
 };
 
-// What one forward of a block has saved; lives as long as any of it.
+// [Note: order of offload copies]
+// The activations that one forward of a block has saved; the object lives as long as any of them. Three
+// events order the copies, and the host never waits:
+//  - is_made: recorded on the compute stream behind the forward, so the copy to the host reads finished
+//    values; recorded again in bring() behind all that may still use the memory that the copy back is going
+//    to write.
+//  - is_out: recorded behind the copies to the host. The compute stream waits for it before the device's
+//    memory is released, since the allocator may hand that memory to the next op of that stream at once.
+//  - is_back: recorded behind the copies to the device. The compute stream waits for it before the backward
+//    reads.
 class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
  public:
   BlockActivations(c10::Device device, CopyStreams streams, std::weak_ptr<BlockActivations> before)
@@ -44,7 +53,7 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
         is_out_(device),
         is_back_(device) {}
 
-  // One for all that save the same tensor.
+  // Returns the one object for all ops that save the same tensor.
   std::shared_ptr<OffloadedActivation> add(const at::Tensor& x) {
     for (const auto& weak : all_) {
       const auto one = weak.lock();
@@ -55,7 +64,7 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
     return added;
   }
 
-  // The forward has been submitted: copies begin.
+  // Starts the copies to the host. Call it when the forward has been submitted.
   void send() {
     const at::NoGradGuard no_grad;
     is_made_.record();
@@ -68,7 +77,8 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
     is_out_.record();
   }
 
-  // The device's memory is free for what the current stream runs next.
+  // Releases the device's memory to what the current stream runs next, which waits for the copies to the
+  // host.
   void let_go() {
     if (state_ != State::Made) return;
     state_ = State::Away;
@@ -76,8 +86,8 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
     for_each([](OffloadedActivation& one) { one.on_device.reset(); });
   }
 
-  // Copies back begin, unless they have: behind let_go(), and in memory that what the current stream holds
-  // may still use.
+  // Starts the copies back to the device if the activations are away. Their memory comes from the allocator
+  // of the current stream, whose earlier work may still use it, so the copies wait for that work.
   void bring() {
     if (state_ != State::Away) return;
     state_ = State::Coming;
@@ -96,7 +106,8 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
     is_back_.record();
   }
 
-  // They are here for what the current stream runs next; those of the block before begin to come.
+  // Makes the activations available to what the current stream runs next, and starts to bring back those of
+  // the block before, whose backward comes next.
   void need() {
     bring();
     wait();
@@ -110,7 +121,8 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
   }
 
  private:
-  // Of the last block Used comes at once: it stays.
+  // The order of the states. The last block goes from Made to Used at once, since its activations never
+  // leave.
   enum class State { Made, Away, Coming, Used };
 
   static bool is_same(const at::Tensor& a, const at::Tensor& b) {
@@ -134,7 +146,7 @@ class BlockActivations : public std::enable_shared_from_this<BlockActivations> {
 
 OffloadedActivation::~OffloadedActivation() {
   try {
-    // Memory that nobody asked for goes back while a copy into it may be under way.
+    // If nobody asked for the activation, its memory is released while the copy into it may be under way.
     block->wait();
   } catch (const std::exception&) {  // the device has failed, as others have said
   }
@@ -145,7 +157,7 @@ at::Tensor OffloadedActivation::get() {
   return on_device;
 }
 
-// Of all blocks of a model.
+// The state that all blocks of a model share.
 class Offload {
  public:
   Offload(c10::Device device, int64_t least_bytes)
@@ -154,7 +166,8 @@ class Offload {
   std::shared_ptr<BlockActivations> begin_block() const {
     return std::make_shared<BlockActivations>(device_, streams_, last_);
   }
-  // The copies of the block before have had the time of this one's forward.
+  // Starts the copies of `block` and releases the device's memory of the block before, whose copies have had
+  // the time of this block's forward to finish.
   void end_block(const std::shared_ptr<BlockActivations>& block) {
     block->send();
     if (const auto before = std::exchange(last_, block).lock()) before->let_go();

@@ -1,4 +1,4 @@
-// A box of a tensor as a tensor.
+// Views a box of a tensor as a tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace tessera::parallel {
 
-// The elements of `whole` that lie in `box`: a view of them.
+// Returns the elements of `whole` that lie in `box`, as a view.
 at::Tensor box_part(at::Tensor whole, const Box& box);
 
 }  // namespace tessera::parallel

@@ -25,8 +25,9 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
     coordinates[a] = rest % axes[a].size;
     rest /= axes[a].size;
   }
-  // The group along some axes: its ranks share the coordinates of all the others. By those axes that have
-  // more than one rank.
+  // Makes the group along some axes: its ranks share the coordinates on all other axes. `made` holds the
+  // groups by those of their axes that have more than one rank, so that axes with the same ranks share a
+  // group.
   std::map<std::vector<size_t>, std::shared_ptr<comm::Communicator>> made;
   const auto make_group = [&](const char* name, const std::vector<size_t>& along) {
     int64_t color = 0, key = 0;
@@ -50,8 +51,11 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
   make_group(kAxisDp, {1, 2});
   make_group(kAxisLoss, {1, 2, 3});
 
-  // Parts of fsdp: neighbours along hpz; and as expert_shard x ep. Without experts to share there is no ep;
-  // with one expert_shard rank, no other.
+  // The fsdp axis is cut in two further ways: into neighbours along hpz, and into expert_shard x ep. Each
+  // group of a split gets a color of its own: `others` counts the ranks of the mesh that other coordinates
+  // put before, so it is a multiple of fsdp, and what is added stays below fsdp. Without experts to share (ep
+  // == 1) ep is a group of one and expert_shard is fsdp; with one rank along expert_shard that axis is a
+  // group of one.
   const int64_t place = coordinates[2] * dims_.cp + coordinates[3], ep = dims_.ep;
   const int64_t others =
       ((coordinates[0] * dims_.dp_replicate + coordinates[1]) * dims_.tp + coordinates[4]) * dims_.dp_shard *

@@ -21,14 +21,16 @@
 namespace tessera::parallel {
 namespace {
 
-// Where `parameter` is spread in place of `groups`, if it is.
+// Returns the groups over which `parameter` is spread: its own if its layout has some (experts), otherwise
+// `groups`.
 const ShardGroups& groups_of(const at::Tensor& parameter, const ShardGroups& groups,
                              const ParameterLayouts& layouts) {
   const ShardGroups* const own = layouts.groups_of(parameter);
   return own == nullptr ? groups : *own;
 }
 
-// The axes that cut a parameter, those that did so before first.
+// Returns the axes of the parameter's final layout: those that other parallelism has set, then dp_replicate
+// and, last, the sharded axis.
 std::vector<RankAxis> all_axes(const at::Tensor& parameter, const ShardGroups& groups,
                                const ParameterLayouts& layouts) {
   std::vector<RankAxis> axes = layouts.axes_of(parameter);
@@ -37,7 +39,8 @@ std::vector<RankAxis> all_axes(const at::Tensor& parameter, const ShardGroups& g
   return axes;
 }
 
-// The ranks along both axes read different data.
+// Adds the axes of fully_shard() to the parameter's layout. The ranks along both read different data, so
+// gradients are summed along both (the last field). A scalar has no dim to cut and is replicated.
 Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGroups& groups,
                  const ParameterLayouts& layouts) {
   const Placement cut = parameter.dim() == 0 ? Placement::replicate() : Placement::shard(0);
@@ -48,39 +51,41 @@ Layout layout_of(const at::Tensor& parameter, at::ScalarType type, const ShardGr
              cut, true});
 }
 
-// Full shape, no memory.
+// Returns a tensor of the full shape that has no memory.
 at::Tensor without_memory(at::IntArrayRef shape, at::ScalarType type, at::Device device) {
   at::Tensor tensor = at::empty({0}, at::TensorOptions().dtype(type).device(device));
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(shape);
   return tensor;
 }
 
-// Type of the gathered parameter.
+// Returns the type of the gathered parameter.
 at::ScalarType compute_type(const at::Tensor& parameter, const ShardOptions& options) {
   const at::ScalarType type = parameter.scalar_type();
   return at::isFloatingType(type) ? options.mixed_precision.param_dtype.value_or(type) : type;
 }
 
-// Type of the tile: what is never updated needs no more than the compute does.
+// Returns the type of the tile. A frozen parameter is never updated, so it is stored in the type of the
+// compute.
 at::ScalarType stored_type(const at::Tensor& parameter, const ShardOptions& options) {
   return parameter.requires_grad() ? parameter.scalar_type() : compute_type(parameter, options);
 }
 
-// Whether tiles lie on the host beside the device.
+// Returns whether tiles lie on the host beside the device.
 bool are_offloaded(const ShardOptions& options, at::Device device) {
   return options.offload_parameters && has_streams(device);
 }
 
-// Where one rank holds whole parameters in the type of the compute, the module's own tensor is the tile. Not
-// for a trained one beside others that are cast: their gradients are reduced in every backward.
+// Returns whether the module's own tensor is the tile: one rank holds the whole parameter in the type of the
+// compute. With param_dtype that is true of frozen parameters only: a trained one shares its unit with others
+// that are cast, whose gradients are reduced in every backward.
 bool stays_whole(const at::Tensor& parameter, const ShardGroups& groups, const ShardOptions& options) {
   return groups.shard->size() == 1 && !are_offloaded(options, groups.shard->device()) &&
          stored_type(parameter, options) == compute_type(parameter, options) &&
          (!parameter.requires_grad() || !options.mixed_precision.param_dtype.has_value());
 }
 
-// Cuts `parameter` and returns what this rank owns. Afterwards the module's parameter has no memory, unless
-// the tile is the parameter itself.
+// Cuts `parameter` and returns what this rank owns of it. Afterwards the module's parameter has no memory,
+// unless it is the tile itself. Collective if there are values and options.broadcast_initial_values is set.
 ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardGroups& main_groups,
                      const ShardOptions& options) {
   const at::NoGradGuard no_grad;
@@ -107,9 +112,13 @@ ShardedParameter cut(const std::string& name, at::Tensor parameter, const ShardG
   if (!parameter.is_meta()) {
     at::Tensor value = parameter.detach().contiguous();
     if (options.broadcast_initial_values) {
+      // After the first broadcast the ranks of each replicate group agree; after the second all ranks have
+      // the values of the rank that is first in both groups.
       groups.replicate->broadcast(value, 0);
       groups.shard->broadcast(value, 0);
     }
+    // The values at hand are what the earlier axes left of the parameter, so the tile's box is taken relative
+    // to that.
     const Box before = owned.layout.first_axes(axes.size() - 1)
                            .local_box({owned.coordinates.begin(), owned.coordinates.end() - 1});
     const at::Tensor part = box_part(value, relative_to(before, owned.box));
@@ -153,7 +162,7 @@ void allocate(ShardedParameter& owned, at::Device device) {
   owned.tile.set_requires_grad(owned.requires_grad);
 }
 
-// All that have no memory yet, in the host's.
+// Allocates, in pinned memory of the host, all tiles that have no memory yet.
 void allocate_on_host(std::vector<ShardedParameter>& parameters, at::Device device) {
   const auto num_bytes = [](const ShardedParameter& owned) {
     return has_memory(owned) ? 0 : owned.box.numel() * dtype_size(owned.layout.dtype());
@@ -207,7 +216,7 @@ void ShardedModel::overwrite(const std::function<void()>& write) {
   state_->unfilled.clear();
   for (size_t i = 0; i < state_->parameters.size(); ++i) state_->unfilled.push_back(i);
   if (are_offloaded(state_->options, device())) {
-    state_->recover();  // of a gather on its way
+    state_->recover();  // ends gathers in flight that a failed forward left, since they read the tiles
     wait_for_tiles();
     allocate_on_host(state_->parameters, device());
   }
@@ -228,6 +237,8 @@ void ShardedModel::set_is_last_of_units(bool is_last) { state_->is_last_of_units
 
 void ShardedModel::reduce_gradients() {
   state_->check_gradients();
+  // If the last backward was said to be the last one, its end has reduced everything already
+  // (finish_backward()).
   state_->is_last_of_units = false;
   const bool is_done = std::exchange(state_->is_last_micro_batch, true);
   if (state_->is_plain) return state_->complete_empty_tiles();
@@ -260,6 +271,14 @@ void ShardedModel::reshard() {
 std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGroups& groups,
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options) {
+  // [Note: order of fully_shard] The order of the steps matters:
+  //  - Everything that a caller can do wrong is found by plan_units() and check_arguments(), before any
+  //    parameter changes and before any collective.
+  //  - cut() makes the tiles and takes the memory of the whole parameters, one parameter at a time.
+  //  - ParamGroup makes the parameters hollow; it needs the tiles.
+  //  - note_filled() puts hooks on gradient accumulators. It waits until all tiles have values, since
+  //    nn::materialize() drops the accumulator of a parameter that is its own tile.
+  //  - The call hooks come last: they copy whether the model is plain, which is known when all groups exist.
   const detail::UnitPlan plan = detail::plan_units(root, units);
   check_arguments(plan, groups, options);
   std::unique_ptr<ShardedModel> model(new ShardedModel);
@@ -274,14 +293,15 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   }
   for (const auto& entry : root.named_buffers()) state.buffers.emplace_back(entry.key(), entry.value());
 
-  // Of each unit, and of its parameters that are spread over other ranks.
+  // The parameters of each unit, and apart from them those that are spread over other groups (experts).
   std::vector<detail::GroupParameters> parameters_of(plan.unit_names.size()), apart(plan.unit_names.size());
   for (size_t i = 0; i < plan.parameters.size(); ++i) {
     const auto& [tensor, name, aliases, unit] = plan.parameters[i];
     const bool is_apart = options.layouts.groups_of(tensor) != nullptr;
     (is_apart ? apart : parameters_of)[unit].emplace_back(tensor, &state.parameters[i]);
   }
-  // The root may use a parameter more than once in a backward: its gradients are sums.
+  // The root may use a parameter more than once in a backward, so its gradients are sums and stay wide. The
+  // option takes effect below, after the root's group was made.
   MixedPrecisionPolicy policy = options.mixed_precision;
   policy.keeps_narrow_gradients = false;
   const int64_t num_replicas = groups.shard->size() * groups.replicate->size();
@@ -289,6 +309,7 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
   std::vector<RankAxis> axes = options.layouts.axes();
   axes.push_back({kAxisDpReplicate, groups.replicate});
   axes.push_back({kAxisFsdp, groups.shard});
+  // All units over the same ranks share one set of slots, so that they take turns in it (gather_slots.h).
   const auto slots = std::make_shared<detail::GatherSlots>(groups.shard);
   const auto secondary = std::make_shared<detail::GatherSlots>(groups.secondary);
   const auto no_secondary = std::make_shared<detail::GatherSlots>(comm::Communicator::single());
@@ -316,7 +337,8 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
     if (!has_memory(state.parameters[i])) state.unfilled.push_back(i);
   }
   if (state.unfilled.empty()) detail::note_filled(model->state_);
-  // A process alone, in the stored type, trains the plain module.
+  // A process alone that computes in the stored type has nothing to gather or reduce, and trains the plain
+  // module.
   state.is_plain = !needs_hooks;
   for (size_t i = 0; i < state.groups_of_unit.size(); ++i) {
     torch::nn::Module& module = i == 0 ? root : *units[i - 1];

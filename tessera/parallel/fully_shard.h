@@ -23,54 +23,59 @@ struct MixedPrecisionPolicy {
   std::optional<at::ScalarType> param_dtype;
   // Type in which gradients are reduced; unset = the type that the backward made.
   std::optional<at::ScalarType> reduce_dtype;
-  // Where one process alone trains in param_dtype, keep the gradients of the units in it too rather than
-  // widened: half of their memory. For steps of one backward that uses a unit's parameter once: the product
-  // that makes the gradient then rounds it once, as torch.autocast does. A gradient that is added to one of
-  // an earlier backward is widened first. The root's are summed in reduce_dtype as ever.
+  // Keeps the gradients of the units in param_dtype instead of widening them, which halves their memory, if
+  // one process alone trains in param_dtype. It is meant for steps of one backward that uses each parameter
+  // of a unit once: the product that makes the gradient then rounds it once, as torch.autocast does. A
+  // gradient that is added to one of an earlier backward is widened first. The root's gradients are summed in
+  // reduce_dtype in any case.
   bool keeps_narrow_gradients = false;
-  // With param_dtype set: cast floating inputs of the root and of each unit to it too. See nn::call() for
+  // Casts floating inputs of the root and of each unit to param_dtype too, if that is set. nn::call() says
   // which inputs; what a module reads from elsewhere is not cast.
   bool cast_forward_inputs = true;
 };
 
 struct ShardOptions {
-  // Free the gathered parameters of a unit after its forward and gather them again for its backward
-  // (ZeRO-3). Otherwise they stay until the end of the step's last backward. Of the root, which is used from
-  // the start of the forward to the end of the backward, what a nn::ForwardOnlyScope names is freed, except
-  // where ranks share one copy of it.
+  // Frees the gathered parameters of a unit after its forward and gathers them again for its backward
+  // (ZeRO-3). If false they stay until the end of the step's last backward. The root is used from the start
+  // of the forward to the end of the backward; of it, only what a nn::ForwardOnlyScope names is freed, and
+  // not if ranks share one copy of it.
   bool reshard_after_forward = true;
-  // Reduce gradients to shards in every backward (ZeRO-2 and 3). Otherwise they are kept whole until the
-  // last micro-batch (ZeRO-1, DDP), which sends less and needs more memory. Always on where param_dtype is
-  // set, so that sums over micro-batches are kept in the tile's type.
+  // Reduces gradients to shards in every backward (ZeRO-2 and 3). If false they are kept whole until the last
+  // micro-batch (ZeRO-1, DDP), which sends less and needs more memory. Always on if param_dtype is set, so
+  // that sums over micro-batches are kept in the tile's type.
   bool reduce_every_backward = true;
-  // Divide the summed gradients by the number of data-parallel ranks. Off where the loss is already divided
-  // by a global count.
+  // Divides the summed gradients by the number of data-parallel ranks. Switch it off if the loss is already
+  // divided by a global count.
   bool average_gradients = true;
-  // Copy the values of the first rank to all, where parameters already have values.
+  // Copies the values of the first rank to all ranks, for parameters that already have values.
   bool broadcast_initial_values = true;
-  // On a device that has streams: tiles lie in pinned memory of the host, and come to the device when their
-  // unit is gathered, beside the compute of the unit before. They are read and written in the order of the
-  // device's current stream: who reads or writes them on the host calls ShardedModel::wait_for_tiles().
-  // Gradients stay on the device. What is gathered stays there as long as ever.
+  // Keeps the tiles in pinned memory of the host, on a device that has streams; they come to the device when
+  // their unit is gathered, beside the compute of the unit before. Tiles are read and written in the order of
+  // the device's current stream, so code that reads or writes them on the host must call
+  // ShardedModel::wait_for_tiles() first. Gradients stay on the device, and so do gathered parameters, as
+  // long as ever.
   bool offload_parameters = false;
   MixedPrecisionPolicy mixed_precision;
-  // How the parameters are cut already. fully_shard() adds its axes to theirs.
+  // How other kinds of parallelism have already cut the parameters; fully_shard() adds its axes to these
+  // layouts.
   ParameterLayouts layouts;
 };
 
 // One parameter as this rank owns it.
 struct ShardedParameter {
-  std::string name;                  // as in named_parameters(); of a shared parameter, the first name
-  std::vector<std::string> aliases;  // its other names
-  Layout layout;                     // of the whole parameter: its last axis is the sharded one
-  std::vector<RankAxis> axes;        // the layout's
-  std::vector<int64_t> coordinates;  // of this rank, on the layout's axes
-  Box box;                           // what it holds: layout.local_box(coordinates)
-  // The values in the box, in the type of the compute if the parameter is frozen: a leaf that holds no other
-  // rank's values (the module's own parameter, where this rank gathers nothing for it). After the step's last
-  // backward tile.grad() holds their gradient, if the parameter requires one: on the device, also that of a
-  // tile which lies on the host (ShardOptions::offload_parameters). Undefined until
-  // ShardedModel::materialize() where the model was built on the meta device.
+  std::string name;                  // as in named_parameters(); the first name of a shared parameter
+  std::vector<std::string> aliases;  // other names of a shared parameter
+  Layout layout;                     // layout of the whole parameter; its last axis is the sharded one
+  std::vector<RankAxis> axes;        // the axes of the layout
+  std::vector<int64_t> coordinates;  // coordinates of this rank on the layout's axes
+  Box box;                           // what this rank holds: layout.local_box(coordinates)
+  // The values in the box, a leaf that holds no other rank's values. It is stored in the parameter's type, or
+  // in the type of the compute if the parameter is frozen. If this rank gathers nothing for the parameter, it
+  // is the module's own parameter. Undefined until ShardedModel::materialize() if the model was built on the
+  // meta device.
+  //
+  // After the step's last backward tile.grad() holds the gradient, if the parameter requires one. It lies on
+  // the device even if the tile lies on the host (ShardOptions::offload_parameters).
   at::Tensor tile;
   bool requires_grad = true;
 };
@@ -80,63 +85,67 @@ class ParamGroup;
 struct ShardState;
 }  // namespace detail
 
-// What fully_shard() returns. Owned by the caller; must outlive the use of the module. Not thread-safe.
+// The result of fully_shard(). The caller owns it; it must outlive the use of the module. Not thread-safe.
 //
-// A forward or backward may throw, on all ranks at the same place: the next forward finds everything in
-// order. After a forward that threw, the gradients of the step so far still count; after a backward that
-// threw they are not whole, and training goes on with zero_grad() only: anything else throws Error(Config).
+// A forward or backward may throw, if it does so on all ranks at the same place: the next forward finds
+// everything in order. After a forward that threw, the gradients of the step so far still count. After a
+// backward that threw they are not whole, and training goes on with zero_grad() only: anything else throws
+// Error(Config).
 class ShardedModel {
  public:
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // All parameters, frozen ones too, in the order of named_parameters().
+  // Returns all parameters, frozen ones too, in the order of named_parameters().
   const std::vector<ShardedParameter>& parameters() const;
-  // What an optimizer updates: the tiles of the parameters that require a gradient, in the same order. Some
-  // may have no rows on this rank. Throws Error(Config) before all tiles have values: an optimizer made then
-  // would train nothing.
+  // Returns the tiles that an optimizer updates: those of the parameters that require a gradient, in the same
+  // order. Some may have no rows on this rank. Throws Error(Config) before all tiles have values, since an
+  // optimizer made then would train nothing.
   std::vector<at::Tensor> trained_tiles() const;
-  // The module's buffers by name: whole on every rank, and each rank's own.
+  // Returns the module's buffers by name. They are not cut: each rank has its own whole copy.
   const std::vector<std::pair<std::string, at::Tensor>>& buffers() const;
   const ShardGroups& groups() const;
-  // Where the model computes, and the tiles lie unless they are offloaded: the device of the groups.
+  // Returns the device on which the model computes, which is that of the groups. The tiles lie there too
+  // unless they are offloaded.
   at::Device device() const;
 
-  // Allocates, on device() or beside it, the tiles of a model that was built on the meta device and has
-  // `fill` write each tile that has no values; nothing where all have. Where `fill` throws, none of them
-  // counts as filled: call again. Buffers are left as they are. Memory is never more than this rank's tiles.
-  // Not collective.
+  // Allocates the tiles of a model that was built on the meta device, on device() or in the host's memory
+  // beside it, and has `fill` write each tile that has no values; does nothing if all have values. If `fill`
+  // throws, none of them counts as filled, and materialize() may be called again. Buffers are left as they
+  // are. Memory never exceeds this rank's tiles. Not collective.
   void materialize(const std::function<void(const ShardedParameter& parameter)>& fill);
-  // Allocates likewise and has `write` write every tile, also those that have values. Until it has returned
-  // the module counts as one without values. Not collective.
+  // Allocates tiles likewise and has `write` write all of them, also those that have values. Until it has
+  // returned the module counts as one without values. Not collective.
   void overwrite(const std::function<void()>& write);
-  // Throws Error(Config) where a parameter or a buffer has no values yet, as every use of the module does.
+  // Throws Error(Config) if a parameter or a buffer has no values yet, as every use of the module does.
   void check_has_values() const;
-  // Tiles that lie on the host beside a device have the values of all updates so far, and nothing reads them:
-  // the host waits. Nothing where tiles lie on the device.
+  // Makes the host wait until offloaded tiles have the values of all updates so far and nothing reads them
+  // any more. Does nothing for tiles on the device.
   void wait_for_tiles() const;
 
-  // Whether the next backward is the last one of the step: after it, tile.grad() is complete. True at first.
+  // Says whether the next backward is the last one of the step, after which tile.grad() is complete. True at
+  // first.
   void set_is_last_micro_batch(bool is_last);
-  // Whether the next backward is the last one of the step for each unit that it reaches, while others reach
-  // other units (a stage of a pipeline). The gradients of such a unit, where all of its parameters get one,
-  // are reduced at once, beside what comes after: behind the weight gradients that the backward leaves over
-  // (ops::DeferGradientsScope), if any. False at first. The same on all ranks.
+  // Says whether the next backward is the last one of the step for each unit that it reaches, while other
+  // backwards reach other units (a stage of a pipeline). The gradients of such a unit, if all of its
+  // parameters get one, are then reduced at once, beside what comes after; weight gradients that the backward
+  // defers (ops::DeferGradientsScope) come before the reduction. False at first. Must be the same on all
+  // ranks.
   void set_is_last_of_units(bool is_last);
-  // Makes tile.grad() complete as the step's last backward does: for steps in which none of the backwards was
-  // said to be the last, since gradients come after it or in an order of their own (a pipeline). Nothing
-  // where one was. Collective.
+  // Makes tile.grad() complete, as the step's last backward does. Call it in steps in which no backward was
+  // said to be the last, because gradients come after it or in an order of their own (a pipeline). Does
+  // nothing if one was. Collective.
   void reduce_gradients();
-  // Begins a step: drops the gradients of the one before, whole or not.
+  // Begins a step: drops the gradients of the step before, whether they are whole or not.
   void zero_grad();
 
-  // The whole parameter, where its tiles lie, on every rank along the axes that cut it. Collective over
-  // these.
+  // Returns the whole parameter, on the device of its tiles, on every rank along the axes that cut it.
+  // Collective over these axes.
   at::Tensor full_tensor(const ShardedParameter& parameter) const;
 
-  // Gathers all units and keeps them until reshard(): for generation and other repeated forwards.
-  // Collective.
+  // Gathers all units and keeps them until reshard(): for generation and other repeated forwards. unshard()
+  // is collective.
   void unshard();
   void reshard();
 
@@ -148,15 +157,20 @@ class ShardedModel {
   std::shared_ptr<detail::ShardState> state_;
 };
 
-// Cuts what options.layouts leaves of every parameter of `root` on dim 0 over groups.shard, or over the
-// groups that the layouts give it. Each module of `units` is gathered, used and freed as one; what is in no
-// unit belongs to the root, which stays gathered from the start of its forward to the end of its backward.
-// `root` and `units` must be run through nn::call() or nn::call_hooked(); units in the order of their use.
+// Cuts every parameter of `root`, or what options.layouts leaves of it, on dim 0 over groups.shard, or over
+// the groups that the layouts give it. Each module of `units` is gathered, used and freed as one. A parameter
+// in no unit belongs to the root, which stays gathered from the start of its forward to the end of its
+// backward. `root` and `units` must be run through nn::call() or nn::call_hooked(); list the units in the
+// order of their use.
+//
 // Afterwards the parameters of the module are hollow between uses, and any use of them throws Error(Config):
-// read and update them through the returned object only. Exceptions are parameters that need no gathering
-// (one rank holds them whole, in the type of the compute): they are their tiles. All ranks use the same
-// parameters in the same backward. Gradients of all ranks are summed (and averaged, by option). The result of
-// any grouping equals one process that saw all the data, to the rounding of MixedPrecisionPolicy's types.
+// read and update them through the returned object only. The exceptions are parameters that need no gathering
+// (one rank holds them whole, in the type of the compute): they are their own tiles.
+//
+// All ranks must use the same parameters in the same backward. Gradients of all ranks are summed (and
+// averaged, by option). The result of any grouping equals that of one process with all the data, to the
+// rounding of MixedPrecisionPolicy's types.
+//
 // Throws Error(Config) for a module that is sharded already, in whole or in part, for units that are not
 // below the root or share a parameter, and for a parameter without a dim to cut or of a complex or quantised
 // type. Collective.

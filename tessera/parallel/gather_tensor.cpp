@@ -20,7 +20,8 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
     const bool is_spread =
         placement.kind == Placement::Kind::Shard || placement.kind == Placement::Kind::Held;
     if (!is_spread || group.size() == 1) continue;
-    // What is gathered along this axis lies in `before`, which each of its ranks holds a box of.
+    // The boxes of the ranks along this axis make up the box `before`, which the axes up to here left of the
+    // tensor.
     const Box before = layout.first_axes(a).local_box(coordinates);
     if (placement.kind == Placement::Kind::Held) {
       const int64_t holder = placement.holders.front();
@@ -40,7 +41,7 @@ at::Tensor gather_tensor(const at::Tensor& tile, const Layout& layout, const std
     }
     const at::Tensor pieces = at::empty({before.numel()}, tile.options().requires_grad(false));
     group.all_gather_v(pieces, gathered.contiguous(), counts, false, {{{}, hint}});
-    if (placement.dim == 0) {  // which puts them in order
+    if (placement.dim == 0) {  // the pieces are consecutive rows, in the order of the ranks
       gathered = pieces.view(before.size);
       continue;
     }

@@ -51,7 +51,7 @@ std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const
   TESSERA_ASSERT(shape.size() == box.offset.size() && shape.size() == box.size.size(),
                  "a box has the rank of its tensor");
   if (box.numel() == 0) return {};
-  // Dims from `split` on are whole, so one run spans them and a slice of dim split - 1.
+  // The dims from `split` on are whole, so one run spans them and the box's part of dim split - 1.
   size_t split = shape.size();
   while (split > 0 && box.size[split - 1] == shape[split - 1]) --split;
   int64_t inner = 1;
@@ -79,7 +79,7 @@ std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const
 Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit) {
   const int64_t units = (length + unit - 1) / unit;
   const int64_t each = units / count, longer = units % count;
-  // Pieces [0, longer) hold one unit more; the last unit may be a part of one.
+  // The pieces [0, longer) hold one unit more; the last unit may be incomplete.
   const auto begin_of = [&](int64_t piece) {
     return std::min(length, (piece * each + std::min(piece, longer)) * unit);
   };

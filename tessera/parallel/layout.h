@@ -1,4 +1,4 @@
-// Where the tiles of a tensor lie: the one place that knows.
+// The one place that knows where the tiles of a tensor lie.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct Box {
   bool operator==(const Box&) const = default;
 };
 
-// The common part; of size 0 in some dim when there is none.
+// Returns the common part of the boxes; its size is 0 in some dim if there is none.
 Box intersect(const Box& a, const Box& b);
-// The smallest that holds all of the boxes, of which there is one at least.
+// Returns the smallest box that holds all of `boxes`, of which there must be at least one.
 Box bounding_box(const std::vector<Box>& boxes);
-// Where `inner`, which lies in `outer`, begins in it.
+// Returns `inner`, which lies in `outer`, with its offset counted from that of `outer`.
 Box relative_to(const Box& outer, const Box& inner);
 
 // A run of elements that is contiguous both in the row-major global tensor and in the box.
@@ -33,25 +33,27 @@ struct ElementRun {
   int64_t count = 0;
 };
 
-// The runs of `box` in a tensor of shape `shape`, in order, as long as they can be; none for an empty box.
+// Returns the runs of `box` in a tensor of shape `shape`, in order and each as long as possible; none for an
+// empty box.
 std::vector<ElementRun> contiguous_runs(const std::vector<int64_t>& shape, const Box& box);
 
-// The part of `length` that piece `index` of `count` holds. Cuts fall on multiples of `unit` (the elements of
-// an attention head, the block of a quantised type); the units are dealt as evenly as they can be, the first
-// pieces holding one more where they do not divide. Pieces may be empty.
+// One of the pieces into which a length is cut.
 struct Piece {
   int64_t begin = 0;
   int64_t size = 0;
   bool operator==(const Piece&) const = default;
 };
+// Returns piece `index` of the `count` pieces of `length`. Cuts fall on multiples of `unit` (the elements of
+// an attention head, the block of a quantised type). The units are dealt as evenly as possible: if they do
+// not divide, the first pieces hold one more. Pieces may be empty.
 Piece piece_of(int64_t length, int64_t count, int64_t index, int64_t unit = 1);
 
 // How one mesh axis treats a tensor.
 struct Placement {
   enum class Kind { Replicate, Shard, Partial, Held };
   Kind kind = Kind::Replicate;
-  int64_t dim = 0;   // for Shard
-  int64_t unit = 1;  // for Shard: cuts fall on its multiples
+  int64_t dim = 0;   // for Shard: the dim that is cut
+  int64_t unit = 1;  // for Shard: cuts fall on multiples of it
   std::vector<int64_t> holders =
       {};  // for Held: the ranks, in order, that have all of it; others have no rows
 
@@ -67,16 +69,17 @@ struct AxisPlacement {
   std::string axis;
   int64_t size = 1;
   Placement placement;
-  // Of a parameter: whether the ranks along the axis compute parts of its gradient, which are to be summed
-  // (they read different data, or use it for different parts of an activation), or each all of it.
+  // For a parameter: true if each rank along the axis computes a part of its gradient, so that the parts are
+  // to be summed (the ranks read different data, or use the parameter for different parts of an activation).
+  // False if each rank computes all of the gradient.
   bool sums_gradient = false;
   bool operator==(const AxisPlacement&) const = default;
 };
 
 // Global shape and dtype of a tensor, and its placement on every axis that matters. Axes are listed in the
 // order in which they cut: two axes that shard the same dim cut it one after the other (tensor parallel
-// first, then the fully sharded axis, as they are applied). A tensor as one rank holds it is a layout and the
-// rank's coordinates, one on each of its axes.
+// first, then the fully sharded axis, as they are applied). What one rank holds of a tensor follows from the
+// layout and the rank's coordinates, one on each axis of the layout.
 class Layout {
  public:
   Layout() = default;
@@ -87,17 +90,17 @@ class Layout {
   DType dtype() const { return dtype_; }
   const std::vector<AxisPlacement>& axes() const { return axes_; }
 
-  // The same tensor, cut by one more axis: the parts that the others leave.
+  // Returns the layout with one more axis, which cuts the parts that the others leave.
   Layout with(AxisPlacement axis) const;
-  // The same tensor before the axes from number `count` on cut it.
+  // Returns the layout of the first `count` axes alone.
   Layout first_axes(size_t count) const;
 
   int64_t numel() const;
-  // Ranks over which the tensor is spread: the product of the axes' sizes.
+  // Returns the number of ranks over which the tensor is spread, the product of the axes' sizes.
   int64_t num_ranks() const;
-  // The box that the rank at `coordinates` (one per axis, in the order of axes()) holds.
+  // Returns the box that the rank at `coordinates` (one for each of axes(), in their order) holds.
   Box local_box(const std::vector<int64_t>& coordinates) const;
-  // Copies of every element over the ranks; partial sums are no copies.
+  // Returns how many ranks hold a copy of each element; partial sums do not count as copies.
   int64_t num_replicas() const;
 
   bool operator==(const Layout&) const = default;

@@ -1,4 +1,5 @@
-// What other kinds of parallelism have cut of a module before fully_shard() cuts it further.
+// Layouts of a module's parameters as other kinds of parallelism have cut them, before fully_shard() cuts
+// them further.
 #pragma once
 
 #include <cstdint>
@@ -14,48 +15,52 @@
 
 namespace tessera::parallel {
 
-// A mesh axis as a rank stands on it.
+// A mesh axis, seen from one rank.
 struct RankAxis {
   std::string name;
-  std::shared_ptr<comm::Communicator> group;  // the ranks that differ along it alone
+  std::shared_ptr<comm::Communicator> group;  // the ranks that differ from this one along the axis alone
 };
 
-// The ranks over which parameters are cut, and those that hold copies of the same cut. For DDP the first
+// The ranks over which parameters are cut, and the ranks that hold copies of the same cut. For DDP the first
 // is a group of one and the second holds all ranks.
 struct ShardGroups {
   std::shared_ptr<comm::Communicator> shard;
   std::shared_ptr<comm::Communicator> replicate = comm::Communicator::single();
-  // Neighbours in `shard` that keep secondary shards (Wang et al., "ZeRO++", arXiv 2306.10209): what a
-  // forward gathered over `shard` stays, cut over these ranks, until the step's last backward has gathered it
-  // again from them alone. For ranks of one machine out of several. A group of one: none.
+  // Neighbours in `shard` that keep secondary shards (Wang et al., "ZeRO++", arXiv 2306.10209): parameters
+  // that a forward has gathered over `shard` stay, cut over these ranks, until the step's last backward is
+  // over, and backwards gather them from these ranks alone. Meant for the ranks of one machine out of
+  // several. A group of one: none.
   std::shared_ptr<comm::Communicator> secondary = comm::Communicator::single();
 };
 
-// This rank's coordinates on these axes, in their order.
+// Returns this rank's coordinates on these axes, in their order.
 std::vector<int64_t> coordinates_on(const std::vector<RankAxis>& axes);
 
-// The layouts of a module's parameters, which hold this rank's parts already. By tensor, so that a shared
-// parameter has one.
+// The layouts of a module's parameters, which already have the shapes of this rank's parts. Layouts are found
+// by tensor, so a shared parameter has one.
 class ParameterLayouts {
  public:
   ParameterLayouts() = default;
   explicit ParameterLayouts(std::vector<RankAxis> axes) : axes_(std::move(axes)) {}
 
-  // The axes of every layout but those of set_apart(), in the order in which they cut.
+  // Returns the axes of every layout, in the order in which they cut; set_apart() adds one more to its
+  // parameter's.
   const std::vector<RankAxis>& axes() const { return axes_; }
 
-  // `parameter` has the shape of this rank's part of a tensor of layout `layout`, which has one placement for
-  // each of axes().
+  // Sets the layout of `parameter`, which must have one placement for each of axes(). The parameter already
+  // has the shape of this rank's part.
   void set(const at::Tensor& parameter, Layout layout);
-  // A parameter that only `holders` of one more axis have, and that fully_shard() spreads over `groups` in
-  // place of its own. Takes it as the other axes have cut it, on the meta device.
+  // Places a parameter on only the ranks `holders` of one more axis, `axis`, and has fully_shard() spread it
+  // over `groups` instead of its own. The parameter must be on the meta device, as the other axes have cut
+  // it; it becomes empty on the other ranks.
   void set_apart(at::Tensor parameter, const RankAxis& axis, std::vector<int64_t> holders,
                  const ShardGroups& groups);
-  // axes(), and that of set_apart().
+  // Returns axes() and, if set_apart() was called for the parameter, its additional axis.
   std::vector<RankAxis> axes_of(const at::Tensor& parameter) const;
-  // Those of set_apart(), or null.
+  // Returns the groups that set_apart() gave the parameter, or null.
   const ShardGroups* groups_of(const at::Tensor& parameter) const;
-  // The layout that was set, or that of a parameter which every rank holds whole, with the same gradient.
+  // Returns the layout that was set. Without one it is that of a parameter that every rank holds whole and
+  // computes the whole gradient of.
   Layout of(const at::Tensor& parameter) const;
 
  private:
