@@ -20,13 +20,14 @@ namespace {
 
 using Group = std::shared_ptr<comm::Communicator>;
 
-// Ranks as a grid: neighbours exchange heads for tokens (Ulysses), and those of like place among their
-// neighbours make a ring. One of the two may be a rank alone.
+// The ranks as a grid. Neighbours exchange heads for tokens (Ulysses); the ranks with the same place among
+// their neighbours form a ring. Either group may be a group of one.
 struct Grid {
   Group heads, ring;
 };
 
-// As many neighbours as share the key/value heads evenly.
+// Returns how many neighbours exchange heads for tokens. Auto and Usp choose numbers that share the key/value
+// heads evenly.
 int64_t neighbours_of(ContextParallelMethod method, int64_t num_ranks, int64_t kv_heads) {
   switch (method) {
     case ContextParallelMethod::Ring: return 1;
@@ -59,10 +60,11 @@ class ContextParallelCore : public nn::AttentionCore {
     }
     TESSERA_CHECK_ARGUMENT(context.part.has_value(),
                            "context parallelism: the tokens must be those of token_part()");
-    // As in nn::document_attention().
+    // A rank without heads returns an empty result, as nn::document_attention() does.
     if (q.size(1) == 0) return q + k + v;
     const TokenSplit split(context.document_starts, group_->size());
-    // The copies that token_part() adds see nothing.
+    // The copies that token_part() appends attend to nothing: attention runs without them, and their rows are
+    // zeros.
     const int64_t own = split.count(group_->rank()), added = q.size(0) - own;
     const auto without = [&](const at::Tensor& rows) { return added == 0 ? rows : rows.narrow(0, 0, own); };
     const at::Tensor seen = attend_part(without(q), without(k), without(v), split, context, layer, formula);
@@ -94,7 +96,8 @@ class ContextParallelCore : public nn::AttentionCore {
 void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group) {
   if (group->size() == 1) return;
-  std::map<int64_t, std::shared_ptr<const nn::AttentionCore>> cores;  // by the neighbours of their grid
+  // Cores by the number of neighbours in their grid.
+  std::map<int64_t, std::shared_ptr<const nn::AttentionCore>> cores;
   for (const auto& module : root.modules(/*include_self=*/false)) {
     auto* const attention = dynamic_cast<nn::Attention*>(module.get());
     if (attention == nullptr) continue;

@@ -1,4 +1,4 @@
-// Context parallelism: the tokens of every document spread over ranks.
+// Context parallelism: the tokens of every document are spread over ranks.
 #pragma once
 
 #include <memory>
@@ -11,16 +11,17 @@
 
 namespace tessera::parallel {
 
-// Puts attention over the ranks of `group` into every nn::Attention below `root`, whose forwards then take
-// the tokens that token_part() gives this rank, and a context that says so. All else in a model works on each
-// token alone. The loss and the gradients are this rank's parts of the sums over the group. Collective.
-// A cache is an Error(Config, "CONTEXT-PARALLEL"): generate with the whole line on each rank.
+// Makes every nn::Attention below `root` attend over the tokens of all ranks of `group`. Its forwards then
+// take the tokens that token_part() gives this rank, and a context whose `part` says so. All else in a model
+// works on each token alone. The loss and the gradients are this rank's parts of the sums over the group.
+// Collective. A cache of keys and values is then an Error(Config, "CONTEXT-PARALLEL"): to generate, give each
+// rank the whole line.
 void context_parallel(torch::nn::Module& root, ContextParallelMethod method,
                       const std::shared_ptr<comm::Communicator>& group);
 
-// This rank's tokens of a line that all ranks of the group have, with their labels and positions; `whole`
-// itself for a group of one. Copies of the line's first tokens, without labels and seen by no other token,
-// make their number a multiple of `multiple`.
+// Returns this rank's tokens of `whole`, which all ranks of the group have, with their labels and positions;
+// `whole` itself for a group of one. Copies of the line's first tokens, without labels and seen by no other
+// token, are appended until the number of tokens is a multiple of `multiple`.
 nn::TokenBatch token_part(const nn::TokenBatch& whole, const comm::Communicator& group, int64_t multiple = 1);
 
 }  // namespace tessera::parallel

@@ -20,12 +20,14 @@ using Group = std::shared_ptr<comm::Communicator>;
 constexpr const char* kKeys = "keys and values of ring attention";
 constexpr const char* kGradients = "gradients of ring attention";
 
-// Whose numbers are here after `step` steps round the ring, in which each rank hears from the one before.
+// Returns the rank whose numbers are here after `step` steps round the ring, in which each rank receives from
+// the rank before it.
 int64_t source_of(int64_t step, const comm::Communicator& group) {
   return (group.rank() - step % group.size() + group.size()) % group.size();
 }
 
-// A tensor on its way to the next rank, and the one that comes for it.
+// A tensor on its way to the next rank, and the one that arrives from the rank before. `sent` is held until
+// wait(), since the operation reads it.
 struct Passing {
   at::Tensor sent, received;
   std::shared_ptr<comm::Work> work;
@@ -37,8 +39,9 @@ struct Passing {
   }
 };
 
-// Collective: an all-to-all of which each rank sends to one and hears from one, as messages would have the
-// host wait until both ends have come.
+// Starts to send `tensor` to the next rank and to receive into `room` from the one before. It is an
+// all-to-all in which each rank has one piece to send and one to receive, and so collective: with messages
+// the host would wait until both ends have come.
 Passing pass_on(const at::Tensor& tensor, const at::Tensor& room, const Group& group, const char* what) {
   const int64_t rank = group->rank(), size = group->size();
   std::vector<int64_t> to_come(static_cast<size_t>(size), 0), to_go = to_come;
@@ -47,12 +50,15 @@ Passing pass_on(const at::Tensor& tensor, const at::Tensor& room, const Group& g
   return {tensor, room, group->all_to_all_v(room, tensor, to_come, to_go, true, {{{}, what}})};
 }
 
-// Keys and values of a rank together: [2, tokens, kv_heads, head_dim].
+// Returns memory for the keys and values of a rank, or for their gradients, together: [2, tokens, kv_heads,
+// head_dim].
 at::Tensor room_for(const at::Tensor& k, int64_t tokens, at::ScalarType type) {
   return at::empty({2, tokens, k.size(1), k.size(2)}, k.options().dtype(type));
 }
 
-// Calls body(step, source, keys and values of source) as they pass.
+// Calls body(step, source, keys and values of source) for each rank's keys and values as they pass. The
+// exchange is started before body() and waited for after it, so it runs beside the compute; body() and the
+// exchange both only read `here`.
 template <class Body>
 void pass_round(const at::Tensor& k, const at::Tensor& v, const TokenSplit& split, const Group& group,
                 const Body& body) {
@@ -69,12 +75,12 @@ void pass_round(const at::Tensor& k, const at::Tensor& v, const TokenSplit& spli
   }
 }
 
-// One half of a rank's rows: a view.
+// Returns one half of a rank's rows, as a view.
 at::Tensor half_of(const at::Tensor& rows, const TokenSplit& split, int64_t rank, int64_t half) {
   return rows.narrow(0, half == 0 ? 0 : split.count(rank, 0), split.count(rank, half));
 }
 
-// Calls body(query half, key half, spans) for the pairs of halves of which some queries see some keys.
+// Calls body(query half, key half, spans) for those pairs of halves in which some query sees some key.
 template <class Body>
 void for_each_pair(const TokenSplit& split, int64_t rank, int64_t source,
                    const ops::AttentionFormula& formula, const Body& body) {
@@ -90,6 +96,8 @@ ops::AttentionResult forward_pass(const at::Tensor& q, const at::Tensor& k, cons
                                   const TokenSplit& split, const ops::AttentionFormula& formula,
                                   const Group& group) {
   const int64_t rank = group->rank();
+  // `sum` is in the compute type of q and rounded once, at the end. It is updated in place, through views of
+  // the halves.
   ops::AttentionResult sum = ops::attention_of_nothing(q);
   pass_round(k, v, split, group, [&](int64_t, int64_t source, const at::Tensor& keys) {
     for_each_pair(split, rank, source, formula, [&](int64_t query_half, int64_t key_half, const auto& spans) {
@@ -102,6 +110,15 @@ ops::AttentionResult forward_pass(const at::Tensor& q, const at::Tensor& k, cons
   return {sum.out.to(q.scalar_type()), sum.log_sum};
 }
 
+// [Note: gradients round the ring] The gradient of a rank's keys is a sum over all ranks whose queries see
+// them. It travels one rank behind the keys themselves: at step s this rank holds the keys of source_of(s),
+// computes what its own queries add to their gradient, then adds the sum that the rank before, which held the
+// same keys at step s - 1, has passed on, and passes the total on. After the last step one more pass remains:
+// the sum that arrives then is that of this rank's own keys, which have gone full circle.
+//
+// Each gradient pass is started after body()'s compute and waited for in the next step after the compute
+// there, so it is hidden too. The order in which the two kinds of exchange are submitted (keys, gradients,
+// keys, ...) is the same on every rank, as collectives of one group require.
 ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
                                       const at::Tensor& v, const ops::AttentionResult& result,
                                       const TokenSplit& split, const ops::AttentionFormula& formula,
@@ -109,7 +126,8 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
   const int64_t rank = group->rank();
   const at::ScalarType exact = ops::compute_type(q.scalar_type());
   const at::Tensor grad_q = at::zeros(q.sizes(), q.options().dtype(exact));
-  // The gradients of the keys that are here, with what the ranks before have added.
+  // The gradients of the keys at hand, [2, tokens of source, kv_heads, head_dim], with what the ranks before
+  // have added.
   at::Tensor grad_keys;
   Passing passing;
   pass_round(k, v, split, group, [&](int64_t step, int64_t source, const at::Tensor& keys) {
@@ -126,6 +144,7 @@ ops::AttentionGradients backward_pass(const at::Tensor& grad, const at::Tensor& 
     });
     if (step > 0) grad_keys.add_(passing.wait());
     if (group->size() == 1) return;
+    // The sum that arrives is for the keys that the rank before holds now: those which come here at step + 1.
     const at::Tensor room = room_for(k, split.count(source_of(step + 1, *group)), exact);
     passing = pass_on(grad_keys, room, group, kGradients);
   });

@@ -1,4 +1,4 @@
-// Attention over documents whose tokens are spread over ranks, keys and values going round.
+// Attention over documents whose tokens are spread over ranks; keys and values go round a ring.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,15 @@
 
 namespace tessera::parallel {
 
-// Ring attention (Liu et al., arXiv 2310.01889): every rank's keys and values pass all ranks in turn, each
-// adds what its queries find in them, by the logarithms of the softmax's denominators, and sends them on
-// while it computes. The backward sends the gradients of keys and values round as well. q, k, v: this rank's
-// tokens as `split` says, shapes as of ops::document_attention(); so is the result. Collective, in the
-// forward and in the backward: all ranks of the group call it in one order. Saves q, k, v, the result and one
-// number a token and head.
+// Ring attention (Liu et al., arXiv 2310.01889): every rank's keys and values pass all ranks in turn. Each
+// rank attends from its queries to the keys at hand, merges the result with those so far by the logarithms of
+// the softmax's denominators, and sends the keys and values on meanwhile. In the backward the gradients of
+// keys and values go round as well.
+//
+// q, k, v: this rank's tokens as `split` orders them, with the shapes of ops::document_attention(): q
+// [tokens, heads, head_dim], k and v [tokens, kv_heads, head_dim]. The result is like q. Saves q, k, v, the
+// result and one number for each token and head. Collective, in the forward and in the backward: all ranks of
+// the group call it in the same order.
 at::Tensor ring_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const TokenSplit& split, const ops::AttentionFormula& formula,
                           const std::shared_ptr<comm::Communicator>& group);

@@ -56,7 +56,7 @@ int64_t count_of(const std::vector<nn::TokenRun>& runs) {
   return count;
 }
 
-// Their places in the line, one after the other.
+// Returns the places of the runs' tokens in the line, [tokens] int64.
 at::Tensor places_of(const std::vector<nn::TokenRun>& runs, const at::TensorOptions& options) {
   const auto int_options = options.dtype(at::kLong);
   std::vector<at::Tensor> places = {at::empty({0}, int_options)};
@@ -85,8 +85,10 @@ at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at:
   const auto kv_heads = [&](int64_t of) { return piece_of(k.size(1), num_ranks, of, 1); };
   const int64_t own = kv_heads(rank).size;
 
+  // Each rank gets this rank's tokens for its heads, q, k and v side by side: [own tokens, its heads,
+  // head_dim].
   std::vector<at::Tensor> parts;
-  std::vector<nn::TokenRun> held;  // one rank after the other
+  std::vector<nn::TokenRun> held;  // the shared tokens as they arrive: one rank's after the other's
   Counts tokens_to_come, heads_to_go, results_to_go, results_to_come;
   for (int64_t other = 0; other < num_ranks; ++other) {
     const auto [first, count] = kv_heads(other);
@@ -101,7 +103,8 @@ at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at:
     results_to_go.push_back(count_of(theirs) * own * shared_by * head_dim);
     held.insert(held.end(), theirs.begin(), theirs.end());
   }
-  // Where each token of the line lies among those that are held, and the other way round.
+  // from_held[i] is the place, among the tokens as they arrive, of token i in the order of tokens.line;
+  // from_line is the inverse.
   const at::Tensor line_places = places_of(tokens.line, q.options()),
                    by_place = at::argsort(places_of(held, q.options()));
   const at::Tensor from_held = by_place.index_select(0, at::argsort(at::argsort(line_places))),

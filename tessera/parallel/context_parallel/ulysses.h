@@ -1,4 +1,4 @@
-// Attention over documents whose tokens are spread over ranks, heads changing places with tokens.
+// Attention over documents whose tokens are spread over ranks; an all-to-all exchanges heads for tokens.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,22 @@
 
 namespace tessera::parallel {
 
-// The tokens that ranks share for attention.
+// The tokens that the ranks of a group share for attention.
 struct SharedTokens {
-  std::vector<std::vector<nn::TokenRun>> of_rank;  // of the line, in the order in which each rank holds them
-  std::vector<nn::TokenRun> line;  // of all ranks together, in the order in which attention wants them
+  // By rank: its runs of the line, in the order in which it holds them.
+  std::vector<std::vector<nn::TokenRun>> of_rank;
+  // The tokens of all ranks, in the order in which attention wants them.
+  std::vector<nn::TokenRun> line;
 };
 
-// All tokens of a micro-batch.
+// Returns all tokens of a micro-batch, in the order of its line.
 SharedTokens whole_line(const TokenSplit& split);
 
 // DeepSpeed-Ulysses (Jacobs et al., arXiv 2309.14509): an all-to-all gives each rank all shared tokens for a
-// part of the heads, `attend` computes, and a second one gives the results back. Key/value heads are dealt as
-// evenly as they can be, each with its query heads; a rank may get none. q, k, v: this rank's tokens.
-// Collective, in the forward and in the backward.
+// part of the heads, `attend` computes, and a second all-to-all gives the results back. Key/value heads are
+// dealt as evenly as possible, each with its query heads; a rank may get none. q, k, v: this rank's tokens,
+// [tokens, heads, head_dim] and [tokens, kv_heads, head_dim]; the result is like q. Collective, in the
+// forward and in the backward.
 using AttentionOfHeads =
     std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
 at::Tensor ulysses_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

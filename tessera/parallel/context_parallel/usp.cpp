@@ -11,8 +11,8 @@ at::Tensor usp_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
                          const TokenSplit& split, const ops::AttentionFormula& formula,
                          const std::shared_ptr<comm::Communicator>& heads,
                          const std::shared_ptr<comm::Communicator>& ring) {
-  // The parts of neighbours, put together, are a part of the split over so many ranks fewer: cuts at
-  // length x i / parts fall together.
+  // The parts of neighbours, put together, are one part of the split over heads->size() times fewer ranks,
+  // because cuts lie at length x i / parts in both.
   const TokenSplit coarse = split.coarser(heads->size());
   SharedTokens tokens;
   for (int64_t i = 0; i < heads->size(); ++i)
@@ -21,7 +21,8 @@ at::Tensor usp_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return ulysses_attention(
       q, k, v, tokens,
       [&](const at::Tensor& qs, const at::Tensor& ks, const at::Tensor& vs) {
-        // Of ranks beyond the heads.
+        // More ranks than key/value heads leave some ranks without heads; they take no part in the ring,
+        // which consists of such ranks alone.
         if (qs.size(1) == 0) return qs + ks + vs;
         return ring_attention(qs, ks, vs, coarse, formula, ring);
       },

@@ -11,11 +11,12 @@
 
 namespace tessera::parallel {
 
-// USP (Fang and Zhao, arXiv 2405.07719): the ranks of `heads`, neighbours in `split`, exchange heads for
-// tokens (ulysses_attention()), and each then goes round `ring`, the ranks of its place among their
-// neighbours, with its part of the heads (ring_attention()). `split` is over heads->size() x ring->size()
-// ranks, of which the neighbours number ring->rank() are this rank's. q, k, v: this rank's tokens. Collective
-// over both, in the forward and in the backward.
+// USP (Fang and Zhao, arXiv 2405.07719): the ranks of `heads`, which are neighbours in `split`, exchange
+// heads for tokens (ulysses_attention()). Each then goes round `ring`, the ranks of the same place among
+// their neighbours, with its part of the heads (ring_attention()). `split` is over heads->size() x
+// ring->size() ranks, and this rank belongs to the neighbours number ring->rank(). q, k, v: this rank's
+// tokens, [tokens, heads, head_dim] and [tokens, kv_heads, head_dim]; the result is like q. Collective over
+// both groups, in the forward and in the backward.
 at::Tensor usp_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const TokenSplit& split, const ops::AttentionFormula& formula,
                          const std::shared_ptr<comm::Communicator>& heads,

@@ -23,7 +23,8 @@ void check_expert_parallel(const torch::nn::Module& root, int64_t num_ranks) {
                 "experts cannot be spread over " + std::to_string(num_ranks) + " ranks")
         .got(std::to_string(experts) + " experts in a layer")
         .need("at least one expert for each rank")
-        // Whose divisors divide the ranks that it was taken from, too.
+        // Only divisors of num_ranks are proposed, since they also divide the ranks that num_ranks was taken
+        // from.
         .hint(
             nearest_size_hint("expert_parallel_size", nearest_sizes(num_ranks, num_ranks, [&](int64_t size) {
                                 return size <= experts && num_ranks % size == 0;

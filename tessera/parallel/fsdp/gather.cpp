@@ -15,7 +15,8 @@
 namespace tessera::parallel::detail {
 namespace {
 
-// Where the parameters that are gathered begin when they lie one behind the other, each on a cache line.
+// Byte offsets at which the parameters that are gathered begin when they lie one behind the other, each on a
+// cache line.
 struct Places {
   std::vector<int64_t> offsets;
   int64_t num_bytes = 0;
@@ -29,13 +30,25 @@ struct Places {
   }
 };
 
-// Elements of `like`'s type and of `shape`, at `offset` of `bytes`.
+// Views the bytes from `offset` on as a tensor of the type of `like` and of shape `shape`.
 at::Tensor at_offset(const at::Tensor& bytes, int64_t offset, const at::Tensor& like, at::IntArrayRef shape) {
   const int64_t num_bytes = c10::multiply_integers(shape) * static_cast<int64_t>(like.element_size());
   return bytes.narrow(0, offset, num_bytes).view(like.scalar_type()).view(shape);
 }
 
-// The storage of `whole` is the slot.
+// [Note: who may touch a slot, and when]
+// A slot goes from unit to unit, so a writer must come after the readers of the unit before it.
+//  - On the host, a slot is written by the ranks together (Communicator::write_shared). No rank's write
+//    begins before all ranks have submitted the operation, and each submits it after it has given the slot
+//    back. All ranks take and give back in the same order, so they mean the same slot.
+//  - On a device, take() lets the current stream wait for the event that the last reader has left in the
+//    slot, and the casts and the all-gather are submitted behind it. finish() lets the current stream wait
+//    for them before the unit reads.
+//  - With offloaded tiles, the copies run on the copy stream instead. is_due_ puts them behind the current
+//    stream (the optimizer's update of the tiles, the last reader of the slot), and is_here_ puts the unit's
+//    compute behind them.
+//
+// Gathers into a slot, which becomes the storage of `whole`.
 class SlotGather : public Gather {
  public:
   SlotGather(std::vector<UnitParam>& params, ShardKind kind, Places places, GatherSlots& slots,
@@ -69,7 +82,7 @@ class SlotGather : public Gather {
     work_ = nullptr;
     is_here_.wait();
   }
-  // This rank's shards and where they lie in the slot.
+  // Pairs this rank's shards with their places in the slot.
   std::vector<std::pair<at::Tensor, at::Tensor>> shards(ShardKind kind) const {
     std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -84,7 +97,9 @@ class SlotGather : public Gather {
     }
     return shards;
   }
-  // Casts to the compute type on the way, where the slot lies.
+  // Copies the shards to their places and casts them to the compute type. A shard from the host is copied
+  // first, and cast on the device. May run on a thread of the communicator (write_shared), whose grad mode is
+  // its own.
   static void cast(const std::vector<std::pair<at::Tensor, at::Tensor>>& shards) {
     const at::NoGradGuard no_grad;
     for (const auto& [to, from] : shards) {
@@ -105,7 +120,8 @@ class SlotGather : public Gather {
                                        {{{}, hint}});
   }
   std::shared_ptr<comm::Work> gather_shards(ShardKind kind, const std::string& hint) {
-    // The tiles' last update and the slot's last reader are on the current stream.
+    // The tiles' last update and the slot's last reader are on the current stream, so the copy stream waits
+    // for it.
     std::optional<c10::StreamGuard> beside;
     if (kind == ShardKind::Primary && std::ranges::any_of(params_, &UnitParam::is_offloaded)) {
       is_due_.record();
@@ -117,6 +133,7 @@ class SlotGather : public Gather {
     for (size_t i = 0; i < params_.size(); ++i) {
       const UnitParam& param = params_[i];
       if (param.is_tile || param.parameter.numel() == 0) continue;
+      // The all-gather is in place: this rank's input is its piece of the output, where cast() has put it.
       comm::GatherPart part;
       part.output = at_offset(slot_->bytes, places_.offsets[i], param.whole, {param.parameter.numel()});
       const auto& pieces = param.pieces_of(kind);
@@ -131,7 +148,7 @@ class SlotGather : public Gather {
       parts.push_back(std::move(part));
     }
     auto work = slots_.group().all_gather_parts(std::move(parts), true, {{{}, hint}});
-    // A group of one rank has nothing more to do.
+    // In a group of one rank nothing else orders the copies before the unit's compute.
     if (beside) is_here_.record();
     return work;
   }
@@ -140,11 +157,11 @@ class SlotGather : public Gather {
   const Places places_;
   GatherSlots& slots_;
   std::optional<GatherSlot> slot_;
-  DeviceEvent is_due_, is_here_;  // of what comes from the host
+  DeviceEvent is_due_, is_here_;  // order the copies from the host
   std::shared_ptr<comm::Work> work_;
 };
 
-// Every rank's shards lie in a part of the buffer, one part behind the other.
+// Gathers through a buffer, in which the shards of each rank lie in one part, one part behind the other.
 class CopyGather : public Gather {
  public:
   CopyGather(std::vector<UnitParam>& params, ShardKind kind, comm::Communicator& group,
@@ -170,6 +187,7 @@ class CopyGather : public Gather {
       if (shard.numel() == 0) continue;
       ops::cast_into(at_offset(buffer_, own.offsets[i], params[i].whole, shard.sizes()), shard);
     }
+    // The input is this rank's part of the output, so nothing is copied for it.
     const at::Tensor input = buffer_.narrow(0, own.offsets.front(), counts[group.rank()]);
     work_ = group.all_gather_v(buffer_, input, counts, true, {{{}, hint}});
   }
@@ -189,6 +207,7 @@ class CopyGather : public Gather {
     buffer_ = at::Tensor();
   }
   void free() override {
+    // The buffer belongs to the operation until it is over.
     if (work_ != nullptr) work_->wait();
   }
   bool can_free_one() const override { return true; }
@@ -196,11 +215,12 @@ class CopyGather : public Gather {
  private:
   std::vector<UnitParam>& params_;
   const ShardKind kind_;
-  std::vector<Places> parts_;  // by rank, in the buffer
+  std::vector<Places> parts_;  // by rank: offsets of its shards in the buffer
   at::Tensor buffer_;
   std::shared_ptr<comm::Work> work_;
 };
 
+// The "gather" of one rank that holds all values: a cast, which finish() makes; starting it does nothing.
 class CastGather : public Gather {
  public:
   explicit CastGather(std::vector<UnitParam>& params) : params_(params) {}
@@ -225,6 +245,7 @@ std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind k
   const at::NoGradGuard no_grad;
   const bool is_offloaded = std::ranges::any_of(params, &UnitParam::is_offloaded);
   if (slots.group().size() == 1 && !is_offloaded) return std::make_unique<CastGather>(params);
+  // All ranks get the same answer from take(), so all choose the same way.
   Places places(params, [](const UnitParam& param) { return param.num_bytes(); });
   if (std::optional<GatherSlot> slot = slots.take(places.num_bytes)) {
     return std::make_unique<SlotGather>(params, kind, std::move(places), slots, std::move(*slot), hint);

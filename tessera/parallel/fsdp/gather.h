@@ -1,4 +1,4 @@
-// How the parameters of a unit come to the rank that needs them whole.
+// Gathers the parameters of a unit on the rank that needs them whole.
 #pragma once
 
 #include <cstdint>
@@ -11,29 +11,34 @@
 
 namespace tessera::parallel::detail {
 
-// One gather of one unit, in flight from its making on. All ranks of the shard group start and free theirs in
-// the same order.
+// One gather of one unit; it is in flight once it is made. All ranks of the shard group must start and free
+// their gathers in the same order.
 class Gather {
  public:
   virtual ~Gather() = default;
-  // Waits; then every parameter but those that are their tiles has its values in `whole`. Once.
+  // Waits for the gather; afterwards every parameter that is not its own tile has its values in `whole`. Call
+  // it once.
   virtual void finish() = 0;
-  // Waits where it is in flight. What the parameters share is free for other units, which the parameters must
-  // no longer use.
+  // Waits for the gather if it is in flight, then releases the shared buffer to other units; the parameters
+  // must not be used afterwards.
   virtual void free() = 0;
-  // Whether each parameter has memory of its own, which can be freed before the others'.
+  // Returns whether each parameter has memory of its own, which can be freed before that of the others.
   virtual bool can_free_one() const = 0;
 };
 
 // [Note: ways to gather]
-// Ranks of one machine: every rank casts its tiles into a slot of memory that they share, and the storage of
-// `whole` is the slot. Ranks on devices: the same with a slot of each rank's own, in which the tiles are then
-// gathered in place; tiles that lie on the host come there on a stream of their own, behind what the current
-// stream holds, also those of one rank. Ranks of several machines: the tiles are packed, gathered and copied
-// out. One rank in another compute type: the tile is cast into the storage, by finish().
+//  - Ranks of one machine: every rank casts its tiles into a slot of memory that they share, and the storage
+//    of `whole` is the slot. Nothing is sent.
+//  - Ranks on devices: every rank has a slot of its own, casts its tiles into their places there, and the
+//    tiles of all ranks are gathered in place. Tiles that lie on the host are copied to the slot on a stream
+//    of their own, behind what the current stream holds, also in a group of one rank.
+//  - Ranks of several machines: the tiles are packed into a buffer, gathered, and copied out into memory of
+//    each parameter's own.
+//  - One rank that computes in another type: finish() casts the tile into the parameter's own memory.
 //
-// Secondary shards (UnitParam::secondary) go the same ways, over their own group. `params` and `slots`, of
-// the group, outlive it.
+// Secondary shards (UnitParam::secondary) are gathered in the same ways over their own group. `slots` are
+// those of the group over which is gathered; `params` and `slots` must outlive the gather. Collective over
+// that group.
 std::unique_ptr<Gather> start_gather(std::vector<UnitParam>& params, ShardKind kind, GatherSlots& slots,
                                      const std::string& hint);
 

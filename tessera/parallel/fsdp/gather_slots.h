@@ -1,4 +1,4 @@
-// Memory that gathered parameters take turns in.
+// Memory in which gathered parameters take turns.
 #pragma once
 
 #include <cstdint>
@@ -17,42 +17,50 @@ namespace tessera::parallel::detail {
 
 struct GatherSlot {
   at::Tensor bytes;
-  DeviceEvent last_read;  // of who had it before
+  DeviceEvent last_read;  // passed when the slot's last user has read it
 };
 
-// Where the ranks of a shard group share a machine's memory, one copy of a unit's gathered parameters serves
+// If the ranks of a shard group share a machine's memory, one copy of a unit's gathered parameters serves
 // them all: each rank writes its own rows, and nothing is sent or copied out. On devices every rank has slots
-// of its own, into which the rows of all are gathered in place. The units of a model use slots in turn: a
-// slot's next user comes after the event that its last reader has left, so memory is neither held for the
-// allocator to guess (record_stream) nor waited for by the host. All ranks must take and give back in the
-// same order; then they hold the same slots at any time. Memory grows to the slots that are in use at once,
-// and two unused ones of each size are kept; of memory that is registered with the device's library
-// (Communicator::registered_bytes()) all, as the device must be waited for before it can be freed.
+// of its own, into which the rows of all are gathered in place.
+//
+// The units of a model use slots in turn. On a device a slot's next user is ordered behind the event that its
+// last reader left, so the host does not wait, and the memory need not be held until the allocator learns
+// that its readers are done (record_stream). All ranks must take and give back in the same order, so that
+// they hold the same slots at any time.
+//
+// Memory grows to the slots that are in use at once. Two unused slots of each size are kept; memory that is
+// registered with the device's library (Communicator::registered_bytes()) is all kept, as the host would have
+// to wait for the device before it can be freed.
 class GatherSlots {
  public:
   explicit GatherSlots(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
 
   comm::Communicator& group() { return *group_; }
-  // Whether all ranks see what one of them writes: by Communicator::write_shared() only.
+  // Returns whether all ranks see what one of them writes. They must then write through
+  // Communicator::write_shared() only.
   bool are_shared() const { return !has_streams(group_->device()); }
-  // On which what goes into slots comes from the host. On a device.
+  // Returns the stream on which tiles are copied from the host into slots. On devices only.
   c10::Stream copy_stream();
-  // A slot with what its last user left there, for what is submitted to the current stream from now on. None
-  // of no bytes, and on the host where the ranks share no memory. Collective, and waits, where they do and
-  // none is free.
+  // Returns a slot of num_bytes bytes, still with the values of its last user, for what is submitted to the
+  // current stream from now on. Returns nothing for 0 bytes and, on the host, if the ranks share no memory.
+  // If no slot of this size is free one is made, which is collective and waits if the memory is shared or
+  // registered.
   std::optional<GatherSlot> take(int64_t num_bytes);
-  // For a slot that this rank, or its current stream, has finished reading.
+  // Takes back a slot that this rank, or what its current stream holds, has finished reading.
   void give_back(GatherSlot slot);
 
  private:
   static constexpr size_t kKept = 2;
 
-  // Undefined where the ranks share no memory.
+  // Allocates memory for a slot. Undefined if it should be shared and the ranks share none.
   at::Tensor make(int64_t num_bytes);
 
   std::shared_ptr<comm::Communicator> group_;
-  std::map<int64_t, std::vector<GatherSlot>> free_;  // by size
-  bool is_refused_ = false, has_registered_ = true;  // the same on all ranks
+  std::map<int64_t, std::vector<GatherSlot>> free_;  // unused slots, by size in bytes
+  // is_refused_: the ranks share no memory. has_registered_: the device has registered memory, as far as is
+  // known. Both are the same on all ranks.
+  bool is_refused_ = false, has_registered_ = true;
   std::optional<c10::Stream> copy_stream_;
 };
 

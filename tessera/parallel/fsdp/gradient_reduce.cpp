@@ -48,6 +48,7 @@ GradientReduce::Bucket& GradientReduce::bucket_of(const UnitParam& param, at::Sc
 }
 
 bool GradientReduce::note_gradient(size_t i) {
+  // A parameter counts once, however often its accumulator runs.
   if (std::exchange(params_[i].has_gradient, true)) return false;
   return ++num_gradients_ == num_trained_;
 }
@@ -57,6 +58,8 @@ std::vector<comm::ScatterPart> GradientReduce::take_gradients(Bucket& bucket) co
   int64_t numel = 0;
   for (const UnitParam* param : bucket.params) numel += param->owned->tile.numel();
   const at::Device device = bucket.params.front()->parameter.device();
+  // The buffer gets only the sums for this rank's tiles. The whole gradients are read where they lie, in any
+  // type, and are released as soon as the operation is done with them.
   bucket.buffer = at::empty({numel}, at::TensorOptions().dtype(bucket.type).device(device));
   std::vector<comm::ScatterPart> parts;
   int64_t offset = 0;
@@ -76,7 +79,7 @@ void GradientReduce::keep_gradient(UnitParam& param, bool is_last) const {
   at::Tensor& arrived_here = param.parameter.mutable_grad();
   if (param.is_tile || !arrived_here.defined()) return;
   const at::ScalarType stored = param.owned->tile.scalar_type();
-  // What is in the tile's type stays for the next micro-batch to be added to.
+  // A gradient in the tile's type stays with the parameter, where autograd adds the next micro-batch's to it.
   if (!is_last && arrived_here.scalar_type() == stored) return;
   const at::Tensor arrived = std::move(arrived_here);
   arrived_here.reset();
@@ -102,6 +105,9 @@ void GradientReduce::start(bool is_last) {
       for (UnitParam* param : bucket.params) keep_gradient(*param, is_last);
       continue;
     }
+    // The all-reduces add up sums, so each starts behind the operation before it (the option `after`)
+    // although nobody waits for that on the host. If the sharded axis has one rank, the reduce-scatter just
+    // packs the gradients into the buffer, in the type of the reduction.
     works_.push_back(
         axes_.back().group->reduce_scatter_parts(take_gradients(bucket), bucket.type, true, {{{}, hint_}}));
     for (const size_t axis : bucket.summed_over) {
@@ -120,6 +126,7 @@ void GradientReduce::finish() {
     if (divisor_ != 1.0) bucket.buffer.div_(divisor_);
     for (size_t i = 0; i < bucket.params.size(); ++i) {
       const at::Tensor& tile = bucket.params[i]->owned->tile;
+      // In the tile's own type `reduced` is a view of the buffer, which then stays as the gradients' memory.
       const at::Tensor reduced = std::move(bucket.reduced[i]).to(tile.scalar_type());
       at::Tensor& grad = tile.mutable_grad();
       if (grad.defined()) {

@@ -1,4 +1,4 @@
-// How the gradients of a unit come to the ranks that own the parameters.
+// Reduces the gradients of a unit to the ranks that own its parameters.
 #pragma once
 
 #include <memory>
@@ -12,34 +12,34 @@
 
 namespace tessera::parallel::detail {
 
-// Sums the gradients of each parameter over every axis of its layout that says so: by a reduce-scatter along
-// the sharded axis, in all-reduces along the others. One operation for all parameters of one type and the
-// same axes. Where no axis of more than one rank sums them, they are kept as they are.
+// Sums the gradients of each parameter over every axis of its layout that asks for it: by a reduce-scatter
+// along the sharded axis and by all-reduces along the others. All parameters of one type and the same axes
+// are reduced in one operation. If no axis of more than one rank sums them, gradients are kept as they are.
 class GradientReduce {
  public:
-  // `params`, of which empty ones are left out, outlives it. `axes`: of the parameters' layouts, the sharded
-  // one last. `divisor`: of the sums.
+  // `params` must outlive the object; empty parameters are left out. `axes` are those of the parameters'
+  // layouts, the sharded one last. The sums are divided by `divisor`. `hint` names the unit in errors.
   GradientReduce(std::vector<UnitParam>& params, std::vector<RankAxis> axes,
                  const MixedPrecisionPolicy& policy, double divisor, std::string hint);
 
-  // Whether there is anything to do beyond what autograd does.
+  // Returns whether there is anything to do beyond what autograd does.
   bool is_needed() const { return is_needed_; }
-  // A gradient of params[i] has been accumulated; true when it was the last one that is missing.
+  // Notes that the gradient of params[i] has been accumulated. Returns true if it was the last missing one.
   bool note_gradient(size_t i);
-  // Whether a gradient has been accumulated in this backward.
+  // Returns whether any gradient has been accumulated in this backward.
   bool has_any() const { return num_gradients_ > 0; }
-  // In this backward start() does nothing: it is called behind it.
+  // Turns start() off until end_backward(): the reduction is started after this backward.
   void postpone();
-  // Sends what gradients there are (zeros for the others); once in a backward. `is_last`: none comes after in
-  // this step.
+  // Starts the reduction of the gradients that are there (zeros for the others); does nothing at later calls
+  // in the same backward. `is_last`: no gradients come after these in this step. Collective.
   void start(bool is_last);
-  // Whether start() was told so since the step began.
+  // Returns whether a reduction with `is_last` was started and its end_backward() has not come yet.
   bool is_last_started() const { return is_last_started_; }
-  // Adds the sums to tile.grad().
+  // Waits for the reduction and adds the sums to tile.grad(). Does nothing if none is in flight.
   void finish();
-  // Waits for what is in flight, and drops it. None has arrived for the next backward.
+  // Waits for what is in flight and drops it. Afterwards no gradient counts as arrived.
   void cancel();
-  // The backward is over, and what it sent has arrived.
+  // Prepares for the next backward. Call it when the backward is over and finish() has returned.
   void end_backward();
 
  private:
@@ -47,20 +47,20 @@ class GradientReduce {
 
   struct Bucket {
     at::ScalarType type = at::kFloat;
-    std::vector<size_t> summed_over;  // numbers of the axes, besides the sharded one
+    std::vector<size_t> summed_over;  // numbers of the axes, the sharded one left out
     bool is_scattered = false;
     std::vector<UnitParam*> params;
-    at::Tensor buffer;                // while in flight: the gradients of all tiles,
-    std::vector<at::Tensor> reduced;  // and of each
+    at::Tensor buffer;                // while in flight: the reduced gradients of all tiles,
+    std::vector<at::Tensor> reduced;  // and views of it, one for each tile
 
     bool is_reduced() const { return is_scattered || !summed_over.empty(); }
   };
 
   Bucket& bucket_of(const UnitParam& param, at::ScalarType type);
-  // The bucket's gradients, which are taken from the parameters.
+  // Takes the bucket's gradients from the parameters and allocates the buffer for the sums.
   std::vector<comm::ScatterPart> take_gradients(Bucket& bucket) const;
-  // Adds the gradient of a parameter that is not summed to the tile's, after the step's last one at the
-  // latest.
+  // Moves the gradient of a parameter that is not summed to its tile, or adds it there. It may stay with the
+  // parameter until the step's last backward if it has the tile's type.
   void keep_gradient(UnitParam& param, bool is_last) const;
 
   std::vector<UnitParam>& params_;

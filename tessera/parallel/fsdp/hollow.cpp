@@ -10,7 +10,7 @@
 namespace tessera::parallel::detail {
 namespace {
 
-// Kept as the context of a hollow tensor's storage.
+// The error of a hollow tensor, kept as the context of its storage.
 struct Reason {
   std::string parameter, unit;
 
@@ -32,7 +32,8 @@ void throw_if_hollow(const at::Tensor& tensor) {
   throw static_cast<const Reason*>(data.get_context())->error();
 }
 
-// Runs in place of any operation that has a hollow tensor among its arguments.
+// Runs instead of any operation that has a hollow tensor among its arguments, and throws the error of the
+// first one.
 void refuse(const c10::OperatorHandle& operation, c10::DispatchKeySet, torch::jit::Stack* stack) {
   for (const c10::IValue& argument : torch::jit::last(*stack, operation.schema().arguments().size())) {
     if (argument.isTensor()) throw_if_hollow(argument.toTensor());

@@ -1,4 +1,4 @@
-// What a sharded parameter is between its uses: a tensor that can be asked for its shape, but not read.
+// The state of a sharded parameter between its uses: a tensor that can be asked for its shape, but not read.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace tessera::parallel::detail {
 
-// A tensor of the shape, type and device of `like`, without memory. Every operation on it throws
-// Error(Config), which names the parameter and its unit; a raw data pointer of it throws c10::Error with the
-// same text. For put_in_place().
+// Returns a tensor of the shape, type and device of `like`, without memory, for put_in_place(). Every
+// operation on it throws Error(Config), which names the parameter and its unit; a raw data pointer of it
+// throws c10::Error with the same text.
 at::Tensor make_hollow(const at::Tensor& like, const std::string& parameter, const std::string& unit);
 
-// `parameter` becomes `value` for everyone who holds it: it shares value's storage and can be read as value
-// can. What autograd knows of the parameter, its gradient and its version stay its own.
+// Makes `parameter` the tensor `value` for everyone who holds it: it shares value's storage and can be read
+// if value can. The parameter keeps what autograd knows of it, its gradient and its version.
 void put_in_place(const at::Tensor& parameter, const at::Tensor& value);
 
 }  // namespace tessera::parallel::detail

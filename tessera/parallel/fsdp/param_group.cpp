@@ -30,7 +30,7 @@ ParamGroup::ParamGroup(std::string name, std::vector<RankAxis> axes, const Mixed
 void ParamGroup::accumulate_directly() {
   for (const UnitParam& param : params_) {
     if (!param.is_trained()) continue;
-    // The mark comes and goes with the memory.
+    // put_in_place() copies the mark together with the rest of a tensor, so `whole` and `hollow` need it too.
     for (const at::Tensor& tensor : {param.parameter, param.whole, param.hollow}) {
       if (tensor.defined()) ops::accumulate_directly(tensor, param.gradient_type);
     }
@@ -47,6 +47,7 @@ void ParamGroup::start_unshard(ShardKind kind) {
 
 void ParamGroup::unshard(ShardKind kind) {
   if (state_ == State::Gathered) return;
+  // A use that reads the freed parameters too gathers everything anew.
   if (state_ == State::PartlyFreed) reshard();
   const MemoryScope memory(MemoryCategory::GatheredParameters);
   const at::NoGradGuard no_grad;
@@ -61,9 +62,11 @@ void ParamGroup::unshard(ShardKind kind) {
 void ParamGroup::reshard() {
   if (!needs_gather_ || state_ == State::Sharded) return;
   for (UnitParam& param : params_) {
+    // The parameters let go of their memory before the gather gives the slot back to other units. In the
+    // state Gathering they are still hollow.
     if (!param.is_tile && state_ != State::Gathering) param.free();
   }
-  gather_->free();  // also a prefetch that nobody used
+  gather_->free();  // waits first if this was a prefetch that nobody used
   gather_.reset();
   state_ = State::Sharded;
 }
@@ -76,6 +79,7 @@ void ParamGroup::keep_secondary() {
   for (UnitParam& param : params_) {
     if (param.is_tile) continue;
     const auto [begin, count] = param.secondary_pieces[group.rank()];
+    // A copy, since the memory of `whole` is freed, or is a slot that another unit overwrites.
     param.secondary = param.whole.view({-1}).narrow(0, begin, count).clone();
   }
   has_secondary_ = true;

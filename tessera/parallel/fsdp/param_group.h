@@ -1,5 +1,5 @@
-// The parameters of a unit that are gathered, freed and reduced as one: all, or those that are spread over
-// the same ranks.
+// The parameters of a unit that are gathered, freed and reduced as one: all of them, or those that are spread
+// over the same ranks.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@
 
 namespace tessera::parallel::detail {
 
-// Parameters of a module and what this rank owns of them.
+// Parameters of a module, each with what this rank owns of it.
 using GroupParameters = std::vector<std::pair<at::Tensor, ShardedParameter*>>;
 
 // [Note: life of a unit]
-// Sharded --start_unshard()--> Gathering --unshard()--> Gathered --reshard()--> Sharded. The root may be
-// PartlyFreed in between: gathered but for what its backward does not read. Where one rank holds every
-// parameter whole in its stored type, tiles are the parameters themselves, and the unit is always Gathered.
-// In the backward every gradient that arrives is counted; when the last one is there, or at the end of the
-// backward, the reduction of them all is started (gradient_reduce.h).
+// A group goes Sharded --start_unshard()--> Gathering --unshard()--> Gathered --reshard()--> Sharded. The
+// root may be PartlyFreed in between: gathered except for what its backward does not read. If one rank holds
+// every parameter whole in its stored type, tiles are the parameters themselves, and the group is always
+// Gathered. In the backward every gradient that arrives is counted; when the last one is there, or at the end
+// of the backward, the reduction of them all is started (gradient_reduce.h).
 class ParamGroup {
  public:
-  // `parameters` of the module and what this rank owns of them, which outlives the group. `axes`: of their
-  // layouts, the sharded one last, over whose ranks `slots` are; `secondary`: over those of
-  // ShardGroups::secondary. Makes the parameters hollow. `divisor`: of the summed gradients.
+  // Makes the parameters hollow. `parameters` point to what this rank owns of them, which must outlive the
+  // group. `axes` are those of their layouts, the sharded one last; `slots` are over the ranks of that axis,
+  // `secondary` over those of ShardGroups::secondary. The summed gradients are divided by `divisor`.
   ParamGroup(std::string name, std::vector<RankAxis> axes, const MixedPrecisionPolicy& policy, double divisor,
              const GroupParameters& parameters, std::shared_ptr<GatherSlots> slots,
              std::shared_ptr<GatherSlots> secondary);
@@ -39,26 +39,29 @@ class ParamGroup {
   bool is_gathered() const { return state_ == State::Gathered; }
   std::vector<UnitParam>& params() { return params_; }
   GradientReduce& gradients() { return *gradients_; }
-  // False when tiles are the parameters themselves, or all parameters are empty.
+  // Returns false if tiles are the parameters themselves, or all parameters are empty.
   bool needs_gather() const { return needs_gather_; }
-  // Where one rank holds whole parameters in the type of the compute, on the device or beside it, their
-  // gradients hold the micro-batches so far: summed over other axes' ranks once.
+  // Returns true if gradients are to be reduced only once a step. That is so if one rank holds whole
+  // parameters in the type of the compute, on the device or beside it: their gradients then sum the
+  // micro-batches by themselves, and are summed over the ranks of other axes at the end.
   bool reduces_once() const { return reduces_once_; }
 
-  // From now on ops add gradients to the parameters directly.
+  // Lets ops add gradients to the parameters directly from now on (ops/direct_gradient.h).
   void accumulate_directly();
 
-  // Of secondary shards where there are none: primary.
+  // Starts to gather the parameters; unshard() also waits and makes them usable. ShardKind::Secondary falls
+  // back to Primary if no secondary shards are kept. Both are collective and do nothing if it is done
+  // already. reshard() frees the parameters and ends a gather that is in flight.
   void start_unshard(ShardKind kind = ShardKind::Primary);
   void unshard(ShardKind kind = ShardKind::Primary);
   void reshard();
-  // Between unshard() and reshard() of a forward, where there is a secondary group: copies this rank's
-  // secondary shards, from which unshard() makes the same values until they are dropped.
+  // Copies this rank's secondary shards, if there is a secondary group; unshard() gathers the same values
+  // from them until drop_secondary(). Call it between unshard() and reshard() of a forward.
   void keep_secondary();
   void drop_secondary();
-  // Frees those of the gathered parameters that are named, where they have memory of their own (not in a
-  // slot); the others stay until reshard(). Returns a number for what is left, 0 where nothing was freed. For
-  // a backward that reads only the others, is_freed_as(number) is as good as gathered.
+  // Frees those gathered parameters that `is_named` names, if parameters have memory of their own (not in a
+  // slot); the others stay until reshard(). Returns a number for this state, 0 if nothing was freed. For a
+  // backward that reads only the others, is_freed_as(number) is as good as gathered.
   int64_t free_named(const std::function<bool(const at::Tensor& parameter)>& is_named);
   bool is_freed_as(int64_t number) const {
     return state_ == State::PartlyFreed && number == num_partly_freed_;
@@ -75,9 +78,9 @@ class ParamGroup {
   std::vector<UnitParam> params_;
   bool needs_gather_ = false, reduces_once_ = false, has_secondary_ = false;
   State state_ = State::Sharded;
-  int64_t num_partly_freed_ = 0;  // how often so far
+  int64_t num_partly_freed_ = 0;  // number of free_named() calls so far that freed something
   std::shared_ptr<GatherSlots> slots_, secondary_slots_;
-  std::unique_ptr<Gather> gather_;  // unless Sharded
+  std::unique_ptr<Gather> gather_;  // null in the state Sharded
   std::unique_ptr<GradientReduce> gradients_;
 };
 

@@ -19,15 +19,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Hooks hold the state weakly: the model owns the hooks, and the state outlives neither for long.
+// Hooks hold the state weakly: the ShardedModel owns it, and a module that is used after that is gone gets an
+// error.
 using WeakState = std::weak_ptr<ShardState>;
 
+// A function that runs in the backward, as a value that autograd's context can hold.
 struct BackwardStep : torch::CustomClassHolder {
   explicit BackwardStep(std::function<void()> step) : run(std::move(step)) {}
   std::function<void()> run;
 };
 
-// The identity; runs a step when its gradient passes.
+// The identity; runs `step` when the gradient passes on its way back.
 class OnGradient : public torch::autograd::Function<OnGradient> {
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& value,
@@ -46,8 +48,8 @@ at::Tensor on_gradient(const at::Tensor& value, std::function<void()> step) {
   return OnGradient::apply(value, c10::make_intrusive<BackwardStep>(std::move(step)));
 }
 
-// On a parameter's gradient accumulator, which runs once in a backward, when all of the gradient is there:
-// what autograd sums and what ops add directly.
+// Sits on a parameter's gradient accumulator, which runs once in a backward, when all of the gradient is
+// there: both what autograd sums and what ops add directly.
 class GradientHook : public torch::autograd::FunctionPostHook {
  public:
   GradientHook(WeakState state, size_t group, size_t param)
@@ -64,7 +66,8 @@ class GradientHook : public torch::autograd::FunctionPostHook {
       state->start_reduce(group_, is_last);
       return outputs;
     }
-    // Weight gradients that the backward leaves over come first: those of the unit are among them already.
+    // The backward leaves weight gradients over for later, those of this unit among them. They are already in
+    // the list, so the reduction is appended behind them and does not start at the end of this backward.
     group.gradients().postpone();
     (*later)->add([weak = state_, number = group_] {
       if (const auto s = weak.lock()) s->start_reduce(number, /*is_last=*/true);
@@ -77,7 +80,8 @@ class GradientHook : public torch::autograd::FunctionPostHook {
   size_t group_, param_;
 };
 
-// What the engine does at the end of a backward. A backward that throws drops it undone.
+// The engine's callback at the end of a backward. The engine of a backward that throws drops it without a
+// call; the destructor then marks the backward as interrupted.
 class EndOfBackward {
  public:
   explicit EndOfBackward(std::shared_ptr<ShardState> state) : state_(std::move(state)) {}
@@ -107,14 +111,15 @@ class ShardHook : public nn::CallHook {
   }
 
   std::optional<at::ScalarType> input_type() const override { return input_type_; }
-  // What the module would write of its hollow parameters is nothing: its save() reaches save() below.
+  // A hollow module must not be saved, as nothing of its parameters would be written: torch::save() calls
+  // save() of the children that are serializable, and this one throws.
   bool is_serializable() const override { return is_hollow_; }
   void save(torch::serialize::OutputArchive&) const override {
     throw Error(ErrorKind::Config, "SHARDED-SAVE",
                 "torch::save() of a sharded module would write empty weights")
         .hint("checkpoint::full_state_dict() or checkpoint::save_state_dict() gather them");
   }
-  // Of the module, which calls its children's.
+  // Runs as part of zero_grad() of the module, which calls that of its children.
   void zero_grad(bool) override {
     const auto state = state_.lock();
     if (state != nullptr && unit_ == 0 && !is_plain_) state->zero_grad();
@@ -123,10 +128,11 @@ class ShardHook : public nn::CallHook {
   at::Tensor run(const at::Tensor& input, const Forward& next) override {
     const auto state = state_.lock();
     if (state != nullptr) state->check_has_values();
-    // What stands whole by itself can be evaluated without the rest.
+    // A unit that needs no gather can be evaluated even after the ShardedModel is gone.
     const bool needs_no_state = !is_hollow_ && !at::GradMode::is_enabled();
     if (is_plain_ || (state == nullptr && needs_no_state)) return next(input);
     if (state == nullptr) throw gone();
+    // A step begins with the root's forward, so a forward or backward that threw is cleaned up here.
     if (unit_ == 0) {
       state->recover();
       if (at::GradMode::is_enabled()) {
@@ -190,7 +196,8 @@ void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t freed) {
   for (const size_t group : groups_of_unit[i]) {
     if (!param_groups[group]->is_freed_as(freed)) param_groups[group]->unshard(kind);
   }
-  // The root is used first and, in the backward, leads to the last unit.
+  // The root's forward goes on with unit 1, its backward with the last unit. The root itself is never
+  // prefetched: it is gathered before the units in both directions.
   const size_t count = groups_of_unit.size();
   const size_t neighbour = i == 0 && direction < 0 ? count - 1 : i + static_cast<size_t>(direction);
   if (neighbour == 0 || neighbour >= count) return;
@@ -199,10 +206,10 @@ void ShardState::unshard_with_prefetch(size_t i, int direction, int64_t freed) {
 
 bool ShardState::frees(size_t i, Moment moment) const {
   if (is_kept_unsharded) return false;
-  // Whole parameters that stay between micro-batches must not outlive the optimizer step.
+  // The optimizer changes the tiles after the last micro-batch, so no gathered copy may outlive it.
   if (moment == Moment::EndOfBackward && is_last_micro_batch) return true;
   if (!options.reshard_after_forward) return false;
-  // The root is used to the end of the backward.
+  // The root is used until the end of the backward.
   return i > 0 || moment == Moment::ForwardWithoutGraph || moment == Moment::EndOfBackward;
 }
 
@@ -220,6 +227,8 @@ int64_t ShardState::free_forward_only() {
 }
 
 void ShardState::start_reduce(size_t i, bool is_last) {
+  // finish() is a wait in the current stream on a device, and a wait of the host otherwise. By now the
+  // reduction has had the time of a unit's backward.
   if (last_reducing != i) param_groups[last_reducing]->gradients().finish();
   param_groups[i]->gradients().start(is_last);
   last_reducing = i;
@@ -235,21 +244,23 @@ void ShardState::enter_backward(const std::shared_ptr<ShardState>& self) {
 
 void ShardState::finish_backward() {
   is_in_backward = false;
-  // Units whose gradients did not all arrive (a parameter that took no part in this loss), last used first;
-  // on every rank alike. A unit that took no part at all has nothing to send before the last micro-batch.
+  // First the units whose gradients did not all arrive, since a parameter took no part in this loss; last
+  // used first, and the same on every rank. A unit that took no part at all has nothing to send before the
+  // last micro-batch.
   for (size_t i = param_groups.size(); i-- > 0;) {
     const bool has_any = is_last_micro_batch || param_groups[i]->gradients().has_any();
     if (has_any && reduces_now(*param_groups[i])) start_reduce(i, is_last_micro_batch);
   }
   for (size_t i = param_groups.size(); i-- > 0;) {
     GradientReduce& gradients = param_groups[i]->gradients();
-    // On its way beside the backwards of other units.
+    // Its reduction runs on beside the backwards of other units (a pipeline); reduce_gradients() finishes it.
     if (gradients.is_last_started() && !is_last_micro_batch) continue;
     gradients.finish();
     gradients.end_backward();
   }
   for (size_t i = 0; i < groups_of_unit.size(); ++i) free_where_due(i, Moment::EndOfBackward);
   if (!is_last_micro_batch) return;
+  // The optimizer is going to change the tiles, so the secondary shards are out of date.
   for (const auto& group : param_groups) group->drop_secondary();
   complete_empty_tiles();
 }
@@ -313,8 +324,8 @@ void ShardState::check_requires_grad() const {
 }
 
 void ShardState::zero_grad() {
-  // Always: a forward whose loss was dropped left its parameters whole, and the tiles may change before the
-  // next.
+  // This is done in any case: a forward whose loss was dropped has left parameters gathered, and the tiles
+  // may change before the next forward.
   clear_units();
   has_partial_gradients = false;
   for (ShardedParameter& owned : parameters) {

@@ -10,8 +10,8 @@
 namespace tessera::parallel::detail {
 namespace {
 
-// The pieces of the last axis of a layout that this rank sees from `coordinates`, in what the axes before
-// leave. fully_shard() cuts on dim 0, so each is one run.
+// Returns the piece of each rank along the last axis, as a run of elements of what the axes before it leave
+// to this rank. fully_shard() cuts on dim 0, so each piece is one run.
 std::vector<comm::ElementRange> pieces_by_layout(const ShardedParameter& owned, int64_t num_ranks) {
   const size_t last = owned.layout.axes().size() - 1;
   const Box whole =
@@ -28,7 +28,7 @@ std::vector<comm::ElementRange> pieces_by_layout(const ShardedParameter& owned, 
   return pieces;
 }
 
-// Of `count` elements, for one rank after the other, as evenly as they can be.
+// Deals `count` elements to the ranks, one run each, in their order and as evenly as possible.
 std::vector<comm::ElementRange> even_pieces(int64_t count, int64_t num_ranks) {
   std::vector<comm::ElementRange> pieces;
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
@@ -38,6 +38,8 @@ std::vector<comm::ElementRange> even_pieces(int64_t count, int64_t num_ranks) {
   return pieces;
 }
 
+// Replaces the memory of the tensor's storage in place, so everything that shares the storage sees the new
+// memory.
 void set_memory(const at::Tensor& tensor, at::DataPtr memory, int64_t num_bytes) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   storage->set_data_ptr_noswap(std::move(memory));
@@ -75,7 +77,8 @@ at::Tensor UnitParam::allocate() {
 }
 
 void UnitParam::attach(const at::Tensor& bytes, int64_t offset) {
-  // Each storage holds the memory by itself.
+  // Each parameter's storage keeps the slot's memory alive by itself: the context of the pointer is a
+  // reference.
   auto* const owner = new at::Tensor(bytes);
   set_memory(whole,
              at::DataPtr(

@@ -1,4 +1,4 @@
-// One parameter of a unit: the module's own tensor, and the memory that comes to it and goes.
+// One parameter of a unit: the module's own tensor, and the memory that it has while the unit is gathered.
 #pragma once
 
 #include <cstdint>
@@ -14,50 +14,51 @@
 
 namespace tessera::parallel::detail {
 
-// What is gathered: the tiles, over the ranks of the shard group, or the secondary shards of a forward, over
-// the secondary group.
+// The shards that are gathered: the tiles, over the ranks of the shard group, or the secondary shards of a
+// forward, over the secondary group.
 enum class ShardKind { Primary, Secondary };
 
 // [Note: whole and hollow]
-// `parameter` is what the module holds. While the unit is gathered it is `whole`: a storage that is freed and
-// filled again in place, since autograd may hold views of it. Otherwise it is `hollow` (hollow.h). Where the
-// tile is the parameter itself, there is neither, and nothing to gather.
+// `parameter` is the tensor that the module holds. While the unit is gathered it has the storage of `whole`,
+// which is freed and filled again in place, since autograd may hold views of it. At other times it is
+// `hollow` (hollow.h). If the tile is the parameter itself, both are undefined and nothing is gathered.
 struct UnitParam {
-  // `owned` outlives it. `num_secondary`: ranks of the secondary group. `unit`: for the errors of a hollow
-  // parameter.
+  // `owned` must outlive the object. `num_secondary` is the number of ranks of the secondary group; `unit`
+  // names the unit in errors of a hollow parameter.
   UnitParam(const at::Tensor& parameter, ShardedParameter& owned, const comm::Communicator& shard_group,
             int64_t num_secondary, const std::string& unit);
 
   ShardedParameter* owned;
   at::Tensor parameter, whole, hollow;
-  // The elements of the parameter, in row-major order, that each rank of the shard group holds, and each of
-  // the secondary group.
+  // The runs of the parameter's elements, in row-major order, that each rank of the shard group holds, and
+  // each rank of the secondary group.
   std::vector<comm::ElementRange> pieces, secondary_pieces;
-  at::Tensor secondary;  // this rank's, [elements], in the parameter's type; undefined where none is kept
+  // This rank's secondary shard, [elements], in the parameter's type; undefined if none is kept.
+  at::Tensor secondary;
   bool is_tile;
   bool is_trained() const { return owned->requires_grad; }
 
-  at::ScalarType gradient_type = at::kFloat;           // in which ops add to parameter.grad()
-  bool has_gradient = false;                           // in the backward that runs now
-  std::shared_ptr<torch::autograd::Node> accumulator;  // of gradients; held for its hook
+  at::ScalarType gradient_type = at::kFloat;           // type in which ops add to parameter.grad()
+  bool has_gradient = false;                           // accumulated in the backward that runs now
+  std::shared_ptr<torch::autograd::Node> accumulator;  // gradient accumulator; held so that its hook stays
 
-  int64_t num_bytes() const;  // of the whole parameter
+  int64_t num_bytes() const;  // size of the whole parameter
   const std::vector<comm::ElementRange>& pieces_of(ShardKind kind) const {
     return kind == ShardKind::Primary ? pieces : secondary_pieces;
   }
-  // Whether the tile lies on the host beside the device.
+  // Returns whether the tile lies on the host beside the device.
   bool is_offloaded() const { return !is_tile && owned->tile.device() != whole.device(); }
-  // What this rank gives.
+  // Returns the shard that this rank contributes.
   at::Tensor shard_of(ShardKind kind) const;
 
-  // Gives `whole` memory of its own, and returns it as a tensor of the same shape: what is written to that is
-  // no new version for autograd.
+  // Gives `whole` memory of its own, without values. Returns that memory as another tensor of the same shape:
+  // a write to it does not count as a new version for autograd.
   at::Tensor allocate();
-  // Makes num_bytes() of `bytes` from `offset` on the memory of `whole`, which then holds on to all of them.
+  // Makes the num_bytes() bytes of `bytes` from `offset` on the memory of `whole`, which keeps `bytes` alive.
   void attach(const at::Tensor& bytes, int64_t offset);
-  // The module sees what was allocated or attached.
+  // Puts `whole` in place of the module's parameter, after allocate() or attach().
   void show();
-  // The module's parameter is hollow, and the memory free.
+  // Makes the module's parameter hollow and lets go of the memory.
   void free();
 };
 

@@ -1,4 +1,4 @@
-// Which parameter belongs to which unit.
+// Finds out which parameter belongs to which unit.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,12 @@ struct UnitPlan {
   };
   // Every tensor once, in the order of named_parameters().
   std::vector<Parameter> parameters;
-  // For messages, by number of the unit.
+  // Names of the units for messages, by unit number.
   std::vector<std::string> unit_names;
 };
 
-// Changes nothing. Throws Error(Config) for a module that is sharded already, in whole or in part, and for
-// units that are not below the root or share a parameter.
+// Makes the plan and changes nothing. Throws Error(Config) for a module that is sharded already, in whole or
+// in part, and for units that are not below the root or share a parameter.
 UnitPlan plan_units(const torch::nn::Module& root,
                     const std::vector<std::shared_ptr<torch::nn::Module>>& units);
 

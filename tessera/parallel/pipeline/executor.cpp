@@ -18,10 +18,12 @@
 namespace tessera::parallel {
 namespace {
 
-// Inputs that are received before the actions in front of theirs are done.
+// Number of inputs that are received before the actions in front of theirs are done.
 constexpr size_t kReceivedAhead = 2;
 
-// Messages of one tag come in the order of the schedule, which both ends know.
+// Returns the tag of a message: one for each stage and direction. Messages with the same tag arrive in the
+// order in which they were sent, and in a schedule without fault (find_fault()) both ends meet them in one
+// order, so the micro-batch need not be in the tag.
 int tag_of(const Message& message) {
   return static_cast<int>(2 * message.stage + (message.is_gradient ? 1 : 0));
 }
@@ -31,6 +33,16 @@ std::string hint_of(const Message& message) {
          std::to_string(message.stage) + ", micro-batch " + std::to_string(message.micro_batch);
 }
 
+// [Note: how a schedule runs without deadlock]
+// Each rank walks its own list of actions; nothing but messages ties the ranks together. A message waits
+// neither for other messages nor for collectives (Communicator::batch_p2p), and a rank waits for its sends
+// only after its last action. So the only waits between stages are those of an action for its input, and
+// these end in a schedule without fault (find_fault()).
+//
+// A tensor that is sent is kept in `sent_` until the operation is over, since the operation reads it;
+// finished ones are dropped after each action. A tensor that is received belongs to the operation until
+// take() has waited for it. Besides the input of the current action kReceivedAhead inputs are under way (one
+// more if it has none), which bounds their memory.
 class Executor {
  public:
   Executor(const Schedule& schedule, comm::Communicator& group, PipelineStage& stage)
@@ -43,6 +55,7 @@ class Executor {
       free_sent();
     }
     for (const Sent& sent : sent_) sent.work->wait();
+    // Only the last stage's rank has the losses.
     at::Tensor loss =
         loss_.defined() ? loss_ : at::empty({1}, at::TensorOptions(group_device()).dtype(at::kDouble));
     group_.broadcast(loss, schedule_.rank_of(schedule_.num_stages - 1), false,
@@ -59,7 +72,8 @@ class Executor {
     at::Tensor tensor;
     std::shared_ptr<comm::Work> work;
   };
-  // Of one stage and micro-batch, from its forward on.
+  // State of one stage and micro-batch, from its forward to its backward or, if that is split, to its weight
+  // gradient.
   struct InFlight {
     at::Tensor input, output;
     ops::DeferredGradients weight_gradients;
@@ -67,18 +81,19 @@ class Executor {
 
   at::Device group_device() const { return group_.device(); }
 
-  // Of what nothing is trained before, no gradient is sent.
+  // Returns whether there is a message and it is sent. The gradient for a stage is sent only if something in
+  // that stage or before it is trained. Sender and receiver decide by the same rule.
   bool is_carried(const std::optional<Message>& message) const {
     return message && (!message->is_gradient || stage_.needs_input_gradient(message->stage + 1));
   }
 
-  // Starts to receive the inputs of the actions up to `current` and of the next ones that have any.
+  // Starts to receive the inputs of the actions up to `current`, and of the next actions that have inputs.
   void receive_until(size_t current) {
     for (; next_received_ < actions_.size(); ++next_received_) {
       if (next_received_ > current && received_.size() > kReceivedAhead) return;
       const auto message = received_by(schedule_, actions_[next_received_]);
       if (!is_carried(message)) continue;
-      // The gradient of an output has the shape of the next stage's input.
+      // The gradient of a stage's output has the shape of the next stage's input.
       const int64_t stage = message->stage + (message->is_gradient ? 1 : 0);
       const int64_t sender = schedule_.rank_of(message->stage + (message->is_gradient ? 1 : -1));
       const at::Tensor tensor = stage_.make_input(stage, message->micro_batch);
@@ -87,6 +102,7 @@ class Executor {
     }
   }
 
+  // Waits for the input of the action and returns it; undefined if the action has none.
   at::Tensor take(const Action& action) {
     const auto message = received_by(schedule_, action);
     if (!is_carried(message)) return {};
@@ -96,6 +112,7 @@ class Executor {
     return received.mapped().tensor;
   }
 
+  // Starts to send the action's result, if another rank reads it.
   void send(const Action& action, const at::Tensor& value) {
     const auto message = sent_by(schedule_, action);
     if (!is_carried(message)) return;
@@ -108,7 +125,7 @@ class Executor {
   void free_sent() {
     std::erase_if(sent_, [](const Sent& sent) {
       if (!sent.work->is_done()) return false;
-      sent.work->wait();  // throws what went wrong
+      sent.work->wait();  // returns at once, and throws if the operation failed
       return true;
     });
   }
@@ -141,6 +158,8 @@ class Executor {
     const SectionScope section(StepSection::Forward);
     const MemoryScope memory(MemoryCategory::Activations);
     const bool has_graph = schedule_.has_backward && at::GradMode::is_enabled();
+    // The input is a leaf, so the backward leaves its gradient in input.grad(), which is then sent to the
+    // stage before.
     if (input.defined() && has_graph) input.set_requires_grad(stage_.needs_input_gradient(action.stage));
     const at::Tensor output = stage_.forward(action.stage, action.micro_batch, input);
     if (action.stage + 1 == schedule_.num_stages) {
@@ -153,7 +172,8 @@ class Executor {
     if (has_graph) in_flight_[{action.stage, action.micro_batch}] = {input, output, {}};
   }
 
-  // Frees the graph: what the weight gradients read is held by them.
+  // Runs the backward of one stage and micro-batch, sends the gradient of its input, and frees the graph. The
+  // operands of deferred weight gradients are held by these.
   void backward(const Action& action, InFlight& in_flight) {
     const at::Tensor gradient = take(action);
     const trace::Scope trace_scope("backward");
@@ -175,6 +195,7 @@ class Executor {
   std::map<Message, Received> received_;
   std::vector<Sent> sent_;
   std::map<std::pair<int64_t, int64_t>, InFlight> in_flight_;
+  // Sum of the losses so far, [1] float64; undefined unless this rank has the last stage.
   at::Tensor loss_;
 };
 

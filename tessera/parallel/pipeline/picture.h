@@ -1,4 +1,4 @@
-// A schedule as a picture in text.
+// Draws a schedule in text.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace tessera::parallel {
 
-// A row for each rank, a column for each unit of time: `F3` is a forward of micro-batch 3, `B` a backward or
-// an input gradient, `W` a weight gradient, with a letter for the stage where a rank has several; `=` goes on
-// with what stands before, `.` waits. Lines end in \n.
+// Returns a picture with a row for each rank and a column for each unit of time. `F3` is a forward of
+// micro-batch 3, `B` a backward or an input gradient, `W` a weight gradient, followed by a letter for the
+// stage if a rank has several; `=` continues the action before it, `.` is waiting. Lines end in \n.
 std::string picture_of(const Schedule& schedule, const Timeline& timeline);
 
 }  // namespace tessera::parallel

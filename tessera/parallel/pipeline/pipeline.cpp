@@ -19,7 +19,9 @@
 namespace tessera::parallel {
 namespace {
 
-// Products of a row with this matrix, whole: forward, gradient of the input, and of the weight.
+// Returns the work of the matrices among the parameters: for each element of the whole matrix one
+// multiplication in the forward, one for the gradient of the input and, if it is trained, one for its own
+// gradient.
 double work_of(const std::vector<at::Tensor>& parameters, const ParameterLayouts& layouts) {
   double work = 0.0;
   for (const at::Tensor& parameter : parameters) {
@@ -29,7 +31,7 @@ double work_of(const std::vector<at::Tensor>& parameters, const ParameterLayouts
   return work;
 }
 
-// The stages that use each parameter.
+// Finds the stages that use each parameter.
 class StagesOf {
  public:
   StagesOf(const PipelineParts& parts, const std::vector<int64_t>& bounds) {
@@ -75,7 +77,8 @@ std::vector<int64_t> bounds_of(const std::vector<int64_t>& split) {
   return bounds;
 }
 
-// `by_work`: the bounds that costs give.
+// Returns the bounds for `split`, which the user gave, or `by_work`, the bounds that the costs give, if it is
+// empty. Throws for a split that does not fit.
 std::vector<int64_t> checked_bounds(const std::vector<int64_t>& split, const std::vector<int64_t>& by_work) {
   if (split.empty()) return by_work;
   const std::vector<int64_t> bounds = bounds_of(split);
@@ -108,6 +111,8 @@ class ModuleStage : public PipelineStage {
   void backward(int64_t stage, int64_t micro_batch, const at::Tensor& output,
                 const at::Tensor& gradient) override {
     const auto scope = random_scope(micro_batch);
+    // After the last backward of a stage, its units get no more gradients in this step and can be reduced at
+    // once; not if another stage of this rank trains one of their parameters too.
     const bool is_last = --backwards_left_[static_cast<size_t>(stage)] == 0;
     sharded_.set_is_last_of_units(is_last && reduces_by_stage_);
     torch::autograd::backward({output}, {gradient.defined() ? gradient : at::full_like(output, pass_.scale)});
@@ -127,7 +132,7 @@ class ModuleStage : public PipelineStage {
   const PipelinePlan& plan_;
   const Pipeline::Pass& pass_;
   const bool reduces_by_stage_;
-  std::vector<int64_t> backwards_left_;  // of each stage
+  std::vector<int64_t> backwards_left_;  // by stage
 };
 
 }  // namespace
@@ -183,6 +188,8 @@ at::Tensor Pipeline::run(ShardedModel& sharded, const Pass& pass) const {
   const bool has_backward = at::GradMode::is_enabled();
   const Schedule schedule =
       has_backward ? make_schedule(plan_.options.kind, sizes) : make_forward_schedule(sizes);
+  // No backward of the schedule is the last one for all units, so the step ends with reduce_gradients(), and
+  // complete_gradients() adds up those of tied weights, which lie on several ranks.
   sharded.set_is_last_micro_batch(false);
   ModuleStage stage(sharded, plan_, pass, reduces_by_stage_);
   const at::Tensor loss = run_schedule(schedule, *axis_.group, stage);

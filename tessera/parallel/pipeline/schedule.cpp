@@ -8,17 +8,18 @@
 namespace tessera::parallel {
 namespace {
 
-// What tells the kinds apart: how many forwards a rank runs before it takes forwards and backwards in turn,
-// and whether backwards are split.
+// The difference between the kinds: how many forwards a rank runs before it alternates forwards and
+// backwards, and whether backwards are split.
 struct Order {
   int64_t warmup = 0;
   bool is_split = false;
-  int64_t weight_delay = 0;  // input gradients between a weight gradient and its own
+  int64_t weight_delay = 0;  // number of later input gradients that come before a weight gradient
 };
 
 Order order_of(PipelineKind kind, const ScheduleSizes& sizes, int64_t rank) {
   const int64_t later = sizes.num_ranks - 1 - rank;
-  // With several stages a rank, the first micro-batches run through all of them before the first comes back.
+  // In 1F1B a micro-batch comes back after it has passed all later ranks. With several stages a rank, the
+  // first num_ranks micro-batches pass all of the rank's stages before the first of them comes back.
   const int64_t warmup =
       sizes.stages_per_rank == 1 ? later : 2 * later + (sizes.stages_per_rank - 1) * sizes.num_ranks;
   switch (kind) {
@@ -30,7 +31,9 @@ Order order_of(PipelineKind kind, const ScheduleSizes& sizes, int64_t rank) {
   return {};
 }
 
-// The stages of a rank take micro-batches in groups of num_ranks, each group through all stages.
+// Returns action number `index` of this kind on the rank. A rank's stages take micro-batches in groups of
+// num_ranks, and each group goes through all of its stages (backwards in the opposite order); with one stage
+// a rank all micro-batches are one group.
 Action turn(const ScheduleSizes& sizes, int64_t rank, int64_t index, ActionKind kind) {
   const int64_t group_size = sizes.stages_per_rank == 1 ? sizes.num_micro_batches : sizes.num_ranks;
   const int64_t round = group_size * sizes.stages_per_rank;

@@ -9,15 +9,18 @@
 namespace tessera::parallel {
 namespace {
 
-// Runs the actions of all ranks as far as they go. Returns the number of each rank's that are done.
+// Runs the actions of all ranks as far as they go, and fills `timeline`. Returns how many actions of each
+// rank are done.
 std::vector<size_t> run(const Schedule& schedule, const ActionCosts& costs, Timeline& timeline) {
-  std::map<Message, int64_t> sent;  // and when
+  std::map<Message, int64_t> sent;  // the time at which each message was sent
   std::vector<size_t> done(schedule.actions.size(), 0);
   std::vector<int64_t> clocks(schedule.actions.size(), 0);
   timeline.slots.resize(schedule.actions.size());
   for (bool moves = true; moves;) {
     moves = false;
     for (size_t rank = 0; rank < done.size(); ++rank) {
+      // A rank goes on until it needs a message that was not sent yet; the ranks are visited again as long as
+      // any of them moves.
       for (; done[rank] < schedule.actions[rank].size(); ++done[rank]) {
         const Action& action = schedule.actions[rank][done[rank]];
         int64_t begin = clocks[rank];
@@ -36,7 +39,8 @@ std::vector<size_t> run(const Schedule& schedule, const ActionCosts& costs, Time
   return done;
 }
 
-// Of one rank's actions: each of its stages' once, in an order in which each finds what this rank made.
+// Finds the first fault in one rank's actions: each action of its stages must occur once, and behind the
+// actions of this rank whose results it needs.
 std::string find_fault_of_rank(const Schedule& schedule, int64_t rank) {
   // How often each kind was seen, by stage and micro-batch.
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> seen;
@@ -74,7 +78,8 @@ std::string find_fault_of_rank(const Schedule& schedule, int64_t rank) {
   return "";
 }
 
-// The messages of one kind to or from each stage, in the order in which a rank meets them.
+// Returns the micro-batches of the messages of each direction for each stage, in the order in which the
+// sending (or receiving) rank meets them.
 std::map<std::pair<bool, int64_t>, std::vector<int64_t>> message_orders(const Schedule& schedule,
                                                                         bool are_sent) {
   std::map<std::pair<bool, int64_t>, std::vector<int64_t>> orders;

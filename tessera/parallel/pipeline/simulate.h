@@ -1,4 +1,4 @@
-// How a schedule runs, without running it.
+// Checks and simulates schedules without running them.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera::parallel {
 
-// Time of an action of one stage and micro-batch, in any unit; messages take none. A backward that is not
-// split takes input_gradient + weight_gradient.
+// Times of the actions of one stage and micro-batch, in any unit; messages take no time. A backward that is
+// not split takes input_gradient + weight_gradient.
 struct ActionCosts {
   int64_t forward = 1, input_gradient = 1, weight_gradient = 1;
   int64_t of(ActionKind kind) const;
@@ -21,20 +21,22 @@ struct Timeline {
     Action action;
     int64_t begin = 0, end = 0;
   };
-  std::vector<std::vector<Slot>> slots;  // by rank, in order
-  int64_t length = 0;                    // until the last rank is done
-  double bubble_share = 0.0;             // of the ranks' time that they wait
-  // By rank: the most micro-batches (times stages of the rank) whose activations it holds at once, from the
-  // begin of the forward to the end of the backward, or of the weight gradient.
+  std::vector<std::vector<Slot>> slots;  // by rank, in the order of time
+  int64_t length = 0;                    // time until the last rank is done
+  double bubble_share = 0.0;             // share of the ranks' time in which they wait
+  // By rank: the largest number of forwards (micro-batches times stages of the rank) whose activations it
+  // holds at once, from the begin of the forward to the end of the backward or, if that is split, of the
+  // weight gradient.
   std::vector<int64_t> peak_in_flight;
 };
 
-// Empty where the schedule can be run: every action once and on its rank, the messages between two stages in
-// one order on both ends, and no rank waits for ever. Otherwise the first thing that is wrong.
+// Returns an empty string if the schedule can be run: every action occurs once and on its rank, the messages
+// between two stages have the same order on both ends, and no rank waits for ever. Otherwise describes the
+// first fault.
 std::string find_fault(const Schedule& schedule);
 
-// Every rank starts an action when the one before is done and its input is there. The schedule must be
-// without fault.
+// Simulates a schedule without fault, in which every rank starts an action when the one before is done and
+// its input is there.
 Timeline simulate(const Schedule& schedule, const ActionCosts& costs);
 
 }  // namespace tessera::parallel

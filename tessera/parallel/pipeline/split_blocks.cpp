@@ -10,7 +10,7 @@
 namespace tessera::parallel {
 namespace {
 
-// The work of a stage, by the blocks that it holds.
+// Computes the work of a stage from the blocks that it holds.
 class StageWork {
  public:
   StageWork(const PartCosts& costs) : costs_(costs), sums_(costs.blocks.size() + 1, 0.0) {
@@ -26,10 +26,10 @@ class StageWork {
   std::vector<double> sums_;
 };
 
-// The work of the stage with the most, where it is least.
+// Returns the smallest possible value of the largest work of a stage.
 double least_bottleneck(const StageWork& work, size_t num_blocks, size_t num_stages) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  // Of the first `end` blocks in as many stages as were added so far.
+  // best[end]: that value for the first `end` blocks in as many stages as were added so far.
   std::vector<double> best(num_blocks + 1, kNever);
   best[0] = 0.0;
   for (size_t stage = 0; stage < num_stages; ++stage) {
@@ -44,10 +44,11 @@ double least_bottleneck(const StageWork& work, size_t num_blocks, size_t num_sta
   return best[num_blocks];
 }
 
-// Sums in another order may differ in the last bits.
+// Relative tolerance of comparisons, since sums in another order may differ in the last bits.
 constexpr double kRounding = 1e-12;
 
-// The bounds with the least work in the stage with the most.
+// Returns bounds whose largest work of a stage is as small as possible. It fills the stages from the last one
+// on, as far as that work allows, so the first stages get the fewest blocks.
 std::vector<int64_t> split_by_stage(const StageWork& work, size_t num_blocks, size_t stages) {
   const double bottleneck = least_bottleneck(work, num_blocks, stages) * (1.0 + kRounding);
   std::vector<int64_t> bounds(stages + 1);
@@ -62,7 +63,7 @@ std::vector<int64_t> split_by_stage(const StageWork& work, size_t num_blocks, si
   return bounds;
 }
 
-// The most work of a rank, then of a stage.
+// The largest work of a rank and of a stage; ranks are compared first.
 struct Bottleneck {
   double rank = 0.0, stage = 0.0;
   bool is_below(const Bottleneck& other) const {
@@ -71,8 +72,8 @@ struct Bottleneck {
   }
 };
 
-// Bounds where stage s lies on rank s % num_ranks: tries all where they are few, and before that moves single
-// blocks between stages as long as this helps.
+// Finds bounds if stage s lies on rank s % num_ranks and ranks have several stages. First moves single blocks
+// between stages as long as this helps, then tries all bounds, if they are few.
 class RankSplit {
  public:
   RankSplit(const StageWork& work, size_t num_ranks, std::vector<int64_t> bounds)
@@ -114,8 +115,9 @@ class RankSplit {
     return sum;
   }
 
-  // The bounds from one to another shifted by a block: a stage loses one, another gets one, and those between
-  // keep their number. Whether this brings the ranks' work closer together.
+  // Shifts the bounds from one to another by a block: a stage loses one, another gets one, and those between
+  // keep their number. Keeps the first shift that brings the ranks' work closer together and returns true;
+  // false if there is none.
   bool move_block() {
     const size_t last = best_.size() - 1;
     for (size_t from = 1; from < last; ++from) {
@@ -135,7 +137,8 @@ class RankSplit {
     return false;
   }
 
-  // The stages from `stage` on, behind others with this bottleneck. `ranks`: their work so far.
+  // Tries all bounds of the stages from `stage` on. `before` is the bottleneck of the stages before, `ranks`
+  // the work of the ranks so far.
   void try_all(std::vector<int64_t>& bounds, size_t stage, const Bottleneck& before,
                std::vector<double>& ranks) {
     const size_t stages = bounds.size() - 1;
@@ -151,7 +154,7 @@ class RankSplit {
       const double work = work_.of(static_cast<size_t>(first), static_cast<size_t>(end));
       double& of_rank = ranks[stage % num_ranks_];
       const Bottleneck now{std::max(before.rank, of_rank + work), std::max(before.stage, work)};
-      if (!now.is_below(least_)) return;  // neither with more blocks
+      if (!now.is_below(least_)) return;  // nor is it with more blocks
       bounds[stage + 1] = end;
       of_rank += work;
       try_all(bounds, stage + 1, now, ranks);
@@ -162,7 +165,7 @@ class RankSplit {
   const StageWork& work_;
   const size_t num_ranks_;
   std::vector<int64_t> best_;
-  double squares_;  // of the work of the ranks
+  double squares_;  // sum of the squares of the ranks' work
   Bottleneck least_;
   int64_t num_tries_ = 0;
 };

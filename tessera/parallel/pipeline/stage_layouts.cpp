@@ -12,10 +12,11 @@
 namespace tessera::parallel {
 namespace {
 
-// Apart from those of stages.
+// A tag that no message between stages has.
 constexpr int kTag = comm::P2pOp::kTagLimit - 1;
 
-// The ranks that hold the parameter with this one, if there are others.
+// Returns the other ranks that hold the parameter along the axis; empty if there are none or this rank does
+// not hold it.
 std::vector<int64_t> other_holders(const ShardedParameter& parameter, const std::string& axis, int64_t rank) {
   for (const AxisPlacement& placed : parameter.layout.axes()) {
     if (placed.axis != axis || placed.placement.kind != Placement::Kind::Held) continue;
@@ -32,7 +33,7 @@ ParameterLayouts hold_by_stage(torch::nn::Module& root, const ParameterLayouts& 
   std::vector<RankAxis> axes = layouts.axes();
   axes.push_back(axis);
   ParameterLayouts held(std::move(axes));
-  std::set<const c10::TensorImpl*> seen;  // of a shared parameter, one name is enough
+  std::set<const c10::TensorImpl*> seen;  // a shared parameter occurs under several names
   for (at::Tensor& parameter : root.parameters()) {
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     Layout layout = layouts.of(parameter).with(
@@ -52,7 +53,8 @@ void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
   std::vector<comm::P2pOp> messages;
   struct Sum {
     const ShardedParameter* parameter;
-    std::vector<std::pair<int64_t, at::Tensor>> parts;  // by rank
+    // The rank and gradient of each holder, in the order of the ranks.
+    std::vector<std::pair<int64_t, at::Tensor>> parts;
   };
   std::vector<Sum> sums;
   for (const ShardedParameter& parameter : model.parameters()) {
@@ -74,6 +76,7 @@ void complete_gradients(const ShardedModel& model, const RankAxis& axis) {
   if (messages.empty()) return;
   axis.group->batch_p2p(std::move(messages), false, {{{}, "gradients of tied weights"}});
   for (const Sum& sum : sums) {
+    // Every rank adds the parts in the order of the ranks, so all get the same bits.
     at::Tensor total = sum.parts.front().second.clone();
     for (size_t i = 1; i < sum.parts.size(); ++i) total.add_(sum.parts[i].second);
     sum.parameter->tile.mutable_grad() = total;

@@ -13,6 +13,7 @@
 namespace tessera::parallel::detail {
 namespace {
 
+// Returns a function that gathers the tokens of all ranks: [own tokens, ...] -> [tokens, ...].
 ops::Transform gather_tokens(const Group& group, const std::string& what) {
   return [group, what](const at::Tensor& own) {
     std::vector<int64_t> sizes = own.sizes().vec();
@@ -23,7 +24,7 @@ ops::Transform gather_tokens(const Group& group, const std::string& what) {
   };
 }
 
-// The sum over ranks of the tokens of this one.
+// Returns a function that sums [tokens, ...] over the ranks and keeps this rank's tokens of the sum.
 ops::Transform scatter_sum(const Group& group, const std::string& what) {
   return [group, what](const at::Tensor& tokens) {
     std::vector<int64_t> sizes = tokens.sizes().vec();
@@ -122,6 +123,8 @@ class OwnTokens : public nn::LayerParallel {
   Group group_;
 };
 
+// Gathers logits along the vocabulary: [tokens, own part] -> [tokens, vocabulary]. In the backward every rank
+// has the gradient of all logits and keeps that of its part.
 struct GatherColumns : torch::autograd::Function<GatherColumns> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& part,
                             const Layout& layout, const std::vector<RankAxis>& axes) {
@@ -179,7 +182,7 @@ Exchange product_output(const Group& group, const std::string& name, const Tenso
 }
 
 Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options) {
-  // Rows are sorted by expert before they are multiplied.
+  // Rows are sorted by expert before they are multiplied, so products cannot take them as they arrive.
   return std::make_shared<SummedRegion>(
       region_input(group, name, {.sequence_parallel = options.sequence_parallel}),
       region_output(group, name, options), group->size());
@@ -189,7 +192,7 @@ Exchange own_tokens(const Group& group) { return std::make_shared<OwnTokens>(gro
 
 Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
                        const TensorParallelOptions& options) {
-  // The loss works on chunks of rows of its own.
+  // The loss works on chunks of rows of its own choice, so it cannot take them as they arrive.
   const Exchange input =
       region_input(group, "the output projection", {.sequence_parallel = options.sequence_parallel});
   return std::make_shared<HeadExchange>(input, axes, weight);

@@ -1,4 +1,4 @@
-// What tensor parallel ranks exchange around the layers that they have cut.
+// The exchanges of tensor parallel ranks around the layers that they have cut.
 #pragma once
 
 #include <memory>
@@ -16,23 +16,27 @@ namespace tessera::parallel::detail {
 using Group = std::shared_ptr<comm::Communicator>;
 using Exchange = std::shared_ptr<const nn::LayerParallel>;
 
-// The sum over ranks, in place. `what` is for messages.
+// Returns a function that sums a tensor over the ranks (or reduces it by `op`), in place. `what` is for
+// messages.
 ops::ChangeInPlace sum_over(const Group& group, const std::string& what,
                             comm::ReduceOp op = comm::ReduceOp::Sum);
 
-// Where activations come into a region of layers that are cut: whole on every rank, or to be gathered from
-// the tokens of each, for products to take as they come where the options say so. Their gradients are summed.
+// The exchange at the begin of a region of layers that are cut. Activations are whole on every rank or, with
+// sequence parallelism, are gathered from the tokens of each rank; with `async` products take them as they
+// arrive. Gradients of the activations are summed over the ranks.
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options);
-// Where parts of a sum leave it: summed on every rank, or each rank its tokens of the sum.
+// The exchange at the end of a region, where each rank has a part of a sum: every rank gets the sum or, with
+// sequence parallelism, its own tokens of the sum.
 Exchange region_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
-// The same of a Linear, whose outputs may go while it makes them.
+// Like region_output(), for a Linear; with `async` the rows of its output are sent while the product makes
+// the next ones.
 Exchange product_output(const Group& group, const std::string& name, const TensorParallelOptions& options);
-// Both, of a layer that is such a region.
+// Both exchanges, for a layer that is a region by itself.
 Exchange summed_region(const Group& group, const std::string& name, const TensorParallelOptions& options);
-// Of a layer that gives all tokens on every rank: the rank's own.
+// The exchange behind a layer that gives all tokens on every rank: keeps the rank's own tokens.
 Exchange own_tokens(const Group& group);
-// The output projection: hidden states come into a region, and whole logits leave it. `weight`: its layout,
-// of which `axes` are those of the group's ranks.
+// The exchanges of the output projection: hidden states come into a region, and whole logits leave it.
+// `weight` is the layout of its weight, `axes` the axes of that layout, which the ranks of `group` form.
 Exchange head_exchange(const Group& group, const std::vector<RankAxis>& axes, const Layout& weight,
                        const TensorParallelOptions& options);
 

@@ -1,4 +1,4 @@
-// How each layer of a model is spread over tensor parallel ranks.
+// Describes how each layer of a model is spread over tensor parallel ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace tessera::parallel {
 
-// One layer's part in tensor parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053, section 3) and in
-// sequence parallelism (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models",
-// arXiv 2205.05198, section 4.2.2). Layers that a plan does not name are whole on every rank, with whole
-// gradients.
+// The role of one layer in tensor parallelism (Shoeybi et al., "Megatron-LM", arXiv 1909.08053, section 3)
+// and in sequence parallelism (Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+// Models", arXiv 2205.05198, section 4.2.2). Layers that a plan does not name are whole on every rank, with
+// whole gradients.
 struct LayerStyle {
   enum class Kind {
     Region,
@@ -26,54 +26,56 @@ struct LayerStyle {
     Sliced
   };
   Kind kind = Kind::Region;
-  int64_t unit = 1;        // cuts fall on multiples of it
-  int64_t inner_unit = 1;  // those of the second axis, where there are two
+  int64_t unit = 1;        // cuts fall on multiples of this
+  int64_t inner_unit = 1;  // cuts of the second axis, if there are two, fall on multiples of this
   bool cuts_weight() const {
     return kind == Kind::Colwise || kind == Kind::SharedColwise || kind == Kind::Rowwise ||
            kind == Kind::RowwisePart || kind == Kind::Vocabulary;
   }
   bool is_rowwise() const { return kind == Kind::Rowwise || kind == Kind::RowwisePart; }
 
-  // A module whose layers are cut: it reads whole activations, and the gradients of its ranks are summed.
+  // A module whose layers are cut: it reads whole activations, and the gradients that its ranks have for them
+  // are summed.
   static LayerStyle region() { return {Kind::Region}; }
-  // The same where each rank's output is a part of a sum: the outputs are summed.
+  // A region in which each rank's output is a part of a sum: the outputs are summed too.
   static LayerStyle summed_region() { return {Kind::SummedRegion}; }
-  // A Linear of which each rank makes a part of the outputs: cut along out_features.
+  // A Linear that is cut along out_features: each rank makes a part of the outputs.
   static LayerStyle colwise(int64_t unit = 1, int64_t inner_unit = 1) {
     return {Kind::Colwise, unit, inner_unit};
   }
-  // The same, but whole along the second axis: its ranks make the same outputs, and each uses them for a part
-  // of what follows (keys and values whose queries are cut).
+  // Like colwise(), but whole along the second axis: the ranks along that make the same outputs, and each
+  // uses them for a part of what follows (keys and values whose queries are cut).
   static LayerStyle shared_colwise(int64_t unit) { return {Kind::SharedColwise, unit}; }
-  // A Linear of which each rank reads a part of the inputs: cut along in_features; the outputs are summed.
+  // A Linear that is cut along in_features: each rank reads a part of the inputs, and the outputs are summed.
   static LayerStyle rowwise(int64_t unit = 1, int64_t inner_unit = 1) {
     return {Kind::Rowwise, unit, inner_unit};
   }
-  // The same inside a summed region, which sums later.
+  // Like rowwise(), inside a summed region, which sums later.
   static LayerStyle rowwise_part() { return {Kind::RowwisePart}; }
-  // A table of tokens cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear of the
-  // output projection.
+  // A table of tokens that is cut along the vocabulary: an Embedding, whose outputs are summed, or the Linear
+  // of the output projection.
   static LayerStyle vocabulary() { return {Kind::Vocabulary}; }
-  // A layer inside a region that is whole on every rank, and used for each rank's part of an activation.
+  // A layer inside a region that is whole on every rank, which uses it for its part of an activation. Each
+  // rank then has a part of the layer's gradients, and these are summed.
   static LayerStyle partial_gradient() { return {Kind::PartialGradient}; }
   // A layer outside the regions, whole on every rank, that treats tokens one by one: a norm. With sequence
-  // parallelism each rank runs it for its tokens.
+  // parallelism each rank runs it for its own tokens.
   static LayerStyle per_token() { return {Kind::PerToken}; }
-  // The same of a layer that reads all tokens, such as a table of positions: a rank's tokens are cut from
-  // what it gives.
+  // Like per_token(), for a layer that reads all tokens, such as a table of positions: a rank's tokens are
+  // cut from its output.
   static LayerStyle sliced() { return {Kind::Sliced}; }
 };
 
 struct TensorParallelPlan {
-  // By the names of named_modules().
+  // Layers by their names in named_modules().
   std::vector<std::pair<std::string, LayerStyle>> layers;
-  // Into how many parts shared_colwise() layers can be cut; more ranks, a multiple of it, are two axes: one
-  // over these parts, and one whose ranks share a part. 0: any number.
+  // Largest number of parts into which shared_colwise() layers can be cut; 0: any number. More ranks than
+  // that must be a multiple of it, and form two axes: one over these parts, and one whose ranks share a part.
   int64_t most_shared_parts = 0;
 };
 
-// The ranks along each axis that `num_ranks` make for the plan: one axis, or two. Throws
-// Error(Config, "TENSOR-PARALLEL") where they make none.
+// Returns the sizes of the one or two axes that `num_ranks` ranks form for the plan. Throws Error(Config,
+// "TENSOR-PARALLEL") if they can form none.
 std::vector<int64_t> tensor_parallel_axes(const TensorParallelPlan& plan, int64_t num_ranks);
 
 }  // namespace tessera::parallel

@@ -22,7 +22,7 @@ namespace {
 
 class Cutter {
  public:
-  // `axes`: what the ranks of `group` make.
+  // `axes`: the one or two axes that the ranks of `group` form.
   Cutter(std::shared_ptr<comm::Communicator> group, std::vector<RankAxis> axes,
          const TensorParallelOptions& options)
       : group_(std::move(group)), options_(options), layouts_(std::move(axes)) {}
@@ -60,7 +60,7 @@ class Cutter {
     return *found;
   }
 
-  // Gives `parameter` its layout and the shape of this rank's part. Returns what that is.
+  // Gives `parameter` its layout and the shape of this rank's part, and returns the box of that part.
   Box place(at::Tensor parameter, const std::function<AxisPlacement(size_t axis)>& placement) {
     TESSERA_ASSERT(parameter.is_meta(), "tensor parallelism comes before values");
     std::vector<AxisPlacement> placements;
@@ -97,7 +97,7 @@ class Cutter {
     const int64_t in_features = linear.in_features();
     const Box box = place_cut(linear.weight, is_colwise ? 0 : 1, style);
     if (is_colwise && linear.bias.defined()) place_cut(linear.bias, 0, style);
-    // Added to the tokens that the rank is left with.
+    // The whole bias is added to the tokens that the rank keeps, so its gradients are summed over ranks.
     if (!is_colwise && linear.bias.defined() && options_.sequence_parallel) place_whole(linear.bias);
     if (linear.adapter() == nullptr) return;
     for (const nn::AdapterParameter& parameter : linear.adapter()->adapter_parameters()) {
@@ -114,7 +114,8 @@ class Cutter {
     embedding.set_parallel(detail::region_output(group_, name, options_));
   }
 
-  // What has no dim that is cut: every rank uses all of it for its part of an activation.
+  // Placement of a parameter of which no dim is cut: every rank uses all of it, for its part of an
+  // activation.
   static inline const AxisPlacement kUsedForAPart{.placement = Placement::replicate(), .sums_gradient = true};
 
   const std::shared_ptr<comm::Communicator> group_;
@@ -137,14 +138,14 @@ Error uneven_copies(const TensorParallelPlan& plan, int64_t num_ranks) {
       .need("at most " + parts + " ranks, or a multiple of it");
 }
 
-// A layer that is cut: the length of the dim along which it is.
+// A layer that is cut. `length` is that of the dim along which it is cut.
 struct CutLayer {
   const std::string& name;
   const LayerStyle& style;
   int64_t length;
 };
 
-// Why the layers cannot be cut over so many ranks.
+// Returns why the layers cannot be cut over `num_ranks` ranks; nullopt if they can.
 std::optional<Error> find_misfit(const std::vector<CutLayer>& layers, const TensorParallelPlan& plan,
                                  int64_t num_ranks) {
   const auto axes = find_axes(plan, num_ranks);
@@ -164,7 +165,7 @@ std::optional<Error> find_misfit(const std::vector<CutLayer>& layers, const Tens
     const int64_t outer = axes->front(), units = units_of(length, style.unit);
     if (units < outer) return too_few(in_units(units, style.unit), outer);
     if (axes->size() == 1 || style.kind == LayerStyle::Kind::SharedColwise) continue;
-    // The smallest part is the last.
+    // The last part of the outer axis is the smallest.
     const int64_t smallest = piece_of(length, outer, outer - 1, style.unit).size;
     const int64_t inner = units_of(smallest, style.inner_unit);
     if (inner >= axes->back()) continue;

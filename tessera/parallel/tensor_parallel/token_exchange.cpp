@@ -20,7 +20,7 @@ void wait_for(const Works& works) {
   for (const auto& work : works) work->wait();
 }
 
-// What one rank sends and receives in an exchange of tokens.
+// The messages of one rank in an exchange of tokens.
 class Messages {
  public:
   Messages(Group group, int tag, std::string what, int64_t num_own)
@@ -28,7 +28,7 @@ class Messages {
 
   int64_t size() const { return group_->size(); }
   int64_t rank() const { return group_->rank(); }
-  // The rank `steps` after this one.
+  // Returns the rank `steps` after this one; `steps` may be negative.
   int64_t after(int64_t steps) const { return (rank() + steps + size()) % size(); }
   ops::RowRange rows(int64_t rank) const { return {rank * num_own_, num_own_}; }
 
@@ -49,7 +49,7 @@ class Messages {
   const int64_t num_own_;
 };
 
-// The own rows of `whole` are there.
+// Starts all sends and receives when it is made. The own rows of `whole` must already be there.
 class GatheredTokens : public ops::IncomingRows {
  public:
   GatheredTokens(const Messages& messages, const at::Tensor& whole) : IncomingRows(whole, order(messages)) {
@@ -69,12 +69,15 @@ class GatheredTokens : public ops::IncomingRows {
   }
   void wait(size_t range) override {
     if (range > 0) received_[range - 1]->wait();
+    // The sends read the own rows, so they are waited for before the caller has `whole` for itself.
     if (range == received_.size()) wait_for(sent_);
   }
 
-  Works sent_, received_;  // by the distance of the rank
+  Works sent_, received_;  // by the distance of the rank, from 1 on
 };
 
+// Starts to receive when it is made, and sends each rank's rows as soon as they are made. This rank's own
+// rows come last, so they need not be there before finish().
 class SummedTokens : public ops::OutgoingRows {
  public:
   SummedTokens(Messages messages, const at::Tensor& whole)
