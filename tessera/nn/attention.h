@@ -42,7 +42,7 @@ class Attention : public Layer {
   // `layer` is the number of the block; it selects the layer of a key/value cache.
   Attention(const AttentionOptions& options, int64_t layer, at::ScalarType dtype);
 
-  // x: [tokens, hidden_size] -> [tokens, hidden_size]
+  // x: [tokens, hidden_size] -> [tokens, hidden_size].
   at::Tensor forward(const ops::Activation& x, const SequenceContext& context);
 
   // Replaces the core, which is document_attention() at first.

@@ -81,7 +81,7 @@ class KvCache {
   struct Sequence {
     int64_t length = 0;
     size_t first_page = 0;      // the pages before it were returned
-    std::vector<size_t> pages;  // from first_page on
+    std::vector<size_t> pages;  // its pages from first_page on
   };
 
   Sequence& find(int64_t sequence);

@@ -11,9 +11,9 @@ void materialize(at::Tensor& parameter, const at::Tensor& value) {
   TESSERA_CHECK_ARGUMENT(parameter.defined() && parameter.is_leaf(), "only a leaf is materialised");
   TESSERA_CHECK_ARGUMENT(value.defined() && !value.requires_grad(),
                          "the value of a parameter carries no gradient");
-  // Only sizes, type and storage are copied: the autograd side of the parameter stays its own.
+  // Only sizes, type and storage are copied; the parameter keeps its autograd metadata.
   parameter.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
-  // An accumulator made before remembers the old shape and device.
+  // An accumulator that was made before this remembers the old shape and device, so it is dropped.
   if (auto* meta = torch::autograd::impl::get_autograd_meta(parameter)) meta->grad_accumulator_.reset();
   parameter.mutable_grad().reset();
 }

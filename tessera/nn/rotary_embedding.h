@@ -28,10 +28,10 @@ struct RopeOptions {
   double theta = 10000.0;
   double factor = 1.0;
   int64_t max_position_embeddings = 0;
-  int64_t original_max_position_embeddings = 0;          // Llama3, Yarn
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // Llama3
-  double beta_fast = 32.0, beta_slow = 1.0;              // Yarn
-  bool truncate = true;                                  // Yarn
+  int64_t original_max_position_embeddings = 0;          // for Llama3 and Yarn
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // for Llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // for Yarn
+  bool truncate = true;                                  // for Yarn
   // Factor on cos and sin, for Yarn; 1 for the other types.
   double attention_factor = 1.0;
 };

@@ -85,7 +85,7 @@ class RouterBalance : public torch::CustomClassHolder {
   const RouterLossWeights weights_;
   bool is_complete_ = false;  // set after the last layer; a layer that runs again then adds nothing
   at::Tensor sums_;
-  at::Tensor loss_gradient_;  // [1], once the backward has begun
+  at::Tensor loss_gradient_;  // [1]; set when the backward begins
 };
 
 }  // namespace tessera::nn

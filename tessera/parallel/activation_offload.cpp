@@ -148,7 +148,7 @@ OffloadedActivation::~OffloadedActivation() {
   try {
     // If nobody asked for the activation, its memory is released while the copy into it may be under way.
     block->wait();
-  } catch (const std::exception&) {  // the device has failed, as others have said
+  } catch (const std::exception&) {  // the device has failed, which other operations report
   }
 }
 

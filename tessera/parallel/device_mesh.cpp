@@ -53,8 +53,8 @@ DeviceMesh::DeviceMesh(std::shared_ptr<comm::Communicator> world, const Parallel
 
   // The fsdp axis is cut in two further ways: into neighbours along hpz, and into expert_shard x ep. Each
   // group of a split gets a color of its own: `others` counts the ranks of the mesh that other coordinates
-  // put before, so it is a multiple of fsdp, and what is added stays below fsdp. Without experts to share (ep
-  // == 1) ep is a group of one and expert_shard is fsdp; with one rank along expert_shard that axis is a
+  // put before, so it is a multiple of fsdp, and what is added stays below fsdp. Without experts to share
+  // (ep is 1) ep is a group of one and expert_shard is fsdp; with one rank along expert_shard that axis is a
   // group of one.
   const int64_t place = coordinates[2] * dims_.cp + coordinates[3], ep = dims_.ep;
   const int64_t others =

@@ -272,13 +272,15 @@ std::unique_ptr<ShardedModel> fully_shard(torch::nn::Module& root, const ShardGr
                                           const std::vector<std::shared_ptr<torch::nn::Module>>& units,
                                           const ShardOptions& options) {
   // [Note: order of fully_shard] The order of the steps matters:
-  //  - Everything that a caller can do wrong is found by plan_units() and check_arguments(), before any
-  //    parameter changes and before any collective.
+  //  - Mistakes of the caller are found by plan_units() and check_arguments(), before any parameter changes
+  //    and before any collective.
   //  - cut() makes the tiles and takes the memory of the whole parameters, one parameter at a time.
   //  - ParamGroup makes the parameters hollow; it needs the tiles.
   //  - note_filled() puts hooks on gradient accumulators. It waits until all tiles have values, since
   //    nn::materialize() drops the accumulator of a parameter that is its own tile.
   //  - The call hooks come last: they copy whether the model is plain, which is known when all groups exist.
+  //
+  // The hooks do the rest: see [Note: order of gathers and reductions] in fsdp/shard_state.h.
   const detail::UnitPlan plan = detail::plan_units(root, units);
   check_arguments(plan, groups, options);
   std::unique_ptr<ShardedModel> model(new ShardedModel);

@@ -36,8 +36,8 @@ class TokenSplit {
                                         int64_t key_half) const;
 
  private:
-  // Returns the part of the document that lies in the rank's half; `first` is counted from the document's
-  // begin.
+  // Returns the part of the document that lies in the rank's half; `first` is counted from the first token of
+  // the document.
   nn::TokenRun part(size_t document, int64_t rank, int64_t half) const;
 
   std::vector<int64_t> starts_;

@@ -84,7 +84,7 @@ class SlotGather : public Gather {
   }
   // Pairs this rank's shards with their places in the slot.
   std::vector<std::pair<at::Tensor, at::Tensor>> shards(ShardKind kind) const {
-    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // to, from
+    std::vector<std::pair<at::Tensor, at::Tensor>> shards;  // (place, shard)
     for (size_t i = 0; i < params_.size(); ++i) {
       const UnitParam& param = params_[i];
       if (param.is_tile) continue;

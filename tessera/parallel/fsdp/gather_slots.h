@@ -27,7 +27,7 @@ struct GatherSlot {
 // The units of a model use slots in turn. On a device a slot's next user is ordered behind the event that its
 // last reader left, so the host does not wait, and the memory need not be held until the allocator learns
 // that its readers are done (record_stream). All ranks must take and give back in the same order, so that
-// they hold the same slots at any time.
+// they hold the same slots at any time. See [Note: who may touch a slot, and when] in gather.cpp.
 //
 // Memory grows to the slots that are in use at once. Two unused slots of each size are kept; memory that is
 // registered with the device's library (Communicator::registered_bytes()) is all kept, as the host would have

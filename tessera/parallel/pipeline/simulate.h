@@ -25,7 +25,7 @@ struct Timeline {
   int64_t length = 0;                    // time until the last rank is done
   double bubble_share = 0.0;             // share of the ranks' time in which they wait
   // By rank: the largest number of forwards (micro-batches times stages of the rank) whose activations it
-  // holds at once, from the begin of the forward to the end of the backward or, if that is split, of the
+  // holds at once, from the start of the forward to the end of the backward or, if that is split, of the
   // weight gradient.
   std::vector<int64_t> peak_in_flight;
 };

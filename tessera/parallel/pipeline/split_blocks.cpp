@@ -73,7 +73,7 @@ struct Bottleneck {
 };
 
 // Finds bounds if stage s lies on rank s % num_ranks and ranks have several stages. First moves single blocks
-// between stages as long as this helps, then tries all bounds, if they are few.
+// between stages as long as this helps, then tries all bounds, or the first kMostTries if there are more.
 class RankSplit {
  public:
   RankSplit(const StageWork& work, size_t num_ranks, std::vector<int64_t> bounds)
@@ -154,7 +154,7 @@ class RankSplit {
       const double work = work_.of(static_cast<size_t>(first), static_cast<size_t>(end));
       double& of_rank = ranks[stage % num_ranks_];
       const Bottleneck now{std::max(before.rank, of_rank + work), std::max(before.stage, work)};
-      if (!now.is_below(least_)) return;  // nor is it with more blocks
+      if (!now.is_below(least_)) return;  // nor is it with more blocks in this stage
       bounds[stage + 1] = end;
       of_rank += work;
       try_all(bounds, stage + 1, now, ranks);

@@ -21,7 +21,7 @@ using Exchange = std::shared_ptr<const nn::LayerParallel>;
 ops::ChangeInPlace sum_over(const Group& group, const std::string& what,
                             comm::ReduceOp op = comm::ReduceOp::Sum);
 
-// The exchange at the begin of a region of layers that are cut. Activations are whole on every rank or, with
+// The exchange at the start of a region of layers that are cut. Activations are whole on every rank or, with
 // sequence parallelism, are gathered from the tokens of each rank; with `async` products take them as they
 // arrive. Gradients of the activations are summed over the ranks.
 Exchange region_input(const Group& group, const std::string& name, const TensorParallelOptions& options);

@@ -16,7 +16,7 @@ struct TensorParallelOptions {
   // ranks.
   bool sequence_parallel = false;
   // Together with sequence_parallel: tokens travel while the products of other tokens run, in messages
-  // between each two ranks, at the begin of regions and at Linears that end them; see token_exchange.h. If
+  // between each two ranks, at the start of regions and at Linears that end them; see token_exchange.h. If
   // false, nothing is computed while tokens travel.
   bool async = false;
 };
