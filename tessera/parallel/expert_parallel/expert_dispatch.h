@@ -10,7 +10,7 @@ namespace tessera::parallel {
 
 // Expert e lies on the rank whose piece_of() the experts contains it. Ranks first tell each other how many
 // rows they send for each expert, then send exactly these: two all-to-alls of rows in the forward and two in
-// the backward, of any sizes.
+// the backward, of any sizes. See [Note: order of dispatched rows] in expert_dispatch.cpp.
 class ExpertDispatch : public nn::ExpertCore {
  public:
   explicit ExpertDispatch(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
