@@ -24,7 +24,7 @@ std::vector<NamedGradient> trained_tiles(const parallel::ShardedModel& model) {
       const bool is_held = placement.kind == parallel::Placement::Kind::Held;
       const bool is_cut = is_held || placement.kind == parallel::Placement::Kind::Shard;
       if (is_cut && group->size() > 1) named.cut_over.push_back(group);
-      // Of several that hold it, one counts.
+      // Several ranks may hold the same tile; only the tile of the first holder counts.
       if (is_held && placement.holders.front() != group->rank()) named.gradient = at::Tensor();
     }
   }
@@ -40,7 +40,8 @@ PendingNorm::PendingNorm(std::vector<NamedGradient> gradients, at::Device device
     : gradients_(std::move(gradients)) {
   const at::NoGradGuard no_grad;
   const auto options = at::TensorOptions(device).dtype(at::kDouble);
-  // One sum for each way of being cut, in the order in which they come.
+  // Gradients that are cut over the same groups share one sum, so that they share its all-reduces. The sums
+  // stand in the order in which the gradients first need them, which is the same on all ranks.
   std::vector<std::pair<std::vector<comm::Communicator*>, at::Tensor>> sums;
   std::vector<at::Tensor> values;
   for (size_t i = 0; i < gradients_.size(); ++i) {
@@ -50,6 +51,8 @@ PendingNorm::PendingNorm(std::vector<NamedGradient> gradients, at::Device device
     values.push_back(gradient);
   }
   squares_ = ops::sums_of_squares(values);
+  // Gradients without elements on this rank make their sum, too: each sum is all-reduced, so all ranks need
+  // all of them.
   size_t next = 0;
   for (size_t i = 0; i < gradients_.size(); ++i) {
     const auto& cut_over = gradients_[i].cut_over;
@@ -77,6 +80,7 @@ GradientNorm PendingNorm::finish(double sum_of_squares) const {
     result.is_bad_here = true;
     result.bad_name = gradients_[counted_[i]].name;
   }
+  // The name travels along one group after another, so that in the end all ranks have the same one.
   for (comm::Communicator* group : groups_) {
     for (const std::string& name : group->all_gather_string(result.bad_name)) {
       if (name.empty()) continue;

@@ -14,6 +14,19 @@
 
 namespace tessera::optim {
 
+// [Note: chunks in flight] Three streams take part in an update: to_device_ brings chunks into the buffers,
+// the current stream updates them there, and to_host_ copies them home. The host only submits; events order
+// the streams. For each chunk, in its buffer:
+//
+//   to_device_   waits for buffer.is_free and chunk.is_home,  copies,   records buffer.is_here
+//   current      waits for buffer.is_here,                    updates,  records buffer.is_updated
+//   to_host_     waits for buffer.is_updated,                 copies,   records buffer.is_free, chunk.is_home
+//
+// is_free keeps a chunk out of a buffer that the chunk before the last has not left yet. is_home keeps the
+// next update() from reading host memory into which the values of this one are still being copied. is_updated
+// stands for everything that the current stream has run so far, thus also for earlier reads of tiles that lie
+// on the host: only then are these overwritten. The copy of the next chunk is submitted ahead of the update
+// of this one, so that the two overlap.
 OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Device device,
                                  int64_t states_per_tile, int64_t chunk_elements,
                                  std::optional<at::ScalarType> state_type)
@@ -44,9 +57,10 @@ OffloadedStates::OffloadedStates(const std::vector<at::Tensor>& tiles, c10::Devi
 
 OffloadedStates::~OffloadedStates() {
   try {
-    // The buffers are the current stream's again.
+    // The buffers go back to LibTorch's allocator, which gives them out again in the order of the current
+    // stream: that stream first waits for the copies that still read them.
     for (const Chunk& chunk : chunks_) chunk.is_home.wait();
-  } catch (const std::exception&) {  // the device has failed, as others have said
+  } catch (const std::exception&) {  // the device has failed, which other calls report
   }
 }
 
@@ -76,7 +90,8 @@ void OffloadedStates::allocate_buffers() {
   for (size_t i = 0; i < std::min<size_t>(2, chunks_.size()); ++i) {
     const auto options = at::TensorOptions(device_).dtype(at::kByte);
     buffers_.emplace_back(at::empty({num_bytes}, options), device_);
-    // What had the memory before is through.
+    // The allocator may give out memory that work submitted to the current stream still uses. A chunk comes
+    // on another stream, so it has to wait for that work.
     buffers_.back().is_free.record();
   }
 }
@@ -144,6 +159,8 @@ void OffloadedStates::update(const std::vector<bool>& is_wanted,
   }
   const auto buffer_of = [&](size_t i) -> Buffer& { return buffers_[i % buffers_.size()]; };
   for (size_t i = 0; i < wanted.size(); ++i) {
+    // The next chunk comes while this one is updated. Its buffer is that of the chunk before this one, which
+    // has already been sent home.
     if (i == 0) bring(*wanted[i], buffer_of(i));
     if (i + 1 < wanted.size()) bring(*wanted[i + 1], buffer_of(i + 1));
     const at::Tensor states = states_in(*wanted[i], buffer_of(i));
@@ -162,7 +179,8 @@ void OffloadedStates::update(const std::vector<bool>& is_wanted,
     run(pieces);
     take_home(*wanted[i], buffer_of(i));
   }
-  // One stream takes them home, in this order.
+  // Who runs next on the current stream may read the tiles. to_host_ copies the chunks in this order, so the
+  // event of the last one stands for all.
   if (brings_tiles_ && !wanted.empty()) wanted.back()->is_home.wait();
 }
 

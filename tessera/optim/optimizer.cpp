@@ -20,7 +20,8 @@
 namespace tessera::optim {
 namespace {
 
-// A tile that gets its memory later would never be updated.
+// Returns the tiles, each with its layout. A tile without values is refused, because one that gets its memory
+// later would never be updated.
 std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
   for (OptimizedTile& tile : tiles) {
     TESSERA_CHECK_ARGUMENT(
@@ -35,7 +36,8 @@ std::vector<OptimizedTile> checked(std::vector<OptimizedTile> tiles) {
 
 c10::Device device_of(const OptimizedTile& tile) { return tile.updated_on.value_or(tile.tile.device()); }
 
-// One value of the whole parameter, which those ranks have that hold a part of it.
+// Returns a state that is one value for the whole parameter: [1], held by the ranks that hold a part of the
+// parameter. Ranks that hold different shards have copies of it.
 checkpoint::StateTensor parameter_state(const OptimizedTile& tile, const std::string& state,
                                         const at::Tensor& value) {
   std::vector<parallel::AxisPlacement> axes = tile.layout.axes();
@@ -88,6 +90,8 @@ class AdamW : public Optimizer {
     std::vector<bool> is_updated(tiles_.size(), false);
     for (size_t i = 0; i < tiles_.size(); ++i) {
       if (!tiles_[i].tile.grad().defined()) continue;
+      // Counts also an update that device_scale, which the host does not know yet, turns out to forbid: the
+      // step that gives NaN ends the run.
       steps_[i].add_(1.0);
       is_updated[i] = tiles_[i].tile.numel() > 0;
       updates[i].step = steps_[i].item<int64_t>();
@@ -128,7 +132,8 @@ class AdamW : public Optimizer {
     return options_.has_bf16_states ? at::kBFloat16 : tiles_[i].tile.scalar_type();
   }
 
-  // What there is to update of a piece: in as many parts as its numbers take, where states are rounded.
+  // Appends a piece to the work of an update. Stochastic rounding needs the numbers of the elements, so the
+  // piece is then appended in as many parts as these numbers need.
   void add(std::vector<ops::AdamWTensors>& all, const StatePiece& piece,
            const ops::AdamWUpdate& update) const {
     const OptimizedTile& tile = tiles_[piece.tile];
@@ -152,7 +157,7 @@ class AdamW : public Optimizer {
     }
   }
 
-  // A state of every element of the tile's parameter.
+  // Returns state `s` of tile `i`, which has a value for every element of the parameter.
   checkpoint::StateTensor element_state(size_t i, size_t s) {
     const OptimizedTile& tile = tiles_[i];
     const std::string name = tile.name + "/" + kElementStates[s];
@@ -166,8 +171,8 @@ class AdamW : public Optimizer {
   std::vector<OptimizedTile> tiles_;
   AdamWOptions options_;
   std::vector<at::Tensor> steps_;
-  std::vector<TileNumbers> numbers_;  // of every tile, where states are rounded
-  // Of every tile; on the device or offloaded.
+  std::vector<TileNumbers> numbers_;  // of each tile; empty without stochastic rounding
+  // exp_avg and exp_avg_sq of each tile; empty where offloaded_ holds them.
   std::vector<std::array<at::Tensor, std::size(kElementStates)>> states_;
   std::unique_ptr<OffloadedStates> offloaded_;
 };
@@ -179,6 +184,7 @@ class Sgd : public Optimizer {
   void step(double lr, double gradient_scale, const at::Tensor& device_scale) override {
     const at::NoGradGuard no_grad;
     if (device_scale.defined() && is_on_host(device_scale)) {
+      // On the host the factor is a value that can be read at once.
       const double scale = host_span<const double>(device_scale)[0];
       if (!std::isnan(scale)) step(lr, gradient_scale * scale, {});
       return;
@@ -186,6 +192,7 @@ class Sgd : public Optimizer {
     for (const OptimizedTile& optimized : tiles_) {
       const at::Tensor& gradient = optimized.tile.grad();
       if (!gradient.defined()) continue;
+      // A tile in pinned memory is copied to the device and back, in the order of the current stream.
       const at::Tensor own = optimized.tile.detach();
       const bool is_here = device_of(optimized) == own.device();
       const at::Tensor tile =

@@ -1,4 +1,4 @@
-// A learning rate that falls when a metric no longer does.
+// Lowers the learning rate when a metric no longer falls.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@
 
 namespace tessera::optim {
 
-// Of torch.optim.lr_scheduler.ReduceLROnPlateau, with its defaults and mode "min".
+// Options of torch.optim.lr_scheduler.ReduceLROnPlateau, with its defaults, for mode "min".
 struct PlateauOptions {
   double factor = 0.1;
-  int64_t patience = 10;  // metrics in a row that may be no better
+  int64_t patience = 10;  // metrics in a row that may be no better than the best
   double threshold = 1e-4;
-  PlateauMode mode = PlateauMode::Relative;  // of the threshold
-  int64_t cooldown = 0;                      // metrics after a fall that are not counted
+  PlateauMode mode = PlateauMode::Relative;  // how `threshold` is meant
+  int64_t cooldown = 0;                      // metrics after a fall that do not count
   double min_lr = 0.0;
 };
 
-// A function of the metrics so far.
+// State of the rule, which is a function of the metrics so far.
 struct Plateau {
-  std::optional<double> best;
+  std::optional<double> best;  // the last metric that was better than the ones before
   int64_t num_bad = 0, cooldown_left = 0;
-  double factor = 1.0;  // of the learning rate
+  double factor = 1.0;  // of the learning rate; falls
 
-  // Takes in a metric, of which less is better. `peak`: the learning rate at factor 1. A fall by 1e-8 or less
-  // is none, as in PyTorch.
+  // Takes in a metric, which is better the lower it is. `peak` is the learning rate at factor 1. The learning
+  // rate does not fall where it would fall by 1e-8 or less, as in PyTorch.
   void judge(const PlateauOptions& options, double peak, double metric);
 };
 

@@ -10,12 +10,13 @@ double ratio(int64_t part, int64_t whole) {
   return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole));
 }
 
-// From 1 down with `turns` half waves.
+// Returns the value of a cosine that begins at 1, after `turns` half waves between 1 and 0.
 double cosine(double turns) { return 0.5 * (1.0 + std::cos(M_PI * turns)); }
 
+// Maps a factor between 0 and 1 to the range between `low` and 1.
 double between(double low, double factor) { return low + (1.0 - low) * factor; }
 
-// From 0 to 1.
+// Returns the height of a rise from 0 to 1 at `progress` between 0 and 1.
 double rise_at(RampKind kind, double progress) {
   switch (kind) {
     case RampKind::Linear: return progress;
@@ -25,7 +26,7 @@ double rise_at(RampKind kind, double progress) {
   return progress;
 }
 
-// From 1 to 0.
+// Returns the height of a fall from 1 to 0 at `progress` between 0 and 1; Cosine makes `cycles` waves.
 double fall_at(RampKind kind, double progress, double cycles) {
   switch (kind) {
     case RampKind::Linear: return 1.0 - progress;
@@ -104,7 +105,7 @@ double Schedule::factor_at(int64_t step) const {
       return between(min_ratio, left / (0.1 + 0.9 * left));
     }
     case ScheduleKind::WarmupStableDecay:
-    case ScheduleKind::OneCycle: break;  // above
+    case ScheduleKind::OneCycle: break;  // handled above
   }
   return 1.0;
 }
@@ -123,6 +124,7 @@ double Schedule::restart_at(int64_t step) const {
 
 double Schedule::at(int64_t step) const {
   if (restart_steps == 0) return peak * factor_at(step);
+  // The schedule is one update ahead where it restarts; the restarts of Rex, which is ahead itself, are two.
   const int64_t ahead = step + (kind == ScheduleKind::Rex ? 2 : 1);
   return peak * factor_at(step + 1) * restart_at(ahead);
 }

@@ -1,4 +1,4 @@
-// Which element of a whole tensor is which of a tile.
+// Maps the elements of a tile to their places in the whole tensor.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace tessera::optim {
 
-// Consecutive elements of a tile, and their numbers: their places in the whole tensor, row-major.
+// Consecutive elements of a flat tile, with their numbers: their places in the whole tensor, row-major.
 struct NumberedPart {
   int64_t begin = 0, size = 0;
-  ops::ElementNumbers numbers = {};  // without of_rows
+  ops::ElementNumbers numbers = {};  // of_rows stays null
 };
 
 class TileNumbers {
  public:
-  // Of the tile `box` of a tensor of shape `shape`.
+  // Numbers the elements of the tile `box` of a tensor of shape `shape`.
   TileNumbers(const std::vector<int64_t>& shape, const parallel::Box& box);
 
-  // The elements [begin, begin + size) of the flat tile in parts, one behind the other, as few as can be.
+  // Returns the elements [begin, begin + size) of the flat tile in as few consecutive parts as possible.
   std::vector<NumberedPart> parts(int64_t begin, int64_t size) const;
 
  private:
-  std::vector<NumberedPart> all_;  // of the tile, whole rows each
+  std::vector<NumberedPart> all_;  // cover the tile, each with whole rows
 };
 
 }  // namespace tessera::optim
