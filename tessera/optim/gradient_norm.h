@@ -49,7 +49,7 @@ class PendingNorm {
  private:
   std::vector<NamedGradient> gradients_;
   std::vector<size_t> counted_;              // indices of the gradients that have elements on this rank
-  std::vector<at::Tensor> squares_;          // sum of squares of each of these: [1], float64
+  std::vector<at::Tensor> squares_;          // sum of squares of each of these, a float64 scalar
   std::vector<comm::Communicator*> groups_;  // all groups of `cut_over`, each once
   at::Tensor total_;
 };

@@ -13,7 +13,7 @@ Error unsupported(const io::JsonReader& reader, const std::string& key) {
       .in(reader.file() + ": key '" + key + "'");
 }
 
-// Features that change what the adapter computes, by the key that switches each on.
+// Refuses features that change what the adapter computes, each by the key that switches it on.
 void refuse_unsupported(const io::JsonReader& reader) {
   for (const char* key : {"use_dora", "lora_bias", "use_qalora"}) {
     if (reader.boolean(key, false)) throw unsupported(reader, key);
@@ -26,7 +26,8 @@ void refuse_unsupported(const io::JsonReader& reader) {
   }
   const std::string bias = reader.text("bias", "none");
   if (bias != "none") throw unsupported(reader, "bias").got(bias).need("none");
-  // Only initialisations that leave the base weights as they are: the file's factors then hold everything.
+  // Accepted are only initialisations that leave the base weights as they are: the factors in the file then
+  // hold the whole change.
   if (reader.is_text("init_lora_weights")) {
     const std::string kind = reader.text("init_lora_weights");
     if (kind != "gaussian" && kind != "eva" && kind != "orthogonal") {

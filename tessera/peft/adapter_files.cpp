@@ -29,7 +29,7 @@ std::string capped_list(const std::vector<std::string>& names) {
          (count < names.size() ? ", ..." : "");
 }
 
-// What is wrong with the tensors of an adapter's file; empty where all is right.
+// Describes what is wrong with the tensors of an adapter's file; empty where all is right.
 std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_wanted) {
   if (mismatches.missing.size() == num_wanted) {
     return "no tensor of the adapter belongs to this model; it holds " +
@@ -48,7 +48,7 @@ std::string describe(const checkpoint::TensorMismatches& mismatches, size_t num_
   return "";
 }
 
-// Names in the order of `names` that `wanted` also needs, without duplicates.
+// Returns the last components of the names, in their order, each once.
 std::vector<std::string> kinds_in_order(const std::vector<std::string>& names) {
   std::vector<std::string> kinds;
   for (const std::string& name : names) {
@@ -81,7 +81,7 @@ nlohmann::json config_json(const LoraOptions& options, const LoraTargets& target
       {"auto_mapping", nullptr},
       {"revision", nullptr},
   };
-  // PEFT types the key as an integer; most files hold one.
+  // PEFT declares lora_alpha as an integer, and most files hold one.
   if (options.alpha == std::floor(options.alpha) && options.alpha < 1e15) {
     json["lora_alpha"] = static_cast<int64_t>(options.alpha);
   }
@@ -177,7 +177,7 @@ checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const 
                                       const LoraTargets& targets, const std::string& base_model) {
   checkpoint::FolderPlan plan;
   plan.table = std::move(table);
-  // PEFT reads no shards.
+  // PEFT reads no shards, so the adapter goes into one file.
   plan.weights.name = kWeightsStem;
   plan.weights.max_shard_bytes = std::numeric_limits<int64_t>::max();
   plan.files.emplace_back(kConfigName, config_json(options, targets, base_model).dump(2) + "\n");

@@ -16,19 +16,20 @@
 
 namespace tessera::peft {
 
-// What adapter_config.json says.
+// Contents of adapter_config.json.
 struct AdapterConfig {
   LoraOptions options;
   std::string base_model;  // base_model_name_or_path; may be empty
   std::string revision;    // of a base model of the hub; may be empty
-  // Whether the base's files hold the adapted weights transposed.
+  // The base's files hold the adapted weights transposed.
   bool fan_in_fan_out = false;
   std::string source_file;
 };
 
-// Between a parameter's name in the model and in the file: "model.layers.0.self_attn.q_proj.lora_A.weight"
-// and "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". The inverse gives nothing for another
-// form.
+// Convert between the name of a parameter in the model, such as
+// "model.layers.0.self_attn.q_proj.lora_A.weight", and in an adapter's file,
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight". from_peft_name() returns nothing for a
+// name of another form.
 std::string to_peft_name(const std::string& parameter);
 std::optional<std::string> from_peft_name(const std::string& stored);
 
@@ -36,33 +37,35 @@ std::optional<std::string> from_peft_name(const std::string& stored);
 // Error(Model, "UNSUPPORTED") for what would change the numbers: other adapter kinds, DoRA, biases, rank
 // patterns and the like.
 AdapterConfig read_adapter_config(const std::string& folder);
-// `folder`/adapter_model.safetensors. A pickle file alone is refused.
+// Opens `folder`/adapter_model.safetensors. Throws Error(Model, "PICKLE") where there is only a pickle file.
 io::ModelFiles open_adapter(const std::string& folder);
 
-// The parameters that belong into an adapter's file, LoRA factors and modules_to_save, under PEFT's names.
-// `model` is one after apply_lora(), with global shapes.
+// Returns the table of the parameters that belong into an adapter's file, LoRA factors and modules_to_save,
+// under PEFT's names. `model` has been through apply_lora() and has its global shapes.
 checkpoint::StateDictAdapter adapter_table(const torch::nn::Module& model, const LoraTargets& targets);
 
-// The values of those parameters. The files are first held against the table: every tensor of it, and nothing
-// more. Throws Error(Model, "ADAPTER") listing at most 20 names; an adapter of which nothing matches is named
-// as such.
+// Returns the source of the values of those parameters. First compares the files with the table: they must
+// hold every tensor of it, and nothing more. Throws Error(Model, "ADAPTER") that lists at most 20 names; its
+// text says so where no tensor of the adapter matches.
 std::shared_ptr<const checkpoint::ParameterSource> adapter_source(
     const torch::nn::Module& model, const LoraTargets& targets,
     const std::shared_ptr<const io::ModelFiles>& files);
 
-// Single process: apply_lora() with the folder's options, and the values of adapter_source() read into the
-// parameters, on `device`. Layers that the options name and the model lacks are an Error(Model, "ADAPTER").
+// For a single process: calls apply_lora() with the folder's options and reads the values of adapter_source()
+// into the parameters, on `device`. Throws Error(Model, "ADAPTER") where the options name layers that the
+// model lacks.
 AdapterConfig load_adapter(torch::nn::Module& model, const std::string& folder,
                            const std::vector<std::string>& untouchable = {}, at::Device device = kHost);
 
-// apply_lora() for an adapter that exists: its Config errors come as Error(Model, "ADAPTER") at the file.
+// Calls apply_lora() for an adapter that exists. Errors of kind Config become Error(Model, "ADAPTER") at the
+// adapter's adapter_config.json.
 LoraTargets apply_adapter(torch::nn::Module& model, const AdapterConfig& config,
                           const std::vector<std::string>& untouchable = {});
 
-// The parameters that belong into an adapter's file: LoRA factors and modules_to_save, by name.
+// Returns the names of the parameters that belong into an adapter's file: LoRA factors and modules_to_save.
 std::vector<std::string> adapter_parameters(const torch::nn::Module& model, const LoraTargets& targets);
 
-// The folder of an adapter: `table` is adapter_table() from before any sharding. `base_model` is what
+// Plans the folder of an adapter. `table` is adapter_table() from before any sharding; `base_model` is what
 // base_model_name_or_path shall say.
 checkpoint::FolderPlan adapter_folder(checkpoint::StateDictAdapter table, const LoraOptions& options,
                                       const LoraTargets& targets, const std::string& base_model);

@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kSuffixA = ".lora_A.weight";
 constexpr const char* kSuffixB = ".lora_B.weight";
 
-// Decides for one layer name; remembers which wanted names were met.
+// Decides by its name whether a layer gets an adapter, and remembers which wanted names it has met.
 class TargetMatcher {
  public:
   explicit TargetMatcher(const LoraOptions& options) : options_(options) {
@@ -178,7 +178,7 @@ LoraAdapter::LoraAdapter(const nn::Linear& layer, const LoraOptions& options, co
                        std::make_shared<Factor>(out, options.rank, dtype, nn::InitialValue::zeros()));
 }
 
-// The factors are children of the layer, so they know its mode; this adapter itself is not.
+// The factors are children of the layer, so train() and eval() reach them. This adapter itself is no child.
 bool LoraAdapter::drops() const { return dropout_ > 0.0 && a_->is_training(); }
 
 at::Tensor LoraAdapter::forward(const ops::Activation& x, const at::Tensor& weight,

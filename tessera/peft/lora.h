@@ -19,9 +19,10 @@ struct LoraOptions {
   double alpha = 16.0;
   double dropout = 0.0;     // on the adapter's input, in training
   bool use_rslora = false;  // scaling alpha / sqrt(rank) instead of alpha / rank
-  // What gets an adapter: every linear layer that takes one (all_linear; the output projection does not), or
-  // the layers whose whole name matches target_regex, or those whose name is, or ends in '.' and, one of
-  // target_modules. At least one is given; all_linear unites with either of the other two.
+  // These say which layers get an adapter. all_linear: every linear layer that takes one (the output
+  // projection does not). target_regex: the layers whose whole name matches it. target_modules: the layers
+  // whose name is one of these, or ends in '.' and one of these. At least one of the three is given;
+  // all_linear may be given together with either of the others and then adds to it.
   bool all_linear = false;
   std::string target_regex;
   std::vector<std::string> target_modules;
@@ -29,21 +30,22 @@ struct LoraOptions {
   std::vector<std::string> modules_to_save;
 };
 
-// Factor of the product B A.
+// Returns the factor of the product B A.
 double lora_scaling(const LoraOptions& options);
 
 // Throws Error(Config, "LORA") for values outside their ranges, for no targets, and for names beside an
 // expression.
 void check_options(const LoraOptions& options);
 
-// The pair of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made on the
-// meta device in the layer's type. They start as PEFT's: A uniform in +-1/sqrt(in), B zero.
+// The pair of factors of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made
+// on the meta device in the dtype of the layer. They start as PEFT's do: A uniform in +-1/sqrt(in), B zero.
 class LoraAdapter : public nn::LinearAdapter {
  public:
-  // `site`: the layer's name, which its dropout masks and initial values derive from.
+  // `site` is the name of the layer, from which its dropout masks and initial values derive.
   LoraAdapter(const nn::Linear& layer, const LoraOptions& options, const std::string& site);
 
-  // Dropout applies in training mode (the layer's own train()/eval()) and needs an nn::RandomScope then.
+  // Takes x as [..., in] and returns [..., out], the layer's own product included. Dropout applies in
+  // training mode (the layer's own train()/eval()), and then needs an nn::RandomScope.
   at::Tensor forward(const ops::Activation& x, const at::Tensor& weight,
                      const std::optional<at::Tensor>& bias,
                      const c10::intrusive_ptr<ops::RowExchange>& output = {}) override;
@@ -64,33 +66,35 @@ class LoraAdapter : public nn::LinearAdapter {
 
   std::shared_ptr<Factor> a_, b_;
   double scaling_, dropout_;
-  uint64_t stream_;
-  nn::RowPart input_;
+  uint64_t stream_;    // of the random numbers for dropout
+  nn::RowPart input_;  // the columns of the input that x holds
 };
 
-// What apply_lora() did.
+// Result of apply_lora().
 struct LoraTargets {
   std::vector<std::string> adapted;  // names of the layers with an adapter
   std::vector<std::string> saved;    // names of the modules that are trained whole
-  // Whether the family's files hold the weights of the adapted layers transposed, which PEFT is told.
+  // The family's files hold the weights of the adapted layers transposed; PEFT's config has to say so.
   bool fan_in_fan_out = false;
 };
 
 // Puts adapters on the layers of `model` that the options name and freezes every other parameter, except in
 // modules_to_save. `untouchable` modules (whose weight another part of the model shares) may not be named in
-// modules_to_save. Throws Error(Config, "LORA-TARGET") listing the layers there are, when nothing matches or
-// a name matches nothing.
+// modules_to_save. Throws Error(Config, "LORA-TARGET"), which lists the layers that there are, when nothing
+// matches or a name matches nothing.
 LoraTargets apply_lora(torch::nn::Module& model, const LoraOptions& options,
                        const std::vector<std::string>& untouchable = {});
 
-// What apply_lora() would do, without doing it; throws the same.
+// Finds the targets of apply_lora() and leaves the model as it is. Does not fill in fan_in_fan_out. Throws
+// what apply_lora() throws.
 LoraTargets find_lora_targets(const torch::nn::Module& model, const LoraOptions& options,
                               const std::vector<std::string>& untouchable = {});
 
-// The kinds of these names, for people: "q_proj, k_proj" rather than every layer's.
+// Returns the kinds of layers among these names, for people: "q_proj, k_proj" rather than the name of every
+// layer.
 std::string kinds_of(const std::vector<std::string>& names);
 
-// Whether a parameter belongs to a LoRA adapter, by its name: "<layer>.lora_A.weight",
+// Tells by its name whether a parameter belongs to a LoRA adapter: "<layer>.lora_A.weight",
 // "<layer>.lora_B.weight".
 bool is_lora_parameter(const std::string& name);
 

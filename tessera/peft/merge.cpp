@@ -23,16 +23,17 @@ namespace tessera::peft {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
-// Far above any trained weight: a sum of a few hundred products of two such values overflows float32.
+// Merged weights above this are refused. It is far above any trained weight: a sum of a few hundred products
+// of two such values overflows float32.
 constexpr double kLargestWeight = 1e18;
 constexpr int64_t kMaxSideFile = int64_t{512} << 20;
 constexpr const char* kFactorA = ".lora_A.weight";
 constexpr const char* kFactorB = ".lora_B.weight";
 
-// What happens to one tensor of the base.
+// The change of one tensor of the base: a product of two factors is added, or another tensor takes its place.
 struct Change {
   std::string factor_a, factor_b;  // names in the adapter's file
-  std::string replacement;         // or this tensor of it, whole
+  std::string replacement;         // name in the adapter's file; empty with factors
 };
 
 Error adapter_error(const io::ModelFiles& adapter, const std::string& tensor, const std::string& what) {
@@ -46,14 +47,14 @@ void expect_shape(const io::ModelFiles& adapter, const std::string& name, const 
     throw adapter_error(adapter, name, "another shape").got(format_shape(got)).need(format_shape(need));
 }
 
-// The name of the base's tensor for a parameter that the adapter names. Files of a model without its head
-// lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
+// Returns the name of the base's tensor for a parameter that the adapter names. Files of a model without its
+// head lack the first component: "h.0.attn.c_attn.weight" for "transformer.h.0.attn.c_attn.weight".
 std::string base_name(const io::ModelFiles& base, const std::string& parameter) {
   const std::string rest = parameter.substr(parameter.find('.') + 1);
   return !base.find(parameter) && base.find(rest) ? rest : parameter;
 }
 
-// Changes by the name of the base's tensor; every tensor of the adapter is accounted for.
+// Plans the changes, by the names of the base's tensors. Every tensor of the adapter has to belong to one.
 std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io::ModelFiles& adapter) {
   std::map<std::string, Change> changes;
   for (const io::TensorInfo* tensor : adapter.tensors()) {
@@ -88,7 +89,7 @@ std::map<std::string, Change> plan_changes(const io::ModelFiles& base, const io:
   return changes;
 }
 
-// `is_transposed`: the base holds W^T.
+// Compares the shapes of the adapter's tensors with those of the base. `is_transposed`: the base holds W^T.
 void check_shapes(const io::ModelFiles& base, const io::ModelFiles& adapter, int64_t rank, bool is_transposed,
                   const std::map<std::string, Change>& changes) {
   for (const auto& [name, change] : changes) {
@@ -122,13 +123,14 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
       .hint("the adapter's values or its scaling are broken; the training has probably diverged");
 }
 
-// The tensor's rows in pieces: `make(first, count)` gives [count, ...] in any type.
+// Writes the rows of a tensor in pieces: `make(first, count)` returns rows [first, first + count) as [count,
+// ...], in any dtype.
 template <class Make>
 void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, const Make& make) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
   const int64_t row_elements = rows == 0 ? 0 : tensor.numel() / rows;
   if (row_elements == 0) return;
-  // The widest intermediate is float64.
+  // A row takes 8 bytes an element at most, as the widest intermediate is float64.
   const int64_t step = std::max<int64_t>(1, kPieceBytes / (8 * row_elements));
   const int64_t row_bytes = row_elements * dtype_size(tensor.dtype);
   for (int64_t first = 0; first < rows; first += step) {
@@ -177,7 +179,7 @@ void write_changed(const io::ModelFiles& base, const io::ModelFiles& adapter, co
     const std::vector<int64_t>& shape = adapter.require(name).tensor->shape;
     return read_adapter(adapter, name, 0, shape[0], shape);
   };
-  // The rows of the stored tensor are those of B, or of A^T.
+  // Rows of a stored W take rows of B; rows of a stored W^T take rows of A^T.
   const at::Tensor a = read_whole(change.factor_a), b = read_whole(change.factor_b);
   const at::Tensor rows = is_transposed ? a.t() : b, columns = is_transposed ? b.t() : a;
   write_rows(writer, tensor, [&](int64_t first, int64_t count) {
@@ -192,9 +194,9 @@ constexpr const char* kTokenizerFiles[] = {
     "merges.txt",     "added_tokens.json",     "chat_template.jinja",     "chat_template.json",
 };
 
-// A folder with one of these brings a tokenizer.
+// A folder that has one of these files brings a tokenizer.
 constexpr const char* kVocabularyFiles[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
-// What a folder may bring without one.
+// An adapter's folder may bring these files without a vocabulary.
 constexpr const char* kTemplateFiles[] = {"chat_template.jinja", "chat_template.json"};
 constexpr const char* kTokenizerSettings[] = {"tokenizer_config.json", "special_tokens_map.json",
                                               "chat_template.jinja", "chat_template.json"};
@@ -218,9 +220,10 @@ bool has_chat_template(const SideFiles& files) {
          (config != files.end() && config->second.find("\"chat_template\"") != std::string::npos);
 }
 
-// The small files of the result, as they are now. A vocabulary is the adapter's or the base's with all that
-// belongs to it; settings and a chat template that an adapter brings alone are those that it was trained
-// with, and another template beside them would win over them.
+// Reads the small files of the result, as they are now. The tokenizer comes whole from one folder: the
+// adapter's where that has a vocabulary, else the base's. An adapter without a vocabulary may still bring
+// settings and a chat template. It was trained with them, so they replace the base's, and other template
+// files of the base go, since they would win over them.
 SideFiles read_side_files(const std::string& base, const std::string& adapter) {
   SideFiles files = read_those(base, kModelFiles);
   const bool has_own =

@@ -8,7 +8,7 @@
 namespace tessera::peft {
 namespace {
 
-// ICU counts steps of its engine in thousands.
+// ICU counts the limit in units of 10,000 saved states of its engine.
 constexpr int32_t kTimeLimit = 1000;
 
 Error pattern_error(const std::string& expression, const std::string& what) {

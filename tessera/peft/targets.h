@@ -1,4 +1,4 @@
-// Which modules a LoRA configuration means.
+// Finds the modules that a LoRA configuration means.
 #pragma once
 
 #include <memory>
@@ -25,9 +25,9 @@ class NamePattern {
   std::unique_ptr<State> state_;
 };
 
-// Whether `name` is `wanted` or ends in ".wanted".
+// Tells whether `name` is `wanted` or ends in ".wanted".
 bool is_module_named(const std::string& name, const std::string& wanted);
-// The part after the last dot.
+// Returns the part after the last dot; all of a name that has none.
 std::string last_component(const std::string& name);
 
 }  // namespace tessera::peft
