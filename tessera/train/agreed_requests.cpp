@@ -10,7 +10,8 @@
 namespace tessera::train {
 namespace {
 
-// What is exchanged: 0, 1 to save, or to stop, this plus the signal.
+// Requests are exchanged as numbers, of which the largest counts: 0 for none, 1 to save, and to stop this
+// number plus the signal.
 constexpr int64_t kStop = 2;
 
 }  // namespace
@@ -35,6 +36,7 @@ Request AgreedRequests::finish() {
   }
   const bool saves = std::exchange(is_save_due_, false) || asked > 0;
   if (!saves) return Request::None;
+  // The checkpoint to come also answers what has come to this rank since begin().
   take_save();
   return Request::Save;
 }

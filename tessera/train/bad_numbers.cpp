@@ -18,7 +18,7 @@
 namespace tessera::train {
 namespace {
 
-// A thing that is not finite, by its place in the model's order.
+// A parameter or block that is not finite; `place` is its position in the model's order, below 0 for none.
 struct Found {
   int64_t place = -1;
   std::string name;
@@ -39,7 +39,7 @@ Found first_bad_parameter(const parallel::ShardedModel& model) {
   return {};
 }
 
-// Looks at what a block gives.
+// Notes in `first` the earliest block whose output is not finite.
 class OutputCheck : public nn::CallHook {
  public:
   OutputCheck(Found itself, std::shared_ptr<Found> first)
@@ -57,7 +57,8 @@ class OutputCheck : public nn::CallHook {
   const std::shared_ptr<Found> first_;
 };
 
-// The hooks stay: the run ends here.
+// Runs the micro-batches and returns the first block here whose output is not finite. The hooks stay on the
+// model, and it stays in evaluation mode: the run ends here.
 Found first_bad_output(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                        const std::vector<data::MicroBatch>& micro_batches) {
   const auto first = std::make_shared<Found>();
@@ -71,7 +72,7 @@ Found first_bad_output(TrainedModel& trained, const parallel::DeviceMesh& mesh,
   return *first;
 }
 
-// The first one of all ranks, and the rank.
+// Returns the earliest finding of all ranks, and the rank that made it. Collective.
 std::pair<Found, int64_t> first_of_all(const Found& own, comm::Communicator& world) {
   Found first;
   int64_t at_rank = 0, rank = 0;
@@ -109,7 +110,8 @@ std::string first_bad_tensor(TrainedModel& trained, const parallel::DeviceMesh& 
 }
 
 void check_finite_weights(const TrainedModel& trained, comm::Communicator& world, bool is_refused) {
-  // A line for each tile: the number, its box, its name. Copies of a tile count once.
+  // This rank's text has a line for each tile that is not finite: the number of values, the offset of its
+  // box, its name. Copies of a tile on other ranks have the same name and box, and count once.
   std::string own;
   trained.sharded->wait_for_tiles();
   for (const parallel::ShardedParameter& parameter : trained.sharded->parameters()) {

@@ -24,11 +24,14 @@
 namespace tessera::train {
 namespace {
 
-// The peak of the rank whose is the largest. Collective.
+// Puts into `result` the memory of the rank whose peak is the largest. `layer_tokens` is the number of tokens
+// of a micro-batch times that of layers. Collective.
 void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& result) {
   const memory_ledger::Peak peak = memory_ledger::peak();
   const DeviceMemory device = device_memory(world.device());
   const bool is_on_gpu = world.device().type() != kHost;
+  // The row of a rank: its peak, the most of activations, what was kept idle at the peak, its peak on the
+  // host, the most of tensors on the device, then the categories at the peak.
   std::vector<int64_t> own = {is_on_gpu ? device.peak_reserved_bytes : peak_rss_bytes(),
                               memory_ledger::most().of(MemoryCategory::Activations),
                               is_on_gpu ? device.peak_reserved_bytes - peak.total() : peak.idle_bytes,
@@ -52,8 +55,8 @@ void report_peak(comm::Communicator& world, double layer_tokens, BenchResult& re
     rest -= bytes;
   }
   result.peak_parts.push_back({"kept for later tensors", largest[2]});
-  // LibTorch's code and data, stacks, buffers of libraries, allocators' overhead; nothing on a GPU, where
-  // what the context takes is not counted.
+  // The rest is LibTorch's code and data, stacks, buffers of libraries, and overhead of allocators. On a GPU
+  // nothing is left, as what its context takes is not counted.
   result.peak_parts.push_back({"program and unaccounted", rest});
 }
 
@@ -162,12 +165,13 @@ BenchResult bench_train(const BenchOptions& options, const std::shared_ptr<comm:
     write_trace(options.trace_path, *recording, *world);
   }
 
-  // Of this rank: its part of the tokens, and of the layers that it holds.
+  // The GEMMs are those of this rank: of its share of the tokens, and of the layers that it holds.
   const int64_t cp = mesh.size(parallel::kAxisCp), rank_tokens = result.tokens_per_step / dp_size / cp;
   const bool has_head = mesh.coordinate(parallel::kAxisPp) + 1 == mesh.size(parallel::kAxisPp);
   const StepGemms gemms =
       step_gemms(*trained.model, rank_tokens, has_head ? label_tokens / options.steps / dp_size / cp : 0);
-  // Their memory would add to that of the products, which are no part of a training run's peak.
+  // The model and the optimizer are freed first, so that the operands of the GEMMs need no memory beside
+  // them.
   optimizer.reset();
   trained = {};
   trim_cpu_allocator();

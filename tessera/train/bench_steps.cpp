@@ -13,7 +13,8 @@
 namespace tessera::train {
 namespace {
 
-// Micro-batch `index` of a step. Document number d of the step holds the same tokens for any number of ranks.
+// Makes micro-batch `index` of a step, counted over all data-parallel ranks. Document number d of the step
+// holds the same tokens for any number of ranks.
 data::MicroBatch random_batch(const config::Recipe& recipe, int64_t vocab_size, int64_t index) {
   data::MicroBatch batch;
   batch.document_starts = {0};

@@ -1,4 +1,4 @@
-// What `tessera bench train` trains on.
+// Makes the steps that `tessera bench train` trains on.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,11 @@
 
 namespace tessera::train {
 
-// Gives this rank's part of one step after another. With `trains_on_data` they are those of the recipe's
-// datasets, dealt as training deals them; else each is gradient_accumulation_steps micro-batches of
-// micro_batch_size documents of sequence_len random tokens, the same ones every time, and for any number of
-// ranks. The recipe outlives what is returned. Not collective. Throws what load_recipe_tokenizer() and
-// read_recipe_data() throw.
+// Returns a function that gives this rank's part of one step after another. With `trains_on_data` the steps
+// are those of the recipe's datasets, dealt as training deals them. Otherwise each step has
+// gradient_accumulation_steps micro-batches of micro_batch_size documents of sequence_len random tokens, the
+// same ones at every step and for any number of ranks. The recipe outlives the function. Not collective.
+// Throws what load_recipe_tokenizer() and read_recipe_data() throw.
 std::function<data::Step()> bench_steps(const config::Recipe& recipe, bool trains_on_data,
                                         const models::ModelConfig& model, const parallel::DeviceMesh& mesh);
 

@@ -1,4 +1,4 @@
-// What `dtype: auto` means on this machine.
+// Finds the dtype that `dtype: auto` means on this machine.
 #pragma once
 
 #include "tessera/comm/communicator.h"
@@ -6,12 +6,13 @@
 
 namespace tessera::train {
 
-// The recipe with `dtype: auto` replaced: by bfloat16 if rank 0 multiplies matrices at least half as fast
-// again in it, else by float32. Other recipes come back as they are. One line of log says which type it is,
-// and why where that was chosen here. Collective, all ranks choose alike.
+// Returns the recipe with `dtype: auto` replaced: by bfloat16 if rank 0 multiplies matrices in it at least
+// 1.5 times as fast as in float32, else by float32. Other recipes come back as they are. A line of log says
+// which dtype it is, and why where it was chosen here; a warning says where a dtype is slow on the device.
+// Collective; all ranks choose alike.
 config::Recipe with_compute_type(config::Recipe recipe, comm::Communicator& world);
 
-// "float32", "float64", "bfloat16", "auto"
+// Returns "float32", "float64", "bfloat16", "float16" or "auto".
 std::string compute_name(config::ComputeType type);
 
 }  // namespace tessera::train

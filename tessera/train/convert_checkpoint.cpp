@@ -25,7 +25,7 @@
 namespace tessera::train {
 namespace {
 
-// The recipe that the checkpoint notes, for one process.
+// Returns the recipe that the checkpoint notes, made to fit one process on the CPU.
 config::Recipe recipe_of(const checkpoint::ShardedCheckpoint& checkpoint, const std::string& base_model) {
   config::Recipe recipe;
   try {

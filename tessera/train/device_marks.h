@@ -1,4 +1,4 @@
-// Marks in the streams of a device, and when it came to them.
+// Puts marks into the streams of a device, and tells when the device came to them.
 #pragma once
 
 #include <deque>
@@ -11,22 +11,22 @@
 
 namespace tessera::train {
 
-// Events of LibTorch on the current streams of one device; a mark costs the host a few microseconds and the
-// device nothing.
+// Makes marks of LibTorch's events, on the current streams of one device. A mark costs the host a few
+// microseconds and the device nothing.
 class DeviceMarks : public trace::StreamMarks {
  public:
-  // Waits for all that runs on the device, so that its clock can be set against the host's.
+  // Waits for everything that runs on the device, so that its clock can be set against the host's.
   explicit DeviceMarks(c10::Device device);
 
   int64_t mark() noexcept override;
 
-  // When the device came to each mark, by the number that mark() gave: nanoseconds on the host's steady clock
-  // (trace::now_ns()). Waits for the last of them.
+  // Returns when the device came to each mark, by the number that mark() returned: nanoseconds on the host's
+  // steady clock (trace::now_ns()). Waits for the last mark.
   std::vector<int64_t> times_ns();
 
  private:
   const c10::Device device_;
-  c10::Event first_;
+  c10::Event first_;  // at first_ns_ on the host's clock
   int64_t first_ns_ = 0;
   std::mutex mutex_;
   std::deque<c10::Event> events_;

@@ -11,7 +11,7 @@
 namespace tessera::train {
 namespace {
 
-// Float32 products of LibTorch on a GPU through TF32, until the end of the scope.
+// While it lives, LibTorch's float32 products on CUDA devices go through TF32.
 class ThroughTf32 {
  public:
   ThroughTf32() { at::globalContext().setFloat32Precision(kBackend, kOp, at::Float32Precision::TF32); }
@@ -29,7 +29,8 @@ class Measurement {
  public:
   Measurement(at::Device device, const DeviceRateOptions& options) : device_(device), options_(options) {}
 
-  // `work` makes the thing that is timed, with its operands.
+  // Adds the rate at which a function does `amount` of something a second. `work` makes that function,
+  // together with its operands.
   void add(const std::string& name, double amount, const std::string& unit,
            const std::function<std::function<void()>()>& work) {
     DeviceRate rate{name, 0.0, unit, ""};

@@ -1,4 +1,4 @@
-// What a device reaches in matrix products and copies, measured.
+// Measures what a device reaches in matrix products and copies.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 namespace tessera::train {
 
 struct DeviceRate {
-  std::string name;     // "bf16 products"
+  std::string name;     // such as "bf16 products"
   double value = 0.0;   // 0 where it could not be measured
   std::string unit;     // "TFLOP/s" or "GB/s"
-  std::string problem;  // why not, in one line
+  std::string problem;  // why it could not be measured, in one line
 };
 
 struct DeviceRateOptions {
@@ -22,10 +22,10 @@ struct DeviceRateOptions {
   int rounds = 10;
 };
 
-// Of LibTorch's products, of random numbers (of zeros they are faster): bf16, fp8 (e4m3 with one scale a
-// matrix, into bf16), float32 as it is and through TF32; of a copy on the device, counting what is read and
-// what is written; and of a copy from pinned memory of the host. Takes 4 x size^2 x 4 bytes and 2 x
-// copy_bytes at most.
+// Measures LibTorch's products of random numbers (products of zeros are faster): in bf16, in fp8 (e4m3 with
+// one scale a matrix, into bf16), in float32 as it is and, on CUDA, through TF32. Then a copy on the device,
+// counting the bytes that are read and those that are written, and on CUDA a copy from pinned memory of the
+// host. Needs 4 x size^2 x 4 bytes and 2 x copy_bytes at most.
 std::vector<DeviceRate> measure_device_rates(c10::Device device, const DeviceRateOptions& options = {});
 
 }  // namespace tessera::train

@@ -10,14 +10,14 @@
 
 namespace tessera::train {
 
-// A function of the evaluation losses so far, so every rank and every run that goes on from a checkpoint
-// comes to the same.
+// Its decision is a function of the evaluation losses so far, so every rank and every run that goes on from a
+// checkpoint comes to the same one.
 class EarlyStopping {
  public:
-  // Takes in the loss of an evaluation. It is better where it is below the best one by more than the recipe's
-  // early_stopping_threshold.
+  // Takes in the loss of an evaluation. It counts as better where it is below the best one by more than the
+  // recipe's early_stopping_threshold.
   void judge(const config::Recipe& recipe, double eval_loss);
-  // Whether early_stopping_patience evaluations in a row were none better.
+  // Tells whether the last early_stopping_patience evaluations were no better.
   bool has_ended(const config::Recipe& recipe) const {
     return recipe.early_stopping_patience > 0 && num_worse_ >= recipe.early_stopping_patience;
   }

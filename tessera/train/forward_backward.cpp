@@ -13,17 +13,19 @@ namespace {
 
 at::Tensor to_tensor(const std::vector<int64_t>& values) { return at::tensor(values, on_host(at::kLong)); }
 
-// What this rank computes of the micro-batches.
+// Returns the part of each micro-batch that this rank computes: its tokens along cp.
 std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batches,
                                        const parallel::DeviceMesh& mesh, const LossParts& parts) {
   std::vector<nn::TokenBatch> own;
   own.reserve(batches.size());
+  // Sequence parallelism deals the tokens to the ranks along tp in equal parts.
   const int64_t multiple = mesh.size(parallel::kAxisTp);
   for (const data::MicroBatch& batch : batches) {
     nn::TokenBatch whole = to_tensors(batch, multiple);
     if (!batch.datasets.empty() && parts.datasets.defined()) {
       std::vector<int64_t> datasets = batch.datasets;
-      datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);  // added tokens have no labels
+      datasets.resize(static_cast<size_t>(whole.input_ids.numel()),
+                      0);  // added tokens have no labels, so any dataset will do
       whole.sources = {to_tensor(datasets), parts.datasets};
     }
     own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp), multiple));
@@ -32,7 +34,9 @@ std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batc
   return own;
 }
 
-// Adds what `part` grew by on the last stage, which meets the losses, to that of all ranks.
+// Adds to `part` on all ranks along pp what it has grown by on the last stage, the only one that computes
+// losses. `before` is a copy of it from before the pass; undefined where the part is not asked for.
+// Collective along pp.
 void share_growth(const at::Tensor& part, const at::Tensor& before, const parallel::DeviceMesh& mesh) {
   if (!before.defined()) return;
   const at::Tensor grown = part - before;
@@ -68,6 +72,7 @@ void add_loss(at::Tensor& sum, const at::Tensor& loss) {
 
 nn::TokenBatch to_tensors(data::MicroBatch batch, int64_t multiple) {
   const auto tokens = static_cast<int64_t>(batch.input_ids.size());
+  // The last micro-batches of an epoch may be empty.
   if (tokens == 0) batch.document_starts = {0};
   const int64_t added = tokens == 0 ? multiple : (multiple - tokens % multiple) % multiple;
   for (int64_t i = 0; i < added; ++i) {
@@ -96,10 +101,14 @@ at::Tensor forward_backward(TrainedModel& trained, const parallel::DeviceMesh& m
   if (trained.pipeline) return run_pipeline(trained, mesh, {own, scale, place_of}, parts);
   at::Tensor sum;
   for (size_t m = 0; m < own.size(); ++m) {
+    // The last backward of the step reduces the gradients; earlier ones do so only with
+    // ShardOptions::reduce_every_backward.
     trained.sharded->set_is_last_micro_batch(m + 1 == own.size());
+    // The scope spans forward and backward, so that recomputed activations draw the same dropout masks.
     const nn::RandomScope scope(place_of(static_cast<int64_t>(m)));
     const at::Tensor loss = loss_of(trained, own[m]);
     add_loss(sum, loss);
+    // A loss that depends on nothing trained has no backward.
     if (!loss.requires_grad()) continue;
     const trace::Scope trace_scope("backward");
     const SectionScope section(StepSection::Backward);
@@ -121,6 +130,8 @@ at::Tensor forward(TrainedModel& trained, const parallel::DeviceMesh& mesh,
 
 int64_t micro_batches_at_once(const parallel::DeviceMesh& mesh) {
   const int64_t pp = mesh.size(parallel::kAxisPp);
+  // A stage idles for pp - 1 slots while the pipeline fills and drains: with 4 micro-batches a stage this is
+  // less than a fifth of the time.
   return pp == 1 ? 1 : 4 * pp;
 }
 

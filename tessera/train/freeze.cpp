@@ -28,7 +28,8 @@ struct Pattern {
   std::optional<Range> rows;
 };
 
-// "^lm_head.weight$[:32000]" and "[7]" mean rows of the parameter, and no characters; they are taken off.
+// Takes rows off the end of a pattern, and returns them: "[:32000]" of "^lm_head.weight$[:32000]" means rows
+// of the parameter, and so does "[7]"; neither is a set of characters.
 std::optional<Range> take_rows(std::string& pattern) {
   const size_t open = pattern.rfind('[');
   if (open == std::string::npos || open == 0 || !pattern.ends_with(']')) return std::nullopt;
@@ -52,7 +53,7 @@ std::optional<Range> take_rows(std::string& pattern) {
   return Range{*begin, *end};
 }
 
-// A regular expression over whole names, of one that names begin with.
+// Turns a pattern with which names begin into a regular expression over whole names.
 Pattern parse(std::string pattern) {
   const std::optional<Range> rows = take_rows(pattern);
   std::string expression = "(?:";
@@ -69,13 +70,13 @@ Pattern parse(std::string pattern) {
   }
 }
 
-// Whether a row of the parameter is one of the tensor that its files hold.
+// Tells whether each row of the parameter is a row of one tensor in its files.
 bool has_rows_of_files(const checkpoint::StoredParameter* stored) {
   return stored == nullptr || (stored->parts.size() == 1 && !stored->parts[0].is_transposed &&
                                stored->parts[0].shape == stored->shape);
 }
 
-// In order, and those that meet as one.
+// Returns the ranges in order, with those that meet as one.
 std::vector<Range> merged(std::vector<Range> ranges) {
   std::ranges::sort(ranges);
   std::vector<Range> apart;
@@ -166,7 +167,8 @@ void clear_frozen_rows(const TrainedRows& trained, const parallel::ShardedModel&
     at::Tensor gradient = parameter.tile.grad();
     if (found == trained.end() || !gradient.defined() || gradient.numel() == 0) continue;
     const int64_t first = parameter.box.offset[0], size = parameter.box.size[0];
-    int64_t begin = 0;  // of what is frozen, in the tile
+    int64_t begin = 0;  // of the next frozen rows, in the tile
+    // Zeroes the rows from `begin` up to row `end` of the whole parameter, as far as the tile has them.
     const auto clear_to = [&](int64_t end) {
       end = std::clamp<int64_t>(end - first, begin, size);
       gradient.narrow(0, begin, end - begin).zero_();

@@ -27,7 +27,7 @@ std::vector<int64_t> to_counts(const at::Tensor& sizes) {
   return {counts.begin(), counts.end()};
 }
 
-// The texts one behind the other.
+// Joins the texts, one behind the other.
 at::Tensor to_bytes(const std::vector<std::string>& texts) {
   int64_t size = 0;
   for (const std::string& text : texts) size += std::ssize(text);
@@ -37,6 +37,7 @@ at::Tensor to_bytes(const std::vector<std::string>& texts) {
   return bytes;
 }
 
+// Cuts bytes into texts of these lengths.
 std::vector<std::string> to_texts(const at::Tensor& bytes, const std::vector<int64_t>& counts) {
   const auto all = host_span<const char>(bytes);
   std::vector<std::string> texts;

@@ -1,4 +1,4 @@
-// The ranks of a group, as those that make the rows of streams together.
+// Lets the ranks of a group make the rows of streams together.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace tessera::train {
 
 class GroupExchange : public data::RowExchange {
  public:
-  // Nothing else uses `group`, so its order of calls is that of the one thread that makes rows.
+  // Nothing else may use `group`, so that the order of its calls is that of the one thread that makes rows.
   explicit GroupExchange(std::shared_ptr<comm::Communicator> group) : group_(std::move(group)) {}
 
   size_t rank() const override { return static_cast<size_t>(group_->rank()); }

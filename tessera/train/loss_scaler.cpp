@@ -23,7 +23,7 @@ void LossScaler::update(bool is_finite, int64_t step) {
   if (!is_on_) return;
   if (is_finite) {
     if (!is_dynamic_ || ++num_finite_ < window_) return;
-    // Above this the scaled loss itself, a float32 number, comes near its end.
+    // Above this bound the scaled loss itself, a float32 number, would come near its end.
     constexpr double kMost = 1e30;
     scale_ = std::min(2.0 * scale_, std::max(scale_, kMost));
     num_finite_ = 0;

@@ -9,27 +9,28 @@
 
 namespace tessera::train {
 
-// Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", 2018, section 3.2), for runs in
-// float16; in other types the scale is 1 and never changes. A step whose gradients are not finite changes no
-// weight and halves the scale; after loss_scale_window steps in a row that are finite it doubles. A scale
-// that the recipe gives stays.
+// Scales the loss dynamically (Micikevicius et al., "Mixed Precision Training", 2018, section 3.2) for runs
+// in float16; in other dtypes the scale is 1 and never changes. A step whose gradients are not finite changes
+// no weight and halves the scale; after loss_scale_window steps in a row that are finite it doubles. A scale
+// that the recipe gives (loss_scale) stays.
 class LossScaler {
  public:
   LossScaler() = default;
   explicit LossScaler(const config::Recipe& recipe);
 
-  // Whether steps that overflow are skipped.
+  // Tells whether steps that overflow are skipped.
   bool is_on() const { return is_on_; }
   double scale() const { return scale_; }
   int64_t num_skipped() const { return num_skipped_; }  // steps so far
 
-  // After a step. Throws Error(Numerics) where gradients overflow at the least scale.
+  // Takes in whether the loss and gradients of step number `step` (0-based) were finite. Throws
+  // Error(Numerics) where they overflow at the least scale.
   void update(bool is_finite, int64_t step);
 
-  // Takes what a run has found out so far; the settings stay.
+  // Takes over what a run has found out so far; the settings stay.
   void go_on(const LossScaler& before);
   nlohmann::ordered_json to_json() const;
-  // Of what to_json() gave, for go_on(). Throws nlohmann::json::exception for anything else.
+  // Reads what to_json() gave, for go_on(). Throws nlohmann::json::exception for anything else.
   static LossScaler from_json(const nlohmann::ordered_json& json);
 
  private:

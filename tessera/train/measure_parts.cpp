@@ -20,12 +20,12 @@
 namespace tessera::train {
 namespace {
 
-// Memory with random values for parameters, while it lives.
+// While it lives, these parameters have memory with random values, in the dtype of the computation.
 class FilledParameters {
  public:
   FilledParameters(const std::vector<at::Tensor>& parameters, const MeasureOptions& options) {
     for (const at::Tensor& parameter : parameters) {
-      if (!parameter.is_meta()) continue;  // a tied one, seen before
+      if (!parameter.is_meta()) continue;  // tied to one that has been filled
       before_.emplace_back(parameter, parameter.scalar_type());
       at::Tensor filled = parameter;
       const auto like = parameter.options().dtype(options.dtype).requires_grad(false);
@@ -45,7 +45,7 @@ class FilledParameters {
   std::vector<std::pair<at::Tensor, at::ScalarType>> before_;
 };
 
-// The least of a few runs, behind one that is not counted.
+// Returns the least seconds of a few runs; a first run warms up and does not count.
 double seconds_of(const std::function<void()>& run) {
   constexpr int kRuns = 5;
   constexpr double kEnough = 1.0;
@@ -76,10 +76,11 @@ class Measurement {
 
   parallel::PartCosts all() {
     const parallel::PipelineParts parts = models::pipeline_parts(model_);
-    // The head's weight says of which type hidden states are.
+    // The head comes first, because its weight says which dtype hidden states have.
     const FilledParameters head(parts.last, options_);
     model_.add_positions(context_, batch_.position_ids.to(options_.device));
     parallel::PartCosts costs;
+    // A part takes the gradient of its input only where something before it trains.
     bool trains_before = false;
     {
       const FilledParameters first(parts.first, options_);
@@ -112,7 +113,7 @@ class Measurement {
     return every > 0 && static_cast<int64_t>(block + 1) % every == 0;
   }
 
-  // What blocks that take the same time have in common.
+  // Returns a text that is equal for blocks that take the same time.
   std::string kind_of(size_t index) const {
     const nn::Block& block = *model_.blocks()[index];
     std::string kind = std::to_string(block.cached_heads().window) + (is_recomputed(index) ? "r" : "");
@@ -131,7 +132,7 @@ class Measurement {
 
   void differentiate(const at::Tensor& y) const {
     if (y.requires_grad()) torch::autograd::backward({y}, {at::ones_like(y)});
-    // A device computes behind.
+    // A device computes later than the host submits: reading a value waits for it.
     if (!is_on_host(y)) (void)y.flatten()[0].item<double>();
   }
 
@@ -157,7 +158,7 @@ class Measurement {
 
 parallel::PartCosts measure_parts(models::CausalLM& model, const MeasureOptions& options) {
   const bool was_training = model.is_training();
-  model.eval();  // nothing drops
+  model.eval();  // switches dropout off
   parallel::PartCosts costs = Measurement(model, options).all();
   model.train(was_training);
   return costs;

@@ -1,4 +1,4 @@
-// How long each part of a model takes, for the stages of a pipeline.
+// Measures how long each part of a model takes, for the stages of a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ struct MeasureOptions {
   at::Device device = kHost;
   at::ScalarType dtype = at::kFloat;  // of the computation
   int64_t documents = 1, document_tokens = 512;
-  int64_t checkpoint_every = 0;  // as ParallelizeOptions has them
+  int64_t checkpoint_every = 0;  // as in ParallelizeOptions
   bool recompute_mlps = false;
 };
 
-// Seconds that a forward and the backward of a micro-batch take: of the embedding, of each block, and of the
-// output projection with the loss of all tokens. Blocks of one kind (the same parameters, trained or not,
-// windows and recomputation) are measured once. `model` is whole, on the meta device, with its adapters, and
-// is so again afterwards; a part at a time has memory. Not collective.
+// Returns the seconds that the forward and backward of a micro-batch take: of the embedding, of each block,
+// and of the output projection with the loss of all tokens. Blocks of one kind (the same parameters, trained
+// or not, windows and recomputation) are measured once. `model` is whole, on the meta device, with its
+// adapters, and is so again afterwards; only the output projection and one other part have memory at a time.
+// Not collective.
 parallel::PartCosts measure_parts(models::CausalLM& model, const MeasureOptions& options);
 
 }  // namespace tessera::train

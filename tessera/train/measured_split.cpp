@@ -17,7 +17,7 @@ namespace {
 
 MeasureOptions measure_options(const config::Recipe& recipe, const models::CausalLM& model,
                                at::Device device) {
-  // As many as tell what a long micro-batch takes.
+  // So many tokens tell how the parts compare in a long micro-batch, too.
   constexpr int64_t kMostTokens = 4096;
   MeasureOptions options{.device = device, .dtype = run_types(recipe.dtype).compute};
   options.document_tokens = std::min(recipe.sequence_len, kMostTokens);
@@ -30,7 +30,7 @@ MeasureOptions measure_options(const config::Recipe& recipe, const models::Causa
   return options;
 }
 
-// The mean over the ranks, the same bits on all.
+// Returns the mean over the ranks, the same bits on all. Collective.
 parallel::PartCosts agreed(const parallel::PartCosts& own, comm::Communicator& world) {
   std::vector<double> values = {own.first};
   values.insert(values.end(), own.blocks.begin(), own.blocks.end());
@@ -50,8 +50,8 @@ std::string milliseconds(double seconds) {
   return text;
 }
 
-// "pipeline: 3 + 2 layers, 30.1 + 29.8 ms of a micro-batch (embedding 0.1, a layer 10.0, output and
-// loss 9.8)"
+// Describes the split: "pipeline: 3 + 2 layers, 30.1 + 29.8 ms of a micro-batch (embedding 0.1, a layer 10.0,
+// output and loss 9.8)".
 std::string describe(const parallel::PartCosts& costs, const std::vector<int64_t>& bounds,
                      int64_t num_ranks) {
   std::string layers, times, of_ranks;

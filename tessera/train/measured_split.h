@@ -6,9 +6,10 @@
 
 namespace tessera::train {
 
-// Where the recipe asks for it: measures the parts of the planned model on every rank, takes the mean, and
-// deals the layers so that the slowest stage is as fast as can be: the same on all ranks, which the first one
-// tells. Puts the split into the plan and, as a pipeline_split, into the recipe. Collective.
+// Does nothing unless the recipe asks for it. Measures the parts of the planned model on every rank, takes
+// the mean, and deals the layers so that the rank with the most work has as little as possible; all ranks
+// come to the same split, which a line of log tells. Puts the split into the plan and, as pipeline_split,
+// into the recipe. Collective.
 void measure_split(config::Recipe& recipe, PlannedModel& planned, comm::Communicator& world);
 
 }  // namespace tessera::train

@@ -90,7 +90,7 @@ StepMetrics MetricsWindow::take() {
 }
 
 nlohmann::ordered_json MetricsWindow::to_json() const {
-  // The rest of the sum is that of the last step, which the next one replaces.
+  // The other metrics are those of the last step, which the next one replaces.
   nlohmann::ordered_json json = {{"steps", num_steps_},
                                  {"loss", sum_.loss},
                                  {"tokens", sum_.tokens},

@@ -1,4 +1,4 @@
-// Learning rates of parts of a model: embedding_lr, lr_groups and LoRA+.
+// Sets learning rates for parts of a model: embedding_lr, lr_groups and LoRA+.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace tessera::train {
 
-// Sets the learning rates, as shares of the schedule's, that a recipe gives to trained parameters, by their
-// names. With embedding_lr, embedding_lr_scale or lr_groups as Axolotl groups parameters: the embeddings and
+// Sets the learning rates, as shares of the schedule's, that a recipe gives to trained parameters by their
+// names. embedding_lr, embedding_lr_scale and lr_groups group parameters as Axolotl does: the embeddings and
 // the output projection, which then have no weight decay, and the other weight matrices whose names contain a
-// module of a group, the first that does. With loraplus_lr_ratio (Hayou et al., "LoRA+", 2024) the second
-// matrices of adapters, and vectors.
+// module of a group, the first such group. loraplus_lr_ratio (Hayou et al., "LoRA+", 2024) is for the second
+// matrices of adapters, and for vectors.
 void set_learning_rates(const config::Recipe& recipe, std::vector<optim::OptimizedTile>& tiles);
 
-// Warns of keys that mean none of the trained parameters `names`.
+// Warns of learning-rate keys that mean none of the trained parameters `names`.
 void warn_of_unused_rates(const config::Recipe& recipe, const std::vector<std::string>& names);
 
 }  // namespace tessera::train

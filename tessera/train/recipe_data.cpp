@@ -20,7 +20,7 @@ const std::string& tokenizer_folder(const config::Recipe& recipe) {
   return recipe.tokenizer_config.empty() ? recipe.base_model : recipe.tokenizer_config;
 }
 
-// Of the files that decide how text becomes ids.
+// Returns a hash of the files that decide how text becomes ids, and of the recipe's special tokens.
 std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   constexpr int64_t kMaxBytes = int64_t{1} << 30;
   const std::string& folder = tokenizer_folder(recipe);
@@ -35,8 +35,8 @@ std::string tokenizer_fingerprint(const config::Recipe& recipe) {
   return std::to_string(hash.value());
 }
 
-// Rows beyond the positions that the model was made for: legitimate where it is to learn them, and a mistake
-// elsewhere.
+// Warns of rows beyond the positions that the model was made for: they are legitimate where the model is to
+// learn these positions, and a mistake elsewhere.
 void warn_of_long_rows(const data::PreparedData& data, const models::ModelConfig& model) {
   int64_t count = 0, longest = 0;
   for (const data::RowSet* rows : {&data.train, &data.eval}) {
@@ -90,7 +90,8 @@ void set_special_token(const config::Recipe& recipe, text::Tokenizer& tokenizer,
       .hint("adding tokens to the vocabulary is not built yet");
 }
 
-// `tokens` are there, and are found whole in any text; then nothing is left to do.
+// Checks that all of the recipe's `tokens` are added tokens of the vocabulary, which are found whole in any
+// text: there is nothing to do for such tokens.
 void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
   for (const std::string& token : recipe.tokens) {
     const auto id = tokenizer.token_to_id(token);
@@ -104,7 +105,8 @@ void check_tokens(const config::Recipe& recipe, const text::Tokenizer& tokenizer
   }
 }
 
-// Axolotl gives the model more rows where it has fewer than these.
+// Refuses resize_token_embeddings_to_32x where Axolotl would add rows to the model: where it has fewer than
+// the vocabulary, rounded up to a multiple of 32.
 void check_embeddings(const config::Recipe& recipe, const text::Tokenizer& tokenizer) {
   if (!recipe.resize_token_embeddings_to_32x) return;
   const int64_t need = (tokenizer.vocab_size() + 31) / 32 * 32;

@@ -1,4 +1,4 @@
-// The tokenised rows of a recipe, and the tokenizer that makes them.
+// Makes the tokenised rows of a recipe, and loads the tokenizer for them.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,25 @@
 
 namespace tessera::train {
 
-// The tokenizer with the recipe's special tokens. None where the model has none and every dataset is token
-// ids. Not collective. Throws what Tokenizer::from_folder() throws; what is wrong with the recipe itself is
-// added to `problems`.
+// Returns the tokenizer with the recipe's special tokens; nothing where the model has no tokenizer and every
+// dataset is token ids. Not collective. Throws what Tokenizer::from_folder() throws; what is wrong with the
+// recipe itself is added to `problems`.
 std::optional<text::Tokenizer> load_recipe_tokenizer(const config::Recipe& recipe,
                                                      config::Problems& problems);
 
 // Tokenises every dataset on `num_threads` threads (0 = one a core), then gives the tokenizer, which comes
-// from load_recipe_tokenizer(), the chat template that is trained with. `model`: the config of the recipe's
-// base_model. `now`: PrepareOptions::now. Not collective. Throws what default_chat_template() and
+// from load_recipe_tokenizer(), the chat template that is trained with. `model` is the config of the recipe's
+// base_model; `now` is PrepareOptions::now. Not collective. Throws what default_chat_template() and
 // prepare_data() throw.
 data::PreparedData read_recipe_data(const config::Recipe& recipe, const models::ModelConfig& model,
                                     std::optional<text::Tokenizer>& tokenizer, int64_t num_threads = 0,
                                     std::optional<int64_t> now = std::nullopt);
 
-// The training rows of a recipe that streams, for a rank of `dp_size`. Tokenises on `num_threads` threads;
-// the rest as read_recipe_data(), which comes first. Recipe and tokenizer outlive the stream. The ranks of
-// `group` make the rows together, each a share, wherever they take steps; null: this one makes all. Not
-// collective, but the steps are over `group`, which nothing else may use.
+// Opens the stream of training rows of a recipe that streams, for rank `dp_rank` of `dp_size`. Tokenises on
+// `num_threads` threads; `model`, `tokenizer` and `now` are as for read_recipe_data(), which comes first.
+// Recipe and tokenizer outlive the stream. The ranks of `group` make the rows together, each a share of them,
+// for steps of any rank; without a group this rank makes all rows. Opening is not collective, but the steps
+// are over `group`, which nothing else may use.
 std::unique_ptr<data::StreamLoader> open_recipe_stream(const config::Recipe& recipe,
                                                        const models::ModelConfig& model,
                                                        const std::optional<text::Tokenizer>& tokenizer,

@@ -18,14 +18,14 @@ constexpr int64_t kMostStarts = 3;
 
 std::string file_of(const std::string& output_dir) { return beside_output(output_dir, "requeued"); }
 
-// What the last start has noted; an empty object where there is nothing of use.
+// Returns what the last start has noted; an empty object where there is nothing of use.
 nlohmann::json noted_in(const std::string& path) {
   constexpr int64_t kMostBytes = 4096;
   nlohmann::json noted;
   try {
     if (io::exists(path)) noted = nlohmann::json::parse(io::read_file(path, kMostBytes), nullptr, false);
   } catch (const Error&) {
-    // It is counted anew.
+    // A file that cannot be read is as good as none: counting starts anew.
   }
   return noted.is_object() ? noted : nlohmann::json::object();
 }

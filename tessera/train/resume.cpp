@@ -25,7 +25,7 @@ namespace {
 using checkpoint::ShardedCheckpoint;
 using Opened = std::shared_ptr<const ShardedCheckpoint>;
 
-// Beside the rows' order, what makes steps other steps.
+// Keys that change the numbers of the steps, beside the order of the rows.
 constexpr const char* kKeysOfNumbers[] = {
     "learning_rate",       "optimizer",           "lr_scheduler",
     "cosine_min_lr_ratio", "warmup_ratio",        "warmup_steps",
@@ -35,7 +35,7 @@ constexpr const char* kKeysOfNumbers[] = {
     "lora_dropout",        "peft_use_rslora",     "lr_min",
     "lr_plateau_factor",   "lr_plateau_patience", "optimizer_state_dtype"};
 
-// The keys of a recipe's text at its top, with what follows them on their line.
+// Returns the keys at the top of a recipe's text, each with what follows on its line.
 std::map<std::string, std::string> top_keys(const std::string& text) {
   std::map<std::string, std::string> keys;
   std::istringstream lines(text);
@@ -52,8 +52,8 @@ std::string noted(const ShardedCheckpoint& checkpoint, const char* key) {
   return checkpoint.manifest().state.value(key, std::string());
 }
 
-// What `work` throws of a file that is not as it should be, on the first rank where it throws; empty where
-// all went well. Collective.
+// Returns what `work` throws as an Error about a bad file, on the first rank where it throws; empty where all
+// went well on all ranks. Collective.
 std::string fault_of(comm::Communicator& world, const std::function<void()>& work) {
   std::string own;
   try {
@@ -67,7 +67,7 @@ std::string fault_of(comm::Communicator& world, const std::function<void()>& wor
   return "";
 }
 
-// Not collective: each rank verifies its share.
+// Opens a checkpoint and verifies this rank's share of its values. Not collective.
 Opened open_part(const std::string& path, const comm::Communicator& world) {
   const Opened checkpoint = ShardedCheckpoint::open(path);
   checkpoint->verify(world.rank(), world.size());
@@ -98,7 +98,7 @@ Opened find_checkpoint(const config::Recipe& recipe, comm::Communicator& world) 
   if (!recipe.resume_from_checkpoint.empty()) {
     found = open_checkpoint(recipe.resume_from_checkpoint, world);
   } else if (recipe.auto_resume_from_checkpoints) {
-    // The first rank's list is everyone's.
+    // All ranks take the list of the first one, so that they open the same checkpoints in the same order.
     std::string names;
     comm::AgreedWork work({&world}, "list the checkpoints");
     work.run_on_first([&] {
@@ -169,7 +169,7 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
             "allow_data_change: true goes on all the same");
   }
   check_same_parameters(checkpoint, inputs.model, model);
-  // What an older program did not know had its default.
+  // Keys that an older program did not know had their default then.
   auto before = top_keys(noted(checkpoint, "recipe"));
   before.merge(top_keys(config::dump_recipe({})));
   const auto now = top_keys(inputs.recipe);
