@@ -27,8 +27,8 @@
 namespace tessera::train {
 namespace {
 
-// Every file and folder that the recipe names for reading, and the recipe. Prepared rows inside the output
-// folder would keep the result from taking its place.
+// Returns every file and folder that the recipe names for reading, and the recipe. The folder of prepared
+// rows is one of them: inside the output folder it would keep the result from taking its place.
 std::vector<io::ResultInput> recipe_inputs(const config::Recipe& recipe) {
   std::vector<io::ResultInput> inputs = {{"the base model", recipe.base_model},
                                          {"the tokenizer", recipe.tokenizer_config},
@@ -52,6 +52,7 @@ RunOutput::RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communi
     : recipe_(recipe), world_(std::move(world)), signals_(signals) {
   comm::AgreedWork work({world_.get()}, "use output_dir");
   work.run_on_first([&] {
+    // A signal that came between the laying of the lock and set_lock() would leave the lock behind.
     const RunSignals::Held held;
     result_.emplace(recipe_.output_dir, io::ResultOptions{.overwrites = recipe_.overwrite_output_dir,
                                                           .how_to_overwrite = "overwrite_output_dir: true",
@@ -73,7 +74,7 @@ RunOutput::~RunOutput() {
 
 std::string RunOutput::what_stays() const {
   if (!newest_.empty()) return "; " + newest_ + " stays in " + recipe_.output_dir;
-  // One may be under way.
+  // This process does not know yet of a checkpoint that is under way.
   if (recipe_.save_strategy != config::Cadence::No)
     return "; a checkpoint that is whole by now stays in " + recipe_.output_dir;
   return "; nothing is saved" + std::string(has_older_ ? ", the older result is untouched" : "");
@@ -119,7 +120,8 @@ std::vector<std::unique_ptr<Reporter>> RunOutput::reporters(int64_t total_steps)
   return reporters;
 }
 
-// Those that a run can be without.
+// Adds the reporters that a run can be without: where one cannot be made, this is warned of, and training
+// goes on.
 void RunOutput::add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters) {
   const auto add = [&](const char* tracker, bool is_wanted, const auto& make) {
     if (!is_wanted) return;
@@ -154,7 +156,8 @@ void RunOutput::has_saved(int64_t step, int64_t current) {
 void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t best_step) const {
   if (!result_) return;
   const std::string& folder = recipe_.output_dir;
-  // Later steps are of a run that this one has gone back behind, others of a result that it replaces.
+  // Checkpoints of later steps are of a run that this one has gone back behind, those of other runs belong to
+  // a result that this run replaces.
   const auto is_outdated = [&](const io::CheckpointFolder& found) {
     if (found.step > step) return true;
     try {
@@ -164,7 +167,7 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
     }
   };
   try {
-    // The best one is among those that stay; the newest is too.
+    // The best checkpoint takes one of the places; the newest one always has a place.
     const auto found = io::list_checkpoints(folder);
     const bool has_best = std::ranges::any_of(found, [&](const auto& one) { return one.step == best_step; });
     int64_t room = std::max<int64_t>(1, recipe_.save_total_limit - (has_best ? 1 : 0));
@@ -177,13 +180,13 @@ void RunOutput::remove_outdated(int64_t step, const std::string& run, int64_t be
   }
 }
 
-// What was trained, readable from any folder.
+// Writes the recipe of what was trained, with absolute paths, so that it can be read from any folder.
 void RunOutput::write_recipe() const {
   io::write_file_atomic(io::join_path(result_->staging(), "recipe.yaml"),
                         config::dump_recipe(config::with_absolute_paths(saved_recipe_)));
 }
 
-// Somebody may have cleared the folder away while the run went on.
+// Writes the files of the run again that somebody has cleared away while it went on.
 void RunOutput::put_logs_back() {
   io::make_directories(result_->staging());
   const bool has_recipe = io::exists(io::join_path(result_->staging(), "recipe.yaml"));

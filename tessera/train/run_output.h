@@ -20,38 +20,43 @@
 
 namespace tessera::train {
 
-// The first rank of `world` writes it; all calls are collective, and throw on every rank what went wrong on
-// any. An older result stays untouched until save() is done.
+// The folder of a run's output. The first rank of `world` writes it. Calls are collective unless they say
+// otherwise, and throw on every rank what went wrong on any. An older result stays untouched until save() is
+// done.
 class RunOutput {
  public:
-  // Before anything that takes time, also before the recipe's dtype is known. Throws what ResultFolder
-  // throws. `signals`, which outlive this, are told what to say.
+  // Checks and locks output_dir. Comes before anything that takes time, also before the recipe's dtype is
+  // known. Throws what ResultFolder throws. `signals`, which outlive this, are told what an end at once has
+  // to say and to remove.
   RunOutput(const config::Recipe& recipe, std::shared_ptr<comm::Communicator> world, RunSignals& signals);
   ~RunOutput();
 
-  // Once the first step is sure to come: recipe.yaml, of `recipe` as resolved, and the logs, which go on
-  // where those of `checkpoint` end, if there is one. `trained` and `tokenizer` are what save() will be
-  // given. Throws Error(Storage) where there is no space for the result and a checkpoint of
+  // Begins to write, once the first step is sure to come: recipe.yaml, of `recipe` as resolved, and the logs,
+  // which go on where those of `checkpoint` end, if there is one. `trained` and `tokenizer` are what save()
+  // will be given. Throws Error(Storage) where there is no space for the result and a checkpoint of
   // `checkpoint_bytes`.
   void begin(const config::Recipe& recipe, const TrainedModel& trained,
              const std::optional<text::Tokenizer>& tokenizer, const checkpoint::ShardedCheckpoint* checkpoint,
              int64_t checkpoint_bytes);
-  // Those who write what the run tells; none but on the first rank. For use after begin().
+  // Returns the reporters that write what the run tells; none but on the first rank. For use after begin().
   std::vector<std::unique_ptr<Reporter>> reporters(int64_t total_steps);
-  // What the logs hold by now, for a checkpoint; none but on the first rank.
+  // Returns what the logs hold by now, for a checkpoint; nothing but on the first rank. Not collective.
   std::vector<std::pair<std::string, std::string>> logs() const;
-  // A checkpoint of this step and run is in place in output_dir: those that it outdates go, of which the one
-  // of `best_step` (0 for none) is none. What cannot be removed is warned of. Not collective; safe on another
+  // Removes the checkpoints in output_dir that the one of `step` and `run`, which is in place, outdates:
+  // those of later steps, those of other runs, and the oldest beyond save_total_limit, but not that of
+  // `best_step` (0 for none). Warns of what cannot be removed. Not collective; may be called on another
   // thread.
   void remove_outdated(int64_t step, const std::string& run, int64_t best_step) const;
-  // From now on, after step `current`, it is what an interrupt leaves, and what save() leaves beside the
-  // result. Not collective.
+  // Notes that the checkpoint of `step` is in place, while the run is behind step `current`: an interrupt
+  // leaves it from now on, and save() leaves it beside the result. Not collective.
   void has_saved(int64_t step, int64_t current);
-  // What was trained, in place, beside the run's checkpoints.
+  // Writes what was trained, unless save_final is false, and puts the folder in place, beside the run's
+  // checkpoints.
   void save(const TrainedModel& trained, const checkpoint::BaseFiles& base,
             const std::optional<text::Tokenizer>& tokenizer);
 
  private:
+  // Says, for the notice of an interrupt, what would stay.
   std::string what_stays() const;
   void add_trackers(std::vector<std::unique_ptr<Reporter>>& reporters);
   void write_recipe() const;
@@ -63,12 +68,13 @@ class RunOutput {
   std::shared_ptr<comm::Communicator> world_;
   RunSignals& signals_;
   config::Recipe saved_recipe_;  // with the keys that a continued adapter decides
-  // Of the first rank. The logs close before the folder that they lie in is cleared.
+  // Set on the first rank alone, like all that follows. logs_ comes after it, so that the logs close before
+  // the folder that they lie in is cleared.
   std::optional<io::ResultFolder> result_;
   bool has_older_ = false;
-  bool owns_checkpoints_ = false;  // those in output_dir are this run's
-  std::string newest_;             // checkpoint of this run
-  int64_t resumed_step_ = 0;       // after which it goes on
+  bool owns_checkpoints_ = false;  // the checkpoints in output_dir are this run's
+  std::string newest_;             // name of this run's newest checkpoint; may be empty
+  int64_t resumed_step_ = 0;       // after which this run goes on; 0 from the beginning
   std::unique_ptr<RunLogs> logs_;
 };
 

@@ -82,7 +82,8 @@ optim::PlateauOptions plateau_options(const config::Recipe& recipe) {
 
 namespace {
 
-// How often something is done; `steps` below 1 is a share of the run's.
+// How often something is done. `steps` below 1 is a share of the run's; `per_epoch` above 0 counts in its
+// place.
 struct Frequency {
   config::Cadence cadence;
   double steps, per_epoch;

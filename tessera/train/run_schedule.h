@@ -1,4 +1,5 @@
-// What a recipe says of the steps of a run: their learning rates, and which are followed by an evaluation.
+// Reads from a recipe what it says of the steps of a run: their learning rates, and after which of them a
+// checkpoint is saved or the evaluation data are looked at.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +10,30 @@
 
 namespace tessera::train {
 
-// Of a key that is a number of steps, or below 1 a share of the run's, rounded up: the number.
+// Returns the number of steps that a key means which is a number of steps, or below 1 a share of
+// `total_steps`, rounded up.
 int64_t count_steps(double steps_or_share, int64_t total_steps);
 
-// learning_rate by the recipe's lr_scaling for steps of so many sequences: times the ratio to base_batch_size
-// (Goyal et al., "Accurate, Large Minibatch SGD", 2017) or times its square root.
+// Returns learning_rate as the recipe's lr_scaling has it for steps of `samples_per_step` sequences: times
+// the ratio to base_batch_size (Goyal et al., "Accurate, Large Minibatch SGD", 2017) or times its square
+// root.
 double peak_learning_rate(const config::Recipe& recipe, int64_t samples_per_step);
 
-// The peak is peak_learning_rate(). Warm-up by warmup_steps or warmup_ratio (rounded down), else 3 % of the
-// steps, at most 100; one step of it becomes two, as in Axolotl: the first has learning rate 0. One that the
-// run does not end is not cut, so that a short run sees the first learning rates of a long one; a note tells
-// that the peak is never reached.
+// Makes the schedule, whose peak is peak_learning_rate(). The warm-up is warmup_steps or warmup_ratio
+// (rounded down), else 3 % of the steps, at most 100. A warm-up of one step becomes one of two, as in
+// Axolotl: the first step has learning rate 0. A warm-up that the run does not end is not cut, so that a
+// short run sees the first learning rates of a long one; a warning says that the peak is never reached.
 optim::Schedule make_schedule(const config::Recipe& recipe, int64_t total_steps, int64_t samples_per_step);
 
-// Of reduce_lr_on_plateau.
+// Returns the options of the scheduler reduce_lr_on_plateau.
 optim::PlateauOptions plateau_options(const config::Recipe& recipe);
 
-// Whether a checkpoint is saved after `step` (1-based), whatever its evaluation says; the last step's always
-// is, where any is.
+// Tells whether a checkpoint is saved after `step` (1-based), whatever its evaluation says. After the last
+// step one is always saved, where any is. `ends_epoch`: the step is the last of an epoch.
 bool is_saved(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
               bool ends_epoch);
 
-// Whether the evaluation data are looked at after `step` (1-based); `ends_epoch`: it is the last of an epoch.
+// Tells whether the evaluation data are looked at after `step` (1-based). `ends_epoch` as above.
 bool is_evaluated(const config::Recipe& recipe, int64_t step, int64_t total_steps, int64_t steps_per_epoch,
                   bool ends_epoch);
 

@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 constexpr size_t kMaxText = 1024, kMaxPath = 4096;
-// What a passed-on signal carries, plus its count.
+// A signal that is passed on carries this value plus its count.
 constexpr int kPassedOn = 0x7e55e000, kMostPassedOn = 0xfff;
 
-// All that the handler touches. Of the two texts one is whole while the other is written.
+// Everything that the signal handler touches. Of the two texts one is whole while the other is written.
 char texts[2][kMaxText + 16];
 std::atomic<int> current_text{-1};
 char lock_path[kMaxPath];
@@ -31,7 +31,8 @@ int ending_process = 0;
 std::atomic<bool> are_stops_deferred{false}, loses_nothing{false}, is_saved{false}, is_done{false},
     is_save_asked{false};
 std::atomic<int> direct{0}, passed_on{0}, num_stops{0}, stop{0};
-// Of the end at once that waits; its code is written first.
+// An end at once that waits for the end of a Held. Its code is written before its signal, which says that
+// there is one.
 std::atomic<bool> is_held{false};
 std::atomic<int> held_code{0}, held_signal{0};
 struct sigaction before[std::size(kSignals)];
@@ -39,6 +40,8 @@ struct sigaction before[std::size(kSignals)];
 void say(const char* text) { (void)!write(log_descriptor, text, std::strlen(text)); }
 
 void end_now(int signal, int code) {
+  // The end is noted before is_held is read, and ~Held() clears is_held before it looks for a noted end:
+  // whichever comes first, the process ends.
   held_code = code;
   held_signal = signal;
   if (is_held && num_stops < 2) return;
@@ -67,6 +70,7 @@ void handle(int signal, siginfo_t* info, void*) {
     ++direct;
   }
   const int count = std::max(direct.load(), passed_on.load());
+  // This request has already come in the other way.
   if (count <= num_stops.exchange(count)) return;
   if (is_done && count == 1) return;
   int none = 0;
@@ -105,14 +109,14 @@ RunSignals::RunSignals(void (*tell_end)(int), int ender) {
 
 RunSignals::~RunSignals() {
   is_alive = false;
-  // A program that ends with its run loses nothing by what comes until then.
+  // The handlers stay in a program that ends with its run: until then no signal loses anything.
   if ((is_done || is_saved) && tell_end_of_process != nullptr) return;
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }
 
 void RunSignals::set_notice(const std::string& text) {
   const int next = current_text.load() == 0 ? 1 : 0;
-  // A terminal has an open line of progress.
+  // On a terminal the line of progress is still open.
   std::string line = is_terminal ? "\n" : "";
   line += "tessera: " + text.substr(0, kMaxText) + "\n";
   std::memcpy(texts[next], line.c_str(), line.size() + 1);

@@ -39,7 +39,7 @@ void check_same_rows(const data::RowSet& rows, const std::string& which, comm::C
   const auto summaries = world.all_gather_string(summary(rows, hashes));
   const auto rank = first_other(summaries);
   if (!rank) return;
-  // Only now, when the run is over anyway, every row of every rank.
+  // The hashes of all rows travel only now, when the run is over anyway.
   const auto all = world.all_gather_string(
       std::string(reinterpret_cast<const char*>(hashes.data()), hashes.size() * sizeof(uint64_t)));
   const std::string &first = all[0], &other = all[*rank];

@@ -52,7 +52,7 @@ void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world) 
   const std::string text = config::dump_recipe(recipe);
   const auto rank = first_other(world.all_gather_string(std::to_string(stream_of(text.c_str()))));
   if (!rank) return;
-  // Only now, when the run is over anyway, the texts themselves.
+  // The texts themselves travel only now, when the run is over anyway.
   const std::vector<std::string> texts = world.all_gather_string(text);
   const Difference difference = first_difference(texts[0], texts[*rank]);
   const std::string& line = difference.first.empty() ? difference.other : difference.first;

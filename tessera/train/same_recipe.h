@@ -1,4 +1,4 @@
-// Ranks that were started with different recipes, or programs, must not train together.
+// Refuses ranks that were started with different recipes or programs, which must not train together.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 namespace tessera::train {
 
 // Throws Error(Config), on every rank alike, unless all ranks run the same `program`: its name and version,
-// and those of what it computes with. Collective.
+// and those of the libraries that it computes with. Collective.
 void check_same_program(const std::string& program, comm::Communicator& world);
 
 // Throws Error(Config), on every rank alike, unless all ranks hold the same resolved recipe; names the first
 // rank that differs from rank 0, and the key. Collective: call it before any other use of the recipe.
 void check_same_recipe(const config::Recipe& recipe, comm::Communicator& world);
 
-// The first rank whose text is another than rank 0's.
+// Returns the first rank whose text is another than rank 0's; nothing where there is none.
 std::optional<size_t> first_other(const std::vector<std::string>& texts);
 
 }  // namespace tessera::train

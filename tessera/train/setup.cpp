@@ -33,25 +33,30 @@
 namespace tessera::train {
 namespace {
 
+// Translates the recipe's ZeRO stage, dtypes and offloading into options of fully_shard().
 parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   parallel::ShardOptions options;
   options.reshard_after_forward = recipe.zero_stage == config::ZeroStage::Zero3;
-  // The micro-batches of a pipeline are in flight together: their gradients are sent once.
+  // The micro-batches of a pipeline are in flight together, so their gradients are reduced once, at the end
+  // of the step.
   options.reduce_every_backward =
       recipe.pipeline_parallel_size == 1 &&
       (recipe.zero_stage == config::ZeroStage::Zero2 || recipe.zero_stage == config::ZeroStage::Zero3);
-  // The loss is divided by the label tokens of the whole step.
+  // Gradients are summed over the ranks, not averaged: the loss is already divided by the label tokens of the
+  // whole step.
   options.average_gradients = false;
+  // Every rank fills its own tiles from the files (set_up_model()).
   options.broadcast_initial_values = false;
   options.offload_parameters = recipe.offload_param_device == config::OffloadDevice::Cpu;
   const RunTypes types = run_types(recipe.dtype);
   if (types.compute != types.stored) {
     options.mixed_precision.param_dtype = types.compute;
     options.mixed_precision.reduce_dtype = types.stored;
-    // The models keep their own types between blocks.
+    // The models keep the dtypes between their blocks themselves.
     options.mixed_precision.cast_forward_inputs = false;
-    // One backward a step leaves nothing to sum. Adapters' gradients are small; float16 rounds those of a
-    // scaled loss too soon.
+    // Gradients may stay in bfloat16 where a step has one backward, which leaves nothing to add up. For
+    // adapters this would save little, as their gradients are small. Float16 would round the gradients of the
+    // scaled loss too soon: the scale is taken off only at the update.
     options.mixed_precision.keeps_narrow_gradients =
         types.compute == at::kBFloat16 && recipe.gradient_accumulation_steps == 1 &&
         recipe.pipeline_microbatches <= 1 && recipe.adapter == config::AdapterKind::None;
@@ -59,7 +64,7 @@ parallel::ShardOptions shard_options(const config::Recipe& recipe) {
   return options;
 }
 
-// Of a run on the host.
+// Says that the recipe's offload keys have no effect, for a run that computes on the host.
 void tell_offloading_is_idle(const config::Recipe& recipe) {
   std::vector<std::string> keys;
   if (recipe.activation_offloading != config::Offloading::Off) keys.push_back("activation_offloading");
@@ -72,7 +77,7 @@ void tell_offloading_is_idle(const config::Recipe& recipe) {
 }
 
 std::vector<std::string> shared_modules(const models::CausalLM& model) {
-  // Modules whose weight another name reads too cannot be trained apart from it.
+  // A module whose weight another name reads too cannot be trained apart from that.
   std::vector<std::string> modules;
   for (const auto& tied : model.tied_parameters()) {
     for (const std::string& name : {tied.alias, tied.owner})
@@ -113,7 +118,7 @@ RunTypes run_types(config::ComputeType type) {
 
 namespace {
 
-// Calls f with each key of a recipe and the option that it stands for.
+// Calls f(key, option) for each LoRA key of a recipe and the option that it stands for.
 template <class Recipe, class Options, class F>
 void for_each_lora_key(Recipe& recipe, Options& options, const F& f) {
   f(recipe.lora_r, options.rank);
@@ -141,7 +146,7 @@ config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions&
 
 namespace {
 
-// Where the first of these keys that is given stands.
+// Returns the place of the first of these keys that the recipe gives; else the recipe's file.
 config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
     const auto place = recipe.key_places.find(key);
@@ -150,7 +155,7 @@ config::KeyPlace place_of(const config::Recipe& recipe, std::initializer_list<co
   return {recipe.source_file};
 }
 
-// The value of `work()`, whose error names the line of the first of these keys that is given.
+// Returns the value of `work()`. An error of it names the line of the first of these keys that is given.
 template <class Work>
 decltype(auto) at_place_of(const config::Recipe& recipe, std::initializer_list<const char*> keys,
                            Work&& work) {
@@ -166,7 +171,8 @@ config::KeyPlace place_of_targets(const config::Recipe& recipe) {
   return place_of(recipe, {"lora_target_modules", "lora_target_regex", "lora_target_linear", "adapter"});
 }
 
-// Runs what resolves the recipe's targets; errors name their line.
+// Runs `work`, which resolves the recipe's targets. Its Error(Config) is added to `problems` with the line of
+// the key that it speaks of.
 void attempt_targets(const config::Recipe& recipe, config::Problems& problems,
                      const std::function<void()>& work) {
   try {
@@ -191,7 +197,8 @@ std::string describe_layers(const std::vector<std::string>& names) {
   return names.empty() ? "nothing" : peft::kinds_of(names) + " (" + std::to_string(names.size()) + ")";
 }
 
-// Holds the keys that the recipe gives against the adapter that it goes on with.
+// Compares the LoRA keys that the recipe gives with the adapter that it continues; those that differ are
+// added to `problems`.
 void check_continued(const config::Recipe& recipe, const models::CausalLM& model,
                      const peft::AdapterConfig& adapter, config::Problems& problems) {
   const auto refuse = [&](const std::string& key, const config::KeyPlace& place, const std::string& got,
@@ -213,7 +220,8 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   hold("lora_r", given.rank, adapter.options.rank);
   hold("lora_alpha", given.alpha, adapter.options.alpha);
   hold("peft_use_rslora", given.use_rslora, adapter.options.use_rslora);
-  // By what they mean: PEFT writes names where a recipe says lora_target_linear.
+  // Targets are compared by the layers that they mean, since PEFT writes names where a recipe says
+  // lora_target_linear.
   const bool has_targets = given.all_linear || !given.target_regex.empty() || !given.target_modules.empty();
   const bool has_saved = recipe.key_places.contains("lora_modules_to_save");
   if (!has_targets && !has_saved) return;
@@ -236,6 +244,8 @@ void check_continued(const config::Recipe& recipe, const models::CausalLM& model
   });
 }
 
+// Puts the recipe's adapter on the model: a new one, or the one of lora_model_dir, of which only the dropout
+// is the recipe's.
 AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, config::Problems& problems) {
   AdapterSetup adapter;
   if (recipe.lora_model_dir.empty()) {
@@ -253,7 +263,8 @@ AdapterSetup put_adapter(models::CausalLM& model, const config::Recipe& recipe, 
   return adapter;
 }
 
-// With the adapters, whose work counts.
+// Plans the stages of a pipeline; nothing for a run without one. `model` has its adapters already, as their
+// work counts.
 std::optional<parallel::PipelinePlan> plan_pipeline(const models::CausalLM& model,
                                                     const config::Recipe& recipe) {
   if (recipe.pipeline_parallel_size == 1) return std::nullopt;
@@ -281,7 +292,7 @@ void check_expert_parallel(const models::CausalLM& model, const config::Recipe& 
               [&] { parallel::check_expert_parallel(model, recipe.expert_parallel_size); });
 }
 
-// Before anything is read: a recipe for another model, or a slip in base_model.
+// Warns, before anything is read, of a recipe that is meant for another model, or of a slip in base_model.
 void warn_of_unused_routers(const config::Recipe& recipe, const models::ModelConfig& config) {
   if (config.num_experts > 0) return;
   const auto warn = [](const char* key) {
@@ -299,6 +310,10 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   planned.model = models::build_model(config, run_types(recipe.dtype).stored);
   models::CausalLM& model = *planned.model;
   if (!config.training_note.empty()) log::warn(config.training_note);
+  // [Note: order of the plan] The table of the base's files is made first, from the plain model with its
+  // global shapes: stored_source() below reads through it. Adapters then freeze the base's parameters, and
+  // their own table takes the place of the base's, as it is what the run saves. fp8 and the stages come last,
+  // since both depend on all layers there are.
   planned.saved = models::state_dict_adapter(model);
   check_tensor_parallel(model, recipe);
   check_expert_parallel(model, recipe);
@@ -308,7 +323,8 @@ PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig&
   model.set_embedding_noise(recipe.neftune_noise_alpha);
   model.head().set_loss_terms(
       {.label_smoothing = recipe.label_smoothing_factor, .z_loss_coef = recipe.z_loss_coef});
-  // What an adapter holds comes before the base's, and what neither holds is random.
+  // Sources are asked in order. An adapter's files are inserted before the base's, and random values are
+  // appended at the end for what neither has.
   std::vector<std::shared_ptr<const checkpoint::ParameterSource>> sources;
   if (!recipe.random_init) {
     planned.files.push_back(std::make_shared<const io::ModelFiles>(io::ModelFiles::open(recipe.base_model)));
@@ -380,6 +396,8 @@ TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
   options.context_parallel = recipe.context_parallel_method;
   options.pipeline = std::move(planned.pipeline);
   options.shard = shard_options(recipe);
+  // The model is cut while it is still on the meta device. Only afterwards do the tiles get memory, so a rank
+  // never holds more of the model than its tiles.
   models::ParallelModel parallel = models::parallelize(*trained.model, mesh, options);
   trained.sharded = std::move(parallel.sharded);
   trained.pipeline = std::move(parallel.pipeline);

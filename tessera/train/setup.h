@@ -1,4 +1,4 @@
-// From a recipe to a sharded model with its values, ready to train.
+// Leads from a recipe to a sharded model that has its values and is ready to train.
 #pragma once
 
 #include <memory>
@@ -29,6 +29,7 @@ struct AdapterSetup {
   peft::LoraTargets targets;
 };
 
+// A sharded model with its values, and what is needed to train and save it.
 struct TrainedModel {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
@@ -38,26 +39,27 @@ struct TrainedModel {
   std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
 };
 
-// The axes that the recipe asks for. DDP holds whole parameters: its dp_shard becomes dp_replicate. Throws
-// what config::validate_parallelism() throws.
+// Returns the axes that the recipe asks for. DDP holds whole parameters, so its dp_shard becomes
+// dp_replicate. Throws what config::validate_parallelism() throws.
 ParallelDims parallel_dims(const config::Recipe& recipe, int64_t world_size);
 
-// The device that the recipe names, for this rank of its machine. Throws E-CONFIG-DEVICE, at the recipe's
-// line, where there is none.
+// Returns the device that the recipe names, for this rank of its machine. Throws E-CONFIG-DEVICE, at the
+// recipe's line, where there is none.
 at::Device device_of(const config::Recipe& recipe);
 
-// The types of trained parameters: as the optimizer updates them, and as the forward and backward use them.
+// Dtypes of trained parameters: as the optimizer updates them, and as the forward and backward use them.
 // Auto, which a training run replaces first (compute_type.h), stands for Float32.
 struct RunTypes {
   at::ScalarType stored, compute;
 };
 RunTypes run_types(config::ComputeType type);
 
+// Returns the options that the recipe's LoRA keys stand for.
 peft::LoraOptions lora_options(const config::Recipe& recipe);
-// The recipe with the adapter's keys as these options have them.
+// Returns the recipe with its LoRA keys as these options have them.
 config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions& options);
 
-// A model that is known to fit its files and adapter, without memory for its parameters.
+// A model that is known to fit its files and adapter, and has no memory for its parameters yet.
 struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
@@ -65,25 +67,26 @@ struct PlannedModel {
   TrainedRows trained_rows;
   std::optional<parallel::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
-  std::vector<std::shared_ptr<const io::ModelFiles>> files;  // what the source reads
+  std::vector<std::shared_ptr<const io::ModelFiles>>
+      files;  // that the source reads: the base model's, then the adapter's
 };
 
-// Builds the model on the meta device, puts adapters on it, and holds both against the headers of their
+// Builds the model on the meta device, puts adapters on it, and compares both with the headers of their
 // files: all that can be wrong with model and adapter shows here, before any data are read. A recipe that
-// goes on with an adapter takes its rank, scale and targets; keys that say otherwise are refused. `config` is
-// that of the recipe's base_model. Not collective. Throws Error(Model); what Error(Config) says is added to
+// continues an adapter takes its rank, scale and targets; keys that say otherwise are refused. `config` is
+// that of the recipe's base_model. Not collective. Throws Error(Model); an Error(Config) is added to
 // `problems`, and the planned model is not whole then.
 PlannedModel plan_model(const config::Recipe& recipe, const models::ModelConfig& config,
                         config::Problems& problems);
 
 // Parallelises a planned model, and only then allocates this rank's tiles and fills them from the plan's
-// source: the adapter's files where the recipe continues one, then the model's, then random values.
-// Collective. Throws what plan_model() throws.
+// source: the adapter's files where the recipe continues one, then the model's, then random values. The
+// second form also plans the model. Collective. Throws what plan_model() throws.
 TrainedModel set_up_model(const config::Recipe& recipe, PlannedModel planned,
                           const parallel::DeviceMesh& mesh);
 TrainedModel set_up_model(const config::Recipe& recipe, const parallel::DeviceMesh& mesh);
 
-// The folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
+// Plans the folder that the run leaves: of the model, or of the adapter in PEFT's format when it trained one.
 // `base` are the base model's files as they were when the run began.
 checkpoint::FolderPlan result_folder(const TrainedModel& trained, const config::Recipe& recipe,
                                      const checkpoint::BaseFiles& base);

@@ -19,7 +19,7 @@ namespace {
 
 using ops::ProductType;
 
-// With E4m3: where the width of the result allows it.
+// Adds a product [m, k] x [k, n]. E4m3 counts only where the width of the result allows it.
 void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k, ProductType type) {
   if (n % ops::kE4m3Depth != 0) type = ProductType::OfOperands;
   for (GemmShape& gemm : gemms) {
@@ -31,7 +31,8 @@ void add(std::vector<GemmShape>& gemms, int64_t m, int64_t n, int64_t k, Product
   gemms.push_back({m, n, k, 1, type});
 }
 
-// A GPU multiplies ones and zeros faster than numbers: its power goes by the bits that change.
+// Makes an operand, on a GPU of random numbers: a GPU multiplies ones and zeros faster, because its power
+// goes by the bits that change.
 at::Tensor operand(at::IntArrayRef shape, const at::TensorOptions& options) {
   if (options.device().type() == kHost) return at::ones(shape, options);
   return at::randn(shape, options.dtype(at::kFloat)).to(c10::typeMetaToScalarType(options.dtype()));
@@ -44,7 +45,7 @@ void add_layer(std::vector<GemmShape>& gemms, int64_t tokens, int64_t in, int64_
   if (trains) add(gemms, out, in, tokens, type);  // gradient of the weight
 }
 
-// Makes c = a b^T, as often as it is called.
+// Returns a function that computes c = a b^T each time it is called.
 std::function<void()> multiplication(const at::Tensor& c, const at::Tensor& a, const at::Tensor& b,
                                      ProductType type, GemmPath path) {
   if (type == ProductType::E4m3) {
@@ -57,8 +58,8 @@ std::function<void()> multiplication(const at::Tensor& c, const at::Tensor& a, c
   return [=, result = c]() mutable { at::mm_out(result, a, b.t()); };
 }
 
-// What share of the tokens goes through a layer: all, or, of an expert that is here, as many as each would
-// get if tokens chose them alike.
+// Gives the share of the tokens that goes through a layer: all of them, or, for a layer of an expert that is
+// here, as many as each expert would get if tokens chose all of them equally often.
 class ExpertShares {
  public:
   explicit ExpertShares(const torch::nn::Module& root) {
@@ -84,7 +85,7 @@ class ExpertShares {
   std::map<const nn::Linear*, double> shares_;
 };
 
-// Adds the layer's product, for a token of the model.
+// Adds the operations of the layer's product for one token of the model.
 void add_product_of(const nn::Linear& linear, const ExpertShares& shares, FlopCount& count) {
   const bool is_e4m3 =
       linear.product_type() == ProductType::E4m3 && linear.out_features() % ops::kE4m3Depth == 0;
@@ -92,7 +93,8 @@ void add_product_of(const nn::Linear& linear, const ExpertShares& shares, FlopCo
       2.0 * static_cast<double>(linear.weight.numel()) * shares.of(linear);
 }
 
-// The forward of the scores and of their product with the values, for a pair of tokens.
+// Returns the operations of attention's forward for a pair of tokens: the scores, and their product with the
+// values.
 double attention_of(const nn::Attention& attention) {
   // A layer of another stage of a pipeline has no rows here.
   if (attention.o_proj->weight.numel() == 0) return 0.0;

@@ -21,11 +21,11 @@
 namespace tessera::train {
 namespace {
 
-// The losses of this rank's micro-batches, added up on their device in float64.
+// Adds up the losses of this rank's micro-batches on their device, in float64.
 class LossSum {
  public:
-  // `num_datasets`: those that the micro-batches name; 0 where they name none. `has_routers`: whether the
-  // values of the routers' losses are asked for.
+  // `num_datasets` is the number of datasets that the micro-batches name; 0 where they name none.
+  // `has_routers`: the values of the routers' losses are asked for.
   LossSum(at::Device device, int64_t num_datasets, bool has_routers = false)
       : sum_(at::zeros({1}, at::TensorOptions(device).dtype(at::kDouble))) {
     if (num_datasets > 0) parts_.datasets = at::zeros({num_datasets}, sum_.options());
@@ -43,7 +43,9 @@ class LossSum {
     std::vector<double> datasets, routers;
     double other = 0.0;
   };
-  // Over the ranks that hold different labels. Collective.
+  // Returns the sums over the ranks that hold different labels: [1 + 2 + datasets] for loss, routers and
+  // datasets, without the parts that are not asked for. at::cat copies, so own() stays this rank's.
+  // Collective.
   at::Tensor reduced(const parallel::DeviceMesh& mesh) const {
     std::vector<at::Tensor> all = {sum_};
     if (parts_.routers.defined()) all.push_back(parts_.routers);
@@ -52,7 +54,7 @@ class LossSum {
     mesh.group(parallel::kAxisLoss)->all_reduce(sums);
     return sums;
   }
-  // Of the value `other` and what reduced() gave, as they have come to the host.
+  // Takes apart a value `other` and what reduced() gave behind it, when both have come to the host.
   Total total(const at::Tensor& other_and_reduced) const {
     const auto values = host_span<const double>(other_and_reduced);
     const int64_t routers = parts_.routers.defined() ? parts_.routers.size(0) : 0;
@@ -65,8 +67,9 @@ class LossSum {
   LossParts parts_;
 };
 
-// Names the first rank whose own loss is not finite, and the tensor that it comes from. Collective over the
-// world: where the sum over one group of ranks is not finite, it is not over the others.
+// Throws an error that names the first rank whose own loss is not finite, and the tensor that it comes from.
+// Collective over the world, and all ranks come here: a sum that is not finite over the ranks along the axis
+// "loss" is not finite in any other such group either, since these hold the same labels.
 [[noreturn]] void refuse_loss(const LossSum& loss, double total, TrainedModel& trained,
                               const parallel::DeviceMesh& mesh, const StepInput& input) {
   comm::Communicator& world = *mesh.world();
@@ -86,24 +89,35 @@ class LossSum {
       .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
 }
 
-// What the update multiplies gradients by, on their device: NaN, for no update, where the loss or the norm is
-// not finite. All are scalars.
+// Returns the factor by which the update multiplies gradients, a scalar on their device: it clips them and
+// takes the loss scale off. It is NaN, for no update, where the loss or the norm is not finite. `loss` and
+// `sum_of_squares` are scalars.
 at::Tensor update_factor(const at::Tensor& loss, const at::Tensor& sum_of_squares, const StepInput& input) {
   const at::Tensor norm = sum_of_squares.sqrt();
   const at::Tensor factor =
       optim::clip_factor(norm / input.loss_scale, input.max_grad_norm) / input.loss_scale;
-  // x - x is 0 for all that is finite.
+  // x - x is 0 where x is finite, and NaN elsewhere.
   return factor + (loss - loss) + (norm - norm);
 }
 
 }  // namespace
 
+// [Note: one wait a step] The host submits everything to the device before it waits: forwards and backwards,
+// the sum of the losses over the ranks, the gradient norm, the copy of these numbers to the host, and the
+// update. It then waits once, for the copy, and HostCopy does not wait for the update that was submitted
+// behind it. The update cannot know what the host has not read, so it takes its factor from the device
+// (update_factor()): that is NaN where a number is not finite, and the update then changes nothing.
+//
+// If the host decides about the update (skips_overflow, accepts), it has to read the numbers first, and the
+// device idles until the update comes.
 StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const parallel::DeviceMesh& mesh,
                     const StepInput& input) {
   parallel::ShardedModel& sharded = *trained.sharded;
   sharded.zero_grad();
   const auto scale = 1.0 / static_cast<double>(std::max<int64_t>(1, input.label_tokens));
   const int64_t dp_rank = mesh.coordinate(parallel::kAxisDp), dp_size = mesh.size(parallel::kAxisDp);
+  // The number of a micro-batch is counted over all data-parallel ranks, so dropout masks do not depend on
+  // how many there are.
   const auto random_place = [&](int64_t m) -> nn::RandomPlace {
     return {input.seed, static_cast<uint64_t>(input.step), static_cast<uint64_t>(m * dp_size + dp_rank)};
   };
@@ -111,8 +125,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   loss_sum.add(forward_backward(trained, mesh, *input.micro_batches, scale * input.loss_scale, random_place,
                                 loss_sum.parts()));
   StepResult result;
-  // All is on its way, the update too where nobody may refuse it, before the host waits for the loss and the
-  // norm: the one time in the step that it waits for the device.
+  // The host does not wait for the device before numbers.wait() below. Rows that do not train are cleared
+  // before the norm, in which they would count.
   const at::Tensor losses = loss_sum.reduced(mesh);
   clear_frozen_rows(trained.trained_rows, sharded);
   const optim::PendingNorm pending_norm(sharded);
@@ -123,6 +137,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
     optimizer.step(input.lr, 1.0,
                    update_factor(losses.select(0, 0), pending_norm.sum_of_squares().select(0, 0), input));
   };
+  // The copy is submitted ahead of the update, so that the host does not wait for that.
   HostCopy numbers(at::cat({pending_norm.sum_of_squares(), losses}));
   const bool waits = input.skips_overflow || input.accepts;
   if (!waits) update();
@@ -140,6 +155,8 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
   if (overflows(total_loss)) return result;
   if (!std::isfinite(total_loss)) refuse_loss(loss_sum, total_loss, trained, mesh, input);
 
+  // The numbers are the same on all ranks, so all take the same branches: finish() and the errors below are
+  // collective where the norm is not finite.
   const optim::GradientNorm norm = pending_norm.finish(total.other);
   if (overflows(norm.norm)) return result;
   if (!std::isfinite(norm.norm) && norm.bad_name.empty()) {
@@ -155,6 +172,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
                     " is not finite on rank " + std::to_string(first - bad.begin()))
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
+  // Numbers that were read after a failed collective on the device are no result: this throws then.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);
@@ -181,6 +199,7 @@ Evaluated evaluate(TrainedModel& trained, const parallel::DeviceMesh& mesh, data
       of_datasets[i] += step.dataset_label_tokens[i];
     std::move(step.micro_batches.begin(), step.micro_batches.end(), std::back_inserter(batches));
     ++done;
+    // Micro-batches are gathered until the stages of a pipeline have enough to work side by side.
     if (done < num_steps && static_cast<int64_t>(batches.size()) < micro_batches_at_once(mesh)) continue;
     loss_sum.add(forward(trained, mesh, batches, loss_sum.parts()));
     batches.clear();

@@ -11,14 +11,14 @@
 
 namespace tessera::train {
 
-// The values of one quantity over the last steps.
+// Watches the values of one quantity over the last steps.
 class SpikeWatch {
  public:
   static constexpr size_t kWindow = 128, kFewest = 32;
 
-  // Whether `value` lies more than `threshold` standard deviations above the mean of the last kWindow values,
-  // where a deviation counts as at least 2 % of the mean; false for the first kFewest. Then takes it in, cut
-  // down to that bound, so that a new level is learnt and one leap hides no other.
+  // Tells whether `value` lies more than `threshold` standard deviations above the mean of the last kWindow
+  // values, where a deviation counts as at least 2 % of the mean; false for the first kFewest. Then takes the
+  // value in, cut down to that bound, so that a new level is learnt and one leap hides no other.
   bool is_spike(double value, double threshold);
   double mean() const;
 
@@ -29,17 +29,17 @@ class SpikeWatch {
   std::deque<double> values_;
 };
 
-// What becomes of a step, before its update. A function of the losses and gradient norms so far, so every
-// rank and every run that goes on from a checkpoint comes to the same.
+// Decides what becomes of a step, before its update. The verdict is a function of the losses and gradient
+// norms so far, so every rank and every run that goes on from a checkpoint comes to the same one.
 class StepGuard {
  public:
   enum class Verdict { Update, Skip, RollBack };
 
-  // Whether a verdict may be another than Update, or none.
+  // Tells whether judge() may refuse an update, by another verdict than Update or by an error.
   static bool may_refuse(const config::Recipe& recipe);
 
-  // As the recipe's loss_watchdog_* and spike_* say. A leap is warned of. Throws Error(Numerics,
-  // "LOSS-WATCHDOG").
+  // Judges step number `step` (1-based) as the recipe's loss_watchdog_* and spike_* keys say, and warns of a
+  // leap. Throws Error(Numerics, "LOSS-WATCHDOG").
   Verdict judge(const config::Recipe& recipe, int64_t step, double loss, double grad_norm);
 
   nlohmann::ordered_json to_json() const;

@@ -43,7 +43,8 @@ void end_operation(const at::RecordFunction&, at::ObserverContext* context) {
   if (event.buffer != nullptr) trace::end(event);
 }
 
-// The steady clock's value on this machine at which every rank's recording is taken to begin.
+// Returns the value of this machine's steady clock at which every rank's recording is taken to begin: that of
+// the machine's first rank. Collective.
 int64_t common_begin(const trace::Recording& recording, comm::Communicator& world) {
   const std::string host = host_name();
   const auto all = world.all_gather_string(std::to_string(recording.begin_ns) + " " + host);
@@ -54,8 +55,8 @@ int64_t common_begin(const trace::Recording& recording, comm::Communicator& worl
   return recording.begin_ns;
 }
 
-// Rows of the timeline, by the number that Perfetto sorts them by. Threads have rows of their own, since only
-// the events of one thread nest.
+// Rows of the timeline, by the number by which Perfetto sorts them. Threads have rows of their own, since
+// only the events of one thread nest.
 constexpr int kComputeRow = 0, kDeviceRow = 1, kDeviceCommunicationRow = 2, kFirstCommunicationRow = 1000,
               kFirstWaitRow = 2000, kFirstWorkerRow = 3000;
 
@@ -86,7 +87,7 @@ std::string metadata(const char* what, int64_t rank, int row, const char* key, c
       .dump();
 }
 
-// This rank's events, each followed by a comma and a newline.
+// Returns this rank's events, each followed by a comma and a newline.
 std::string events_text(const trace::Recording& recording, int64_t origin_ns, int64_t rank) {
   std::set<int> rows = {kComputeRow};
   for (const trace::Event& event : recording.events) rows.insert(row_of(event));
@@ -97,7 +98,7 @@ std::string events_text(const trace::Recording& recording, int64_t origin_ns, in
             metadata("thread_sort_index", rank, row, "sort_index", row) + ",\n";
   }
   for (const trace::Event& event : recording.events) {
-    // Whole nanoseconds in microseconds: exact, so that nested events stay nested.
+    // Whole nanoseconds are written as microseconds: that is exact, so nested events stay nested.
     char times[128];
     const int64_t begin = std::max<int64_t>(0, event.begin_ns - origin_ns);
     const int64_t duration = std::max<int64_t>(0, event.end_ns - origin_ns - begin);
@@ -118,12 +119,14 @@ std::string events_text(const trace::Recording& recording, int64_t origin_ns, in
   return text;
 }
 
-// Rank 0 writes its own text and then the others', one after the other, so that it holds two at most.
+// Writes the file on rank 0: its own text and then those of the others, one after another, so that it holds
+// two texts at most.
 void write_all(const std::string& path, std::string text, const trace::Recording& recording,
                comm::Communicator& world) {
   std::unique_ptr<io::AtomicFile> file;
   std::exception_ptr error;
-  // The others send in any case: a failed write must not leave them waiting.
+  // The other ranks send in any case, so rank 0 receives in any case: a failed write must not leave them
+  // waiting.
   const auto append = [&](std::string_view part) {
     if (error != nullptr) return;
     try {
@@ -165,8 +168,8 @@ void send_text(const std::string& text, int64_t num_dropped, comm::Communicator&
   world.send(at::from_blob(const_cast<char*>(text.data()), {size}, on_host(at::kByte)), 0);
 }
 
-// The spans of the recording, with when the device came to their marks. What was on the way at the end ends
-// there.
+// Adds the device's spans to the recording, with the times at which the device came to their marks. A span
+// that has no second mark ends with the recording.
 void add_device_events(const std::vector<int64_t>& times_ns, trace::Recording& recording) {
   for (const int64_t time : times_ns) recording.end_ns = std::max(recording.end_ns, time);
   for (const trace::StreamSpan& span : trace::take_stream_spans()) {
@@ -237,8 +240,8 @@ std::string readable_name(const std::string& name) {
 
 namespace {
 
-// Events that nest, in the order of their begin: of one thread, or of the stream that a device computes on,
-// whichever threads have filled it.
+// Returns events that nest, in the order of their begin: those of the recording thread, or those of the
+// stream on which a device computes, whichever threads have filled it.
 std::vector<const trace::Event*> summed_events(const trace::Recording& recording) {
   std::vector<const trace::Event*> own, of_device;
   for (const trace::Event& event : recording.events) {

@@ -8,14 +8,15 @@
 namespace tessera::train {
 namespace {
 
-// Shorter ones are lost in what an operating system does beside.
+// Smaller differences are lost in what an operating system does beside.
 constexpr double kLeastSeconds = 0.002;
 
 double layer_seconds(const RankTimes& times) {
   return times.sections[static_cast<size_t>(StepSection::Layers)] / times.layers;
 }
 
-// `least_s`: by which it must be slower.
+// Returns the rank as a straggler where `own_s` is at least `factor` times the median of the others and
+// `least_s` above it.
 std::optional<Straggler> slower(size_t rank, double own_s, const std::vector<double>& others, double factor,
                                 double least_s) {
   if (others.empty()) return std::nullopt;
@@ -81,7 +82,7 @@ std::optional<Straggler> StragglerWatch::slowest_of(const std::vector<RankTimes>
 std::optional<Straggler> StragglerWatch::judge(const std::vector<RankTimes>& times, double seconds) {
   const std::optional<Straggler> slowest = slowest_of(times);
   const int64_t suspect = slowest ? slowest->rank : -1;
-  // The first windows are short, and full of what happens once.
+  // The first windows are short, and full of what happens only once: they do not count.
   const bool is_full = seconds >= 0.5 * kWindowSeconds;
   windows_ = is_full && suspect == suspect_ ? windows_ + 1 : 1;
   suspect_ = suspect;

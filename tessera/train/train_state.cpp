@@ -27,7 +27,7 @@ optim::Plateau plateau_from(const nlohmann::ordered_json& json) {
 
 namespace {
 
-// The members of a place by their names in a checkpoint.
+// Members of a stream's place, by their names in a checkpoint.
 constexpr std::pair<const char*, int64_t data::StreamPlace::*> kPlaceFields[] = {
     {"pass", &data::StreamPlace::pass},         {"file", &data::StreamPlace::file},
     {"record", &data::StreamPlace::record},     {"index", &data::StreamPlace::index},

@@ -1,4 +1,4 @@
-// Where a run stands between two steps.
+// Tells where a run stands between two steps.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@
 
 namespace tessera::train {
 
-// Together with the values of Training::tensors(), all that the steps to come depend on. Random numbers are
-// functions of the seed and the step, and the learning rate is one of the step and of `plateau`. Says nothing
-// of ranks.
+// Together with the values of Training::tensors(), everything on which the steps to come depend. Random
+// numbers are functions of the seed and the step, and the learning rate is one of the step and of `plateau`.
+// The state says nothing of ranks.
 struct TrainState {
-  config::Recipe recipe;    // as resolved: its dtype is a type
-  int64_t step = 0;         // updates made
+  config::Recipe recipe;    // as resolved: its dtype is not Auto
+  int64_t step = 0;         // steps made, also those that made no update
   int64_t total_steps = 0;  // of the run
   data::Cursor cursor;      // the samples of the next step
   int64_t tokens = 0;       // of all steps made, over all ranks
@@ -35,13 +35,14 @@ struct TrainState {
 
   bool has_stopped_early() const { return early_stopping.has_ended(recipe); }
   bool is_done() const { return step >= total_steps || has_stopped_early(); }
-  // Whether the last step was the last one of an epoch.
+  // Tells whether the last step was the last one of an epoch.
   bool ends_epoch() const { return step > 0 && cursor.sample == 0; }
 };
 
-// As a checkpoint keeps it: all but the recipe and the number of steps, which are the run's that goes on.
+// Returns the state as a checkpoint keeps it: all but the recipe and the number of steps, which are those of
+// the run that goes on.
 nlohmann::ordered_json to_json(const TrainState& state);
-// Throws nlohmann::json::exception for anything else.
+// Reads what to_json() gave. Throws nlohmann::json::exception for anything else.
 TrainState train_state_from(const nlohmann::ordered_json& json);
 
 }  // namespace tessera::train

@@ -119,7 +119,17 @@ void describe_end(const TrainSummary& summary, double data_wait_s) {
             ", of which its steps waited " + share + " % for data");
 }
 
-// The recipe's run, in the order in which things happen.
+// One run of a recipe. Members and calls stand in the order in which things happen, and that order matters:
+//
+// - output_ checks and locks output_dir first, so that a run that cannot leave its result costs no time.
+// - checkpoint_ is found next, since the recipe takes from it the dtype that `auto` came to. Only then can
+//   recipe_ be resolved.
+// - plan() finds mistakes of recipe, model and tokenizer before prepare_data() takes its time.
+// - prepare_model() compares the inputs with the checkpoint's before tiles take memory.
+// - output_.begin() clears away what earlier runs left, once the first step is sure to come.
+//
+// Members are destroyed in the opposite order: training_ refers to mesh_, and output_ holds the lock to the
+// end.
 class Run {
  public:
   Run(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world, RunSignals& signals)
@@ -131,6 +141,8 @@ class Run {
 
   TrainSummary run() {
     if (saves()) {
+      // A start counts before the work begins, so that a job that fails at the same place each time is
+      // noticed.
       count_requeued_start(recipe_.output_dir, checkpoint_ ? checkpoint_->manifest().step : 0,
                            *mesh_.world());
     }
@@ -156,7 +168,8 @@ class Run {
  private:
   bool saves() const { return recipe_.save_strategy != config::Cadence::No; }
 
-  // What can be wrong with model, adapter and tokenizer shows before data are read, and at once.
+  // Finds everything that is wrong with model, adapter and tokenizer before data are read, and says it at
+  // once. Splitting a pipeline by time runs the parts of the model, so it comes last.
   void plan() {
     data::refuse_unbuilt_objective(recipe_);
     base_ = checkpoint::read_base_files(recipe_.base_model);
@@ -170,10 +183,11 @@ class Run {
   }
 
   void prepare_data() {
-    // A template may write the date, and ranks may read on two sides of midnight.
+    // A template may write the date, and ranks may read their clocks on two sides of midnight: all take that
+    // of rank 0.
     const int64_t now =
         std::stoll(mesh_.world()->all_gather_string(std::to_string(text::local_clock())).front());
-    // The ranks of a machine share its cores.
+    // The ranks of a machine share its cores, so each takes only the threads that it was given.
     const int64_t num_threads = std::max<int64_t>(1, at::get_num_threads());
     const data::PreparedData prepared =
         read_recipe_data(recipe_, *model_config_, tokenizer_, num_threads, now);
@@ -186,6 +200,8 @@ class Run {
     std::unique_ptr<data::StepSource> source;
     std::string what;
     if (recipe_.streaming) {
+      // The thread that makes steps ahead exchanges rows over a group of its own, so that its collectives
+      // meet none of the steps'.
       auto stream = open_recipe_stream(recipe_, *model_config_, tokenizer_, dp_rank, dp_size, num_threads,
                                        now, mesh_.world()->split(0, mesh_.world()->rank(), "stream"));
       inputs_.rows = stream->fingerprint();
@@ -204,11 +220,13 @@ class Run {
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
     describe_batch(recipe_, dp_size, source->samples_per_step());
     warn_of_dropped(prepared.train_stats);
+    // Makes steps on a thread from now on.
     data_ = std::make_unique<data::StepsAhead>(std::move(source), 2, dp_size * data::kTokensAhead);
   }
 
   void prepare_model() {
     const Timer timer;
+    // Ranks must agree on the model with each other and with the checkpoint before any of them allocates.
     check_same_model(planned_, base_.config, *mesh_.world());
     inputs_.model = model_fingerprint(planned_, base_.config);
     inputs_.recipe = config::dump_recipe(config::with_absolute_paths(recipe_));
@@ -221,6 +239,8 @@ class Run {
     }
     training_.emplace(recipe_, mesh_, std::move(data_), set_up_model(recipe_, std::move(planned_), mesh_));
     if (checkpoint_) {
+      // The parameters have come from the checkpoint already (take_values_of()). The optimizer exists only
+      // now, and its states are read here. Reading may fail on some ranks only, so all agree on how it went.
       comm::AgreedWork work({mesh_.world().get()}, "read the checkpoint");
       work.run([&] {
         training_->go_on(state_of(*checkpoint_));
@@ -236,9 +256,24 @@ class Run {
     measuring_.push_back(std::make_unique<Stragglers>(mesh_));
   }
 
-  // Whether it made all steps. What the run is asked for between two steps comes after what the step is
-  // followed by anyway, except that a run that stops leaves its evaluation to the one that goes on.
+  // Makes the steps. Returns whether the run came to its end; false where it was asked to stop, and is saved.
+  //
+  // [Note: between two steps] After a step these follow, on all ranks in the same order:
+  //
+  // 1. A rollback, if the guard asks for one. Then the reporters hear of the step, of the line of metrics if
+  //    one is due, and that all has been told (after_step()).
+  // 2. requests.finish(), which tells what any rank was asked for when requests.begin() ran, before the step.
+  //    It precedes the evaluation, because a run that stops leaves its evaluation to the one that goes on.
+  // 3. The evaluation. It precedes the checkpoint, which then holds what it has changed in the state: the
+  // best
+  //    loss, early stopping, the learning rate on a plateau. A request to stop may end it, too.
+  // 4. The checkpoint, last of all, since what reporters have written of the step belongs to it. A run that
+  //    stops saves its last one here, with a note if the evaluation of the step is still owed.
+  //
+  // After the last step a request to stop comes too late: the run ends as usual, and its result is saved.
   bool loop() {
+    // Reporters that measure come first: those that write, on the first rank, find in the metrics what they
+    // have added.
     std::vector<std::unique_ptr<Reporter>> reporters = std::move(measuring_);
     for (auto& writing : output_.reporters(training_->state().total_steps)) {
       reporters.push_back(std::move(writing));
@@ -254,7 +289,7 @@ class Run {
     reporters.push_back(std::move(asking));
     std::optional<Evaluation> evaluation;
     if (eval_loader_) evaluation.emplace(*training_, mesh_, std::move(*eval_loader_), tell);
-    // Whether it came to its end.
+    // Evaluates where that is due. False where a request to stop ended it.
     const auto evaluate = [&] {
       try {
         if (evaluation) evaluation->after_step(state);
@@ -264,6 +299,7 @@ class Run {
       }
     };
     std::optional<Checkpoints> checkpoints;
+    // A run that saves no checkpoints by itself may still be asked to save one.
     const auto begin_saving = [&] {
       if (checkpoints) return;
       checkpoints.emplace(*training_, output_, *mesh_.world(), inputs_,
@@ -271,14 +307,18 @@ class Run {
     };
     if (saves()) {
       begin_saving();
+      // A stop can wait only where the run will save.
       signals_.defer_stops();
     }
     bool is_stopped =
+        // The run before was stopped between a step and its evaluation.
         checkpoint_ && checkpoint_->manifest().state.value(kOwesEvaluation, false) && !evaluate();
     while (!state.is_done() && !is_stopped) {
       requests.begin();
+      // The step hides the exchange of the requests.
       StepMetrics metrics = training_->step();
       if (metrics.rolls_back) roll_back(checkpoints ? &*checkpoints : nullptr);
+      // It adds to the metrics, which the reporters then show.
       if (checkpoints) checkpoints->on_step(state, metrics);
       tell([&](Reporter& reporter) { reporter.on_step(state, metrics); });
       if (const auto line = training_->add_to_line(metrics)) {
@@ -289,6 +329,7 @@ class Run {
       is_stopped = request == Request::Stop && !state.is_done();
       const bool is_evaluated = !is_stopped && evaluate();
       if (!is_evaluated) is_stopped = true;
+      // Early stopping may end the run between two lines of metrics: its last steps get a line, too.
       if (state.has_stopped_early()) {
         if (const auto line = training_->rest_of_line())
           tell([&](Reporter& reporter) { reporter.on_line(*line); });
@@ -298,7 +339,7 @@ class Run {
       if (request == Request::Save) checkpoints->ask();
       if (is_stopped) checkpoints->ask_last(!is_evaluated);
       checkpoints->after_step(state);
-      // A save may take long.
+      // A save may take long. A stop that came meanwhile needs no further step: what it would save is saved.
       if (checkpoints->saved_step() == state.step && !is_stopped && !state.is_done()) {
         requests.begin();
         is_stopped = requests.finish() == Request::Stop;
@@ -323,7 +364,8 @@ class Run {
                                               : "auto_resume_from_checkpoints=true goes on from there"));
   }
 
-  // The values before the loss leapt; the data go on behind the step where it did.
+  // Goes back to the values of the newest checkpoint, from before the loss leapt. The data go on behind the
+  // step where it did, so that the run does not meet them again.
   void roll_back(Checkpoints* checkpoints) {
     const int64_t step = checkpoints == nullptr ? -1 : checkpoints->roll_back(training_->state());
     log::warn(step < 0 ? "no checkpoint of this run to roll back to: the update is left out"
@@ -331,7 +373,7 @@ class Run {
                              "; the data go on where they are");
   }
 
-  // The result is what the best evaluation saw.
+  // Loads the values that the best evaluation saw: they become the result.
   void take_best(Checkpoints* checkpoints) {
     const TrainState& state = training_->state();
     if (!state.best.loss) return log::warn("nothing was evaluated: the result is that of the last step");
@@ -349,18 +391,19 @@ class Run {
 
   RunSignals& signals_;
   RunOutput output_;
-  const std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint_;  // that the run goes on from
-  config::Recipe recipe_;                                                  // as resolved
+  // The run goes on from this one; null for a run from the beginning.
+  const std::shared_ptr<const checkpoint::ShardedCheckpoint> checkpoint_;
+  config::Recipe recipe_;  // as resolved
   RunInputs inputs_;
   parallel::DeviceMesh mesh_;
   checkpoint::BaseFiles base_;
   std::shared_ptr<const models::ModelConfig> model_config_;
   std::optional<text::Tokenizer> tokenizer_;
-  std::unique_ptr<data::StepSource> data_;  // until the training has it
+  std::unique_ptr<data::StepSource> data_;  // until training_ has it
   std::optional<data::Loader> eval_loader_;
   PlannedModel planned_;
   std::optional<Training> training_;
-  std::vector<std::unique_ptr<Reporter>> measuring_;
+  std::vector<std::unique_ptr<Reporter>> measuring_;  // until loop() has them
 };
 
 }  // namespace
@@ -368,9 +411,11 @@ class Run {
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world,
                    RunSignals& signals) {
   if (recipe.save_strategy != config::Cadence::No) signals.set_loses_nothing();
+  // Ranks with another program or recipe would make other collectives, so these two come before all others.
   check_same_program(std::string("Tessera ") + program_version() + ", LibTorch " TORCH_VERSION, *world);
   check_same_recipe(recipe, *world);
   if (recipe.deterministic) compute_deterministically();
+  // A hang is written into this file. One of an earlier run is removed, as it says nothing of this one.
   const std::string hang_file = beside_output(recipe.output_dir, "hang.json");
   if (world->rank() == 0) unlink(hang_file.c_str());
   comm::flight::set_dump_file(hang_file);

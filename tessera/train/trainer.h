@@ -1,4 +1,4 @@
-// `tessera train`: a recipe from start to the folder that it leaves.
+// Runs `tessera train`: a recipe from start to the folder that it leaves.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 namespace tessera::train {
 
 struct TrainSummary {
-  int64_t steps = 0;
+  int64_t steps = 0;  // of the run so far, also those before it went on
   double first_loss = 0.0, last_loss = 0.0;
-  double seconds = 0.0;
-  int64_t tokens = 0;
+  double seconds = 0.0;  // of this start
+  int64_t tokens = 0;    // of all steps, over all ranks
   std::string output_dir;
   // The run was asked to stop before its last step, and the checkpoint of the step above is saved.
   bool is_stopped = false;
@@ -29,7 +29,7 @@ struct TrainSummary {
 // RunSignals).
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world,
                    RunSignals& signals);
-// With signals of its own.
+// Runs the recipe with signals of its own.
 TrainSummary train(const config::Recipe& recipe, const std::shared_ptr<comm::Communicator>& world);
 
 }  // namespace tessera::train

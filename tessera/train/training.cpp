@@ -21,6 +21,7 @@ std::unique_ptr<optim::Optimizer> make_optimizer(const config::Recipe& recipe,
   return optim::make_adamw(std::move(tiles), adamw_options(recipe));
 }
 
+// Returns max_steps, or as many steps as num_epochs have, at least one.
 int64_t total_steps_of(const config::Recipe& recipe, const data::StepSource& data) {
   if (recipe.max_steps > 0) return recipe.max_steps;
   const double steps = recipe.num_epochs * static_cast<double>(data.steps_per_epoch());
@@ -61,6 +62,9 @@ StepMetrics Training::step() {
   input.skips_overflow = state_.scaler.is_on();
   input.num_datasets = std::ssize(data.dataset_label_tokens);
   auto verdict = StepGuard::Verdict::Update;
+  // The guard sees every loss and norm once, in the order of the steps. If it may refuse, run_step() asks it
+  // before the update, which makes the host wait for the numbers first ([Note: one wait a step] in step.cpp).
+  // Otherwise it is asked afterwards, only to warn.
   const auto judge = [&](double loss, double grad_norm) {
     verdict = state_.guard.judge(state_.recipe, state_.step + 1, loss, grad_norm);
     return verdict == StepGuard::Verdict::Update;
@@ -69,8 +73,11 @@ StepMetrics Training::step() {
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
   if (!input.accepts && result.is_finite) judge(result.loss, result.grad_norm);
 
+  // Nothing of the state but the guard has changed so far: a step that throws leaves the run before that
+  // step.
   state_.scaler.update(result.is_finite, state_.step);
 
+  // A step without an update counts, too: the data and the learning rate go on.
   if (state_.step == 0) state_.first_loss = result.loss;
   state_.last_loss = result.loss;
   state_.step += 1;
@@ -129,6 +136,7 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
     tensors.push_back(checkpoint::state_tensor(kParameterPrefix + parameter.name, parameter.layout,
                                                parameter.coordinates, parameter.tile));
     checkpoint::StateTensor& tensor = tensors.back();
+    // The tile may lie on the host beside a device whose streams still read or write it.
     tensor.get = [&sharded = *trained_.sharded, get = std::move(tensor.get)] {
       sharded.wait_for_tiles();
       return get();
@@ -146,9 +154,12 @@ std::vector<checkpoint::StateTensor> Training::tensors() {
 }
 
 void Training::go_on(const TrainState& state) {
+  // This may throw, so it comes before the state changes. The cursor is read back below, since other data may
+  // have made it fit (allow_data_change).
   data_->seek(state.cursor, state_.recipe.allow_data_change);
   const int64_t total_steps = state_.total_steps;
   config::Recipe recipe = std::move(state_.recipe);
+  // Settings of the scaler are this recipe's; its scale and counts are those of `state`.
   LossScaler scaler = state_.scaler;
   scaler.go_on(state.scaler);
   state_ = state;

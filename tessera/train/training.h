@@ -1,4 +1,4 @@
-// A run without its output: a model, its data and its optimizer, one step after the other.
+// Trains without any output: a model, its data and its optimizer, one step after another.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,15 @@
 
 namespace tessera::train {
 
-// What the names of Training::tensors() begin with.
+// Prefixes of the names of Training::tensors().
 inline constexpr const char* kParameterPrefix = "parameter/";
 inline constexpr const char* kOptimizerPrefix = "optimizer/";
 
+// A model, its data and its optimizer, between two steps of a run.
 class Training {
  public:
-  // At step 0. `recipe`: as resolved; `data` deals the training rows to the ranks of `mesh`, which outlives
-  // this.
+  // Begins at step 0. `recipe` is the resolved one. `data` deals the training rows to the ranks of `mesh`,
+  // which outlives this object.
   Training(config::Recipe recipe, const parallel::DeviceMesh& mesh, std::unique_ptr<data::StepSource> data,
            TrainedModel trained);
 
@@ -31,24 +32,25 @@ class Training {
   TrainedModel& trained() { return trained_; }
   const TrainedModel& trained() const { return trained_; }
   const data::StepSource& data() const { return *data_; }
-  // That the steps of this process have waited for rows.
+  // Returns the seconds that the steps of this process have waited for rows.
   double data_wait_s() const { return data_wait_s_; }
 
-  // The next step: what it measured itself. Collective. Throws what run_step() throws.
+  // Makes the next step and returns what it has measured itself. Collective. Throws what the data source,
+  // run_step(), StepGuard::judge() and LossScaler::update() throw.
   StepMetrics step();
-  // Takes the step into the line of metrics.jsonl to come; the line, where it is due.
+  // Adds the step to the coming line of metrics.jsonl, and returns the line where it is due.
   std::optional<StepMetrics> add_to_line(const StepMetrics& step);
-  // The line of the steps since the last one, for a run that ends before its last step.
+  // Returns the line of the steps since the last one, if any, for a run that ends before its last step.
   std::optional<StepMetrics> rest_of_line();
-  // Takes in the losses of an evaluation, of which metric_for_best_model chooses the one that decides:
-  // whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
+  // Takes in the losses of an evaluation, of which metric_for_best_model chooses the one that decides.
+  // Returns whether the run ends with it (early_stopping_patience). Throws what deciding_loss() throws.
   bool note_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
 
-  // The trained parameters ("parameter/<name>") and the optimizer's states ("optimizer/<name>/<state>"), in
-  // the same order on all ranks.
+  // Returns the trained parameters ("parameter/<name>") and the optimizer's states
+  // ("optimizer/<name>/<state>"), in the same order on all ranks. They refer to this object.
   std::vector<checkpoint::StateTensor> tensors();
-  // Goes on from `state`, of a run of the same model and data, with its own recipe and number of steps. The
-  // values of tensors() are the caller's to set. Throws Error(Checkpoint) for a position outside the data.
+  // Goes on from `state`, of a run of the same model and data, but keeps its own recipe and number of steps.
+  // The caller sets the values of tensors(). Throws Error(Checkpoint) for a position outside the data.
   void go_on(const TrainState& state);
 
  private:
