@@ -74,7 +74,7 @@ void Checkpoints::save(const TrainState& state) {
               ", which is still being written");
     settle(state);
   }
-  // Instead of one that could not be.
+  // settle() has saved this step already, if the save before it failed.
   if (saved_step_ == state.step) return;
   has_reserved_ = true;
   attempt(
@@ -154,7 +154,7 @@ std::vector<checkpoint::StateTensor> Checkpoints::tensors() {
 }
 
 bool Checkpoints::may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state) {
-  // After the last step there is nothing to go on with.
+  // After the last step no steps go on beside the writing.
   if (!state.recipe.async_save || state.is_done() || is_last_) return false;
   if (saving_.has_memory_for(tensors)) return true;
   if (!std::exchange(has_told_of_memory_, true)) {
@@ -182,7 +182,7 @@ int64_t Checkpoints::load_best(const TrainState& state) {
   settle(state);
   const int64_t step = state.best.step;
   if (step == state.step) return step;
-  // A run that goes on from elsewhere may have its best checkpoint there.
+  // The best checkpoint may lie where the run went on from.
   std::string path;
   comm::AgreedWork work({&world_}, "read the best checkpoint");
   work.run_on_first([&] {

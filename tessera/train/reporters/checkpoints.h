@@ -14,62 +14,69 @@
 
 namespace tessera::train {
 
-// The last one of a rank's reporters: what the others tell of a step belongs to its checkpoint. With
-// async_save a checkpoint is a copy in memory when after_step() returns, and is written as the steps go on;
-// the last one is written at once. What goes wrong is thrown after a second try, or told with on_save_error:
-// continue, after the next step on every rank.
+// Saves checkpoints. It is the last of a rank's reporters, because what the others tell of a step belongs to
+// its checkpoint. With async_save, after_step() returns when a copy of the checkpoint is in memory, which is
+// then written while the steps go on; the last checkpoint of a run is written at once. Where a save fails,
+// what training has by then is written instead, and an error of that is thrown; with on_save_error: continue
+// the failure is only warned of. Either happens after a later step, on every rank alike.
 class Checkpoints : public Reporter {
  public:
-  // `run`: of the checkpoint that the run goes on from; empty for a new one. What is given by reference
-  // outlives this. Collective.
+  // `run` is the name of the run whose checkpoint this one goes on from; empty for a new run. `training`,
+  // `output` and `world` outlive this object. Collective.
   Checkpoints(Training& training, RunOutput& output, comm::Communicator& world, RunInputs inputs,
               std::string run);
 
-  // Tells how long the steps have waited for checkpoints.
+  // Adds to the metrics how long the steps have waited for checkpoints.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
-  // The next after_step() saves, whatever the recipe says.
+  // Makes the next after_step() save, whatever the recipe says.
   void ask() { is_asked_ = true; }
-  // The same for a run that ends then: the checkpoint is written at once, and an error, after a second try,
-  // ends the run in any case. `owes_evaluation`: the one of its step has not been made, and comes first when
-  // a run goes on from there.
+  // Makes the next after_step() save the last checkpoint of a run that ends then: it is written at once, and
+  // an error, after a second try, ends the run in any case. `owes_evaluation`: the evaluation of its step has
+  // not been made, and comes first when a run goes on from there.
   void ask_last(bool owes_evaluation);
-  // Collective. Throws what save_checkpoint() throws.
+  // Saves where that is due or asked for, and looks after the save that is under way. Collective. Throws what
+  // save_checkpoint() throws.
   void after_step(const TrainState& state) override;
-  // The step of the newest checkpoint that is written; 0 for none.
+  // Returns the step of the newest checkpoint that is written; 0 for none.
   int64_t saved_step() const { return saved_step_; }
-  // Gives all tensors the values of the run's newest checkpoint, and returns its step; -1, and nothing is
-  // done, where there is none. Collective.
+  // Gives all tensors the values of the run's newest checkpoint, and returns its step. Returns -1, and
+  // changes nothing, where there is none. Collective.
   int64_t roll_back(const TrainState& state);
-  // Gives the parameters the values that the run's best evaluation saw, and returns its step; -1, and nothing
-  // is done, where its checkpoint is not whole. Collective.
+  // Gives the parameters the values that the run's best evaluation saw, and returns its step. Returns -1, and
+  // changes nothing, where its checkpoint is not whole. Collective.
   int64_t load_best(const TrainState& state);
 
  private:
   void save(const TrainState& state);
-  // After the first step, when it shows what memory the steps take.
+  // Takes the memory for copies, after the first step, which shows what memory the steps take.
   void reserve(const TrainState& state);
-  // Waits for what is being written, and tells of it. Does nothing where nothing is.
+  // Waits for the save that is under way, if any, and tells of it.
   void settle(const TrainState& state);
+  // Notes that the checkpoint of `step` is in place, and tells of it.
   void has_saved(int64_t step, const TrainState& state);
-  // What is carried now, written at once or as a copy that is written as the steps go on.
+  // Writes what the run carries now: at once, or with `is_copied` as a copy that is written as the steps go
+  // on.
   void write(const std::vector<checkpoint::StateTensor>& carried, const TrainState& state, bool is_copied);
-  // Runs what saves checkpoint number `step`. An error of the disk is told; unless the run may do without,
-  // what it has now, which may be later, is written at once, and an error of that ends the run.
+  // Runs `work`, which saves the checkpoint of `step`. A storage error is warned of. Unless the run may do
+  // without the checkpoint, what training has now, which may be of a later step, is then written at once; an
+  // error of that ends the run.
   void attempt(int64_t step, const std::function<void()>& work, const TrainState& state);
+  // Returns what a checkpoint holds: with save_only_model the parameters alone.
   std::vector<checkpoint::StateTensor> tensors();
+  // Tells whether a copy may be made. Warns once where there is no memory for it. Collective.
   bool may_copy(const std::vector<checkpoint::StateTensor>& tensors, const TrainState& state);
 
   Training& training_;
   RunOutput& output_;
   comm::Communicator& world_;
   const RunInputs inputs_;
-  std::string run_;
+  std::string run_;  // name of this run in its checkpoints
   checkpoint::BackgroundSave saving_;
   bool is_asked_ = false, is_last_ = false, owes_evaluation_ = false;
   int64_t saved_step_ = 0;
-  int64_t written_step_ = 0;  // of what is under way
-  double copied_s_ = 0.0;     // what it has held up the steps
-  double stall_s_ = 0.0;      // since the last step
+  int64_t written_step_ = 0;  // step of the save that is under way
+  double copied_s_ = 0.0;     // seconds for which that save has held up the steps
+  double stall_s_ = 0.0;      // seconds since the metrics of the last step
   bool has_reserved_ = false, has_told_of_memory_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Looks at the evaluation data as often as the recipe says.
+// Evaluates as often as the recipe says.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,13 @@ class Evaluation : public Reporter {
  public:
   using Tell = std::function<void(const std::function<void(Reporter&)>&)>;
 
-  // `tell` calls all reporters of this rank. What is given by reference outlives this.
-  // Throws what deciding_loss() throws of the datasets that `loader` deals.
+  // `tell` calls a function with each reporter of this rank. `training` and `mesh` outlive this object.
+  // Throws what deciding_loss() throws for the datasets that `loader` deals, so that a wrong
+  // metric_for_best_model shows before the first step.
   Evaluation(Training& training, const parallel::DeviceMesh& mesh, data::Loader loader, Tell tell);
 
-  // Collective. Throws Error(Numerics) where the loss is not finite.
+  // Evaluates if the recipe says so after this step. Collective. Throws Error(Numerics) where the loss is not
+  // finite, and what a reporter's on_evaluating() throws.
   void after_step(const TrainState& state) override;
 
  private:

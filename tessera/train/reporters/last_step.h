@@ -1,4 +1,4 @@
-// Keeps what an end at once says at the last step.
+// Keeps the notice of an end at once up to date with the last step.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace tessera::train {
 
 class LastStep : public Reporter {
  public:
-  // `rest`: what follows "interrupted after step 12". The signals outlive this.
+  // `rest` returns what follows "interrupted after step 12". `signals` outlive this object.
   LastStep(RunSignals& signals, std::function<std::string()> rest)
       : signals_(signals), rest_(std::move(rest)) {}
 

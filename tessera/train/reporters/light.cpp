@@ -15,13 +15,14 @@ namespace tessera::train {
 Light::Light(const config::Recipe& recipe, const TrainedModel& trained, const parallel::DeviceMesh& mesh)
     : ranks_(static_cast<double>(mesh.size(parallel::kAxisLoss))) {
   const int64_t room = recipe.sequence_len * recipe.micro_batch_size;
-  // A GPU needs more of them to be full.
+  // A GPU needs more tokens to be fully used.
   const int64_t most = mesh.device().type() == kHost ? 1024 : 8192;
   const int64_t tokens = std::clamp<int64_t>(room, 1, most);
   const StepGemms gemms = step_gemms(*trained.model, tokens, tokens);
   const auto options = at::TensorOptions(mesh.device()).dtype(run_types(recipe.dtype).compute);
   mesh.world()->barrier();
-  // The ranks of a pipeline work side by side, each on its layers, the last one on the head.
+  // The ranks of a pipeline work side by side, each on its layers and the last one on the head too: one token
+  // takes the sum of their times over their number.
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
   const double head = pp.rank() + 1 == pp.size() ? measure_gemms(gemms.head, options) : 0.0;
   const at::Tensor seconds = at::tensor({measure_gemms(gemms.layers, options), head}, on_host(at::kDouble));
@@ -49,7 +50,7 @@ void Light::count_flops(const config::Recipe& recipe, const TrainedModel& traine
   recomputed_ = recomputed_flops(*trained.model, is_block ? recipe.gradient_checkpointing_every : 0,
                                  recipe.gradient_checkpointing == config::Checkpointing::Mlp);
   comm::Communicator& pp = *mesh.group(parallel::kAxisPp);
-  // A tied embedding lies on the first rank too, where it projects nothing.
+  // Only the last stage projects; a tied embedding lies on the first one too.
   if (pp.rank() + 1 < pp.size()) model_.per_label = 0.0;
   const at::Tensor counts =
       at::tensor({model_.per_token, model_.per_token_e4m3, model_.per_label, model_.per_pair,

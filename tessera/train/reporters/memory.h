@@ -1,4 +1,4 @@
-// The memory of the rank that needs most, of the host and of its GPU.
+// Tells the memory of the rank that needs most, on the host and on its GPU.
 #pragma once
 
 #include "tessera/comm/communicator.h"
@@ -11,9 +11,9 @@ class Memory : public Reporter {
   // `world` outlives this.
   explicit Memory(comm::Communicator& world) : world_(world) {}
 
-  // Collective. One rank alone waits for nothing.
+  // Adds the peaks to the metrics. Collective, but for a single rank, which waits for nothing.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
-  // The peak on a GPU begins anew.
+  // Begins the peak on a GPU anew.
   void on_line(const StepMetrics& line) override;
 
  private:

@@ -1,4 +1,4 @@
-// metrics.jsonl: what a run measures, one JSON object a line.
+// Writes metrics.jsonl: what a run measures, one JSON object a line.
 #pragma once
 
 #include "tessera/train/reporters/reporter.h"
@@ -8,11 +8,13 @@ namespace tessera::train {
 
 class MetricsFile : public Reporter {
  public:
-  // Starts the file anew in `logs`, which outlives this. Throws Error(Storage).
+  // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
+  // Error(Storage).
   explicit MetricsFile(RunLogs& logs) : logs_(logs), file_(logs.open("metrics.jsonl", "metrics.jsonl")) {}
 
   void on_line(const StepMetrics& line) override;
-  // {"step": s, "eval_loss": x} as a line of its own, with "eval_losses" where there are several datasets.
+  // Writes {"step": s, "eval_loss": x} as a line of its own, with "eval_losses" where there are several
+  // datasets.
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:

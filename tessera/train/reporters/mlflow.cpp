@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
 constexpr const char* kOutputTag = "tessera.output_dir";
 
-// JSON's texts are YAML's.
+// A string of JSON is one of YAML, too.
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// Without its quotes.
+// Returns a text of YAML without its quotes.
 std::string plain(const std::string& text) {
   if (text.size() < 2 || text.front() != text.back()) return text;
   if (text.front() == '"' && nlohmann::json::accept(text))
@@ -43,7 +43,7 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-// The value of a key of a meta.yaml; "" where it is not there.
+// Returns the value of a key in a meta.yaml; "" where it is not there.
 std::string meta_value(const std::string& file, const std::string& key) {
   if (!io::exists(file)) return "";
   std::istringstream lines(io::read_file(file, kMaxFileBytes));
@@ -80,7 +80,7 @@ std::vector<std::string> folders_in(const std::string& folder) {
   return names;
 }
 
-// The experiment of this name, which is made where there is none.
+// Returns the id of the experiment of this name, which is made where there is none.
 std::string experiment_in(const std::string& store, const std::string& name) {
   for (const std::string& id : folders_in(store)) {
     if (meta_value(io::join_path(store, id + "/meta.yaml"), "name") == name) return id;
@@ -96,7 +96,7 @@ std::string experiment_in(const std::string& store, const std::string& name) {
   return id;
 }
 
-// There are hundreds of them, so none waits for the disk. A file holds one line.
+// Writes a file of one line. There are hundreds of them, so none waits for the disk.
 void write_value(const std::string& folder, const std::string& name, std::string value) {
   std::ranges::replace(value, '\n', ' ');
   const std::string path = io::join_path(folder, name);
@@ -105,8 +105,8 @@ void write_value(const std::string& folder, const std::string& name, std::string
   if (!file.flush()) throw io::storage_error(errno, "cannot write", path);
 }
 
-// Letters, digits and "_-. /" are what names may hold; "train/loss/chats" lies in another folder than the
-// file of train/loss.
+// Returns the name of the file for a metric. Names may hold letters, digits and "_-. /". The file for
+// "train/loss/chats" lies in another folder than train/loss, which is a file itself.
 std::string metric_name(std::string name) {
   for (char& c : name) {
     const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -194,7 +194,7 @@ void MlflowRun::add(const std::string& name, double value, int64_t step, int64_t
   std::unique_ptr<io::LogFile>& file = files_[name];
   const std::string path = io::join_path(folder_, "metrics/" + metric_name(name));
   if (file == nullptr) {
-    // What a run that goes on has told of later steps is told again.
+    // A run that goes on tells once more of the steps behind resumed_step_, so their lines are dropped.
     std::string kept;
     if (io::exists(path)) {
       std::istringstream lines(io::read_file(path, kMaxFileBytes));

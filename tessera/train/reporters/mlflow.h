@@ -1,5 +1,5 @@
-// What a run measures, for MLflow: its file store, which `mlflow ui --backend-store-uri FOLDER` shows.
-// Nothing is sent by Tessera.
+// Writes what a run measures for MLflow: into its file store, which `mlflow ui --backend-store-uri FOLDER`
+// shows. Tessera sends nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,19 @@
 
 namespace tessera::train {
 
-// Whether the recipe asks for it: use_mlflow, or an experiment or a place without it.
+// Tells whether the recipe asks for it: by use_mlflow, or where that is not given, by an experiment or a
+// place.
 bool wants_mlflow(const config::Recipe& recipe);
 
-// <mlflow_tracking_uri>/<experiment>/<run>/: meta.yaml, params/, tags/ and metrics/, of which each has a file
-// of lines "<unix ms> <value> <step>". A file that cannot be written is reported once and never stops the
-// training.
+// Writes <mlflow_tracking_uri>/<experiment>/<run>/: meta.yaml, params/, tags/ and metrics/, where each metric
+// has a file of lines "<unix ms> <value> <step>". A file that cannot be written is reported once and never
+// stops the training.
 class MlflowRun : public Reporter {
  public:
-  // Begins a run, or, where `resumed_step` is not 0, goes on behind that step with the newest run of this
-  // output_dir, if there is one. Throws Error(Storage).
+  // Begins a run. Where `resumed_step` is not 0, goes on behind that step with the newest run of this
+  // output_dir instead, if there is one. Throws Error(Storage).
   MlflowRun(const config::Recipe& recipe, int64_t resumed_step);
-  // Writes how the run ended: FINISHED after its last step, FAILED by an error; one that is stopped stays
+  // Writes how the run ended: FINISHED after its last step, FAILED by an error. A run that is stopped stays
   // RUNNING.
   ~MlflowRun() override;
 

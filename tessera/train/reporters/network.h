@@ -1,4 +1,4 @@
-// What each axis of the mesh costs a step: bytes and waiting.
+// Tells what each axis of the mesh costs a step: bytes and waiting.
 #pragma once
 
 #include <map>
@@ -11,9 +11,10 @@ namespace tessera::train {
 
 class Network : public Reporter {
  public:
-  // `mesh` outlives it.
+  // `mesh` outlives this object.
   explicit Network(const parallel::DeviceMesh& mesh) : mesh_(mesh), before_(mesh.traffic()) {}
-  // Not collective: each rank has its own, and the first one's are written.
+  // Adds the traffic of the step to the metrics. Not collective: each rank has its own, and the first one's
+  // is written.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
 
  private:

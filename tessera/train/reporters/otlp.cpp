@@ -19,7 +19,7 @@ Json attribute(const char* key, const std::string& value) {
   return {{"key", key}, {"value", {{"stringValue", value}}}};
 }
 
-// JSON has no name for them, protobuf's form of it has.
+// JSON has no numbers for NaN and infinity; protobuf's form of JSON has names for them.
 Json number(double value) {
   if (std::isfinite(value)) return value;
   return std::isnan(value) ? "NaN" : value > 0.0 ? "Infinity" : "-Infinity";

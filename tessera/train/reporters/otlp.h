@@ -1,5 +1,5 @@
-// What a run measures, for OpenTelemetry: a file of OTLP in JSON, which the otlpjsonfile receiver of its
-// collector reads. Nothing is sent by Tessera.
+// Writes what a run measures for OpenTelemetry: into a file of OTLP in JSON, which the otlpjsonfile receiver
+// of its collector reads. Tessera sends nothing.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tessera::train {
 
-// otel/metrics.jsonl: an ExportMetricsServiceRequest in each line.
+// Writes otel/metrics.jsonl, with an ExportMetricsServiceRequest in each line.
 class OtlpFile : public Reporter {
  public:
   // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
@@ -29,8 +29,8 @@ class OtlpFile : public Reporter {
   std::string run_;
 };
 
-// "train/loss/chats" is the gauge tessera.train.loss with the attribute dataset: chats; each point has the
-// attribute step.
+// Returns a line of the file. "train/loss/chats" becomes the gauge tessera.train.loss with the attribute
+// dataset: chats; each point has the attribute step.
 std::string otlp_line(const Scalars& scalars, int64_t step, const std::string& run, int64_t unix_ns);
 
 }  // namespace tessera::train

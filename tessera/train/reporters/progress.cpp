@@ -13,7 +13,7 @@ namespace tessera::train {
 
 namespace {
 
-// "  (chats 1.2345, code 0.9876)"; nothing for none.
+// Returns " (chats 1.2345, code 0.9876)"; nothing without datasets.
 std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
   constexpr size_t kMostShown = 6;
   std::string shown;
@@ -27,7 +27,7 @@ std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
   return shown.empty() ? shown : shown + ")";
 }
 
-// "950", "2.1k", "1.35B"
+// Returns such as "950", "2.1k" or "1.35B".
 std::string short_count(int64_t count) {
   const char* const units[] = {"", "k", "M", "B", "T"};
   auto value = static_cast<double>(count);
@@ -66,7 +66,7 @@ void Progress::on_line(const StepMetrics& metrics) {
   const bool is_first = first_step_ < 0;
   if (is_first) first_step_ = metrics.step;
   last_step_ = metrics.step;
-  // The first step warms up; what follows tells the pace.
+  // The first step warms up, so the pace is that of the steps after it.
   const int64_t timed = metrics.step - first_step_;
   const double pace = timed > 0 ? since_start_.seconds() / static_cast<double>(timed) : metrics.step_s;
   if (is_first) since_start_.restart();
@@ -101,7 +101,7 @@ void Progress::on_evaluation(int64_t step, double loss, const std::vector<Datase
   log::info(text);
 }
 
-// Leaves the line, for other output.
+// Ends an open line, for other output.
 void Progress::finish() {
   if (has_open_line_) std::fputc('\n', log::stream());
   has_open_line_ = false;

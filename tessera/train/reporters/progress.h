@@ -1,4 +1,4 @@
-// The one line that says how a run goes.
+// Shows the one line that says how a run goes.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,24 @@
 
 namespace tessera::train {
 
-// "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  2.10M tokens  512 tokens/s  71% of light  1.4 GiB  left
-// 3m20s"
+// Returns "step 12/40 epoch 0.60 loss 1.2345 lr 1.8e-04 2.10M tokens 512 tokens/s 71% of light 1.4 GiB left
+// 3m20s".
 std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
 
-// On a terminal one line that is rewritten; otherwise a line every few seconds, and the last one always.
+// Rewrites one line on a terminal. Elsewhere it writes a line every few seconds, and always the first and the
+// last one.
 class Progress : public Reporter {
  public:
   explicit Progress(int64_t total_steps);
-  // Leaves the line, so that an error starts on one of its own.
+  // Ends an open line, so that an error starts on a line of its own.
   ~Progress() override;
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void on_line(const StepMetrics& line) override;
-  // "step 12/40  evaluating 3/12": the evaluation's own steps.
+  // Shows "step 12/40 evaluating 3/12", where 3/12 are steps of the evaluation.
   void on_evaluating(int64_t done, int64_t total) override;
-  // "eval loss 1.2345 after step 12"
+  // Writes "eval loss 1.2345 after step 12".
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:

@@ -33,7 +33,7 @@ std::string printed(double value) {
 }  // namespace
 
 std::string prometheus_text(const Scalars& scalars, const std::string& run) {
-  std::map<std::string, std::string> samples;  // of each metric, whose type is told once
+  std::map<std::string, std::string> samples;  // by metric, whose type is told once
   for (const auto& [name, value] : scalars) {
     const ScalarName names = split_name(name);
     std::string metric = "tessera_" + names.metric;

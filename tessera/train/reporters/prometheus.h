@@ -1,4 +1,4 @@
-// What a run measures, for Prometheus: the textfile collector of its node exporter reads it.
+// Writes what a run measures for Prometheus: the textfile collector of its node exporter reads it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tessera::train {
 
-// A file in the text format, put in place as a whole at every line of metrics and every evaluation. One that
-// cannot be written is reported once and never stops the training.
+// Writes a file in the text format, put in place as a whole at every line of metrics and every evaluation. A
+// file that cannot be written is reported once and never stops the training.
 class PrometheusFile : public Reporter {
  public:
   // `run` is the label that tells its numbers from those of other runs.
@@ -29,7 +29,7 @@ class PrometheusFile : public Reporter {
   bool has_warned_ = false;
 };
 
-// "train/loss" is tessera_train_loss{run="..."}, "train/loss/chats"
+// Returns the text of the file. "train/loss" becomes tessera_train_loss{run="..."}, "train/loss/chats"
 // tessera_train_loss{run="...",dataset="chats"}.
 std::string prometheus_text(const Scalars& scalars, const std::string& run);
 

@@ -1,5 +1,5 @@
-// The wire format of Protocol Buffers, as far as trackers' files need it: a second protobuf beside LibTorch's
-// is not worth a few fields.
+// Writes the wire format of Protocol Buffers, as far as trackers' files need it: a second protobuf library
+// beside LibTorch's is not worth a few fields.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::train::protobuf {
 
-// Little-endian, as all machines are that LibTorch serves here.
+// Appends a value in the machine's byte order: little-endian, on all machines that LibTorch serves here.
 template <class T>
 void put_raw(std::string& out, T value) {
   char bytes[sizeof value];
@@ -30,14 +30,14 @@ inline void put_int(std::string& out, int field, int64_t value) {
   put_varint(out, static_cast<uint64_t>(value));
 }
 
-// Of fixed size: double or float.
+// Appends a field of fixed size: double or float.
 template <class T>
 void put_number(std::string& out, int field, T value) {
   put_key(out, field, sizeof(T) == 8 ? 1 : 5);
   put_raw(out, value);
 }
 
-// A string or a message.
+// Appends a field that is a string or a message.
 inline void put_bytes(std::string& out, int field, const std::string& bytes) {
   put_key(out, field, 2);
   put_varint(out, bytes.size());

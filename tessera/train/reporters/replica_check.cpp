@@ -16,7 +16,7 @@
 namespace tessera::train {
 namespace {
 
-// Of one tensor on one rank: which part it is, and what it holds.
+// Hashes of one tensor on one rank: of its box, and of its values.
 struct Copy {
   uint64_t box, values;
 };

@@ -1,4 +1,4 @@
-// Holds the copies of what a run carries against each other.
+// Compares the copies of what a run carries.
 #pragma once
 
 #include "tessera/comm/communicator.h"
@@ -11,11 +11,11 @@ namespace tessera::train {
 // processor or a link has failed.
 class ReplicaCheck : public Reporter {
  public:
-  // What is given by reference outlives this.
+  // `training` and `world` outlive this object.
   ReplicaCheck(Training& training, comm::Communicator& world) : training_(training), world_(world) {}
 
-  // After every replica_check_steps steps. Collective. Throws Error(Numerics, "REPLICAS") on every rank,
-  // which names the tensor and the rank that is alone with its values.
+  // Compares the copies after every replica_check_steps steps. Collective. Throws Error(Numerics, "REPLICAS")
+  // on every rank, which names the tensor and the ranks that are alone with their values.
   void after_step(const TrainState& state) override;
 
  private:

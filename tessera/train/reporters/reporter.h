@@ -1,4 +1,4 @@
-// Those who look on as a run goes: each tells of one thing.
+// Defines those who look on as a run goes: each tells of one thing.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,24 @@
 
 namespace tessera::train {
 
-// After every step a run calls these of all its reporters, one after the other, in the order below. Every
-// rank has those that measure, as they talk to each other; those that write are the first rank's.
+// After every step a run calls these functions of all its reporters, one function after another in the order
+// below. Every rank has the reporters that measure, as they talk to each other; only the first rank has those
+// that write.
 class Reporter {
  public:
   virtual ~Reporter() = default;
-  // An update is made. What is measured of the step is added to `metrics`.
+  // Called when the step is made. Adds to `metrics` what the reporter measures of it.
   virtual void on_step(const TrainState& state, StepMetrics& metrics) {
     (void)state;
     (void)metrics;
   }
-  // A line of metrics is due: the steps since the one before.
+  // Called when a line of metrics is due: `line` has the steps since the one before.
   virtual void on_line(const StepMetrics& line) { (void)line; }
-  // All has been told of the step. For what comes between two steps.
+  // Called when all has been told of the step, for what comes between two steps.
   virtual void after_step(const TrainState& state) { (void)state; }
 
-  // Of an evaluation between two steps: as it goes, and when it is done.
+  // These are called for an evaluation between two steps: on_evaluating() as it goes, with how many of its
+  // `total` steps are done, and on_evaluation() when it is done.
   virtual void on_evaluating(int64_t done, int64_t total) {
     (void)done;
     (void)total;

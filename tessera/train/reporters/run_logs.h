@@ -1,4 +1,4 @@
-// The files to which a run adds as it goes.
+// Holds the files to which a run adds as it goes.
 #pragma once
 
 #include <map>
@@ -12,24 +12,26 @@
 
 namespace tessera::train {
 
-// One that cannot be written (disk full, folder gone) is reported, once for all of them, and never stops the
-// training; it holds whole records alone.
+// The logs of a run. A file that cannot be written (disk full, folder gone) is reported, once for all of
+// them, and never stops the training. A file holds only whole records.
 class RunLogs {
  public:
-  // `kept`: what checkpoints keep of the files, by the names they have there; they begin with that.
+  // `kept` is what a checkpoint kept of the files, by the names they have there (`kept_as`): the files begin
+  // with that.
   explicit RunLogs(std::string folder, std::map<std::string, std::string> kept = {})
       : folder_(std::move(folder)), kept_(std::move(kept)) {}
 
-  // Starts `folder`/`name` anew, which checkpoints keep as `kept_as`; the folder it lies in is made. The file
-  // is this object's. Throws Error(Storage).
+  // Starts `folder`/`name`, which checkpoints keep as `kept_as`, with what a checkpoint kept of it, if
+  // anything. The folder in which it lies is made. The file belongs to this object. Throws Error(Storage).
   io::LogFile& open(const std::string& name, const std::string& kept_as);
+  // Appends a record to a file of open().
   void append(io::LogFile& file, std::string_view record);
-  // The name that begins so of what a checkpoint kept; empty for none.
+  // Returns the name, of those that a checkpoint kept, which begins with `prefix`; empty for none.
   std::string kept_name(const std::string& prefix) const;
-  // Writes all files again where somebody has removed one, and says whether. For the end of a run: what is
-  // written afterwards does not reach them. Throws Error(Storage).
+  // Writes all files again where somebody has removed one, and returns whether that was so. For the end of a
+  // run: records that are written afterwards do not reach them. Throws Error(Storage).
   bool put_back();
-  // What a checkpoint keeps: names and bytes. Throws Error(Storage).
+  // Returns what a checkpoint keeps: names and bytes. Throws Error(Storage).
   std::vector<std::pair<std::string, std::string>> contents() const;
 
  private:

@@ -1,4 +1,4 @@
-// The numbers that trackers show, under the names that all of them use.
+// Names the numbers that trackers show, alike for all of them.
 #pragma once
 
 #include <optional>
@@ -12,15 +12,15 @@ namespace tessera::train {
 
 using Scalars = std::vector<std::pair<std::string, double>>;
 
-// "train/loss", "train/learning_rate", "train/loss/<dataset>", ...
+// Returns the numbers of a line as "train/loss", "train/learning_rate", "train/loss/<dataset>", ...
 Scalars scalars_of(const StepMetrics& line);
-// A scalar's name in two: "train/loss/chats" is "train/loss" of the dataset "chats".
+// The two parts of a scalar's name: "train/loss/chats" is "train/loss" of the dataset "chats".
 struct ScalarName {
   std::string metric;
   std::optional<std::string> dataset;
 };
 ScalarName split_name(const std::string& name);
-// "eval/loss", "eval/loss/<dataset>"
+// Returns the numbers of an evaluation as "eval/loss", "eval/loss/<dataset>".
 Scalars scalars_of_evaluation(double loss, const std::vector<DatasetLoss>& datasets);
 
 }  // namespace tessera::train

@@ -14,7 +14,7 @@
 namespace tessera::train {
 namespace {
 
-// The sections, the layers, and the window's length.
+// A rank sends the seconds of its sections, the number of its layers, and the seconds of the window.
 constexpr int64_t kNumExchanged = static_cast<int64_t>(kNumStepSections) + 2;
 
 std::vector<std::string> names_of_ranks(comm::Communicator& world) {
@@ -25,7 +25,7 @@ std::vector<std::string> names_of_ranks(comm::Communicator& world) {
   return names;
 }
 
-// Ranks of one stage of a pipeline have the same work.
+// Returns the stage of each rank in a pipeline: ranks of one stage have the same work. Collective.
 std::vector<int64_t> stages(const parallel::DeviceMesh& mesh) {
   std::vector<int64_t> stages;
   for (const std::string& stage :
@@ -73,6 +73,7 @@ void Stragglers::finish_exchange() {
     for (size_t s = 0; s < kNumStepSections; ++s) times[rank].sections[s] = of_rank[s];
     times[rank].layers = of_rank[kNumStepSections];
   }
+  // All ranks take the length of rank 0's window, so that their next windows have equally many steps.
   tell(watch_.judge(times, values[kNumStepSections + 1]));
 }
 

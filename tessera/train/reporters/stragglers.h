@@ -14,13 +14,13 @@
 
 namespace tessera::train {
 
-// Every rank has one. Every few seconds the ranks exchange where their time went, as the next step goes on;
-// the first rank's log names a straggler, and metrics.jsonl has it as long as it is one.
+// Tells of stragglers. Every rank has one. Every few seconds the ranks exchange where their time went, while
+// the next step runs; the first rank's log names a straggler, and metrics.jsonl has it as long as it is one.
 class Stragglers : public Reporter {
  public:
-  // `mesh` outlives this. Collective.
+  // `mesh` outlives this object. Collective.
   explicit Stragglers(const parallel::DeviceMesh& mesh);
-  // Collective.
+  // Takes in the times of the step, and begins or ends an exchange where one is due. Collective.
   void on_step(const TrainState& state, StepMetrics& metrics) override;
 
  private:
@@ -29,9 +29,9 @@ class Stragglers : public Reporter {
   void tell(const std::optional<Straggler>& now);
 
   comm::Communicator& world_;
-  std::vector<std::string> ranks_;  // "rank 1 (process 77 on n01)"
+  std::vector<std::string> ranks_;  // such as "rank 1 (process 77 on n01)"
   StragglerWatch watch_;
-  StepTimes times_ = {};  // of the window's steps
+  StepTimes times_ = {};  // sums over the steps of the window, as layers_ and window_s_
   double layers_ = 0.0, window_s_ = 0.0;
   int64_t num_steps_ = 0;
   at::Tensor own_, all_;

@@ -1,4 +1,4 @@
-// What a run measures, for TensorBoard.
+// Writes what a run measures for TensorBoard.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace tessera::train {
 
-// runs/events.out.tfevents.<time>.<process>
+// Writes runs/events.out.tfevents.<time>.<process>.
 class TensorBoardFile : public Reporter {
  public:
-  // Starts a file in `logs`, which outlives this. Throws Error(Storage).
+  // Starts a file in `logs`, which outlives this, with the events that a checkpoint kept. Throws
+  // Error(Storage).
   explicit TensorBoardFile(RunLogs& logs);
 
   void on_line(const StepMetrics& line) override;
@@ -25,12 +26,12 @@ class TensorBoardFile : public Reporter {
   io::LogFile& file_;
 };
 
-// One event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
+// Returns one event of a TensorBoard file in its framing (TFRecord: length, masked CRC-32C, protobuf, masked
 // CRC-32C).
 std::string tensorboard_event(double wall_time, int64_t step, const Scalars& scalars);
-// The event that must open a file.
+// Returns the event that must open a file.
 std::string tensorboard_header(double wall_time);
-// CRC-32C (Castagnoli) of `bytes`.
+// Returns the CRC-32C (Castagnoli) of `bytes`.
 uint32_t crc32c(const std::string& bytes);
 
 }  // namespace tessera::train

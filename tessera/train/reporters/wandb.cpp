@@ -18,9 +18,9 @@ using protobuf::put_bytes;
 using protobuf::put_int;
 using protobuf::put_raw;
 
-// In checkpoints the file's name is this and the number.
+// Checkpoints keep the file as this and the number.
 constexpr const char* kKeptAs = "wandb-";
-// A version of the wandb library that reads all that is written here.
+// The version of a wandb library that reads all that is written here.
 constexpr const char* kProducer = "0.13.0";
 
 std::string number_of_run(const RunLogs& logs) {
@@ -38,7 +38,7 @@ std::string file_name(const std::string& number) {
   return "wandb/offline-run-" + std::string(text) + "-" + number + "/run-" + number + ".wandb";
 }
 
-// message ConfigItem and HistoryItem { string key = 1; string value_json = 16; }
+// Returns a message ConfigItem or HistoryItem { string key = 1; string value_json = 16; }.
 std::string item(const std::string& key, const std::string& json) {
   std::string out;
   put_bytes(out, 1, key);
@@ -48,7 +48,7 @@ std::string item(const std::string& key, const std::string& json) {
 
 std::string json_of(double value) { return nlohmann::json(value).dump(); }
 
-// A value of the recipe's YAML; what is no JSON is a text.
+// Returns a value of the recipe's YAML as JSON; one that is no JSON becomes a string.
 std::string json_of(const std::string& value) {
   return nlohmann::json::accept(value) ? value : nlohmann::json(value).dump();
 }
@@ -63,7 +63,8 @@ std::string framed_part(std::string_view data, char type) {
   return out + type + std::string(data);
 }
 
-// message Record { int64 num = 1; HeaderRecord header = 21; }  HeaderRecord { VersionInfo version_info = 1; }
+// Returns message Record { int64 num = 1; HeaderRecord header = 21; } with HeaderRecord { VersionInfo
+// version_info = 1; }.
 std::string header_record() {
   std::string version, header, record;
   put_bytes(version, 1, kProducer);
@@ -74,9 +75,9 @@ std::string header_record() {
   return record;
 }
 
-// message Record { RunRecord run = 17; }  RunRecord { string run_id = 1, entity = 2, project = 3;
-// ConfigRecord config = 4; string display_name = 8, host = 13; Timestamp start_time = 17; }  ConfigRecord {
-// ConfigItem update = 1; }
+// Returns message Record { RunRecord run = 17; } with RunRecord { string run_id = 1, entity = 2, project = 3;
+// ConfigRecord config = 4; string display_name = 8, host = 13; Timestamp start_time = 17; } and ConfigRecord
+// { ConfigItem update = 1; }.
 std::string run_record(const config::Recipe& recipe, const std::string& number, double begin) {
   std::string settings;
   for (const auto& [key, value] : config::top_level_values(config::dump_recipe(recipe))) {
@@ -102,7 +103,7 @@ bool wants_wandb(const config::Recipe& recipe) {
   return recipe.use_wandb.value_or(!recipe.wandb_project.empty()) && recipe.wandb_mode != "disabled";
 }
 
-// struct { char ident[4]; uint16 magic; uint8 version; }
+// Returns struct { char ident[4]; uint16 magic; uint8 version; }.
 std::string wandb_file_header() { return std::string(":W&B\xE1\xBE\0", 7); }
 
 std::string wandb_framed(std::string_view record, int64_t offset) {
@@ -136,8 +137,8 @@ WandbFile::WandbFile(RunLogs& logs, const config::Recipe& recipe)
 
 void WandbFile::append(const std::string& record) { logs_.append(file_, wandb_framed(record, file_.size())); }
 
-// message Record { HistoryRecord history = 2; }  HistoryRecord { HistoryItem item = 1; HistoryStep step = 2;
-// }
+// Writes message Record { HistoryRecord history = 2; } with HistoryRecord { HistoryItem item = 1; HistoryStep
+// step = 2; }.
 void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
   std::string history, number_text, record;
   for (const auto& [name, value] : scalars) put_bytes(history, 1, item(name, json_of(value)));
@@ -153,7 +154,7 @@ void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
   append(record);
 }
 
-// Numbers of records must rise, and a step may have one of each kind.
+// Numbers of records must rise, and a step may have a line and an evaluation: each has a number of its own.
 void WandbFile::on_line(const StepMetrics& line) { add(2 * line.step, line.step, scalars_of(line)); }
 
 void WandbFile::on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) {

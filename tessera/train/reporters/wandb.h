@@ -1,4 +1,4 @@
-// What a run measures, for Weights & Biases: the file that `wandb sync` uploads. Nothing is sent by Tessera.
+// Writes what a run measures for Weights & Biases: the file that `wandb sync` uploads. Tessera sends nothing.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace tessera::train {
 
-// Whether the recipe asks for it: use_wandb, or a wandb_project without it; and not wandb_mode: disabled.
+// Tells whether the recipe asks for it: by use_wandb, or where that is not given, by a wandb_project; never
+// with wandb_mode: disabled.
 bool wants_wandb(const config::Recipe& recipe);
 
-// wandb/offline-run-<date>_<time>-<number>/run-<number>.wandb
+// Writes wandb/offline-run-<date>_<time>-<number>/run-<number>.wandb.
 class WandbFile : public Reporter {
  public:
   // Starts the file in `logs`, which outlives this, or goes on with the one that a checkpoint kept. Throws
@@ -28,16 +29,17 @@ class WandbFile : public Reporter {
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;
 
  private:
+  // Adds a history record with this number.
   void add(int64_t number, int64_t step, const Scalars& scalars);
   void append(const std::string& record);
 
   RunLogs& logs_;
   std::string number_;  // of the run's files
   io::LogFile& file_;
-  double begin_;
+  double begin_;  // seconds since 1970
 };
 
-// The record in the framing of the file at this offset: LevelDB's log format, in blocks of 32 KiB, with
+// Returns the record in the framing of the file at `offset`: LevelDB's log format, in blocks of 32 KiB, with
 // zlib's CRC-32 over type and data. The file begins with wandb_file_header().
 std::string wandb_framed(std::string_view record, int64_t offset);
 std::string wandb_file_header();
