@@ -24,7 +24,7 @@ class TileNumbers {
   std::vector<NumberedPart> parts(int64_t begin, int64_t size) const;
 
  private:
-  std::vector<NumberedPart> all_;  // cover the tile, each with whole rows
+  std::vector<NumberedPart> all_;  // these cover the tile, each with whole rows
 };
 
 }  // namespace tessera::optim

@@ -33,8 +33,8 @@ struct LoraOptions {
 // Returns the factor of the product B A.
 double lora_scaling(const LoraOptions& options);
 
-// Throws Error(Config, "LORA") for values outside their ranges, for no targets, and for names beside an
-// expression.
+// Throws Error(Config, "LORA") for values outside their ranges, where no target is given, and for
+// target_modules together with target_regex.
 void check_options(const LoraOptions& options);
 
 // The pair of factors of one layer: children lora_A (weight [rank, in]) and lora_B (weight [out, rank]), made

@@ -50,7 +50,7 @@ class AgreedRequests : public Reporter {
   int64_t own_ = 0;   // request of this rank, as kStop in the source says
   at::Tensor asked_;  // [1], int64: the largest request of all ranks, where there are several
   std::shared_ptr<comm::Work> exchange_;
-  bool is_save_due_ = false;  // asked for during an evaluation
+  bool is_save_due_ = false;  // a save was asked for during an evaluation
   int stop_signal_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// `tessera bench train`: the speed and memory of a training step on random tokens.
+// Measures the speed and memory of training steps (`tessera bench train`).
 #pragma once
 
 #include <map>

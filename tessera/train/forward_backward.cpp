@@ -24,8 +24,8 @@ std::vector<nn::TokenBatch> own_tokens(const std::vector<data::MicroBatch>& batc
     nn::TokenBatch whole = to_tensors(batch, multiple);
     if (!batch.datasets.empty() && parts.datasets.defined()) {
       std::vector<int64_t> datasets = batch.datasets;
-      datasets.resize(static_cast<size_t>(whole.input_ids.numel()),
-                      0);  // added tokens have no labels, so any dataset will do
+      // Added tokens have no labels, so any dataset will do for them.
+      datasets.resize(static_cast<size_t>(whole.input_ids.numel()), 0);
       whole.sources = {to_tensor(datasets), parts.datasets};
     }
     own.push_back(parallel::token_part(whole, *mesh.group(parallel::kAxisCp), multiple));

@@ -21,7 +21,7 @@ class LossScaler {
   // Tells whether steps that overflow are skipped.
   bool is_on() const { return is_on_; }
   double scale() const { return scale_; }
-  int64_t num_skipped() const { return num_skipped_; }  // steps so far
+  int64_t num_skipped() const { return num_skipped_; }  // steps skipped so far
 
   // Takes in whether the loss and gradients of step number `step` (0-based) were finite. Throws
   // Error(Numerics) where they overflow at the least scale.

@@ -23,7 +23,7 @@ struct AxisTraffic {
 // Loss over the rows of one dataset.
 struct DatasetLoss {
   std::string name;
-  double loss = 0.0;  // mean of a label token
+  double loss = 0.0;  // mean over label tokens
   int64_t label_tokens = 0;
 };
 // Values of the losses of routers (nn::RouterBalance), as means over label tokens.
@@ -44,7 +44,7 @@ nlohmann::ordered_json to_json(const std::map<std::string, AxisTraffic>& traffic
 struct StepMetrics {
   int64_t step = 0;  // 1-based
   double epoch = 0.0;
-  double loss = 0.0;         // mean of a label token
+  double loss = 0.0;         // mean over label tokens
   double lr = 0.0;           // of the last step
   double grad_norm = 0.0;    // of the last step
   int64_t tokens = 0;        // of all ranks

@@ -46,7 +46,8 @@ config::Recipe with_dtype_of(config::Recipe recipe, const checkpoint::ShardedChe
 
 // Throws unless the checkpoint's run had the same rows in the same order (Error(Data, "CHANGED"); a warning
 // with allow_data_change), the same base model, and parameters that `model`, on the meta device, has and
-// trains (Error(Checkpoint)). Warns of every other key of the recipe that changes the numbers.
+// trains (Error(Checkpoint)). Warns of other keys that change the numbers of the steps and differ from that
+// run's.
 void check_resumable(const checkpoint::ShardedCheckpoint& checkpoint, const RunInputs& inputs,
                      const models::CausalLM& model, const config::Recipe& recipe);
 

@@ -33,7 +33,7 @@ struct AdapterSetup {
 struct TrainedModel {
   std::shared_ptr<models::CausalLM> model;
   std::optional<AdapterSetup> adapter;
-  checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
+  checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
   TrainedRows trained_rows;
   std::unique_ptr<parallel::ShardedModel> sharded;
   std::unique_ptr<models::Pipeline> pipeline;  // null where each rank runs the whole model
@@ -63,12 +63,12 @@ config::Recipe with_lora_options(config::Recipe recipe, const peft::LoraOptions&
 struct PlannedModel {
   std::shared_ptr<models::CausalLM> model;  // on the meta device
   std::optional<AdapterSetup> adapter;
-  checkpoint::StateDictAdapter saved;  // where the result's files keep what is saved of it
+  checkpoint::StateDictAdapter saved;  // where the result's files keep each saved parameter
   TrainedRows trained_rows;
   std::optional<parallel::PipelinePlan> pipeline;
   std::shared_ptr<const checkpoint::ParameterSource> source;
-  std::vector<std::shared_ptr<const io::ModelFiles>>
-      files;  // that the source reads: the base model's, then the adapter's
+  // The files that the source reads: the base model's, then the adapter's.
+  std::vector<std::shared_ptr<const io::ModelFiles>> files;
 };
 
 // Builds the model on the meta device, puts adapters on it, and compares both with the headers of their

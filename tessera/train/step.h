@@ -19,7 +19,7 @@ namespace tessera::train {
 struct StepInput {
   const std::vector<data::MicroBatch>* micro_batches = nullptr;  // this rank's
   int64_t label_tokens = 1;  // of the whole step, over all ranks and micro-batches
-  int64_t step = 0;          // 0-based number of the update
+  int64_t step = 0;          // 0-based number of the step
   double lr = 0.0;
   double max_grad_norm = 0.0;
   uint64_t seed = 0;

@@ -23,7 +23,7 @@ struct TrainState {
   config::Recipe recipe;    // as resolved: its dtype is not Auto
   int64_t step = 0;         // steps made, also those that made no update
   int64_t total_steps = 0;  // of the run
-  data::Cursor cursor;      // the samples of the next step
+  data::Cursor cursor;      // where the next step begins in the data
   int64_t tokens = 0;       // of all steps made, over all ranks
   double first_loss = 0.0, last_loss = 0.0;
   LossScaler scaler;

@@ -220,7 +220,8 @@ class Run {
               (prepared.eval.size() > 0 ? "; to evaluate: " + describe(prepared.eval) : ""));
     describe_batch(recipe_, dp_size, source->samples_per_step());
     warn_of_dropped(prepared.train_stats);
-    // Makes steps on a thread from now on.
+    // Makes steps on a thread from now on: 2 lie ready, and more while they hold fewer than kTokensAhead
+    // tokens of each data-parallel rank.
     data_ = std::make_unique<data::StepsAhead>(std::move(source), 2, dp_size * data::kTokensAhead);
   }
 
@@ -265,8 +266,7 @@ class Run {
   // 2. requests.finish(), which tells what any rank was asked for when requests.begin() ran, before the step.
   //    It precedes the evaluation, because a run that stops leaves its evaluation to the one that goes on.
   // 3. The evaluation. It precedes the checkpoint, which then holds what it has changed in the state: the
-  // best
-  //    loss, early stopping, the learning rate on a plateau. A request to stop may end it, too.
+  //    best loss, early stopping, the learning rate on a plateau. A request to stop may end it, too.
   // 4. The checkpoint, last of all, since what reporters have written of the step belongs to it. A run that
   //    stops saves its last one here, with a note if the evaluation of the step is still owed.
   //
@@ -310,8 +310,8 @@ class Run {
       // A stop can wait only where the run will save.
       signals_.defer_stops();
     }
+    // The run before this one may have been stopped between a step and its evaluation.
     bool is_stopped =
-        // The run before was stopped between a step and its evaluation.
         checkpoint_ && checkpoint_->manifest().state.value(kOwesEvaluation, false) && !evaluate();
     while (!state.is_done() && !is_stopped) {
       requests.begin();
@@ -339,7 +339,8 @@ class Run {
       if (request == Request::Save) checkpoints->ask();
       if (is_stopped) checkpoints->ask_last(!is_evaluated);
       checkpoints->after_step(state);
-      // A save may take long. A stop that came meanwhile needs no further step: what it would save is saved.
+      // A save may take long. Requests that came meanwhile need no further step: the checkpoint that is in
+      // place answers them, also a request to stop.
       if (checkpoints->saved_step() == state.step && !is_stopped && !state.is_done()) {
         requests.begin();
         is_stopped = requests.finish() == Request::Stop;

@@ -73,11 +73,10 @@ StepMetrics Training::step() {
   const StepResult result = run_step(trained_, *optimizer_, mesh_, input);
   if (!input.accepts && result.is_finite) judge(result.loss, result.grad_norm);
 
-  // Nothing of the state but the guard has changed so far: a step that throws leaves the run before that
-  // step.
   state_.scaler.update(result.is_finite, state_.step);
 
-  // A step without an update counts, too: the data and the learning rate go on.
+  // Nothing throws from here on, so step, tokens and cursor move on together. A step without an update moves
+  // them, too: the data and the learning rate go on.
   if (state_.step == 0) state_.first_loss = result.loss;
   state_.last_loss = result.loss;
   state_.step += 1;

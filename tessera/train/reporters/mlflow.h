@@ -48,7 +48,7 @@ class MlflowRun : public Reporter {
   int64_t start_ms_ = 0;
   int64_t resumed_step_;
   const TrainState* state_ = nullptr;
-  std::map<std::string, std::unique_ptr<io::LogFile>> files_;  // of metrics
+  std::map<std::string, std::unique_ptr<io::LogFile>> files_;  // by the names of metrics
   bool has_warned_ = false;
 };
 

@@ -38,7 +38,7 @@ class RunLogs {
   std::string folder_;
   std::map<std::string, std::string> kept_;
   std::vector<std::unique_ptr<io::LogFile>> files_;
-  std::vector<std::string> kept_as_;  // of each file
+  std::vector<std::string> kept_as_;  // name of each file in checkpoints
   bool has_warned_ = false;
 };
 

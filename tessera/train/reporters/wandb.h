@@ -34,7 +34,7 @@ class WandbFile : public Reporter {
   void append(const std::string& record);
 
   RunLogs& logs_;
-  std::string number_;  // of the run's files
+  std::string number_;  // in the names of the run's files
   io::LogFile& file_;
   double begin_;  // seconds since 1970
 };
