@@ -123,8 +123,8 @@ void check_weight(const io::TensorInfo& tensor, const at::Tensor& piece) {
       .hint("the adapter's values or its scaling are broken; the training has probably diverged");
 }
 
-// Writes the rows of a tensor in pieces: `make(first, count)` returns rows [first, first + count) as [count,
-// ...], in any dtype.
+// Writes the rows of a tensor in pieces: `make(first, count)` returns `count` rows from `first` on, in any
+// dtype.
 template <class Make>
 void write_rows(io::ShardedSafetensorsWriter& writer, const io::TensorInfo& tensor, const Make& make) {
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();

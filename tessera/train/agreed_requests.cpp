@@ -10,8 +10,8 @@
 namespace tessera::train {
 namespace {
 
-// Requests are exchanged as numbers, of which the largest counts: 0 for none, 1 to save, and to stop this
-// number plus the signal.
+// Requests are exchanged as numbers, of which the largest counts: 0 for none, 1 to save, and kStop plus the
+// signal to stop.
 constexpr int64_t kStop = 2;
 
 }  // namespace

@@ -28,9 +28,9 @@ class AgreedRequests : public Reporter {
       : signals_(signals), world_(world), trigger_file_(std::move(trigger_file)) {}
 
   // begin() starts to exchange what each rank was asked for before; finish() returns what any rank was asked
-  // for. A step between the two hides the exchange. Both are collective. Where finish() returns Save, what
-  // this rank was asked to save since begin() is answered by the same checkpoint: a signal to every process
-  // of a job reaches them at different moments.
+  // for. A step between the two hides the exchange. Both are collective. Where finish() returns Save, a
+  // request to save that has come to this rank since begin() is answered by the same checkpoint, too: a
+  // signal to every process of a job reaches them at different moments.
   void begin();
   Request finish();
   // Does both during an evaluation; the next finish() returns a request to save that was met here.

@@ -11,9 +11,9 @@
 
 namespace tessera::train {
 
-// Returns, for people, what is the first in the model's order to hold a value that is not finite, and a rank
-// that holds it: "parameter 'x' holds values that are not finite, on rank 1". Where all parameters are finite
-// it runs these micro-batches once more and names the first block whose output is not finite, else the output
+// Names the first parameter, in the model's order, that holds a value that is not finite, and a rank that
+// holds it: "parameter 'x' holds values that are not finite, on rank 1". Where all parameters are finite it
+// runs these micro-batches once more and names the first block whose output is not finite, else the output
 // projection. The text is the same on every rank. Collective over the world.
 std::string first_bad_tensor(TrainedModel& trained, const parallel::DeviceMesh& mesh,
                              const std::vector<data::MicroBatch>& micro_batches);

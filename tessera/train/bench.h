@@ -20,8 +20,8 @@ struct MemoryPart {
 struct BenchOptions {
   config::Recipe recipe;
   bool trains_on_data = false;  // on the recipe's datasets; else on random tokens
-  int64_t steps = 6;            // that are measured
-  int64_t warmup_steps = 1;     // that run before these
+  int64_t steps = 6;            // steps that are measured
+  int64_t warmup_steps = 1;     // steps that run before these
   std::string trace_path;       // file for the timeline of the last step, written by rank 0; empty: none
 };
 
@@ -34,7 +34,8 @@ struct BenchResult {
   // On a GPU, of that rank: the most that LibTorch's allocator held of its memory, and the most that tensors
   // had of that. 0 on the CPU.
   int64_t peak_device_bytes = 0, peak_device_live_bytes = 0;
-  // Purposes of that rank's memory at its peak; their sum is peak_device_bytes on a GPU, else peak_rss_bytes.
+  // Bytes of that rank's memory at its peak, by what they were used for. Their sum is peak_device_bytes on a
+  // GPU, else peak_rss_bytes.
   std::vector<MemoryPart> peak_parts;
   double activation_bytes_per_token_per_layer = 0.0;  // of that rank, when activations were most
   double gemm_s = 0.0;          // the step's GEMMs alone on the slowest rank, while all ranks measure

@@ -29,7 +29,7 @@ class Measurement {
  public:
   Measurement(at::Device device, const DeviceRateOptions& options) : device_(device), options_(options) {}
 
-  // Adds the rate at which a function does `amount` of something a second. `work` makes that function,
+  // Measures how much of `amount` a function does in a second, and adds that rate. `work` makes the function,
   // together with its operands.
   void add(const std::string& name, double amount, const std::string& unit,
            const std::function<std::function<void()>()>& work) {

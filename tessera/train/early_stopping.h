@@ -10,8 +10,8 @@
 
 namespace tessera::train {
 
-// Its decision is a function of the evaluation losses so far, so every rank and every run that goes on from a
-// checkpoint comes to the same one.
+// Decides when a run stops early. The decision is a function of the evaluation losses so far, so every rank
+// and every run that goes on from a checkpoint comes to the same one.
 class EarlyStopping {
  public:
   // Takes in the loss of an evaluation. It counts as better where it is below the best one by more than the

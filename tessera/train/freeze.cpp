@@ -167,7 +167,7 @@ void clear_frozen_rows(const TrainedRows& trained, const parallel::ShardedModel&
     at::Tensor gradient = parameter.tile.grad();
     if (found == trained.end() || !gradient.defined() || gradient.numel() == 0) continue;
     const int64_t first = parameter.box.offset[0], size = parameter.box.size[0];
-    int64_t begin = 0;  // of the next frozen rows, in the tile
+    int64_t begin = 0;  // first of the next frozen rows, in the tile
     // Zeroes the rows from `begin` up to row `end` of the whole parameter, as far as the tile has them.
     const auto clear_to = [&](int64_t end) {
       end = std::clamp<int64_t>(end - first, begin, size);

@@ -15,7 +15,7 @@
 
 namespace tessera::train {
 
-// Traffic of the first rank along one axis of the mesh, and the seconds that it waited there.
+// Bytes that the first rank sent along one axis of the mesh, and seconds that it waited there.
 struct AxisTraffic {
   int64_t bytes_sent = 0;
   double wait_s = 0.0;
@@ -30,7 +30,8 @@ struct DatasetLoss {
 struct RouterValues {
   double balance = 0.0, z_loss = 0.0;
 };
-// Returns the mean losses of sums over so many label tokens; datasets without label tokens are left out.
+// Returns the mean loss of each dataset: its sum of losses over its label tokens. Datasets without label
+// tokens are left out.
 std::vector<DatasetLoss> dataset_losses(const std::vector<std::string>& names,
                                         const std::vector<double>& sums,
                                         const std::vector<int64_t>& label_tokens);
@@ -62,7 +63,7 @@ struct StepMetrics {
   int64_t peak_device = 0;
   std::vector<DatasetLoss> datasets;    // empty unless there are several
   std::optional<RouterValues> routers;  // unset unless the loss asks for them
-  double save_stall_s = 0.0;            // that checkpoints have held up the steps before this one
+  double save_stall_s = 0.0;            // seconds for which checkpoints held up the steps before
   int64_t skipped_steps = 0;            // steps without an update (spike_action, an overflow of float16)
   bool rolls_back = false;              // the last step asks for the newest checkpoint's values
   std::map<std::string, AxisTraffic> traffic;  // mean of a step, by axis; empty for one rank

@@ -169,7 +169,7 @@ void check_resumable(const ShardedCheckpoint& checkpoint, const RunInputs& input
             "allow_data_change: true goes on all the same");
   }
   check_same_parameters(checkpoint, inputs.model, model);
-  // Keys that an older program did not know had their default then.
+  // An older program noted no value for keys that it did not know: they had their default.
   auto before = top_keys(noted(checkpoint, "recipe"));
   before.merge(top_keys(config::dump_recipe({})));
   const auto now = top_keys(inputs.recipe);

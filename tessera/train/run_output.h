@@ -47,8 +47,8 @@ class RunOutput {
   // `best_step` (0 for none). Warns of what cannot be removed. Not collective; may be called on another
   // thread.
   void remove_outdated(int64_t step, const std::string& run, int64_t best_step) const;
-  // Notes that the checkpoint of `step` is in place, while the run is behind step `current`: an interrupt
-  // leaves it from now on, and save() leaves it beside the result. Not collective.
+  // Notes that the checkpoint of `step` is in place, when step `current` has been made: from now on an
+  // interrupt leaves it, and save() leaves it beside the result. Not collective.
   void has_saved(int64_t step, int64_t current);
   // Writes what was trained, unless save_final is false, and puts the folder in place, beside the run's
   // checkpoints.

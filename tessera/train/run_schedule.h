@@ -10,7 +10,7 @@
 
 namespace tessera::train {
 
-// Returns the number of steps that a key means which is a number of steps, or below 1 a share of
+// Returns the number of steps that a key means: `steps_or_share` itself from 1 on, and below 1 that share of
 // `total_steps`, rounded up.
 int64_t count_steps(double steps_or_share, int64_t total_steps);
 

@@ -109,7 +109,7 @@ RunSignals::RunSignals(void (*tell_end)(int), int ender) {
 
 RunSignals::~RunSignals() {
   is_alive = false;
-  // The handlers stay in a program that ends with its run: until then no signal loses anything.
+  // In a program that ends with its run the handlers stay: a signal that comes until then loses nothing.
   if ((is_done || is_saved) && tell_end_of_process != nullptr) return;
   for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before[i], nullptr);
 }

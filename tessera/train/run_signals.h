@@ -31,8 +31,8 @@ class RunSignals {
   RunSignals(const RunSignals&) = delete;
   RunSignals& operator=(const RunSignals&) = delete;
 
-  // Both are for the process that speaks. set_notice() sets what an end at once says from now on, without
-  // "tessera: ", cut at 1 KiB; set_lock() sets the file that it removes. Both may be empty.
+  // Only the process that speaks for the job calls these. set_notice() sets what an end at once says from now
+  // on, without "tessera: ", cut at 1 KiB; set_lock() sets the file that it removes. Both may be empty.
   void set_notice(const std::string& text);
   void set_lock(const std::string& path);
   // While one lives, a first request that would end this process at once does so only at the object's end:

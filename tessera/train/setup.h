@@ -1,4 +1,4 @@
-// Leads from a recipe to a sharded model that has its values and is ready to train.
+// Turns a recipe into a sharded model that has its values and is ready to train.
 #pragma once
 
 #include <memory>

@@ -172,7 +172,7 @@ StepResult run_step(TrainedModel& trained, optim::Optimizer& optimizer, const pa
                     " is not finite on rank " + std::to_string(first - bad.begin()))
         .hint("nothing was updated; lower learning_rate, check the data, or set max_grad_norm");
   }
-  // Numbers that were read after a failed collective on the device are no result: this throws then.
+  // Throws where a collective on the device has failed: the numbers that were read after it are no result.
   mesh.world()->check();
   result.grad_norm = norm.norm / input.loss_scale;
   result.is_updated = !input.accepts || input.accepts(result.loss, result.grad_norm);

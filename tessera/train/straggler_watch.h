@@ -18,7 +18,7 @@ struct RankTimes {
 
 struct Straggler {
   int64_t rank = 0;
-  bool is_of_layer = false;                  // it is slow by a layer; else by a step
+  bool is_of_layer = false;                  // slow by the forward of a layer; else by a step
   double seconds = 0.0, others_s = 0.0;      // without waiting: its own time, and the median of the others'
   double slowdown = 1.0;                     // seconds / others_s
   StepSection section = StepSection::Other;  // where most of the difference goes

@@ -27,7 +27,7 @@ std::string of_datasets(const std::vector<DatasetLoss>& datasets) {
   return shown.empty() ? shown : shown + ")";
 }
 
-// Returns such as "950", "2.1k" or "1.35B".
+// Returns the count in a short form, such as "950", "2.1k" or "1.35B".
 std::string short_count(int64_t count) {
   const char* const units[] = {"", "k", "M", "B", "T"};
   auto value = static_cast<double>(count);

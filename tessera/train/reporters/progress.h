@@ -9,8 +9,8 @@
 
 namespace tessera::train {
 
-// Returns "step 12/40 epoch 0.60 loss 1.2345 lr 1.8e-04 2.10M tokens 512 tokens/s 71% of light 1.4 GiB left
-// 3m20s".
+// Returns "step 12/40  epoch 0.60  loss 1.2345  lr 1.8e-04  2.10M tokens  512 tokens/s  71% of light
+// 1.4 GiB  left 3m20s", in one line with two spaces between its parts.
 std::string progress_line(const StepMetrics& metrics, int64_t total_steps, double seconds_left);
 
 // Rewrites one line on a terminal. Elsewhere it writes a line every few seconds, and always the first and the
@@ -24,7 +24,7 @@ class Progress : public Reporter {
   Progress& operator=(const Progress&) = delete;
 
   void on_line(const StepMetrics& line) override;
-  // Shows "step 12/40 evaluating 3/12", where 3/12 are steps of the evaluation.
+  // Shows "step 12/40  evaluating 3/12", where 3/12 are steps of the evaluation.
   void on_evaluating(int64_t done, int64_t total) override;
   // Writes "eval loss 1.2345 after step 12".
   void on_evaluation(int64_t step, double loss, const std::vector<DatasetLoss>& datasets) override;

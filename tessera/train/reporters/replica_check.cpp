@@ -16,7 +16,7 @@
 namespace tessera::train {
 namespace {
 
-// Hashes of one tensor on one rank: of its box, and of its values.
+// Hashes of one tensor on one rank: one of the box that the rank holds, one of its values.
 struct Copy {
   uint64_t box, values;
 };

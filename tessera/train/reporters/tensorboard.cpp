@@ -52,7 +52,8 @@ uint32_t crc32c(const std::string& bytes) {
   return ~crc;
 }
 
-// Writes message Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+// Writes message Event {
+//   double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
 // }.
 std::string tensorboard_header(double wall_time) {
   std::string event;
@@ -61,8 +62,8 @@ std::string tensorboard_header(double wall_time) {
   return framed(event);
 }
 
-// Writes message Summary { repeated Value value = 1; } with message Value { string tag = 1; float
-// simple_value = 2; }.
+// Writes message Summary { repeated Value value = 1; }
+// with message Value { string tag = 1; float simple_value = 2; }.
 std::string tensorboard_event(double wall_time, int64_t step, const Scalars& scalars) {
   std::string summary;
   for (const auto& [tag, number] : scalars) {

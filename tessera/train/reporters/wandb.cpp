@@ -18,7 +18,7 @@ using protobuf::put_bytes;
 using protobuf::put_int;
 using protobuf::put_raw;
 
-// Checkpoints keep the file as this and the number.
+// Checkpoints keep the file under a name that is this and the number.
 constexpr const char* kKeptAs = "wandb-";
 // The version of a wandb library that reads all that is written here.
 constexpr const char* kProducer = "0.13.0";
@@ -63,8 +63,8 @@ std::string framed_part(std::string_view data, char type) {
   return out + type + std::string(data);
 }
 
-// Returns message Record { int64 num = 1; HeaderRecord header = 21; } with HeaderRecord { VersionInfo
-// version_info = 1; }.
+// Returns message Record { int64 num = 1; HeaderRecord header = 21; }
+// with HeaderRecord { VersionInfo version_info = 1; }.
 std::string header_record() {
   std::string version, header, record;
   put_bytes(version, 1, kProducer);
@@ -75,9 +75,10 @@ std::string header_record() {
   return record;
 }
 
-// Returns message Record { RunRecord run = 17; } with RunRecord { string run_id = 1, entity = 2, project = 3;
-// ConfigRecord config = 4; string display_name = 8, host = 13; Timestamp start_time = 17; } and ConfigRecord
-// { ConfigItem update = 1; }.
+// Returns message Record { RunRecord run = 17; }
+// with RunRecord { string run_id = 1, entity = 2, project = 3; ConfigRecord config = 4;
+//                  string display_name = 8, host = 13; Timestamp start_time = 17; }
+// and ConfigRecord { ConfigItem update = 1; }.
 std::string run_record(const config::Recipe& recipe, const std::string& number, double begin) {
   std::string settings;
   for (const auto& [key, value] : config::top_level_values(config::dump_recipe(recipe))) {
@@ -137,8 +138,8 @@ WandbFile::WandbFile(RunLogs& logs, const config::Recipe& recipe)
 
 void WandbFile::append(const std::string& record) { logs_.append(file_, wandb_framed(record, file_.size())); }
 
-// Writes message Record { HistoryRecord history = 2; } with HistoryRecord { HistoryItem item = 1; HistoryStep
-// step = 2; }.
+// Writes message Record { HistoryRecord history = 2; }
+// with HistoryRecord { HistoryItem item = 1; HistoryStep step = 2; }.
 void WandbFile::add(int64_t number, int64_t step, const Scalars& scalars) {
   std::string history, number_text, record;
   for (const auto& [name, value] : scalars) put_bytes(history, 1, item(name, json_of(value)));

@@ -36,7 +36,7 @@ class WandbFile : public Reporter {
   RunLogs& logs_;
   std::string number_;  // in the names of the run's files
   io::LogFile& file_;
-  double begin_;  // seconds since 1970
+  double begin_;  // of this start, in seconds since 1970
 };
 
 // Returns the record in the framing of the file at `offset`: LevelDB's log format, in blocks of 32 KiB, with
