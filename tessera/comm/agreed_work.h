@@ -10,19 +10,23 @@
 
 namespace tessera::comm {
 
-// The first error ends a rank's work but not the collectives; finish() then throws on every rank.
+// Runs pieces of such work. After its first error a rank skips its further work but still takes part in the
+// collectives; finish() then throws on every rank.
 class AgreedWork {
  public:
-  // `groups`: those along which this rank agrees with others, one after the other, so that all hear of an
-  // error on any. `what` completes the other ranks' error: "another rank could not <what>".
+  // `groups` are the groups whose ranks agree with each other. finish() goes through them in turn, so an
+  // error of any rank reaches the ranks of all of them. The communicators must outlive this object. `what`
+  // completes the other ranks' error: "another rank could not <what>".
   AgreedWork(std::vector<Communicator*> groups, std::string what);
 
-  // Does nothing after an error of this rank.
+  // Runs `work` and keeps the error that it throws; does nothing after an earlier error of this rank.
+  // Meanwhile the flight recorder shows this rank as working on storage.
   void run(const std::function<void()>& work);
-  // The same on the first rank of all groups; nothing on the others.
+  // Calls run(work) on the rank that is first in every group; does nothing on the others.
   void run_on_first(const std::function<void()>& work);
   bool is_first() const;
-  // Collective. Throws an error where it was met, and one of the same kind, "OTHER-RANK", elsewhere.
+  // Collective over all groups. Throws the error on the rank that met it, and an error of the same kind,
+  // named OTHER-RANK, on all others. Returns if no rank met one.
   void finish();
 
  private:

@@ -9,8 +9,8 @@
 
 namespace tessera::comm {
 
-// The number of ranks and this process's rank as the launcher's environment gives them (mpirun, srun),
-// without any MPI call; {0, 1} without a launcher.
+// This process's rank and the number of ranks, read from the variables that the launcher sets (mpirun, srun),
+// without any MPI call; rank 0 of 1 if there is no launcher.
 struct LaunchInfo {
   int64_t rank = 0;
   int64_t size = 1;
@@ -20,29 +20,30 @@ struct LaunchInfo {
 };
 LaunchInfo launch_info();
 
-// The tasks on machine number `node` in Slurm's notation: of "4(x2),3", 4 on the machines 0 and 1, 3 on
-// machine 2. -1 when the text is none or does not tell.
+// Gives the number of tasks on machine number `node`, from `text` in Slurm's notation: "4(x2),3" means 4
+// tasks each on machines 0 and 1, and 3 on machine 2. Gives -1 if the text is not in this notation or does
+// not reach that machine.
 int64_t slurm_tasks_of_node(const std::string& text, int64_t node);
 
-// Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no
-// MPI call at all. Several ranks on devices exchange their tensors by NCCL, which starts over MPI. One object
-// a process. Throws Error(Peer) when MPI or NCCL does not start, as where two ranks have one device, and
-// E-CONFIG-NCCL where there is none.
+// Initialises MPI for the life of this object, when a launcher started several ranks; otherwise makes no MPI
+// call at all. Several ranks on devices exchange their tensors by NCCL, which starts over MPI. A process
+// makes at most one such object. Throws Error(Peer) if MPI or NCCL does not start (NCCL does not if two ranks
+// share a device), and E-CONFIG-NCCL if no usable NCCL is found.
 class Bootstrap {
  public:
-  // Makes the device this thread's current one. `start_timeout_s` bounds how long ranks wait for each other
-  // to start (0: the launcher does): then this process says E-PEER-START and ends with its exit code, as
-  // MPI's start cannot be left in another way. With `shared_path`, a path on a file system that all ranks
-  // share (start_roll.h), it names those that are missing.
+  // Makes `device` this thread's current one. `start_timeout_s` bounds how long ranks wait for each other to
+  // start; 0 sets no bound here (the launcher may have one). After that time this process logs E-PEER-START
+  // and ends with that error's exit code, because MPI_Init_thread() cannot be left in another way. The error
+  // names the missing ranks if `shared_path` is a path on a file system that all ranks share (start_roll.h).
   explicit Bootstrap(at::Device device = kHost, double start_timeout_s = 0.0,
                      const std::string& shared_path = "");
-  // Finalises MPI, which waits for all ranks. When an exception is what ends its scope, MPI stays as it is:
-  // the handler must end the job by abort().
+  // Finalises MPI, which waits for all ranks. If an exception ends the scope of this object, MPI is not
+  // finalised: the exception's handler must end the job by abort().
   ~Bootstrap();
   Bootstrap(const Bootstrap&) = delete;
   Bootstrap& operator=(const Bootstrap&) = delete;
 
-  // All ranks.
+  // The group of all ranks.
   const std::shared_ptr<Communicator>& world() const { return world_; }
 
   // Ends every rank of the job with this exit code; for errors that the other ranks do not know of.

@@ -6,22 +6,23 @@
 
 namespace tessera::comm::detail {
 
-// Of one group of ranks. A call takes its place in the order of execution, which is the same on all ranks: on
-// the host it is over when it returns; on a device it is on the current stream. Failures are thrown as
-// Error(Peer).
+// The byte collectives of one group of ranks. Calls run in one order, which is the same on all ranks. On the
+// host an operation is over when its call returns; on a device it has been put on the current stream.
+// Failures are thrown as Error(Peer).
 class ByteExchange {
  public:
   virtual ~ByteExchange() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
 
-  // num_bytes: of every rank's piece, the same on all ranks. output holds them in the order of the ranks;
-  // input is this rank's, and may be its own place in output.
+  // Gathers every rank's `input` into `output`, in the order of the ranks. `num_bytes` holds the length of
+  // each rank's piece and is the same on all ranks. `input` may be this rank's place in `output`.
   virtual void all_gather(void* output, const void* input, const std::vector<int64_t>& num_bytes) = 0;
-  // input and output: size() * num_bytes each; piece i goes to rank i, and comes from rank i.
+  // `input` and `output` hold size() pieces of `num_bytes` each. Piece i of `input` goes to rank i, and piece
+  // i of `output` comes from rank i.
   virtual void all_to_all(void* output, const void* input, int64_t num_bytes) = 0;
-  // The same with pieces of other lengths: output_bytes from each rank, input_bytes to each. What a rank
-  // sends is what its peer takes.
+  // Exchanges pieces of any lengths: output_bytes[i] bytes come from rank i, and input_bytes[i] go to it. The
+  // two ranks of a piece must name the same length for it.
   virtual void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
                             const std::vector<int64_t>& input_bytes) = 0;
   virtual void broadcast(void* data, int64_t num_bytes, int64_t root) = 0;

@@ -12,7 +12,7 @@ namespace tessera::comm {
 struct GatherPart {
   at::Tensor output;
   at::Tensor input;             // may be this rank's part of output
-  std::vector<int64_t> counts;  // elements of each rank's input, the same on all ranks; also 0
+  std::vector<int64_t> counts;  // elements of each rank's input, the same on all ranks; may be 0
 };
 
 }  // namespace tessera::comm

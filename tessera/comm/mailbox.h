@@ -12,18 +12,19 @@
 
 namespace tessera::comm::detail {
 
-// The end of a message that comes second copies it, straight from tensor to tensor. Thread-safe.
+// Whichever end of a message is posted second copies it, straight from tensor to tensor. Thread-safe.
 class Mailbox {
  public:
   // Issues the messages of a batch of rank `rank`.
   void post(int64_t rank, const std::shared_ptr<P2pBatch>& batch);
 
  private:
+  // One end of a message.
   struct End {
     std::shared_ptr<P2pBatch> batch;
     size_t index = 0;
   };
-  // Ends that wait for their other one: either sends or recvs.
+  // The ends of each key that wait for their counterparts: either all sends or all recvs.
   using Key = std::tuple<int64_t, int64_t, int>;  // source, destination, tag
   std::mutex mutex_;
   std::map<Key, std::deque<End>> waiting_;

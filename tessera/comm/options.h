@@ -11,14 +11,15 @@ enum class ReduceOp { Sum, Max, Min };
 
 class Work;
 
-// What every operation accepts. A zero timeout means the communicator's default.
+// Options that every operation accepts. A timeout of zero means the communicator's default.
 struct OpOptions {
   std::chrono::milliseconds timeout{0};
-  // What the operation moves, for error messages: "gather of model.layers.3".
+  // Names what the operation moves, for error messages: "gather of model.layers.3".
   std::string hint;
-  // Starts when this one has ended: for an operation on the results of another one, of any group, that nobody
-  // waits for in between. It runs also where that one fails, so that no rank is left waiting, and throws its
-  // error. Without it, operations of one group run in the order of submission, those of several in any order.
+  // The operation starts when `after`, an operation of any group, has ended. It serves an operation on the
+  // results of another one for which nobody waits in between. The operation runs also if `after` fails, so
+  // that no rank is left waiting, and then throws its error. Otherwise, operations of one group run in the
+  // order of submission, those of several groups in any order.
   std::shared_ptr<Work> after = nullptr;
 };
 

@@ -7,10 +7,11 @@
 
 namespace tessera::comm {
 
-// One end of a message: what Communicator::batch_p2p() issues. The two ends meet by (peer, tag), those with
-// the same in the order in which they are issued, and have the same number of bytes.
+// One end of a message, as Communicator::batch_p2p() issues it. The two ends meet by their peers and tag; of
+// several with the same peers and tag, in the order in which they are issued. Both have the same number of
+// bytes.
 struct P2pOp {
-  // User tags are below it.
+  // Tags of users are below this limit.
   static constexpr int kTagLimit = 32767;
 
   bool is_send = false;

@@ -1,4 +1,4 @@
-// Reductions out of exchanges of bytes.
+// Reductions that are built on exchanges of bytes.
 #pragma once
 
 #include <vector>
@@ -11,13 +11,14 @@
 
 namespace tessera::comm::detail {
 
-// As in Communicator, in one message: the pieces of every rank are combined in the order of the ranks;
-// bfloat16 and float16 are summed in float32. Contiguous tensors that lie where `ranks` reaches them.
+// Reduces as Communicator::reduce_scatter_parts() does, in one exchange. The pieces of every rank are
+// combined in the order of the ranks; bfloat16 and float16 are summed in float32. Tensors are contiguous and
+// lie where `ranks` reaches them.
 void reduce_scatter(ByteExchange& ranks, const std::vector<ScatterPart>& parts, at::ScalarType type,
                     ReduceOp op);
 
-// In place. Small tensors are gathered whole and combined by every rank; larger ones are reduce-scattered
-// and gathered.
+// Reduces `tensor` in place. Tensors of up to 64 KiB are gathered whole and combined by every rank; larger
+// ones are reduce-scattered and gathered.
 void all_reduce(ByteExchange& ranks, const at::Tensor& tensor, ReduceOp op);
 
 }  // namespace tessera::comm::detail

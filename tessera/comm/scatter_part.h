@@ -15,7 +15,7 @@ struct ElementRange {
   bool operator==(const ElementRange&) const = default;
 };
 
-// One piece for each rank, of equal lengths; num_ranks divides numel.
+// Gives one piece for each rank, of equal lengths; num_ranks must divide numel.
 inline std::vector<ElementRange> even_pieces(int64_t numel, int64_t num_ranks) {
   std::vector<ElementRange> pieces;
   for (int64_t rank = 0; rank < num_ranks; ++rank) {
@@ -28,7 +28,7 @@ inline std::vector<ElementRange> even_pieces(int64_t numel, int64_t num_ranks) {
 struct ScatterPart {
   at::Tensor input;   // any floating type; undefined = zeros
   at::Tensor output;  // of the reduction's type; numel of this rank's piece
-  // Of each rank, the same on all ranks; of any lengths, also empty.
+  // The piece of `input` for each rank; the same on all ranks, of any lengths, also empty.
   std::vector<ElementRange> pieces;
 
   int64_t longest_piece() const {

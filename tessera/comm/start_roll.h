@@ -1,4 +1,4 @@
-// Which ranks of a job have come, for the case that not all of them do.
+// Tells which ranks of a job have come, for the case that not all of them do.
 #pragma once
 
 #include <cstdint>
@@ -8,24 +8,24 @@ namespace tessera::comm {
 
 struct LaunchInfo;
 
-// Before MPI has started ranks have no way to each other. So each leaves a file, with its machine and
-// process, in a folder of the job's that all see; who waits too long looks there.
+// Before MPI has started, ranks cannot reach each other. So each leaves a file, with its machine and process,
+// in a folder of the job that all see, and a rank that waits too long looks there.
 class StartRoll {
  public:
-  // `place`: a path on a file system that the ranks share; the folder is made in the nearest folder above it
-  // that there is, not in itself, where a job that is killed would leave it. Where
-  // the launcher gives the job no name, or nothing can be written there, nothing is known.
+  // `place` is a path on a file system that the ranks share. The job's folder is made in the nearest existing
+  // folder above `place`, not in `place` itself, where a killed job would leave it behind. If the launcher
+  // gives the job no name, or nothing can be written there, nothing is known.
   StartRoll(const LaunchInfo& info, const std::string& place);
-  // Takes this rank's file away.
+  // Removes this rank's file.
   ~StartRoll();
   StartRoll(const StartRoll&) = delete;
   StartRoll& operator=(const StartRoll&) = delete;
 
-  // Takes all of the job's files away: the job ends.
+  // Removes the files of all ranks, for a rank that ends the job.
   void clear();
 
-  // "rank 2, rank 3 have not come; there are rank 0 (process 77 on n01), rank 1 (process 78 on n01)", or
-  // which of them is stopped or has ended on this machine; empty where nothing is known.
+  // Says who is missing: "rank 2, rank 3 have not come; there are rank 0 (process 77 on n01), rank 1 (process
+  // 78 on n01)", and which ranks of this machine are stopped or have ended. Empty if nothing is known.
   std::string text() const;
 
  private:

@@ -1,4 +1,4 @@
-// What a group's operations send and how long their callers wait.
+// Counts what a group's operations send and how long their callers wait.
 #pragma once
 
 #include <atomic>
@@ -12,14 +12,14 @@
 
 namespace tessera::comm {
 
-// Of one rank, since the group was made.
+// The traffic of one rank in one group, since the group was made.
 struct Traffic {
-  // By the algorithms that send least (Thakur et al., "Optimization of Collective Communication Operations in
-  // MPICH", 2005): of n ranks each sends (n - 1) / n of what an all-gather gathers or a reduce-scatter
-  // reduces, twice that in an all-reduce, and in a message all of it. What ranks of one machine share in
-  // memory counts alike, although nothing is sent.
+  // Bytes by the algorithms that send least (Thakur et al., "Optimization of Collective Communication
+  // Operations in MPICH", 2005): of n ranks each sends (n - 1) / n of what an all-gather gathers or a
+  // reduce-scatter reduces, twice that in an all-reduce, and all of a message. What ranks of one machine
+  // share in memory counts alike, although nothing is sent.
   int64_t bytes_sent = 0;
-  // Of the threads that called, in wait() and in calls that wait.
+  // Seconds that calling threads have spent in wait() and in calls that wait.
   double wait_s = 0.0;
 
   Traffic& operator+=(const Traffic& other) {
@@ -34,11 +34,11 @@ struct Traffic {
 
 namespace detail {
 
-// Outlives the group where its last operations do.
+// The counters of a group. Its operations share them, and may outlive it.
 struct TrafficCount {
   std::atomic<int64_t> bytes_sent{0};
   std::atomic<int64_t> wait_ns{0};
-  // Of groups that were split off, by name. Of the thread that splits.
+  // The counters of groups that were split off, by name. Used by the thread that splits alone.
   std::vector<std::pair<std::string, std::shared_ptr<TrafficCount>>> parts;
 
   Traffic sum() const { return {bytes_sent.load(), static_cast<double>(wait_ns.load()) * 1e-9}; }
@@ -52,7 +52,7 @@ class CountedWork : public Work {
   void wait_host() override;
   bool is_done() const override { return work_->is_done(); }
 
-  // The operation itself, for waits that hold up no caller.
+  // Gives the operation that `work` wraps, or `work` itself: for waits that hold up no caller.
   static std::shared_ptr<Work> uncounted(const std::shared_ptr<Work>& work);
 
  private:

@@ -1,11 +1,11 @@
-// Which MPI this program runs with.
+// The MPI library that this program runs with.
 #pragma once
 
 #include <string>
 
 namespace tessera::comm {
 
-// One line of MPI_Get_library_version(). Does not initialise MPI.
+// Gives the text of MPI_Get_library_version() up to its first comma or line break. Does not initialise MPI.
 std::string mpi_library_version();
 
 }  // namespace tessera::comm

@@ -12,21 +12,23 @@
 
 namespace tessera::comm::detail {
 
-// [Note: a thread for each group] Operations run one after another, in the order of their submission, on a
-// thread of the group's own: so they overlap with compute, and an operation that waits for its peers keeps no
-// other group waiting. With one thread for several groups, ranks that submit to two groups in another order
-// would wait for each other for ever, though each group's own order is the same on all of them: as in a
-// pipeline, where some ranks gather parameters while others wait for their messages.
+// [Note: a thread for each group] The operations of a group run one after another, in the order of their
+// submission, on a thread of the group's own. So they overlap with compute, and an operation that waits for
+// its peers holds up no other group. If several groups shared a thread, ranks that submit to two groups in
+// different orders would wait for each other forever, although the order within each group is the same on all
+// of them. Pipelines do that: some ranks gather parameters while others wait for their messages.
 
-// The thread starts with the first operation. Submit from one thread at a time.
+// Runs operations on a thread, which starts with the first of them. Submit from one thread at a time.
 class Executor {
  public:
   Executor();
-  // Finishes what was submitted. A thread that is stuck in an operation (after a timeout) is left behind.
+  // Waits for the submitted operations to end, 5 s at most and not at all after a hang. A thread that is
+  // still in an operation then is left behind.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
+  // Runs `operation` on the thread, then finishes `work` with the exception that it threw, if any.
   void submit(std::shared_ptr<PendingWork> work, std::function<void()> operation);
 
  private:

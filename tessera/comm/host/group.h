@@ -1,4 +1,4 @@
-// What the operations of one group work with.
+// The transport of a group and the memory that its ranks share.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace tessera::comm::detail {
 
-// A transport, and the memory that its ranks share where they run on one machine. Used by the thread that
-// runs the operations.
+// A transport, and the memory that its ranks share if they run on one machine. The thread that runs the
+// group's operations calls node().
 class Group {
  public:
   Group(std::unique_ptr<Transport> transport, bool may_share_memory)
@@ -20,7 +20,7 @@ class Group {
   bool may_share_memory() const { return may_share_memory_; }
   void set_may_share_memory(bool is_allowed) { may_share_memory_ = is_allowed; }
 
-  // Null where the ranks share no memory. The first call is collective.
+  // The collectives over shared memory; null if the ranks share none. The first call is collective.
   NodeGroup* node() {
     if (!is_node_known_ && may_share_memory_ && transport_->size() > 1)
       node_ = NodeGroup::create(*transport_);

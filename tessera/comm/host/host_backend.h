@@ -12,11 +12,12 @@ namespace tessera::comm::detail {
 
 class Group;
 
-// Ranks that all run on one machine exchange data through memory that all of them map (see node_group.h),
-// others, and messages between two ranks, through the transport. The numbers are the same bits either way.
+// Operations on host memory. If all ranks of the group run on one machine, collectives go through memory that
+// all of them map (node_group.h). Otherwise they go through the transport, as messages between two ranks
+// always do. The results have the same bits either way.
 class HostBackend : public TensorBackend {
  public:
-  // Of several ranks.
+  // `transport` connects two ranks or more.
   explicit HostBackend(std::unique_ptr<Transport> transport, bool may_share_memory = true);
   ~HostBackend() override;
 
@@ -41,7 +42,8 @@ class HostBackend : public TensorBackend {
                                      std::function<void()> write) override;
   std::unique_ptr<TensorBackend> split(const Call& call, int64_t color, int64_t key) override;
 
-  // Ends with Error(Peer), on every rank, where a rank does not take what another one sends.
+  // Compares the ranks' counts of an all-to-all. Collective. The work ends with Error(Peer), on every rank,
+  // if a rank does not take what another one sends.
   std::shared_ptr<PendingWork> compare_counts(const Call& call, const std::vector<int64_t>& output_counts,
                                               const std::vector<int64_t>& input_counts);
 

@@ -1,4 +1,4 @@
-// What carries bytes between the ranks of host memory: everything else is built on it.
+// The interface that carries bytes between the ranks of host memory; everything else is built on it.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace tessera::comm::detail {
 
-// Operations block and are collective, except post(). They are called from one thread at a time, which is
-// another one for each transport, also for those that were split off each other; post() may be called
-// meanwhile. Failures are thrown as Error(Peer).
+// Operations block and are collective, except post(). Each transport, also one that was split off another, is
+// called from one thread at a time, and different transports from different threads at once. post() may be
+// called while another thread is in an operation. Failures are thrown as Error(Peer).
 class Transport : public ByteExchange {
  public:
   virtual std::string name() const = 0;
@@ -22,12 +22,12 @@ class Transport : public ByteExchange {
   // another one.
   virtual void post(std::shared_ptr<P2pBatch> batch) = 0;
 
-  // `num_bytes` of memory that every rank of the group maps: page-aligned, zeros at first. Null, on every
-  // rank alike, where the ranks do not run on one machine or the machine refuses. Collective; but each rank
-  // lets go of the memory by itself, with its last copy of the pointer.
+  // Maps `num_bytes` of memory on every rank of the group: page-aligned, zeros at first. Null, on every rank
+  // alike, if the ranks do not run on one machine or the machine refuses. Collective; but each rank releases
+  // the memory by itself, with its last copy of the pointer.
   virtual std::shared_ptr<char> map_shared(int64_t num_bytes) = 0;
 
-  // The group of the ranks that gave the same color, ordered by key, then by rank.
+  // Makes the transport of the ranks that gave the same `color`, ordered by `key` and then by rank.
   virtual std::unique_ptr<Transport> split(int64_t color, int64_t key) = 0;
 };
 

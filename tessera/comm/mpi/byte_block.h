@@ -1,4 +1,4 @@
-// Messages of any length.
+// MPI types for messages of any length.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class ByteBlock {
   MPI_Datatype chunk_ = MPI_DATATYPE_NULL, type_ = MPI_DATATYPE_NULL;
 };
 
-// Calls f(count, type) with plain bytes where an int holds their number, else with one block. MPI keeps a
-// type that is in use until the operation has ended.
+// Calls f(count, type): up to 256 MiB with that many MPI_BYTE, above it with one block. The block may be
+// freed after the call, since MPI keeps a type that is in use until the operation has ended.
 template <class F>
 void with_bytes(int64_t num_bytes, F f) {
   constexpr int64_t kPlainLimit = int64_t{1} << 28;

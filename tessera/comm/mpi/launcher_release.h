@@ -1,13 +1,16 @@
-// A launcher that waits for machines which do not answer.
+// Ends a launcher that waits for machines which do not answer.
 #pragma once
 
 namespace tessera::comm::detail {
 
-// Before this process ends its job: leaves a process behind that sees to the end of the launcher (mpirun, or
-// its daemon on this machine) which is this process's parent, or a parent of its parent. Where that still
-// runs after some seconds, it waits for a machine that it cannot reach: its connections to other machines are
-// closed, upon which it ends with the job's exit code. Where the system does not permit that (ptrace_scope),
-// or it does not help, it is killed. Does nothing under another launcher. Not for a job on one machine.
+// Leaves a process behind that sees to the end of the launcher (mpirun, or its daemon on this machine), which
+// is this process's parent or a further ancestor. Call it before this process ends a job on several machines;
+// it is not for a job on one machine.
+//
+// If the launcher still runs after some seconds, it waits for a machine that it cannot reach. Its connections
+// to other machines are then closed, upon which it ends with the job's exit code. If the system does not
+// permit that (ptrace_scope), or it does not help, the launcher is killed. Does nothing under launchers other
+// than OpenMPI's.
 void release_launcher();
 
 }  // namespace tessera::comm::detail

@@ -9,18 +9,19 @@
 
 namespace tessera::comm::detail {
 
-// [Note: messages over MPI] A thread starts all messages of a batch at once and moves those of all batches
-// and groups on until they have ended, so none waits for another one. It looks for the size of what arrives
-// before it receives (MPI_Improbe), so that two ends of other sizes are an error that names both, and a
-// message that is too long overwrites nothing. While nothing is in flight it sleeps; otherwise it looks often
-// at first, then every 50 microseconds, so that a message that is waited for long takes no core from the
-// computation.
+// [Note: messages over MPI] A thread starts all messages of a batch at once and advances those of all batches
+// and groups until they have ended, so none waits for another one. It looks for the size of what arrives
+// before it receives (MPI_Improbe), so that two ends of different sizes are an error that names both, and a
+// message that is too long overwrites nothing. The thread sleeps while nothing is in flight. Otherwise it
+// polls without a pause at first, then every 50 microseconds, so that a long wait for a message takes no core
+// from the computation.
 
-// One for all groups of a process; the thread starts with the first message. Thread-safe.
+// Carries the messages of all groups of a process. The thread starts with the first message. Thread-safe.
 class MessageThread {
  public:
   MessageThread();
-  // Waits a moment for the messages in flight; those that do not end get an error.
+  // Waits for the messages in flight, 5 s at most and not at all after a hang; those that do not end get
+  // Error(Peer).
   ~MessageThread();
   MessageThread(const MessageThread&) = delete;
   MessageThread& operator=(const MessageThread&) = delete;

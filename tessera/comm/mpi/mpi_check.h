@@ -1,7 +1,7 @@
 // Turns MPI result codes into errors.
 #pragma once
 
-// Without OpenMPI's removed C++ bindings.
+// Leaves out OpenMPI's C++ bindings, which the MPI standard has removed.
 #define OMPI_SKIP_MPICXX 1
 #include <string>
 

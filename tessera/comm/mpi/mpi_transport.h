@@ -7,7 +7,7 @@
 
 namespace tessera::comm::detail {
 
-// Wraps a duplicate of MPI_COMM_WORLD. MPI must be initialised.
+// Makes the transport of all ranks, over a duplicate of MPI_COMM_WORLD. Collective; MPI must be initialised.
 std::unique_ptr<Transport> make_mpi_world_transport();
 
 }  // namespace tessera::comm::detail

@@ -11,11 +11,11 @@ namespace tessera::comm::detail {
 // anonymous file of the kernel (memfd) has neither limit, and leaves nothing behind when a process is killed.
 // Its peers open it through /proc.
 
-// What a peer must know to open the file.
+// Tells a peer where the file is.
 struct SharedFileOffer {
-  int64_t process = 0;
-  int64_t file = -1;  // -1: there is none
-  int64_t token = 0;  // written in the file: shows that it is the one
+  int64_t process = 0;  // id of the process that has it open
+  int64_t file = -1;    // its descriptor in that process; -1: there is no file
+  int64_t token = 0;    // written in the file, so that a peer knows it has opened the right one
 };
 
 class SharedFile {
@@ -31,7 +31,7 @@ class SharedFile {
   // Maps the file of a peer; memory() is null when that cannot be done.
   void open(const SharedFileOffer& offer, int64_t num_bytes);
 
-  // Zeros at first; unmapped with the last copy.
+  // The mapped memory, zeros at first. It is unmapped with the last copy of the pointer.
   const std::shared_ptr<char>& memory() const { return memory_; }
 
  private:

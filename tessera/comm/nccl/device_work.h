@@ -19,14 +19,15 @@
 namespace tessera::comm::detail {
 
 // [Note: memory of work on a device]
-// The allocator gives freed memory to the next who asks on the same stream, at once. So the operation's
-// tensors are held until the stream that submitted it waits for its end: what comes after in this stream, new
-// owners of the memory among them, then comes after the operation. Where nobody waits, they are held until it
-// is over.
+// LibTorch's allocator hands freed memory to the next request on the same stream at once, although an
+// operation on another stream may still use it. So an operation's tensors are held until the stream that
+// submitted it waits for its end: all that this stream runs afterwards, new owners of the memory among it,
+// then comes after the operation. If nobody waits, the tensors are held until the operation is over.
 class DeviceWork : public PendingWork {
  public:
-  // `held`: what the operation reads and writes. `agreement`: of the ranks on the host, without which it is
-  // not over, and whose error is its own; may be null. To be made where it is submitted.
+  // `held` are the tensors that the operation reads and writes. `agreement` is what the ranks compare on the
+  // host meanwhile: without it the operation is not over, and its error is the operation's; it may be null.
+  // Make the object while the submitting stream is the current one.
   DeviceWork(const Call& call, at::Device device, std::vector<at::Tensor> held,
              std::shared_ptr<const PendingWork> agreement);
 
@@ -34,16 +35,17 @@ class DeviceWork : public PendingWork {
   void wait_host() override { wait_for_end(); }
   bool is_done() const override;
 
-  // The operation is on the current stream, with all before it. `after`: the error of what it comes after, or
-  // its own. Once.
+  // Marks the operation's end on the current stream. Call it once, when the operation has been put there.
+  // `after` is the error of the operation that it comes after, or of its own submission; wait() throws it.
   void record(std::exception_ptr after = nullptr);
-  // The error of the agreement, if any so far.
+  // The error with which the agreement has ended, if it has.
   std::optional<Error> disagreement() const;
-  // The Error(Hang) where it is late.
+  // Gives Error(Hang) if the operation is late and the delay is not excused.
   std::optional<Error> look() const;
-  // For any thread.
+  // Tells whether the operation and its agreement are over. Any thread may call this.
   bool has_passed() const;
-  // On the watchdog's thread: it is over.
+  // Ends the work, with an error or none, and lets go of its tensors. The watchdog calls this when the
+  // operation is over, or whoever aborts the group.
   void end(std::exception_ptr error);
 
  private:

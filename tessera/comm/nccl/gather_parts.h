@@ -9,18 +9,19 @@
 namespace tessera::comm::detail {
 
 // [Note: padded gathers]
-// Pieces of one length go by ncclAllGather, in place. It takes no others: pieces of several lengths are a
+// Pieces of one length go by ncclAllGather, in place, which takes no pieces of several lengths. Those are a
 // broadcast for each rank and tensor, which run one after another, each at the cost of a way round all ranks,
-// some ten microseconds. Instead, all such tensors of a call can go as one gather of pieces with room to the
-// longest, at the cost of the room on the wire and of two copies on the device. That is taken where
+// some ten microseconds. Instead, all such tensors of a call can go as one gather of pieces that are padded
+// to the longest, at the cost of the padding on the wire and of two copies on the device. This is done if
 // - it saves operations: one gather and two copies in place of more than three broadcasts;
-// - a tensor's longest piece has at most 4 MiB: copying it twice takes less than a broadcast of it waits;
-// - the room is at most an eighth of a tensor, or 64 KiB, which no link notices.
+// - a tensor's longest piece has at most 4 MiB: copying it twice takes less time than a broadcast of it
+//   waits;
+// - the padding is at most an eighth of a tensor, or 64 KiB, which no link notices.
 // A larger tensor is bound by the link, which broadcasts use as well as a gather does. The figures are
 // estimates, for links of 50 GB/s and memory of 3 TB/s. All ranks choose alike, as they know all counts.
 //
-// In the body of NcclGroup::run(). The buffer belongs to the group's stream, on which its memory is next
-// used.
+// Gathers `parts`, in the body of NcclGroup::run(). The buffer of padded pieces is allocated on the group's
+// stream, so its memory is reused only behind the gather.
 void gather_parts(NcclGroup& group, const std::vector<GatherPart>& parts);
 
 }  // namespace tessera::comm::detail

@@ -9,17 +9,17 @@
 
 namespace tessera::comm::detail {
 
-// What ncclGetUniqueId() makes, for the ranks of one communicator.
+// The id that ncclGetUniqueId() makes for the ranks of one communicator.
 struct NcclId {
   std::array<char, 128> bytes{};
 };
 
-// ncclComm_t and cudaStream_t, as the library takes them.
+// These are ncclComm_t and cudaStream_t, as the library takes them.
 using NcclHandle = struct ncclComm*;
 using NativeStream = void*;
 
-// What nccl.h of the versions 2.x declares, as far as it is used here. Enums are int there. All data goes as
-// bytes, so that no other type needs a name.
+// These follow nccl.h of the versions 2.x, as far as it is used here; its enums are ints. All data goes as
+// bytes, so no other data type is needed.
 enum NcclResult : int32_t { kNcclSuccess = 0, kNcclInProgress = 7 };
 enum NcclDataType : int32_t { kNcclUint8 = 1 };
 
@@ -38,7 +38,7 @@ struct NcclFunctions {
   NcclResult (*broadcast)(const void*, void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
   NcclResult (*send)(const void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
   NcclResult (*recv)(void*, size_t, NcclDataType, int, NcclHandle, NativeStream) = nullptr;
-  // Where the library lacks one of these, the first is null.
+  // A library may lack the next four; mem_alloc is null if it lacks any of them.
   NcclResult (*mem_alloc)(void**, size_t) = nullptr;
   NcclResult (*mem_free)(void*) = nullptr;
   NcclResult (*comm_register)(NcclHandle, void*, size_t, void**) = nullptr;
@@ -47,42 +47,43 @@ struct NcclFunctions {
 
 class NcclLibrary {
  public:
-  // Opens `path`, or, where it is empty, libnccl.so.2 where the loader or LibTorch's own folders have it.
-  // Null where it is not there, lacks a function or is not of version 2.18 or a later 2, with why in one
-  // line.
+  // Opens the library at `path`; if that is empty, libnccl.so.2 from the loader's places or LibTorch's own
+  // folders. Gives null, and the reason in one line in `why_not`, if there is no library, it lacks a function
+  // or its version is not 2.18 or a later 2.
   static std::shared_ptr<const NcclLibrary> open(std::string& why_not, const std::string& path = "");
-  // The same; throws E-CONFIG-NCCL where that gives null.
+  // Opens the library as open() does; throws E-CONFIG-NCCL if it cannot.
   static std::shared_ptr<const NcclLibrary> require(const std::string& path = "");
 
-  // 22809 for 2.28.9
+  // The version as NCCL counts: 22809 for 2.28.9.
   size_t version() const { return version_; }
 
-  // Throw Error(Peer) with the library's words where a call fails.
+  // The functions below throw Error(Peer), with the library's own words, if a call fails.
   NcclId make_id() const;
   NcclHandle init_rank(const NcclId& id, int size, int rank) const;
   void all_gather(const void* input, void* output, size_t num_bytes, NcclHandle comm,
                   NativeStream stream) const;
-  // From `input` of the root into `output` of all; the root's may be one.
+  // Copies `input` of the root into `output` of all ranks; on the root the two may be the same memory.
   void broadcast(const void* input, void* output, size_t num_bytes, int root, NcclHandle comm,
                  NativeStream stream) const;
   void send(const void* input, size_t num_bytes, int peer, NcclHandle comm, NativeStream stream) const;
   void recv(void* output, size_t num_bytes, int peer, NcclHandle comm, NativeStream stream) const;
   void destroy(NcclHandle comm) const;
-  // Ends what the communicator has on the device, and frees it.
+  // Ends the communicator's operations on the device, and frees it.
   void abort(NcclHandle comm) const noexcept;
-  // Memory of the current device in a piece of its own, as registration asks for; null where there is none,
-  // as with libraries before 2.19. free() is for memory that nothing on the device uses any more.
+  // Allocates memory of the current device as one physical piece, which registration asks for. Gives null if
+  // there is none, as in libraries before 2.19. free() takes memory that nothing on the device uses any more.
   void* allocate(size_t num_bytes) const noexcept;
   void free(void* memory) const noexcept;
-  // From here to deregister(), or the end of the communicator, the library may use such memory as it does its
-  // own. The handle is null where it declines.
+  // Lets the library use such memory as it does its own buffers, until deregister() or the end of the
+  // communicator. The handle is null if the library declines.
   void* register_memory(NcclHandle comm, void* memory, size_t num_bytes) const;
   void deregister(NcclHandle comm, void* registration) const;
-  // What has gone wrong since; empty where nothing has.
+  // The error that the communicator has met on the device or on NCCL's threads, in words; empty if there is
+  // none.
   std::string async_error(NcclHandle comm) const;
 
-  // What is called while it lives is one operation, which starts with its end(). Unless that is called, the
-  // library is left outside of a group all the same.
+  // The calls that are made while this object lives are one operation, which starts with end(). If an
+  // exception comes before end(), the destructor closes the library's group all the same.
   class GroupScope {
    public:
     explicit GroupScope(const NcclLibrary& library);

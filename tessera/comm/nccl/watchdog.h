@@ -13,15 +13,17 @@
 
 namespace tessera::comm::detail {
 
-// What it looks after. Registers itself for its life.
+// A group whose operations the watchdog looks after. It adds and removes itself for its life.
 class Watched {
  public:
   virtual ~Watched() = default;
-  // Ends what is over, late or has failed. Returns whether anything is still open. On the watchdog's thread.
+  // Ends the operations that are over, late or have failed. Returns whether any is still open. Called on the
+  // watchdog's thread.
   virtual bool poll() = 0;
 };
 
-// One for all groups of a process, which has one device. Thread-safe.
+// Looks after all groups of a process, which has one device. Its thread starts with the first group.
+// Thread-safe.
 class Watchdog {
  public:
   explicit Watchdog(c10::Device device) : device_(device) {}
@@ -30,14 +32,15 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   void add(Watched* group);
-  // After it, the group is not polled.
+  // When it returns, `group` is not polled any more.
   void remove(Watched* group);
-  // Something has been opened.
+  // Tells the thread that an operation has been opened.
   void wake();
 
-  // No group can be used any more: what the device holds is of no use. The first error stays.
+  // Makes all groups of the process unusable, since what the device holds is of no use any more. The first
+  // error stays.
   void fail(const Error& error);
-  // Throws that error, if any.
+  // Throws the error that fail() was given, if any.
   void check() const;
 
  private:
