@@ -30,7 +30,7 @@ bool AgreedWork::is_first() const {
 }
 
 void AgreedWork::finish() {
-  // The kind as one character before the message; empty where all went well.
+  // This rank's error as text: its kind as one character, then its message. Empty if all went well.
   std::string told;
   const auto tell = [&](ErrorKind kind, const char* text) {
     told = static_cast<char>('a' + static_cast<int>(kind)) + std::string(text);
@@ -45,6 +45,8 @@ void AgreedWork::finish() {
   const flight::PatienceScope patience;
   for (Communicator* group : groups_) {
     for (const std::string& other : group->all_gather_string(told)) {
+      // An error heard in one group is told in the next, and so reaches ranks that are in no group with its
+      // rank.
       if (told.empty()) told = other;
     }
   }

@@ -20,14 +20,14 @@ int64_t sum(const std::vector<int64_t>& counts) {
 
 int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
 
-// Whether there is a count for each rank.
+// Tells whether there is one count for each rank, none of them negative.
 bool are_counts(const std::vector<int64_t>& counts, int64_t num_ranks) {
   return static_cast<int64_t>(counts.size()) == num_ranks &&
          std::all_of(counts.begin(), counts.end(), [](int64_t count) { return count >= 0; });
 }
 
-// The ranks of the world that split() puts together with this one, in their order; none where nothing is
-// recorded of them. Collective.
+// Gives the ranks of the world that split() puts together with this one, in the order of their new group;
+// none if the flight recorder records nothing. Collective.
 std::vector<int64_t> ranks_of_part(detail::TensorBackend& backend, const detail::Call& call, int64_t color,
                                    int64_t key) {
   constexpr int64_t kFields = 3;
@@ -282,7 +282,7 @@ std::vector<std::string> Communicator::all_gather_string(const std::string& text
   backend_->all_gather(call, {{lengths, own_length, std::vector<int64_t>(size(), 1)}})->wait();
   const std::vector<int64_t> counts(lengths.const_data_ptr<int64_t>(),
                                     lengths.const_data_ptr<int64_t>() + size());
-  // The operation keeps its tensors: after a timeout it may still be running.
+  // A copy, since the operation keeps its tensors: after a timeout it may still be running.
   const at::Tensor own =
       at::from_blob(const_cast<char*>(text.data()), {counts[rank()]}, on_host(at::kByte)).clone();
   const at::Tensor all = at::empty({sum(counts)}, on_host(at::kByte));
@@ -316,6 +316,7 @@ std::shared_ptr<Communicator> Communicator::split(int64_t color, int64_t key, st
   const std::vector<int64_t> ranks = ranks_of_part(*backend_, call, color, key);
   auto part = std::make_shared<Communicator>(backend_->split(call, color, key), std::move(name));
   part->set_default_timeout(default_timeout_);
+  // Every rank of the part computes the same key, since collectives are as many on all ranks of this group.
   part->key_ =
       (key_ * 1'000'003 + static_cast<uint64_t>(num_collectives_)) * 1'000'003 + static_cast<uint64_t>(color);
   if (part->size() > 1) {

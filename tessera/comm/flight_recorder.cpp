@@ -27,7 +27,7 @@ namespace tessera::comm::flight {
 namespace {
 
 constexpr int64_t kRecords = 2000, kGroups = 128, kRanks = 64;
-constexpr int64_t kStopped_ns = 1'500'000'000;  // without a sign of life: this process was stopped itself
+constexpr int64_t kStopped_ns = 1'500'000'000;  // a longer gap between its own signs of life: it was stopped
 
 template <size_t N>
 void put(char (&target)[N], std::string_view text) {
@@ -38,12 +38,13 @@ void put(char (&target)[N], std::string_view text) {
 
 struct Record {
   uint64_t group;
-  int64_t number, num_bytes, begin_ns, end_ns;  // end 0: it goes on
+  int64_t number, num_bytes, begin_ns, end_ns;  // end_ns 0: it goes on
   uint64_t peers;
   char name[24], group_name[24], hint[56];
 };
 
-// A group of the rank: how many collectives it has called, and the first of its ranks.
+// A group that the rank is in: how many collectives the rank has called, and the first kRanks ranks of the
+// group.
 struct GroupNote {
   uint64_t key;
   int64_t rank;
@@ -52,7 +53,8 @@ struct GroupNote {
   int32_t ranks[kRanks];
 };
 
-// One rank's notes: valid when all bytes are zero, written by the rank alone, read by all, also in mid-write.
+// The notes of one rank. Memory of zeros is valid. Only the rank itself writes them; all ranks read them,
+// also in the middle of a write.
 struct Notes {
   std::atomic<int64_t> alive_ns, waiting_for, num_storage, storage_ns, num_records, num_groups;
   int64_t rank;
@@ -67,20 +69,21 @@ static_assert(std::atomic<int64_t>::is_always_lock_free);
 
 int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-// This process's part. Never freed: threads that are left behind in an operation may still write.
+// This process's own state. It is never freed, because threads that are left behind in an operation may still
+// write.
 struct State {
   std::shared_ptr<char> memory;
   Notes* own = nullptr;
-  int64_t num_ranks = 0;  // of the machine
+  int64_t num_ranks = 0;  // whose notes `memory` holds: those of the machine
   int64_t world_size = 0;
-  std::mutex mutex;  // of begin(), which several threads may call
+  std::mutex mutex;  // guards begin() and join(), which several threads may call
   std::mutex life_mutex;
   std::condition_variable life_ends;
   std::thread life;
   bool is_ending = false;
-  std::atomic<int64_t> went_on_ns{0};  // after it was stopped
+  std::atomic<int64_t> went_on_ns{0};  // when this process went on after it was stopped; 0: it never was
   std::string dump_file;
-  std::vector<std::string> hosts;  // of all ranks
+  std::vector<std::string> hosts;  // the machine of each rank of the world
 };
 State& state() {
   static auto* const the = new State();
@@ -92,6 +95,8 @@ thread_local int num_patient = 0, num_waits = 0;
 
 Notes* notes_of(int64_t i) { return reinterpret_cast<Notes*>(state().memory.get()) + i; }
 
+// Runs on a thread of its own and notes a sign of life, four times a second. A sign that comes much later
+// than the one before shows that this whole process was stopped.
 void show_life() {
   State& all = state();
   std::unique_lock<std::mutex> lock(all.life_mutex);
@@ -128,10 +133,11 @@ std::string name_of(const Record& record) {
   return text + " of group '" + record.group_name + "'";
 }
 
-// "it is stopped"; empty for a rank that lives.
+// Tells why a rank does nothing, such as "it is stopped"; empty for a rank that lives.
 std::string why_silent(const Notes& notes) {
   const ProcessStatus status = process_status(notes.process);
   if (status.is_stopped()) return "it is stopped (SIGSTOP)";
+  // The other process is gone only if /proc shows processes at all, this one among them.
   if (status.is_gone() && process_status(getpid()).state != 0) return "it has ended";
   constexpr int64_t kSilent_ns = 10'000'000'000;
   if (now_ns() - notes.alive_ns < kSilent_ns) return "";
@@ -147,7 +153,8 @@ std::string last_of(const Notes& notes) {
          " ago";
 }
 
-// "rank 2 on n02, rank 3 on n02": those of the operation of `waiting` that run on other machines.
+// Names the ranks of the operation `record` of `waiting` that run on other machines: "rank 2 on n02, rank 3
+// on n02".
 std::string unseen_in(const Record& record, const Notes& waiting) {
   const GroupNote* const group = note_of(waiting, record.group);
   std::string names;
@@ -161,7 +168,8 @@ std::string unseen_in(const Record& record, const Notes& waiting) {
   return names;
 }
 
-// The ranks of this machine that keep `waiting` in `record`, the first one first.
+// Gives the ranks of this machine for which `waiting` waits in `record`, lowest first: those that have not
+// called the same collective, or the peers of a batch of messages.
 std::vector<const Notes*> missing_from(const Record& record, const Notes& waiting) {
   std::vector<const Notes*> missing;
   for (int64_t i = 0; i < state().num_ranks; ++i) {
@@ -175,7 +183,7 @@ std::vector<const Notes*> missing_from(const Record& record, const Notes& waitin
   return missing;
 }
 
-// When the last rank of this machine called the same collective.
+// The time at which the last rank of this machine called the same collective.
 int64_t last_begin(const Record& record) {
   int64_t last = record.begin_ns;
   for (int64_t i = 0; i < state().num_ranks; ++i) {
@@ -230,6 +238,8 @@ void attach(detail::Transport& world) {
   std::vector<char> hosts(static_cast<size_t>(world.size()) * sizeof host);
   world.all_gather(hosts.data(), host, std::vector<int64_t>(world.size(), sizeof host));
   for (int64_t r = 0; r < world.size(); ++r) all.hosts.emplace_back(hosts.data() + r * sizeof host);
+  // Ranks with one host name are on one machine. They get a group of their own only if there are several
+  // machines.
   int64_t first = -1, place = 0, count = 0;
   for (int64_t r = 0; r < world.size(); ++r) {
     if (std::memcmp(hosts.data() + r * sizeof host, host, sizeof host) != 0) continue;
@@ -323,14 +333,15 @@ void end(int64_t place) {
   all.own->records[place % kRecords].end_ns = now_ns();
 }
 
-// A place is noted plus one, so that zero is none.
+// A place is noted plus one, so that zero means none.
 WaitScope::WaitScope(int64_t place) : is_noted_(is_main_thread && place >= 0) {
   if (!is_noted_) return;
   const int64_t before = state().own->waiting_for.exchange(place + 1);
   outer_ = num_waits++ > 0 ? before : 0;
 }
 
-// What a rank has given up waiting for stays noted: others ask for it while the job ends.
+// After a hang, the operation that a rank has given up waiting for stays noted: other ranks look for it while
+// the job ends.
 WaitScope::~WaitScope() {
   if (!is_noted_) return;
   --num_waits;
@@ -368,8 +379,12 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
   const Notes* waiting = all.own;
   const Record* record = &all.own->record(place);
   std::vector<const Notes*> seen = {waiting};
-  std::string way;  // from this rank to the one that it is up to
+  std::string way;  // the chain of ranks so far, in words
   for (;;) {
+    // One link of the chain: the ranks that are missing from `record`, for which `waiting` waits. Whoever
+    // explains the wait ends the chain, in this order: a missing rank that is stopped or has ended; one that
+    // works on storage; one that waits for nothing, so computes. If all missing ranks wait themselves, the
+    // chain goes on with what the first of them waits for.
     const bool has_number = record->number > 0;
     const std::vector<const Notes*> missing = missing_from(*record, *waiting);
     const auto blame = [&](const Notes& notes, const std::string& why) {
@@ -390,6 +405,8 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
     for (const Notes* notes : missing) {
       if (notes->waiting_for == 0) return blame(*notes, last_of(*notes));
     }
+    // Nobody of this machine is missing: a rank has come and then stopped, ranks of other machines are
+    // missing, or the operation itself takes long.
     if (missing.empty()) {
       for (int64_t i = 0; i < all.num_ranks; ++i) {
         const Notes* notes = notes_of(i);
@@ -406,7 +423,7 @@ Finding look_into(int64_t place, std::chrono::milliseconds timeout) {
     }
     const Notes* next = missing.front();
     const int64_t wait = next->waiting_for - 1;
-    if (wait < 0) continue;  // it has just gone on
+    if (wait < 0) continue;  // it has just gone on: look again
     const Record& other = next->record(wait);
     way +=
         name_of(*next) + (has_number ? " has not called it, as it waits in " : " waits in ") + name_of(other);

@@ -10,6 +10,8 @@ namespace tessera::comm::detail {
 void PendingWork::wait() {
   wait_while([this](std::unique_lock<std::mutex>& lock) {
     if (finished_.wait_for(lock, timeout_, [this] { return is_done_; })) return false;
+    // The work may end while hang() reads the other ranks' notes; if the delay is excused, the wait begins
+    // anew.
     lock.unlock();
     if (const std::optional<Error> error = hang()) throw *error;
     lock.lock();

@@ -13,7 +13,7 @@
 namespace tessera::comm {
 namespace {
 
-// Names this machine among those of the job.
+// Gives a text that no other machine of the job has: the host's name and the id of its boot.
 std::string machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string boot;
@@ -21,7 +21,7 @@ std::string machine() {
   return host_name() + "/" + boot;
 }
 
-// Whether the user wants ranks bound to cores; nothing where the user does not say.
+// Tells whether the user wants ranks bound to cores; nothing if the user does not say.
 std::optional<bool> user_choice() {
   if (const auto choice = environment::get_flag("TESSERA_BIND")) return choice;
   for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"}) {
@@ -47,8 +47,9 @@ void share_cores(Communicator& world) {
     sets.push_back(parse_core_set(texts[rank].substr(line + 1)));
   }
   const CoreShare share = share_of_cores(sets, index, by_topology(own));
-  // Who else computes on the machine: all ranks look at the same time, since one that waits for the transport
-  // runs. The first one's word counts.
+  // Ranks look for other programs that compute on the machine. All look at the same time, since a rank that
+  // already waited for the transport would itself be seen as running. The answer of the machine's first rank
+  // counts.
   const bool is_crowded = running_threads_of_others() > kCrowd;
   const auto crowds = world.all_gather_string(is_crowded ? "crowded" : "");
   const bool finds_crowd = crowds[first] == "crowded";

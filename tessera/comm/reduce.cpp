@@ -9,7 +9,7 @@
 namespace tessera::comm::detail {
 namespace {
 
-// Whether the pieces follow each other in the ranks' order from the first element to the last.
+// Tells whether the pieces follow each other in the order of the ranks, from the first element to the last.
 bool is_in_order(const ScatterPart& part) {
   int64_t end = 0;
   for (const ElementRange& piece : part.pieces) {
@@ -19,7 +19,8 @@ bool is_in_order(const ScatterPart& part) {
   return end == part.input.numel();
 }
 
-// All parts' pieces for rank 0, then those for rank 1, ...
+// Packs the pieces of all parts for rank 0, then those for rank 1, and so on, cast to the type of `options`.
+// Gives the input itself if it lies so already.
 at::Tensor pack(const std::vector<ScatterPart>& parts, const std::vector<int64_t>& counts,
                 const at::TensorOptions& options) {
   if (parts.size() == 1 && parts[0].input.defined() && parts[0].input.scalar_type() == options.dtype() &&

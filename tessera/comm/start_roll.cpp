@@ -31,6 +31,7 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
+// Gives the nearest folder above `path` that there is.
 fs::path folder_above(const std::string& path) {
   std::error_code failed;
   fs::path folder = fs::absolute(path, failed).lexically_normal();
@@ -40,7 +41,7 @@ fs::path folder_above(const std::string& path) {
   return folder;
 }
 
-// Of jobs that were killed as they started.
+// Removes the folders of jobs that were killed as they started, at least an hour ago.
 void remove_left_behind(const fs::path& folder) {
   constexpr auto kOld = std::chrono::hours(1);
   std::error_code ignored;
@@ -65,7 +66,7 @@ std::string launched_job() {
              job && step) {
     name = *job + "." + *step;
   }
-  // It becomes a file's name.
+  // The name becomes part of a file's name.
   std::ranges::replace_if(
       name, [](char c) { return std::string_view("/\\ \t\n").find(c) != std::string_view::npos; }, '-');
   return name;
@@ -80,7 +81,8 @@ StartRoll::StartRoll(const LaunchInfo& info, const std::string& place) : num_ran
   fs::create_directory(folder, failed);
   folder_ = folder.string();
   file_ = (folder / std::to_string(info.rank)).string();
-  // As a whole or not at all, for who looks at that moment.
+  // The file is renamed into place, so that a rank which looks at that moment sees it as a whole or not at
+  // all.
   const std::string written = file_ + ".tmp";
   std::ofstream(written) << getpid() << ' ' << host_name() << '\n';
   fs::rename(written, file_, failed);
@@ -92,7 +94,7 @@ StartRoll::~StartRoll() {
   std::error_code ignored;
   fs::remove(file_ + ".tmp", ignored);
   fs::remove(file_, ignored);
-  // The last one's, as a folder with files is not removed.
+  // This removes the folder only for the last rank, as a folder with files is not removed.
   fs::remove(fs::path(file_).parent_path(), ignored);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds the time until its end, also when that is an exception.
+// Adds the time until the end of its scope to the count, also when an exception ends it.
 class WaitTimer {
  public:
   explicit WaitTimer(TrafficCount& count) : count_(count) {}

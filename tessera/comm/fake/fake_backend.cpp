@@ -15,10 +15,10 @@
 namespace tessera::comm {
 namespace {
 
-// What the ranks of one group share.
+// The state that the ranks of one group share.
 class FakeGroup {
  public:
-  // nodes: the machine of each rank.
+  // `nodes` holds the machine of each rank.
   explicit FakeGroup(std::vector<int64_t> nodes)
       : size_(static_cast<int64_t>(nodes.size())),
         nodes_(std::move(nodes)),
@@ -26,7 +26,8 @@ class FakeGroup {
         splits_(size_) {}
   int64_t size() const { return size_; }
 
-  // Publishes this rank's pointer, lets every rank run `use` on all of them, and leaves together.
+  // Publishes this rank's pointer, runs `use` on the pointers of all ranks, and returns when all ranks have
+  // done so.
   void exchange(int64_t rank, const void* pointer,
                 const std::function<void(const std::vector<const void*>&)>& use) {
     pointers_[rank] = pointer;
@@ -35,6 +36,7 @@ class FakeGroup {
     meet();
   }
 
+  // Returns when all ranks have come.
   void meet() {
     std::unique_lock<std::mutex> lock(mutex_);
     const int64_t round = round_;
@@ -49,7 +51,7 @@ class FakeGroup {
 
   detail::Mailbox& mailbox() { return mailbox_; }
 
-  // The group and rank of the caller among those of its color.
+  // Gives the group of the caller's color and the caller's rank in it.
   std::pair<std::shared_ptr<FakeGroup>, int64_t> split(int64_t rank, int64_t color, int64_t key) {
     splits_[rank] = {color, key, rank};
     meet();
@@ -138,7 +140,7 @@ class FakeTransport : public detail::Transport {
   }
   void all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
                     const std::vector<int64_t>& input_bytes) override {
-    // Where the piece for each rank begins in the input of this one.
+    // A rank's input, and the byte of it at which the piece for each rank begins.
     struct Source {
       const char* data;
       std::vector<int64_t> begins;

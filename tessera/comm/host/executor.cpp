@@ -17,7 +17,8 @@ struct Executor::State {
   struct Task {
     std::shared_ptr<PendingWork> work;
     std::function<void()> operation;
-    bool is_in_inference;  // c10::InferenceMode of who submitted it, whose tensors nobody else may write
+    // c10::InferenceMode of the submitter. Tensors that were made in it may be written in it only.
+    bool is_in_inference;
   };
   std::mutex mutex;
   std::condition_variable changed;
@@ -40,6 +41,7 @@ Executor::~Executor() {
   if (is_drained) {
     thread_.join();
   } else {
+    // The thread goes on in its operation, and holds the state itself.
     thread_.detach();
   }
 }
@@ -52,8 +54,8 @@ void Executor::submit(std::shared_ptr<PendingWork> work, std::function<void()> o
 }
 
 void Executor::run(std::shared_ptr<State> state) {
-  // Sums on this thread must not take a second pool of compute threads.
-  at::get_num_threads();  // LibTorch sets its own number on a thread's first use
+  // Sums on this thread must not start a second pool of compute threads.
+  at::get_num_threads();  // first, as LibTorch sets its own number on a thread's first use
   omp_set_num_threads(1);
   const MemoryScope memory(MemoryCategory::Communication);
   while (true) {

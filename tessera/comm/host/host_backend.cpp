@@ -40,6 +40,7 @@ std::shared_ptr<PendingWork> HostBackend::submit(const Call& call, std::function
   auto work = std::make_shared<PendingWork>(call.description, call.timeout, call.place);
   if (call.after != nullptr) {
     body = [after = call.after, body = std::move(body)] {
+      // The operation runs even if `after` has failed: the other ranks are in it (OpOptions::after).
       std::exception_ptr error;
       try {
         after->wait_host();
@@ -134,6 +135,7 @@ std::shared_ptr<Work> HostBackend::broadcast(const Call& call, const at::Tensor&
 }
 
 std::shared_ptr<Work> HostBackend::batch_p2p(const Call& call, std::vector<P2pOp> ops) {
+  // Messages are posted by this thread, so this thread waits.
   if (call.after != nullptr) call.after->wait_host();
   auto batch = std::make_shared<P2pBatch>(call.description, call.timeout, rank(), std::move(ops), call.place);
   group_->transport().post(batch);

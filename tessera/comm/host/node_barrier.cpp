@@ -15,7 +15,7 @@ namespace {
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4,
               "ranks of other processes and the kernel see the same four bytes");
 
-// A few microseconds: what a peer needs that is in the same place already.
+// So many looks take a few microseconds, in which a peer comes that is in the same place already.
 constexpr int kNumLooks = 100;
 
 void relax() {
@@ -43,10 +43,14 @@ void NodeBarrier::check_alive() const {
 }
 
 void NodeBarrier::meet(int64_t num_ranks) {
-  // In this order: a rank that gives up after the look at failed_ changes the round that is waited for.
+  // The round is read before failed_. A rank that gives up sets failed_ and then changes the round: so either
+  // it is seen here, or the round that is waited for below has changed.
   const uint32_t round = round_.load(std::memory_order_acquire);
   check_alive();
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(num_ranks)) {
+    // The last rank has acquired what all others wrote before they arrived, and releases it with the new
+    // round, which they acquire. It resets the count first: no rank arrives for the next meeting before it
+    // sees the new round.
     arrived_.store(0, std::memory_order_relaxed);
     round_.store(round + 1, std::memory_order_release);
     wake_all(round_);
@@ -63,7 +67,8 @@ void NodeBarrier::meet(int64_t num_ranks) {
 void NodeBarrier::give_up(int64_t rank) {
   uint32_t nobody = 0;
   failed_.compare_exchange_strong(nobody, static_cast<uint32_t>(rank) + 1, std::memory_order_acq_rel);
-  // A changed round ends every wait, also one that has not fallen asleep yet.
+  // A changed round ends every wait. A rank that is about to fall asleep does not: the kernel compares the
+  // word with the round that the rank waits for.
   round_.fetch_add(1, std::memory_order_acq_rel);
   wake_all(round_);
 }

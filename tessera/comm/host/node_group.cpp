@@ -32,14 +32,18 @@ at::Tensor view_of(const void* data, int64_t count, at::ScalarType type) {
   return at::from_blob(const_cast<void*>(data), {count}, at::TensorOptions().dtype(type));
 }
 
-// The elements [begin, begin + size) of the virtual row of all parts' pieces that lie in one part.
+// [Note: rows of pieces] A reduce-scatter puts the pieces of all parts for a rank behind each other in a
+// virtual row, each with room for the longest piece of its part. So rows are equally long for all ranks, and
+// are cut into the same chunks. An Overlap is the stretch that a chunk and one part have in common.
 struct Overlap {
   size_t part;
-  int64_t piece_begin;  // in the part's piece
-  int64_t row_begin;    // in the chunk
+  int64_t piece_begin;  // its begin in the part's piece
+  int64_t row_begin;    // its begin in the chunk
   int64_t size;
 };
 
+// Gives the overlaps of all parts with the chunk [begin, begin + size) of the row; see [Note: rows of
+// pieces].
 std::vector<Overlap> overlaps(const std::vector<ScatterPart>& parts, int64_t begin, int64_t size) {
   std::vector<Overlap> found;
   int64_t part_begin = 0;
@@ -92,7 +96,8 @@ NodeGroup::NodeGroup(Transport& transport, std::shared_ptr<char> memory)
       size_(transport.size()),
       chunk_bytes_(chunk_bytes(transport.size())),
       memory_(std::move(memory)),
-      // All zeros is its first state, and no rank may put it back there.
+      // The barrier is not constructed: the memory is zeros, which is its first state, and other ranks may be
+      // in it already.
       barrier_(reinterpret_cast<NodeBarrier*>(memory_.get())),
       segments_(memory_.get() + header_bytes(size_)) {
   static_assert(sizeof(Call) <= kCallBytes);
@@ -119,7 +124,7 @@ void NodeGroup::meet() {
       return name(call.kind) +
              (call.num_bytes > 0 ? " of " + std::to_string(call.num_bytes) + " bytes" : std::string());
     };
-    // Every rank sees it, so nobody need be told.
+    // Every rank sees a difference after this meeting, so none need be told by give_up().
     is_broken_ = true;
     throw Error(ErrorKind::Peer, "MISMATCH", "the ranks of a group are in different collectives")
         .got(text(own) + " on rank " + std::to_string(rank_) + ", " + text(other) + " on rank " +
@@ -131,7 +136,9 @@ void NodeGroup::meet() {
 
 void NodeGroup::run(const Call& call, const std::function<void()>& body) {
   if (is_broken_) throw Error(ErrorKind::Peer, "BROKEN", "a collective of this group has failed before");
-  // Everyone has left the operation before the last one, whose place this is.
+  // Other ranks may still compare the calls of the last operation. This call takes the other place, which
+  // held the call before that one: all ranks have left that operation, since they have come to the last one's
+  // first meeting.
   call_side_ = 1 - call_side_;
   published_call(rank_) = call;
   is_call_unchecked_ = true;
@@ -158,6 +165,8 @@ void NodeGroup::all_gather(void* output, const void* input, const std::vector<in
   const int64_t longest = *std::max_element(num_bytes.begin(), num_bytes.end());
   const char* const source = static_cast<const char*>(input);
   run({Kind::AllGather, end - static_cast<char*>(output), hash_of(num_bytes)}, [&] {
+    // The loop runs once even if there is nothing to gather: calls are compared at a meeting, which every
+    // operation must have.
     int64_t begin = 0;
     const auto size_of = [&](int64_t rank) {
       return static_cast<size_t>(std::clamp<int64_t>(num_bytes[rank] - begin, 0, chunk_bytes_));
@@ -168,6 +177,7 @@ void NodeGroup::all_gather(void* output, const void* input, const std::vector<in
       if (size > 0) std::memcpy(segment(rank_), source + begin, size);
       meet();
       for (int64_t i = 1; i < size_; ++i) {
+        // Each rank begins with the one after it, so that not all of them read one segment at once.
         const int64_t peer = (rank_ + i) % size_;
         if (size_of(peer) > 0) std::memcpy(targets[peer] + begin, segment(peer), size_of(peer));
       }
@@ -191,6 +201,8 @@ void NodeGroup::all_to_all(void* output, const void* input, const std::vector<in
     source += input_counts[r] * element_bytes;
   }
   run({Kind::AllToAll, 0, element_bytes}, [&] {
+    // The first chunk carries each rank's counts: all ranks then know the longest piece, and so how many
+    // chunks follow. In these each half has a place for every target.
     const std::vector<int64_t> row = exchange_row(output_counts, input_counts);
     const auto row_bytes = static_cast<int64_t>(row.size() * sizeof(int64_t));
     TESSERA_ASSERT(row_bytes <= chunk_bytes_ && place_bytes() > 0, "too many ranks share one machine");
@@ -248,7 +260,8 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
   int64_t row = 0;
   for (const ScatterPart& part : parts) row += part.longest_piece();
   const int64_t chunk = place_bytes() / element;
-  // This rank's share of an overlap with the piece of `target`; false when there is none.
+  // Sets `source` to the elements of this rank's input that lie in the overlap with the piece of `target`;
+  // false if there are none.
   const auto source_of = [&](const Overlap& overlap, int64_t target, at::Tensor& source) {
     const ScatterPart& part = parts[overlap.part];
     const ElementRange& piece = part.pieces[target];
@@ -273,6 +286,7 @@ void NodeGroup::reduce_scatter(const std::vector<ScatterPart>& parts, at::Scalar
     TESSERA_ASSERT(chunk > 0, "too many ranks share one machine");
     int64_t begin = 0;
     do {
+      // A place holds one chunk of the row for its target; copy_() casts the elements to `type`.
       const auto found = overlaps(parts, begin, std::min(chunk, row - begin));
       next_chunk();
       at::Tensor source;
@@ -306,7 +320,7 @@ void NodeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   const auto element = static_cast<int64_t>(tensor.element_size());
   const at::Tensor flat = tensor.view(-1);
   const int64_t chunk = chunk_bytes_ / element;
-  // Below this every rank sums all by itself: one meeting fewer.
+  // Up to this size every rank sums all elements by itself, which saves a meeting.
   constexpr int64_t kSmallBytes = 32 * 1024;
   run({Kind::AllReduce, flat.numel() * element, type_and_op(type, op)}, [&] {
     int64_t begin = 0;
@@ -317,7 +331,7 @@ void NodeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
       const auto chunk_of = [&](int64_t rank) { return view_of(segment(rank), size, type); };
       if (size > 0) chunk_of(rank_).copy_(part);
       meet();
-      // The elements that rank `rank` sums.
+      // Gives the begin and the number of the elements that rank `rank` sums.
       const int64_t share = size * element <= kSmallBytes ? size : (size + size_ - 1) / size_;
       const auto share_of = [&](int64_t rank) {
         const int64_t from = share == size ? 0 : std::min(size, rank * share);
@@ -330,7 +344,8 @@ void NodeGroup::all_reduce(const at::Tensor& tensor, ReduceOp op) {
         combine(part.narrow(0, from, count), pieces, op);
       }
       if (share < size) {
-        // Nobody else reads this place of the own segment before the next meeting, nor any other after it.
+        // The sum takes the place of this rank's own elements of its share. Before the next meeting the other
+        // ranks read only their own shares of this segment, and after it only this one.
         if (count > 0) chunk_of(rank_).narrow(0, from, count).copy_(part.narrow(0, from, count));
         meet();
         for (int64_t i = 1; i < size_; ++i) {
@@ -349,6 +364,8 @@ void NodeGroup::write(const std::string& what, int64_t num_bytes, const std::fun
   const auto hash = static_cast<int64_t>(std::hash<std::string>{}(what));
   run({Kind::Write, num_bytes, hash}, [&] {
     meet();
+    // The first meeting shows that all ranks have finished reading what `write` overwrites, the second one
+    // that all have written.
     write();
     meet();
   });

@@ -35,14 +35,15 @@ int64_t environment_int(const char* name, int64_t missing) {
   return *end == '\0' ? value : missing;
 }
 
-// Ends the process unless it is destroyed in time.
+// Ends the process, with E-PEER-START, unless this object is destroyed within `seconds`.
 class StartBound {
  public:
   StartBound(const LaunchInfo& info, double seconds, const std::string& shared_path) {
     if (seconds <= 0.0) return;
     roll_.emplace(info, shared_path);
     thread_ = std::thread([this, info, seconds] {
-      // One of those that wait speaks: the job ends with it.
+      // The first of the waiting ranks speaks for all, since the job ends with it: each rank waits a little
+      // longer than the one before it.
       constexpr double kBetweenRanks_s = 2.0, kMost_s = 60.0;
       const double all_s = seconds + std::min(kMost_s, kBetweenRanks_s * static_cast<double>(info.rank));
       std::unique_lock lock(mutex_);
@@ -138,13 +139,13 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
     world_ = Communicator::single(device);
     return;
   }
-  // Where it is missing, no rank waits for another one yet.
+  // NCCL is opened first: if it is missing, no rank waits for another one yet.
   std::shared_ptr<const detail::NcclLibrary> nccl;
   if (device.type() != kHost) nccl = detail::NcclLibrary::require();
   int provided = 0;
   {
     const StartBound bound(info, start_timeout_s, shared_path);
-    // Every group has a thread of its own, and the messages have one.
+    // Several threads call MPI at once: every group has a thread of its own, and the messages have one.
     detail::mpi_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   }
   has_mpi_ = true;
@@ -176,7 +177,8 @@ Bootstrap::Bootstrap(at::Device device, double start_timeout_s, const std::strin
 Bootstrap::~Bootstrap() {
   world_.reset();
   flight::detach();
-  // An error of this rank alone must not wait for peers that wait for it.
+  // MPI_Finalize() waits for all ranks. After an error of this rank alone it must not, since the others may
+  // wait for this rank.
   if (has_mpi_ && std::uncaught_exceptions() == 0) MPI_Finalize();
 }
 
@@ -185,6 +187,7 @@ void Bootstrap::abort(int exit_code) {
   MPI_Initialized(&is_initialised);
   MPI_Finalized(&is_finalised);
   if (is_initialised != 0 && is_finalised == 0) {
+    // After these errors a machine may be unreachable, and the launcher would wait for it.
     const bool may_be_cut_off =
         exit_code == tessera::exit_code(ErrorKind::Hang) || exit_code == tessera::exit_code(ErrorKind::Peer);
     if (may_be_cut_off && flight::spans_machines()) detail::release_launcher();

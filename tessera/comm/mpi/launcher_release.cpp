@@ -21,10 +21,10 @@
 namespace tessera::comm::detail {
 namespace {
 
-// The nearest process above this one that is OpenMPI's; 0 for none.
+// Gives the nearest ancestor of this process that is a launcher of OpenMPI; 0 for none.
 pid_t find_launcher() {
   constexpr const char* kNames[] = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted"};
-  constexpr int kMostSteps = 8;  // scripts between it and the ranks
+  constexpr int kMostSteps = 8;  // there may be scripts between it and the ranks
   pid_t id = getppid();
   for (int step = 0; step < kMostSteps && id > 1; ++step, id = process_status(id).parent) {
     std::string name;
@@ -44,13 +44,15 @@ bool is_on_this_machine(const sockaddr_storage& peer) {
   return IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) != 0;
 }
 
-// From here on in a process forked from one with threads: system calls only.
+// The following functions run in a process that was forked from one with threads, so they make system calls
+// only.
 
 bool ends_within(int process, int seconds) {
   pollfd wait = {process, POLLIN, 0};
   return poll(&wait, 1, seconds * 1000) > 0;
 }
 
+// Shuts down the connections of `process` (a pidfd) to other machines, through copies of its descriptors.
 void close_connections(int process, int num_files) {
   for (int number = STDERR_FILENO + 1; number < num_files; ++number) {
     const auto file = static_cast<int>(syscall(SYS_pidfd_getfd, process, number, 0));
@@ -67,7 +69,7 @@ void close_connections(int process, int num_files) {
   constexpr int kBeforeClosing_s = 6, kBeforeKilling_s = 30;
   setsid();
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) std::signal(signal, SIG_IGN);
-  // Who waits for the end of the ranks' output must not wait for this process.
+  // Whoever waits for the end of the ranks' output must not wait for this process, which has inherited it.
   for (int file = 0; file < num_files; ++file) {
     if (file != process) close(file);
   }
@@ -90,7 +92,7 @@ void release_launcher() {
   const auto num_files = static_cast<int>(std::min(limit.rlim_cur, kMostFiles));
   const pid_t child = fork();
   if (child == 0) {
-    // Twice, so that it is nobody's child: the launcher ends those of its ranks.
+    // The second fork makes the process nobody's child: the launcher ends the children of its ranks.
     if (fork() == 0) see_to_end_of(process, num_files);
     _exit(0);
   }

@@ -60,7 +60,7 @@ void try_start_recv(Message& message) {
   });
 }
 
-// Whether the message has ended.
+// Starts the message if it can be started, and tells whether it has ended.
 bool advance(Message& message) {
   try {
     if (!message.has_started) {
@@ -80,10 +80,11 @@ bool advance(Message& message) {
   }
 }
 
-// Moves every message on and takes out those that have ended; says whether there were any.
+// Advances every message and removes those that have ended; tells whether there were any.
 bool advance(std::list<Message>& messages) {
   bool has_progress = false;
-  // Of ends that wait for the same, the first one gets what arrives first.
+  // Recvs of one group, peer and tag take messages in the order in which they were posted: while one of them
+  // has not started, later ones do not look for a message.
   std::set<std::tuple<MPI_Comm, int64_t, int>> waiting;
   for (auto message = messages.begin(); message != messages.end();) {
     const std::tuple<MPI_Comm, int64_t, int> key(message->comm, message->op().peer, message->op().tag);

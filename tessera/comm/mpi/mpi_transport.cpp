@@ -16,12 +16,13 @@ namespace {
 
 class MpiTransport : public Transport {
  public:
-  // machine: the same number on all ranks of a machine, and on them alone.
+  // `machine` is a number that all ranks of a machine have, and no others.
   MpiTransport(MPI_Comm comm, int machine, std::shared_ptr<MessageThread> messages)
       : comm_(comm), machine_(machine), messages_(std::move(messages)) {
     TESSERA_MPI_CHECK(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
     TESSERA_MPI_CHECK(MPI_Comm_rank(comm_, &rank_));
     TESSERA_MPI_CHECK(MPI_Comm_size(comm_, &size_));
+    // One reduction gives both the least and, negated, the greatest number.
     const int own[2] = {machine, -machine};
     int least[2] = {};
     TESSERA_MPI_CHECK(MPI_Allreduce(own, least, 2, MPI_INT, MPI_MIN, comm_));
@@ -52,7 +53,7 @@ class MpiTransport : public Transport {
                                        MPI_BYTE, comm_));
       return;
     }
-    // Offsets that an int does not hold.
+    // MPI_Allgatherv takes ints, which do not hold these offsets: every rank broadcasts its piece instead.
     if (own != input && own_bytes > 0) std::memmove(own, input, static_cast<size_t>(own_bytes));
     char* piece = static_cast<char*>(output);
     for (int rank = 0; rank < size_; ++rank) {
@@ -104,6 +105,7 @@ class MpiTransport : public Transport {
     if (rank_ == 0) offer = file.create(num_bytes);
     TESSERA_MPI_CHECK(MPI_Bcast(&offer, sizeof offer, MPI_BYTE, 0, comm_));
     if (rank_ != 0) file.open(offer, num_bytes);
+    // If one rank cannot map the file, or its environment forbids it, all ranks do without.
     const int own = file.memory() != nullptr && is_wanted ? 1 : 0;
     int all = 0;
     TESSERA_MPI_CHECK(MPI_Allreduce(&own, &all, 1, MPI_INT, MPI_MIN, comm_));
@@ -129,7 +131,7 @@ std::unique_ptr<Transport> make_mpi_world_transport() {
   TESSERA_MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &world));
   MPI_Comm machine = MPI_COMM_NULL;
   TESSERA_MPI_CHECK(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine));
-  // Named by the first of its ranks.
+  // A machine's number is the rank of the first of its ranks.
   int name = 0;
   TESSERA_MPI_CHECK(MPI_Comm_rank(world, &name));
   TESSERA_MPI_CHECK(MPI_Bcast(&name, 1, MPI_INT, 0, machine));

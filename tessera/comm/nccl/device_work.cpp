@@ -12,8 +12,10 @@ DeviceWork::DeviceWork(const Call& call, at::Device device, std::vector<at::Tens
       agreement_(std::move(agreement)) {}
 
 void DeviceWork::wait() {
+  // This throws the error with which the watchdog has ended the operation, if it has.
   check();
   done_.wait();
+  // Another stream that waits does not order the submitting one: see [Note: memory of work on a device].
   if (current_stream(device_) == submitted_on_) let_go();
   if (after_ != nullptr) std::rethrow_exception(after_);
 }
@@ -27,6 +29,7 @@ bool DeviceWork::has_passed() const {
 void DeviceWork::record(std::exception_ptr after) {
   after_ = std::move(after);
   done_.record();
+  // Last, since the watchdog looks at done_ from here on.
   is_submitted_ = true;
 }
 
@@ -53,6 +56,7 @@ void DeviceWork::end(std::exception_ptr error) {
 }
 
 void DeviceWork::let_go() {
+  // The tensors are destroyed outside of the lock, since freeing their memory may take others.
   std::vector<at::Tensor> held;
   {
     const std::lock_guard<std::mutex> lock(held_mutex_);

@@ -25,7 +25,8 @@ bool may_be_padded(const GatherPart& part) {
   return room > 0 && longest <= kMostPiece && room <= std::max(kMostRoom, whole / 8);
 }
 
-// Tensors with room, beside each other in one row for each rank.
+// Gathers several tensors, with their pieces padded, as one: a row for each rank holds the padded pieces of
+// all tensors behind each other. Making the object copies this rank's pieces into its row.
 class PaddedGather {
  public:
   PaddedGather(const NcclGroup& group, std::vector<const GatherPart*> parts)
@@ -44,11 +45,12 @@ class PaddedGather {
     copy(to, from);
   }
 
+  // Puts the gather of all rows on the group's stream.
   void submit(NcclGroup& group) const {
     group.all_gather(rows_.mutable_data_ptr(), rows_.select(0, rank_).const_data_ptr(),
                      std::vector<int64_t>(static_cast<size_t>(size_), row_bytes_));
   }
-  // Behind the gather.
+  // Copies the pieces of all ranks into the tensors. Call it when the gather has been put on the stream.
   void copy_out() const {
     std::vector<at::Tensor> to, from;
     for (size_t i = 0; i < parts_.size(); ++i) {
@@ -66,20 +68,21 @@ class PaddedGather {
   }
 
  private:
+  // The place of tensor i's piece in the row of rank `rank`, as elements of its type.
   at::Tensor place(size_t i, int64_t rank) const {
     const GatherPart& part = *parts_[i];
     return rows_.select(0, rank)
         .narrow(0, offsets_[i], part.counts[static_cast<size_t>(rank)] * element_size(part))
         .view(part.output.scalar_type());
   }
-  // One kernel for the tensors of a type.
+  // LibTorch copies all tensors of one type by one kernel.
   static void copy(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from) {
     if (!to.empty()) at::_foreach_copy_(to, from);
   }
 
   const int64_t rank_, size_;
   const std::vector<const GatherPart*> parts_;
-  std::vector<int64_t> offsets_;  // in a row
+  std::vector<int64_t> offsets_;  // of each tensor in a row, in bytes
   int64_t row_bytes_ = 0;
   at::Tensor rows_;
 };
@@ -89,12 +92,15 @@ class PaddedGather {
 void gather_parts(NcclGroup& group, const std::vector<GatherPart>& parts) {
   std::vector<const GatherPart*> padded, direct;
   for (const GatherPart& part : parts) (may_be_padded(part) ? padded : direct).push_back(&part);
+  // So few broadcasts cost less than a gather and two copies: see [Note: padded gathers].
   if (std::ssize(padded) * group.size() <= 3) {
     direct.insert(direct.end(), padded.begin(), padded.end());
     padded.clear();
   }
   std::optional<PaddedGather> rows;
   if (!padded.empty()) rows.emplace(group, std::move(padded));
+  // The gathers of one group of NCCL's run as one operation, which end() puts on the stream. The copies into
+  // the rows were put there before it; the copies out of them come behind it.
   NcclLibrary::GroupScope together(group.library());
   for (const GatherPart* part : direct) {
     std::vector<int64_t> num_bytes = part->counts;

@@ -14,7 +14,8 @@
 namespace tessera::comm::detail {
 namespace {
 
-// Of what is done for `call`, before or beside the operation that is recorded.
+// Gives the call of a step that `call` needs, before or beside its own operation: without a place in the
+// flight recorder, which is the operation's, and without `after`.
 Call step_of(const Call& call) {
   Call step = call;
   step.after = nullptr;
@@ -22,7 +23,7 @@ Call step_of(const Call& call) {
   return step;
 }
 
-// Made by the first rank, for all.
+// Gives all ranks the id that the first one makes. Collective.
 NcclId agreed_id(HostBackend& host, const NcclLibrary& library, const Call& start) {
   NcclId id;
   if (host.rank() == 0) id = library.make_id();
@@ -90,6 +91,8 @@ std::shared_ptr<Work> NcclBackend::all_to_all(const Call& call, const at::Tensor
                                               const std::vector<int64_t>& input_counts) {
   if (!is_on_device(output)) return host_->all_to_all(call, output, input, output_counts, input_counts);
   std::shared_ptr<const PendingWork> agreement;
+  // NCCL would wait forever, or mix up data, on counts that differ. So the host compares them meanwhile, and
+  // the watchdog aborts the exchange if they differ. The exchange itself does not wait for that.
   if (!input_counts.empty()) agreement = host_->compare_counts(step_of(call), output_counts, input_counts);
   const auto exchange = [&] {
     void* const to = output.mutable_data_ptr();
@@ -125,6 +128,7 @@ std::shared_ptr<Work> NcclBackend::barrier(const Call& call) {
 at::Tensor NcclBackend::registered_bytes(const Call& call, int64_t num_bytes) {
   check();
   at::Tensor memory = group_->registered_bytes(num_bytes);
+  // Ranks use registered memory together or not at all: see [Note: registered memory].
   const at::Tensor is_everywhere = at::full({1}, memory.defined() ? 1 : 0, on_host(at::kLong));
   host_->all_reduce(call, is_everywhere, ReduceOp::Min)->wait();
   if (is_everywhere.const_data_ptr<int64_t>()[0] == 0) memory.reset();
@@ -134,6 +138,7 @@ at::Tensor NcclBackend::registered_bytes(const Call& call, int64_t num_bytes) {
 std::unique_ptr<TensorBackend> NcclBackend::split(const Call& call, int64_t color, int64_t key) {
   check();
   std::unique_ptr<TensorBackend> part = host_->split(call, color, key);
+  // A part of one rank needs no NCCL: the host then gives it no HostBackend.
   auto* const several = dynamic_cast<HostBackend*>(part.get());
   if (several == nullptr) return make_single_backend(device());
   static_cast<void>(part.release());

@@ -19,10 +19,10 @@ namespace tessera::comm::detail {
 namespace {
 
 // [Note: the start of a communicator]
-// ncclCommInitRank() returns when all ranks have come, and takes no time limit; a communicator that is made
+// ncclCommInitRank() returns when all ranks have come, and takes no time limit. A communicator that is made
 // without blocking has one, but each of its later calls then costs a thread of NCCL's and a wait for it. So
-// the call runs on a thread, which is left behind in it where a rank does not come, as those of host
-// collectives are. What it makes after that, it ends itself.
+// the call runs on a thread, which is left behind in it if a rank does not come, as the threads of host
+// collectives are. If that call returns after it was given up, its thread aborts what it has made.
 NcclHandle start(const NcclContext& context, const NcclId& id, int64_t size, int64_t rank, const Call& call) {
   struct Start {
     std::mutex mutex;
@@ -43,6 +43,8 @@ NcclHandle start(const NcclContext& context, const NcclId& id, int64_t size, int
     work->wait();
   } catch (...) {
     const std::lock_guard<std::mutex> lock(start->mutex);
+    // The timeout may pass just as the call returns. Under the lock, whoever comes second sees the other: the
+    // thread sees is_given_up, or the communicator is here, and one of the two aborts it.
     start->is_given_up = true;
     if (start->comm != nullptr) context.library->abort(start->comm);
     throw;
@@ -61,6 +63,7 @@ NcclGroup::NcclGroup(NcclContext context, const NcclId& id, int64_t size, int64_
                   .getStreamFromGlobalPool(context_.device, /*isHighPriority=*/true)),
       comm_(start(context_, id, size, rank, call)),
       registered_(context_.device, context_.library, comm_) {
+  // This comes last, as the watchdog polls from here on.
   context_.watchdog->add(this);
 }
 
@@ -71,6 +74,7 @@ NcclGroup::~NcclGroup() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return open_.empty();
   };
+  // The watchdog ends operations meanwhile. After remove() no other thread uses this object.
   while (!is_drained() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   context_.watchdog->remove(this);
   if (abort_.has_value()) return;
@@ -81,7 +85,7 @@ NcclGroup::~NcclGroup() {
       library_.destroy(comm_);
       return;
     }
-  } catch (const std::exception&) {
+  } catch (const std::exception&) {  // a communicator that cannot be destroyed is aborted
   }
   abort(Error(ErrorKind::Peer, "GONE", "its communicator went while it was in flight"));
 }
@@ -99,11 +103,15 @@ std::shared_ptr<DeviceWork> NcclGroup::run_after(const DeviceEvent& ready, const
                                                  const std::function<void()>& body,
                                                  std::shared_ptr<const PendingWork> agreement) {
   context_.watchdog->check();
+  // The work is made while the caller's stream is the current one: its wait() lets go of the tensors in that
+  // stream.
   auto work = std::make_shared<DeviceWork>(call, context_.device, std::move(held), std::move(agreement));
   const at::NoGradGuard no_grad;
   const MemoryScope memory(MemoryCategory::Communication);
   const c10::StreamGuard guard(stream_);
   std::exception_ptr after;
+  // The group's stream is the current one from here on. It waits for the caller's stream and for `after`. The
+  // operation runs even if `after` has failed, since the other ranks are in it.
   ready.wait();
   if (call.after != nullptr) {
     try {
@@ -114,11 +122,14 @@ std::shared_ptr<DeviceWork> NcclGroup::run_after(const DeviceEvent& ready, const
   }
   open(work);
   try {
+    // The watchdog notes an error before it takes this lock to abort: whoever gets the lock later sees the
+    // error here and does not call an aborted communicator.
     const std::lock_guard<std::timed_mutex> calls(calls_);
     context_.watchdog->check();
     body();
   } catch (...) {
     work->record(std::current_exception());  // what it has submitted is on the stream, and uses its tensors
+    // If the watchdog has aborted the group, its error tells why the call failed.
     context_.watchdog->check();
     throw;
   }
@@ -143,6 +154,7 @@ at::Tensor NcclGroup::registered_bytes(int64_t num_bytes) {
 
 bool NcclGroup::poll() {
   while (true) {
+    // Operations of one stream end in their order, so only the first open one is looked at.
     std::shared_ptr<DeviceWork> first;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -156,7 +168,7 @@ bool NcclGroup::poll() {
     } catch (const c10::Error& error) {  // the device has failed, in this operation or before it
       why = first_line(error.what_without_backtrace());
     }
-    // Ranks that disagree are why NCCL fails, or a rank is late.
+    // A disagreement of the ranks comes first: it is the cause if NCCL fails or a rank is late.
     std::optional<Error> wrong = first->disagreement();
     if (!wrong && !why.empty())
       wrong = Error(ErrorKind::Peer, "NCCL", first->description() + " failed: " + why);
@@ -176,7 +188,8 @@ bool NcclGroup::poll() {
 
 void NcclGroup::fail(const Error& error) {
   context_.watchdog->fail(error);
-  // A call that hangs itself is ended by the abort too.
+  // The abort takes its turn with calls on the communicator. It does not wait for one that hangs, since only
+  // the abort ends that.
   const std::unique_lock<std::timed_mutex> calls(calls_, std::chrono::seconds(1));
   abort(error);
 }
@@ -188,6 +201,8 @@ void NcclGroup::abort(const Error& error) {
   } catch (const c10::Error&) {  // nothing runs on a device that has failed
   }
   registered_.forget();
+  // Under the lock, so that open() either adds before this, and the work is ended here, or throws. Works end
+  // outside of it.
   std::deque<std::shared_ptr<DeviceWork>> open;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -208,6 +223,7 @@ void NcclGroup::all_gather(void* output, const void* input, const std::vector<in
       library_.all_gather(input, output, static_cast<size_t>(num_bytes[0]), comm_, stream);
     return;
   }
+  // NCCL gathers no pieces of several lengths: every rank broadcasts its own.
   NcclLibrary::GroupScope group(library_);
   char* piece = static_cast<char*>(output);
   for (int64_t r = 0; r < size_; ++r) {
@@ -226,6 +242,7 @@ void NcclGroup::all_to_all(void* output, const void* input, int64_t num_bytes) {
 
 void NcclGroup::all_to_all_v(void* output, const void* input, const std::vector<int64_t>& output_bytes,
                              const std::vector<int64_t>& input_bytes) {
+  // Within a group of NCCL's no send waits for a recv that is called after it.
   NcclLibrary::GroupScope group(library_);
   char* target = static_cast<char*>(output);
   const char* source = static_cast<const char*>(input);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr char kName[] = "libnccl.so.2";
 
-// In the order in which they are tried. A library that is loaded already, as libtorch_cuda's own is, is found
-// by its name.
+// Gives the paths to try, in this order. A library that is loaded already, as libtorch_cuda's own is, is
+// found by its name.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = {kName};
   // A wheel of torch lies beside those of NVIDIA: torch/lib and nvidia/nccl/lib.
@@ -46,7 +46,7 @@ std::shared_ptr<const NcclLibrary> NcclLibrary::open(std::string& why_not, const
                          library.has(found.comm_register, "ncclCommRegister") &&
                          library.has(found.comm_deregister, "ncclCommDeregister");
   if (!registers) found.mem_alloc = nullptr;
-  int version = 0;  // stays so where it cannot tell
+  int version = 0;  // stays 0 if the library cannot tell
   if (library.is_usable()) {
     static_cast<void>(found.get_version(&version));
     library.expect_version(static_cast<size_t>(version), 21800);

@@ -21,7 +21,7 @@
 namespace tessera::comm::detail {
 namespace {
 
-// The messages of one call, but for those of the rank with itself.
+// The messages of one call, apart from those of the rank to itself, which `own` holds.
 class Batch : public P2pBatch {
  public:
   Batch(const Call& call, int64_t rank, std::vector<P2pOp> ops, at::Device device,
@@ -32,7 +32,8 @@ class Batch : public P2pBatch {
         watchdog_(std::move(watchdog)) {
     ready_->record();
   }
-  // The last who has it may be a thread of the host's, to which the device whose events end is unknown.
+  // The events must end with their device as the current one. The last owner may be a thread of the host's,
+  // which has not made it so.
   ~Batch() override {
     const c10::DeviceGuard guard(device_);
     started_.clear();
@@ -41,6 +42,8 @@ class Batch : public P2pBatch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
+  // Waits on the host until all messages have been put on streams, then makes the current stream wait for
+  // them.
   void wait() override {
     P2pBatch::wait();
     watchdog_->check();
@@ -57,15 +60,16 @@ class Batch : public P2pBatch {
            std::ranges::all_of(started(), [](const auto& work) { return work->is_done(); });
   }
 
-  // What its messages come after.
+  // The event behind which the messages start: what the caller's stream held when they were issued.
   const DeviceEvent& ready() const { return *ready_; }
+  // Gives the call of message i as an operation of its channel.
   Call call_of(size_t i) const {
     Call call;
     call.description = description() + ": " + name(i);
     call.timeout = timeout();
     return call;
   }
-  // Message i is on a stream.
+  // Notes that message i has been put on a stream.
   void start(size_t i, std::shared_ptr<DeviceWork> work) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -74,7 +78,7 @@ class Batch : public P2pBatch {
     end(i);
   }
 
-  std::shared_ptr<P2pBatch> own;  // those of the rank with itself; may be null
+  std::shared_ptr<P2pBatch> own;  // the messages of the rank to itself; may be null
 
  private:
   std::vector<std::shared_ptr<DeviceWork>> started() const {
@@ -98,14 +102,15 @@ struct End {
   int64_t num_bytes() const { return batch->num_bytes(index); }
 };
 
-// What a receiver answers, as it is sent.
+// The answer of a receiver to a sender, as it goes over the host.
 struct Answer {
+  // The sizes differ, or the message is empty: it then goes on no stream.
   static constexpr int64_t kOtherSize = -1, kNothing = -2;
 
-  int64_t number = 0;  // between the two ranks in this direction, or one of the above
-  int64_t place = 0;   // among the messages of this tag
-  int64_t num_bytes = 0;
-  NcclId id;  // of the channel, where number is 0
+  int64_t number = 0;     // of the message between the two ranks in this direction, or one of the above
+  int64_t place = 0;      // of the message among those with its tag
+  int64_t num_bytes = 0;  // what the receiver takes
+  NcclId id;              // of the channel's communicator, if number is 0
 };
 
 template <class T>
@@ -122,14 +127,16 @@ T from_bytes(const at::Tensor& bytes) {
   return value;
 }
 
-// What the tasks of a channel share: a thread that is left behind (see Executor) uses it when the channel has
-// gone.
+// The state that the tasks of a channel share. A thread that is left behind (see Executor) still uses it when
+// the channel has gone.
 struct Direction {
   const NcclContext context;
   const int64_t rank;  // 0 sends, 1 receives
   NcclId id;           // written before the first task is submitted
   std::unique_ptr<NcclGroup> group;
 
+  // Puts the message of `end` on the channel's stream. Runs on the channel's thread, because the first
+  // message makes the communicator, which waits for the other rank.
   void run(const End& end) {
     try {
       use_device(context.device);
@@ -149,11 +156,14 @@ struct Direction {
   }
 };
 
-// One direction between this rank and another one, and its thread. Used under the lock of the state.
+// One direction between this rank and another one, and the thread that puts its messages on the stream.
+// State::mutex guards it.
 struct Channel {
   Channel(const NcclContext& context, int64_t rank)
       : direction(std::make_shared<Direction>(Direction{context, rank, {}, nullptr})) {}
 
+  // Has the thread put the message of `end` on the stream, behind those that were submitted before. Nobody
+  // waits for this work: the message's batch gets its error.
   void submit(const End& end) {
     executor.submit(std::make_shared<PendingWork>("message", std::chrono::milliseconds(0)),
                     [direction = direction, end] { direction->run(end); });
@@ -161,7 +171,7 @@ struct Channel {
 
   const std::shared_ptr<Direction> direction;
   int64_t next = 0;                // the number of the next message to go on the stream
-  std::map<int64_t, End> waiting;  // sends whose turn has not come, by number
+  std::map<int64_t, End> waiting;  // answered sends, by number, of which lower numbers are not answered yet
   Executor executor;
 };
 
@@ -173,13 +183,14 @@ struct NcclMessages::State {
   State(NcclContext context, HostBackend& host, const Call& start)
       : context(std::move(context)), sizes(host), answers(host.split(start, 0, host.rank())) {}
 
-  // A message of the host, of which nobody waits for the end.
+  // Issues a message of the host for whose end nobody waits.
   static std::shared_ptr<PendingWork> tell(TensorBackend& group, P2pOp op) {
     Call call;
     call.description = "what the ends of a message tell each other";
     return std::dynamic_pointer_cast<PendingWork>(group.batch_p2p(call, {std::move(op)}));
   }
-  // Runs use(state, what has arrived) when it has.
+  // Receives `num_bytes` from the other rank of `end` and runs use(state, bytes) when they have arrived, on
+  // the thread that carries the host's messages. Does nothing then if the state has gone.
   template <class Use>
   void hear(TensorBackend& group, const End& end, int64_t num_bytes, const Use& use) {
     const at::Tensor heard = at::empty({num_bytes}, on_host(at::kByte));
@@ -196,6 +207,8 @@ struct NcclMessages::State {
         });
   }
 
+  // Sender: tells the size of the message and waits for the answer. The end is listed first, since the answer
+  // may come at once.
   void start_send(const End& end) {
     const int64_t peer = end.op().peer;
     const int tag = end.op().tag;
@@ -210,6 +223,7 @@ struct NcclMessages::State {
     tell(sizes, isend(as_bytes(end.num_bytes()), peer, tag));
   }
 
+  // Receiver: waits for the size that the sender of the next message with this tag tells.
   void start_recv(const End& end) {
     int64_t place = 0;
     {
@@ -221,6 +235,9 @@ struct NcclMessages::State {
     });
   }
 
+  // Receiver: both ends have been issued and the sender has told `num_bytes`. Gives the message its number
+  // and submits it under one lock, so that the stream gets messages in the order of their numbers. Then
+  // answers.
   void on_size(const End& end, int64_t place, int64_t num_bytes) {
     const int64_t peer = end.op().peer;
     const int tag = end.op().tag;
@@ -247,6 +264,9 @@ struct NcclMessages::State {
     }
   }
 
+  // Sender: the receiver has answered. Answers with different tags may overtake each other, so a send waits
+  // in the channel until all lower numbers have been submitted. Both ranks then put the messages on the
+  // stream in one order.
   void on_answer(int64_t peer, int tag, const Answer& answer) {
     End end;
     {
@@ -284,14 +304,19 @@ struct NcclMessages::State {
   }
 
   const NcclContext context;
-  HostBackend& sizes;                                                 // where senders tell sizes,
-  const std::unique_ptr<TensorBackend> answers;                       // and receivers answer
-  Mailbox own;                                                        // of this rank with itself
-  std::mutex mutex;                                                   // of what follows
-  std::map<std::pair<int64_t, int>, int64_t> num_sent, num_received;  // by the other rank and tag
-  std::map<std::tuple<int64_t, int, int64_t>, End> sends;             // that are not answered
-  Channels to, from;
-  // Held by whoever carries what ends tell each other, while it uses the state.
+  // Senders tell sizes on one group of the host, and receivers answer on another: a size and an answer may go
+  // between the same ranks, in the same direction and with the same tag.
+  HostBackend& sizes;
+  const std::unique_ptr<TensorBackend> answers;
+  Mailbox own;       // messages of this rank to itself
+  std::mutex mutex;  // guards what follows
+  // How many sends and recvs have been issued, by the other rank and tag.
+  std::map<std::pair<int64_t, int>, int64_t> num_sent, num_received;
+  // The sends that are not answered yet, by the other rank, tag and place among those with its tag.
+  std::map<std::tuple<int64_t, int, int64_t>, End> sends;
+  Channels to, from;  // on which this rank sends, and on which it receives
+  // Locked by whoever carries what ends tell each other, while it uses the state. The destructor waits for
+  // those.
   std::shared_ptr<State> in_use{this, [](State*) {}};
 };
 
@@ -299,6 +324,7 @@ NcclMessages::NcclMessages(NcclContext context, HostBackend& host, const Call& s
     : state_(std::make_unique<State>(std::move(context), host, start)) {}
 
 NcclMessages::~NcclMessages() {
+  // Callbacks of hear() find no state any more; those that have found it are waited for.
   const std::weak_ptr<State> users = state_->in_use;
   state_->in_use.reset();
   while (!users.expired()) std::this_thread::sleep_for(std::chrono::microseconds(100));

@@ -27,11 +27,12 @@ struct RegisteredMemory::State {
   const at::Device device;
   const std::shared_ptr<const NcclLibrary> library;
   NcclHandle comm;   // null from end() on
-  std::mutex mutex;  // of what changes
+  std::mutex mutex;  // guards comm and blocks
   Blocks blocks;
 
   ~State() { try_to_free(); }
 
+  // Counts `num_bytes` more, or fewer, as memory of the device.
   void count(void* memory, int64_t num_bytes) const {
     add_device_memory(device, num_bytes);
     c10::reportMemoryUsageToProfiler(memory, num_bytes, 0, 0, device);
@@ -40,7 +41,7 @@ struct RegisteredMemory::State {
     if (void* const registration = std::exchange(block.registration, nullptr); registration != nullptr)
       library->deregister(comm, registration);
   }
-  // Waits for the device.
+  // Frees `gone`, whose tensors have gone, behind a wait for the device.
   void free(Blocks gone) const {
     if (gone.empty()) return;
     const c10::DeviceGuard guard(device);
@@ -50,6 +51,7 @@ struct RegisteredMemory::State {
       library->free(memory);
     }
   }
+  // Takes out the blocks that were put aside.
   Blocks take_aside() {
     const std::lock_guard<std::mutex> lock(mutex);
     Blocks gone;
@@ -59,6 +61,8 @@ struct RegisteredMemory::State {
     }
     return gone;
   }
+  // Called when a tensor goes, by any thread. While the communicator is in use the block is only put aside,
+  // as the thread may not wait; after end() it is freed here.
   void put_aside(void* memory) {
     {
       const std::lock_guard<std::mutex> lock(mutex);
@@ -72,7 +76,7 @@ struct RegisteredMemory::State {
   void try_to_free() {
     try {
       free(take_aside());
-    } catch (const std::exception&) {  // of a device that has failed, nothing is got back
+    } catch (const std::exception&) {  // a device that has failed gives nothing back
     }
   }
 };

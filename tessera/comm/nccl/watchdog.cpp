@@ -51,10 +51,13 @@ void Watchdog::run() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!is_stopping_) {
     changed_.wait(lock, [this] { return is_awake_ || is_stopping_; });
+    // An operation that is opened from here on wakes the thread for another round.
     is_awake_ = false;
     lock.unlock();
     bool is_open = false;
     {
+      // poll() calls fail(), which takes mutex_; groups_mutex_ keeps remove() waiting until the group is not
+      // in use here.
       const std::lock_guard<std::mutex> groups(groups_mutex_);
       for (Watched* group : groups_) is_open = group->poll() || is_open;
     }
