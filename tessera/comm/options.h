@@ -18,8 +18,8 @@ struct OpOptions {
   std::string hint;
   // The operation starts when `after`, an operation of any group, has ended. It serves an operation on the
   // results of another one for which nobody waits in between. The operation runs also if `after` fails, so
-  // that no rank is left waiting, and then throws its error. Otherwise, operations of one group run in the
-  // order of submission, those of several groups in any order.
+  // that no rank is left waiting, and then throws its error. If no `after` is given, operations of one group
+  // run in the order of submission, those of several groups in any order.
   std::shared_ptr<Work> after = nullptr;
 };
 

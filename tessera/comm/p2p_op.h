@@ -7,9 +7,9 @@
 
 namespace tessera::comm {
 
-// One end of a message, as Communicator::batch_p2p() issues it. The two ends meet by their peers and tag; of
-// several with the same peers and tag, in the order in which they are issued. Both have the same number of
-// bytes.
+// One end of a message, as Communicator::batch_p2p() issues it. The two ends meet by their peers and tag;
+// several with the same peers and tag meet in the order in which they are issued. Both ends have the same
+// number of bytes.
 struct P2pOp {
   // Tags of users are below this limit.
   static constexpr int kTagLimit = 32767;

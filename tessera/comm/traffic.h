@@ -38,7 +38,7 @@ namespace detail {
 struct TrafficCount {
   std::atomic<int64_t> bytes_sent{0};
   std::atomic<int64_t> wait_ns{0};
-  // The counters of groups that were split off, by name. Used by the thread that splits alone.
+  // The counters of groups that were split off, by name. Only the thread that splits uses this.
   std::vector<std::pair<std::string, std::shared_ptr<TrafficCount>>> parts;
 
   Traffic sum() const { return {bytes_sent.load(), static_cast<double>(wait_ns.load()) * 1e-9}; }

@@ -1,4 +1,4 @@
-// A 64-bit hash that tells different contents apart. Not for adversaries.
+// A 64-bit hash that tells different contents apart. It does not resist adversaries.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ContentHash {
     add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size_bytes()));
   }
   uint64_t value() const { return value_; }
-  // 16 hexadecimal digits.
+  // The value as 16 hexadecimal digits.
   std::string text() const {
     char digits[17];
     std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value_));

@@ -18,10 +18,11 @@ namespace tessera {
 // Throws E-CONFIG-ENVIRONMENT where that variable holds anything but 0 or 1.
 bool install_cpu_allocator();
 
-// Gives the unused pages of the pool back to the system: after a phase that needed more than what follows.
+// Gives the unused pages of the pool back to the system. Call it after a phase that needed more memory than
+// what follows.
 void trim_cpu_allocator();
 
-// Zeros where the pool is not in use.
+// The statistics of the pool; zeros if it is not in use.
 PagePoolStats cpu_allocator_stats();
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// What this processor offers, how much of it is used, and the guard against advertised but unusable AMX.
+// Tells what this processor offers and how much of it is used, and guards against AMX that is advertised but
+// unusable.
 #pragma once
 
 #include <string>
@@ -19,18 +20,18 @@ struct CpuFeatures {
 // Reads CPUID; all false on another architecture than x86-64.
 CpuFeatures detect_cpu_features();
 
-// Instruction sets of own kernels; each includes those before it.
+// The instruction sets for which there are kernels of our own; each includes those before it.
 enum class Isa { Baseline, Avx2, Avx512, Amx };
 
-// The best one that this processor has and that the system lets the process use. Asks the system for its
-// permission to use tile units.
+// Gives the best instruction set that this processor has and that the system lets the process use. Asks the
+// system for its permission to use tile units.
 Isa best_isa();
 
-// The same, but none above the one that TESSERA_ISA names (baseline, avx2, avx512 or amx). The first call
-// asks; the answer stays. Throws as guard_cpu_features().
+// Gives best_isa(), but none above the one that TESSERA_ISA names (baseline, avx2, avx512 or amx). The first
+// call decides, and its answer stays. Throws as guard_cpu_features() does.
 Isa usable_isa();
 
-// "baseline", "avx2", "avx512" or "amx".
+// The name that TESSERA_ISA has for it: "baseline", "avx2", "avx512" or "amx".
 const char* name_of(Isa isa);
 
 // Call before the first LibTorch call of the process. Holds LibTorch, oneDNN and MKL to TESSERA_ISA, by their

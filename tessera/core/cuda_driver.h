@@ -18,14 +18,15 @@ struct Driver {
   bool is_there = false;   // its library could be opened
   int cuda_version = 0;    // the newest CUDA that it offers: 13000 is 13.0
   std::vector<Gpu> gpus;   // those that this process may use (CUDA_VISIBLE_DEVICES)
-  std::string why_no_gpu;  // one line; empty where there is one
+  std::string why_no_gpu;  // one line; empty if there is a GPU
 };
 
-// Opens libcuda.so.1 and initialises it; the first call asks, and the answer stays. Where there is no driver
-// this costs a few microseconds. Makes no context and takes no memory of a device. Thread-safe.
+// Opens libcuda.so.1, initialises it and asks for devices. The first call asks, and its answer stays. On a
+// machine that has no driver this costs a few microseconds. Makes no context and takes no memory of a device.
+// Thread-safe.
 const Driver& driver();
 
-// "NVIDIA H200 (139 GiB, 132 multiprocessors, compute capability 9.0)"
+// Describes a GPU: "NVIDIA H200 (139 GiB, 132 multiprocessors, compute capability 9.0)".
 std::string describe(const Gpu& gpu);
 
 }  // namespace tessera::cuda

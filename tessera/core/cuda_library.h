@@ -8,10 +8,11 @@
 
 namespace tessera::cuda {
 
-// What opening came to; what comes first is told first.
+// The first thing for want of which LibTorch's CUDA part is not open, in the order in which open() needs
+// them. Request: open() has not been called.
 enum class Missing { Nothing, Request, Driver, Device, Library };
 
-// Asks the driver for devices; where there are some, opens libtorch_cuda.so for the whole process. The first
+// Asks the driver for devices; if there are some, opens libtorch_cuda.so for the whole process. The first
 // call decides. LibTorch looks for its CUDA part once, at the first operation that asks for it, and keeps the
 // answer: call this before anything else of LibTorch. resolve_device() (device.h) does, and the verbs of the
 // program call that first.
@@ -20,19 +21,19 @@ enum class Missing { Nothing, Request, Driver, Device, Library };
 // the environment says otherwise. Returns is_open(). Thread-safe.
 bool open();
 
-// Whether libtorch_cuda.so is open and the driver has a device; false before open().
+// Tells whether libtorch_cuda.so is open and the driver has a device; false before open().
 bool is_open();
-// What keeps is_open() from being true.
+// Tells what keeps is_open() from being true.
 Missing missing();
-// The same in one line, without an end; empty where is_open().
+// Says why is_open() is false, in one line without a full stop; empty if it is true.
 std::string why_not();
-// What a user can do about it, for the hint of an error.
+// Says what a user can do about it, for the hint of an error; may be empty.
 std::string what_to_do();
 
-// The folder of the LibTorch that this process has; empty where it is linked in another way.
+// The folder of the LibTorch that this process has; empty if LibTorch is linked in another way.
 std::string libtorch_folder();
 
-// libtessera_cuda.so, with Tessera's own kernels; none before is_open().
+// Opens libtessera_cuda.so, which has Tessera's own kernels; gives none unless is_open().
 SharedLibrary own_kernels_library();
 
 }  // namespace tessera::cuda

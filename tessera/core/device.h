@@ -1,4 +1,4 @@
-// Where tensors lie.
+// The device on which tensors lie.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,21 @@ namespace tessera {
 // sent by host communicators, or read back.
 inline constexpr c10::DeviceType kHost = c10::DeviceType::CPU;
 
-// Options of such tensors.
+// Options of tensors on the host.
 inline c10::TensorOptions on_host(c10::ScalarType type) { return c10::TensorOptions(kHost).dtype(type); }
 
-// The device of a process: of the CUDA devices of a machine its ranks take one each, in turn. Throws
-// E-CONFIG-DEVICE for CUDA where LibTorch has no device of it.
+// Gives the device of a process. If `choice` names no device by its number, the ranks of a machine take its
+// CUDA devices in turn, by `local_rank`. Auto gives the host if there is no CUDA device. Throws
+// E-CONFIG-DEVICE if CUDA is asked for and LibTorch has no device of it, or not the one that is named.
 c10::Device resolve_device(const DeviceChoice& choice, int64_t local_rank = 0);
 
-// Makes it the current device of this thread. LibTorch's calls on a device come back to the current one, and
-// CUDA then makes a context there: on device 0, where a thread has not said another, which takes some 0.5 GB
-// of its memory for each process. Every thread that calls for a device says so first. Nothing for the host.
+// Makes `device` the current device of this thread; does nothing for the host. LibTorch's calls on a device
+// come back to the current one, and CUDA then makes a context there: on device 0 if a thread has not said
+// another, which takes some 0.5 GB of its memory for each process. So every thread that calls for a device
+// says so here first.
 void use_device(c10::Device device);
 
-// Whether the device is one of CUDA of at least this compute capability.
+// Tells whether the device is one of CUDA of at least this compute capability.
 bool has_capability(c10::Device device, int major, int minor);
 
 }  // namespace tessera

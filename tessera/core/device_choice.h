@@ -20,12 +20,13 @@ struct DeviceChoice {
   DeviceKind kind = DeviceKind::Auto;
   int number = -1;  // of one CUDA device; -1: none is named
 
-  // Of auto, cpu, cuda, or one device as in cuda:1, in letters of any case; nothing for another text.
+  // Reads auto, cpu, cuda, or one device as in cuda:1, in letters of any case; gives nothing for another
+  // text.
   static std::optional<DeviceChoice> parse(std::string_view text);
   std::string text() const;
 };
 
-// The refusal of a device by its number where several ranks compute, E-CONFIG-DEVICE.
+// Makes the error E-CONFIG-DEVICE that refuses a device named by its number if several ranks compute.
 Error one_process_only(const DeviceChoice& device, int64_t num_ranks);
 
 }  // namespace tessera

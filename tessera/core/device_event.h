@@ -9,27 +9,28 @@
 
 namespace tessera {
 
-// Whether what is submitted to the device runs later, in streams; on the host it is over when the call
-// returns.
+// Tells whether work that is submitted to the device runs later, in streams. On the host it is over when its
+// call returns.
 bool has_streams(c10::Device device);
-// Of this thread. Of a device that has streams.
+// The current stream of this thread on a device that has streams.
 c10::Stream current_stream(c10::Device device);
-// One of those that LibTorch keeps for work beside the current stream's. Of a device that has streams.
+// One of the streams that LibTorch keeps for work beside the current stream's, on a device that has streams.
 c10::Stream pool_stream(c10::Device device);
 
-// What has been submitted up to a moment. Where the device has no streams, nothing is ever open, and nothing
-// is done. Not thread-safe, but for has_passed() and wait().
+// All work that has been submitted up to a moment. On a device without streams the event always has passed,
+// and its functions do nothing. Not thread-safe, except for has_passed() and wait().
 class DeviceEvent {
  public:
   explicit DeviceEvent(c10::Device device) : device_(device) {}
 
-  // From now on it stands for all that the current stream holds.
+  // Makes the event stand for all that the current stream holds now.
   void record();
-  // What is submitted to the current stream from now on starts after it; the host does not wait. Nothing
-  // where nothing was recorded.
+  // Makes what is submitted to the current stream from now on start after the event; the host does not wait.
+  // Does nothing if nothing was recorded.
   void wait() const;
+  // Tells whether that work is over; true if nothing was recorded.
   bool has_passed() const;
-  // The host waits.
+  // Makes the host wait for that work.
   void synchronize() const;
 
  private:

@@ -10,41 +10,43 @@
 
 namespace tessera {
 
-// What LibTorch's CUDAGraph holds: the kernels that a stream got, and the memory that was taken meanwhile.
-// Not thread-safe.
+// A recording as LibTorch's CUDAGraph holds it: the kernels that a stream got, and the memory that was taken
+// meanwhile. Not thread-safe.
 class DeviceGraph {
  public:
-  // Whether work of the device can be recorded: LibTorch's CUDA part is open, TESSERA_GRAPHS does not say 0,
-  // and no recording of this process has failed.
+  // Tells whether work of the device can be recorded: LibTorch's CUDA part is open, TESSERA_GRAPHS does not
+  // say 0, and no recording of this process has failed.
   static bool can_record(c10::Device device);
 
-  // Records what `work` puts on the current stream of `device`; nothing of it runs before replay(). It waits
-  // for nothing on the device, copies nothing from memory of the host, and has run once before, so that
-  // libraries have their handles. What it reads from outside must stay at its place for as long as the graph
-  // lives. Memory that it takes is the graph's: tensors that it leaves are written by every replay.
+  // Records what `work` puts on the current stream of `device`, which is one for recordings meanwhile;
+  // nothing of it runs before replay(). `work` waits for nothing on the device, copies nothing from memory of
+  // the host, and has run once before, so that libraries have their handles. What it reads from outside must
+  // stay at its place for as long as the graph lives. Memory that it takes is the graph's: every replay
+  // writes the tensors that `work` leaves.
   //
-  // beside: a graph whose memory this one shares, null for none; what a replay of the one has left is then
-  // gone with a replay of the other. All of them run on one stream.
+  // `beside` is a graph whose memory this one shares, null for none. What a replay of the one has left is
+  // then gone with a replay of the other. All graphs that share memory run on one stream.
   //
-  // Null, with one warning in a process, where the device cannot record it or `work` throws: LibTorch refuses
-  // some calls while it records, and memory may not suffice for it. Run as it is, `work` throws what is its
-  // own.
+  // Gives null, with one warning in a process, if the device cannot record the work or `work` throws:
+  // LibTorch refuses some calls while it records, and memory may not suffice for it. The caller then runs
+  // `work` as it is, which throws the errors that are its own.
   static std::unique_ptr<DeviceGraph> record(c10::Device device, const std::function<void()>& work,
                                              const DeviceGraph* beside = nullptr);
 
-  // Nothing of it may be under way.
+  // No replay may be under way.
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;
   DeviceGraph& operator=(const DeviceGraph&) = delete;
 
-  // On the current stream of the device, behind what that holds. The host does not wait.
+  // Puts the recorded work on the current stream of the device, behind what that holds. The host does not
+  // wait.
   void replay() const;
 
  private:
   explicit DeviceGraph(c10::Device device);
 
   c10::Device device_;
-  // Room for a CUDAGraph, of which LibTorch 2.11 uses some 150 bytes.
+  // Room for a CUDAGraph, whose header is not included: LibTorch 2.11 uses some 150 bytes of it.
   alignas(64) mutable std::array<std::byte, 1024> graph_{};
 };
 

@@ -7,8 +7,9 @@
 namespace tessera {
 
 // While it lives, the ledger counts what LibTorch's allocator of `device` hands out and takes back, by the
-// category of the scope that asks (memory_scope.h), and nothing of the host. Begins with nothing. It holds
-// for the thread that makes it and for the backwards that this one starts; one at a time.
+// category of the scope that asks (memory_scope.h), and nothing of the host. All counts begin at zero. It
+// holds for the thread that makes it and for the backwards that this thread starts. Only one may live at a
+// time.
 class DeviceLedger {
  public:
   explicit DeviceLedger(c10::Device device);

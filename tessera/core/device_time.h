@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The shortest of `rounds` runs of `work`, in seconds; one more run comes before them. On a GPU `work` is
+// Runs `work` once, then `rounds` times, and gives the shortest time of these, in seconds. On a GPU `work` is
 // enqueued on the current stream of `device` and timed there, by events; on the host, by the clock.
 double best_seconds(c10::Device device, int rounds, const std::function<void()>& work);
 

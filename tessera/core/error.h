@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// What went wrong, from the user's point of view. Decides the exit code of the program.
+// The kind of an error, from the user's point of view. It decides the exit code of the program.
 enum class ErrorKind {
   Config,      // recipe, command line, environment: exit 2
   Data,        // dataset files: exit 3
@@ -39,7 +39,7 @@ class Error : public std::exception {
   Error& at(std::string_view file, int64_t line = 0, int64_t column = 0);
   // A place that has no lines: "file: byte 120", "file: tensor 'x'".
   Error& in(std::string_view place);
-  // Says inside what it happened: puts "<text>: " before the message.
+  // Says within which operation it happened: puts "<text>: " before the message.
   Error& within(std::string_view text);
   Error& got(std::string_view value);
   Error& need(std::string_view value);

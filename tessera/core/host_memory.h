@@ -13,8 +13,8 @@ namespace tessera {
 
 inline bool is_on_host(const at::Tensor& x) { return x.device().type() == kHost; }
 
-// The elements of a dense tensor on the host; T is its element type, or char for its bytes. Error(Internal)
-// for a tensor elsewhere.
+// Gives the elements of a dense tensor on the host; T is its element type, or char for its bytes. Throws
+// Error(Internal) for a tensor elsewhere or of another type.
 template <class T>
 std::span<T> host_span(const at::Tensor& x) {
   TESSERA_ASSERT(is_on_host(x) && x.is_contiguous(), "a dense tensor on the host");

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-// As it names itself; "?" where the system does not tell.
+// The name that the machine gives itself; "?" if the system does not tell.
 std::string host_name();
 
 }  // namespace tessera

@@ -6,8 +6,9 @@
 
 namespace tessera {
 
-// `text`, valid UTF-8, as the content of an element or of an attribute in double quotes: & < > " and ' are
-// written as entities, control characters other than tab and line feed, which HTML forbids, as U+FFFD.
+// Writes `text`, which is valid UTF-8, as the content of an element or of an attribute in double quotes: & <
+// > " and ' become entities, and control characters other than tab and line feed, which HTML forbids, become
+// U+FFFD.
 std::string html_text(std::string_view text);
 
 }  // namespace tessera

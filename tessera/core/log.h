@@ -9,16 +9,16 @@ namespace tessera::log {
 // Silences info() and warn() of this process; the launcher's non-zero ranks call it at start.
 void set_quiet(bool quiet);
 
-// Where the lines go: standard error, unless set_stream() named an open descriptor, which it takes over. For
-// the start of the program, before another thread speaks.
+// The stream to which lines go: standard error, unless set_stream() named an open descriptor, which it takes
+// over. Call set_stream() at the start of the program, before another thread speaks.
 std::FILE* stream();
 void set_stream(int descriptor);
 
-// "tessera: <text>"
+// Writes "tessera: <text>".
 void info(std::string_view text);
-// "tessera: warning: <text>"
+// Writes "tessera: warning: <text>".
 void warn(std::string_view text);
-// "tessera: <line>" for each line of `text`, from any rank: for what ends the process.
+// Writes "tessera: <line>" for each line of `text`, from any rank: for what ends the process.
 void error(std::string_view text);
 
 }  // namespace tessera::log

@@ -1,4 +1,4 @@
-// What the memory of tensors is used for: bytes by category, and how they stood when they were most.
+// Counts what the memory of tensors is used for: bytes by category, now and when they were most.
 #pragma once
 
 #include <array>
@@ -21,11 +21,12 @@ enum class MemoryCategory : uint8_t {
 };
 inline constexpr size_t kNumMemoryCategories = static_cast<size_t>(MemoryCategory::Other) + 1;
 
-// "gathered parameters"
+// The category's name for people, such as "gathered parameters".
 std::string_view memory_category_name(MemoryCategory category);
 
 namespace memory_ledger {
 
+// Bytes of each category at some moment.
 struct Peak {
   std::array<int64_t, kNumMemoryCategories> bytes{};
   int64_t idle_bytes = 0;  // kept by the allocator for later tensors
@@ -43,20 +44,21 @@ void start();
 void stop();
 inline bool is_on() { return detail::g_is_on.load(std::memory_order_relaxed); }
 
-// For allocators: memory that was handed out, and memory that comes back. Memory handed out before start() is
-// ignored.
+// Allocators call add() for memory that they hand out and remove() for memory that comes back. Memory that
+// was handed out before start() is ignored.
 void add(const void* memory, int64_t bytes, MemoryCategory category) noexcept;
 void remove(const void* memory) noexcept;
-// Memory from elsewhere (mapped windows): bytes more, or fewer, of a category.
+// Counts memory from elsewhere (mapped windows): `bytes` more, or fewer, of a category.
 void add_external(MemoryCategory category, int64_t bytes) noexcept;
 
-// Now in use, and when the sum was largest (known to a mebibyte).
+// live() gives what is in use now, and peak() what was in use when the sum was largest (known to a mebibyte).
 Peak live();
 Peak peak();
-// The most of each category by itself; they need not have been at one time.
+// The largest value of each category by itself; they need not have been at one time.
 Peak most();
 
-// Bytes that the allocator keeps unused, asked at every new peak; may be null.
+// Sets the function that tells how many bytes the allocator keeps unused, which is asked at every new peak;
+// may be null.
 void set_idle_bytes(int64_t (*idle_bytes)());
 
 }  // namespace memory_ledger

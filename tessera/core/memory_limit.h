@@ -9,11 +9,11 @@ namespace tessera {
 
 struct MemoryLimit {
   int64_t bytes = 0;  // of all processes that share the limit
-  int64_t free = 0;   // of it; what they have read from files and can be dropped counts as free
+  int64_t free = 0;   // of `bytes`; what they have read from files and can be dropped counts as free
 };
 
-// The tightest limit of the control groups (versions 1 and 2) that this process is in, as containers and
-// batch systems set them; nothing where there is none. `root` stands in front of /proc and /sys.
+// Gives the tightest limit of the control groups (versions 1 and 2) that this process is in, as containers
+// and batch systems set them; nothing if there is none. `root` is put in front of /proc and /sys.
 std::optional<MemoryLimit> memory_limit(const std::string& root = "");
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What the tensors are for that a scope of code allocates.
+// Says what the tensors that a scope of code allocates are for.
 #pragma once
 
 #include "tessera/core/carried_scope.h"
@@ -6,10 +6,10 @@
 
 namespace tessera {
 
-// What is allocated until the scope ends belongs to its category.
+// Memory that is allocated until the scope ends belongs to its category.
 using MemoryScope = CarriedScope<MemoryCategory>;
 
-// Other outside of all scopes.
+// The category in force on this thread; Other outside of all scopes.
 inline MemoryCategory current_memory_category() {
   const MemoryCategory* category = MemoryScope::current();
   return category == nullptr ? MemoryCategory::Other : *category;

@@ -1,4 +1,4 @@
-// What is wrong with a set of named things, in one message.
+// Collects what is wrong with a set of named things, for one message.
 #pragma once
 
 #include <string>
@@ -14,9 +14,10 @@ class MismatchList {
     for (const std::string& kind : kinds) names_.push_back({kind, {}});
   }
 
+  // Adds a name under one of the kinds.
   void add(const std::string& kind, std::string name);
   bool empty() const;
-  // "2 missing: a, b; 1 of another shape: c"; at most 20 names of all kinds together.
+  // Writes "2 missing: a, b; 1 of another shape: c"; at most 20 names of all kinds together.
   std::string text() const;
 
  private:

@@ -15,10 +15,10 @@ struct PagePoolOptions {
   size_t reserve_bytes = 0;
   // The unit in which unused memory goes back to the system: a power of two, at least a page.
   size_t granule_bytes = size_t{64} << 10;
-  // Asks the system for huge pages, 2 MiB each. With smaller granules the system splits those of which a part
-  // is returned, and the pool may hold up to one that was touched in part alone.
+  // Asks the system for huge pages, 2 MiB each. If granules are smaller, the system splits a huge page of
+  // which a part is returned, and the pool may hold up to one huge page of which only a part was touched.
   bool wants_huge_pages = false;
-  // What the pool may hold beyond the most that was ever in use.
+  // Bytes that the pool may hold beyond the most that was ever in use.
   size_t slack_bytes = size_t{16} << 20;
 };
 
@@ -26,18 +26,19 @@ struct PagePoolStats {
   int64_t live_bytes = 0;      // in blocks that are handed out
   int64_t resident_bytes = 0;  // of memory: live blocks, and unused pages kept for the next ones
   int64_t peak_live_bytes = 0, peak_resident_bytes = 0;
-  int64_t committed_bytes = 0;  // accessible: what a system counts that promises no more than it has
+  int64_t committed_bytes = 0;  // accessible memory, all of which a system counts that does not overcommit
   int64_t fresh_bytes = 0;      // taken from the system so far
-  int64_t returned_bytes = 0;   // to it so far
+  int64_t returned_bytes = 0;   // given back to the system so far
   int64_t num_allocations = 0;
 };
 
 // [Note: how the pool bounds memory]
 // Blocks lie in one reserved range of addresses. A block is cut from the free space that needs the fewest
-// pages from the system, of those from the smallest; free neighbours merge. Pages of freed blocks are kept,
-// but when new ones are needed and the pool holds as much as was ever in use at once (and a small slack), it
-// first returns as many of the pages that were unused for longest. So its memory never exceeds what the
-// blocks alone needed at their peak, however badly the holes fit. Addresses may be wasted; they cost nothing.
+// pages from the system, and among equals from the smallest; free neighbours merge. Pages of freed blocks are
+// kept. But when new pages are needed and the pool holds as much as was ever in use at once (and a small
+// slack), it first returns as many of the pages that were unused for longest. So its memory never exceeds
+// what the blocks alone needed at their peak (and the slack), however badly the holes fit. Addresses may be
+// wasted; they cost nothing.
 //
 // Thread-safe.
 class PagePool {
@@ -50,23 +51,24 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // False where the system refused the address space: then nothing can be allocated.
+  // False if the system refused the address space: then nothing can be allocated.
   bool is_available() const { return begin_ != nullptr; }
-  // A block of at least `bytes`, which must not be 0, at a page's start, with undefined contents. Null when
-  // the system refuses memory or the addresses are used up.
+  // Gives a block of at least `bytes`, which must not be 0, at a page's start, with undefined contents. Null
+  // if the system refuses memory or the addresses are used up.
   void* allocate(size_t bytes);
-  // `block` came from allocate().
+  // Takes back a block that came from allocate().
   void deallocate(void* block) noexcept;
-  // Whether the address lies in the pool.
+  // Tells whether the address lies in the pool.
   bool owns(const void* address) const noexcept {
     return address >= begin_ && address < begin_ + reserved_bytes_;
   }
-  // Returns every unused page to the system, and the addresses after the last block; what was in use at
-  // most counts from here anew.
+  // Returns every unused page to the system, and the addresses after the last block. The most that was in use
+  // counts anew from what is in use now.
   void trim() noexcept;
   PagePoolStats stats() const;
 
  private:
+  // A stretch of addresses, live or free. Blocks cover the committed part of the range without gaps.
   struct Block {
     char* begin = nullptr;
     size_t bytes = 0;
@@ -75,8 +77,9 @@ class PagePool {
     uint64_t freed_at = 0;
     bool is_free = false;
   };
+  // The unit in which pages are counted and returned. It is resident from its first use until it is returned.
   struct Granule {
-    uint32_t live_bytes = 0;
+    uint32_t live_bytes = 0;  // of live blocks
     bool is_resident = false;
   };
 
@@ -104,7 +107,7 @@ class PagePool {
   bool can_extend_ = true;
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
-  std::vector<Granule> granules_;  // of the committed part
+  std::vector<Granule> granules_;  // of the committed part, in the order of addresses
   std::unordered_map<const void*, Block*> live_;
   std::vector<std::unique_ptr<Block>> nodes_;
   Block *spare_nodes_ = nullptr, *free_blocks_ = nullptr, *last_ = nullptr;

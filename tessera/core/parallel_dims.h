@@ -24,17 +24,18 @@ struct ParallelDims {
   int64_t cp = 1;
   int64_t tp = 1;
   int64_t pp = 1;
-  // Ranks that share the experts of a layer, out of dp_shard x cp: no factor of the world.
+  // Ranks that share the experts of a layer, out of dp_shard x cp; this is no factor of the world.
   int64_t ep = 1;
   // Neighbours among the ranks of dp_shard x cp that keep a second copy of the parameters between forward and
-  // backward, cut over them alone (ZeRO++'s hierarchical partition); 1 = none. No factor of the world.
+  // backward, cut over them alone (ZeRO++'s hierarchical partition); 1 = none. This is no factor of the
+  // world.
   int64_t hpz = 1;
 
   // Puts the place of a size into an error about it; `key` is its name in recipes, such as dp_shard_size.
   using Locate = std::function<void(Error& error, const std::string& key)>;
 
-  // With dp_shard resolved. Throws E-CONFIG-PARALLELISM with the factors and the nearest choice that works
-  // where their product is not `world_size`, or a size is below 1, and where ep or hpz does not divide
+  // Gives these sizes with dp_shard resolved. Throws E-CONFIG-PARALLELISM, with the factors and the nearest
+  // choice that works, if their product is not `world_size`, a size is below 1, or ep or hpz does not divide
   // dp_shard x cp.
   ParallelDims resolved(int64_t world_size, const Locate& locate = {}) const;
 };

@@ -23,12 +23,12 @@ int64_t peak_rss_bytes();
 int64_t current_rss_bytes();
 // Memory of the machine in bytes (MemTotal).
 int64_t total_memory_bytes();
-// What this process and others of its control group may have of it, and what is still free of that without
-// swapping (MemAvailable).
+// usable_memory_bytes() is what this process and others of its control group may have of it, and
+// available_memory_bytes() what is still free of that without swapping (MemAvailable).
 int64_t usable_memory_bytes();
 int64_t available_memory_bytes();
-// Threads of the whole machine, this one not counted, that ran or waited for a core during the next 20
-// milliseconds, on average; 0 where the system does not tell.
+// Gives how many threads of the whole machine, without this one, ran or waited for a core during the next 20
+// milliseconds, on average; 0 if the system does not tell.
 double running_threads_of_others();
 // Cores this process may run on.
 int64_t usable_cores();

@@ -10,6 +10,7 @@ struct ProcessStatus {
   bool is_stopped() const { return state == 'T' || state == 't'; }
   bool is_gone() const { return state == 0 || state == 'Z' || state == 'X'; }
 };
+// Reads the status of the process with this id from /proc.
 ProcessStatus process_status(int id);
 
 }  // namespace tessera

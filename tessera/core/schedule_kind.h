@@ -17,7 +17,8 @@ enum class ScheduleKind {
   ReduceOnPlateau
 };
 
-// What counts as an improvement: by a share of the best value, or by a difference.
+// How much better a value must be to count as an improvement: by a share of the best value, or by a
+// difference.
 enum class PlateauMode { Relative, Absolute };
 
 // How a rise or fall between two learning rates bends.

@@ -7,45 +7,47 @@
 
 namespace tessera {
 
-// A library that is open, or why it cannot be used. What has been opened stays so for the life of the
-// process: it may have threads, and code on devices.
+// An open library, or the reason why it cannot be used. A library that has been opened stays open for the
+// life of the process: it may have threads, and code on devices.
 class SharedLibrary {
  public:
-  // Who finds its symbols: those who have it, or all that is opened later too.
+  // Who finds the library's symbols: only those who look them up in it, or all libraries that are opened
+  // later too.
   enum class Symbols { Own, OfAll };
 
-  // The first of `candidates` that opens, with all that it needs: paths, or names that the loader looks for.
+  // Opens the first of `candidates` that opens with all that it needs. They are paths, or names that the
+  // loader looks for.
   explicit SharedLibrary(const std::vector<std::string>& candidates, Symbols symbols = Symbols::Own);
-  // One of Tessera's own: beside the program, where an installed or packaged program has its libraries, or
-  // where the loader looks.
+  // Opens one of Tessera's own libraries: beside the program, where an installed or packaged program has its
+  // libraries, or where the loader looks.
   static SharedLibrary own(const std::string& file_name);
-  // All that this process has open whose symbols are of all.
+  // Gives all that this process has open with Symbols::OfAll as one library.
   static SharedLibrary of_process();
-  // None, for this reason.
+  // Gives no library, for this reason.
   static SharedLibrary none(const std::string& why_not);
 
   bool is_usable() const { return why_not_.empty(); }
-  // In one line: the loader's words, or the first thing that it was found to lack. Empty where it can be
-  // used.
+  // Says in one line why the library cannot be used: the loader's words, or the first thing that it was found
+  // to lack. Empty if it can be used.
   const std::string& why_not() const { return why_not_; }
-  // Whether no candidate is there at all, as opposed to one that does not open.
+  // Tells whether no candidate is there at all, as opposed to one that does not open.
   bool is_missing() const { return is_missing_; }
   // The candidate that was opened.
   const std::string& path() const { return path_; }
 
-  // Whether it has this function, which is null where it does not.
+  // Looks a function up, which is null if the library does not have it; tells whether it does.
   template <class F>
   bool has(F*& function, const char* name) const {
     function = reinterpret_cast<F*>(symbol(name));
     return function != nullptr;
   }
-  // The same, of a function without which it cannot be used.
+  // Looks a function up without which the library cannot be used.
   template <class F>
   void find(F*& function, const char* name) {
     if (!has(function, name)) lack("has no " + std::string(name));
   }
-  // It cannot be used below `oldest` or with another major version, both as NVIDIA's libraries count: 91900
-  // is 9.19.0.
+  // Has the library unusable if `version` is below `oldest` or has another major version. Both count as
+  // NVIDIA's libraries do: 91900 is 9.19.0.
   void expect_version(size_t version, size_t oldest);
 
  private:
@@ -58,7 +60,7 @@ class SharedLibrary {
   std::string path_, why_not_;
 };
 
-// "9.19.0" for 91900
+// Writes such a number as a text: "9.19.0" for 91900.
 std::string version_text(size_t version);
 
 }  // namespace tessera

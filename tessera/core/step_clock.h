@@ -1,4 +1,4 @@
-// Where the time of a training step goes, as the thread that makes the step sees it.
+// Measures where the time of a training step goes, as the thread that makes the step sees it.
 #pragma once
 
 #include <array>
@@ -8,27 +8,27 @@
 
 namespace tessera {
 
-// Waiting for other ranks is a section of its own, wherever it happens. Layers: the part of the forward that
-// is the same in every stage of a pipeline; Forward is the rest.
+// The sections of a step. Waiting for other ranks is a section of its own, wherever it happens. Layers is the
+// part of the forward that is the same in every stage of a pipeline; Forward is the rest.
 enum class StepSection : uint8_t { Other, Data, Forward, Backward, Optimizer, Wait, Layers };
 inline constexpr size_t kNumStepSections = 7;
 using StepTimes = std::array<double, kNumStepSections>;  // seconds of each section
 
 const char* section_name(StepSection section);
-// All but the waiting.
+// The time of all sections but Wait.
 double busy_seconds(const StepTimes& times);
 
-// Of one thread. What is in no scope counts as Other.
+// The clock of one thread. Time that is in no scope counts as Other.
 class StepClock {
  public:
   static StepClock& of_this_thread();
   void restart();
-  // Since restart().
+  // The time of each section since restart().
   StepTimes times();
-  // Layers that were run forward, and how many since restart().
+  // count_layers() notes layers that were run forward, and layers() gives how many since restart().
   void count_layers(int64_t layers) { layers_ += layers; }
   int64_t layers() const { return layers_; }
-  // The section from now on; gives the one before.
+  // Makes `section` the one that counts from now on; gives the one before.
   StepSection enter(StepSection section);
 
  private:
@@ -39,7 +39,7 @@ class StepClock {
   Clock::time_point since_ = Clock::now();
 };
 
-// The time of a C++ scope, less that of the scopes inside it.
+// Counts the time of a C++ scope, less that of the scopes inside it, for a section.
 class SectionScope {
  public:
   explicit SectionScope(StepSection section) : outer_(StepClock::of_this_thread().enter(section)) {}

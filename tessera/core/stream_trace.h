@@ -14,11 +14,12 @@ namespace tessera::trace {
 class StreamMarks {
  public:
   virtual ~StreamMarks() = default;
-  // The number of a mark behind all that the calling thread has asked for so far; -1 where none can be made.
+  // Puts a mark behind all that the calling thread has asked for so far and gives its number; -1 if none can
+  // be made.
   virtual int64_t mark() noexcept = 0;
 };
 
-// A scope between two marks; -1: one that was not made.
+// A scope between two marks; the number of a mark that was not made is -1.
 struct StreamSpan {
   std::string name;
   int32_t thread = 0;  // as Event has it
@@ -26,11 +27,12 @@ struct StreamSpan {
   int64_t begin = -1, end = -1;
 };
 
-// From the next start() on scopes of our own (the categories "tessera" and "communication", and none that
-// wait) make marks, while `marks` is not null. It outlives the recording. Call while nothing is recorded.
+// Sets who makes marks from the next start() on: for scopes of our own (the categories "tessera" and
+// "communication", and none that wait), while `marks` is not null. `marks` must outlive the recording. Call
+// this while nothing is recorded.
 void set_stream_marks(StreamMarks* marks);
 
-// Those of the last recording, in the order of their begin for each thread. They are given once.
+// Gives the spans of the last recording, in the order of their begin for each thread. They are given once.
 std::vector<StreamSpan> take_stream_spans();
 
 }  // namespace tessera::trace

@@ -11,23 +11,23 @@ namespace tessera {
 // Levenshtein distance in bytes, where a swap of two neighbours is one step too.
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `word`, for "did you mean"; empty when none is near (more than a quarter of
-// the letters, or of those of one word, differ, or more than three).
+// Gives the candidate nearest to `word`, for "did you mean"; empty if none is near. More than a quarter of
+// the letters must not differ, nor of those of one word of a name, nor more than three; one may always.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
-// "1.5 GiB", "312 MiB", "17 B"
+// Writes a size as "1.5 GiB", "312 MiB", "17 B".
 std::string format_bytes(int64_t bytes);
-// "2h05m", "3m20s", "12s"
+// Writes a time as "2h05m", "3m20s", "12s".
 std::string format_duration(double seconds);
-// "[2, 3]"
+// Writes a shape as "[2, 3]".
 std::string format_shape(const std::vector<int64_t>& shape);
-// a, b, c joined by `separator`
+// Joins the parts, with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
-// ASCII letters in lower case.
+// Gives the text with ASCII letters in lower case.
 std::string lower(std::string_view text);
 
-// Up to the first line break.
+// Gives the text up to its first line break.
 std::string first_line(std::string_view text);
 
 // Byte offset of the first byte that is not valid UTF-8, or -1 when all is valid.

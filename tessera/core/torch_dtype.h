@@ -1,4 +1,4 @@
-// Between our DType and LibTorch's ScalarType.
+// Converts between our DType and LibTorch's ScalarType.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 namespace tessera {
 
 at::ScalarType to_scalar_type(DType dtype);
-// Unset for a type that no file of ours stores (complex, quantised).
+// Gives nothing for a type that no file of ours stores (complex, quantised).
 std::optional<DType> find_dtype(at::ScalarType type);
 // Throws Error(Internal) for such a type.
 DType to_dtype(at::ScalarType type);

@@ -9,7 +9,8 @@
 
 namespace tessera::trace {
 
-// Where an event is drawn. Inherit: the row of the scope around it, Compute at the outermost.
+// The row in which an event is drawn. Inherit is the row of the scope around it, and Compute for an outermost
+// one.
 enum class Row : uint8_t { Inherit, Compute, Communication, Wait };
 
 struct Event {
@@ -24,9 +25,9 @@ struct Event {
 
 struct Recording {
   int64_t begin_ns = 0, end_ns = 0;
-  // Those of a thread in the order of their begin; within a thread they nest.
+  // The events of a thread are in the order of their begin; within a thread they nest.
   std::vector<Event> events;
-  int64_t num_dropped = 0;  // that came after the bound was reached
+  int64_t num_dropped = 0;  // events that came after the bound was reached
 };
 
 namespace detail {

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// Since 1970, UTC.
+// The time since 1970, UTC.
 inline int64_t unix_time_ns() {
   using std::chrono::nanoseconds, std::chrono::system_clock;
   return std::chrono::duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();

@@ -1,9 +1,9 @@
-// Which Tessera this is.
+// The version of Tessera.
 #pragma once
 
 namespace tessera {
 
-// "0.1.0"
+// The version as text, such as "0.1.0".
 const char* program_version();
 
 }  // namespace tessera
