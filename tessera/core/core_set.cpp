@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Of CPU sets that are asked from the system: beyond what any machine has.
+// Size of the CPU sets that are asked from the system, beyond what any machine has.
 constexpr int kMostCores = 8192;
 
 // A cpu_set_t of kMostCores.
@@ -32,7 +32,7 @@ class SystemSet {
   cpu_set_t* set_;
 };
 
-// A number of a core's topology in sysfs; `missing` where there is none.
+// Reads a number of a core's topology from sysfs; gives `missing` if there is none.
 int topology_number(int core, const char* name, int missing) {
   const std::string path =
       "/sys/devices/system/cpu/cpu" + std::to_string(core) + "/topology/" + std::string(name);

@@ -46,7 +46,8 @@ class CpuAllocator final : public c10::Allocator {
     try {
       return c10::alloc_cpu(bytes);
     } catch (const c10::Error&) {
-      // The pool's unused pages may be what is missing, and its free end where the system counts strictly.
+      // The memory may be missing because the pool holds unused pages, or, if the system does not overcommit,
+      // a free end of its committed range.
       trim_cpu_allocator();
     }
     try {

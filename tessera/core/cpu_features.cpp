@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array kNames = {"baseline", "avx2", "avx512", "amx"};
 
-// Empty: not set. Throws where it names no instruction set.
+// The instruction set that TESSERA_ISA names; empty if it is not set. Throws if it names none.
 std::optional<Isa> wanted_isa() {
   const auto name = environment::get("TESSERA_ISA");
   if (!name) return std::nullopt;
@@ -29,7 +29,7 @@ std::optional<Isa> wanted_isa() {
 #if defined(__x86_64__)
 bool bit(unsigned word, int i) { return ((word >> i) & 1u) != 0; }
 
-// Whether the system keeps the registers of a mask of XCR0.
+// Tells whether the system saves and restores the registers of this mask of XCR0.
 bool system_keeps(unsigned mask) {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !bit(c, 27)) return false;
@@ -38,7 +38,7 @@ bool system_keeps(unsigned mask) {
   return (kept & mask) == mask;
 }
 
-// Tile data takes a permission of the kernel, for the whole process.
+// Asks the kernel for the permission to use tile data, which holds for the whole process.
 bool ask_for_tiles() {
 #if defined(__linux__)
   constexpr int kArchRequestPermission = 0x1023, kTileData = 18;
@@ -51,7 +51,7 @@ bool ask_for_tiles() {
 
 Isa detect_isa(Isa most) {
 #if defined(__x86_64__)
-  // Registers that the system must keep.
+  // The registers, as bits of XCR0, that the system must save and restore.
   constexpr unsigned kVectors = 0x6, kVectorsAndMasks = 0xe6, kTiles = 0x600e6;
   const CpuFeatures cpu = detect_cpu_features();
   if (most < Isa::Avx2 || !cpu.avx2 || !system_keeps(kVectors)) return Isa::Baseline;
@@ -70,7 +70,8 @@ bool is_onednn_held() {
   return environment::get("ONEDNN_MAX_CPU_ISA") || environment::get("DNNL_MAX_CPU_ISA");
 }
 
-// The names of an instruction set in what LibTorch is made of.
+// Holds LibTorch, oneDNN and MKL to an instruction set, by the name that each has for it. Variables that the
+// user has set stay.
 void hold_libtorch_to(Isa isa) {
   struct Names {
     const char *aten, *onednn, *mkl;
@@ -120,7 +121,7 @@ Isa usable_isa() {
 const char* name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
 std::string guard_cpu_features() {
-  // Never to more than is there, which LibTorch does not check.
+  // LibTorch does not check what the machine has, so it is never held to more than is there.
   if (const auto wanted = wanted_isa()) hold_libtorch_to(std::min(*wanted, best_isa()));
   if (!detect_cpu_features().amx_palette_missing) return "";
   if (is_onednn_held()) return "";

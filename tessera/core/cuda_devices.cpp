@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// What LibTorch warns of while it counts devices is its reason for finding none.
+// Keeps the last warning: LibTorch's warnings while it counts devices are its reasons for finding none.
 class LastWarning : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override { text = first_line(warning.msg()); }

@@ -8,10 +8,10 @@ namespace tessera::cuda {
 namespace {
 
 constexpr char kLibrary[] = "libcuda.so.1";
-// Where containers and WSL have it, beside the loader's own places.
+// The folders in which containers and WSL have the driver, beside the loader's own places.
 constexpr const char* kFolders[] = {"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib"};
 
-// Of cuda.h, which is not needed to build: the driver keeps these numbers. Functions give 0 for success.
+// Numbers of cuda.h, which is not needed to build: the driver keeps them. Its functions give 0 for success.
 constexpr int kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 
 struct Functions {
@@ -25,7 +25,7 @@ struct Functions {
   int (*error_text)(int code, const char**) = nullptr;
 };
 
-// Why there are none; empty where they are found.
+// Finds the driver's functions. Gives the reason why there are none, else an empty text.
 std::string find(Functions& driver) {
   std::vector<std::string> candidates = {kLibrary};
   for (const char* folder : kFolders) candidates.push_back(std::string(folder) + '/' + kLibrary);

@@ -23,9 +23,9 @@ State& state() {
   return instance;
 }
 
-// By the loader's places first, where LD_LIBRARY_PATH has the first word; then beside libtorch_cpu.so. All of
-// its symbols must be found at once, so that a part of another version is an error here and not in a step.
-// Why it is not open; empty where it is.
+// Opens LibTorch's CUDA part. Gives the reason why it is not open, else an empty text. The loader's places
+// come first, in which LD_LIBRARY_PATH has the first word; then the folder of libtorch_cpu.so. All of its
+// symbols must be found at once, so that a part of another version is an error here and not in a step.
 std::string open_libtorch() {
   const std::string name = "libtorch_cuda.so", folder = libtorch_folder();
   std::vector<std::string> candidates = {name};
@@ -52,7 +52,7 @@ void open_now(State& now) {
   now.missing = now.why_not.empty() ? Missing::Nothing : Missing::Library;
 }
 
-// A copy of what is known now.
+// Gives a copy of what is known now.
 template <class T>
 T get(T State::*member) {
   const std::lock_guard<std::mutex> lock(state().mutex);

@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 
 // The first thing for want of which LibTorch's CUDA part is not open, in the order in which open() needs
-// them. Request: open() has not been called.
+// them. Request: open() has not been called. Nothing: it is open.
 enum class Missing { Nothing, Request, Driver, Device, Library };
 
 // Asks the driver for devices; if there are some, opens libtorch_cuda.so for the whole process. The first

@@ -10,7 +10,7 @@ void compute_deterministically() {
   environment::set_default("CUBLAS_WORKSPACE_CONFIG", ":4096:8");
   at::Context& context = at::globalContext();
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
-  // It would fill memory that is written before anyone reads it.
+  // This would fill new memory, which is written before anyone reads it in any case.
   context.setDeterministicFillUninitializedMemory(false);
   context.setDeterministicCuDNN(true);
   context.setBenchmarkCuDNN(false);

@@ -18,7 +18,8 @@ Error unusable(const DeviceChoice& choice) {
   return {ErrorKind::Config, "DEVICE", "the device '" + choice.text() + "' cannot be used"};
 }
 
-// A machine without a device hears nothing; one that has a device which lies idle is told of it, once.
+// Warns, once in a process, of a device that lies idle for want of LibTorch's CUDA part. Does nothing if the
+// machine has no device.
 void tell_idle_device() {
   if (cuda::missing() != cuda::Missing::Library) return;
   static const bool is_told = [] {

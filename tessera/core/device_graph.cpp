@@ -20,8 +20,9 @@
 namespace tessera {
 namespace {
 
-// Members of at::cuda::CUDAGraph, whose header wants CUDA's: as libtorch_cuda.so of LibTorch 2.11 has them.
-// The first argument is the object.
+// The members of at::cuda::CUDAGraph as functions that take the object first. The header of the class wants
+// CUDA's headers, so the members are looked up by the names that libtorch_cuda.so of LibTorch 2.11 has for
+// them.
 struct CudaGraph {
   void (*construct)(void*, bool keeps_nodes) = nullptr;
   void (*destroy)(void*) = nullptr;
@@ -30,11 +31,11 @@ struct CudaGraph {
   void (*replay)(void*) = nullptr;
   c10::MempoolId_t (*memory)(void*) = nullptr;
 
-  // Calls of other threads do not end a recording (cudaStreamCaptureModeThreadLocal).
+  // The mode of a recording that calls of other threads do not end (cudaStreamCaptureModeThreadLocal).
   static constexpr int kOfThisThread = 1;
 };
 
-// Null where one is missing.
+// Gives the members, looked up once; null if one is missing.
 const CudaGraph* cuda_graph() {
   static const std::optional<CudaGraph> kFound = [] {
     SharedLibrary process = SharedLibrary::of_process();
@@ -50,7 +51,7 @@ const CudaGraph* cuda_graph() {
   return kFound ? &*kFound : nullptr;
 }
 
-std::atomic<bool> has_failed = false;
+std::atomic<bool> has_failed = false;  // no recording is tried after a failure
 
 void note_failure(const std::string& why) {
   if (has_failed.exchange(true)) return;
@@ -58,8 +59,8 @@ void note_failure(const std::string& why) {
             why.substr(0, why.find('\n')) + ". hint: TESSERA_GRAPHS=0 asks for no recording");
 }
 
-// Work is recorded on a stream apart from the default one, and always on the same: libraries keep memory for
-// each stream that they have seen.
+// Gives the stream on which work is recorded. It is none of the default ones, and always the same for a
+// device: libraries keep memory for each stream that they have seen.
 c10::Stream recording_stream(c10::Device device) {
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, c10::Stream> streams;
@@ -69,7 +70,7 @@ c10::Stream recording_stream(c10::Device device) {
                                 : streams.emplace(device.index(), pool_stream(device)).first->second;
 }
 
-// What `run` throws, in words; nothing where it does not throw.
+// Calls `run` and gives what it throws, in words; nothing if it does not throw.
 std::optional<std::string> failure_of(const std::function<void()>& run) {
   try {
     run();
@@ -100,18 +101,21 @@ std::unique_ptr<DeviceGraph> DeviceGraph::record(c10::Device device, const std::
   const CudaGraph& cuda = *cuda_graph();
   const c10::StreamGuard stream(recording_stream(device));
   std::unique_ptr<DeviceGraph> graph(new DeviceGraph(device));
+  // A graph takes memory from a pool of its own, which {0, 0} asks for, or from that of `beside`.
   const c10::MempoolId_t memory =
       beside == nullptr ? c10::MempoolId_t{0, 0} : cuda.memory(beside->graph_.data());
   std::optional<std::string> of_work,
       of_recording = failure_of([&] { cuda.begin(graph->graph_.data(), memory, CudaGraph::kOfThisThread); });
   if (!of_recording) {
+    // A recording that has begun is ended also if `work` fails, or the stream would go on recording.
     of_work = failure_of(work);
     of_recording = failure_of([&] { cuda.end(graph->graph_.data()); });
   }
   if (!of_work && !of_recording) return graph;
-  // The operation that was not allowed says more than the end of the recording.
+  // If both have failed, the operation that was not allowed says more than the end of the recording.
   note_failure(of_work ? *of_work : *of_recording);
-  // LibTorch's allocator goes on asking the object of a recording that has not ended.
+  // LibTorch's allocator goes on asking the object of a recording that has not ended, so that object is never
+  // destroyed.
   if (of_recording) static_cast<void>(graph.release());
   return nullptr;
 }

@@ -17,7 +17,8 @@ class Report : public c10::MemoryReportingInfoBase {
 
   void reportMemoryUsage(void* memory, int64_t bytes, size_t, size_t, c10::Device device) override {
     if (device != device_) return;
-    // A block that came back on a thread that this does not hold for was not told of.
+    // The ledger may still have the block: that it came back was not told if that was on a thread for which
+    // this does not hold.
     memory_ledger::remove(memory);
     if (bytes > 0) memory_ledger::add(memory, bytes, current_memory_category());
   }
@@ -33,7 +34,8 @@ class Report : public c10::MemoryReportingInfoBase {
 DeviceLedger::DeviceLedger(c10::Device device)
     : guard_(c10::DebugInfoKind::PROFILER_STATE, std::make_shared<Report>(device)) {
   memory_ledger::start();
-  // The host's allocator asks whether the ledger is on; this one's reports do not.
+  // The host's allocator asks whether the ledger is on, and so adds nothing; the reports of this object do
+  // not ask.
   memory_ledger::stop();
 }
 

@@ -12,12 +12,12 @@
 namespace tessera {
 namespace {
 
-// Of all pools together.
+// The statistic of all pools together.
 const c10::CachingAllocator::Stat& whole(const c10::CachingAllocator::StatArray& stats) {
   return stats[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }
 
-// From elsewhere.
+// Tensors whose memory is not from LibTorch's allocator.
 struct Others {
   int64_t live_bytes = 0, peak_bytes = 0;
 };

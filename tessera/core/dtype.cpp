@@ -12,7 +12,7 @@ struct DTypeRow {
   bool floating;
 };
 
-// In the order of the enum.
+// The rows are in the order of the enum, by which row() finds them.
 constexpr std::array<DTypeRow, 15> kDTypes = {{
     {DType::Bool, "BOOL", 1, false},
     {DType::U8, "U8", 1, false},

@@ -103,7 +103,7 @@ bool matches(const Variable& variable, std::string_view name) {
                    : name == variable.name;
 }
 
-// The narrowest row comes first.
+// Gives the first row that matches, so narrow names stand in the table before wide ones.
 const Variable& row_of(std::string_view name) {
   const auto found = std::find_if(std::begin(kVariables), std::end(kVariables),
                                   [&](const Variable& variable) { return matches(variable, name); });

@@ -19,7 +19,7 @@ std::string_view kind_name(ErrorKind kind) {
   return "INTERNAL";
 }
 
-// One line, printable: user data may hold newlines and control bytes.
+// Makes one printable line of `text`: user data may hold newlines and control bytes.
 std::string printable(std::string_view text) {
   constexpr size_t kMaxLength = 2000;
   static const char* digits = "0123456789abcdef";

@@ -9,6 +9,7 @@ namespace tessera {
 
 uint16_t float_to_bfloat16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
+  // NaN: the bit that is set keeps the shortened mantissa from being zero, which would be an infinity.
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>((bits >> 16) | 0x40U);
   return static_cast<uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }

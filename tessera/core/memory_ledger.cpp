@@ -26,6 +26,7 @@ struct Ledger {
     live.bytes[i] += bytes;
     most.bytes[i] = std::max(most.bytes[i], live.bytes[i]);
     total += bytes;
+    // A peak of a mebibyte or more is noted anew only when it is exceeded by another mebibyte.
     if (total < peak_total + (peak_total >= kResolution ? kResolution : 1)) return;
     peak = live;
     peak_total = total;
@@ -80,7 +81,7 @@ void add(const void* memory, int64_t bytes, MemoryCategory category) noexcept {
   try {
     if (!all.blocks.emplace(memory, Block{bytes, category}).second) return;
   } catch (const std::bad_alloc&) {
-    return;  // uncounted
+    return;  // the block stays uncounted
   }
   all.change(category, bytes);
 }

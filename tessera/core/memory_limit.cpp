@@ -14,13 +14,13 @@ constexpr Version kFirst = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "m
                             "total_inactive_file"};
 constexpr Version kSecond = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-// Version 1 writes "none" as the largest multiple of a page.
+// Version 1 writes the largest multiple of a page for no limit; nothing from here on counts as one.
 constexpr int64_t kNoLimit = int64_t{1} << 60;
 
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream stream(path);
   int64_t value = 0;
-  if (!(stream >> value)) return std::nullopt;  // also "max"
+  if (!(stream >> value)) return std::nullopt;  // also for "max", which is no limit
   return value;
 }
 
@@ -45,7 +45,7 @@ std::optional<MemoryLimit> limit_of(const std::string& folder, const Version& ve
 std::optional<MemoryLimit> memory_limit(const std::string& root) {
   std::optional<MemoryLimit> tightest;
   std::ifstream groups(root + "/proc/self/cgroup");
-  // "4:memory:/a/b", or of version 2 "0::/a/b".
+  // A line is "4:memory:/a/b", or "0::/a/b" of version 2.
   for (std::string line; std::getline(groups, line);) {
     std::istringstream fields(line);
     std::string number, controllers, path;
@@ -55,8 +55,8 @@ std::optional<MemoryLimit> memory_limit(const std::string& root) {
     const bool is_second = number == "0" && controllers.empty();
     if (!is_second && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const Version& version = is_second ? kSecond : kFirst;
-    // A container sees its own group as the root, whatever the path says: folders that are not there are
-    // passed over.
+    // The limits of all groups above hold too. A container sees its own group as the root, whatever the path
+    // says: folders that are not there are passed over.
     while (true) {
       while (path.ends_with('/')) path.pop_back();
       const auto limit = limit_of(root + version.folder + path, version);

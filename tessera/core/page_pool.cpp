@@ -26,7 +26,7 @@ PagePool::PagePool(const PagePoolOptions& options)
                  "granule of a page pool");
   size_t wanted = options.reserve_bytes;
   if (wanted == 0) {
-    // A user who limits addresses wants them counted as memory.
+    // A user who limits addresses (ulimit -v) wants them counted as memory, so none are reserved.
     rlimit limit{};
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return;
     wanted = 4 * static_cast<size_t>(total_memory_bytes());
@@ -34,13 +34,14 @@ PagePool::PagePool(const PagePoolOptions& options)
   }
   wanted = round_up(wanted, kCommitStep);
   mapping_bytes_ = wanted + kHugePage;
-  // Without access: nothing is counted against the system's memory yet.
+  // Mapped so that nobody has access, the range is not counted against the system's memory yet.
   mapping_ = mmap(nullptr, mapping_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
     return;
   }
   const auto address = reinterpret_cast<uintptr_t>(mapping_);
+  // The range begins at a huge page's start, so that granules and huge pages share their bounds.
   begin_ = static_cast<char*>(mapping_) + (round_up(address, kHugePage) - address);
   reserved_bytes_ = wanted;
   if (options.wants_huge_pages) madvise(begin_, reserved_bytes_, MADV_HUGEPAGE);
@@ -81,6 +82,7 @@ void PagePool::deallocate(void* data) noexcept {
   Block* block = found->second;
   live_.erase(found);
   stats_.live_bytes -= static_cast<int64_t>(block->bytes);
+  // The block leaves its granules. They keep their pages, which may be returned once no live block is in them.
   char* const end = block->begin + block->bytes;
   for (char* at = block->begin; at < end;) {
     const size_t granule = granule_of(at);
@@ -109,6 +111,7 @@ PagePoolStats PagePool::stats() const {
   return stats;
 }
 
+// Gives how many granules of the stretch have no pages yet.
 size_t PagePool::num_fresh_granules(const char* begin, size_t bytes) const {
   const size_t last = granule_of(begin + bytes - 1);
   size_t count = 0;
@@ -118,6 +121,8 @@ size_t PagePool::num_fresh_granules(const char* begin, size_t bytes) const {
   return count;
 }
 
+// Gives the free block that is best to cut `bytes` from, null if none is large enough: it needs the fewest
+// new granules, and is the smallest of those. Granules are not counted for a block that cannot be better.
 PagePool::Block* PagePool::find(size_t bytes) const {
   Block* best = nullptr;
   size_t best_fresh = 0;
@@ -133,7 +138,8 @@ PagePool::Block* PagePool::find(size_t bytes) const {
   return best;
 }
 
-// Makes room for a block of `bytes` at the end of what is committed.
+// Commits more of the range, so that the last free block holds `bytes`. False if the range is used up or the
+// system refuses. All that can throw comes before the change of access.
 bool PagePool::extend(size_t bytes) {
   const size_t room = last_ != nullptr && last_->is_free ? last_->bytes : 0;
   const size_t step = round_up(bytes - room, kCommitStep);
@@ -162,7 +168,7 @@ bool PagePool::extend(size_t bytes) {
   return true;
 }
 
-// `block` keeps its first `bytes`; the free rest becomes `rest`.
+// Cuts a block in two: `block` keeps its first `bytes`, and `rest` becomes a free block of what remains.
 void PagePool::cut(Block* block, size_t bytes, Block* rest) noexcept {
   rest->begin = block->begin + bytes;
   rest->bytes = block->bytes - bytes;
@@ -177,7 +183,9 @@ void PagePool::cut(Block* block, size_t bytes, Block* rest) noexcept {
   link_free(rest);
 }
 
-// Counts the block as used; gives other pages back where it takes new ones.
+// Counts the block as live. If it takes new granules and the pool then holds more than was ever live (and the
+// slack), as many unused pages are returned. That comes in time: the new pages take memory only when the
+// caller writes to them.
 void PagePool::occupy(const Block& block) noexcept {
   char* const end = block.begin + block.bytes;
   size_t fresh = 0;
@@ -200,14 +208,14 @@ void PagePool::occupy(const Block& block) noexcept {
   stats_.peak_resident_bytes = std::max(stats_.peak_resident_bytes, stats_.resident_bytes);
 }
 
-// Takes the free end out of what is committed, once its pages were returned.
+// Takes the free end of the committed part out of it, to a whole step. Its pages were returned before.
 void PagePool::retract() noexcept {
   if (last_ == nullptr || !last_->is_free) return;
   const size_t kept = round_up(static_cast<size_t>(last_->begin - begin_), kCommitStep);
   const size_t bytes = committed_bytes_ - kept;
   if (bytes == 0) return;
   for (size_t i = kept / granule_; i < granules_.size(); ++i) {
-    if (granules_[i].is_resident) return;  // the system keeps it
+    if (granules_[i].is_resident) return;  // the system has not taken it back
   }
   committed_bytes_ = kept;
   granules_.resize(kept / granule_);
@@ -219,17 +227,18 @@ void PagePool::retract() noexcept {
     if (last_ != nullptr) last_->next = nullptr;
     recycle(empty);
   }
-  // A new mapping, since memory that only lost its access is counted on.
+  // The end is mapped anew, since the system goes on counting memory that has only lost its access.
   char* const end = begin_ + kept;
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
   if (mmap(end, bytes, PROT_NONE, kFlags, -1, 0) == MAP_FAILED) {
-    can_extend_ = false;  // who knows what is there
+    can_extend_ = false;  // what is mapped there now is not known
     return;
   }
   if (wants_huge_pages_) madvise(end, bytes, MADV_HUGEPAGE);
 }
 
-// Gives about `bytes` of unused pages back, those first that were unused for longest.
+// Returns about `bytes` of unused pages, those first that were unused for longest. Each round takes the free
+// block that was freed next after the last one; no two blocks have the same freed_at.
 void PagePool::return_pages(size_t bytes) noexcept {
   uint64_t after = 0;
   while (bytes > 0) {
@@ -244,11 +253,12 @@ void PagePool::return_pages(size_t bytes) noexcept {
   }
 }
 
-// From the end of the block, since new blocks are cut from its beginning.
+// Returns up to about `bytes` of a free block's pages and gives how many bytes those were. Begins at the
+// block's end, since new blocks are cut from its begin. Granules that a live neighbour reaches into stay.
 size_t PagePool::return_pages_of(const Block& block, size_t bytes) noexcept {
   size_t released = 0;
   const size_t first = granule_of(block.begin);
-  size_t stop = granule_of(block.begin + block.bytes - 1) + 1;  // one after the run's last granule
+  size_t stop = granule_of(block.begin + block.bytes - 1) + 1;  // one after the last granule to look at
   const auto is_unused = [&](size_t i) { return granules_[i].is_resident && granules_[i].live_bytes == 0; };
   while (stop > first && released < bytes) {
     if (!is_unused(stop - 1)) {
@@ -268,6 +278,7 @@ size_t PagePool::return_pages_of(const Block& block, size_t bytes) noexcept {
   return released;
 }
 
+// Makes one free block of `block` and the next one. It counts as freed when the later of the two was.
 void PagePool::merge_with_next(Block* block) noexcept {
   Block* next = block->next;
   unlink_free(next);
@@ -292,6 +303,7 @@ void PagePool::unlink_free(Block* block) noexcept {
   block->previous_free = block->next_free = nullptr;
 }
 
+// Gives an empty node, a spare one if there is any. May throw, unlike recycle().
 PagePool::Block* PagePool::take_node() {
   if (spare_nodes_ == nullptr) {
     nodes_.push_back(std::make_unique<Block>());

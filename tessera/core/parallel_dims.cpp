@@ -19,8 +19,8 @@ constexpr Size kSizes[] = {{"dp_replicate_size", &ParallelDims::dp_replicate},
                            {"context_parallel_size", &ParallelDims::cp},
                            {"pipeline_parallel_size", &ParallelDims::pp}};
 
-// The first size that does not divide what those before it leave of the ranks; null for none. `rest`: what
-// all before it leave.
+// Gives the first size that does not divide the ranks that those before it leave, and null if there is none.
+// `rest` becomes what all before it leave.
 const Size* first_misfit(const ParallelDims& dims, int64_t world_size, int64_t& rest) {
   rest = world_size;
   for (const Size& size : kSizes) {
@@ -36,7 +36,7 @@ bool fit(const ParallelDims& dims, int64_t world_size) {
   return first_misfit(dims, world_size, rest) == nullptr && (dims.dp_shard == -1 || dims.dp_shard == rest);
 }
 
-// Another value of the size that does not fit, or else another number of ranks.
+// Proposes another value of the size that does not fit, or else another number of ranks.
 std::string way_out(ParallelDims dims, const Size& size, int64_t world_size) {
   const std::string other =
       nearest_size_hint(size.key, nearest_sizes(dims.*size.value, world_size, [&](int64_t value) {

@@ -22,7 +22,8 @@ at::Tensor PinnedArena::empty(at::IntArrayRef sizes, at::ScalarType type) {
   const auto element = static_cast<int64_t>(c10::elementSize(type));
   const int64_t wanted = round_up(c10::multiply_integers(sizes) * element, kAlignment);
   if (!piece_.defined() || used_ + wanted > piece_.numel()) {
-    // The largest that the rest fills, or the least that holds this one.
+    // The new piece is the largest power of two that the rest to be asked for fills, or the least that holds
+    // this tensor.
     const auto rest = std::bit_floor(static_cast<uint64_t>(std::max(left_, kAlignment)));
     const auto least = std::bit_ceil(static_cast<uint64_t>(std::max(wanted, kAlignment)));
     piece_ = empty_pinned({static_cast<int64_t>(std::max(rest, least))}, at::kByte, device_);

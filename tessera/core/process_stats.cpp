@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Value of "<key>: N kB" in a /proc file, in bytes; 0 when it is not there.
+// Gives the value of "<key>: N kB" in a /proc file, in bytes; 0 if it is not there.
 int64_t proc_kilobytes(const char* file, const char* key) {
   std::FILE* stream = std::fopen(file, "r");
   if (stream == nullptr) return 0;

@@ -19,7 +19,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& candidates, Symbols
     const std::string said = dlerror();
     const bool is_there =
         !said.starts_with(candidate + ": ") || said.find("No such file") == std::string::npos;
-    // What is there and does not open says more than what is not.
+    // A candidate that is there and does not open says more than one that is not there.
     if (why_not_.empty() || (is_there && is_missing_)) why_not_ = said;
     if (is_there) is_missing_ = false;
   }

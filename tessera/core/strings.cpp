@@ -8,7 +8,7 @@
 namespace tessera {
 
 int64_t edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table of distances between prefixes; two letters may be swapped in place.
+  // These are three rows of the table of distances between prefixes: two letters may be swapped in place.
   std::vector<int64_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -29,7 +29,8 @@ namespace {
 
 int64_t allowed_distance(size_t size) { return std::clamp<int64_t>(static_cast<int64_t>(size) / 4, 1, 3); }
 
-// Whether each word of `a` (parted by '_') is near its counterpart: a whole other word is another name.
+// Tells whether each word of `a` (parted by '_') is near its counterpart in `b`: a whole other word is
+// another name.
 bool has_near_words(std::string_view a, std::string_view b) {
   if (std::count(a.begin(), a.end(), '_') != std::count(b.begin(), b.end(), '_')) return true;
   while (true) {

@@ -11,8 +11,9 @@ namespace tessera {
 // Levenshtein distance in bytes, where a swap of two neighbours is one step too.
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// Gives the candidate nearest to `word`, for "did you mean"; empty if none is near. More than a quarter of
-// the letters must not differ, nor of those of one word of a name, nor more than three; one may always.
+// Gives the candidate nearest to `word`, for "did you mean"; empty if none is near. A near one differs in at
+// most a quarter of the letters of `word`, and in no more than three (one always may); the same holds for
+// each word of a name.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& candidates);
 
 // Writes a size as "1.5 GiB", "312 MiB", "17 B".

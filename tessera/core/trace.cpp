@@ -13,15 +13,15 @@ namespace detail {
 
 std::atomic<bool> g_is_on{false};
 
-// The events of one thread. Locked by its thread, and by stop().
+// The events of one thread. Its thread and stop() lock it.
 struct Buffer {
   std::mutex mutex;
   std::vector<Event> events;
   std::vector<int64_t> open;  // innermost last
-  // Of events whose work runs on a stream, by their index.
+  // The spans of events whose work runs on a stream, with the index of the event.
   std::vector<std::pair<int64_t, StreamSpan>> spans;
   uint64_t recording = 0;
-  int32_t thread = -1;  // in this recording
+  int32_t thread = -1;  // number of the thread in this recording
 };
 
 }  // namespace detail
@@ -48,7 +48,7 @@ Recorder& recorder() {
   return *instance;
 }
 
-// Spans are of the thread that ran them, whoever gave it the work.
+// Gives the buffer of the calling thread: events are of the thread that runs them, whoever gave it the work.
 Buffer& own_buffer() {
   thread_local const std::shared_ptr<Buffer> buffer = [] {
     auto made = std::make_shared<Buffer>();
@@ -59,7 +59,7 @@ Buffer& own_buffer() {
   return *buffer;
 }
 
-// Makes the buffer part of the current recording.
+// Makes the buffer part of the current recording, and drops what it has of earlier ones.
 void join_recording(Buffer& buffer, uint64_t recording) {
   if (buffer.recording == recording) return;
   buffer.recording = recording;
@@ -159,7 +159,7 @@ void end(const OpenEvent& open) noexcept {
   if (open.buffer->recording != open.recording) return;
   open.buffer->events[open.index].end_ns = now;
   if (StreamMarks* const marks = recorder().marks; marks != nullptr) {
-    // Scopes end in the reverse order of their begin: it is among the last.
+    // Scopes end in the reverse order of their begin, so the span is among the last.
     auto& spans = open.buffer->spans;
     const auto own = std::find_if(spans.rbegin(), spans.rend(),
                                   [&](const auto& span) { return span.first <= open.index; });

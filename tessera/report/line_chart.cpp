@@ -32,7 +32,7 @@ std::string scaled(double value, double base, const std::vector<const char*>& su
   return printed("%.4g", value) + suffixes[place];
 }
 
-// The plot's rectangle, and where values lie in it.
+// The plot's rectangle, and the place of a value in it.
 struct Frame {
   double first_step, last_step, low, high;
   bool is_log;
@@ -47,7 +47,7 @@ struct Frame {
   }
 };
 
-// Round numbers within [low, high], about `count` of them.
+// Gives round numbers within [low, high], about `count` of them.
 std::vector<double> ticks(double low, double high, int count) {
   const double raw = (high - low) / count, power = std::pow(10.0, std::floor(std::log10(raw)));
   double step = 10 * power;
@@ -61,7 +61,7 @@ std::vector<double> ticks(double low, double high, int count) {
   return found;
 }
 
-// Round in the unit in which they are written.
+// Gives ticks that are round in the unit in which they are written.
 std::vector<double> ticks(double low, double high, int count, Unit unit) {
   const double largest = std::max(std::abs(low), std::abs(high));
   const double scale = unit == Unit::Bytes ? std::pow(1024.0, std::floor(std::log2(largest) / 10)) : 1.0;
@@ -82,7 +82,7 @@ std::vector<double> log_ticks(double low, double high) {
   return found;
 }
 
-// A range that is more than rounding.
+// Widens a range that is no more than rounding.
 void widen(double& low, double& high) {
   const double largest = std::max(std::abs(low), std::abs(high));
   if (high - low > 1e-9 * largest) return;
@@ -116,7 +116,7 @@ Frame frame_of(const std::vector<Series>& series, bool is_log, bool from_zero) {
   return frame;
 }
 
-// What nearly all values are below, and few far above.
+// Gives a limit that nearly all values are below, if a few values are far above it; else nothing.
 std::optional<double> outlier_limit(const std::vector<Series>& series) {
   constexpr double kMostOthers = 0.95, kFar = 10.0, kRoom = 1.5;
   std::vector<double> values;
@@ -168,7 +168,7 @@ std::string coordinates(const Frame& frame, const Points& points) {
 
 std::string color_class(const Series& series) { return "color-" + std::to_string(series.color % kNumColors); }
 
-// What the page's script reads to tell the values under the pointer.
+// Writes the attributes from which the page's script tells the values under the pointer.
 std::string values(const Series& series, const Points& points) {
   std::string text;
   for (const auto& [step, value] : points) {
@@ -184,7 +184,7 @@ std::string drawn(const Series& series, const Frame& frame) {
                                                   : series.style == Series::Style::Dashed ? " dashed"
                                                                                           : "");
   const std::string told = is_faint ? "" : values(series, points);
-  // A line of one point, and few points that lie apart, would not be seen.
+  // Few points get circles: a line of one point would not be seen, nor points that lie apart.
   std::string svg;
   if (points.size() <= 40 && !is_faint) {
     for (const auto& [step, value] : points) {
@@ -195,7 +195,7 @@ std::string drawn(const Series& series, const Frame& frame) {
   return "<polyline class=\"" + kind + "\"" + told + " points=\"" + coordinates(frame, points) + "\"/>" + svg;
 }
 
-// The series as areas, each from the top of the one before.
+// Draws the series as areas, each from the top of the one before.
 std::string drawn_stack(const std::vector<Series>& series, const Frame& frame,
                         const std::vector<Points>& tops) {
   std::string svg;
@@ -221,7 +221,8 @@ std::string legend(const std::vector<Series>& series) {
   return "<div class=\"legend\">" + html + "</div>";
 }
 
-// One point for each of at most kMaxPoints stretches, the same steps for all series of a stack: means.
+// Gives the mean of each of at most `count` stretches of points. All series of a stack have the same steps,
+// and so get the same stretches.
 Points average(const Points& points, size_t count) {
   const size_t stride = (points.size() + count - 1) / count;
   Points means;
@@ -310,7 +311,7 @@ std::string figure(const Chart& chart) {
   for (const Series& one : series) {
     if (!chart.is_stacked) plot += drawn(one, frame);
   }
-  // Where one alone has points, its name still says which of them it is.
+  // If one series alone has points, the legend still says which one of several it is.
   const auto num_told = std::ranges::count_if(
       chart.series, [](const Series& one) { return one.style != Series::Style::Faint; });
   return "<figure><figcaption>" + title + "</figcaption>" + (num_told > 1 ? legend(series) : "") +

@@ -11,7 +11,7 @@ namespace tessera::report {
 // How numbers are written: plain, as bytes, or as seconds.
 enum class Unit { None, Bytes, Seconds };
 
-// At most four significant digits: "0.3125", "1.2k", "1.5 GiB", "12 ms".
+// Writes a number with at most four significant digits: "0.3125", "1.2k", "1.5 GiB", "12 ms".
 std::string format_number(double value, Unit unit = Unit::None);
 
 struct Series {
@@ -29,22 +29,23 @@ struct Chart {
   std::vector<Series> series;
   bool is_stacked = false;  // areas above each other; the series have the same steps
   bool is_log = false;      // for positive values alone
-  // Where few values lie far above all others, as of a run that diverges, the plot ends above the others, and
-  // the title says so.
+  // If few values lie far above all others, as those of a run that diverges, the plot ends above the others,
+  // and the title says so.
   bool cuts_outliers = false;
 
   bool is_empty() const;
 };
 
-// A <figure> with title, legend and plot. Classes color-0 ... color-9, axis, grid and so on are the page's
-// (report/page.cpp). Of many points those are drawn that show the extremes.
+// Writes a <figure> with title, legend and plot. The page's style defines its classes color-0 ... color-9,
+// axis, grid and so on (report/page_style.h). Of many points those are drawn that show the extremes. At least
+// one series must have points.
 std::string figure(const Chart& chart);
 
-// At most about `count` points of those given, in order: of each stretch the lowest and the highest.
+// Gives at most about `count` of the points, in order: the lowest and the highest of each stretch.
 Points thin(const Points& points, size_t count);
 
-// The mean of the points up to each, where older ones count for exponentially less: half after `half_life`
-// points.
+// Gives the mean of the points up to each one, where older ones count for exponentially less: half after
+// `half_life` points.
 Points smooth(const Points& points, double half_life);
 
 }  // namespace tessera::report

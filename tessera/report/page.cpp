@@ -15,7 +15,7 @@ namespace {
 
 using Style = Series::Style;
 
-// Fewer points are shown as they are.
+// A series of fewer points than this is shown as it is.
 constexpr size_t kMinToSmooth = 60;
 constexpr const char* kLosses = "losses/";
 constexpr const char* kEvalLosses = "eval_losses/";
@@ -42,7 +42,7 @@ constexpr Plot kPlots[] = {
     {"Share of the speed of light", "sol", Unit::None, true},
 };
 
-// Numbers that other charts and the table show.
+// The numbers that other charts and the table show.
 const std::set<std::string> kShownElsewhere = {"loss",        "eval_loss",    "epoch",       "tokens",
                                                "tokens_seen", "label_tokens", "save_stall_s"};
 
@@ -58,7 +58,7 @@ std::set<std::string> all_numbers(const std::vector<RunRecord>& runs) {
   return names;
 }
 
-// What follows `prefix` in the names that begin so.
+// Gives the rest of each name that begins with `prefix`.
 std::vector<std::string> names_below(const std::set<std::string>& numbers, const std::string& prefix) {
   std::vector<std::string> names;
   for (const std::string& number : numbers) {
@@ -84,7 +84,8 @@ void add_loss(Chart& chart, const RunRecord& run, const std::string& loss, const
   if (!evaluated.empty()) chart.series.push_back({name + ", evaluation", evaluated, color, Style::Dashed});
 }
 
-// Of one run a chart with a line for each dataset, of several a chart for each dataset.
+// Makes one chart with a line for each dataset if there is one run, and a chart for each dataset if there are
+// several.
 std::vector<Chart> dataset_charts(const std::vector<RunRecord>& runs, const std::set<std::string>& numbers) {
   std::vector<std::string> datasets = names_below(numbers, kLosses);
   for (const std::string& name : names_below(numbers, kEvalLosses)) {
@@ -103,12 +104,12 @@ std::vector<Chart> dataset_charts(const std::vector<RunRecord>& runs, const std:
   return charts;
 }
 
-// Where the time of a step goes: waits for rows, and for other ranks by axis, checkpoints, and the rest,
-// which is computing.
+// Makes the chart of where the time of a step goes: waits for rows, and for other ranks by axis, checkpoints,
+// and the rest, which is computing.
 Chart section_chart(const RunRecord& run, const std::vector<std::string>& axes) {
   Chart chart{"Time of a step by section: " + run.name, Unit::Seconds};
   chart.is_stacked = true;
-  std::vector<std::pair<std::string, std::string>> waits;  // what for, and the number
+  std::vector<std::pair<std::string, std::string>> waits;  // what the wait is for, and the name of its number
   for (const std::string& axis : axes) waits.emplace_back(axis, kTraffic + axis + "/wait_s");
   waits.emplace_back("data", kDataWait);
   std::erase_if(waits, [&](const auto& wait) { return run.points(wait.second).empty(); });
@@ -181,7 +182,7 @@ std::vector<Chart> all_charts(const std::vector<RunRecord>& runs) {
   const std::vector<std::string> axis_names(axes.begin(), axes.end());
   for (const RunRecord& run : runs) {
     Chart sections = section_chart(run, axis_names);
-    // Alone, compute is the time of a step.
+    // If there is nothing but compute, it is the time of a step, which has a chart.
     if (run.steps.size() > 1 && (!axes.empty() || numbers.contains("save_stall_s"))) {
       charts.push_back(std::move(sections));
     }
@@ -196,7 +197,7 @@ std::vector<Chart> all_charts(const std::vector<RunRecord>& runs) {
   return charts;
 }
 
-// A table whose first row is a heading, and so is the first cell of every row.
+// Writes a table. The first row is a heading, and so is the first cell of every row.
 std::string table(const std::vector<std::vector<std::string>>& rows) {
   std::string html = "<div class=\"wide\"><table>\n";
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -12,9 +12,9 @@ namespace tessera::report {
 inline constexpr const char* kPageBegin =
     "<!DOCTYPE html>\n<html lang=\"en\">\n<!-- made by tessera report -->\n";
 
-// One HTML page that needs nothing else: a table of the runs, charts of all that they measured with a line
-// for each run (loss, loss of each dataset, learning rate, gradient norm, speed, memory, time of a step by
-// section, and every other number), their recipes, and where these differ. At least one run.
+// Makes one HTML page that needs nothing else: a table of the runs, charts of all that they measured with a
+// line for each run (loss, loss of each dataset, learning rate, gradient norm, speed, memory, time of a step
+// by section, and every other number), their recipes, and where these differ. `runs` must hold at least one.
 std::string page(const std::vector<RunRecord>& runs);
 
 }  // namespace tessera::report

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxMetrics = int64_t{1} << 30;
 constexpr int64_t kMaxRecipe = int64_t{4} << 20;
 constexpr const char* kMetrics = "metrics.jsonl";
-// Where a run writes until its result is in place.
+// A run writes into a folder whose name ends so until its result is in place.
 constexpr const char* kUnfinished = ".tessera-partial";
 
 bool has_metrics(const fs::path& folder) {
@@ -69,7 +69,7 @@ RunRecord read_run(const fs::path& folder) {
   return run;
 }
 
-// The folders with metrics that `given` means.
+// Gives the folders with metrics that `given` means: itself, its unfinished run, or the folders in it.
 std::vector<fs::path> find_folders(const std::string& given) {
   const fs::path folder = fs::path(given).lexically_normal() / "";
   const fs::path path = folder.parent_path().empty() ? folder : folder.parent_path();
@@ -92,7 +92,7 @@ std::vector<fs::path> find_folders(const std::string& given) {
   return found;
 }
 
-// The last components of the paths, as many as make them differ.
+// Gives the last components of each path, as many as make the names differ.
 std::vector<std::string> short_names(const std::vector<fs::path>& paths) {
   std::vector<std::string> names;
   for (size_t count = 1; count < 32; ++count) {

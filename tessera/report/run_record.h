@@ -1,4 +1,4 @@
-// What the output folder of a run tells of it.
+// Reads what the output folder of a run tells of it.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct Record {
   std::map<std::string, double> numbers;
 };
 
+// Pairs of a step and a value.
 using Points = std::vector<std::pair<double, double>>;
 
 struct RunRecord {
@@ -24,13 +25,13 @@ struct RunRecord {
   bool is_unfinished = false;
   std::vector<Record> steps, evaluations;  // in the order of the file
 
-  // (step, value) of the records that have the number; of both kinds of records.
+  // Gives (step, value) of the records that have the number, of both kinds of records.
   Points points(const std::string& number) const;
 };
 
-// The runs of these folders: output folders, those of runs that still go on, or folders of such folders.
-// A line that a run has begun to write is left out. Throws Error(Config, "REPORT") for a folder without runs,
-// Error(Data, "METRICS") at a line that is no record, and Storage.
+// Reads the runs of these folders: output folders, those of runs that still go on, or folders of such
+// folders. A line that a run has begun to write is left out. Throws Error(Config, "REPORT") for a folder that
+// has no run, Error(Data, "METRICS") at a line that is no record, and Error(Storage).
 std::vector<RunRecord> read_runs(const std::vector<std::string>& folders);
 
 }  // namespace tessera::report

@@ -39,7 +39,7 @@ std::string sum_of(const RunRecord& run, const std::string& number) {
   return sum == 0.0 ? "" : format_number(sum);
 }
 
-// Of all steps; a line's time is the mean of its steps.
+// The time of all steps; a line of the metrics has the mean time of its steps.
 std::string time_of_steps(const RunRecord& run) {
   double sum = 0.0, before = 0.0;
   for (const auto& [step, seconds] : run.points("step_s")) {
