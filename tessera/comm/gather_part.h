@@ -8,7 +8,7 @@
 
 namespace tessera::comm {
 
-// `output` gets every rank's `input`, in the order of the ranks. Contiguous tensors of one type.
+// `output` gets every rank's `input`, in the order of the ranks. The tensors are contiguous and of one type.
 struct GatherPart {
   at::Tensor output;
   at::Tensor input;             // may be this rank's part of output

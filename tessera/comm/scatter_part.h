@@ -24,7 +24,8 @@ inline std::vector<ElementRange> even_pieces(int64_t numel, int64_t num_ranks) {
   return pieces;
 }
 
-// `output` gets the reduction of the elements `pieces[rank]` of every rank's `input`. Contiguous tensors.
+// `output` gets the reduction of the elements `pieces[rank]` of every rank's `input`. The tensors are
+// contiguous.
 struct ScatterPart {
   at::Tensor input;   // any floating type; undefined = zeros
   at::Tensor output;  // of the reduction's type; numel of this rank's piece

@@ -15,7 +15,7 @@ at::Tensor copy_to(const at::Tensor& x, c10::Device device) {
 
 HostCopy::HostCopy(const at::Tensor& x) : values_(x), arrived_(x.device()) {
   if (is_on_host(x)) return;
-  // A copy to other memory than pinned would wait.
+  // The host would wait for a copy to memory that is not pinned.
   values_ = empty_pinned(x.sizes(), x.scalar_type(), x.device());
   values_.copy_(x, /*non_blocking=*/true);
   arrived_.record();

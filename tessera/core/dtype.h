@@ -29,7 +29,7 @@ enum class DType : uint8_t {
 int64_t dtype_size(DType dtype);
 // The safetensors name: "F32", "BF16", "F8_E4M3", ...
 std::string_view dtype_name(DType dtype);
-// Inverse of dtype_name; nothing for an unknown name.
+// Finds a type by that name; gives nothing for an unknown name.
 std::optional<DType> parse_dtype(std::string_view name);
 bool is_floating(DType dtype);
 

@@ -22,10 +22,10 @@ enum class ErrorKind {
   Internal,    // a broken invariant, which is a defect of Tessera: exit 1
 };
 
-// The process exit code for a kind.
+// Gives the exit code of the process for a kind.
 int exit_code(ErrorKind kind);
 
-// An error that names its place. Built in one expression:
+// An error that names its place. It is built in one expression:
 //   throw Error(ErrorKind::Config, "UNKNOWN-KEY", "unknown key 'sead'")
 //       .at("r.yaml", 3, 1).hint("did you mean 'seed'?");
 // what() is the text after "tessera: ":
@@ -35,18 +35,19 @@ class Error : public std::exception {
   // `name` completes the code E-<KIND>-<NAME>: upper case, words joined by '-'.
   Error(ErrorKind kind, std::string_view name, std::string what);
 
-  // The file, and the line and column in it (1-based; 0 = not known).
+  // Sets the place: a file, and the line and column in it (1-based; 0 = not known).
   Error& at(std::string_view file, int64_t line = 0, int64_t column = 0);
-  // A place that has no lines: "file: byte 120", "file: tensor 'x'".
+  // Sets a place that has no lines: "file: byte 120", "file: tensor 'x'".
   Error& in(std::string_view place);
   // Says within which operation it happened: puts "<text>: " before the message.
   Error& within(std::string_view text);
+  // Say what was found, what is needed in its place, and what the user can do.
   Error& got(std::string_view value);
   Error& need(std::string_view value);
   Error& hint(std::string_view text);
 
   ErrorKind kind() const { return kind_; }
-  // "E-CONFIG-UNKNOWN-KEY"
+  // The error's code, such as "E-CONFIG-UNKNOWN-KEY".
   const std::string& code() const { return code_; }
   const char* what() const noexcept override { return text_.c_str(); }
 

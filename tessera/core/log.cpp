@@ -27,7 +27,7 @@ std::FILE* stream() { return other_stream != nullptr ? other_stream : stderr; }
 void set_stream(int descriptor) {
   std::FILE* const opened = fdopen(descriptor, "w");
   if (opened == nullptr) return;
-  // Like standard error: every write is seen at once.
+  // Unbuffered, like standard error, so that every write is seen at once.
   std::setvbuf(opened, nullptr, _IONBF, 0);
   other_stream = opened;
 }

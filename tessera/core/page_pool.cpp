@@ -82,7 +82,8 @@ void PagePool::deallocate(void* data) noexcept {
   Block* block = found->second;
   live_.erase(found);
   stats_.live_bytes -= static_cast<int64_t>(block->bytes);
-  // The block leaves its granules. They keep their pages, which may be returned once no live block is in them.
+  // The block leaves its granules. They keep their pages, which may be returned once no live block is in
+  // them.
   char* const end = block->begin + block->bytes;
   for (char* at = block->begin; at < end;) {
     const size_t granule = granule_of(at);

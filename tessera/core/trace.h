@@ -41,7 +41,7 @@ int64_t now_ns();
 // Records the scopes of every thread from now on, at most `max_events`. Call while no other thread is in a
 // scope; one recording at a time.
 void start(int64_t max_events);
-// Ends the recording. Scopes still open end here.
+// Ends the recording. Scopes that are still open end here.
 Recording stop();
 
 // An event from begin() to end(), for callers that cannot use a Scope. `category` must be a literal.

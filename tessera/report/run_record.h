@@ -20,8 +20,8 @@ struct Record {
 using Points = std::vector<std::pair<double, double>>;
 
 struct RunRecord {
-  std::string name;    // of the folder; as much of the path as tells it from the other runs
-  std::string recipe;  // the text of recipe.yaml; empty where there is none
+  std::string name;    // of the folder, with as much of its path as tells it from the other runs
+  std::string recipe;  // the text of recipe.yaml; empty if there is none
   bool is_unfinished = false;
   std::vector<Record> steps, evaluations;  // in the order of the file
 

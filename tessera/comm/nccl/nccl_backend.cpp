@@ -77,6 +77,7 @@ std::shared_ptr<Work> NcclBackend::reduce_scatter(const Call& call, std::vector<
     held.push_back(part.output);
     if (part.input.defined()) held.push_back(part.input);
   }
+  // The group is a ByteExchange, on whose stream the reductions of reduce.h run.
   return group_->run(call, std::move(held), [&] { detail::reduce_scatter(*group_, parts, type, op); });
 }
 
