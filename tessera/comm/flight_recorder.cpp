@@ -137,7 +137,7 @@ std::string name_of(const Record& record) {
 std::string why_silent(const Notes& notes) {
   const ProcessStatus status = process_status(notes.process);
   if (status.is_stopped()) return "it is stopped (SIGSTOP)";
-  // The other process is gone only if /proc shows processes at all, this one among them.
+  // A process that /proc does not show is gone only if /proc shows this one.
   if (status.is_gone() && process_status(getpid()).state != 0) return "it has ended";
   constexpr int64_t kSilent_ns = 10'000'000'000;
   if (now_ns() - notes.alive_ns < kSilent_ns) return "";

@@ -18,18 +18,18 @@ class DeviceGraph {
   // say 0, and no recording of this process has failed.
   static bool can_record(c10::Device device);
 
-  // Records what `work` puts on the current stream of `device`, which is one for recordings meanwhile;
-  // nothing of it runs before replay(). `work` waits for nothing on the device, copies nothing from memory of
-  // the host, and has run once before, so that libraries have their handles. What it reads from outside must
-  // stay at its place for as long as the graph lives. Memory that it takes is the graph's: every replay
-  // writes the tensors that `work` leaves.
+  // Runs `work` with a stream for recordings as the current one of `device`, and records what `work` puts
+  // there; nothing of it runs before replay(). `work` waits for nothing on the device, copies nothing from
+  // memory of the host, and has run once before, so that libraries have their handles. What it reads from
+  // outside must stay at its place for as long as the graph lives. Memory that it takes is the graph's: every
+  // replay writes the tensors that `work` leaves.
   //
   // `beside` is a graph whose memory this one shares, null for none. What a replay of the one has left is
   // then gone with a replay of the other. All graphs that share memory run on one stream.
   //
   // Gives null, with one warning in a process, if the device cannot record the work or `work` throws:
-  // LibTorch refuses some calls while it records, and memory may not suffice for it. The caller then runs
-  // `work` as it is, which throws the errors that are its own.
+  // LibTorch refuses some calls while it records, and memory may not suffice for it. If the caller then runs
+  // `work` as it is, it throws the errors that are its own.
   static std::unique_ptr<DeviceGraph> record(c10::Device device, const std::function<void()>& work,
                                              const DeviceGraph* beside = nullptr);
 

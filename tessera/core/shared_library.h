@@ -23,7 +23,7 @@ class SharedLibrary {
   static SharedLibrary own(const std::string& file_name);
   // Gives all that this process has open with Symbols::OfAll as one library.
   static SharedLibrary of_process();
-  // Gives no library, for this reason.
+  // Gives an unusable library, for this reason.
   static SharedLibrary none(const std::string& why_not);
 
   bool is_usable() const { return why_not_.empty(); }
@@ -46,7 +46,7 @@ class SharedLibrary {
   void find(F*& function, const char* name) {
     if (!has(function, name)) lack("has no " + std::string(name));
   }
-  // Has the library unusable if `version` is below `oldest` or has another major version. Both count as
+  // Makes the library unusable if `version` is below `oldest` or has another major version. Both count as
   // NVIDIA's libraries do: 91900 is 9.19.0.
   void expect_version(size_t version, size_t oldest);
 

@@ -15,7 +15,8 @@ namespace {
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4,
               "ranks of other processes and the kernel see the same four bytes");
 
-// So many looks take a few microseconds, in which a peer comes that is in the same place already.
+// Number of looks at the round before a rank sleeps. They take a few microseconds, in which a peer arrives
+// that is already in the same place.
 constexpr int kNumLooks = 100;
 
 void relax() {

@@ -9,10 +9,11 @@
 namespace tessera::comm::detail {
 
 // [Note: padded gathers]
-// Pieces of one length go by ncclAllGather, in place, which takes no pieces of several lengths. Those are a
-// broadcast for each rank and tensor, which run one after another, each at the cost of a way round all ranks,
-// some ten microseconds. Instead, all such tensors of a call can go as one gather of pieces that are padded
-// to the longest, at the cost of the padding on the wire and of two copies on the device. This is done if
+// Pieces of one length go by ncclAllGather, in place. It takes no pieces of several lengths: they need a
+// broadcast for each rank and tensor, and broadcasts run one after another, each at the cost of a way round
+// all ranks, some ten microseconds. Instead, all such tensors of a call can go as one gather of pieces that
+// are padded to the longest, at the cost of the padding on the wire and of two copies on the device. This is
+// done if
 // - it saves operations: one gather and two copies in place of more than three broadcasts;
 // - a tensor's longest piece has at most 4 MiB: copying it twice takes less time than a broadcast of it
 //   waits;

@@ -188,8 +188,8 @@ bool NcclGroup::poll() {
 
 void NcclGroup::fail(const Error& error) {
   context_.watchdog->fail(error);
-  // The abort takes its turn with calls on the communicator. It does not wait for one that hangs, since only
-  // the abort ends that.
+  // The abort takes its turn with calls on the communicator, but waits for one second at most: only the abort
+  // ends a call that hangs.
   const std::unique_lock<std::timed_mutex> calls(calls_, std::chrono::seconds(1));
   abort(error);
 }
@@ -201,8 +201,8 @@ void NcclGroup::abort(const Error& error) {
   } catch (const c10::Error&) {  // nothing runs on a device that has failed
   }
   registered_.forget();
-  // Under the lock, so that open() either adds before this, and the work is ended here, or throws. Works end
-  // outside of it.
+  // abort_ is set and open_ emptied under one lock: a work that open() added before is ended here, and open()
+  // throws for later ones. Works end outside of the lock.
   std::deque<std::shared_ptr<DeviceWork>> open;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

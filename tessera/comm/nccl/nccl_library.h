@@ -57,7 +57,8 @@ class NcclLibrary {
   // The version as NCCL counts: 22809 for 2.28.9.
   size_t version() const { return version_; }
 
-  // The functions below throw Error(Peer), with the library's own words, if a call fails.
+  // If a call fails, the functions below throw Error(Peer) with the library's own words, except async_error()
+  // and those that are noexcept.
   NcclId make_id() const;
   NcclHandle init_rank(const NcclId& id, int size, int rank) const;
   void all_gather(const void* input, void* output, size_t num_bytes, NcclHandle comm,
