@@ -1,4 +1,4 @@
-// Which bytes have been written so far.
+// The bytes of a file or tensor that have been written so far.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@ namespace tessera::io {
 // A set of bytes kept as disjoint, non-touching ranges.
 class ByteRanges {
  public:
+  // Adds the bytes [begin, end); nothing if the range is empty.
   void add(int64_t begin, int64_t end) {
     if (begin >= end) return;
     auto next = ranges_.upper_bound(begin);
@@ -29,7 +30,7 @@ class ByteRanges {
     ranges_.emplace(begin, end);
   }
 
-  // The first byte of [0, size) that is not in the set, or -1.
+  // Returns the first byte of [0, size) that is not in the set, or -1.
   int64_t first_missing(int64_t size) const {
     if (size == 0) return -1;
     const auto first = ranges_.begin();

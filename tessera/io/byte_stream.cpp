@@ -33,7 +33,8 @@ class PlainStream : public ByteStream {
   int64_t offset_ = 0;
 };
 
-// What the two formats share: blocks of the file to decompress, and the place of an error.
+// The part that both compressed formats share: it reads the blocks of the file that are decompressed, and
+// makes the errors with their places.
 class CompressedStream : public ByteStream {
  public:
   explicit CompressedStream(File file)
@@ -48,7 +49,7 @@ class CompressedStream : public ByteStream {
  protected:
   virtual int64_t decompress(char* to, int64_t room) = 0;
 
-  // The next block of the file; empty at its end.
+  // Returns the next block of the file, or an empty one at its end. The view is valid until the next call.
   std::string_view next_block() {
     const int64_t size = std::min(kBlockBytes, file_.size() - offset_);
     if (size > 0) file_.read_at(offset_, block_.data(), size);
@@ -56,7 +57,8 @@ class CompressedStream : public ByteStream {
     return {block_.data(), static_cast<size_t>(size)};
   }
 
-  // `unread`: bytes of the last block that have not been decompressed.
+  // Makes the error for damaged data. `unread` is the number of bytes of the last block that have not been
+  // decompressed.
   Error damaged(const std::string& what, size_t unread) const {
     return Error(ErrorKind::Data, "COMPRESSED",
                  what + " at byte offset " + std::to_string(offset_ - static_cast<int64_t>(unread)) +
@@ -68,8 +70,8 @@ class CompressedStream : public ByteStream {
  private:
   File file_;
   std::vector<char> block_;
-  int64_t offset_ = 0;  // behind the last block
-  int64_t line_ = 1;    // of the decompressed text
+  int64_t offset_ = 0;  // in the file, behind the last block read
+  int64_t line_ = 1;    // line of the decompressed text, behind all that was read
 };
 
 class GzipStream : public CompressedStream {
@@ -97,7 +99,7 @@ class GzipStream : public CompressedStream {
         state_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(block.data()));
         state_.avail_in = static_cast<uInt>(block.size());
       }
-      // Zero bytes behind the last member are padding, as of tapes.
+      // Zero bytes behind a member are padding, such as a tape has, and are skipped.
       if (is_between_members_ && has_read_member_ && *state_.next_in == 0) {
         ++state_.next_in;
         --state_.avail_in;
@@ -134,7 +136,8 @@ class ZstdStream : public CompressedStream {
   int64_t decompress(char* to, int64_t room) override {
     ZSTD_outBuffer out = {to, static_cast<size_t>(room), 0};
     while (out.pos == 0) {
-      // A frame may still hold text when all of its bytes have been taken.
+      // The decoder may still hold text of a frame when it has taken all of the frame's bytes: it stops where
+      // `out` is full. No new block is needed then.
       if (in_.pos == in_.size && !may_hold_more_) {
         const std::string_view block = next_block();
         if (block.empty()) {

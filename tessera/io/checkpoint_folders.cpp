@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "checkpoint-";
 constexpr std::string_view kPartial = ".tessera-partial", kOld = ".tessera-old";
 
-// The step that the name tells; negative where it is no checkpoint's, or not as one is written.
+// Returns the step in the name of a checkpoint's folder, or -1 for any other name. The number must be written
+// as a checkpoint's name has it, without leading zeros.
 int64_t step_of(const std::string& name) {
   constexpr size_t kMaxDigits = 18;
   if (!name.starts_with(kPrefix)) return -1;
@@ -79,9 +80,10 @@ void NewCheckpoint::commit() {
   const std::string path = join_path(output_dir_, name_);
   place_folder(staging_, path, path + std::string(kOld));
   is_placed_ = true;
+  // The folder's new name must be on the disk before "latest" gives it.
   sync_directory(output_dir_);
   write_file_atomic(join_path(output_dir_, "latest"), name_ + "\n");
-  // One of the same step may have been replaced.
+  // A replaced checkpoint of the same step now has the name of a partial or old one, and is removed.
   clear_partial_checkpoints(output_dir_);
 }
 

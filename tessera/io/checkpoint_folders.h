@@ -13,24 +13,26 @@ struct CheckpointFolder {
   std::string name;  // "checkpoint-6"
 };
 
-// Checkpoints of `output_dir`, those of the latest step first. Links and files of such a name are none. None
-// where there is no such folder. Throws Error(Storage).
+// Returns the checkpoints in `output_dir`, the latest step first. Links and files with such a name do not
+// count. The list is empty if the folder does not exist. Throws Error(Storage).
 std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir);
 
 // A checkpoint under construction: the folder "checkpoint-<step>.tessera-partial" of `output_dir`, which
 // becomes "checkpoint-<step>" as a whole.
 class NewCheckpoint {
  public:
-  // Makes it, empty, and `output_dir` where it is missing.
+  // Makes the staging folder, empty, and `output_dir` if it is missing. Removes first what killed runs have
+  // left of checkpoints there. Throws Error(Storage).
   NewCheckpoint(const std::string& output_dir, int64_t step);
-  // Without commit() what is there is removed.
+  // Removes the staging folder, unless commit() has put it in place.
   ~NewCheckpoint();
   NewCheckpoint(const NewCheckpoint&) = delete;
   NewCheckpoint& operator=(const NewCheckpoint&) = delete;
 
   const std::string& staging() const { return staging_; }
-  // Takes its place, after all that it holds is on the disk; one of the same step is replaced. Then "latest"
-  // names it. After an exception of the last part the checkpoint may be in place.
+  // Flushes the staging folder to the disk and then renames it to its final name; a checkpoint of the same
+  // step is replaced. After that the file "latest" names it. Throws Error(Storage): if one of the last parts
+  // failed, the checkpoint may be in place already.
   void commit();
 
  private:
@@ -38,15 +40,15 @@ class NewCheckpoint {
   bool is_placed_ = false;
 };
 
-// Whether a folder of this name is what a killed run has left of a checkpoint.
+// Returns whether a folder of this name is what a killed run has left of a checkpoint.
 bool is_partial_checkpoint(const std::string& name);
 
-// Removes what killed runs have left of checkpoints in `output_dir`: only what checkpoints consist of. Throws
-// Error(Storage).
+// Removes what killed runs have left of checkpoints in `output_dir`, and of that only files that checkpoints
+// consist of. Throws Error(Storage).
 void clear_partial_checkpoints(const std::string& output_dir);
 
-// Removes a checkpoint, which is one no more from the first moment on. What no checkpoint consists of stays
-// behind, in "<name>.tessera-old". Throws Error(Storage).
+// Removes a checkpoint. It is renamed to "<name>.tessera-old" first, and from then on no checkpoint any more.
+// Files that no checkpoint consists of stay in the renamed folder. Throws Error(Storage).
 void remove_checkpoint(const std::string& output_dir, const std::string& name);
 
 }  // namespace tessera::io

@@ -22,6 +22,7 @@ namespace {
 
 // One system call moves at most this much: the kernel's own limit is a little under 2 GiB.
 constexpr int64_t kMaxTransfer = int64_t{1} << 30;
+// A write of at least this many bytes is sent on to the disk at once; see AtomicFile::write_at().
 constexpr int64_t kEarlyWrite = int64_t{1} << 20;
 
 std::string_view cause_name(int error_number) {
@@ -86,10 +87,11 @@ File File::open(const std::string& path) {
   File file;
   file.path_ = path;
   struct stat status {};
-  // Before it is opened: a device may act on being opened, a socket cannot be, and a pipe has no end of its
-  // own.
+  // The file is looked at before it is opened: a device may act on being opened, a socket cannot be opened,
+  // and a pipe has no end of its own.
   if (::stat(path.c_str(), &status) == 0) refuse_irregular(status, path);
-  // O_NONBLOCK: opening a pipe must not wait for a writer; it has no effect on regular files.
+  // The path may name another file by now. O_NONBLOCK keeps open() from waiting for the writer of a pipe, and
+  // has no effect on regular files; fstat() then looks at the file that was really opened.
   file.descriptor_ =
       retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (file.descriptor_ < 0) throw storage_error(errno, "cannot open", path);
@@ -151,17 +153,19 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   struct stat status {};
   const bool replaces = ::stat(path_.c_str(), &status) == 0;
   if (replaces && S_ISDIR(status.st_mode)) throw storage_error(EISDIR, "cannot write", path_);
-  // A rename would put a plain file in the place of a device or a pipe.
+  // The rename in commit() would put a plain file in the place of a device or a pipe.
   if (replaces && !S_ISREG(status.st_mode)) {
     throw Error(ErrorKind::Storage, "NOT-A-FILE", "cannot write: neither a regular file nor a new one")
         .in(path_);
   }
   do {
+    // A killed process with the same number may have left a file of this name: O_EXCL then refuses, and the
+    // next number is tried.
     temporary_path_ = path_ + ".tmp." + std::to_string(::getpid()) + "-" + std::to_string(counter++);
     descriptor_ = disk::open_new(temporary_path_, O_EXCL);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) throw storage_error(errno, "cannot create", path_);
-  // The old file's permissions are a courtesy, and on some file systems they cannot be set.
+  // The new file gets the old one's permissions where that works: some file systems cannot set them.
   if (replaces) (void)disk::change_mode(descriptor_, temporary_path_, status.st_mode & 0777);
 }
 
@@ -179,7 +183,7 @@ void AtomicFile::reserve(int64_t num_bytes) {
   if (disk::allocate(descriptor_, temporary_path_, num_bytes) == 0) return;
   int cause = errno;
   if (cause == EOPNOTSUPP || cause == ENOSYS || cause == EINVAL) {
-    // A file system without reservations: ask for the space instead, and leave the file sparse.
+    // This file system cannot reserve space: the free space is compared instead, and the file is left sparse.
     cause = free_space(parent_path(path_)) < num_bytes ? ENOSPC : 0;
     if (cause == 0 && disk::truncate(descriptor_, temporary_path_, num_bytes) != 0) cause = errno;
     if (cause == 0) return;
@@ -196,7 +200,8 @@ void AtomicFile::write_at(int64_t offset, const void* data, int64_t num_bytes) {
         disk::write(descriptor_, temporary_path_, from, std::min(num_bytes, kMaxTransfer), offset);
     // A write of nothing would loop for ever; no disk does that for a good reason.
     if (put <= 0) throw storage_error(put < 0 ? errno : EIO, "cannot write", at_byte(path_, offset));
-    // Large files go to the disk as they are written: the flush at the end then has little left to wait for.
+    // Large files go to the disk while they are written, so that the flush at the end has little left to wait
+    // for.
     if (put >= kEarlyWrite) (void)::sync_file_range(descriptor_, offset, put, SYNC_FILE_RANGE_WRITE);
     from += put;
     offset += put;
@@ -209,6 +214,12 @@ void AtomicFile::append(const void* data, int64_t num_bytes) {
   append_offset_ += num_bytes;
 }
 
+// [Note: a file appears at once] The order of these steps matters. The data are flushed before the rename:
+// else, after a power failure, `path` could name a file whose bytes never reached the disk. close() comes
+// before the rename as well, since it may still report a failed write. The rename puts the new file in the
+// place of the old one in one step, so readers see one of the two. The folder is flushed last, which makes
+// the rename itself durable; if that fails, the new file is in place, and there is no temporary left to
+// remove.
 void AtomicFile::commit() {
   TESSERA_ASSERT(descriptor_ >= 0, "second commit of " + path_);
   if (disk::flush(descriptor_, temporary_path_) != 0) {
@@ -238,7 +249,8 @@ void make_directories(const std::string& path) {
       if (!S_ISDIR(status.st_mode)) throw storage_error(ENOTDIR, "cannot make the folder " + path, part);
       continue;
     }
-    // Another process may make it at the same moment; whether it is a folder shows on the next round or use.
+    // Another process may make the folder at the same moment (EEXIST); whether it is a folder shows on the
+    // next round or when it is used.
     if (disk::make_folder(part) != 0 && errno != EEXIST) {
       throw storage_error(errno, "cannot make the folder", part);
     }
@@ -269,6 +281,7 @@ bool exists(const std::string& path) {
 int64_t free_space(const std::string& path) {
   std::string probe = path.empty() ? "." : path;
   struct statvfs status {};
+  // An interrupted call is repeated; a path that does not exist yet is replaced by its parent.
   while (::statvfs(probe.c_str(), &status) != 0) {
     const int cause = errno;
     const std::string parent = parent_path(probe);

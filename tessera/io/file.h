@@ -10,7 +10,7 @@
 
 namespace tessera::io {
 
-// The Storage error for an errno value. Its code names the cause: E-STORAGE-NO-SPACE (ENOSPC, EDQUOT),
+// Makes the Storage error for an errno value. Its code names the cause: E-STORAGE-NO-SPACE (ENOSPC, EDQUOT),
 // -PERMISSION (EACCES, EPERM), -READ-ONLY (EROFS), -IO (EIO), -NOT-FOUND (ENOENT), -NOT-A-DIRECTORY,
 // -IS-A-DIRECTORY, -TOO-MANY-FILES, -TOO-LARGE (EFBIG), -LINK-LOOP, -EXISTS, -SYSTEM (any other).
 Error storage_error(int error_number, std::string_view action, const std::string& path);
@@ -31,7 +31,7 @@ class File {
   // Reads exactly `num_bytes` at `offset`. Throws Storage: E-STORAGE-SHORT-READ when the file ends
   // before (it shrank since it was opened), or the system's error, with the byte offset.
   void read_at(int64_t offset, void* destination, int64_t num_bytes) const;
-  // Size in bytes when it was opened.
+  // Size in bytes at the time when the file was opened.
   int64_t size() const { return size_; }
   const std::string& path() const { return path_; }
 
@@ -41,7 +41,7 @@ class File {
   std::string path_;
 };
 
-// The whole file. Throws Storage; E-STORAGE-TOO-LARGE when it holds more than `max_bytes`, before
+// Returns the whole file. Throws Storage; E-STORAGE-TOO-LARGE when it holds more than `max_bytes`, before
 // anything is read. Pipes and devices are refused.
 std::string read_file(const std::string& path, int64_t max_bytes);
 
@@ -59,14 +59,14 @@ class AtomicFile {
   // full disk is found before the work is done. Bytes not written read as zero.
   void reserve(int64_t num_bytes);
   void write_at(int64_t offset, const void* data, int64_t num_bytes);
-  // Writes after the last append. Not for use together with write_at.
+  // Writes behind the last append(). Must not be used together with write_at().
   void append(const void* data, int64_t num_bytes);
   void append(std::string_view text) { append(text.data(), static_cast<int64_t>(text.size())); }
-  // Data to disk, rename over `path`, folder to disk. After an exception `path` holds the old file, except
-  // when only the last step failed.
+  // Flushes the data to the disk, renames the temporary to `path`, and flushes the folder. After an exception
+  // `path` still holds the old file, except when only the last of these steps failed.
   void commit();
 
-  // Where the finished file will be, and where its bytes are until then.
+  // path() is where the finished file will be, temporary_path() where its bytes are until then.
   const std::string& path() const { return path_; }
   const std::string& temporary_path() const { return temporary_path_; }
 
@@ -81,21 +81,23 @@ class AtomicFile {
 // Writes `bytes` to `path` through an AtomicFile: readers see the old file or the new one.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-// Like mkdir -p. Throws Storage, e.g. E-STORAGE-NOT-A-DIRECTORY naming the part that is a file.
+// Makes a folder and all missing ones above it, like mkdir -p. Throws Storage, e.g. E-STORAGE-NOT-A-DIRECTORY
+// naming the part that is a file.
 void make_directories(const std::string& path);
-// Removes one file; one that does not exist is no error.
+// Removes one file. A file that does not exist is no error.
 void remove_file(const std::string& path);
-// Makes renames and removals inside the folder durable.
+// Makes renames and removals inside the folder durable. Throws Storage.
 void sync_directory(const std::string& path);
-// Whether the path names something that exists (links followed).
+// Returns whether the path names something that exists. Links are followed.
 bool exists(const std::string& path);
 
-// Bytes an ordinary user can still write on the file system of `path`, or of its nearest existing parent.
+// Returns the number of bytes that an ordinary user can still write on the file system of `path`, or of its
+// nearest existing parent. Throws Storage.
 int64_t free_space(const std::string& path);
 
-// "folder/name"; `name` alone when the folder is empty.
+// Returns "folder/name", or `name` alone when the folder is empty or `name` is absolute.
 std::string join_path(const std::string& folder, const std::string& name);
-// The folder part of a path: "." when there is none.
+// Returns the folder part of a path, which is "." when there is none.
 std::string parent_path(const std::string& path);
 
 }  // namespace tessera::io

@@ -11,21 +11,24 @@
 
 namespace tessera::io {
 
-// Forward-only view of a file in blocks; gzip and Zstandard are decompressed, a UTF-8 byte order mark at the
-// start is skipped.
+// Forward-only view of a file in blocks. Gzip and Zstandard are decompressed, and a UTF-8 byte order mark at
+// the start is skipped.
 class FileBytes {
  public:
   // Throws Error(Config) when there is no such file, Error(Storage) when it is not a regular file or cannot
   // be opened, Error(Data) when it starts with a UTF-16 or UTF-32 byte order mark.
   explicit FileBytes(const std::string& path);
 
-  // Bytes read and not yet consumed; reads the next block when there are none. Empty only at the end of the
-  // file. Throws Error(Storage) naming the offset when a read fails.
+  // Returns the bytes that have been read and not yet consumed, and reads the next block when there are none.
+  // The view is empty only at the end of the file, and valid until the next call that reads. Throws what
+  // ByteStream::read() throws.
   std::string_view peek();
+  // Consumes the first `bytes` bytes of what peek() gave.
   void consume(size_t bytes);
-  // Goes on at this offset(), at or behind the present one.
+  // Moves forward to `offset`, which is counted as offset() is; an offset behind which the file stands
+  // already changes nothing.
   void skip_to(int64_t offset);
-  // Next byte, or -1 at the end.
+  // Returns the next byte, or -1 at the end.
   int get();
 
   // Offset of the next byte in the file, or in its decompressed text.

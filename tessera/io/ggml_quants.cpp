@@ -29,7 +29,7 @@ constexpr std::array<Format, 11> kFormats = {{
     {GgmlType::BF16, 1, 2},
 }};
 
-// By type id; empty where the id was never given out or was taken back.
+// The name of each type id; empty for ids that were never given out or were taken back.
 constexpr std::array<std::string_view, 40> kNames = {
     "F32",    "F16",   "Q4_0",  "Q4_1",   "",      "",      "Q5_0",    "Q5_1",   "Q8_0",    "Q8_1",
     "Q2_K",   "Q3_K",  "Q4_K",  "Q5_K",   "Q6_K",  "Q8_K",  "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S",
@@ -44,7 +44,8 @@ const Format& format_of(GgmlType type) {
                  "ggml type " + std::to_string(static_cast<uint32_t>(type)));
 }
 
-// Without branches, so that loops over halves become vector code. Works with denormals flushed, too.
+// Converts a half to a float without branches, so that loops over halves become vector code. The result is
+// right also while the processor flushes denormals to zero.
 inline float half_to_float(uint16_t half) {
   const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fff) << 13;
   const uint32_t exponent = magnitude & 0x0f800000;
@@ -73,8 +74,9 @@ void expand_bf16(const uint8_t* from, int64_t count, float* to) {
   }
 }
 
-// Formats of 32 elements: half d, [half m], [32 fifth bits], 16 bytes that hold element i in the low and
-// element i + 16 in the high four bits. The value is d * (q - kZero) + m.
+// Expands the formats of 32 elements. A block holds: half d, [half m], [32 fifth bits], and 16 bytes, of
+// which byte i holds element i in its low and element i + 16 in its high four bits. The value is d * (q -
+// kZero) + m.
 template <int kZero, bool kHasMinimum, bool kHasFifthBit>
 void expand_legacy(const uint8_t* from, int64_t num_blocks, float* to) {
   constexpr int64_t kBits = kHasMinimum ? 4 : 2, kNibbles = kBits + (kHasFifthBit ? 4 : 0);
@@ -100,7 +102,7 @@ void expand_legacy(const uint8_t* from, int64_t num_blocks, float* to) {
   }
 }
 
-// half d, 32 signed bytes.
+// Expands Q8_0. A block holds: half d, 32 signed bytes q. The value is d * q.
 void expand_q8_0(const uint8_t* from, int64_t num_blocks, float* to) {
   for (int64_t block = 0; block < num_blocks; ++block, from += 34, to += 32) {
     const float scale = load_half(from);
@@ -108,9 +110,9 @@ void expand_q8_0(const uint8_t* from, int64_t num_blocks, float* to) {
   }
 }
 
-// The 8 scales and 8 minimums of a K block, 6 bits each, packed in 12 bytes: the first four of both stand in
-// the low six bits of bytes 0-7; the last four have their low bits in bytes 8-11, their high bits on top of
-// bytes 0-7.
+// Unpacks the 8 scales and 8 minimums of a K block, 6 bits each, from 12 bytes: the first four of both stand
+// in the low six bits of bytes 0-7; the last four have their low bits in bytes 8-11, their high bits on top
+// of bytes 0-7.
 inline void unpack_scales(const uint8_t* packed, int* scales, int* minimums) {
   for (int i = 0; i < 4; ++i) {
     scales[i] = packed[i] & 63;
@@ -120,8 +122,10 @@ inline void unpack_scales(const uint8_t* packed, int* scales, int* minimums) {
   }
 }
 
-// half d, half dmin, 12 bytes of scales, [32 bytes of fifth bits], 128 bytes of four bits. Of each 64
-// elements the first 32 are low and the last 32 high halves of 32 bytes.
+// Expands Q4_K and Q5_K. A block holds: half d, half dmin, 12 bytes of scales and minimums, [32 bytes of
+// fifth bits], 128 bytes of four bits. Each 32 of the last bytes hold 64 elements: the first 32 in their low,
+// the last 32 in their high halves. The value is d * scale * q - dmin * minimum; one scale and one minimum
+// serve 32 elements.
 template <bool kHasFifthBit>
 void expand_q45_k(const uint8_t* from, int64_t num_blocks, float* to) {
   constexpr int64_t kFifth = 16, kNibbles = kHasFifthBit ? 48 : 16;
@@ -144,8 +148,9 @@ void expand_q45_k(const uint8_t* from, int64_t num_blocks, float* to) {
   }
 }
 
-// 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, half d. Each half of the block
-// (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16 elements.
+// Expands Q6_K. A block holds: 128 bytes of low four bits, 64 bytes of high two bits, 16 signed scales, half
+// d. Each half of the block (128 elements, 64 + 32 bytes) holds four runs of 32; each scale serves 16
+// elements. The value is d * scale * (q - 32).
 void expand_q6_k(const uint8_t* from, int64_t num_blocks, float* to) {
   for (int64_t block = 0; block < num_blocks; ++block, from += 210, to += 256) {
     const float scale = load_half(from + 208);

@@ -22,11 +22,12 @@ enum class GgmlType : uint32_t {
   BF16 = 30,
 };
 
-// Nothing for an id that is not in the list above.
+// Returns the type with ggml's type id `id`, or nothing for an id that is not in the list above.
 std::optional<GgmlType> parse_ggml_type(uint32_t id);
-// "Q4_K"; also for types that cannot be read; "type 99" for an unknown id.
+// Returns ggml's name of a type, such as "Q4_K", also for types that cannot be read; "type 99" for an unknown
+// id.
 std::string ggml_type_name(uint32_t id);
-// Elements and bytes of one block; a row holds whole blocks.
+// Number of elements, and of bytes, of one block. A row of a tensor holds whole blocks.
 int64_t ggml_block_elements(GgmlType type);
 int64_t ggml_block_bytes(GgmlType type);
 

@@ -23,7 +23,8 @@ Error type_error(const GgufFile& file, std::string_view key, std::string_view go
   return error;
 }
 
-// Numbers of an array as T; nothing when the elements are of another kind or do not fit.
+// Converts the numbers of an array to T and appends them to `out`. Returns false when the elements are of
+// another kind or do not fit.
 template <typename T, typename Convert>
 bool decode_array(const GgufArray& array, Convert convert, std::vector<T>* out) {
   const auto type = static_cast<GgufType>(array.element_type);

@@ -20,7 +20,7 @@ struct GgufArray {
   int64_t num_elements = 0;
   std::string bytes;
 };
-// Integers of any width are widened.
+// A value of the metadata. Integers of any width are widened to 64 bits, floats to double.
 using GgufValue =
     std::variant<uint64_t, int64_t, double, bool, std::string, GgufArray, std::vector<std::string>>;
 
@@ -58,24 +58,24 @@ class GgufFile {
   std::vector<int64_t> get_ints(std::string_view key) const;  // an array of any integer type
   std::vector<double> get_floats(std::string_view key) const;
   std::vector<bool> get_bools(std::string_view key) const;
-  // The same with a value for a missing key; a wrong type is still an error.
+  // These getters return `fallback` for a missing key; a value of another type is still an error.
   std::string get_string(std::string_view key, std::string_view fallback) const;
   uint64_t get_uint(std::string_view key, uint64_t fallback) const;
   double get_float(std::string_view key, double fallback) const;
   bool get_bool(std::string_view key, bool fallback) const;
 
-  // In file order.
+  // All tensors, in the order of the file.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
-  // Null when there is no such tensor.
+  // Returns the tensor of this name, or null when there is none.
   const GgufTensor* find(std::string_view name) const;
 
-  // Bytes of a row, which holds whole blocks.
+  // Returns the number of bytes of a row, which holds whole blocks.
   static int64_t row_bytes(const GgufTensor& tensor);
   // Reads rows [first_row, first_row + num_rows) as they are stored to destination[num_rows * row_bytes()].
   // Rows outside the tensor are an Internal error. Safe from several threads.
   void read_blocks(const GgufTensor& tensor, int64_t first_row, int64_t num_rows, void* destination) const;
   // Dequantises rows [first_row, first_row + num_rows) to destination[num_rows * row_elements()], through a
-  // buffer of at most 1 MiB. As read_blocks().
+  // buffer of at most 1 MiB. The rules of read_blocks() for rows and threads hold here too.
   void read_f32(const GgufTensor& tensor, int64_t first_row, int64_t num_rows, float* destination) const;
 
  private:

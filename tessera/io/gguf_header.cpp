@@ -18,8 +18,8 @@ constexpr int64_t kMaxArray = int64_t{1} << 30;   // elements
 constexpr int64_t kMaxKey = 65535;
 constexpr int64_t kMaxTensorName = 63;
 constexpr uint32_t kMaxDims = 4;
-// The fewest bytes an entry can take: key (length and one letter), type, one byte; name (length), dims, type,
-// offset.
+// The fewest bytes that an entry can take. An entry of the metadata has a key (length and one letter), a type
+// and at least one byte of value; a tensor's has a name (length), the number of dims, a type and an offset.
 constexpr int64_t kMinKeyValue = 8 + 1 + 4 + 1;
 constexpr int64_t kMinTensor = 8 + 4 + 4 + 8;
 constexpr std::string_view kAlignmentKey = "general.alignment";
@@ -31,7 +31,7 @@ class Reader {
   int64_t offset() const { return offset_; }
   int64_t remaining() const { return file_.size() - offset_; }
 
-  // What is being read, for messages: "key 'x'".
+  // Names what is being read, for messages: "key 'x'".
   void set_subject(std::string subject) { subject_ = std::move(subject); }
 
   Error error(std::string_view name, std::string what) const {
@@ -97,7 +97,8 @@ class Reader {
   std::string subject_;
 };
 
-// The count of entries, held against the bytes that so many would take at least.
+// Reads a count of entries, and refuses one for which the rest of the file is too short: each entry takes at
+// least `min_bytes` bytes.
 int64_t read_count(Reader& reader, std::string_view what, int64_t min_bytes) {
   const auto count = reader.number<int64_t>(what);
   if (count < 0 || count > reader.remaining() / min_bytes) {
@@ -193,7 +194,8 @@ int64_t alignment_of(const Reader& reader, GgufType type, const GgufValue& value
   return static_cast<int64_t>(alignment);
 }
 
-// Everything but its place in the file.
+// Reads a tensor's entry of the header, all but `begin` and `end`: the caller finds these from `num_bytes`,
+// the size of the tensor's data, and `offset`, where the file says that they begin.
 GgufTensor read_tensor(Reader& reader, int64_t* num_bytes, uint64_t* offset) {
   GgufTensor tensor;
   reader.set_subject("");
@@ -202,7 +204,7 @@ GgufTensor read_tensor(Reader& reader, int64_t* num_bytes, uint64_t* offset) {
   const auto num_dims = reader.number<uint32_t>("the number of dims");
   if (num_dims > kMaxDims)
     throw reader.error("GGUF-SHAPE", "too many dims").got(std::to_string(num_dims)).need("at most 4");
-  int64_t count = 1;  // of the elements, without dims of zero: no order of multiplying may overflow
+  int64_t count = 1;  // elements, with dims of 0 counted as 1: no order of multiplying may overflow
   bool is_empty = false;
   for (uint32_t i = 0; i < num_dims; ++i) {
     const auto dim = reader.number<int64_t>("a dim");

@@ -21,13 +21,15 @@ struct GgufHeader {
 enum class GgufType : uint32_t { U8, I8, U16, I16, U32, I32, F32, Bool, String, Array, U64, I64, F64 };
 inline constexpr uint32_t kNumGgufTypes = 13;
 
-// Bytes of one number or bool; 0 for strings and arrays.
+// Returns the number of bytes of one number or bool; 0 for strings and arrays.
 int64_t gguf_type_size(GgufType type);
-// One number or bool that stands at `bytes`, widened: alternatives 0 to 3 of GgufValue.
+// Decodes the number or bool that stands at `bytes`, and widens it: the result holds one of the alternatives
+// 0 to 3 of GgufValue.
 GgufValue decode_gguf_scalar(GgufType type, const char* bytes);
 
-// Reads the header through a buffer of 64 KiB. Every length is held against what is left of the file before
-// anything is allocated. Throws Model, naming the byte, key or tensor; Storage.
+// Reads the header through a buffer of 64 KiB. Every length is compared with the rest of the file before
+// anything is allocated. Throws Model for malformed contents, naming the byte, key or tensor, and Storage
+// when reading fails.
 GgufHeader read_gguf_header(const File& file);
 
 }  // namespace tessera::io

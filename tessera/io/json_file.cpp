@@ -13,7 +13,8 @@
 namespace tessera::io {
 namespace {
 
-// A first pass that builds nothing: well-formed, no duplicate keys, not too deep.
+// A first pass over the text, which builds nothing: it finds malformed JSON, duplicate keys and nesting that
+// is too deep.
 class Checker : public nlohmann::json_sax<nlohmann::json> {
  public:
   Checker(const std::string& place, ErrorKind kind, int64_t max_depth)

@@ -21,18 +21,20 @@ struct JsonLimits {
 nlohmann::json parse_json(std::string_view text, const std::string& place, ErrorKind kind = ErrorKind::Model,
                           const JsonLimits& limits = {});
 
-// The text of a JSON file, not parsed. Throws Storage when it cannot be read, Error(kind) for its size.
+// Returns the text of a JSON file without parsing it. Throws Storage when it cannot be read, Error(kind) for
+// its size.
 std::string read_json_text(const std::string& path, ErrorKind kind = ErrorKind::Model,
                            const JsonLimits& limits = {});
-// parse_json of a file. Throws Storage when it cannot be read, Error(kind) for its contents and size.
+// Reads a file and calls parse_json(). Throws Storage when it cannot be read, Error(kind) for its contents
+// and size.
 nlohmann::json read_json_file(const std::string& path, ErrorKind kind = ErrorKind::Model,
                               const JsonLimits& limits = {});
 
-// What JSON parsers commonly let pass: bytes that are not UTF-8, NUL, a byte-order mark. `base_offset` is
-// added to the byte that the Error(kind) names.
+// Throws Error(kind) for what JSON parsers commonly let pass: bytes that are not UTF-8, NUL, a byte-order
+// mark. The error names the byte, to which `base_offset` is added.
 void check_json_bytes(std::string_view text, const std::string& place, ErrorKind kind,
                       int64_t base_offset = 0);
-// The Error(kind) for malformed JSON at a byte.
+// Makes the Error(kind) for malformed JSON at byte `offset`.
 Error json_error(const std::string& place, ErrorKind kind, int64_t offset, std::string_view what);
 
 }  // namespace tessera::io

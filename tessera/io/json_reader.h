@@ -14,8 +14,8 @@
 
 namespace tessera::io {
 
-// That `file`, which makes a folder a model or an adapter, is not there: Error(Model, "NO-FILE"), which says
-// what the folder is instead.
+// Makes the Error(Model, "NO-FILE") for a missing `file` that would make its folder a model or an adapter.
+// The error says what the folder is instead.
 Error missing_file(const std::string& file);
 
 // Reads one JSON object; keys that are null count as absent. Every problem is an Error(Model,
@@ -24,31 +24,33 @@ class JsonReader {
  public:
   // Reads and parses `file` (at most 1 MiB). The top value must be an object.
   static JsonReader open(const std::string& file);
-  // The same of what was read from `file` before.
+  // Parses `text`, which was read from `file` before. The top value must be an object.
   static JsonReader parse(const std::string& text, const std::string& file);
-  // The text of the small JSON file `file`. Throws Error(Model) for one that does not exist or is too large.
+  // Returns the text of the small JSON file `file` (at most 1 MiB). Throws Error(Model) for a file that does
+  // not exist or is too large.
   static std::string read_text(const std::string& file);
 
   bool has(const std::string& key) const;
   bool is_text(const std::string& key) const;
-  // Absent, or an empty list, object or string, or false.
+  // Returns whether the key is absent, or holds false or an empty list, object or string.
   bool is_empty(const std::string& key) const;
-  // Without a default the key is needed.
+  // The getters throw the Error for a value of another type or outside [min, max], and for a missing key
+  // without a `fallback`.
   int64_t integer(const std::string& key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = {}) const;
-  // Finite, within [min, max].
+  // Reads a finite number within [min, max].
   double number(const std::string& key, double min, double max, std::optional<double> fallback = {}) const;
   bool boolean(const std::string& key, bool fallback) const;
   std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
   std::optional<int64_t> optional_integer(const std::string& key, int64_t min, int64_t max) const;
-  // An integer or a list of integers; empty when absent.
+  // Reads an integer or a list of integers; the result is empty when the key is absent.
   std::vector<int64_t> integers(const std::string& key, int64_t min, int64_t max) const;
-  // A list of strings; empty when absent.
+  // Reads a list of strings, which is empty when the key is absent.
   std::vector<std::string> texts(const std::string& key) const;
-  // The object under `key`, or nothing when absent.
+  // Returns the object under `key`, or nothing when the key is absent.
   std::optional<JsonReader> object(const std::string& key) const;
 
-  // An error about `key` of this object, to be completed and thrown.
+  // Makes an error about `key` of this object, which the caller completes and throws.
   Error problem(const std::string& key, const std::string& what) const;
   const std::string& file() const { return file_; }
 

@@ -22,6 +22,7 @@ LogFile::LogFile(std::string path) : path_(std::move(path)) {
 LogFile::~LogFile() { ::close(descriptor_); }
 
 bool LogFile::append(std::string_view record) noexcept {
+  // A part of an earlier record that failed must be gone before this one is written behind the whole ones.
   if (has_rest_ && disk::truncate(descriptor_, path_, size_) != 0) return false;
   has_rest_ = false;
   int64_t done = 0;
@@ -46,7 +47,7 @@ bool LogFile::is_in_place() const {
 }
 
 std::string LogFile::text() const {
-  // The open file lives on without a name.
+  // The open file lives on when its name is removed, and can be opened again by its descriptor.
   std::string text = read_file("/proc/self/fd/" + std::to_string(descriptor_), INT64_MAX);
   text.resize(std::min(text.size(), static_cast<size_t>(size_)));
   return text;

@@ -20,8 +20,9 @@
 namespace tessera::io {
 namespace {
 
-// What is mapped, by its first byte. The handler reads it while the thread that it interrupts waits for
-// memory, and so holds no lock of this file: bytes are touched by others.
+// All mappings by the address of their first byte, with size and path. The signal handler may lock the mutex:
+// the thread that it interrupts was reading mapped bytes, which the code of this file never does while it
+// holds the mutex.
 struct Mappings {
   std::mutex mutex;
   std::map<const char*, std::pair<size_t, std::string>> by_address;
@@ -51,7 +52,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
         found->second.second.c_str(), static_cast<long long>(address - found->first));
     fault_end(text, exit_code(ErrorKind::Storage));
   }
-  // Not ours.
+  // No mapping of ours holds the address, so the signal has its default effect.
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -68,7 +69,7 @@ void catch_bus_errors() {
 void set_fault_end(FaultEnd end) { fault_end = end; }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const File file = File::open(path);  // refuses what is no regular file
+  const File file = File::open(path);  // refuses all but regular files
   size_ = static_cast<size_t>(file.size());
   if (size_ == 0) return;
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

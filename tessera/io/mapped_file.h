@@ -7,9 +7,9 @@
 
 namespace tessera::io {
 
-// Read-only. Where the file shrinks or its disk fails while it is mapped, the process that touches the
-// missing bytes ends with an E-STORAGE-MAPPED error that names file and byte, and exit code 6; by
-// set_fault_end() in another way.
+// A read-only mapping of a file. If the file shrinks or its disk fails while it is mapped, a process that
+// touches the missing bytes ends with an E-STORAGE-MAPPED error that names file and byte, and with exit code
+// 6. set_fault_end() replaces this end.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -21,7 +21,7 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  // Begins at the start of a page.
+  // The bytes of the file. They begin at the start of a page.
   std::string_view bytes() const { return {data_, size_}; }
   const std::string& path() const { return path_; }
 
@@ -33,7 +33,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// `end` is called in a signal handler with the error's line, and is to end the process.
+// Sets what ends the process after such a fault. `end` is called in a signal handler with the error's line,
+// and must end the process.
 using FaultEnd = void (*)(const char* line, int exit_code);
 void set_fault_end(FaultEnd end);
 

@@ -37,7 +37,7 @@ Error index_error(const std::string& path, const std::string& key, std::string w
   return error;
 }
 
-// "a, b, c and 7 more"
+// Joins names to a text such as "a, b, c and 7 more".
 std::string capped_list(const std::vector<std::string>& names) {
   const auto count = static_cast<int64_t>(names.size());
   if (count <= kMaxListed) return join(names, ", ");
@@ -45,7 +45,7 @@ std::string capped_list(const std::vector<std::string>& names) {
          std::to_string(count - kMaxListed) + " more";
 }
 
-// Whether `path`, links resolved, lies directly or deeper in `folder`, links resolved.
+// Returns whether `path` lies directly or deeper in `folder`. Links in both are resolved.
 bool lies_in(const std::string& path, const std::string& folder) {
   std::error_code failed;
   const fs::path file = fs::canonical(path, failed);
@@ -56,8 +56,9 @@ bool lies_in(const std::string& path, const std::string& folder) {
   return end == root.end();
 }
 
-// A shard is named by the contents of a file, so it must not lead out of the folder. In a cache of the
-// Hugging Face hub every file is a link into one folder of blobs, the index too.
+// Refuses a shard's name that leads out of the folder, since it comes from the contents of a file. In a cache
+// of the Hugging Face hub every file is a link into one folder of blobs, the index too, so links into the
+// folder where the index really lies are fine.
 void check_shard_name(const std::string& folder, const std::string& index_path, const std::string& tensor,
                       const std::string& shard) {
   const fs::path name(shard);
@@ -81,7 +82,8 @@ void check_shard_name(const std::string& folder, const std::string& index_path, 
   }
 }
 
-// Pickles that Trainer leaves beside the weights, and that say nothing about their format.
+// Returns whether this is a pickle that Transformers' Trainer leaves beside the weights, and that says
+// nothing about their format.
 bool is_training_state(std::string_view name) {
   return name.starts_with("training_args") || name.starts_with("optimizer") ||
          name.starts_with("scheduler") || name.starts_with("rng_state") || name.starts_with("scaler");

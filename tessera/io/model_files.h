@@ -13,7 +13,7 @@
 
 namespace tessera::io {
 
-// All tensors of a folder under one roof. Safe to read from several threads.
+// All tensors of a model's folder, whichever files hold them. Safe to read from several threads.
 class ModelFiles {
  public:
   struct Location {
@@ -22,27 +22,30 @@ class ModelFiles {
     explicit operator bool() const { return file != nullptr; }
   };
 
-  // `folder`/model.safetensors or, without it, the shards of `folder`/model.safetensors.index.json. Throws
-  // Model for an absent or malformed file, a shard name that leaves the folder (absolute, "..", a link that
-  // points elsewhere; links inside a Hugging Face hub cache are fine), a tensor in two shards, a listed
-  // tensor that its shard lacks, and for folders that hold only pickle files. A wrong total_size is a
-  // warning.
+  // Opens `folder`/model.safetensors or, if that is missing, the shards of
+  // `folder`/model.safetensors.index.json. Throws Model for an absent or malformed file, a shard name that
+  // leaves the folder (absolute, "..", a link that points elsewhere; links inside a Hugging Face hub cache
+  // are fine), a tensor in two shards, a listed tensor that its shard lacks, a tensor that the index does not
+  // list, and for folders that hold only pickle files. A wrong total_size is a warning.
   static ModelFiles open(const std::string& folder);
-  // One file of the folder by name, e.g. "adapter_model.safetensors", or by an index, "x.index.json".
+  // Opens one file of the folder by name, e.g. "adapter_model.safetensors", or the shards of an index,
+  // "x.index.json".
   static ModelFiles open(const std::string& folder, const std::string& file_name);
 
+  // Returns where the tensor is; the result is false when there is no such tensor.
   Location find(std::string_view name) const;
-  // Throws Model with the nearest known name when the tensor is missing.
+  // Returns where the tensor is. Throws Model with the nearest known name when the tensor is missing.
   Location require(std::string_view name) const;
-  // Every tensor: by file, then by offset.
+  // All tensors, ordered by file and then by offset.
   const std::vector<const TensorInfo*>& tensors() const { return tensors_; }
   // Sum of the tensors' bytes.
   int64_t total_bytes() const { return total_bytes_; }
-  // __metadata__ of the first file.
+  // The __metadata__ of the first file.
   const std::map<std::string, std::string>& metadata() const;
   const std::string& folder() const { return folder_; }
 
-  // As SafetensorsFile::read; throws Model when the tensor is missing.
+  // Reads as SafetensorsFile::read() does, from the file that holds the tensor. Throws Model when the tensor
+  // is missing.
   void read(std::string_view name, int64_t byte_offset, int64_t num_bytes, void* destination) const;
 
  private:
@@ -56,7 +59,7 @@ class ModelFiles {
   int64_t total_bytes_ = 0;
 };
 
-// What ModelFiles::open reads: `name`.safetensors when all fits `max_shard_bytes`, else
+// Writes what ModelFiles::open() reads: `name`.safetensors when everything fits into `max_shard_bytes`, else
 // `name`-00001-of-0000N.safetensors and `name`.safetensors.index.json. A tensor is never split.
 class ShardedSafetensorsWriter {
  public:
@@ -66,7 +69,8 @@ class ShardedSafetensorsWriter {
     std::string name = "model";
   };
 
-  // Tensors fill the shards in the order given. `folder` is made when it does not exist.
+  // Declares all tensors, which fill the shards in the order given. `folder` is made when it does not exist.
+  // Throws what SafetensorsWriter throws.
   ShardedSafetensorsWriter(const std::string& folder, const std::vector<TensorSpec>& tensors,
                            const Options& options);
   ShardedSafetensorsWriter(const std::string& folder, const std::vector<TensorSpec>& tensors);
@@ -74,7 +78,7 @@ class ShardedSafetensorsWriter {
   ShardedSafetensorsWriter(ShardedSafetensorsWriter&&) noexcept;
   ShardedSafetensorsWriter& operator=(ShardedSafetensorsWriter&&) noexcept;
 
-  // As SafetensorsWriter::write.
+  // Writes as SafetensorsWriter::write() does, to the file that holds the tensor.
   void write(std::string_view name, int64_t byte_offset, const void* data, int64_t num_bytes);
   // Publishes all files, then removes those of an earlier save under the same `name` that no longer belong.
   // A crash leaves the old model, the new one, or a folder that open() refuses: never a mix.

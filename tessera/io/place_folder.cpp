@@ -10,10 +10,11 @@ namespace tessera::io {
 
 void place_folder(const std::string& from, const std::string& to, const std::string& aside) {
   std::error_code ignored;
+  // An empty folder needs no exchange: rename() replaces it.
   const bool replaces = exists(to) && !std::filesystem::is_empty(to, ignored);
   if (replaces && disk::exchange(from, to) == 0) return;
   if (replaces) {
-    // EXDEV: an overlay whose older folder lies in a lower layer.
+    // An overlay file system gives EXDEV when the older folder lies in a lower layer.
     if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP && errno != EXDEV)
       throw storage_error(errno, "cannot replace the older folder", to);
     if (disk::rename(to, aside) != 0) throw storage_error(errno, "cannot move the older folder aside", to);

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// '#' stands for one or more digits.
+// Returns whether `name` matches `pattern`, in which '#' stands for one or more digits.
 bool matches(std::string_view name, std::string_view pattern) {
   while (!pattern.empty()) {
     if (pattern.front() == '#') {
@@ -32,7 +32,7 @@ bool matches(std::string_view name, std::string_view pattern) {
   return name.empty();
 }
 
-// What a folder of a result holds: files, and folders by their names.
+// The names that a folder of a result may hold: files, and folders with contents of their own.
 struct Contents {
   struct Folder {
     std::string_view name;
@@ -80,7 +80,7 @@ const Contents kResult = {{
                            {"checkpoint-#.tessera-stays", &kCheckpoint}}};
 
 bool is_known_file(const Contents& contents, std::string_view name) {
-  // Also as AtomicFile's temporary, which a killed run has left.
+  // A killed run may have left the file as a temporary of AtomicFile.
   if (const size_t at = name.rfind(".tmp.");
       at != std::string_view::npos && matches(name.substr(at), ".tmp.#-#"))
     name = name.substr(0, at);
@@ -95,7 +95,7 @@ const Contents* find_folder(const Contents& contents, std::string_view name) {
   return nullptr;
 }
 
-// Entries of a folder by name, each with whether it is a folder and whether it is a regular file.
+// An entry of a folder. A link is neither a folder nor a file here.
 struct Entry {
   std::string name;
   bool is_folder = false, is_file = false;
@@ -135,7 +135,8 @@ void add_foreign(const std::string& folder, const Contents& contents, const std:
   }
 }
 
-// Whether the folder is gone.
+// Removes the known contents of the folder except for the names `kept`, and then the folder, if it is empty.
+// Returns whether the folder is gone.
 bool remove_contents(const std::string& folder, const Contents& contents,
                      const std::vector<std::string>& kept) {
   bool is_empty = true;

@@ -1,4 +1,4 @@
-// Which files of a folder belong to a result of this program: only these are ever removed.
+// Tells which files of a folder belong to a result of this program: only these are ever removed.
 #pragma once
 
 #include <string>
@@ -6,16 +6,16 @@
 
 namespace tessera::io {
 
-// Names in `folder` that no result has (a name below a folder of its own as "runs/notes"), sorted. Its
-// checkpoints are a part of a result. A link is
-// never a result's. Throws Storage when the folder cannot be read.
+// Returns the names in `folder` that no result has, sorted. A name below a folder of a result is given as
+// "runs/notes". The checkpoints of a result are a part of it. A link never belongs to a result. Throws
+// Storage when the folder cannot be read.
 std::vector<std::string> foreign_files(const std::string& folder);
 
-// Removes what a result consists of, except for the top-level names of `kept`, and then the folder, if it is
-// empty. True where the folder is gone. Throws Storage.
+// Removes the files that a result consists of, except for those under the top-level names `kept`, and then
+// the folder, if it is empty. Returns whether the folder is gone. Throws Storage.
 bool remove_result(const std::string& folder, const std::vector<std::string>& kept = {});
 
-// The same of one checkpoint's folder.
+// Does the same for the folder of one checkpoint.
 bool remove_checkpoint_files(const std::string& folder);
 
 // Flushes every file and folder below `folder` to the disk. Throws Storage.

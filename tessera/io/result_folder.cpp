@@ -25,9 +25,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// [Note: how a result takes its place] These names lie beside the final folder <path>:
+//  - <path>.tessera-partial (staging_): the new result while it is written;
+//  - <path>.tessera-old (aside_): the older result, between the two renames of a file system that cannot
+//    exchange two folders;
+//  - <path>.tessera-complete: a complete result that could not be put in place, which no run touches;
+//  - <path>.tessera-lock: the lock of the run that writes here.
+//
+// commit() takes these steps:
+//  1. All files in staging_ are flushed, so that their bytes are on the disk before the folder has its name.
+//  2. The names that stay, such as checkpoints of this run, get the ending kStays in the older folder. The
+//     ending says in whichever folder they are found later that they belong to the result.
+//  3. place_folder() puts staging_ in the place of <path>. The older folder then lies at staging_, or at
+//     aside_.
+//  4. put_stays_back() moves the names that stay into <path>, and takes the ending off.
+//  5. The rename is flushed, and the older folder is removed.
+//
+// A process may be killed behind any of them, and the constructor of the next run repairs the state while it
+// holds the lock. Killed before step 3, <path> is the older result: the endings are taken off again. Killed
+// between the two renames of step 3, there is no <path>: put_back() renames aside_ to it. Killed before step
+// 4 has ended, <path> is the new result: the names that stay are moved out of the older folder. Only after
+// that does begin() remove staging_ and aside_.
 constexpr int64_t kSideFileBytes = int64_t{1} << 20;
 constexpr size_t kMaxListed = 5;
-// Ends the names of what goes on into the new result, while this takes its place.
+// Ending of the names that stay, while the new result takes its place. See [Note: how a result takes its
+// place].
 constexpr std::string_view kStays = ".tessera-stays";
 
 std::string listed(const std::vector<std::string>& names) {
@@ -36,7 +58,8 @@ std::string listed(const std::vector<std::string>& names) {
   return count < names.size() ? text + " and " + std::to_string(names.size() - count) + " more" : text;
 }
 
-// Links resolved as far as the path exists, before any ".." behind them; without a slash at its end.
+// Makes a path absolute. Links are resolved as far as the path exists, before any ".." behind them; a slash
+// at the end is taken off.
 std::string resolve(const std::string& path) {
   std::error_code failed;
   fs::path whole = fs::absolute(path, failed);
@@ -52,8 +75,8 @@ std::optional<struct stat> status_of(const std::string& path) {
   return status;
 }
 
-// Of resolved paths: by name, and by what the names stand for, as a folder may have several (bind mounts,
-// names in another case).
+// Returns whether `path` is `folder` or lies in it; both are resolved. They are compared by name, and by
+// device and inode, since a folder may have several names (bind mounts, names in another case).
 bool is_or_lies_in(const std::string& path, const std::string& folder) {
   if (path == folder || folder == "/" || (path.starts_with(folder) && path[folder.size()] == '/'))
     return true;
@@ -84,7 +107,8 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// Whether an earlier run has left this folder. Throws where what is there may not be cleared away.
+// Returns whether an earlier run has left this folder. Throws Error(Config) if the folder may not be cleared
+// away.
 bool is_left(const std::string& folder) {
   std::error_code ignored;
   const fs::file_status status = fs::symlink_status(folder, ignored);
@@ -146,6 +170,7 @@ ResultFolder::ResultFolder(const std::string& path, ResultOptions options)
   make_directories(parent_path(path_));
   lock();
   try {
+    // Called for its error alone: staging_ may not hold anything that begin() cannot clear away.
     (void)is_left(staging_);
     put_back();
     put_stays_back();
@@ -191,12 +216,14 @@ void ResultFolder::lock() {
             .got(length > 0 ? owner : "a lock")
             .hint("wait for it, or name another output folder");
       }
-      // Some cluster file systems know no locks.
+      // Some cluster file systems know no locks. The run goes on without one.
       log::warn("the file system of " + given_ +
                 " knows no locks: no two runs may write this folder at once");
       return;
     }
-    // The run that held it before may have removed the file in between.
+    // The run that held the lock before may have removed the file between our open() and flock(), see
+    // unlock(). We then hold the lock of a file that no other run will open: it is given up, and the file
+    // opened anew.
     struct stat held {};
     const auto named = status_of(lock_path_);
     if (::fstat(lock_, &held) == 0 && named && named->st_ino == held.st_ino && named->st_dev == held.st_dev)
@@ -204,26 +231,30 @@ void ResultFolder::lock() {
     ::close(std::exchange(lock_, -1));
   }
   const std::string name = own_name();
-  // For messages alone.
+  // The file's text is for the messages of other runs alone, so it is no error if it cannot be written.
   (void)!::ftruncate(lock_, 0);
   (void)!::pwrite(lock_, name.data(), name.size(), 0);
 }
 
 void ResultFolder::unlock() noexcept {
   if (lock_ < 0) return;
+  // The file is removed while it is still locked: a run that has opened it and gets its lock notices that in
+  // lock().
   ::unlink(lock_path_.c_str());
   ::close(std::exchange(lock_, -1));
 }
 
-// Where the file system cannot exchange two folders, a run may have been killed between its two renames: the
-// older result is then in aside_ alone, also where an empty folder has been made in its place since.
+// Puts a result back that a killed run had moved aside. If the file system cannot exchange two folders, a run
+// may have been killed between its two renames: the older result is then in aside_ alone, even if an empty
+// folder has been made in its place since.
 void ResultFolder::put_back() {
   if (!is_left(aside_) || (exists(path_) && !names_in(path_).empty())) return;
   if (disk::rename(aside_, path_) != 0) throw storage_error(errno, "cannot put the older result back", path_);
   log::info("the result of an earlier run is put back: " + given_);
 }
 
-// Wherever the exchange of the folders has brought what stays.
+// Moves the names that stay into path_, from whichever folder the exchange has brought them into, and takes
+// the ending kStays off.
 void ResultFolder::put_stays_back() {
   for (const std::string& folder : {path_, staging_, aside_}) {
     if (!exists(folder)) continue;
@@ -288,7 +319,7 @@ void ResultFolder::begin() {
   TESSERA_ASSERT(!has_begun_, "a result is begun once");
   put_back();
   check_target();
-  // Not before: what is aside may be the only result.
+  // This comes after put_back(), before which aside_ may be the only result.
   if (is_left(aside_)) remove_result(aside_);
   if (is_left(staging_)) remove_result(staging_);
   if (disk::make_folder(staging_) != 0) throw storage_error(errno, "cannot make the folder", staging_);
@@ -297,8 +328,9 @@ void ResultFolder::begin() {
 
 void ResultFolder::commit(const std::vector<std::string>& stays) {
   TESSERA_ASSERT(has_begun_ && !is_placed_, "a result is committed once, after begin()");
+  // The result is complete from here on: the destructor must not remove it.
   keeps_all_ = true;
-  if (!stays.empty()) options_.continues = true;  // the run's own are there by now
+  if (!stays.empty()) options_.continues = true;  // checkpoints at path_ are now this run's own
   try {
     sync_tree(staging_);
     check_target();
@@ -325,6 +357,8 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
     throw;
   }
   try {
+    // The result is in place, so a failure from here on is only a warning. The rename is made durable before
+    // the older result is removed.
     sync_directory(path_);
     sync_directory(parent_path(path_));
     for (const std::string& older : {staging_, aside_}) {
@@ -339,14 +373,14 @@ void ResultFolder::commit(const std::vector<std::string>& stays) {
 void ResultFolder::place() {
   const auto older = status_of(path_);
   if (older) {
-    // The old folder's permissions are a courtesy.
+    // The new folder gets the older one's permissions where that works.
     (void)::chmod(staging_.c_str(), older->st_mode & 07777);
   }
   place_folder(staging_, path_, aside_);
   is_placed_ = true;
 }
 
-// Gives a result that cannot be put in place a name that no run clears away. False where that fails too.
+// Gives a result that cannot be put in place a name that no run clears away. Returns false if that fails too.
 bool ResultFolder::keep_complete() {
   const std::string first = path_ + ".tessera-complete";
   std::string kept = first;

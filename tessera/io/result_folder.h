@@ -7,21 +7,22 @@
 
 namespace tessera::io {
 
-// What a run reads, and must not overwrite.
+// Something that a run reads, and that its result must not replace.
 struct ResultInput {
   std::string what;  // "the base model"
-  std::string path;  // a file or a folder; empty, or not there (unless is_made): not looked at
-  // A folder of which all files are read, those of a result below it too.
+  std::string path;  // a file or a folder; not checked if empty, or if it does not exist (unless is_made)
+  // The run reads all files of this folder, also those of a result below it, so the output folder must not
+  // lie in it.
   bool reads_all = false;
-  // The run makes it where it is missing, and leaves it there for the next one.
+  // The run makes this folder if it is missing, and leaves it there for the next run.
   bool is_made = false;
 };
 
 struct ResultOptions {
-  bool overwrites = false;       // take the place of an older result
-  std::string how_to_overwrite;  // what the user writes to have that, for the hint of the refusal
+  bool overwrites = false;       // the new result may take the place of an older one
+  std::string how_to_overwrite;  // what the user writes to allow that; the hint of the refusal tells it
   std::vector<ResultInput> inputs;
-  // Take the place of what a run has left that had checkpoints there, which this one goes on from.
+  // This run goes on from the checkpoints that an earlier run has left in the folder, and may take its place.
   bool continues = false;
 };
 
@@ -34,37 +35,41 @@ struct ResultOptions {
 // replaced. While it lives, the object holds the lock "<path>.tessera-lock".
 class ResultFolder {
  public:
-  // Checks the place and locks it. Changes nothing but this: missing parents are made, the lock is laid
-  // beside it, and a result that a killed run had moved aside is put back where there is none. Throws
-  // Error(Config) where the folder
+  // Checks the place and locks it. Changes only this: missing parents are made, the lock file is laid beside
+  // the folder, and what a killed run had moved aside is put back: a result if there is none, and the names
+  // that stay (see commit()). Throws Error(Config) if the folder
   //  - "OUTPUT-LOCKED": is in use by another run,
   //  - "OUTPUT-INPUT": is or holds what the run reads, or lies in a folder that it reads whole,
   //  - "OUTPUT-MOUNT": is a mount point,
   //  - "OUTPUT-USED": is not empty and may not be replaced,
   //  - "OUTPUT-FOREIGN": or what is to be cleared away beside it, holds files that are no result's;
-  // and Error(Storage) where it cannot be written.
+  // and Error(Storage) if it cannot be written.
   ResultFolder(const std::string& path, ResultOptions options);
-  // Without commit() what was written is removed, except for what keep_unfinished() names.
+  // Removes what was written unless commit() was called, except for what keep_unfinished() names, and
+  // releases the lock.
   ~ResultFolder();
   ResultFolder(const ResultFolder&) = delete;
   ResultFolder& operator=(const ResultFolder&) = delete;
 
-  // Clears away what earlier runs left, and makes the folder to write into; staging() is its path. Checks the
-  // place as the constructor did, for what has come there since.
+  // Checks the place as the constructor did, for what has come there since. Then clears away what earlier
+  // runs left, and makes the folder to write into, whose path is staging().
   void begin();
-  // Throws Error(Storage, "NO-SPACE") unless there is space for `num_bytes` more of files. For use after
-  // begin(), when what earlier runs left takes none any more.
+  // Throws Error(Storage, "NO-SPACE") unless `num_bytes` more bytes of files fit on the disk. Call it after
+  // begin(), which frees the space of what earlier runs left.
   void require_space(int64_t num_bytes) const;
   const std::string& staging() const { return staging_; }
-  // For whoever has to remove the lock of a process that is ended by a signal.
+  // Path of the lock file, for a signal handler that ends the process and must remove the file first.
   const std::string& lock_path() const { return lock_path_; }
-  // Top-level names that stay in staging() when the run ends without commit(): its logs.
+  // Sets the top-level names, those of the logs, that stay in staging() when the run ends without commit().
   void keep_unfinished(std::vector<std::string> names) { kept_ = std::move(names); }
-  // Everything to disk, and into place. An older result is replaced, and then removed. After an exception the
-  // older one is in place, and the new one stays whole in staging(), by now a name that no run clears away
-  // and that the error tells.
-  // What the folder holds under the names `stays`, such as the run's checkpoints, is a part of the new
-  // result.
+  // Flushes everything to the disk, and puts it in place. An older result is replaced, and then removed. What
+  // the folder at the final place holds under the names `stays`, such as the run's checkpoints, becomes a
+  // part of the new result.
+  //
+  // After an exception the older result is in place, and the new one stays whole beside it, as
+  // "<path>.tessera-complete" (or, if even that rename failed, still as "<path>.tessera-partial"); the error
+  // tells the name, and no run clears the first one away. Only if the names `stays` could not be moved at the
+  // end is the new result in place: the error says so, and the next run moves them.
   void commit(const std::vector<std::string>& stays = {});
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensor files are little-endian");
 
-// What people hand over in place of a safetensors file, for the hint.
+// Returns the hint for a file of another format that people hand over for a safetensors file, or "".
 std::string_view other_format(std::string_view start) {
   if (start.starts_with("PK\x03\x04") || start.starts_with("\x80\x02")) {
     return "this looks like a PyTorch pickle: pickle is not supported, convert to safetensors";

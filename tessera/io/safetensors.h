@@ -15,7 +15,7 @@
 
 namespace tessera::io {
 
-// Bounds of what open() accepts and the writer makes.
+// Limits for the files that open() accepts and the writer makes.
 inline constexpr int64_t kMaxSafetensorsHeader = 100'000'000;  // bytes, as in the reference reader
 inline constexpr int64_t kMaxSafetensorsTensors = 1'000'000;
 inline constexpr int64_t kMaxSafetensorsName = 1024;  // bytes
@@ -39,16 +39,18 @@ class SafetensorsFile {
   // Storage when it cannot be read.
   static SafetensorsFile open(const std::string& path);
 
-  // In the order of their bytes in the file.
+  // All tensors, in the order of their bytes in the file.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  // Null when there is no such tensor. Valid as long as this object, moves included.
+  // Returns the tensor of this name, or null when there is none. The pointer is valid as long as this object,
+  // also after a move.
   const TensorInfo* find(std::string_view name) const;
   // The __metadata__ of the header.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const std::string& path() const { return file_.path(); }
 
-  // Copies `num_bytes` from `byte_offset` on, counted from the first byte of the tensor. A range outside
-  // the tensor is an Internal error: it is the caller's arithmetic. Throws Storage when reading fails.
+  // Copies `num_bytes` bytes from `byte_offset` on, counted from the first byte of the tensor. A range
+  // outside the tensor is an Internal error: it is the caller's arithmetic. Throws Storage when reading
+  // fails.
   void read(const TensorInfo& tensor, int64_t byte_offset, int64_t num_bytes, void* destination) const;
 
  private:
@@ -64,13 +66,13 @@ struct TensorSpec {
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
 
-  // Throws Model when the size does not fit 63 bits or a dim is negative.
+  // Returns the size of the tensor's data. Throws Model when it does not fit 63 bits or a dim is negative.
   int64_t num_bytes() const;
 };
 
-// Writes one safetensors file: all tensors are declared first, then their bytes arrive in any order and in
-// any pieces, from any thread. The file appears at commit(). Byte for byte the layout of the reference
-// writer: wider types first, then by name, header padded with spaces to 8.
+// Writes one safetensors file. All tensors are declared first, then their bytes arrive in any order and in
+// any pieces, from any thread. The file appears at commit(). It has, byte for byte, the layout of the
+// reference writer: wider types first, then by name, header padded with spaces to 8.
 class SafetensorsWriter {
  public:
   // Reserves the space of the whole file. Throws Model for a duplicate name or one beyond the caps,
@@ -81,13 +83,13 @@ class SafetensorsWriter {
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) noexcept;
 
-  // Writing a byte twice keeps the last value. An unknown name or a range outside the tensor is an
-  // Internal error.
+  // Writes `num_bytes` bytes of a tensor from `byte_offset` on, counted from its first byte. Writing a byte
+  // twice keeps the last value. An unknown name or a range outside the tensor is an Internal error.
   void write(std::string_view name, int64_t byte_offset, const void* data, int64_t num_bytes);
   // Throws Internal, naming a tensor, unless every byte of every tensor was written.
   void check_complete() const;
-  // check_complete(), then the file takes its place; throws Storage when the disk fails. Without commit
-  // nothing is left on disk.
+  // Calls check_complete(), then puts the file in its place; throws Storage when the disk fails. A writer
+  // that is destroyed before this leaves nothing on the disk.
   void commit();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kLengthBytes = 8;  // the header's length stands before the header
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Legal in the format, but with no counterpart among Tessera's types.
+// Element types that the format has and Tessera has not.
 constexpr std::string_view kOtherDTypes[] = {"F4",          "F6_E2M3",     "F6_E3M2", "F8_E8M0",
                                              "F8_E4M3FNUZ", "F8_E5M2FNUZ", "C64"};
 
@@ -30,7 +30,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 // Takes the parser's events and refuses each one that has no place in a header, so nothing is nested deeper
-// than the format and nothing is stored that was not asked for.
+// than the format and nothing else is stored.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderReader(const std::string& path) : path_(path) {}
@@ -261,7 +261,7 @@ void place_tensors(std::vector<TensorInfo>& tensors, int64_t data_begin, int64_t
 }  // namespace
 
 bool checked_tensor_bytes(DType dtype, const std::vector<int64_t>& shape, int64_t* num_bytes) {
-  int64_t total = 1;  // without dims of zero: no order of multiplying, nor a stride, may overflow
+  int64_t total = 1;  // dims of 0 counted as 1: no order of multiplying, nor a stride, may overflow
   bool is_empty = false;
   for (const int64_t dim : shape) {
     if (dim < 0 || __builtin_mul_overflow(total, std::max<int64_t>(dim, 1), &total)) return false;

@@ -20,7 +20,8 @@ struct SafetensorsHeader {
 // format: the tensors' bytes tile the rest of the file exactly. Throws Model.
 SafetensorsHeader parse_safetensors_header(std::string_view text, int64_t file_size, const std::string& path);
 
-// Bytes of a tensor of this shape; false when the count does not fit 63 bits.
+// Computes the number of bytes of a tensor of this shape. Returns false when a dim is negative or the number
+// does not fit 63 bits.
 bool checked_tensor_bytes(DType dtype, const std::vector<int64_t>& shape, int64_t* num_bytes);
 
 }  // namespace tessera::io

@@ -22,7 +22,7 @@ void check_text(const std::string& path, const std::string& name, const std::str
 
 std::string quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
-// The tensors in the order of their bytes, with offsets relative to the data.
+// Returns the tensors in the order of their bytes, with offsets counted from the first byte of the data.
 std::vector<TensorInfo> lay_out(const std::string& path, const std::vector<TensorSpec>& specs) {
   if (static_cast<int64_t>(specs.size()) > kMaxSafetensorsTensors) {
     throw Error(ErrorKind::Model, "SAFETENSORS-WRITE", "too many tensors for one file").in(path);

@@ -17,7 +17,7 @@ std::string shard_name(const std::string& name, size_t shard, size_t num_shards)
   return name + numbers + ".safetensors";
 }
 
-// "<name>-00001-of-00002.safetensors", as an earlier save may have left it.
+// Returns whether `file` is named as a shard of an earlier save: "<name>-00001-of-00002.safetensors".
 bool is_shard_name(const std::string& file, const std::string& name) {
   static const std::string kPattern = "-#####-of-#####.safetensors";
   if (file.size() != name.size() + kPattern.size() || !file.starts_with(name)) return false;
@@ -116,11 +116,12 @@ void ShardedSafetensorsWriter::commit() {
   for (const SafetensorsWriter& writer : state_->writers) writer.check_complete();
   const std::string index_path = state_->path(state_->index_name());
   if (state_->writers.size() == 1) {
-    // Readers take the single file before an index, so the moment of its rename decides.
+    // Readers take the single file before an index, so the moment of its rename decides which model they see.
     state_->writers.front().commit();
     remove_file(index_path);
   } else {
-    // New shards may take the place of old ones one by one: without an index nobody reads the mix.
+    // New shards may take the place of old ones one by one, because nobody reads the mix: there is no index
+    // until all are in place.
     remove_file(index_path);
     sync_directory(state_->folder);
     for (SafetensorsWriter& writer : state_->writers) writer.commit();
