@@ -8,7 +8,7 @@
 
 namespace tessera::data {
 
-// One tokenised document. labels[i] is input_ids[i] or kIgnoreLabel (not shifted). Sizes are equal.
+// One tokenised document. labels[i] is input_ids[i] or kIgnoreLabel (not shifted). Both have the same size.
 struct Row {
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;
@@ -23,7 +23,8 @@ struct MicroBatch {
   std::vector<int64_t> position_ids;     // [tokens], restarts at 0 in every document
   std::vector<int64_t> document_starts;  // [documents + 1], first 0, last = tokens
   int64_t label_tokens = 0;              // labels that are not kIgnoreLabel
-  // [tokens]: which of Loader::datasets() each comes from; empty where there is one.
+  // [tokens]: the index in StepSource::datasets() of the dataset that each token comes from; empty if there
+  // is one dataset.
   std::vector<int64_t> datasets;
 };
 

@@ -8,7 +8,7 @@ ControlTokens::ControlTokens(const text::Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     if (!tokenizer.is_special(id)) continue;
     std::string token = tokenizer.id_to_token(id);
-    // A token of one or two bytes is in many a text that means none.
+    // Many texts contain a token of one or two bytes and do not mean it.
     if (token.size() < 3) continue;
     if (firsts_.find(token.front()) == std::string::npos) firsts_ += token.front();
     tokens_.push_back(std::move(token));
@@ -20,7 +20,8 @@ bool ControlTokens::are_in(std::string_view text) const {
   for (size_t at = text.find_first_of(firsts_); at != std::string_view::npos && !tokens_.empty();
        at = text.find_first_of(firsts_, at + 1)) {
     const std::string_view rest = text.substr(at);
-    // Of the sorted tokens, one that the rest begins with stands at or before the rest itself.
+    // A token that `rest` begins with is sorted at or before `rest`. So the search goes backward from `rest`,
+    // until the first three bytes of a token show that no token before it can match.
     for (auto token = std::upper_bound(tokens_.begin(), tokens_.end(), rest); token != tokens_.begin();) {
       --token;
       if (rest.starts_with(*token)) return true;

@@ -1,4 +1,4 @@
-// Texts that spell control tokens.
+// Finds texts that spell control tokens.
 #pragma once
 
 #include <string>
@@ -9,15 +9,16 @@
 
 namespace tessera::data {
 
-// The special tokens of a tokenizer, to look for in the records of a dataset. Immutable.
+// The special tokens of a tokenizer that have at least three bytes, to look for in the records of a dataset.
+// Immutable.
 class ControlTokens {
  public:
   explicit ControlTokens(const text::Tokenizer& tokenizer);
-  // Whether one of them is in the text.
+  // Returns whether the text spells one of the tokens.
   bool are_in(std::string_view text) const;
 
  private:
-  std::string firsts_;  // the first bytes of all
+  std::string firsts_;  // the first bytes of tokens_, each once
   std::vector<std::string> tokens_;
 };
 

@@ -12,34 +12,34 @@
 
 namespace tessera::data {
 
-// Rows in the order in which a run takes them, a row perhaps several times.
+// Rows in the order in which a run takes them. A row may appear several times.
 struct DrawnRows {
   RowSet rows;
-  PackPlan sequences;  // of places in `rows`
+  PackPlan sequences;  // its items are places in `rows`
 };
 
-// Deals sequences of prepared rows: each dataset gives its own in the order that a Loader of it alone has,
-// and begins again behind its last one.
+// Deals sequences of prepared rows. Each dataset gives its own sequences in the order in which a Loader of it
+// alone would, and begins again behind the last one.
 class CurriculumLoader : public MixedLoader {
  public:
-  // `rows`: of `config`'s datasets. `options`: grouping is not looked at. Throws Error(Config) for what is no
-  // map of weights.
+  // Takes rows of the datasets of `config`. options.groups_by_length is ignored. Throws Error(Config) for a
+  // weight_from_step that is no map from steps to weights, and Error(Data) if there are no rows.
   CurriculumLoader(const RowSet& rows, const config::DataConfig& config, const LoaderOptions& options);
 
-  // The sequences that come next, to look at. They are used up.
+  // Returns the next `num_sequences` sequences, to look at. They are consumed.
   DrawnRows sample(int64_t num_sequences);
 
  private:
   SequenceCounts take(size_t source, MicroBatch* batch) override;
-  // The pass, and the number of the next sequence as the record.
+  // Returns the pass of a source, and the number of its next sequence as `record`.
   StreamPlace place_of(size_t source) const override;
   void seek_source(size_t source, const StreamPlace& place, bool takes_other_data) override;
 
-  std::vector<Loader> sources_;  // one sequence a step
+  std::vector<Loader> sources_;  // a step of each is one sequence
 };
 
-// The steps of a training on these rows: of a Loader, or where an entry has `weight_from_step`, of a
-// CurriculumLoader.
+// Returns what deals these rows in a training: a CurriculumLoader if an entry has `weight_from_step`, else a
+// Loader.
 std::unique_ptr<StepSource> open_loader(const RowSet& rows, const config::DataConfig& config,
                                         const LoaderOptions& options);
 

@@ -1,4 +1,4 @@
-// From one dataset entry to rows in a store.
+// Makes the rows of one dataset entry, and puts them into a store.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +14,25 @@
 
 namespace tessera::data {
 
-// The entry's name for people: its path, or its name on the hub. The short one: "gsm8k" of openai/gsm8k,
-// "chats" of data/chats.jsonl.gz and of chats/*.jsonl.
+// Both functions return the entry's name for people. shown_path() is its name on the hub, or else its path;
+// short_name() is "gsm8k" of openai/gsm8k, and "chats" of data/chats.jsonl.gz and of chats/*.jsonl.
 const std::string& shown_path(const config::DatasetConfig& dataset);
 std::string short_name(const config::DatasetConfig& dataset);
 
-// Whether control tokens that its records spell are plain text: in texts of other types they are meant.
+// Returns whether control tokens that the entry's records spell are plain text. In the other types
+// (input_output, rows of token ids) such tokens are meant.
 bool spells_plain_text(const config::DatasetConfig& entry);
-// The entry as it is for one of its files: text files hold completions, whatever else the folder holds.
-// Throws Error(Config) for a text file of a type that has columns.
+// Returns the entry as it holds for one of its files: text files hold completions, whatever else the folder
+// holds. Throws Error(Config) for a text file of a type that has columns.
 config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const DatasetFile& file);
 
 class DatasetReader {
  public:
-  // `context` is borrowed.
+  // `context` is borrowed, and must live as long as the reader.
   DatasetReader(const PromptContext& context, const PrepareOptions& options);
 
-  // Appends the entry's rows: those that are kept (dataset_prepared_path), or made now, and then kept. Throws
-  // what prepare_data() throws.
+  // Appends the entry's rows to the store. They are taken from dataset_prepared_path if they are kept there,
+  // else made, and kept if the recipe has such a path. Throws what prepare_data() throws.
   DatasetStats read(const config::DatasetConfig& dataset, RowStore& store);
 
  private:
@@ -51,8 +52,8 @@ class DatasetReader {
   const config::DataConfig& config_;
   PrepareOptions options_;
   std::optional<ControlTokens> control_tokens_;
-  RowFileNotes notes_;       // of the entry
-  int64_t bad_records_ = 0;  // of all entries
+  RowFileNotes notes_;       // counts of the entry that is being read
+  int64_t bad_records_ = 0;  // bad records of all entries read so far
 };
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Which rows each rank trains on in each step.
+// Deals the rows that each rank trains on in each step.
 #pragma once
 
 #include <cstdint>
@@ -18,45 +18,47 @@ struct LoaderOptions {
   int64_t dp_size = 1;
   int64_t micro_batch_size = 1;   // sequences of a micro-batch
   int64_t accumulation = 1;       // micro-batches of a step
-  int64_t sequence_len = 512;     // room of a packed sequence
-  bool packing = false;           // several rows a sequence; else one
-  bool packs_in_order = false;    // of neighbours; else of rows that fill a sequence well
+  int64_t sequence_len = 512;     // tokens that a packed sequence has room for
+  bool packing = false;           // a sequence holds several rows; else one
+  bool packs_in_order = false;    // a sequence holds neighbours; else rows that fill it well
   bool shuffle = true;            // a new order every epoch; else the order of the rows
-  bool groups_by_length = false;  // where shuffled: neighbours of like length
+  bool groups_by_length = false;  // if shuffled, samples of like length become neighbours
   uint64_t seed = 42;
   std::string kept_in = {};  // the folder that keeps the packing (kept_plan.h); empty: it is made anew
 
   int64_t samples_per_step() const { return dp_size * accumulation * micro_batch_size; }
 };
 
-// Deals prepared rows to ranks. The order of an epoch's samples is a function of (seed, epoch) alone, also
-// where they are grouped by length: then each of at least four parts of the shuffled epoch, of at most 2048
-// samples, is sorted from long to short, and the longest sample of all comes first. A step takes the next
-// dp_size * accumulation * micro_batch_size of them, micro_batch_size for each micro-batch of each rank in
-// turn. Every rank holds all rows, so none has to ask others.
+// Deals prepared rows to ranks. A sample is a sequence. The order of an epoch's samples is a function of
+// (seed, epoch) alone, also where they are grouped by length: then each of at least four parts of the
+// shuffled epoch, of at most 2048 samples, is sorted from long to short, and the longest sample of all comes
+// first. A step takes the next dp_size * accumulation * micro_batch_size of them, micro_batch_size for each
+// micro-batch of each rank in turn. Every rank holds all rows, so none has to ask others.
 class Loader : public StepSource {
  public:
-  // Requires rows, each of 1 to sequence_len tokens when packing.
+  // Throws Error(Data) if there are no rows. With packing, each row must have 1 to sequence_len tokens.
   Loader(RowSet rows, const LoaderOptions& options);
 
-  // Sequences of an epoch.
+  // Number of sequences of an epoch.
   int64_t num_samples() const { return plan_.size(); }
   int64_t steps_per_epoch() const override;
   int64_t samples_per_step() const override { return options_.samples_per_step(); }
   std::vector<std::string> datasets() const override;
-  // Tokens over the room of the sequences, which is sequence_len each; 1 without packing.
+  // Number of tokens divided by the room of all sequences, which is sequence_len each; 1 without packing.
   double packing_efficiency() const { return efficiency_; }
 
-  // Goes on with the next epoch at the end of one. Throws what RowStore::check() throws.
+  // Returns the next step, and goes on with the next epoch at the end of one. Throws what RowStore::check()
+  // throws.
   Step next_step() override { return next_step(true); }
-  // The same, but without `makes_batches` no row is read, and the step has no micro-batches.
+  // Returns the next step. If `makes_batches` is false, no row is read, and the step has no micro-batches.
   Step next_step(bool makes_batches);
   Cursor cursor() const override { return cursor_; }
-  // A cursor of other data beyond the last sample is the next epoch's beginning.
+  // A cursor beyond the last sample stands for the beginning of the next epoch if `takes_other_data` is set.
   void seek(const Cursor& cursor, bool takes_other_data = false) override;
 
   const RowSet& rows() const { return rows_; }
-  // Positions in the row set of the sequence at place `sample` of the current epoch's order.
+  // Returns the positions in rows() of the rows that make up sequence `sample`, counted in the order of the
+  // current epoch.
   std::span<const int64_t> rows_of_sample(int64_t sample) const { return plan_.sequence(order_[sample]); }
 
  private:
@@ -69,15 +71,15 @@ class Loader : public StepSource {
 
   RowSet rows_;
   LoaderOptions options_;
-  std::vector<int64_t> datasets_;  // of the store, in order
+  std::vector<int64_t> datasets_;  // numbers in the store of the datasets that rows come from, ascending
   PackPlan plan_;
   double efficiency_ = 1.0;
-  std::vector<int64_t> order_;  // of the current epoch
+  std::vector<int64_t> order_;  // sequences of plan_, in the order of the current epoch
   int64_t ordered_epoch_ = -1;
   Cursor cursor_;
 };
 
-// A permutation of 0 ... size - 1 that is a function of (seed, stream, step) alone.
+// Returns a permutation of 0 ... size - 1 that is a function of (seed, stream, step) alone.
 std::vector<int64_t> random_order(int64_t size, uint64_t seed, const char* stream, uint64_t step = 0);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// How a recipe has rows dealt to ranks.
+// The options by which a recipe has rows dealt to ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tessera::data {
 
-// The options of training by a recipe. `shuffle_merged_datasets: false` keeps the rows' order.
+// Returns the options of training. `shuffle_merged_datasets: false` keeps the rows' order.
 LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
-// The options of evaluation: no shuffling, one micro-batch a step.
+// Returns the options of evaluation: no shuffling, and one micro-batch in a step.
 LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank, int64_t dp_size);
 
 }  // namespace tessera::data

@@ -18,20 +18,20 @@ struct PackPlan {
   }
 };
 
-// First-fit decreasing into bins of `capacity` tokens, over consecutive groups of `group_size` items, in
-// O(n log n). Every item lands in exactly one sequence; items of one sequence are in ascending order.
-// Requires 0 < lengths[i] <= capacity.
+// Packs by first-fit decreasing into sequences of `capacity` tokens, in consecutive groups of `group_size`
+// items, in O(n log n). Every item lands in exactly one sequence; the items of a sequence are in ascending
+// order. Requires 0 < lengths[i] <= capacity.
 PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t capacity,
                                    int64_t group_size = 100'000);
 
-// Next-fit: each item goes into the sequence of the one before it where it fits, else into a new one, so that
-// items stay in order. Requires 0 < lengths[i] <= capacity.
+// Packs by next-fit: each item goes into the sequence of the item before it if it fits there, else into a new
+// one, so that items stay in order. Requires 0 < lengths[i] <= capacity.
 PackPlan pack_in_order(std::span<const int64_t> lengths, int64_t capacity);
 
-// One item a sequence, in order.
+// Makes a plan in which each sequence is one item, in order.
 PackPlan pack_one_each(int64_t num_items);
 
-// Tokens over sequences * capacity; 0 for an empty plan.
+// Returns the number of tokens divided by sequences * capacity; 0 for an empty plan.
 double packing_efficiency(const PackPlan& plan, std::span<const int64_t> lengths, int64_t capacity);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// What became of a dataset's records.
+// Counts of what became of a dataset's records.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,16 @@
 
 namespace tessera::data {
 
-// What became of the records of one dataset entry. Every record and row is in exactly one count of what was
-// left out, or among `rows`.
+// Counts of what became of the records of one dataset entry. Every record and row that was left out is in
+// exactly one of the counts for that; all other rows are in `rows`.
 struct DatasetStats {
   std::string path, type;
-  int64_t records = 0;             // read, of those that `split` and `shards` leave
-  int64_t bad_records = 0;         // skipped by on_bad_line: skip
-  int64_t blank_lines = 0;         // not records
+  int64_t records = 0;             // records read; only those that `split` and `shards` leave
+  int64_t bad_records = 0;         // records skipped by on_bad_line: skip
+  int64_t blank_lines = 0;         // blank lines, which are no records
   int64_t rows = 0;                // kept
   int64_t tokens = 0;              // of the kept rows
-  int64_t label_tokens = 0;        // of the kept rows: positions that are trained
+  int64_t label_tokens = 0;        // positions of the kept rows that are trained
   int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
   int64_t untrained_ends = 0;      // rows with a trained turn whose end-of-turn or EOS token is not trained
   int64_t repeated_ends = 0;       // rows in which such a token stands twice in a row
@@ -32,8 +32,9 @@ struct DatasetStats {
   DatasetStats& operator+=(const DatasetStats& other);
 };
 
-// What to say of a dataset whose rows will not teach a model to stop, or to stop twice: ends that are not
-// trained, as with a template whose control tokens the tokenizer lacks, and ends that are doubled.
+// Returns warnings about a dataset whose rows will not teach a model to stop, or teach it to stop twice: ends
+// that are not trained, as with a template whose control tokens the tokenizer lacks, and ends that are
+// doubled. Also warns of records that spell control tokens.
 std::vector<std::string> data_warnings(const DatasetStats& stats);
 
 }  // namespace tessera::data

@@ -13,17 +13,17 @@
 
 namespace tessera::data {
 
-// A name for all that the rows of an entry are made from: the content of its files, the keys of entry and
-// recipe that shape rows, the chat template, the day where the template can write it,
+// Returns a name for all that the rows of an entry are made from: the content of its files, the keys of entry
+// and recipe that shape rows, the chat template, the day if the template can write it,
 // `tokenizer_fingerprint`, and the program's version. Throws Error(Storage), and what choosing the entry's
 // template throws.
 std::string prepared_key(const config::DatasetConfig& dataset, const std::vector<DatasetFile>& files,
                          const PromptContext& context, const std::string& tokenizer_fingerprint);
 
-// The rows of one key: a folder of chunks, each a RowFile that is complete or absent, and a note of how many
-// there are once all have been made. Any number of processes, of any machines that share the folder, make
-// them together: each claims chunks that nobody has. A claim ends with its process, so one that is killed
-// leaves only what is whole, and its work goes on with the others or with the next run.
+// The rows of one key: a folder of chunks, each a RowFile that is complete or absent. Once all have been
+// made, a note in the folder tells their number. Any number of processes, on any machines that share the
+// folder, make the chunks together: each claims chunks that nobody has. A claim ends with its process, so a
+// process that is killed leaves only complete chunks, and the others or the next run make the rest.
 class PreparedRows {
  public:
   // Makes the folder `key` below `folder`. Throws Error(Storage).
@@ -32,16 +32,18 @@ class PreparedRows {
   PreparedRows& operator=(const PreparedRows&) = delete;
   ~PreparedRows();
 
-  // All rows, in order. Nothing where some have not been made; damaged ones are removed, with a warning.
+  // Returns all rows, in order; nothing if some chunks have not been made. If a chunk is damaged, it warns
+  // and returns nothing, and claim() then has the chunk made again.
   std::optional<std::vector<std::shared_ptr<const RowFile>>> load() const;
 
-  // Whether the chunk is for this process to make, which then writes it to chunk_path() and gives it back.
+  // Returns whether this process is to make the chunk. It then writes the chunk to chunk_path() and calls
+  // give_back(). Throws Error(Storage).
   bool claim(int64_t chunk);
   void give_back(int64_t chunk);
   std::string chunk_path(int64_t chunk) const;
 
-  // Waits until all chunks have been made, and notes their number: true. False when some have not, and
-  // nobody makes them.
+  // Waits until all chunks have been made, notes their number, and returns true. Returns false when a chunk
+  // has not been made and nobody is making it.
   bool wait_for(int64_t num_chunks);
 
   const std::string& path() const { return path_; }

@@ -21,13 +21,14 @@ struct LabelRun {
   int32_t end = 0;
 };
 
-// Of one row. Its tokens and then its label runs lie from `offset` on, in units of 4 bytes.
+// The entry of one row in an index. The row's tokens and then its label runs lie from `offset` on, in units
+// of 4 bytes.
 struct RowEntry {
   int64_t offset = 0;
-  uint64_t hash = 0;  // of tokens and runs
+  uint64_t hash = 0;  // hash_of_row()
   int32_t length = 0;
   int32_t num_runs = 0;
-  int32_t num_labels = 0;  // see RowStore::label_count()
+  int32_t num_labels = 0;  // trained labels, see RowStore::label_count()
   int32_t reserved = 0;
 };
 
@@ -37,11 +38,13 @@ struct RowBuffer {
   std::vector<int32_t> words;
   int64_t num_tokens = 0;
 
-  // Requires equal sizes, at most 2^31 - 1 tokens, and labels[i] of input_ids[i] or kIgnoreLabel. Offsets
-  // count from `first_word`.
+  // Appends a row. `input_ids` and `labels` must have the same size, at most 2^31 - 1, and labels[i] must be
+  // input_ids[i] or kIgnoreLabel. `first_word` is the offset of words[0], from which the entry's offset
+  // counts.
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels, int64_t first_word = 0);
 };
 
+// Returns a hash of a row's tokens and label runs.
 uint64_t hash_of_row(std::span<const int32_t> tokens, std::span<const LabelRun> runs);
 
 // Counts that go with rows, and the first record that was skipped.
@@ -52,8 +55,9 @@ struct RowFileNotes {
 
 class RowFile {
  public:
-  // Null where the file is not there, or its index is not what RowFileWriter wrote. Reads the index alone:
-  // what a row holds is checked by its hash when it is used. Throws Storage.
+  // Opens a file. Returns null if it is not there, or if its index is not what RowFileWriter wrote. Reads the
+  // index alone: the contents of a row are checked by its hash when it is used (RowStore::check()). Throws
+  // Storage.
   static std::shared_ptr<const RowFile> open(const std::string& path);
 
   std::span<const RowEntry> entries() const { return entries_; }
@@ -70,7 +74,8 @@ class RowFile {
   RowFileNotes notes_;
 };
 
-// Writes a file of any size in the memory of its index: complete or absent. Throws Storage.
+// Writes a file of any size, of which only the index is held in memory. The file appears complete, by
+// finish(), or not at all. Throws Storage.
 class RowFileWriter {
  public:
   explicit RowFileWriter(const std::string& path) : file_(path) {}
@@ -82,7 +87,7 @@ class RowFileWriter {
   void flush();
 
   io::AtomicFile file_;
-  RowBuffer buffer_;  // its entries are of all rows, its words of those not yet written
+  RowBuffer buffer_;  // holds the entries of all rows, and the words not yet written
   int64_t written_words_ = 0;
 };
 

@@ -12,38 +12,41 @@
 
 namespace tessera::data {
 
-// Append-only: rows in memory, and rows of mapped files. A row's labels are its own tokens at the positions
-// of its label runs.
+// A list of rows, which only grows: rows in memory, and rows of mapped files. A row's labels are its own
+// tokens at the positions of its label runs.
 class RowStore {
  public:
-  // See RowBuffer::append().
+  // Appends a row; for what it must be see RowBuffer::append().
   void append(std::span<const int32_t> input_ids, std::span<const int32_t> labels);
   void append(const Row& row) { append(row.input_ids, row.labels); }
   void append(std::shared_ptr<const RowFile> file);
 
-  // The rows to come are of another dataset. Names are unique: one that is taken gets a number.
+  // Begins a new dataset, which rows appended from now on belong to. Names are unique: a name that is taken
+  // gets a number.
   void begin_dataset(const std::string& name);
-  // Of a row: 0 is the first one begun; 0 where none was.
+  // Returns the number of the row's dataset, counted from 0 in the order of begin_dataset(); 0 if none was
+  // begun.
   int64_t dataset(int64_t row) const;
   const std::string& dataset_name(int64_t dataset) const { return dataset_names_[dataset]; }
 
   int64_t size() const { return size_; }
   int64_t num_tokens() const { return num_tokens_; }
   int64_t length(int64_t row) const { return entry(row).length; }
-  // Positions that a model is trained to predict: labels, without one at position 0, which nothing precedes.
+  // Number of positions that a model is trained to predict: labels, without one at position 0, which nothing
+  // precedes.
   int64_t label_count(int64_t row) const { return entry(row).num_labels; }
-  // Of its tokens and labels. Equal rows have equal hashes.
+  // Hash of the row's tokens and labels. Equal rows have equal hashes.
   uint64_t hash(int64_t row) const { return entry(row).hash; }
 
   std::span<const int32_t> tokens(int64_t row) const;
   std::span<const LabelRun> label_runs(int64_t row) const;
-  // Throws Error(Storage) where what a file holds of the row is not what was written.
+  // Throws Error(Storage) if the row in its file does not have the hash of the row that was written.
   void check(int64_t row) const;
-  // check() and a copy.
+  // Calls check(), and returns a copy of the row.
   Row row(int64_t row) const;
 
  private:
-  // Rows of a file, or of a buffer.
+  // Consecutive rows of the store, in a file or in a buffer.
   struct Part {
     int64_t first_row = 0;
     std::shared_ptr<const RowFile> file;
@@ -63,7 +66,7 @@ class RowStore {
   std::vector<std::string> dataset_names_;
 };
 
-// Some rows of a store, in an order.
+// Some rows of a store, in a certain order.
 struct RowSet {
   std::shared_ptr<const RowStore> store;
   std::vector<int64_t> rows;
@@ -73,10 +76,10 @@ struct RowSet {
   int64_t label_count(int64_t i) const { return store->label_count(rows[i]); }
 };
 
-// `name`, or with a number behind it where it is among `taken`.
+// Returns `name`, with a number behind it if it is among `taken`.
 std::string unique_name(const std::string& name, const std::vector<std::string>& taken);
 
-// How many labels of `labels` a model is trained to predict (see RowStore::label_count).
+// Returns how many of `labels` a model is trained to predict (see RowStore::label_count()).
 int64_t count_trained(std::span<const int32_t> labels);
 
 }  // namespace tessera::data

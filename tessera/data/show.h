@@ -1,4 +1,4 @@
-// What a recipe's data becomes, for people to read.
+// Shows people what a recipe's data becomes.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct ShowOptions {
   bool tokens = false;      // '|' between tokens
   bool each_token = false;  // a line for each token: place, id, label, text
   LoaderOptions train, eval;
-  bool has_epochs = true;  // else nothing is said of the packing and the steps of one
-  DrawnRows drawn = {};    // of a curriculum: shown for the first rows
+  bool has_epochs = true;  // if not, nothing is said of packing and of an epoch's steps
+  DrawnRows drawn = {};    // rows drawn by a curriculum; if any, shown in place of the first rows
 };
 
 // Writes the first rows with their trained tokens marked, and the counts: records, rows, tokens, labels, what
@@ -27,13 +27,13 @@ struct ShowOptions {
 void show_data(std::ostream& out, const PreparedData& data, const text::Tokenizer& tokenizer,
                const ShowOptions& options);
 
-// The same as one HTML page that needs nothing else: the first sequences of an epoch, or of the
-// run where there is none, each with its documents, and for each token its text, place, id, label, dataset
-// and document. `title` heads it.
+// Returns the same as one HTML page that loads nothing else. It shows the first sequences of an epoch, or of
+// the run if there are no epochs, each with its documents, and for each token its text, place, id, label,
+// dataset and document. `title` heads it.
 std::string show_data_html(const PreparedData& data, const text::Tokenizer& tokenizer,
                            const ShowOptions& options, const std::string& title);
 
-// One row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
+// Returns one row's text. Control bytes come out as escapes, bytes that are not UTF-8 as U+FFFD.
 std::string show_row(const Row& row, const text::Tokenizer& tokenizer, const ShowOptions& options);
 
 }  // namespace tessera::data

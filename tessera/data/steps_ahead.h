@@ -1,4 +1,4 @@
-// Steps that are made before they are needed.
+// Makes steps before they are needed.
 #pragma once
 
 #include <condition_variable>
@@ -15,11 +15,12 @@
 
 namespace tessera::data {
 
-// Of each data rank: about what the text holds that a rank of a stream tokenises at a time.
+// Number of tokens to have ready for each data rank. It is about the number of tokens in the text that a rank
+// of a stream tokenises at a time.
 inline constexpr int64_t kTokensAhead = int64_t{1} << 18;
 
-// Gives the steps of another source, which a thread makes from the beginning on, and while the last ones are
-// being used. The cursor is that of the steps given.
+// Gives the steps of another source. A thread makes them from the beginning on, while the steps before them
+// are being used. cursor() is that of the steps given, not of the steps made.
 //
 // [Note: steps that ranks make together] The source may be collective on that thread, so no rank may stop
 // between two steps that the others still make. Therefore seek() and the destructor, too, first let the
@@ -27,9 +28,10 @@ inline constexpr int64_t kTokensAhead = int64_t{1} << 18;
 // alone, which are the same on every rank.
 class StepsAhead : public StepSource {
  public:
-  // What lies ready: `depth` steps, and more of them, up to 64, while they hold fewer than `tokens` tokens of
-  // all ranks. A stream makes its rows many at a time, between which nothing comes: where as many lie ready,
-  // a step waits only where it is faster than the stream on the whole.
+  // The thread keeps `depth` steps ready, and more of them, up to 64, while they hold fewer than `tokens`
+  // tokens of all ranks. More are of use because a stream makes its rows many at a time, and nothing in
+  // between: if that many tokens lie ready, next_step() waits only when training is faster than the stream on
+  // the whole.
   explicit StepsAhead(std::unique_ptr<StepSource> source, size_t depth = 2, int64_t tokens = 0);
   ~StepsAhead() override;
   StepsAhead(const StepsAhead&) = delete;
@@ -54,14 +56,14 @@ class StepsAhead : public StepSource {
   void start();
   void stop();
 
-  std::unique_ptr<StepSource> source_;  // of the thread, while there is one
+  std::unique_ptr<StepSource> source_;  // only the thread uses it, while there is one
   const size_t depth_;
   const int64_t tokens_;
   Cursor cursor_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Made> made_;
-  int64_t tokens_made_ = 0;  // of these
+  int64_t tokens_made_ = 0;  // tokens of made_
   bool is_stopping_ = false;
   std::thread thread_;
 };

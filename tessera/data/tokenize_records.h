@@ -1,4 +1,4 @@
-// Records to rows, in parallel, with the filters on rows.
+// Makes records into rows, in parallel, and filters the rows.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace tessera::data {
 
-// What became of one record: its rows that pass the filters, with their counts, or an error.
+// The outcome of one record: its rows that pass the filters, with their counts, or an error.
 struct TokenizedRecord {
   std::vector<Row> rows;
   DatasetStats stats;
@@ -29,15 +29,15 @@ void run_on_threads(size_t count, int64_t num_threads, const std::function<void(
 class RecordTokenizer {
  public:
   // Everything is borrowed. Ids of kept rows must be below `vocab_size`, unless it is 0. Records that spell
-  // one of `control_tokens` are counted; null: none is.
+  // one of `control_tokens` are counted; none are if it is null.
   RecordTokenizer(const PromptType& prompt, const config::DatasetConfig& dataset, const DatasetFile& file,
                   const config::DataConfig& config, int64_t vocab_size, int64_t num_threads,
                   const ControlTokens* control_tokens = nullptr);
 
-  // One result a record, in the records' order.
+  // Returns one result for each record, in the records' order.
   std::vector<TokenizedRecord> run(const std::vector<RawRecord>& records) const;
 
-  // One of them. Thread-safe.
+  // Makes one record into rows. Thread-safe.
   TokenizedRecord tokenize(const RawRecord& record) const;
 
  private:

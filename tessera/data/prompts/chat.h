@@ -10,15 +10,15 @@
 
 namespace tessera::data {
 
-// The template of an entry: its own, or the recipe's. Throws what select_chat_template() throws.
+// Returns the template of an entry: its own, or the recipe's. Throws what select_chat_template() throws.
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
                                                           const PromptContext& context);
 
-// Types chat_template and sharegpt. Trained are the contents of the turns whose role is in roles_to_train
-// (all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens by
-// train_on_eos and train_on_eot. Parts of a message that say so are trained or masked alone. With both
-// roles_to_train and train_on_eos empty, everything from the last message on is trained (with
-// train_on_inputs, everything).
+// Types chat_template and sharegpt. The contents of a turn are trained if its role is in roles_to_train (of
+// all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens are
+// trained by train_on_eos and train_on_eot. Parts of a message that say so are trained or masked by
+// themselves. If both roles_to_train and train_on_eos are empty, everything from the last message on is
+// trained (with train_on_inputs, everything).
 class ChatPrompt : public PromptType {
  public:
   ChatPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
@@ -30,7 +30,8 @@ class ChatPrompt : public PromptType {
   text::RenderOptions render_options(bool add_generation_prompt) const;
   text::RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                             bool add_generation_prompt = false) const;
-  // Throws what rendering does where the template runs over its limits for the shortest conversation.
+  // Returns EOS and the end-of-turn token of the template. Throws what rendering throws if the template runs
+  // over its limits even for a conversation of two short messages.
   std::vector<int32_t> find_end_tokens() const;
   std::vector<int32_t> given_end_tokens(const config::DatasetConfig& dataset,
                                         const std::vector<std::string>& names);

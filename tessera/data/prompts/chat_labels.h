@@ -1,4 +1,4 @@
-// Which tokens of a conversation are trained.
+// Decides which tokens of a conversation are trained.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct EndRules {
   EndRule eot = EndRule::Turn;  // for other end-of-turn tokens
 };
 
-// Index of the first of `end_tokens` within `closing`, or -1.
+// Returns the index in `encoded` of the first of `end_tokens` within `closing`, or -1.
 int64_t find_end_token(const text::Encoding& encoded, const text::ByteSpan& closing,
                        const std::vector<int32_t>& end_tokens);
 
-// Labels of `encoded`, for which turns[i] are trained where train[i]. A token that reaches over the border of
-// a trained range is trained, as in Axolotl: behind "[/INST] " it holds the first word of the answer; one
-// that reaches into masked bytes is not. `end_tokens` are the ids that may close a turn, of which `eos` (-1
-// where there is none) follows rules.eos, and all others rules.eot; where `eos_is_eot`, either rule trains
-// EOS.
+// Returns the labels [tokens] of `encoded`, in which turn i is trained if train[i]. A token that reaches over
+// the border of a trained range is trained, as in Axolotl: behind "[/INST] " such a token holds the first
+// word of the answer. A token that reaches into masked bytes is not trained. `end_tokens` are the ids that
+// may close a turn. Of these, `eos` (-1 if there is none) follows rules.eos, and all others follow rules.eot;
+// if `eos_is_eot`, EOS is trained if either rule trains it.
 std::vector<int32_t> label_chat(const text::Encoding& encoded, const std::vector<TurnSpans>& turns,
                                 const std::vector<bool>& train, const EndRules& rules,
                                 const std::vector<int32_t>& end_tokens, int32_t eos, bool eos_is_eot);

@@ -5,8 +5,8 @@
 
 namespace tessera::data {
 
-// The text of `field` (BOS where the tokenizer adds one, EOS at the end of the document), cut into rows of
-// sequence_len tokens.
+// Type completion: the text of `field`, with BOS if the tokenizer adds one and EOS at the end of the
+// document, cut into rows of sequence_len tokens.
 class CompletionPrompt : public PromptType {
  public:
   CompletionPrompt(const config::DatasetConfig& dataset, const PromptContext& context);

@@ -22,11 +22,11 @@ using TrainSpans = std::optional<std::vector<TrainSpan>>;
 
 struct Turn {
   std::string role;                // after the roles map: user, assistant, ...
-  std::optional<bool> train = {};  // what the message's own field says
+  std::optional<bool> train = {};  // what the message's own training field says
   bool text_only = true;           // no tool calls, reasoning or the like
   bool content_is_role = false;    // the content reads as the role does
-  // Where a part of the message alone is trained: of these, what no span trains is masked. Set by the
-  // message's training detail, or by content in parts with train or weight.
+  // Set if only parts of the message are trained: bytes that no span trains are masked. The spans come from
+  // the message's training detail, or from content in parts with train or weight.
   TrainSpans content_spans = {}, reasoning_spans = {};
 
   bool has_spans() const { return content_spans || reasoning_spans; }
@@ -35,26 +35,26 @@ struct Turn {
 struct Conversation {
   nlohmann::ordered_json messages;  // array of {role, content, ...}
   nlohmann::ordered_json tools;     // array, or null
-  std::vector<Turn> turns;          // one a message
+  std::vector<Turn> turns;          // one for each message
 };
 
-// Whether two texts are the same but for case and surrounding space.
+// Returns whether two texts are the same but for case and surrounding space.
 bool reads_as(std::string_view a, std::string_view b);
 
-// How an entry's records are read as conversations.
+// Reads an entry's records as conversations.
 class ConversationReader {
  public:
-  // For type sharegpt, defaults are conversations/from/value.
+  // Type sharegpt names its fields conversations/from/value by default.
   explicit ConversationReader(const config::DatasetConfig& dataset);
 
-  // Messages and tools may be JSON text. Throws Error(Data) without a place: missing or empty list, a message
-  // that is no object, unknown role, content that is missing, null (but beside tool calls) or no text,
-  // training detail that is none.
+  // Reads a record. Messages and tools may be JSON text. Throws Error(Data) without a place for a list that
+  // is missing or empty, a message that is no object, an unknown role, content that is missing, no text, or
+  // null (but beside tool calls), and a training detail that is malformed.
   Conversation read(const nlohmann::ordered_json& record) const;
-  // The role that `name` stands for. Throws Error(Data) for an unknown one.
+  // Returns the role that `name` stands for. Throws Error(Data) for an unknown one.
   const std::string& role_of(const std::string& name) const;
   bool knows_role(const std::string& name) const { return roles_.contains(name); }
-  // What the template calls a message's reasoning.
+  // The key under which the template finds a message's reasoning.
   const std::string& thinking_key() const { return thinking_key_; }
 
  private:

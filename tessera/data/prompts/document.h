@@ -7,10 +7,10 @@
 
 namespace tessera::data {
 
-// Type pretrain in a stream: the text of `field`, or the ids of `input_ids` where there is no such field, all
-// trained, in one row of any length. Of the ends that a document brings itself (as text or as ids) none is
-// kept: it gets the tokenizer's BOS, where that is put before texts and is another token than EOS, and one
-// EOS. So exactly one separator stands between two documents. Empty documents are none.
+// Type pretrain in a stream: the text of `field`, or the ids of `input_ids` if there is no such field, all
+// trained, in one row of any length. Any BOS or EOS that a document brings itself at its ends (as text or as
+// ids) is taken off. It gets the tokenizer's BOS, if that is put before texts and is another token than EOS,
+// and one EOS, so that exactly one separator stands between two documents. An empty document gives no row.
 class DocumentPrompt : public PromptType {
  public:
   // Throws Error(Model) where the tokenizer has no EOS.
@@ -27,7 +27,7 @@ class DocumentPrompt : public PromptType {
   std::string field_;
   int64_t vocab_size_;
   int32_t eos_;
-  std::vector<int32_t> begin_;  // what a document begins with
+  std::vector<int32_t> begin_;  // ids that are put before a document
 };
 
 }  // namespace tessera::data

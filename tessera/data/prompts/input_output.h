@@ -5,8 +5,9 @@
 
 namespace tessera::data {
 
-// `segments`: a list of {label: bool, text: string}, tokenised apart and joined as they are. The user writes
-// BOS and EOS into the text himself, so control tokens are recognised in it.
+// Type input_output: `segments` is a list of {label: bool, text: string}, which are tokenised apart and
+// joined as they are. The user writes BOS and EOS into the text himself, so control tokens are recognised in
+// it.
 class InputOutputPrompt : public PromptType {
  public:
   InputOutputPrompt(const config::DatasetConfig& dataset, const PromptContext& context);

@@ -1,4 +1,4 @@
-// Rows of an instruction and its answer.
+// Makes rows of an instruction and its answer.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,12 @@
 
 namespace tessera::data {
 
-// A text made of a record's columns: the places of InstructType, and of the keys format and no_input_format.
+// A text whose places are filled from a record's columns. The places are those of InstructType.
 class ColumnText {
  public:
   ColumnText(std::string_view text, const config::DatasetConfig& dataset);
-  // Throws Error(Data) without a place for a column that is missing or of another type.
+  // Returns the text for a record. Throws Error(Data) without a place for a column that is missing or of
+  // another type.
   std::string read(const nlohmann::ordered_json& record) const;
 
  private:
@@ -28,7 +29,7 @@ class InstructPrompt : public PromptType {
  public:
   InstructPrompt(const FoundInstructType& found, const config::DatasetConfig& dataset,
                  const PromptContext& context);
-  // Type user_defined.
+  // Makes the prompt of type user_defined.
   InstructPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
 
   void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;

@@ -1,4 +1,4 @@
-// Datasets as LLaMA-Factory describes them.
+// Reads datasets as LLaMA-Factory describes them.
 #pragma once
 
 #include <memory>
@@ -7,10 +7,10 @@
 
 namespace tessera::data {
 
-// The entry that a dataset_info.json stands for: with type llama_factory and a `path` that is such a file, or
-// a folder with one, `name` picks the dataset, and its columns and tags become keys of the entry. Other
-// entries come back as they are. Throws Error(Config) at the entry for a name that is not there, and for what
-// is not built (hub datasets without a file, images).
+// Returns an entry with what a dataset_info.json says of it. With type llama_factory and a `path` that is
+// such a file, or a folder with one, `name` picks the dataset, and its columns and tags become keys of the
+// entry. Other entries are returned as they are. Throws Error(Config) at the entry for a name that is not
+// there, and for what is not supported (hub datasets without a file, images).
 config::DatasetConfig resolve_dataset_info(const config::DatasetConfig& dataset, const std::string& folder);
 
 // Type llama_factory: {instruction, input, output, system, history, tools} as a conversation in the chat

@@ -11,7 +11,8 @@
 
 namespace tessera::data {
 
-// The texts of one record: two answers for pairs; one and `label` with rl: kto.
+// The texts of one record. Pairs have two answers; with rl: kto there is one answer, and `label` tells
+// whether it is liked.
 struct Preference {
   MarkedText prompt;
   std::vector<std::string> answers;
@@ -37,10 +38,11 @@ class PreferencePrompt : public PromptType {
   Preference read_chat(const nlohmann::ordered_json& record) const;
   Preference read_own(const nlohmann::ordered_json& record) const;
   Preference read_nectar(const nlohmann::ordered_json& record) const;
-  // What the rows call a message's "role" or "content".
+  // Returns the name that the records use for a message's "role" or "content".
   std::string property_name(const std::string& property) const;
   nlohmann::ordered_json user_message(const nlohmann::ordered_json& content) const;
-  // The last message of a list of messages, or a message, or a text.
+  // Returns the text of a field that holds a list of messages (then of the last one), or a message, or a
+  // text.
   std::string last_content(const nlohmann::ordered_json& record, const std::string& field) const;
   bool read_label(const nlohmann::ordered_json& record) const;
 
@@ -49,7 +51,7 @@ class PreferencePrompt : public PromptType {
   ConversationReader reader_;
   std::shared_ptr<const text::ChatTemplate> chat_template_;
   TextFormat prompt_format_, chosen_format_, rejected_format_, completion_format_;
-  std::string variant_;  // of the type, behind its dot
+  std::string variant_;  // the part of the type behind its dot
   const Wrap* wrap_ = nullptr;
   bool is_kto_ = false;
 };

@@ -5,7 +5,7 @@
 
 namespace tessera::data {
 
-// Columns input_ids, labels (the ids, or -100 where nothing is trained) and, where there is padding,
+// Reads the columns input_ids, labels (the ids, or -100 where nothing is trained) and, if there is padding,
 // attention_mask (0 = padding, which is left out). Nothing is added.
 class PretokenizedPrompt : public PromptType {
  public:

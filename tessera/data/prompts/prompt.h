@@ -1,4 +1,4 @@
-// Prompt types: from one record of a dataset to tokenised rows.
+// Prompt types, which make tokenised rows of one record of a dataset.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,15 @@ class PromptType {
   // field or holds a wrong one; the caller knows the file and line.
   virtual void tokenize(const PromptRecord& record, std::vector<Row>& rows) const = 0;
 
-  // Whether the record brings a BOS or EOS of its own at its ends, beside which another would be a second
-  // one.
+  // Returns whether the record brings a BOS or EOS of its own at its ends, so that a second one would stand
+  // beside it.
   virtual bool has_own_ends(const PromptRecord& record) const {
     (void)record;
     return false;
   }
 
-  // Ids that close a turn or a document. A dataset that trains none of them teaches a model never to stop.
+  // Returns the ids that close a turn or a document. A dataset that trains none of them teaches a model never
+  // to stop.
   virtual std::vector<int32_t> end_tokens() const = 0;
 };
 
@@ -51,18 +52,19 @@ struct PromptContext {
   std::optional<int64_t> now = std::nullopt;          // RenderOptions::now
 };
 
-// The entry's type, with what it refers to kept alive by the caller. Throws Error(Config) at the entry for an
-// unknown type or option, Error(Model) for a tokenizer or a chat template that is needed and cannot be had.
+// Makes the entry's prompt type. The caller keeps alive what the arguments refer to. Throws Error(Config) at
+// the entry for an unknown type or option, Error(Model) for a tokenizer or a chat template that is needed and
+// cannot be had.
 std::unique_ptr<PromptType> make_prompt_type(const config::DatasetConfig& dataset,
                                              const PromptContext& context);
 
-// The names that `type:` takes, besides blank for pre-tokenised rows.
+// Returns the names that `type:` takes. A blank type, for pre-tokenised rows, is not among them.
 std::vector<std::string> prompt_type_names();
 
-// Whether the entry's rows are written by a chat template.
+// Returns whether the entry's rows are written by a chat template.
 bool uses_chat_template(const config::DatasetConfig& dataset);
 
-// Throws Error(Config) at the first entry whose rows nothing trains on yet: preferences, and steps with a
+// Throws Error(Config) at the first entry on whose rows nothing trains yet: preferences, and steps with a
 // verdict.
 void refuse_unbuilt_objective(const config::DataConfig& config);
 

@@ -6,8 +6,8 @@
 namespace tessera::data {
 
 // Type pygmalion: {conversations: [{role: system, human or bot, value}]}. Each message becomes tokens by
-// itself behind <|system|>, <|user|> or <|model|>; a bot's are trained, with an EOS. The BOS stands before a
-// system message alone.
+// itself behind <|system|>, <|user|> or <|model|>; a bot's messages are trained, with an EOS. The BOS stands
+// before a system message alone.
 class PygmalionPrompt : public PromptType {
  public:
   explicit PygmalionPrompt(const PromptContext& context);

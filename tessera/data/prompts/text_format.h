@@ -1,4 +1,4 @@
-// Prompts made by filling fields into a text.
+// Makes prompts by filling fields into a text.
 #pragma once
 
 #include <functional>
@@ -12,16 +12,16 @@
 
 namespace tessera::data {
 
-// A text that knows which of its bytes came from the data: only in the others may control tokens stand.
+// A text that knows which of its bytes came from the data: control tokens may stand in all others only.
 struct MarkedText {
   std::string text;
-  std::vector<text::ByteSpan> contents;  // in order, apart, none empty
+  std::vector<text::ByteSpan> contents;  // ranges of `text`, ascending, disjoint, none empty
 
   void add_scaffold(std::string_view piece) { text += piece; }
   void add_content(std::string_view piece);
 };
 
-// The ids of a marked text between the asked ends; none, and no ends, for an empty text.
+// Returns the ids of a marked text with the asked ends. An empty text gives no ids, and no ends.
 std::vector<int32_t> encode_marked(const text::Tokenizer& tokenizer, const MarkedText& marked,
                                    DocumentEnds ends);
 
@@ -35,14 +35,14 @@ class TextFormat {
 
   // Throws Error(Config) at the entry for a place that is not among `names`.
   void check_names(const std::vector<std::string>& names) const;
-  // Appends the text to `out`, with values as content.
+  // Appends the filled text to `out`; the values are marked as content.
   void fill(const Lookup& value_of, MarkedText& out) const;
   std::string fill(const Lookup& value_of) const;
   bool is_empty() const { return pieces_.empty(); }
 
  private:
   struct Piece {
-    std::string text;  // or the name of a place
+    std::string text;  // literal text, or the name of a place
     bool is_place = false;
   };
   std::vector<Piece> pieces_;

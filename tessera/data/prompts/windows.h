@@ -1,4 +1,4 @@
-// Plain text in windows that overlap.
+// Cuts plain text into windows that overlap.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace tessera::data {
 
 // Type pretrain: windows of sequence_len tokens, all trained, each with the tokenizer's BOS before it and an
-// EOS behind it. Of two neighbours min(256, (sequence_len - 1) / 2) tokens are the same.
+// EOS behind it. Two neighbours have min(256, (sequence_len - 1) / 2) tokens in common.
 class PretrainPrompt : public PromptType {
  public:
   PretrainPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
@@ -20,7 +20,7 @@ class PretrainPrompt : public PromptType {
  private:
   const text::Tokenizer& tokenizer_;
   std::string field_;
-  std::vector<int32_t> begin_;  // what the post-processor puts before a text
+  std::vector<int32_t> begin_;  // ids that the post-processor puts before a text
   int64_t window_, stride_;
 };
 

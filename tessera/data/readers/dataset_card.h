@@ -1,4 +1,4 @@
-// What a folder of the hub says of its files, in the head of its README.md.
+// Reads what a folder of the hub says of its files, in the head of its README.md.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,10 @@
 
 namespace tessera::data {
 
-// Patterns of the files of the entry's split in its configuration (`name`, or the default one), relative to
-// `folder`. Nothing where the card lists no configurations, or no files of the one. Throws Error(Config) at
-// the entry for a name or split that the card does not have, or where it has several and no default.
+// Returns patterns, relative to `folder`, of the files of the entry's split in its configuration (`name`, or
+// the default one). Returns nothing if the card lists no configurations, or no files of this one. Throws
+// Error(Config) at the entry for a name or split that the card does not have, or if it has several
+// configurations and no default.
 std::optional<std::vector<std::string>> files_of_card(const config::DatasetConfig& dataset,
                                                       const std::string& folder);
 

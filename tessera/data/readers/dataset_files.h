@@ -1,4 +1,4 @@
-// Which files a dataset entry names.
+// Finds the files that a dataset entry names.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ struct DatasetFile {
   FileFormat format = FileFormat::JsonLines;
 };
 
-// The files of an entry in a fixed order:
+// Returns the files of an entry in a fixed order:
 // - `path` itself, or what it matches as a pattern;
 // - of a folder that `save_to_disk` of the datasets library wrote, the files of the split;
 // - of any other folder the files that `data_files` match (*, ?, [a-z]; ** crosses folders); else those that
@@ -26,8 +26,8 @@ struct DatasetFile {
 std::vector<DatasetFile> find_dataset_files(const config::DatasetConfig& dataset,
                                             const std::string& source_folder);
 
-// The split that an entry of test_datasets means: its own; without one `test` where the dataset has that,
-// else `validation`, else the default. Throws as find_dataset_files() does.
+// Returns the split that an entry of test_datasets means: its own; if it names none, `test` if the dataset
+// has that, else `validation`, else the default. Throws what find_dataset_files() throws.
 std::string split_to_evaluate(const config::DatasetConfig& dataset, const std::string& source_folder);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Writing JSON text by hand, for readers that turn other formats into records.
+// Writes JSON text by hand, for readers that turn other formats into records.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// From a raw record to a JSON object.
+// Makes a JSON object of a raw record.
 #pragma once
 
 #include <string>

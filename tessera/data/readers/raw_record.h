@@ -6,13 +6,13 @@
 
 namespace tessera::data {
 
-// Longest record that is read: longer lines or array elements are refused, so that memory stays bounded.
+// The longest record that is read. Longer lines or array elements are refused, so that memory stays bounded.
 constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 struct RawRecord {
   std::string text;         // one JSON value, or a piece of a text file
   int64_t line = 1;         // of the first byte of `text`, 1-based; 0 in files without lines (tables)
-  int64_t column = 1;       // in bytes, 1-based; 0 likewise
+  int64_t column = 1;       // in bytes, 1-based; 0 in files without lines
   int64_t byte_offset = 0;  // of the first byte of `text` in the file
   int64_t element = -1;     // index in the array of a .json file, or row of a table; -1 elsewhere
   // A text file longer than one piece is one document in several records.
@@ -20,7 +20,7 @@ struct RawRecord {
   bool ends_document = true;
 };
 
-// What a reader met besides records; nothing is passed over without being counted.
+// Counts of what a reader met besides records. Nothing is skipped without being counted.
 struct ReadCounts {
   int64_t blank_lines = 0;
   int64_t crlf_lines = 0;

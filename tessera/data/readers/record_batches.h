@@ -11,24 +11,24 @@
 namespace tessera::data {
 
 struct RecordBatch {
-  const DatasetFile* file = nullptr;  // of all records
+  const DatasetFile* file = nullptr;  // the file of all these records
   std::vector<RawRecord> records;
-  int64_t bytes = 0;  // of their texts
+  int64_t bytes = 0;  // sum of the sizes of their texts
   int64_t blank_lines = 0;
-  int64_t bad_records = 0;  // that the reader skipped
+  int64_t bad_records = 0;  // records that the reader skipped
   std::string first_bad;
 };
 
-// Where batches end is a function of the files and the range alone.
+// Cuts the records of files into batches. The cuts are a function of the files, the range and the batch size.
 class RecordBatches {
  public:
-  // `skips_bad`: what a reader refuses is counted where it can go on behind it. A batch ends at `batch_bytes`
-  // of text and at the end of a file. `files` is borrowed.
+  // If `skips_bad` is set, a record that a reader refuses is counted if reading can go on behind it. A batch
+  // ends at `batch_bytes` of text and at the end of a file. `files` is borrowed.
   RecordBatches(const std::vector<DatasetFile>& files, const RecordRange& range, bool skips_bad,
                 int64_t batch_bytes)
       : files_(files), range_(range), skips_bad_(skips_bad), batch_bytes_(batch_bytes) {}
 
-  // False at the end. Throws what RecordReader::next() throws.
+  // Reads the next batch; returns false at the end. Throws what RecordReader::next() throws.
   bool next(RecordBatch& batch);
 
  private:
@@ -37,12 +37,12 @@ class RecordBatches {
   bool skips_bad_;
   int64_t batch_bytes_;
   size_t next_file_ = 0;
-  int64_t index_ = 0;  // of the next record, over all files
+  int64_t index_ = 0;  // number of the next record, over all files
   int64_t blank_lines_ = 0;
   std::unique_ptr<RecordReader> reader_;
 };
 
-// Bad ones too, where they are skipped.
+// Counts the records of the files; bad ones are counted too if they are skipped.
 int64_t count_records(const std::vector<DatasetFile>& files, bool skips_bad);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// Which records of an entry's files are read: a split by name, a slice of it, a shard of that.
+// Selects the records of an entry's files that are read: a split by name, a slice of it, a shard of that.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::data {
 
-// "train[100:200]", "test[:10%]", "train[-50:]".
+// The parsed `split` of an entry, such as "train[100:200]", "test[:10%]" or "train[-50:]".
 struct SplitSlice {
   struct Bound {
     int64_t value = 0;
@@ -21,32 +21,32 @@ struct SplitSlice {
   std::optional<Bound> begin, end;
 
   bool all() const { return !begin && !end; }
-  // Whether resolve_range() needs the number of records.
+  // Returns whether resolve_range() needs the number of records.
   bool needs_count() const;
 };
 
-// Throws Error(Config) at the entry.
+// Parses the entry's `split`. Throws Error(Config) at the entry.
 SplitSlice parse_split(const config::DatasetConfig& dataset);
 
 struct RecordRange {
   int64_t begin = 0, end = 0;  // end is exclusive
 };
 
-// The records that the slice and the shard (`shards`, `shards_idx`: contiguous, sizes differ by at most one)
-// leave of `num_records`. Percentages round to the nearest record.
+// Returns the records that the slice, and then the shard (`shards`, `shards_idx`), leave of `num_records`.
+// Shards are contiguous, and their sizes differ by at most one. Percentages round to the nearest record.
 RecordRange resolve_range(const SplitSlice& slice, int64_t shards, int64_t shards_idx, int64_t num_records);
 
-// The split that a file's name tells, by the rules of the datasets library: "train" of
+// Returns the split that a file's name tells, by the rules of the datasets library: "train" of
 // train-00000-of-00002.parquet, data/train.jsonl or train/0.json, "validation" also of dev and val, "test"
-// also of eval; any word before -00000-of-00002. Empty where it tells none. `path` is relative to the
-// dataset's folder.
+// also of eval; any word before -00000-of-00002. The result is empty if the name tells none. `path` is
+// relative to the dataset's folder.
 std::string split_of_file(const std::string& path);
-// "dev" and "val" are "validation", "eval" is "test".
+// Returns the usual name of a split: "validation" for "dev" and "val", "test" for "eval", else `name`.
 std::string usual_split_name(const std::string& name);
 
-// An Error(Config) at the entry.
+// Makes an Error(Config) at the entry.
 Error entry_error(const config::DatasetConfig& dataset, std::string_view name, const std::string& what);
-// The one for a split that is not among `others`.
+// Makes the Error(Config) for a split that is not among `others`.
 Error no_split_error(const config::DatasetConfig& dataset, const std::string& place,
                      const std::vector<std::string>& others);
 

@@ -1,4 +1,4 @@
-// Documents that ranks read and tokenise for each other.
+// Deals the reading and tokenising of documents to ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,32 +12,35 @@
 
 namespace tessera::data {
 
-// Documents of a window that are tokenised at a time.
+// Documents of a window that are tokenised together.
 struct Block {
   size_t first = 0, last = 0;  // documents, `last` not among them
-  // Of their records, counted from 0: where the share of each rank begins, and the end.
+  // [ranks + 1]: where the share of each rank begins, and the end, in the records of these documents, counted
+  // from 0.
   std::vector<size_t> shares;
 };
 
-// Where the shares of `ranks` ranks begin in a list of texts of these sizes, and its end: neighbours, of
-// about the same size in sum.
+// Deals a list of texts of these sizes to `ranks` ranks: each share is a run of neighbours, and all are of
+// about the same size in sum. Returns where each share begins, and the end: [ranks + 1].
 std::vector<size_t> deal_by_size(std::span<const size_t> sizes, size_t ranks);
 
-// The documents of a window from `first` on, in blocks of as much text as `ranks` ranks tokenise at a time.
+// Cuts the documents of a window, from `first` on, into blocks of as much text as `ranks` ranks tokenise at a
+// time.
 std::vector<Block> cut_blocks(const Window& window, size_t first, size_t ranks);
 
-// A window that rank `reader` reads, by read(): of each block a rank gets the texts of its own share, of the
-// other records all but their texts (the reader keeps them). Documents are of `files`, which every rank has.
-// Collective. Throws on every rank where the reader failed.
+// A window as one rank has it: of each block the rank has the texts of its own share, and of the other
+// records everything but the text. The rank that has read the window keeps all texts.
 struct DealtWindow {
   Window window;
   std::vector<Block> blocks;
 };
+// Lets rank `reader` read a window by read(), and deals it to all ranks. The documents are of `files`, which
+// is the same on every rank. Collective. Throws on every rank if read() throws.
 DealtWindow deal_window(RowExchange& exchange, size_t reader, const std::vector<DatasetFile>& files,
                         const std::function<Window()>& read);
 
-// What becomes of the records of a block: make(begin, end) is asked for this rank's share of them, and the
-// other ranks for the rest. Collective. Throws on every rank where make() threw on one.
+// Returns the outcome of all records of a block. make(begin, end) is asked for this rank's share of them, and
+// the other ranks' outcomes come from these. Collective. Throws on every rank if make() throws on one.
 std::vector<TokenizedRecord> deal_records(
     RowExchange& exchange, const Block& block,
     const std::function<std::vector<TokenizedRecord>(size_t begin, size_t end)>& make);

@@ -1,4 +1,4 @@
-// That a streamed file is still the one that the run began with.
+// Checks that a streamed file is still the one with which the run began.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,19 @@
 
 namespace tessera::data {
 
-// A file's size, and its first and last 64 KiB: of files that are too large to be read for it.
+// A file's size, and a hash of the size and of its first and last 64 KiB, for files that are too large to be
+// read for a check.
 class FileMark {
  public:
   // Throws Error(Storage).
   explicit FileMark(const std::string& path);
 
-  // Throws Error(Data, "CHANGED") where the file is another one now, and Error(Storage) where it is gone. One
-  // whose time of change alone is another is the same file. Costs a look at the folder.
+  // Throws Error(Data, "CHANGED") if the file is another one now, and Error(Storage) if it is gone. A file
+  // with the same size and samples is the same, even if its times or its inode are others. Costs a look at
+  // the folder, unless these have changed.
   void check();
 
-  // The same for the same size and samples, whatever the path.
+  // Hash of the size and the samples, whatever the path.
   const std::string& hash() const { return hash_; }
 
  private:

@@ -1,4 +1,4 @@
-// How the ranks that make the rows of streams together hear of each other.
+// Communication between the ranks that make the rows of streams together.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ class RowExchange {
 
   virtual size_t rank() const = 0;
   virtual size_t size() const = 0;
-  // Every rank's bytes, by rank.
+  // Returns every rank's bytes, in the order of ranks.
   virtual std::vector<std::string> all_gather(const std::string& bytes) = 0;
-  // The bytes that `root` has for this rank: of its `parts`, one a rank. Those of other ranks are not looked
-  // at.
+  // Returns the bytes that rank `root` has for this rank. On `root`, `parts` holds one text for each rank;
+  // the `parts` of other ranks are ignored.
   virtual std::string scatter(size_t root, const std::vector<std::string>& parts) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Steps of rows that are made while the run goes on.
+// Deals steps of rows that are made while the run goes on.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,42 @@ namespace tessera::data {
 
 // Deals sequences of the rows of `datasets`. A step's sequences are a function of the data, the seed and
 // their number alone, so that any number of ranks sees the same. Ranks with an exchange read and tokenise a
-// share of the documents each, and tell it to the others; without one every rank does all.
+// share of the documents each, and send the rows to the others; without an exchange every rank does all.
 //
-// Rows of type pretrain fill a sequence to its last token, and go on in the next one; others are laid whole
-// into it, one or, with packing, as many of those that come next as it has room for.
+// Rows of type pretrain fill a sequence to its last token, and go on in the next one. Rows of other types are
+// laid whole into a sequence: one row, or with packing as many of the next rows as there is room for.
 class StreamLoader : public MixedLoader {
  public:
-  // `tokenizer` is borrowed; null for rows of ids. `options`: packing, shuffling and seed are looked at,
-  // grouping and packing in order are not. With `exchange`, next_step() and sample() are collective over its
-  // ranks, which may belong to other data ranks than `options` says, or share one. Throws what opening the
-  // datasets throws.
+  // `tokenizer` is borrowed; it is null for rows of token ids. groups_by_length and packs_in_order of
+  // `options` are ignored. With `exchange`, next_step() and sample() are collective over its ranks. These
+  // need not be the data ranks of `options`: several of them may share one. Throws what opening the datasets
+  // throws.
   StreamLoader(const config::DataConfig& config, const text::Tokenizer* tokenizer,
                std::shared_ptr<const text::ChatTemplate> chat_template, const PrepareOptions& prepare,
                const LoaderOptions& options, std::shared_ptr<RowExchange> exchange = nullptr);
   StreamLoader(const StreamLoader&) = delete;
   StreamLoader& operator=(const StreamLoader&) = delete;
 
-  // The sequences that come next, up to so many, as rows to look at, with what has been counted of each
-  // dataset by then. They are used up.
+  // Returns the next `num_sequences` sequences as rows to look at, with the counts of each dataset up to
+  // then. The sequences are consumed.
   PreparedData sample(int64_t num_sequences);
 
-  // See DocumentStream.
+  // Sums over all datasets of what DocumentStream counts on this rank.
   int64_t records_read() const;
   int64_t records_tokenized() const;
 
-  // Of all that sequences are made from: names, sizes, beginnings and ends of the files, and the keys that
-  // shape and order rows.
+  // Returns a hash of all that sequences are made from: names, sizes, beginnings and ends of the files, the
+  // tokenizer, the chat template, and the keys that shape and order rows.
   std::string fingerprint() const;
 
  private:
   struct Source {
     std::unique_ptr<DocumentStream> documents;
-    bool is_cut = false;  // documents end to end, else whole rows
+    bool is_cut = false;  // rows are laid end to end and cut; else they stay whole
   };
   struct Sequence {
     std::vector<int32_t> input_ids, labels;
-    std::vector<int64_t> starts;  // of what attention stays inside
+    std::vector<int64_t> starts;  // [parts]: starts of the parts inside which attention stays
   };
 
   Sequence make_sequence(Source& source) const;

@@ -1,4 +1,4 @@
-// What ranks that make rows together write for each other.
+// The form of what ranks that make rows together send to each other.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,15 @@
 
 namespace tessera::data {
 
-// Numbers of seven bits a byte, texts and ids behind their lengths, in the order of writing.
+// Writes values one behind the other: numbers with seven bits in a byte, lowest bits first, texts and ids
+// behind their lengths.
 class WireWriter {
  public:
   void number(uint64_t value);
   void number(int64_t value) { number(static_cast<uint64_t>(value)); }
   void text(std::string_view text);
   void ids(std::span<const int32_t> ids);
-  // What read_error() makes of it says the same, word for word.
+  // Writes an error of which WireReader::error() makes one that says the same, word for word.
   void error(const Error& error);
 
   std::string take() { return std::move(bytes_); }
@@ -28,7 +29,8 @@ class WireWriter {
   std::string bytes_;
 };
 
-// Ends by Error(Internal) where there is less than is read. The bytes are borrowed.
+// Reads the values that a WireWriter has written, in the same order. Throws Error(Internal) if there is less
+// than is read. The bytes are borrowed.
 class WireReader {
  public:
   explicit WireReader(std::string_view bytes) : bytes_(bytes) {}
@@ -45,11 +47,12 @@ class WireReader {
   size_t at_ = 0;
 };
 
-// A message is of a rank that has done its part, or says why it has not. Errors of the data are those of
-// every rank; of others the message names the rank.
+// A message comes from a rank that has done its part (begin_message()), or says why it has not
+// (failure_message()). An error of the data is passed on as it is, since it is every rank's; of any other
+// error the message names the rank.
 WireWriter begin_message();
 std::string failure_message(const std::exception_ptr& failure, size_t rank);
-// The rest of a message; throws the error of a rank that failed.
+// Returns a reader of the rest of a message. Throws the error of a rank that failed.
 WireReader open_message(std::string_view message);
 
 }  // namespace tessera::data
