@@ -17,7 +17,8 @@
 namespace tessera::data {
 namespace {
 
-// Rows cannot be written where they are to be kept: no reason to stop.
+// Thrown when rows cannot be written where they are to be kept. This is no reason to stop: the rows are then
+// made without being kept.
 struct CannotKeep {
   Error error;
 };
@@ -32,7 +33,7 @@ auto keeping(Action&& action) {
   }
 }
 
-// Reads the next batch while the last one is worked on.
+// Reads the next batch on a thread while the last one is worked on.
 class ReadAhead {
  public:
   explicit ReadAhead(RecordBatches batches) : batches_(std::move(batches)) { start(); }
@@ -90,7 +91,7 @@ config::DatasetConfig entry_for(const config::DatasetConfig& dataset, const Data
 struct DatasetReader::Source {
   const config::DatasetConfig& dataset;
   std::vector<DatasetFile> files;
-  std::string identity;  // of all files
+  std::string identity;  // file_identity() of all files
   bool skips_bad;
   int64_t batch_bytes;
 
@@ -159,6 +160,8 @@ void DatasetReader::read_kept(const Source& source, RowStore& store) {
     log::info(shown_path(source.dataset) + ": prepared rows taken from " + kept->path());
   } else {
     const int64_t bad_before = bad_records_;
+    // wait_for() returns false if another process ended before it had made the chunk that it had claimed; the
+    // next round makes that chunk.
     while (!files) {
       const int64_t num_chunks = make_chunks(source, *kept);
       if (num_chunks == 0) return;
@@ -166,6 +169,7 @@ void DatasetReader::read_kept(const Source& source, RowStore& store) {
     }
     bad_records_ = bad_before;
   }
+  // The files hold the counts of all chunks, also of those that were made here.
   for (auto& file : *files) {
     add(file->notes());
     store.append(std::move(file));
@@ -183,8 +187,8 @@ void DatasetReader::read_into(const Source& source, RowStore& store) {
   }
 }
 
-// One pass over the records, in which this process makes the chunks that nobody has made or makes. Returns
-// how many there are.
+// Goes over all records once, and makes the chunks that nobody has made and nobody else is making. Returns
+// the number of all chunks.
 int64_t DatasetReader::make_chunks(const Source& source, PreparedRows& kept) {
   PrepareProgress progress(shown_path(source.dataset), source.files);
   ReadAhead batches(source.batches());
@@ -205,6 +209,7 @@ int64_t DatasetReader::make_chunks(const Source& source, PreparedRows& kept) {
     }
     if (!writer) continue;
     bad_records_ += notes.stats.bad_records;
+    // The files must be those that the key was made of.
     if (Source::identity_of(source.files) != source.identity) {
       throw Error(ErrorKind::Data, "FILE-CHANGED", "a file changed while it was read")
           .in(shown_path(source.dataset));

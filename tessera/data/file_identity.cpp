@@ -66,10 +66,12 @@ uint64_t content_hash(const std::string& path, const std::string& folder) {
         return value;
     }
   } catch (const Error&) {
-    // It is read once more.
+    // A note that cannot be read is no error: the file is read once more.
   }
   const int64_t now = std::time(nullptr);
   const uint64_t value = hash_bytes(path);
+  // A change in the same step of the file system's clock would leave the identity as it is, so the hash of a
+  // file that has just changed is not kept.
   const bool is_settled =
       std::max<int64_t>(status.st_mtim.tv_sec, status.st_ctim.tv_sec) + kSettledSeconds < now;
   if (is_settled && file_identity(path) == identity) {
@@ -77,7 +79,7 @@ uint64_t content_hash(const std::string& path, const std::string& folder) {
       io::make_directories(folder);
       io::write_file_atomic(note, start + std::to_string(value));
     } catch (const Error&) {
-      // It is read again the next time.
+      // A note that cannot be written is no error: the file is read again the next time.
     }
   }
   return value;

@@ -13,10 +13,10 @@
 namespace tessera::data {
 namespace {
 
-// Raise it when the same lengths make another plan.
+// Raise it when the same lengths make another plan, or the same rows other marks.
 constexpr int64_t kVersion = 1;
 
-// The file: the number of sequences, the hash of what follows, offsets, items.
+// Returns the bytes of the file: the number of sequences, the hash of what follows, offsets, items.
 std::string to_bytes(const PackPlan& plan) {
   const int64_t size = plan.size();
   const auto bytes_of = [](const std::vector<int64_t>& values) {
@@ -33,7 +33,8 @@ std::string to_bytes(const PackPlan& plan) {
   return bytes;
 }
 
-// Nothing unless every item is in just one sequence, and every sequence has room for its items.
+// Returns the plan of a file, or nothing unless every item is in exactly one sequence and every sequence has
+// room for its items.
 std::optional<PackPlan> from_bytes(std::string_view bytes, std::span<const int64_t> lengths,
                                    int64_t capacity) {
   const auto num_items = static_cast<int64_t>(lengths.size());
@@ -89,7 +90,8 @@ std::optional<std::vector<uint8_t>> from_bytes(std::string_view bytes, size_t nu
   return std::vector<uint8_t>(bytes.begin(), bytes.end());
 }
 
-// What read() makes of the file at `path`, or make() anew.
+// Returns what read() makes of the file at `path`; if there is no file or read() gives nothing, returns what
+// make() gives, and keeps that in the file.
 template <class Value>
 Value kept(const std::string& path, int64_t most_bytes,
            const std::function<std::optional<Value>(std::string_view)>& read,
@@ -99,14 +101,14 @@ Value kept(const std::string& path, int64_t most_bytes,
       if (auto value = read(io::read_file(path, most_bytes))) return *std::move(value);
     }
   } catch (const Error&) {
-    // It is made again.
+    // A file that cannot be read is no error: the value is made again.
   }
   Value value = make();
   try {
     io::make_directories(std::filesystem::path(path).parent_path().string());
     io::write_file_atomic(path, to_bytes(value));
   } catch (const Error&) {
-    // It is made again the next time.
+    // A file that cannot be written is no error: the value is made again the next time.
   }
   return value;
 }

@@ -89,7 +89,7 @@ void Loader::group_by_length() {
     const auto first = order_.begin() + begin;
     std::stable_sort(first, first + std::min(size, num_samples() - begin), is_longer);
   }
-  // What does not fit into memory shows in the first step.
+  // The longest sample comes first, so that a batch that does not fit into memory shows in the first step.
   std::iter_swap(order_.begin(), std::min_element(order_.begin(), order_.end(), is_longer));
 }
 
@@ -97,9 +97,12 @@ Step Loader::next_step(bool makes_batches) {
   const int64_t cells_per_micro_step = options_.dp_size * options_.micro_batch_size;
   const int64_t begin = cursor_.sample;
   const int64_t samples = std::min(num_samples() - begin, cells_per_micro_step * options_.accumulation);
-  // Micro-batches are the same for any number of ranks, also where few samples are left: what is random in a
-  // layer goes by their number, and the balance of experts by what is in them.
+  // Taken over all ranks, a micro-batch holds the same samples for any number of ranks, also where few
+  // samples are left: random numbers in a layer depend on the number of the micro-batch, and the balance of
+  // experts on what is in it. So the last samples are not spread evenly, and some ranks' micro-batches may be
+  // empty.
   const int64_t micro_steps = (samples + cells_per_micro_step - 1) / cells_per_micro_step;
+  // A cell is the part of a micro-batch that one rank has: micro_batch_size samples, fewer at the end.
   const auto end_of = [&](int64_t cell) {
     return begin + std::min(samples, cell * options_.micro_batch_size);
   };
@@ -145,6 +148,7 @@ MicroBatch Loader::make_micro_batch(int64_t begin_sample, int64_t end_sample) co
       batch.input_ids.insert(batch.input_ids.end(), tokens.begin(), tokens.end());
       batch.labels.resize(start + tokens.size(), kIgnoreLabel);
       for (const LabelRun& run : rows_.store->label_runs(row)) {
+        // Position i - 1 predicts token i, so nothing predicts the first token.
         for (int32_t i = std::max(run.begin, 1); i < run.end; ++i) batch.labels[start + i - 1] = tokens[i];
       }
       for (size_t i = 0; i < tokens.size(); ++i) batch.position_ids.push_back(static_cast<int64_t>(i));

@@ -8,6 +8,7 @@ LoaderOptions train_loader_options(const config::Recipe& recipe, int64_t dp_rank
   options.dp_size = dp_size;
   options.micro_batch_size = recipe.micro_batch_size;
   options.accumulation = recipe.gradient_accumulation_steps;
+  // A pipeline cuts the same samples into micro-batches of another size.
   if (recipe.pipeline_microbatches > 0) {
     options.accumulation = recipe.pipeline_microbatches;
     options.micro_batch_size =
@@ -29,7 +30,8 @@ LoaderOptions eval_loader_options(const config::Recipe& recipe, int64_t dp_rank,
   options.accumulation = 1;
   options.packing = recipe.eval_sample_packing.value_or(recipe.sample_packing);
   options.shuffle = false;
-  // Rows that val_set_size holds out are as long as those to train on.
+  // Rows that val_set_size holds out are as long as those to train on: eval_sequence_len is for
+  // test_datasets.
   if (recipe.eval_sequence_len > 0 && !recipe.test_datasets.empty())
     options.sequence_len = recipe.eval_sequence_len;
   return options;

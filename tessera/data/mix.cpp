@@ -59,7 +59,7 @@ std::vector<int64_t> mix_rows(const RowSet& rows, const config::DataConfig& conf
 
   double most = 0.0;
   size_t left = 0;
-  std::vector<double> bounds;  // of [0, 1), by dataset
+  std::vector<double> bounds;  // upper bounds of the datasets' parts of [0, 1)
   for (size_t i = 0; i < shares.size(); ++i) {
     bounds.push_back((bounds.empty() ? 0.0 : bounds.back()) + shares[i]);
     if (sizes[i] == 0) continue;
@@ -122,7 +122,7 @@ size_t StepMix::dataset_of(int64_t sample) const {
   const CounterRng rng(seed_, stream_of("stream.mix"));
   const double place = rng.uniform(static_cast<uint64_t>(sample)) * sum;
   const auto above = std::ranges::upper_bound(bounds, place);
-  // Rounding may leave the place at the last bound.
+  // Rounding may leave the place at the last bound: then it belongs to the last dataset that has a weight.
   if (above == bounds.end()) return static_cast<size_t>(std::ranges::find(bounds, sum) - bounds.begin());
   return static_cast<size_t>(above - bounds.begin());
 }

@@ -15,6 +15,7 @@ MixedLoader::MixedLoader(const std::vector<config::DatasetConfig>& datasets,
     : options_(options),
       noun_(std::move(noun)),
       mix_(datasets, is_there, options.seed, options.samples_per_step()) {
+  // The source of an entry has as its number the count of entries before it that are there.
   std::exclusive_scan(is_there.begin(), is_there.end(), std::back_inserter(source_of_entry_), size_t{0});
 }
 
@@ -52,6 +53,8 @@ Step MixedLoader::next_step() {
   const bool has_several = names_.size() > 1;
   if (has_several) step.dataset_label_tokens.assign(names_.size(), 0);
   for (int64_t cell = 0; cell < options_.accumulation * options_.dp_size; ++cell) {
+    // Every rank takes all sequences, so that the sources of all ranks stay at the same place; only its own
+    // ones go into its batches.
     const bool is_own = cell % options_.dp_size == options_.dp_rank;
     MicroBatch batch;
     batch.document_starts.push_back(0);
@@ -69,6 +72,7 @@ Step MixedLoader::next_step() {
     if (is_own) step.micro_batches.push_back(std::move(batch));
   }
   step.next = cursor();
+  // The passes done are those that all sources have gone through.
   int64_t fewest = step.next.streams.front().pass;
   for (const StreamPlace& place : step.next.streams) fewest = std::min(fewest, place.pass);
   step.epochs_done = static_cast<double>(fewest);

@@ -9,7 +9,9 @@
 namespace tessera::data {
 namespace {
 
-// Room left in each of a fixed number of bins; finds the first bin with enough of it by a tree of maxima.
+// The room left in each of a fixed number of bins, in a tree of maxima. Node 1 is the root, the children of
+// node n are 2n and 2n + 1, and bin i is the leaf num_leaves_ + i. An inner node holds the most room of the
+// bins below it.
 class BinTree {
  public:
   BinTree(int64_t num_bins, int64_t capacity)
@@ -17,6 +19,8 @@ class BinTree {
             static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(num_bins, 1))))),
         room_(static_cast<size_t>(2 * num_leaves_), capacity) {}
 
+  // Returns the first bin with room for `need`, in O(log n): goes to the left child wherever that has enough.
+  // There must be such a bin.
   int64_t first_with(int64_t need) const {
     int64_t node = 1;
     while (node < num_leaves_) node = room_[2 * node] >= need ? 2 * node : 2 * node + 1;
@@ -48,6 +52,8 @@ PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t cap
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
 
+    // Longest items first, each into the first bin that has room for it. With as many bins as items there
+    // always is one.
     BinTree tree(count, capacity);
     std::vector<int64_t> bin_of(static_cast<size_t>(count));
     int64_t num_bins = 0;
@@ -59,7 +65,8 @@ PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t cap
       num_bins = std::max(num_bins, bin + 1);
     }
 
-    // Counting sort by bin keeps ascending items within each.
+    // A counting sort by bin, which keeps the items within each bin ascending. next[bin] is first where the
+    // bin begins in this group, then where its next item goes.
     std::vector<int64_t> next(static_cast<size_t>(num_bins) + 1, 0);
     for (const int64_t bin : bin_of) ++next[bin + 1];
     std::partial_sum(next.begin(), next.end(), next.begin());
@@ -74,6 +81,7 @@ PackPlan pack_first_fit_decreasing(std::span<const int64_t> lengths, int64_t cap
 PackPlan pack_in_order(std::span<const int64_t> lengths, int64_t capacity) {
   PackPlan plan;
   int64_t room = 0;
+  // The items are the indices in order, so only the offsets, where a new sequence begins, are to be found.
   for (size_t i = 0; i < lengths.size(); ++i) {
     TESSERA_ASSERT(lengths[i] > 0 && lengths[i] <= capacity, "row that fits no sequence");
     if (i > 0 && lengths[i] > room) plan.offsets.push_back(static_cast<int64_t>(i));

@@ -18,7 +18,7 @@
 namespace tessera::data {
 namespace {
 
-// The last rows become evaluation rows.
+// Makes the last rows of the training set the evaluation set.
 void split_off_eval(double val_set_size, PreparedData& data) {
   if (val_set_size <= 0.0) return;
   const int64_t num_rows = data.train.size();
@@ -34,7 +34,8 @@ void split_off_eval(double val_set_size, PreparedData& data) {
   data.train.rows.resize(static_cast<size_t>(num_rows - num_eval));
 }
 
-// Leaves out rows that an earlier one is the same as, those of datasets to evaluate on too.
+// Leaves out rows that are the same as an earlier one, or nearly. This includes the rows of datasets to
+// evaluate on.
 void drop_duplicates(const config::DataConfig& config, const PrepareOptions& options, PreparedData& data) {
   if (!config.dataset_exact_deduplication && config.dataset_near_deduplication == 0.0) return;
   const RowStore& store = *data.train.store;
@@ -68,7 +69,8 @@ void drop_duplicates(const config::DataConfig& config, const PrepareOptions& opt
 PreparedData prepare(const PromptContext& context, const PrepareOptions& options) {
   const config::DataConfig& config = context.config;
   const auto store = std::make_shared<RowStore>();
-  // What is streamed is not prepared, and the rows to evaluate on are as without a stream.
+  // A streamed dataset is not prepared here. Evaluation rows are prepared even then, as they are without a
+  // stream.
   config::DataConfig eval_config = config;
   eval_config.streaming = false;
   if (config.eval_sequence_len > 0) eval_config.sequence_len = config.eval_sequence_len;

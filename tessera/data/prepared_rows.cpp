@@ -26,10 +26,12 @@ namespace {
 // Raise it when the same records make other rows.
 constexpr int64_t kVersion = 5;
 constexpr int64_t kSecondsPerDay = 86400;
+// Name of the note that holds the number of chunks, once all have been made.
 constexpr const char* kComplete = "complete";
 constexpr auto kPause = std::chrono::milliseconds(20);
 
-// Of a process that was killed: nobody else writes a chunk that is claimed.
+// Removes the temporaries that a killed process has left of a chunk. Requires its claim, under which nobody
+// else writes the chunk.
 void remove_leftovers(const std::string& chunk_path) {
   const std::filesystem::path path(chunk_path);
   const std::string start = path.filename().string() + ".tmp.";
@@ -70,7 +72,7 @@ std::string prepared_key(const config::DatasetConfig& dataset, const std::vector
   shaping.eot_tokens = config.eot_tokens;
   shaping.chat_template_kwargs = config.chat_template_kwargs;
   shaping.rl = config.rl;
-  // Two streams: what differs has to agree in both to be taken for the same.
+  // The name consists of two hashes: one of what shapes the rows, one of the files' contents.
   ContentHash made_of, contents;
   made_of.add(program_version());
   made_of.add(std::to_string(kVersion) + ' ' + std::to_string(context.vocab_size));
@@ -119,12 +121,14 @@ std::optional<std::vector<std::shared_ptr<const RowFile>>> PreparedRows::load() 
   }
   if (is_sound) return files;
   log::warn(path_ + ": these prepared rows are damaged; they are made again");
+  // Only the note goes: claim() finds and removes the damaged chunk.
   io::remove_file(note);
   return std::nullopt;
 }
 
-// A byte of the lock file stands for a chunk. Such locks belong to the opened file, and so also keep threads
-// apart.
+// Locks or unlocks a chunk, for which one byte of the lock file stands. Returns false if another process or
+// object holds the lock. Such locks (F_OFD_SETLK) belong to the opened file, and so also keep threads apart;
+// they end with the process.
 bool PreparedRows::lock(int64_t chunk, bool takes) const {
   struct flock range = {};
   range.l_type = takes ? F_WRLCK : F_UNLCK;
@@ -143,7 +147,8 @@ bool PreparedRows::is_made(int64_t chunk) const { return io::exists(chunk_path(c
 bool PreparedRows::claim(int64_t chunk) {
   if (is_made(chunk) && RowFile::open(chunk_path(chunk))) return false;
   if (!lock(chunk, true)) return false;
-  // It may have been made in between; what is there now and not sound stays so.
+  // Another process may have made the chunk between the look at it and the lock. A damaged chunk that is
+  // still there under the lock is nobody's work: it is removed and made again.
   if (!is_made(chunk) || !RowFile::open(chunk_path(chunk))) {
     io::remove_file(chunk_path(chunk));
     remove_leftovers(chunk_path(chunk));
@@ -158,6 +163,8 @@ void PreparedRows::give_back(int64_t chunk) { lock(chunk, false); }
 bool PreparedRows::wait_for(int64_t num_chunks) {
   for (int64_t chunk = 0; chunk < num_chunks; ++chunk) {
     while (!is_made(chunk)) {
+      // A chunk that can be locked is being made by nobody. Its maker may have ended just before, so it is
+      // looked for once more.
       if (lock(chunk, true)) {
         give_back(chunk);
         if (!is_made(chunk)) return false;

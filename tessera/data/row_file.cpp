@@ -11,6 +11,7 @@
 namespace tessera::data {
 namespace {
 
+// Version of the file's form. A file of another version counts as missing.
 constexpr int64_t kVersion = 4;
 constexpr char kMagic[8] = {'T', 'E', 'S', 'S', 'R', 'O', 'W', 'S'};
 constexpr size_t kBufferedWords = size_t{1} << 20;
@@ -27,8 +28,8 @@ constexpr size_t kNumCounts = std::size(kCounts);
 static_assert(sizeof(DatasetStats) == 2 * sizeof(std::string) + kNumCounts * sizeof(int64_t),
               "a count that the file does not keep");
 
-// The file: words, filled up to 8 bytes; entries; the text of `first_bad`, filled up to 8 bytes; this. It
-// comes last because a file is written from start to end.
+// The end of the file. A file holds: words, filled up to 8 bytes; entries; the text of `first_bad`, filled up
+// to 8 bytes; this footer. The footer comes last because a file is written from start to end.
 struct Footer {
   char magic[8];
   int64_t version, num_rows, num_words, num_tokens, text_size;
@@ -101,6 +102,7 @@ std::shared_ptr<const RowFile> RowFile::open(const std::string& path) {
   for (const int64_t count : {footer.num_rows, footer.num_words, footer.num_tokens, footer.text_size}) {
     if (count < 0 || count > size) return nullptr;
   }
+  // The sizes in the footer are checked before anything is read at an offset that follows from them.
   const int64_t word_bytes = filled_up(footer.num_words * static_cast<int64_t>(sizeof(int32_t)));
   const int64_t entry_bytes = footer.num_rows * static_cast<int64_t>(sizeof(RowEntry));
   if (size != word_bytes + entry_bytes + filled_up(footer.text_size)) return nullptr;
@@ -138,6 +140,7 @@ void RowFileWriter::finish(const RowFileNotes& notes) {
   footer.num_tokens = buffer_.num_tokens;
   footer.text_size = static_cast<int64_t>(notes.first_bad.size());
   for (size_t i = 0; i < kNumCounts; ++i) footer.counts[i] = notes.stats.*kCounts[i];
+  // The entries must begin at a multiple of 8 bytes.
   if (footer.num_words % 2 != 0) buffer_.words.push_back(0);
   flush();
   std::string index(reinterpret_cast<const char*>(buffer_.entries.data()),

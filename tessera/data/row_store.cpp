@@ -46,6 +46,7 @@ std::span<const LabelRun> RowStore::label_runs(int64_t row) const {
   static_assert(sizeof(LabelRun) == 2 * sizeof(int32_t));
   const Part& part = part_of(row);
   const RowEntry& entry = part.entry(row);
+  // The runs lie behind the row's tokens.
   return {reinterpret_cast<const LabelRun*>(part.words() + entry.offset + entry.length),
           static_cast<size_t>(entry.num_runs)};
 }

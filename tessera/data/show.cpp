@@ -25,7 +25,7 @@ void write_table(std::ostream& out, const ShownTable& table, bool color) {
   }
 }
 
-// A line for each token: its place in the document, its id, whether it is trained, and its text.
+// Writes a line for each token: its place in the document, its id, whether it is trained, and its text.
 void write_tokens(std::ostream& out, const Row& row, const text::Tokenizer& tokenizer, bool color) {
   for (size_t i = 0; i < row.input_ids.size(); ++i) {
     const bool trained = is_trained(row, i);

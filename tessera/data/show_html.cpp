@@ -46,7 +46,7 @@ std::string tables_html(const std::vector<ShownTable>& tables) {
   return out + "</div>\n";
 }
 
-// `noun`: what a row is called.
+// Returns one row as HTML. `noun` is what the page calls a row.
 std::string row_html(const char* noun, const RowSet& rows, int64_t place, const text::Tokenizer& tokenizer) {
   const int64_t number = rows.rows[static_cast<size_t>(place)];
   const Row row = rows.store->row(number);
@@ -82,7 +82,7 @@ std::string show_data_html(const PreparedData& data, const text::Tokenizer& toke
       "for "
       "its id, label, dataset and document.</p>\n";
   const bool is_drawn = options.drawn.rows.size() > 0;
-  // Rows of a stream are whole sequences.
+  // StreamLoader::sample() gives whole sequences as rows.
   const bool is_stream = !options.has_epochs && !is_drawn;
   int64_t shown = 0;
   const auto show = [&](const RowSet& rows, int64_t sequence, std::span<const int64_t> places) {

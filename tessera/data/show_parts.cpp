@@ -28,7 +28,7 @@ std::string escape(unsigned char byte) {
   return text;
 }
 
-// What was left out, and what the rest suffers from.
+// Returns warnings about rows that were left out or cut, and those of data_warnings() about the others.
 std::vector<std::string> warnings_of(const DatasetStats& stats, const ShowOptions& options) {
   std::vector<std::string> warnings;
   const auto rows = [](int64_t count) { return std::to_string(count) + (count == 1 ? " row " : " rows "); };

@@ -22,7 +22,7 @@ Step StepsAhead::next_step() {
   TESSERA_ASSERT(thread_.joinable(), "a step behind a seek that failed");
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return !made_.empty(); });
-  // A failure stays: the source is not asked again.
+  // A failure stays in made_, so that every later call throws it too: the source is not asked again.
   if (made_.front().failure) std::rethrow_exception(made_.front().failure);
   Step step = std::move(made_.front().step);
   made_.pop_front();
@@ -52,10 +52,13 @@ void StepsAhead::make() {
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [this] { return is_stopping_ || !is_full(); });
+      // A thread that is to stop goes on until as many steps lie ready as ever: see [Note: steps that ranks
+      // make together].
       if (is_full()) return;
     }
     Made made;
     try {
+      // The mutex is free meanwhile: next_step() takes steps while this one is made.
       made.step = source_->next_step();
     } catch (...) {
       made.failure = std::current_exception();

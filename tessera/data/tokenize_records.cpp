@@ -23,7 +23,7 @@ void run_on_threads(size_t count, int64_t num_threads, const std::function<void(
     }
   };
   {
-    // jthread: joined even when starting a later one fails.
+    // A jthread is joined even when starting a later one fails.
     std::vector<std::jthread> threads;
     for (size_t worker = 1; worker < num_workers; ++worker) threads.emplace_back(work, worker);
     work(0);
@@ -70,6 +70,7 @@ TokenizedRecord RecordTokenizer::tokenize(const RawRecord& record) const {
     for (Row& row : rows) filter(std::move(row), out);
     if (control_tokens_ != nullptr && control_tokens_->are_in(record.text)) ++out.stats.control_texts;
   } catch (Error& error) {
+    // parse_record() gives its errors a place; all others get that of the record.
     if (!placed) {
       if (record.element >= 0)
         error.within((record.line == 0 ? "row " : "element ") + std::to_string(record.element));

@@ -46,6 +46,8 @@ namespace fs = std::filesystem;
 // between the two renames of step 3, there is no <path>: put_back() renames aside_ to it. Killed before step
 // 4 has ended, <path> is the new result: the names that stay are moved out of the older folder. Only after
 // that does begin() remove staging_ and aside_.
+
+// Space that require_space() adds for the small files of a result.
 constexpr int64_t kSideFileBytes = int64_t{1} << 20;
 constexpr size_t kMaxListed = 5;
 // Ending of the names that stay, while the new result takes its place. See [Note: how a result takes its

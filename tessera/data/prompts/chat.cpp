@@ -23,7 +23,7 @@ EndRule parse_end_rule(const config::DatasetConfig& dataset, const char* key, co
       .need("all, turn, last or none");
 }
 
-// Values as YAML reads them: true, 3, text.
+// Returns the variables of a template, with values as YAML reads them: true, 3, text. Null if there are none.
 std::shared_ptr<const Json> template_variables(const std::map<std::string, std::string>& texts) {
   if (texts.empty()) return nullptr;
   auto variables = std::make_shared<Json>(Json::object());
@@ -39,7 +39,7 @@ std::string text_of(const Json& message, const std::string& key) {
   return found != message.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// What an error says behind its code, to be told at another place.
+// Returns what an error says behind its code, to be told at another place.
 std::string message_of(const Error& error) {
   const std::string text = error.what();
   const size_t colon = text.find("]: ");
@@ -51,7 +51,7 @@ std::string message_of(const Error& error) {
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
                                                           const PromptContext& context) {
   if (dataset.chat_template.empty() && dataset.chat_template_jinja.empty()) {
-    // The caller owns it for longer than the prompt type.
+    // The pointer does not own the template, which the caller keeps for longer than the prompt type.
     if (context.chat_template != nullptr)
       return {std::shared_ptr<const text::ChatTemplate>(), context.chat_template};
     return text::select_chat_template("", "", context.config.source_folder, *context.tokenizer);
@@ -126,7 +126,7 @@ text::RenderedChat ChatPrompt::render(const Json& messages, const Json& tools,
   }
 }
 
-// EOS, and the control token that the template puts behind an assistant's last message.
+// Finds EOS, and the control token that the template puts behind an assistant's last message.
 std::vector<int32_t> ChatPrompt::find_end_tokens() const {
   std::vector<int32_t> ids;
   if (const auto eos = tokenizer_.eos_id()) ids.push_back(*eos);
@@ -144,14 +144,14 @@ std::vector<int32_t> ChatPrompt::find_end_tokens() const {
       break;
     }
   } catch (const Error& error) {
-    // One that runs over a limit here does so for any conversation.
+    // A template that runs over a limit here does so for any conversation.
     if (error.code() == "E-MODEL-TEMPLATE-LIMIT") throw;
     // A template may refuse so plain a conversation: then EOS alone counts.
   }
   return ids;
 }
 
-// EOS, and the recipe's eot_tokens.
+// Returns the ids of the recipe's eot_tokens, and EOS.
 std::vector<int32_t> ChatPrompt::given_end_tokens(const config::DatasetConfig& dataset,
                                                   const std::vector<std::string>& names) {
   std::vector<int32_t> ids;
@@ -191,10 +191,10 @@ std::vector<bool> ChatPrompt::choose_turns(const Conversation& conversation) con
   return train;
 }
 
-// What the template itself writes into a turn with tool calls or reasoning is the assistant's to write too:
-// such a turn starts where the prompt for it ends, if the text begins with that prompt, else at the last line
-// that both begin (Qwen's prompt opens a thought that a call has none of), and ends before its end-of-turn
-// token.
+// Widens the ranges of trained turns with tool calls or reasoning, because what the template itself writes
+// into such a turn is the assistant's to write too. The turn then starts where the prompt for it ends, if the
+// text begins with that prompt; else at the last line that both begin (Qwen's prompt opens a thought that a
+// call has none of). It ends before its end-of-turn token.
 void ChatPrompt::widen_turns(const Conversation& conversation, const std::string& text,
                              const text::Encoding& encoded, std::vector<TurnSpans>& turns,
                              const std::vector<bool>& train) const {

@@ -7,14 +7,15 @@
 namespace tessera::data {
 namespace {
 
-// Index of the first token that begins at or after `byte`. Tokens tile the text in order.
+// Returns the index of the first token that begins at or after `byte`. Tokens tile the text in order.
 int64_t first_token_at(const text::Encoding& encoded, int64_t byte) {
   const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
                                           [&](const text::ByteSpan& span) { return span.begin < byte; });
   return found - encoded.spans.begin();
 }
 
-// Index of the first token that ends behind `byte`: the one that the text at `byte` is in.
+// Returns the index of the first token that ends behind `byte`, which is the one that the text at `byte` is
+// in.
 int64_t first_token_into(const text::Encoding& encoded, int64_t byte) {
   const auto found = std::partition_point(encoded.spans.begin(), encoded.spans.end(),
                                           [&](const text::ByteSpan& span) { return span.end <= byte; });

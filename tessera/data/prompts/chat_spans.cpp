@@ -13,8 +13,8 @@ struct Piece {
   bool is_role = false;
 };
 
-// The content pieces in order. A message's first piece that reads as its role is the role in its header,
-// unless the content reads so too and is all there is of the message.
+// Returns the content pieces in order. A message's first piece that reads as its role is taken for the role
+// in its header, unless the content reads so too and is all there is of the message.
 std::vector<Piece> content_pieces(const text::RenderedChat& chat, const std::vector<Turn>& messages) {
   std::vector<Piece> pieces;
   std::vector<int64_t> count(messages.size(), 0);
@@ -95,7 +95,8 @@ std::vector<TurnSpans> find_turn_spans(const text::RenderedChat& chat, const std
 
 namespace {
 
-// A text of a message, of which the template writes pieces in order.
+// A text of a message, of which the template writes pieces in order. `cursor` is where the next piece is
+// looked for.
 struct SourceText {
   const std::string& text;
   const TrainSpans& spans;
@@ -103,7 +104,7 @@ struct SourceText {
   bool is_found = false;
 
   size_t find(std::string_view piece) const { return text.find(piece, cursor); }
-  // Cuts a rendered piece, whose bytes stand here from `at` on, into what is trained and what is not.
+  // Cuts a rendered piece into trained and masked ranges of `turn`. The piece stands in `text` from `at` on.
   void cut(size_t at, const text::ByteSpan& rendered, TurnSpans& turn) {
     const auto is_trained = [&](int64_t byte) {
       return std::any_of(spans->begin(), spans->end(), [&](const TrainSpan& span) {

@@ -14,7 +14,8 @@ CompletionPrompt::CompletionPrompt(const config::DatasetConfig& dataset, const P
 
 void CompletionPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows) const {
   const std::string& text = required_text(record.fields, field_);
-  // A document without text is none; the last piece of one may be empty.
+  // A document without text gives an empty row, which is dropped; the last piece of a longer one may be
+  // empty.
   if (text.empty() && record.begins_document) {
     rows.emplace_back();
     return;

@@ -19,7 +19,7 @@ Error type_error(const std::string& field, const char* is_not, const Json& value
       .need(need);
 }
 
-// A list: `value`, or what its JSON text holds, which is put into `parsed`.
+// Returns a list: `value` itself, or the list in its JSON text, which is parsed into `parsed`.
 const Json& list_of(const Json& value, const std::string& field, Json& parsed) {
   const Json* list = &value;
   if (const auto* text = value.get_ptr<const std::string*>()) {
@@ -43,7 +43,7 @@ const std::string& part_text(const Json& part) {
   return required_text(part, "text");
 }
 
-// What a part of content says of its training; nothing where it says nothing.
+// Returns whether a part of content says that it is trained; nothing if it does not say.
 std::optional<bool> part_training(const Json& part) {
   if (const Json* train = find_field(part, "train")) {
     if (!train->is_boolean()) throw type_error("train", "a boolean", *train, "true, false or null");
@@ -56,8 +56,8 @@ std::optional<bool> part_training(const Json& part) {
   return std::nullopt;
 }
 
-// The text of content given as a list of {type: text, text} parts, and what is trained of it where a part
-// says.
+// Joins content that is given as a list of {type: text, text} parts. `spans` is set if a part says whether it
+// is trained.
 std::string join_parts(const Json& parts, TrainSpans& spans) {
   std::string text;
   std::vector<TrainSpan> found;
@@ -82,7 +82,8 @@ std::string join_parts(const Json& parts, TrainSpans& spans) {
   return text;
 }
 
-// Character offsets, the last one inside, as byte spans of `text`.
+// Converts a training detail, whose offsets count characters and whose end offset is inclusive, to byte spans
+// of `text`.
 std::vector<TrainSpan> detail_spans(const Json& detail, const std::string& field, const std::string& text) {
   if (!detail.is_array()) throw type_error(field, "a list", detail, "array");
   std::vector<int64_t> starts;
@@ -121,7 +122,7 @@ std::string strip(const std::string& text, bool right) {
   return text::jinja::strip(text::jinja::Text(text), std::nullopt, true, right).bytes;
 }
 
-// The text between two tags, and where it ends; nothing where one of them is missing.
+// The text between two tags, and the text behind the second one.
 struct Tagged {
   std::string inside, behind;
 };
@@ -133,7 +134,7 @@ std::optional<Tagged> between(const std::string& text, const char* open, const c
                 text.substr(end + std::string_view(close).size())};
 }
 
-// Reasoning that stands in the content, cut out of it.
+// Cuts reasoning that stands in the content out of it, and returns it; nothing if there is none.
 std::optional<std::string> split_reasoning(std::string& content) {
   constexpr std::pair<const char*, const char*> kThinking[] = {
       {"<think>", "</think>"},
@@ -150,7 +151,8 @@ std::optional<std::string> split_reasoning(std::string& content) {
   return std::nullopt;
 }
 
-// Templates print arguments with tojson: a string that holds JSON becomes the object it stands for.
+// Makes the arguments of calls objects: templates print them with tojson, which would quote a text that holds
+// JSON.
 void parse_arguments(Json& calls) {
   if (!calls.is_array()) return;
   for (Json& call : calls) {
@@ -163,7 +165,7 @@ void parse_arguments(Json& calls) {
   }
 }
 
-// The parameters of a function may be JSON text too.
+// Parses parameters of functions that are given as JSON text.
 void parse_parameters(Json& tools) {
   for (Json& tool : tools) {
     if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object()) continue;
@@ -207,7 +209,7 @@ ConversationReader::ConversationReader(const config::DatasetConfig& dataset)
              {"assistant", "assistant"}, {"system", "system"}, {"tool", "tool"}},
       drop_system_message_(dataset.drop_system_message),
       split_thinking_(dataset.split_thinking) {
-  // Roles that some templates know beside these.
+  // Some templates know these roles as well.
   for (const char* role : {"developer", "function", "ipython", "observation", "environment"})
     roles_[role] = role;
   const bool sharegpt = dataset.type == "sharegpt";

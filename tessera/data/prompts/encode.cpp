@@ -22,7 +22,7 @@ std::vector<int32_t> set_ends(const text::Tokenizer& tokenizer, std::vector<int3
 
 std::string_view without_own_ends(const text::Tokenizer& tokenizer, std::string_view text) {
   constexpr std::string_view kSpace = " \t\r\n";
-  // A token of one or two bytes is in many a text that means none.
+  // Many texts contain a token of one or two bytes and do not mean it.
   constexpr size_t kShortest = 3;
   const auto spelling = [&](std::optional<int32_t> id) { return id ? tokenizer.id_to_token(*id) : ""; };
   const std::string bos = spelling(tokenizer.bos_id()), eos = spelling(tokenizer.eos_id());

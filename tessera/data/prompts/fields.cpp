@@ -26,8 +26,8 @@ bool has(const Json& object, std::initializer_list<const char*> fields) {
   return std::all_of(fields.begin(), fields.end(), [&](const char* field) { return object.contains(field); });
 }
 
-// What to write in the dataset's entry for a record, or a message of one, with these fields; "" where nobody
-// can tell.
+// Returns what to write in the dataset's entry for a record, or a message of one, with these fields; "" if
+// this cannot be told.
 std::string what_fits(const Json& object) {
   for (const char* list : {"messages", "conversations", "conversation"}) {
     const auto found = object.find(list);
@@ -115,7 +115,7 @@ std::vector<int64_t> required_integers(const nlohmann::ordered_json& object, con
                                        int64_t low, int64_t high, std::optional<int64_t> also) {
   std::vector<int64_t> out;
   for (const auto& value : required_array(object, field)) {
-    // Unsigned values beyond int64 turn negative here, and so out of the range.
+    // Unsigned values beyond int64 turn negative here, which is out of the range too.
     const int64_t number = value.is_number_integer() ? value.get<int64_t>() : low - 1;
     if (!value.is_number_integer() || ((number < low || number > high) && number != also)) {
       throw Error(ErrorKind::Data, "TOKEN-ID",

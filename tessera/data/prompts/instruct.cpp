@@ -22,7 +22,7 @@ const std::string& column_of(const std::string& name, const config::DatasetConfi
   return name;
 }
 
-// A list as lines of - "element".
+// Returns a list as lines of - "element".
 std::string list_text(const Json& record, const std::string& column) {
   std::string text;
   for (const Json& element : required_array(record, column)) {
@@ -122,7 +122,8 @@ MarkedText InstructPrompt::prompt_text(const Json& record) const {
   return text;
 }
 
-// The answer's tokens are those behind as many as the prompt alone has.
+// Makes prompt and answer tokens as one text. The prompt's tokens are as many as the prompt alone has; all
+// behind them are the answer's.
 Row InstructPrompt::tokenize_joined(const Json& record) const {
   MarkedText text = prompt_text(record);
   const size_t prompt_size =
@@ -145,7 +146,7 @@ void InstructPrompt::tokenize(const PromptRecord& record, std::vector<Row>& rows
   Row row;
   const MarkedText prompt = prompt_text(record.fields);
   append_ids(row, encode_marked(tokenizer_, prompt, {.bos = true, .eos = false}), train_on_inputs_);
-  // Of metharme, which keeps the BOS of an empty prompt.
+  // Type metharme (the one with several EOS tokens) keeps the BOS of an empty prompt.
   if (prompt.text.empty() && num_eos_ > 1)
     append_ids(row, encode_document(tokenizer_, "", {.bos = true, .eos = false}), train_on_inputs_);
   if (!output.empty()) {

@@ -95,7 +95,7 @@ constexpr PromptStyle kOpenOrca = {
     "", "### System:\n{system}\n",
     "### Human:\n{instruction}\n### Additional Context:\n{input}\n### Assistant:\n",
     "### Human:\n{instruction}\n### Assistant:\n"};
-// The heading stands also over an empty system text.
+// The heading is written over an empty system text as well.
 constexpr PromptStyle kOrcaMini = {"", "", "",
                                    "### System:\n{system}\n\n### User:\n{instruction}\n\n### Response:\n"};
 constexpr PromptStyle kBare = {"", "{system}", kInstruct.turn, kInstruct.turn_no_input};
@@ -278,7 +278,7 @@ FoundInstructType find_instruct_type(std::string_view name) {
   if (base.type == nullptr) return {};
   for (const PromptStyle* style : kStyles) {
     if (style->name != name.substr(colon + 1)) continue;
-    // These lay out every style alike.
+    // These two layouts are the same for every style.
     const bool has_one_style = base.style == &kBareChat || base.style == &kTldr;
     if (base.type->styled) return {base.type, style};
     if (has_one_style) return base;

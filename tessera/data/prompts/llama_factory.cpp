@@ -23,7 +23,7 @@ Error entry_error(const config::DatasetConfig& dataset, const std::string& what)
   return Error(ErrorKind::Config, "DATASET-INFO", what).at(dataset.source_file, dataset.source_line);
 }
 
-// A text of an object in the description; "" where it is missing or null.
+// Returns a text of an object in the description; "" if it is missing or null.
 std::string text_at(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -47,7 +47,8 @@ void apply_columns(const Json& columns, config::DatasetConfig& entry) {
   set_if(entry.field_tools, text_at(columns, "tools"));
 }
 
-// {role_tag: from, assistant_tag: gpt, ...}, with that tool's defaults.
+// Applies tags such as {role_tag: from, assistant_tag: gpt, ...} to the entry, with LLaMA-Factory's defaults
+// for those that are not given.
 void apply_tags(const Json& columns, const Json& tags, config::DatasetConfig& entry) {
   const auto tag = [&](const char* key, const char* usual) {
     const std::string given = text_at(tags, key);
@@ -69,7 +70,7 @@ std::string joined(const std::string& first, const std::string& second) {
   return first + '\n' + second;
 }
 
-// A call written as text: {"name": ..., "arguments": {...}}, or a list of such.
+// Reads tool calls that are written as text: {"name": ..., "arguments": {...}}, or a list of such objects.
 Json tool_calls_of(const std::string& text) {
   Json parsed = Json::parse(text, nullptr, false);
   if (parsed.is_object()) parsed = Json::array({parsed});

@@ -12,7 +12,7 @@
 
 namespace tessera::data {
 
-// How a chat of one turn is written.
+// The texts around the parts of a chat of one turn, for a family of models.
 struct PreferencePrompt::Wrap {
   std::string_view family, system_begin, user_begin, turn_end, assistant_begin, answer_end;
 };
@@ -23,7 +23,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kVariants[] = {"argilla", "argilla_chat", "icr", "intel", "prompt_pairs", "ultra"};
 
-// The first of some columns that the record has; the last of them is asked for where it has none.
+// Returns the first of some columns that the record has, or the last of them if it has none, so that an error
+// asks for that one.
 std::string first_of(const Json& record, std::initializer_list<const char*> columns) {
   for (const char* column : columns) {
     if (find_field(record, column) != nullptr) return column;
@@ -31,7 +32,7 @@ std::string first_of(const Json& record, std::initializer_list<const char*> colu
   return *(columns.end() - 1);
 }
 
-// A message of a list, by its place: -1 is the last.
+// Returns the content of a message in a list by its place, of which -1 is the last.
 std::string content_at(const Json& record, const std::string& field, int64_t index) {
   const Json& messages = required_array(record, field);
   const auto size = static_cast<int64_t>(messages.size());
@@ -184,10 +185,10 @@ std::string PreferencePrompt::last_content(const Json& record, const std::string
   return required_text(list.back(), property_name("content"));
 }
 
-// The prompt is what the template writes before an answer, which is rendered behind it.
+// Reads a chat: the prompt is what the template writes before an answer, which is rendered behind it.
 Preference PreferencePrompt::read_chat(const Json& record) const {
   Json shaped = record;
-  // Without a column of its own the prompt is what stands before the last message of `chosen`.
+  // If the prompt has no column of its own, it is what stands before the last message of `chosen`.
   const bool is_in_chosen = variant_ == "argilla_chat" ||
                             (variant_ == "argilla" && find_field(record, dataset_.field_messages) == nullptr);
   if (is_in_chosen) {
@@ -236,7 +237,7 @@ Preference PreferencePrompt::read_own(const Json& record) const {
   return out;
 }
 
-// The two answers of the highest rank.
+// Takes the two answers with the highest numbers as rank.
 Preference PreferencePrompt::read_nectar(const Json& record) const {
   Preference out;
   out.prompt.add_scaffold("<|system|>\n</s>\n<|user|>\n");

@@ -19,7 +19,8 @@ namespace {
 
 std::unique_ptr<PromptType> make_instruct(const config::DatasetConfig& dataset,
                                           const PromptContext& context) {
-  // `conversation: chatml` of an entry, which the recipe's reader makes its chat_template.
+  // An entry's `conversation: chatml` arrives here as its chat_template, which the recipe's reader makes of
+  // it.
   const bool is_chatml = dataset.type == "alpaca_chat" && dataset.chat_template == "chatml";
   const FoundInstructType found = find_instruct_type(is_chatml ? "alpaca:chatml" : dataset.type);
   if (found.type == nullptr) return nullptr;

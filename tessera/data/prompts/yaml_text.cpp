@@ -32,7 +32,7 @@ bool is_among(char32_t c, std::string_view set) {
   return c < 0x80 && set.find(static_cast<char>(c)) != std::string_view::npos;
 }
 
-// Whether a plain scalar of this text would be read as another type.
+// Returns whether YAML would read a plain scalar of this text as another type.
 bool is_other_type(const std::string& text) {
   static const std::regex kOther(
       "|~|null|Null|NULL|<<|=|"
@@ -44,7 +44,7 @@ bool is_other_type(const std::string& text) {
       "[0-9]{4}-[0-9]{2}-[0-9]{2}|"
       "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \\t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\\.[0-9]*)?"
       "([ \\t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?");
-  // A long text is none of these, and std::regex recurses.
+  // A long text is none of these, and is not matched because std::regex recurses for each character.
   return text.size() <= 64 && std::regex_match(text, kOther);
 }
 
@@ -92,7 +92,7 @@ class Writer {
   }
 
  private:
-  // `indent` of the collection that holds the value; -1 outside all.
+  // Writes a value. `indent` is that of the collection that holds it, or -1 outside all.
   void node(const Json& value, int64_t indent, bool in_map, int depth) {
     if (depth > kMaxDepth) {
       throw Error(ErrorKind::Data, "RECORD", "a value is nested too deeply").need("at most 64 levels");
@@ -174,7 +174,8 @@ class Writer {
     }
   }
 
-  // Plain and single-quoted text: folded at single spaces, a break written as an empty line.
+  // Writes plain and single-quoted text. It is folded at single spaces, and a line break is written as an
+  // empty line.
   void folded(const CodePoints& text, int64_t indent, bool can_split, bool is_quoted) {
     const size_t size = text.size();
     for (size_t begin = 0; begin < size;) {
@@ -265,7 +266,7 @@ class Writer {
     column_ = 0;
     is_after_blank_ = is_indention_ = true;
   }
-  // To column `indent`, on a line that holds nothing but indentation and the dashes of lists.
+  // Goes to column `indent`, on a line that holds nothing but indentation and the dashes of lists.
   void new_line(int64_t indent) {
     if (!is_indention_ || column_ > indent || (column_ == indent && !is_after_blank_)) line_break();
     if (column_ < indent) {

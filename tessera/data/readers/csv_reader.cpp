@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxColumns = 10'000;
 
-// Cells as RFC 4180 has them: quoted ones may hold delimiters, line ends and doubled quotes.
+// Reads cells as RFC 4180 has them: quoted ones may hold delimiters, line ends and doubled quotes.
 class CsvReader : public RecordReader {
  public:
   CsvReader(const std::string& path, char delimiter) : bytes_(path), delimiter_(delimiter) {
@@ -26,7 +26,7 @@ class CsvReader : public RecordReader {
     }
     for (Cell& cell : cells) {
       check_text(cell, columns_.size());
-      // As pandas names the index that it writes.
+      // This is the name that pandas gives to a column without one, such as the index that it writes.
       if (cell.text.empty()) cell.text = "Unnamed: " + std::to_string(columns_.size());
       if (std::ranges::find(columns_, cell.text) != columns_.end())
         throw error("CSV", "the header names column '" + cell.text + "' twice", cell.line);
@@ -79,7 +79,7 @@ class CsvReader : public RecordReader {
     int64_t line = 1, offset = 0;
   };
 
-  // Leaves out blank lines; false at the end of the file.
+  // Reads the next row and leaves out blank lines. Returns false at the end of the file.
   bool read_row(std::vector<Cell>& cells) {
     is_broken_ = true;  // what the file below throws now, it would throw again
     bool found = true;
@@ -98,7 +98,7 @@ class CsvReader : public RecordReader {
     return found;
   }
 
-  // Whether another cell of the row follows.
+  // Reads the next cell of a row. Returns whether another cell of the row follows.
   bool read_cell(std::vector<Cell>& cells) {
     Cell& cell = cells.emplace_back();
     cell.line = line_;
@@ -171,7 +171,7 @@ class CsvReader : public RecordReader {
     return error;
   }
 
-  // After it nobody can tell where the next row begins.
+  // Makes an error after which nobody can tell where the next row begins.
   Error broken(std::string_view name, const std::string& what, int64_t line) {
     is_broken_ = true;
     return error(name, what, line);

@@ -18,7 +18,7 @@ using config::Node;
 
 constexpr int64_t kMaxCardBytes = int64_t{64} << 20;
 
-// The YAML between the first two lines of "---".
+// Parses the YAML between the first two lines of "---"; the result is empty if there is none.
 Node read_card(const std::string& path) {
   const std::string text = io::read_file(path, kMaxCardBytes);
   if (!text.starts_with("---\n")) return {};

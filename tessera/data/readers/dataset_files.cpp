@@ -45,7 +45,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// All plain files below `folder`, by name; hidden ones are left out.
+// Returns all plain files below `folder`, ordered by name; hidden files and folders are left out.
 std::vector<fs::path> walk(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -99,7 +99,8 @@ class FileSearch {
     files_.push_back({path.string(), *format});
   }
 
-  // What forms one split by itself is `train`, whatever else it may be called.
+  // Data that form one split by themselves are `train`, whatever else they may be called: refuses any split
+  // but this and `own`.
   void require_train(const fs::path& place, const std::string& own) const {
     if (split_ != "train" && split_ != own) throw no_split_error(dataset_, "'" + place.string() + "'", {});
   }
@@ -184,7 +185,7 @@ class FileSearch {
     for (const auto& item : *list) {
       const auto found = item.find("filename");
       const std::string name = found != item.end() && found->is_string() ? found->get<std::string>() : "";
-      // Nothing outside the folder.
+      // A name may not lead out of the folder.
       if (name.empty() || name.find('/') != std::string::npos || !is_there(folder / name))
         throw Error(ErrorKind::Data, "SAVED-DATASET", "a file of the dataset is missing")
             .in(path)
@@ -197,7 +198,7 @@ class FileSearch {
     const std::vector<fs::path> all = walk(root);
     for (const std::string& pattern : patterns) {
       const size_t before = files_.size();
-      // "a/**/b" is also "a/b", and "**" crosses folders.
+      // "a/**/b" also matches "a/b", and "**" crosses folders.
       const bool crosses = pattern.find("**") != std::string::npos;
       std::string shorter = pattern;
       if (const size_t at = shorter.find("**/"); at != std::string::npos) shorter.erase(at, 3);

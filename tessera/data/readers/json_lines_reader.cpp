@@ -34,7 +34,7 @@ class JsonLinesReader : public RecordReader {
   bool can_continue() const override { return !is_broken_; }
 
  private:
-  // Reads up to and without the line end; false at the end of the file.
+  // Reads a line without its end. Returns false at the end of the file.
   bool read_line(RawRecord& record) {
     if (is_broken_) return false;
     is_broken_ = true;  // what the file below throws now, it would throw again

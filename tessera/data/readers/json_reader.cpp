@@ -10,7 +10,7 @@ namespace {
 
 bool is_json_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
 
-// Under these names the one object of a file holds its rows: as services and older datasets have it.
+// Names under which the one object of a file holds its rows, as services and older datasets have it.
 constexpr std::string_view kListNames[] = {"data",    "rows",    "train",    "examples",
                                            "samples", "records", "instances"};
 
@@ -76,7 +76,7 @@ class JsonReader : public RecordReader {
 
     int64_t depth = 0;
     bool in_string = false, escaped = false;
-    size_t name_begin = 0;  // of the last string of the outermost object
+    size_t name_begin = 0;  // where the last string of the outermost object begins
     while (true) {
       if (byte_ == -1) {
         if (depth == 0 && !in_string) return;
@@ -118,7 +118,8 @@ class JsonReader : public RecordReader {
     }
   }
 
-  // Whether what has been read of the file is one object up to "<name of a list>": [, and an object follows.
+  // Returns whether what has been read of the file is one object up to "<name of a list>": [, and an object
+  // follows.
   bool opens_list(const RawRecord& record, int64_t depth, bool in_string, size_t name_begin) {
     if (elements_ != 1 || in_array_ || in_string || depth != 2 || record.text.back() != '[') return false;
     const std::string_view head(record.text);
@@ -137,7 +138,7 @@ class JsonReader : public RecordReader {
     return std::ranges::find(kListNames, name) != std::end(kListNames);
   }
 
-  // What stands behind the list in the object that holds it.
+  // Skips what stands behind the list in the object that holds it.
   void skip_wrapper() {
     int64_t depth = 1;
     bool in_string = false, escaped = false;

@@ -20,7 +20,7 @@ struct Problem {
   std::string name, what;
 };
 
-// The value of the four digits behind "\u" at `at`, or -1.
+// Returns the value of the four hexadecimal digits at `at`, behind "\u", or -1.
 int64_t hex4(std::string_view text, size_t at) {
   if (at + 4 > text.size()) return -1;
   int64_t value = 0;
@@ -39,7 +39,7 @@ std::optional<Problem> check_escape(std::string_view text, size_t backslash, siz
   next = backslash + 2;
   if (next > text.size() || text[backslash + 1] != 'u') return std::nullopt;
   const int64_t code = hex4(text, backslash + 2);
-  if (code < 0) return std::nullopt;  // the parser says so
+  if (code < 0) return std::nullopt;  // the parser reports it
   next = backslash + 6;
   const std::string escape(text.substr(backslash, 6));
   if (code == 0) return Problem{backslash, "ENCODING", "a NUL character " + escape};
@@ -52,8 +52,8 @@ std::optional<Problem> check_escape(std::string_view text, size_t backslash, siz
   return std::nullopt;
 }
 
-// What the JSON parser would accept, or report without a place. `num_members`: of all objects together, if
-// this is JSON.
+// Returns the first problem that the JSON parser would accept, or report without a place. `num_members`
+// becomes the number of members of all objects together, if the text is JSON.
 std::optional<Problem> find_problem(std::string_view text, int64_t& num_members) {
   if (const int64_t bad = find_invalid_utf8(text); bad >= 0) {
     return Problem{static_cast<size_t>(bad), "ENCODING", "invalid UTF-8"};
@@ -89,7 +89,7 @@ int64_t count_members(const nlohmann::ordered_json& value) {
   return count;
 }
 
-// The first key that its object has had before. Requires JSON with one.
+// Returns the first key that its object has had before. Requires JSON with such a key.
 Problem find_repeated_key(std::string_view text) {
   std::vector<std::set<std::string>> open;
   for (size_t i = 0;; ++i) {
@@ -136,7 +136,8 @@ Error place(Error error, const RawRecord& record, const std::string& file, size_
   return error;
 }
 
-// What stands at the byte that the parser stopped at, where Python wrote it and JSON has no such thing.
+// Returns a hint about what stands at the byte where the parser stopped, if Python writes it and JSON has no
+// such thing.
 std::string hint_for(std::string_view text, size_t byte) {
   const size_t begin = text.find_last_of(" \t\n:,[{", byte);
   const std::string_view value = text.substr(begin == std::string_view::npos ? 0 : begin + 1);
@@ -183,7 +184,8 @@ nlohmann::ordered_json parse_record(const RawRecord& record, const std::string& 
             .need("object"),
         record, file, 0);
   }
-  // Of a key that stands twice the parser keeps the last value.
+  // The parser keeps the last value of a key that stands twice, so there are then fewer members than in the
+  // text.
   if (count_members(value) < num_members) refuse(find_repeated_key(record.text));
   return value;
 }

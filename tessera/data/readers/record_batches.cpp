@@ -25,7 +25,7 @@ bool RecordBatches::next(RecordBatch& batch) {
   batch = RecordBatch{};
   while (batch.bytes < batch_bytes_ && index_ < range_.end) {
     if (!reader_) {
-      // A batch is of one file.
+      // All records of a batch are of one file.
       if (batch.file != nullptr || next_file_ == files_.size()) break;
       const DatasetFile& file = files_[next_file_++];
       reader_ = open_records(file.path, file.format);

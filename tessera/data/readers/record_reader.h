@@ -40,7 +40,8 @@ bool begins_with_array(const std::string& path);
 // Opens a JSON file. Its records are the elements of one array, or a sequence of objects (pretty-printed or
 // one a line), or the objects of the list that one object holds under a name such as "data" or "rows".
 std::unique_ptr<RecordReader> open_json(const std::string& path);
-// Opens a text file, which is one document. Its records are pieces of at most 8 MiB that end at line ends.
+// Opens a text file, which is one document. Its records are pieces of at most 8 MiB that end at line ends; a
+// longer line is cut between characters.
 std::unique_ptr<RecordReader> open_text(const std::string& path);
 // Opens a table of text: each row is a record, with the names of the first row. Cells are texts; empty cells
 // are null, unless they are quoted ("").

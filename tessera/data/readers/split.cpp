@@ -52,7 +52,7 @@ bool is_split_name(std::string_view name) {
   });
 }
 
-// "train_sft" of "train_sft-00000-of-00003.parquet".
+// Returns the part of a name before a shard's number: "train_sft" of "train_sft-00000-of-00003.parquet".
 std::string_view before_shard_number(std::string_view name) {
   constexpr std::string_view kShape = "-00000-of-00000";
   for (size_t at = 1; at + kShape.size() <= name.size(); ++at) {

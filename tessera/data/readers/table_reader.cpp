@@ -35,7 +35,7 @@ class TableReader : public RecordReader {
  public:
   explicit TableReader(const std::string& path) : path_(path), api_(table_api(path)) {
     if (!io::exists(path)) throw Error(ErrorKind::Config, "NO-FILE", "there is no such file").in(path);
-    io::File::open(path);  // refuses what is no file
+    io::File::open(path);  // refuses all but regular files
     std::array<char, 1024> reason = {};
     int32_t failure = 0;
     table_ = api_.open(path.c_str(), &failure, reason.data(), reason.size());

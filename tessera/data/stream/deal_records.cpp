@@ -14,9 +14,15 @@
 namespace tessera::data {
 namespace {
 
-// Text that a rank tokenises at a time, and that all do.
+// [Note: a failure is dealt too] deal_window() and deal_records() are collective: a rank that threw before
+// its call of the exchange would leave the others waiting in theirs. So a rank that fails sends its error in
+// place of its part, and only then throws; the others throw the error when they open its message. If several
+// ranks fail at once, each throws its own error, and all other ranks throw that of the first of these.
+
+// Bytes of text that one rank tokenises at a time, and the most that all ranks together do.
 constexpr size_t kTextAtOnce = size_t{1} << 20, kMostAtOnce = size_t{16} << 20;
 
+// The parts of a place that a window's ends have; their document and token are 0.
 constexpr int64_t StreamPlace::*kPlace[] = {&StreamPlace::pass,  &StreamPlace::file, &StreamPlace::record,
                                             &StreamPlace::index, &StreamPlace::line, &StreamPlace::offset};
 constexpr int64_t DatasetStats::*kCounts[] = {&DatasetStats::records,
@@ -53,6 +59,7 @@ void write_record(const RawRecord& record, bool has_text, WireWriter& out) {
   out.number(record.line);
   out.number(record.column);
   out.number(record.byte_offset);
+  // -1 is no element, and numbers on the wire are unsigned.
   out.number(record.element + 1);
   out.number(uint64_t{record.begins_document ? 1U : 0U} + (record.ends_document ? 2U : 0U));
   out.text(has_text ? std::string_view(record.text) : "");
@@ -71,7 +78,7 @@ RawRecord read_record(WireReader& in) {
   return record;
 }
 
-// Of a window, with the texts of one rank.
+// Returns the message that holds a window for one rank, with the texts of that rank's shares alone.
 std::string write_window(const DealtWindow& dealt, const std::vector<DatasetFile>& files, size_t rank) {
   const Window& window = dealt.window;
   WireWriter out = begin_message();
@@ -122,7 +129,8 @@ DealtWindow read_window(WireReader in, const std::vector<DatasetFile>& files, si
   return dealt;
 }
 
-// A label is the id that it stands at, or none: so the lengths of their runs in turn say all.
+// A label is the token id at its place, or kIgnoreLabel. So it is enough to write the lengths of runs that
+// are in turn masked and trained; the first run is masked, and may be empty.
 void write_row(const Row& row, WireWriter& out) {
   out.ids(row.input_ids);
   bool trained = false;
@@ -180,7 +188,7 @@ std::vector<size_t> deal_by_size(std::span<const size_t> sizes, size_t ranks) {
   std::vector<size_t> begins(ranks + 1, sizes.size());
   size_t rank = 0, before = 0;
   for (size_t i = 0; i < sizes.size(); before += sizes[i++]) {
-    // A text is of the share that its middle lies in.
+    // A text belongs to the share in which its middle lies.
     const size_t share = sum == 0 ? 0 : std::min(ranks - 1, (2 * before + sizes[i]) * ranks / (2 * sum));
     while (rank <= share) begins[rank++] = i;
   }
@@ -222,6 +230,7 @@ DealtWindow deal_window(RowExchange& exchange, size_t reader, const std::vector<
     }
   } catch (...) {
     failure = std::current_exception();
+    // See [Note: a failure is dealt too].
     parts.assign(exchange.size(), failure_message(failure, reader));
   }
   exchange.scatter(reader, parts);
@@ -240,6 +249,7 @@ std::vector<TokenizedRecord> deal_records(
     told = write_records(own);
   } catch (...) {
     failure = std::current_exception();
+    // See [Note: a failure is dealt too].
     told = failure_message(failure, exchange.rank());
   }
   const std::vector<std::string> all = exchange.all_gather(told);
@@ -248,6 +258,7 @@ std::vector<TokenizedRecord> deal_records(
   records.reserve(block.shares.back());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const WireReader in = open_message(all[rank]);
+    // The own share is at hand as it was made.
     std::vector<TokenizedRecord> share = rank == exchange.rank() ? std::move(own) : read_records(in);
     TESSERA_ASSERT(share.size() == block.shares[rank + 1] - block.shares[rank], "ranks deal otherwise");
     std::move(share.begin(), share.end(), std::back_inserter(records));

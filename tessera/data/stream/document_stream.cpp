@@ -11,9 +11,24 @@
 namespace tessera::data {
 namespace {
 
-// Records after which what is found in them is told.
+// Number of records after which warnings about them are given.
 constexpr int64_t kToldAfter = 1000;
 
+// [Note: how ranks share a stream] With an exchange, all ranks hold the same place_, the same blocks_ and the
+// same rows in made_, and a window_ that differs in texts alone. peek() does the same on each of them:
+//  1. If the window is used up, rank next_reader_ reads the next one, and deal_window() gives each rank the
+//     documents, with the texts that it is to tokenise. The ranks take turns, so that no rank reads
+//     everything.
+//  2. If the block of the document at hand has not been tokenised, each rank tokenises its share of it, and
+//     deal_records() gives every rank the rows of all shares.
+//
+// The next collective call depends on place_, blocks_ and made_ alone, so all ranks make it at the same
+// point. stats_ follows from the outcomes that every rank gets, and so is the same everywhere; an error is
+// thrown on every rank. seek() calls nothing collective: every rank reads the window by itself, with all
+// texts.
+
+// Returns the limits for rows of an entry. Documents of type pretrain have none: they are cut into sequences
+// later.
 config::DataConfig limits_of(const config::DatasetConfig& dataset, const config::DataConfig& config) {
   config::DataConfig limits = config;
   if (dataset.type == "pretrain") {
@@ -40,10 +55,10 @@ DocumentStream::DocumentStream(const config::DatasetConfig& dataset, const Promp
       num_threads_(std::max<int64_t>(1, num_threads)),
       exchange_(exchange),
       reader_(dataset, context.config.source_folder, options),
-      // The first windows of several datasets are read by several ranks.
+      // The datasets begin with different ranks, so that their first windows are read by several ranks.
       next_reader_(exchange == nullptr ? 0 : static_cast<size_t>(options.dataset) % exchange->size()) {
   if (context.tokenizer != nullptr && spells_plain_text(dataset)) control_tokens_.emplace(*context.tokenizer);
-  // What is wrong with the entry shows before the first step.
+  // The tokenizers are made now, so that an error in the entry shows before the first step.
   for (const DatasetFile& file : reader_.files()) tokenizer_of(file);
   stats_.path = shown_path(dataset);
   stats_.type = dataset.type;
@@ -75,6 +90,7 @@ RowRest DocumentStream::peek() {
     if (document < first_made_ || document >= first_made_ + made_.size()) tokenize_some();
     const std::vector<Row>& rows = made_[document - first_made_];
     const auto token = static_cast<size_t>(place_.token);
+    // Goes on to the row that the next token is in: after take() or seek() it may be a later one.
     while (row_ < rows.size() && token >= row_begin_ + rows[row_].input_ids.size())
       row_begin_ += rows[row_++].input_ids.size();
     if (row_ == rows.size()) {
@@ -116,6 +132,7 @@ void DocumentStream::seek(const StreamPlace& place) {
 }
 
 void DocumentStream::read_window() {
+  // A whole pass has gone by without a row, and the next would be the same.
   if (place_.pass > pass_with_rows_ + 1) {
     throw Error(ErrorKind::Data, "NO-ROWS", "the dataset leaves no row to train on")
         .in(stats_.path)
@@ -137,7 +154,7 @@ void DocumentStream::read_window() {
   }
   made_.clear();
   first_made_ = row_ = row_begin_ = 0;
-  // Of later passes they are the same once more.
+  // In later passes the same records come once more, and are not counted again.
   if (place_.pass > 0) return;
   stats_.records += window_->bad_records;
   stats_.bad_records += window_->bad_records;
@@ -152,7 +169,7 @@ Window DocumentStream::read(const StreamPlace& begin) {
   return window;
 }
 
-// The block of the document at hand.
+// Tokenises the block that the document at hand is in, and puts its rows into made_.
 void DocumentStream::tokenize_some() {
   const auto block = std::ranges::find_if(
       blocks_, [&](const Block& one) { return static_cast<size_t>(place_.document) < one.last; });
@@ -218,7 +235,7 @@ void DocumentStream::limit_bad_records() const {
       .need("at most " + std::to_string(context_.config.max_bad_lines) + " (max_bad_lines)");
 }
 
-// Once, of what has been seen by then.
+// Warns once about the records seen by then: after kToldAfter records, or at the end of a window.
 void DocumentStream::tell(bool is_end_of_window) {
   if (is_told_ || place_.pass > 0 || (stats_.records < kToldAfter && !is_end_of_window)) return;
   is_told_ = true;

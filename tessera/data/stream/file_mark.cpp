@@ -29,6 +29,7 @@ FileMark::FileMark(const std::string& path) : path_(path), identity_(file_identi
 
 void FileMark::check() {
   if (file_identity(path_) == identity_) return;
+  // The times may have changed alone, or the file is a copy: its samples decide.
   FileMark now(path_);
   if (now.hash_ == hash_) {
     *this = std::move(now);

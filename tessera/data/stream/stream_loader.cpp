@@ -52,9 +52,12 @@ StreamLoader::StreamLoader(const config::DataConfig& config, const text::Tokeniz
 
 StreamLoader::Sequence StreamLoader::make_sequence(Source& source) const {
   Sequence sequence;
+  // Whole rows are apart: attention stays inside each of them. The parts of a sequence cut from pretrain
+  // documents are apart only if the recipe asks for that.
   const bool keeps_apart = !source.is_cut || (options_.packing && config_.pretrain_multipack_attn);
   const auto length = static_cast<size_t>(options_.sequence_len);
   while (sequence.input_ids.size() < length) {
+    // This is collective with an exchange: every rank makes every sequence, in the same order.
     const RowRest rest = source.documents->peek();
     const size_t room = length - sequence.input_ids.size();
     const bool is_first = sequence.input_ids.empty();
@@ -81,6 +84,7 @@ SequenceCounts StreamLoader::take(size_t source, MicroBatch* batch) {
     counts.label_tokens += count_trained({first, last});
     counts.token_pairs += (end - begin) * (end - begin);
     if (batch == nullptr) continue;
+    // Labels are shifted within each part, so the last position of a part predicts nothing.
     batch->labels.insert(batch->labels.end(), first + 1, last);
     batch->labels.push_back(kIgnoreLabel);
     for (int64_t i = 0; i < end - begin; ++i) batch->position_ids.push_back(i);
@@ -94,7 +98,7 @@ SequenceCounts StreamLoader::take(size_t source, MicroBatch* batch) {
 
 PreparedData StreamLoader::sample(int64_t num_sequences) {
   std::vector<std::vector<Sequence>> of_sources(sources_.size());
-  std::vector<std::vector<size_t>> places(sources_.size());  // in the order in which they are drawn
+  std::vector<std::vector<size_t>> places(sources_.size());  // by source: when its sequences were drawn
   for (int64_t i = 0; i < num_sequences; ++i) {
     const size_t source = draw();
     of_sources[source].push_back(make_sequence(sources_[source]));
@@ -130,6 +134,8 @@ int64_t StreamLoader::records_tokenized() const {
 std::string StreamLoader::fingerprint() const {
   config::Recipe shaping;
   static_cast<config::DataConfig&>(shaping) = config_;
+  // Keys that do not shape sequences are set to a fixed value. Files are told apart by their names and marks
+  // below, so they may lie elsewhere.
   shaping.test_datasets.clear();
   shaping.eval_sequence_len = 0;
   shaping.dataset_prepared_path.clear();

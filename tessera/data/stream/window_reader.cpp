@@ -12,6 +12,11 @@
 namespace tessera::data {
 namespace {
 
+// [Note: files stay as they are] A window must be the same whenever and wherever it is read, but ranks read
+// it at different moments, and a resumed run reads it again. So each file is checked by its mark when it is
+// opened, when it ends, and at the end of each window that was read from it: a change in between is an error,
+// not another order of the data.
+
 constexpr int64_t kNoEnd = std::numeric_limits<int64_t>::max();
 
 RecordRange range_of(const config::DatasetConfig& dataset) {
@@ -39,7 +44,8 @@ WindowReader::WindowReader(const config::DatasetConfig& dataset, const std::stri
 }
 
 const DatasetFile& WindowReader::file_at(int64_t pass, int64_t place) {
-  // Of files in another order, a part by number would be another part.
+  // Files are shuffled only if all records are read: of files in another order, the same range of record
+  // numbers would be other records.
   const bool is_whole = range_.begin == 0 && range_.end == kNoEnd;
   if (options_.shuffles && is_whole && ordered_pass_ != pass) {
     const std::string stream = "stream.files." + std::to_string(options_.dataset);
@@ -63,7 +69,8 @@ void WindowReader::open_file(const StreamPlace& place) {
 }
 
 void WindowReader::open(const StreamPlace& place) {
-  // Other ranks may have read what lies between.
+  // The reader may stand in the right file before `place`, since other ranks have read the windows between.
+  // Then it skips ahead, and does not read the file from its beginning.
   const bool is_ahead =
       reader_ && at_.pass == place.pass && at_.file == place.file && at_.record < place.record;
   const int64_t passed = is_ahead ? at_.record : 0;
@@ -82,7 +89,8 @@ void WindowReader::open(const StreamPlace& place) {
   blank_lines_ = reader_->counts().blank_lines;
 }
 
-// The next record of the pass; false at its end.
+// Reads the next record of the pass that is to be read, and counts bad records and blank lines in `window`.
+// Returns false at the end of the pass.
 bool WindowReader::read_record(RawRecord& record, Window& window) {
   while (at_.index < range_.end) {
     if (!reader_) {
@@ -108,6 +116,7 @@ bool WindowReader::read_record(RawRecord& record, Window& window) {
       continue;
     }
     ++at_.record;
+    // Records before the range are read and left out.
     if (at_.index++ < range_.begin) continue;
     if (!is_bad) return true;
     ++window.bad_records;
@@ -118,6 +127,7 @@ bool WindowReader::read_record(RawRecord& record, Window& window) {
 Window WindowReader::read(const StreamPlace& begin) {
   StreamPlace wanted = begin, here = at_;
   wanted.document = wanted.token = 0;
+  // Line and offset only help to open a file, and are not kept in at_.
   here.line = wanted.line;
   here.offset = wanted.offset;
   if (here != wanted) open(begin);
@@ -128,6 +138,7 @@ Window WindowReader::read(const StreamPlace& begin) {
     RawRecord record;
     if (!read_record(record, window)) {
       if (reader_) check_file(at_);
+      // The pass ends, and the window with it.
       window.end = StreamPlace{.pass = at_.pass + 1};
       open(window.end);
       shuffle(window);
@@ -148,7 +159,8 @@ Window WindowReader::read(const StreamPlace& begin) {
   return window;
 }
 
-// Documents of which a part lies in another window stay at its side.
+// Shuffles the documents of a window. A document of which a part lies in the window before or behind stays at
+// that side, so that its parts follow each other.
 void WindowReader::shuffle(Window& window) const {
   auto& documents = window.documents;
   if (!options_.shuffles || documents.size() < 2) return;

@@ -25,7 +25,7 @@ namespace {
 
 using tessera::data::append_json_string;
 
-// Rows that are decoded at a time.
+// Number of rows that are decoded at a time.
 constexpr int64_t kBatchRows = 1024;
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
 
@@ -39,14 +39,14 @@ T value_of(arrow::Result<T>&& result) {
   return std::move(result).ValueUnsafe();
 }
 
-// What a call gives for the exception that is being handled.
+// Returns what a call gives for the exception that is being handled, and puts its reason into `text`.
 int32_t failure_of(std::string& text) {
   try {
     throw;
   } catch (const parquet::ParquetStatusException& failure) {
     text = failure.status().message();
     const int number = arrow::internal::ErrnoFromStatus(failure.status());
-    // Damaged bytes may name offsets that no file has.
+    // Damaged bytes may name offsets that no file has: EINVAL is then the fault of the bytes.
     return number > 0 && number != EINVAL ? -number : kTesseraTableDamaged;
   } catch (const std::exception& failure) {
     text = failure.what();
@@ -72,7 +72,8 @@ void append_number(std::string& out, double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   out += text;
-  // A number that JSON's readers take for a floating one, as it is.
+  // A whole number gets a point, so that readers of the JSON take it for a floating one, as it is in the
+  // table.
   if (std::strpbrk(text, ".e") == nullptr) out += ".0";
 }
 
@@ -108,7 +109,8 @@ void append_struct(std::string& out, const arrow::Array& array, int64_t row) {
   out += '}';
 }
 
-// Pairs whose keys are text become an object, as `datasets` gives them; others a list of pairs.
+// Writes a map. Pairs whose keys are text become an object, as the `datasets` library gives them; others
+// become a list of pairs.
 void append_map(std::string& out, const arrow::Array& array, int64_t row) {
   const auto& map = as<arrow::MapArray>(array);
   const int64_t begin = map.value_offset(row), end = begin + map.value_length(row);
@@ -176,7 +178,7 @@ void append_value(std::string& out, const arrow::Array& array, int64_t row) {
     out += "null";
     return;
   }
-  // Dates, times, decimals and the like, as they are printed.
+  // Dates, times, decimals and the like become texts, as libarrow prints them.
   append_json_string(out, value_of(array.GetScalar(row))->ToString());
 }
 
@@ -210,7 +212,7 @@ class Table {
       row_ = 0;
       is_checked_ = false;
     }
-    // Offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
+    // This finds offsets that lead out of a damaged file's buffers, and text that is not UTF-8.
     if (!is_checked_) require(batch_->ValidateFull());
     is_checked_ = true;
     text = "{";
@@ -248,7 +250,7 @@ class Table {
 
   void open_parquet() {
     parquet::ReaderProperties properties(arrow::system_memory_pool());
-    // A page at a time, and not a whole column of a row group.
+    // Reads a page at a time, and not a whole column of a row group.
     properties.enable_buffered_stream();
     properties.set_buffer_size(kBufferBytes);
     parquet::ArrowReaderProperties arrow_properties(false);
@@ -263,13 +265,14 @@ class Table {
 
   void open_file() { random_ = value_of(arrow::ipc::RecordBatchFileReader::Open(file_, options())); }
 
-  // To libarrow a stream that is cut off between two batches is a shorter one.
+  // Requires the mark at the end of a stream: libarrow takes a stream that is cut off between two batches for
+  // a shorter one.
   void require_end_mark() {
     const int64_t size = value_of(file_->GetSize()), end = value_of(file_->Tell());
     uint32_t mark[2] = {};
     if (end == size && size >= static_cast<int64_t>(sizeof mark))
       value_of(file_->ReadAt(size - static_cast<int64_t>(sizeof mark), sizeof mark, mark));
-    // The older form has the second word alone.
+    // The older form of the mark is its second word alone.
     if (end == size && mark[1] == 0 && (mark[0] == 0xFFFFFFFF || !has_prefix_)) return;
     throw std::runtime_error("the stream has no end mark at byte " + std::to_string(end) + " of " +
                              std::to_string(size) + ": the file was not written or copied whole");
