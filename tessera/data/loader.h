@@ -16,8 +16,8 @@ namespace tessera::data {
 struct LoaderOptions {
   int64_t dp_rank = 0;
   int64_t dp_size = 1;
-  int64_t micro_batch_size = 1;   // sequences of a micro-batch
-  int64_t accumulation = 1;       // micro-batches of a step
+  int64_t micro_batch_size = 1;   // sequences in a rank's micro-batch
+  int64_t accumulation = 1;       // micro-batches of a rank in a step
   int64_t sequence_len = 512;     // tokens that a packed sequence has room for
   bool packing = false;           // a sequence holds several rows; else one
   bool packs_in_order = false;    // a sequence holds neighbours; else rows that fill it well

@@ -1,4 +1,4 @@
-// Packing rows into sequences.
+// Packs rows into sequences.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera::data {
 
-// Sequences, each a list of items (indices into what was packed).
+// A list of sequences, each a list of items (indices into what was packed).
 struct PackPlan {
   std::vector<int64_t> offsets = {0};  // [sequences + 1]
   std::vector<int64_t> items;          // [items], grouped by sequence

@@ -17,13 +17,13 @@ namespace tessera::data {
 struct PreparedData {
   RowSet train;                           // empty for a recipe that streams
   RowSet eval;                            // from test_datasets or val_set_size; may be empty
-  std::vector<DatasetStats> train_stats;  // one an entry of datasets, before val_set_size takes its share
-  std::vector<DatasetStats> eval_stats;   // one an entry of test_datasets
+  std::vector<DatasetStats> train_stats;  // one for each entry of datasets, before val_set_size takes a part
+  std::vector<DatasetStats> eval_stats;   // one for each entry of test_datasets
 };
 
 struct PrepareOptions {
   int64_t vocab_size = 0;   // the model's, which ids of all rows must be below; 0 = the tokenizer's
-  int64_t num_threads = 0;  // 0 = one a core
+  int64_t num_threads = 0;  // 0 = one for each core
   // Tells tokenizers apart. If it is empty, rows are not kept, even if the recipe has a dataset_prepared_path
   // (prepared_rows.h).
   std::string tokenizer_fingerprint;

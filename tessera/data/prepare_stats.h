@@ -14,8 +14,8 @@ struct DatasetStats {
   int64_t records = 0;             // records read; only those that `split` and `shards` leave
   int64_t bad_records = 0;         // records skipped by on_bad_line: skip
   int64_t blank_lines = 0;         // blank lines, which are no records
-  int64_t rows = 0;                // kept
-  int64_t tokens = 0;              // of the kept rows
+  int64_t rows = 0;                // rows kept
+  int64_t tokens = 0;              // tokens of the kept rows
   int64_t label_tokens = 0;        // positions of the kept rows that are trained
   int64_t end_labels = 0;          // trained end-of-turn and EOS tokens among them
   int64_t untrained_ends = 0;      // rows with a trained turn whose end-of-turn or EOS token is not trained

@@ -34,7 +34,7 @@ struct Footer {
   char magic[8];
   int64_t version, num_rows, num_words, num_tokens, text_size;
   int64_t counts[kNumCounts];
-  uint64_t hash;  // of entries, text and all above
+  uint64_t hash;  // hash of the entries, the text and all fields above
 };
 
 constexpr int64_t filled_up(int64_t bytes) { return (bytes + 7) / 8 * 8; }

@@ -13,9 +13,9 @@ namespace tessera::data {
 
 struct ShowOptions {
   int64_t num_rows = 3;
-  bool color = false;       // trained tokens in colour; else in brackets
-  bool tokens = false;      // '|' between tokens
-  bool each_token = false;  // a line for each token: place, id, label, text
+  bool color = false;       // shows trained tokens in colour; else in brackets
+  bool tokens = false;      // writes '|' between tokens
+  bool each_token = false;  // writes a line for each token: place, id, label, text
   LoaderOptions train, eval;
   bool has_epochs = true;  // if not, nothing is said of packing and of an epoch's steps
   DrawnRows drawn = {};    // rows drawn by a curriculum; if any, shown in place of the first rows

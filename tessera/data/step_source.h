@@ -42,11 +42,11 @@ struct Step {
   int64_t token_pairs = 0;   // pairs within a document: the sum of the documents' squared lengths
   // The label tokens of each of StepSource::datasets(); empty if there is one dataset.
   std::vector<int64_t> dataset_label_tokens;
-  int64_t samples = 0;  // sequences, of all ranks
+  int64_t samples = 0;  // number of sequences, of all ranks
   int64_t epoch = 0;
   bool ends_epoch = false;
   double epochs_done = 0.0;  // passes over the data with this step; whole ones for a stream
-  Cursor next;               // where the step after this one starts: what a checkpoint stores
+  Cursor next;               // the place where the step after this one starts: what a checkpoint stores
 };
 
 // Deals sequences to ranks. The sequences of a step are a function of its place in the data alone; the ranks
@@ -55,7 +55,8 @@ class StepSource {
  public:
   virtual ~StepSource() = default;
 
-  // The next step; there is always one. Throws Error(Data) and Error(Storage) for rows that cannot be had.
+  // Returns the next step; there is always one. Throws Error(Data) and Error(Storage) for rows that cannot be
+  // had.
   virtual Step next_step() = 0;
   virtual Cursor cursor() const = 0;
   // Throws Error(Checkpoint) for a cursor outside the data. With `takes_other_data`, a cursor of other data

@@ -18,7 +18,7 @@ namespace tessera::data {
 struct TokenizedRecord {
   std::vector<Row> rows;
   DatasetStats stats;
-  std::optional<Error> error;  // at file:line:column
+  std::optional<Error> error;  // names file:line:column
   bool must_raise = false;     // an error that on_bad_line: skip does not cover
 };
 

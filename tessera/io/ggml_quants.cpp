@@ -12,7 +12,7 @@ namespace {
 
 struct Format {
   GgmlType type;
-  int64_t elements, bytes;  // of one block
+  int64_t elements, bytes;  // in one block
 };
 
 constexpr std::array<Format, 11> kFormats = {{

@@ -27,12 +27,12 @@ using GgufValue =
 struct GgufTensor {
   std::string name;
   GgmlType type = GgmlType::F32;
-  std::vector<int64_t> shape;  // slowest first, as PyTorch prints it: the reverse of the file's order
+  std::vector<int64_t> shape;  // slowest dim first, as PyTorch prints it: the reverse of the file's order
   int64_t begin = 0, end = 0;  // absolute byte offsets in the file
 
   std::string type_name() const { return ggml_type_name(static_cast<uint32_t>(type)); }
   int64_t numel() const;
-  // A row is the innermost dim: num_rows() * row_elements() == numel().
+  // A row holds the elements of the innermost dim: num_rows() * row_elements() == numel().
   int64_t row_elements() const { return shape.empty() ? 1 : shape.back(); }
   int64_t num_rows() const;
 };
@@ -46,7 +46,7 @@ class GgufFile {
   uint32_t version() const { return version_; }
   const std::string& path() const { return file_.path(); }
 
-  // Metadata. The getters throw Model, naming the key, when it is missing or of another type.
+  // The metadata. The getters throw Model, naming the key, when it is missing or of another type.
   bool contains(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
   const std::string& get_string(std::string_view key) const;

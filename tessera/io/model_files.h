@@ -80,8 +80,8 @@ class ShardedSafetensorsWriter {
 
   // Writes as SafetensorsWriter::write() does, to the file that holds the tensor.
   void write(std::string_view name, int64_t byte_offset, const void* data, int64_t num_bytes);
-  // Publishes all files, then removes those of an earlier save under the same `name` that no longer belong.
-  // A crash leaves the old model, the new one, or a folder that open() refuses: never a mix.
+  // Puts all files in place, then removes those of an earlier save under the same `name` that no longer
+  // belong to it. A crash leaves the old model, the new one, or a folder that open() refuses: never a mix.
   void commit();
   // File names in shard order, without the index.
   const std::vector<std::string>& file_names() const;

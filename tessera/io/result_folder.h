@@ -26,7 +26,7 @@ struct ResultOptions {
   bool continues = false;
 };
 
-// A result is a commit. All of a run's files are written in a folder beside the final one,
+// A result appears as a whole. All of a run's files are written in a folder beside the final one,
 // "<path>.tessera-partial", which takes its place in one step; until then an older result is whole and
 // untouched. What a killed run has left is cleared away by the next run into the same folder; a complete
 // result that could not be put in place is "<path>.tessera-complete", which no run touches.
@@ -42,7 +42,7 @@ class ResultFolder {
   //  - "OUTPUT-INPUT": is or holds what the run reads, or lies in a folder that it reads whole,
   //  - "OUTPUT-MOUNT": is a mount point,
   //  - "OUTPUT-USED": is not empty and may not be replaced,
-  //  - "OUTPUT-FOREIGN": or what is to be cleared away beside it, holds files that are no result's;
+  //  - "OUTPUT-FOREIGN": holds files that are no result's, or what is to be cleared away beside it does;
   // and Error(Storage) if it cannot be written.
   ResultFolder(const std::string& path, ResultOptions options);
   // Removes what was written unless commit() was called, except for what keep_unfinished() names, and

@@ -75,8 +75,8 @@ struct TensorSpec {
 // reference writer: wider types first, then by name, header padded with spaces to 8.
 class SafetensorsWriter {
  public:
-  // Reserves the space of the whole file. Throws Model for a duplicate name or one beyond the caps,
-  // Storage when the disk is full or the folder cannot be written.
+  // Makes the temporary file and reserves the space of the whole. Throws Model for a duplicate name or one
+  // beyond the caps, Storage when the disk is full or the folder cannot be written.
   SafetensorsWriter(const std::string& path, const std::vector<TensorSpec>& tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();

@@ -91,7 +91,7 @@ struct SafetensorsWriter::State {
   explicit State(const std::string& path) : file(path) {}
 
   AtomicFile file;
-  std::vector<TensorInfo> tensors;  // absolute offsets
+  std::vector<TensorInfo> tensors;  // with absolute byte offsets in the file
   std::unordered_map<std::string_view, size_t> index;
   std::mutex mutex;  // guards `written`
   std::vector<ByteRanges> written;

@@ -10,8 +10,8 @@
 
 namespace tessera::data {
 
-// When an end-of-turn token is trained: after every turn, after trained turns, after the last trained turn,
-// never.
+// When an end-of-turn token is trained: after every turn (All), after trained turns (Turn), only after the
+// last trained turn (Last), or never (None).
 enum class EndRule { All, Turn, Last, None };
 
 struct EndRules {

@@ -21,9 +21,9 @@ struct TrainSpan {
 using TrainSpans = std::optional<std::vector<TrainSpan>>;
 
 struct Turn {
-  std::string role;                // after the roles map: user, assistant, ...
+  std::string role;                // role after the roles map: user, assistant, ...
   std::optional<bool> train = {};  // what the message's own training field says
-  bool text_only = true;           // no tool calls, reasoning or the like
+  bool text_only = true;           // the message has no tool calls, reasoning or the like
   bool content_is_role = false;    // the content reads as the role does
   // Set if only parts of the message are trained: bytes that no span trains are masked. The spans come from
   // the message's training detail, or from content in parts with train or weight.

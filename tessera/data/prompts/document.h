@@ -13,7 +13,7 @@ namespace tessera::data {
 // and one EOS, so that exactly one separator stands between two documents. An empty document gives no row.
 class DocumentPrompt : public PromptType {
  public:
-  // Throws Error(Model) where the tokenizer has no EOS.
+  // Throws Error(Model) if the tokenizer has no EOS.
   DocumentPrompt(const config::DatasetConfig& dataset, const PromptContext& context);
 
   void tokenize(const PromptRecord& record, std::vector<Row>& rows) const override;

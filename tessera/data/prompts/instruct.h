@@ -22,9 +22,9 @@ class ColumnText {
   config::DatasetConfig dataset_;
 };
 
-// The types of instruct_formats.h, and user_defined. The prompt is masked unless train_on_inputs is set; the
-// answer is trained, with the EOS behind it. The two become tokens apart, so no token reaches over the
-// border. An empty answer has no tokens, and no EOS.
+// Prompts of the types of instruct_formats.h, and of type user_defined. The prompt is masked unless
+// train_on_inputs is set; the answer is trained, with the EOS behind it. The two become tokens apart, so no
+// token reaches over the border. An empty answer has no tokens, and no EOS.
 class InstructPrompt : public PromptType {
  public:
   InstructPrompt(const FoundInstructType& found, const config::DatasetConfig& dataset,

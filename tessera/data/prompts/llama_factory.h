@@ -13,8 +13,8 @@ namespace tessera::data {
 // there, and for what is not supported (hub datasets without a file, images).
 config::DatasetConfig resolve_dataset_info(const config::DatasetConfig& dataset, const std::string& folder);
 
-// Type llama_factory: {instruction, input, output, system, history, tools} as a conversation in the chat
-// template, in which all answers are trained; and, where the columns name messages, conversations with
+// Type llama_factory: {instruction, input, output, system, history, tools} becomes a conversation in the chat
+// template, in which all answers are trained. If the columns name messages, records are conversations with
 // function_call and observation turns.
 class LlamaFactoryPrompt : public PromptType {
  public:

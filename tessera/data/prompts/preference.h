@@ -22,8 +22,9 @@ struct Preference {
 bool is_preference_type(std::string_view type);
 std::vector<std::string> preference_type_names();
 
-// Reads and checks the records of rl: dpo, ipo, orpo, simpo and kto. Its rows are the prompt with each
-// answer, of which the answer is trained, for `tessera data show`: no objective trains on them yet.
+// Reads and checks the records of rl: dpo, ipo, orpo, simpo and kto. The rows that it makes are for `tessera
+// data show`, since no objective trains on them yet: for each answer the prompt and the answer, of which the
+// answer is trained.
 class PreferencePrompt : public PromptType {
  public:
   PreferencePrompt(const config::DatasetConfig& dataset, const PromptContext& context);

@@ -18,7 +18,8 @@ namespace tessera::data {
 
 struct PromptRecord {
   const nlohmann::ordered_json& fields;  // an object
-  // A text file longer than one piece is one document in several records.
+  // The fields tell whether the record begins and ends its document: a text file longer than one piece is one
+  // document in several records.
   bool begins_document = true;
   bool ends_document = true;
 };
@@ -47,8 +48,8 @@ class PromptType {
 struct PromptContext {
   const config::DataConfig& config;
   const text::Tokenizer* tokenizer = nullptr;         // null: only rows of token ids can be read
-  const text::ChatTemplate* chat_template = nullptr;  // of the recipe; the entry may name another
-  int64_t vocab_size = 0;                             // ids of pre-tokenised rows must be below
+  const text::ChatTemplate* chat_template = nullptr;  // the recipe's; the entry may name another
+  int64_t vocab_size = 0;                             // ids of pre-tokenised rows must be below this
   std::optional<int64_t> now = std::nullopt;          // RenderOptions::now
 };
 

@@ -7,8 +7,8 @@
 
 namespace tessera::data {
 
-// Type pretrain: windows of sequence_len tokens, all trained, each with the tokenizer's BOS before it and an
-// EOS behind it. Two neighbours have min(256, (sequence_len - 1) / 2) tokens in common.
+// Type pretrain without a stream: windows of sequence_len tokens, all trained, each with the tokenizer's BOS
+// before it and an EOS behind it. Two neighbours have min(256, (sequence_len - 1) / 2) tokens in common.
 class PretrainPrompt : public PromptType {
  public:
   PretrainPrompt(const config::DatasetConfig& dataset, const PromptContext& context);

@@ -81,7 +81,7 @@ class CsvReader : public RecordReader {
 
   // Reads the next row and leaves out blank lines. Returns false at the end of the file.
   bool read_row(std::vector<Cell>& cells) {
-    is_broken_ = true;  // what the file below throws now, it would throw again
+    is_broken_ = true;  // stays so if reading throws below: it would throw again
     bool found = true;
     while (true) {
       cells.clear();

@@ -16,7 +16,7 @@ struct DatasetFile {
 };
 
 // Returns the files of an entry in a fixed order:
-// - `path` itself, or what it matches as a pattern;
+// - `path` itself, or the files that it matches as a pattern;
 // - of a folder that `save_to_disk` of the datasets library wrote, the files of the split;
 // - of any other folder the files that `data_files` match (*, ?, [a-z]; ** crosses folders); else those that
 //   the folder's card (README.md) names for the configuration and split; else all below it in the order of

@@ -8,7 +8,8 @@
 namespace tessera::data {
 namespace {
 
-// A line that is too long is read to its end, so that those behind it can be, but no further than this.
+// A line that is too long is read to its end, so that the lines behind it can be read, but no further than
+// this many bytes.
 constexpr int64_t kMaxSkippedBytes = 16 * kMaxRecordBytes;
 
 class JsonLinesReader : public RecordReader {
@@ -37,7 +38,7 @@ class JsonLinesReader : public RecordReader {
   // Reads a line without its end. Returns false at the end of the file.
   bool read_line(RawRecord& record) {
     if (is_broken_) return false;
-    is_broken_ = true;  // what the file below throws now, it would throw again
+    is_broken_ = true;  // stays so if reading throws below: it would throw again
     if (bytes_.peek().empty()) {
       is_broken_ = false;
       return false;

@@ -11,11 +11,12 @@ constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 struct RawRecord {
   std::string text;         // one JSON value, or a piece of a text file
-  int64_t line = 1;         // of the first byte of `text`, 1-based; 0 in files without lines (tables)
-  int64_t column = 1;       // in bytes, 1-based; 0 in files without lines
-  int64_t byte_offset = 0;  // of the first byte of `text` in the file
+  int64_t line = 1;         // line of the first byte of `text`, 1-based; 0 in files without lines (tables)
+  int64_t column = 1;       // column of this byte, in bytes, 1-based; 0 in files without lines
+  int64_t byte_offset = 0;  // offset of the first byte of `text` in the file
   int64_t element = -1;     // index in the array of a .json file, or row of a table; -1 elsewhere
-  // A text file longer than one piece is one document in several records.
+  // The fields tell whether the record begins and ends its document: a text file longer than one piece is one
+  // document in several records.
   bool begins_document = true;
   bool ends_document = true;
 };

@@ -14,7 +14,7 @@ namespace tessera::data {
 
 // Documents of a window that are tokenised together.
 struct Block {
-  size_t first = 0, last = 0;  // documents, `last` not among them
+  size_t first = 0, last = 0;  // numbers of documents in the window; `last` is exclusive
   // [ranks + 1]: where the share of each rank begins, and the end, in the records of these documents, counted
   // from 0.
   std::vector<size_t> shares;

@@ -52,7 +52,8 @@ class DocumentStream {
   const std::vector<FileMark>& marks() const { return reader_.marks(); }
   // Counts of the records that were tokenised in the first pass.
   const DatasetStats& stats() const { return stats_; }
-  // Records that this rank has read, and those that it has tokenised, for itself or others, in all passes.
+  // Numbers of records that this rank has read, and that it has tokenised, for itself or others, in all
+  // passes.
   int64_t records_read() const { return records_read_; }
   int64_t records_tokenized() const { return records_tokenized_; }
 
@@ -75,7 +76,7 @@ class DocumentStream {
   RowExchange* const exchange_;
   std::optional<ControlTokens> control_tokens_;
   WindowReader reader_;
-  // For each file what it takes to tokenise its records, at an address that stays.
+  // Everything that is needed to tokenise the records of a file, by file, at addresses that stay.
   struct OfFile;
   std::map<const DatasetFile*, std::shared_ptr<const OfFile>> of_files_;
 

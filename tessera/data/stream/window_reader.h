@@ -21,7 +21,7 @@ struct StreamedDocument {
 // The documents that are read, and shuffled, at a time.
 struct Window {
   StreamPlace begin, end;                   // `end` is where the next window begins
-  std::vector<StreamedDocument> documents;  // in the order of their use; none where a pass ends
+  std::vector<StreamedDocument> documents;  // in the order of their use; none if the pass ends at once
   int64_t blank_lines = 0;
   int64_t bad_records = 0;  // records that the reader skipped
   std::string first_bad;
@@ -32,7 +32,7 @@ struct WindowOptions {
   uint64_t seed = 42;
   int64_t dataset = 0;  // number of the dataset, so that each is shuffled in another way
   int64_t most_documents = 10'000;
-  int64_t most_bytes = int64_t{64} << 20;  // of text; the last document may go beyond
+  int64_t most_bytes = int64_t{64} << 20;  // bytes of text; the last record may go beyond
   bool skips_bad = false;                  // a bad record is counted if reading can go on
 };
 
@@ -67,7 +67,7 @@ class WindowReader {
   std::vector<DatasetFile> files_;
   std::vector<FileMark> marks_;
   RecordRange range_;           // the records of a pass that are read
-  std::vector<int64_t> order_;  // of the files in ordered_pass_
+  std::vector<int64_t> order_;  // numbers of the files, in the order of ordered_pass_
   int64_t ordered_pass_ = -1;
   StreamPlace at_;                        // place of the next record; its line and offset are not kept
   std::unique_ptr<RecordReader> reader_;  // stands at at_; null if it must be opened
