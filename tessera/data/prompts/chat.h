@@ -14,8 +14,8 @@ namespace tessera::data {
 std::shared_ptr<const text::ChatTemplate> choose_template(const config::DatasetConfig& dataset,
                                                           const PromptContext& context);
 
-// Types chat_template and sharegpt. The contents of a turn are trained if its role is in roles_to_train (of
-// all turns with train_on_inputs), or as the message's own training field says; end-of-turn tokens are
+// Types chat_template and sharegpt. The contents of a turn are trained if its role is in roles_to_train, or
+// if train_on_inputs is set; the message's own training field goes before both. End-of-turn tokens are
 // trained by train_on_eos and train_on_eot. Parts of a message that say so are trained or masked by
 // themselves. If both roles_to_train and train_on_eos are empty, everything from the last message on is
 // trained (with train_on_inputs, everything).
