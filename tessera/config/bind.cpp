@@ -54,7 +54,7 @@ void check_range(double value, const Source& source) {
   }
 }
 
-// Of many, some, and where all are told.
+// Lists all names, or the first few of many and the command that lists all.
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kMost = 24, kSome = 8;
   if (names.size() <= kMost) return join(names, ", ");
@@ -62,7 +62,7 @@ std::string some_of(const std::vector<std::string>& names) {
          std::to_string(names.size()) + ")";
 }
 
-// The values to offer.
+// Returns the values that an error message offers.
 std::vector<std::string> choice_names(const Source& source) {
   std::vector<std::string> names;
   for (const Choice& choice : source.choices) {
@@ -71,7 +71,7 @@ std::vector<std::string> choice_names(const Source& source) {
   return names;
 }
 
-// Compares without case; see Choice::name.
+// Compares without case; Choice::name says what a * in `name` stands for.
 bool is_named(std::string_view name, std::string_view text) {
   const auto equal = [](std::string_view a, std::string_view b) {
     return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
@@ -89,7 +89,7 @@ const Choice& find_choice(const std::string& text, const Source& source) {
         Error error = config_error("UNSUPPORTED",
                                    "key '" + source.path + "': '" + text + "': " + std::string(choice.note),
                                    source.node.place);
-        // Notes say what to write instead behind a semicolon.
+        // A note that says what to write instead does so behind a semicolon; then no list is needed.
         if (choice.note.find("; ") == choice.note.npos) error.need(some_of(choice_names(source)));
         throw error;
       }
@@ -107,8 +107,8 @@ const Choice& find_choice(const std::string& text, const Source& source) {
   throw error;
 }
 
-// The scalar's text. YAML's spellings of true and false stand for the word of the key that means the same:
-// off for no or none.
+// Returns the scalar's text. If it is an unquoted YAML boolean that the key does not list, returns the word
+// of the key that means the same, so that `off` selects `no` or `none`.
 std::string choice_text(const Source& source) {
   const auto takes = [&](std::string_view word) {
     return std::any_of(source.choices.begin(), source.choices.end(),
@@ -181,7 +181,7 @@ void read(const Source& source, DeviceChoice& out) {
   out = *device;
 }
 
-// A list, or the one item of a list.
+// Reads a list; a scalar counts as a list of one item.
 template <class Value>
 void read(const Source& source, std::vector<Value>& out) {
   out.clear();
@@ -236,7 +236,8 @@ template <class T>
 void bind_map(const Node& map, std::span<const Key<T>> keys, const std::string& prefix, T& out,
               std::map<std::string, KeyPlace>& places, Problems& problems);
 
-// Whether an entry of a list of maps holds the keys that it cannot be without.
+// Throws E-CONFIG-MISSING unless an entry of `datasets` or `lr_groups` holds the keys that it cannot be
+// without.
 void check_entry(const DatasetConfig& dataset, const Node& item, const std::string& path,
                  const Problems& problems) {
   if (dataset.path.empty() && !problems.has(path + ".path")) {
@@ -336,14 +337,14 @@ template <class T, class F>
 constexpr bool is_list_of_maps =
     std::is_same_v<F, std::vector<DatasetConfig> T::*> || std::is_same_v<F, std::vector<LrGroup> T::*>;
 
-// Which keys are written, and what is said of them.
+// The keys that write_map() writes, and the comments that it puts behind them.
 struct Writing {
   const std::map<std::string, KeyPlace>& places;
   KeysToWrite keys;
   PlacesToWrite comments;
 
   bool skips(const std::string& path) const { return keys == KeysToWrite::Given && !places.contains(path); }
-  // Behind a line that is as long as this.
+  // Returns the comment for the key at `path`, to stand behind a line of `length` characters.
   std::string comment(const std::string& path, size_t length) const {
     constexpr size_t kColumn = 48;
     if (comments == PlacesToWrite::None) return "";
@@ -389,7 +390,7 @@ void write_map(const T& object, std::span<const Key<T>> keys, const std::string&
             }
             if (value.empty()) is_skipped = true;
           } else {
-            // An empty text, list or map says the same as an absent key, and so does an unset optional.
+            // An empty text, list or map means the same as an absent key, and so does an unset optional.
             if constexpr (requires { (object.*field).empty(); }) {
               is_skipped = (object.*field).empty() && (defaults.*field).empty();
             } else if constexpr (requires { (object.*field).has_value(); }) {

@@ -19,7 +19,7 @@
 namespace tessera::config {
 namespace {
 
-// The section that a file's keys are of: that which knows most of them.
+// Returns the section ("" for a recipe, DeepSpeed or the trainers) that knows most of the file's keys.
 std::string_view section_of(const Node& map) {
   std::string_view best;
   int64_t most = 0;
@@ -48,7 +48,7 @@ SourceFile read_file(const std::string& path) {
   return file;
 }
 
-// The words of a command line, as a shell takes it apart.
+// Splits a command line into words, as a shell does.
 std::vector<std::string> shell_words(const std::string& text, const Place& place) {
   std::vector<std::string> words;
   std::optional<std::string> word;
@@ -74,13 +74,13 @@ std::vector<std::string> shell_words(const std::string& text, const Place& place
   return words;
 }
 
-// Lists and maps are JSON, all else is a word.
+// Parses lists and maps as JSON; any other text is a word.
 Node argument_value(const std::string& text, const Place& place) {
   const bool is_word = !text.empty() && text[0] != '[' && text[0] != '{' && text != "null" && text != "None";
   return is_word ? make_scalar(text, place) : parse_yaml(text == "None" ? "null" : text, place);
 }
 
-// "--key value", "--key=value", "--key a b c" (a list) and "--flag" (true).
+// Reads "--key value", "--key=value", "--key a b c" (a list) and "--flag" (true).
 SourceFile parse_arguments(const std::string& text) {
   SourceFile file;
   file.section = kTrainerSection;
@@ -117,10 +117,10 @@ SourceFile parse_arguments(const std::string& text) {
   return file;
 }
 
-// A tool whose arguments a file has, and the defaults of it that are not Tessera's.
+// A tool whose arguments a file may hold, and those of its defaults that differ from Tessera's.
 struct Tool {
   const char* name;
-  std::vector<std::string_view> marks;  // arguments that it alone has
+  std::vector<std::string_view> marks;  // arguments that only this tool has
   std::vector<std::pair<const char*, const char*>> defaults, adapter_defaults;
 };
 
@@ -142,7 +142,8 @@ const Tool kTools[] = {
     {"Transformers", {}, {}, {}},
 };
 
-// The tool of the files' arguments; null where none holds arguments.
+// Returns the tool whose arguments the files hold: the first with a mark among them, else Transformers; null
+// when no file holds arguments.
 const Tool* tool_of(const std::vector<SourceFile>& files) {
   const bool has_arguments = std::any_of(
       files.begin(), files.end(), [](const SourceFile& file) { return file.section == kTrainerSection; });
@@ -156,7 +157,7 @@ const Tool* tool_of(const std::vector<SourceFile>& files) {
   });
 }
 
-// Whether any of the arguments says it, though it may be what Tessera does anyway.
+// Returns whether a file sets `argument`, even if only to Tessera's own default.
 bool says(const std::vector<SourceFile>& files, std::string_view argument) {
   return std::any_of(files.begin(), files.end(), [&](const SourceFile& file) {
     const Entry* entry = file.section == kTrainerSection ? file.root.find(argument) : nullptr;
@@ -164,7 +165,7 @@ bool says(const std::vector<SourceFile>& files, std::string_view argument) {
   });
 }
 
-// What a tool does where nothing is said, as keys that say it.
+// Adds the tool's defaults for keys that no file sets, so that the recipe trains as the tool would have.
 void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& native, Problems& problems) {
   Place place;
   place.file = std::make_shared<const std::string>("default of " + std::string(tool.name));
@@ -179,7 +180,7 @@ void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& 
   const Entry* adapter = native.find("adapter");
   if (adapter != nullptr && adapter->value.text == "lora" && native.find("lora_model_dir") == nullptr) {
     for (const auto& [key, value] : tool.adapter_defaults) add(key, value);
-    // LLaMA-Factory's follows the rank.
+    // LLaMA-Factory's default of lora_alpha is twice the rank.
     const auto rank = parse_number(native.find("lora_r") != nullptr ? native.find("lora_r")->value.text : "");
     if (rank && std::string_view(tool.name) == "LLaMA-Factory")
       add("lora_alpha", std::to_string(static_cast<int64_t>(2 * *rank)));
@@ -193,8 +194,8 @@ void add_defaults(const Tool& tool, const std::vector<SourceFile>& files, Node& 
   }
 }
 
-// What these tools adapt where nothing is said: LLaMA-Factory all linear layers, PEFT the query and value
-// projections of the usual models.
+// Adds the modules that these tools adapt by default: LLaMA-Factory all linear layers, PEFT the query and
+// value projections of the usual models.
 void add_default_targets(Node& native, Problems& problems) {
   const Entry* adapter = native.find("adapter");
   if (adapter == nullptr || adapter->value.text != "lora" || adapter->origin.empty()) return;

@@ -1,4 +1,4 @@
-// One recipe of files and arguments of other tools.
+// Makes one recipe from files and arguments of other tools.
 #pragma once
 
 #include <string>
@@ -6,11 +6,12 @@
 
 namespace tessera::config {
 
-// A recipe, with a comment behind each value that says where it comes from, of configuration files of
-// Accelerate, of DeepSpeed, of LLaMA-Factory and of Transformers' and TRL's trainers, of recipes, and of
-// `arguments`, the text of a command line ("--learning_rate 2e-4 --bf16"), all at once: what they say must
-// agree. Which tool a file is of, its keys tell. Required keys that none has are left to fill in. Throws what
-// load_recipe() throws for keys and values, and E-CONFIG-ARGUMENTS.
+// Returns one recipe as YAML, with a comment behind each value that says where it was set. `files` may be
+// configuration files of Accelerate, DeepSpeed, LLaMA-Factory, Transformers' and TRL's trainers, and recipes;
+// `arguments` is the text of a command line ("--learning_rate 2e-4 --bf16"), "" for none. Each file's keys
+// tell which tool it belongs to. All of them are read together, and two that set one native key must agree.
+// Required keys that nobody sets become comments to fill in. Throws the errors of load_recipe() for keys and
+// values, and E-CONFIG-ARGUMENTS for a malformed `arguments`.
 std::string convert_to_recipe(const std::vector<std::string>& files, const std::string& arguments);
 
 }  // namespace tessera::config

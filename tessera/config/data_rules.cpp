@@ -9,7 +9,7 @@
 namespace tessera::config {
 namespace {
 
-// In which order rows come.
+// Checks the keys that decide the order of rows.
 void validate_order(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (recipe.group_by_length && recipe.sample_packing) {
@@ -94,7 +94,8 @@ struct Excluded {
   const char* hint;
 };
 
-// What a run without epochs cannot have, because of `key`, which is written as `shown`.
+// Refuses keys that need epochs, together with `excluded`, because `key` (shown as `shown`) gives the run
+// none; max_steps is required instead.
 void validate_endless(Rules& rules, const std::string& key, const std::string& shown,
                       std::initializer_list<Excluded> excluded) {
   const Recipe& recipe = rules.recipe();
@@ -121,7 +122,7 @@ void validate_endless(Rules& rules, const std::string& key, const std::string& s
     rules.warn("num_epochs", "key 'num_epochs' has no effect with '" + shown + "': max_steps says the end");
 }
 
-// Rows that are prepared, and mixed by the step.
+// Checks weight_from_step of prepared rows: the mixture changes with the step, so the data have no end.
 void validate_curriculum(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   const auto first = std::ranges::find_if(
@@ -135,7 +136,8 @@ void validate_curriculum(Rules& rules) {
        {"group_by_length", recipe.group_by_length, "neighbours come from other datasets"}});
 }
 
-// Rows that are made as the run goes have no number, and come in the order of their files.
+// Checks `streaming`: rows that are made while the run goes on have no known number, and come in the order of
+// their files.
 void validate_streaming(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.streaming) {

@@ -229,7 +229,7 @@ constexpr ForeignKey kDeepSpeedTensorParallelKeys[] = {
 
 constexpr ForeignKey kDeepSpeedPipelineKeys[] = {
     {"stages", Rule::Rename, "pipeline_parallel_size"},
-    {"partition", Rule::Ignore, kPlace},  // layers are dealt by their work
+    {"partition", Rule::Ignore, kPlace},  // blocks are dealt to stages by their work
     {"seed_layers", Rule::Quiet, kHow},
     {"activation_checkpoint_interval", Rule::Refuse, "write gradient_checkpointing: true", "0"},
     {"pipe_partitioned", Rule::Quiet, kHow},

@@ -19,7 +19,7 @@ constexpr std::string_view kMultimodal = "images and audio are not built yet; on
 constexpr std::string_view kResize = "resizing the vocabulary is not built yet";
 constexpr std::string_view kEditConfig = "not built yet; edit the model folder's config.json";
 
-// Of keys that change no result.
+// Reasons for keys that change no result.
 constexpr std::string_view kCompile = "there is nothing to compile: the kernels are native code";
 constexpr std::string_view kMemory =
     "where weights and activations lie is decided by the layout of the ranks";
@@ -40,7 +40,7 @@ constexpr std::string_view kProfile = "see the environment variables of docs/pro
 constexpr std::string_view kOneCycle = "adam_beta1 stays as it is";
 
 constexpr ForeignKey kTopKeys[] = {
-    // Sections and other spellings.
+    // Sections, and other spellings of native keys.
     {"fsdp_config", Rule::Enter, "fsdp_config"},
     {"parallelism_config", Rule::Enter, "parallelism_config"},
     {"deepspeed", Rule::Special, "deepspeed",
@@ -72,7 +72,7 @@ constexpr ForeignKey kTopKeys[] = {
      "no= fsdp= deepspeed= multi_gpu=0 multi_cpu=0 megatron_lm=! multi_xpu=! multi_npu=! multi_mlu=! tpu=! "
      "xla=! "
      "tp=!"},
-    // Would change results.
+    // Keys that would change results.
     {"float16", Rule::Refuse, "weights in pure float16 are not built yet; write fp16: true"},
     {"bfloat16", Rule::Refuse, "weights in pure bfloat16 are not built yet; write bf16: true"},
     {"fp8_enable_fsdp_float8_all_gather", Rule::Ignore, kFp8Gather},
@@ -95,7 +95,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"gemma4_fp8_nonexpert", Rule::Refuse, kQuantised},
     {"gemma4_nf4_nonexpert", Rule::Refuse, kQuantised},
     {"nvfp4_*", Rule::Refuse, kQuantised},
-    // Other models than text in, text out.
+    // Models other than text in, text out.
     {"processor_type", Rule::Refuse, kMultimodal},
     {"processor_kwargs", Rule::Refuse, kMultimodal},
     {"freeze_mm_modules", Rule::Quiet, "models have no part for images or audio"},
@@ -122,7 +122,7 @@ constexpr ForeignKey kTopKeys[] = {
      "expert's layers"},
     {"lora_rank_pattern", Rule::Refuse, kNotYet},
     {"lora_alpha_pattern", Rule::Refuse, kNotYet},
-    {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model says so
+    {"lora_fan_in_fan_out", Rule::Quiet, kFolder},  // the model's files say it
     {"loraplus_lr_embedding", Rule::Refuse, "adapters on embeddings are not built yet", "1e-6 0.000001"},
     {"relora", Rule::Refuse, kNotYet},
     {"relora_*", Rule::Refuse, kNotYet},
@@ -191,7 +191,7 @@ constexpr ForeignKey kTopKeys[] = {
     {"center_rewards_coefficient", Rule::Refuse, kReward},
     {"num_labels", Rule::Refuse, "classifiers are not built yet; only language models are"},
     {"kd_*", Rule::Refuse, "distillation is not built yet"},
-    // No effect here.
+    // Keys that have no effect here.
     {"tokenizer_type", Rule::Ignore, kFolder, "autotokenizer"},
     {"cls_model_config", Rule::Ignore, kFolder},
     {"type_of_model", Rule::Ignore, kFolder},

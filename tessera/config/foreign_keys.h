@@ -11,14 +11,16 @@ namespace tessera::config {
 enum class Rule {
   Rename,   // `target` is the native key; the value passes through
   Map,      // `target` is the native key, `values` lists "theirs=ours"; "theirs=" sets nothing, "theirs=!" is
-            // known and not built, "*=!" says so of every other; without it others are unknown
-  Ignore,   // no effect here: one warning, unless blank, false, none or one of `values`; `target` is the
-            // reason
-  Quiet,    // no effect needed, no word about it; `target` is the reason
-  Refuse,   // would change results and is not built: `target` is the reason, `values` those that mean "off"
+            // known but not built, "*=!" makes every other value so; without it other values are unknown
+  Ignore,   // no effect here: one warning, unless the value is blank, false, none or one of `values`;
+            // `target` is the reason
+  Quiet,    // no effect and no warning; `target` is the reason
+  Refuse,   // would change results and is not built: `target` is the reason, `values` are the values that
+            // mean "off"
   Enter,    // a map with keys of its own: `target` is the path of its Section
-  Special,  // `target` names a function of special_keys.cpp; `values` says what it does
-  Hint,     // another tool's name: refused as unknown, pointing at `target`
+  Special,  // handled by a function of special_keys.cpp that `target` names; `values` says for the keys' page
+            // what it does
+  Hint,     // another tool's name for the native key `target`: refused as unknown, with "did you mean"
 };
 
 struct ForeignKey {
@@ -28,7 +30,7 @@ struct ForeignKey {
   std::string_view values = "";
 };
 
-// Reasons that the keys of several tools have.
+// Reasons that the tables of several tools use.
 inline constexpr std::string_view kNotYet = "not built yet";
 inline constexpr std::string_view kHow = "says how to compute, not what; the results are the same";
 inline constexpr std::string_view kTold = "metrics.jsonl, TensorBoard and the progress line tell it anyway";
@@ -42,27 +44,26 @@ inline constexpr std::string_view kPieces =
     "checkpoints are sharded and the result is one safetensors folder";
 inline constexpr std::string_view kHub = "nothing is downloaded or uploaded";
 
-// One map of a recipe.
+// One kind of map that a recipe or a file of another tool holds, and its keys that are not native.
 struct Section {
-  std::string_view path;          // "" = the recipe itself; "datasets" and "lr_groups" are one entry of it
+  std::string_view path;          // "" = the recipe; "datasets" and "lr_groups" = one entry of the list
   std::string_view strip_prefix;  // keys are accepted with and without it
-  bool auto_is_unset;             // DeepSpeed: the value "auto" leaves the recipe's own
+  bool auto_is_unset;             // the value "auto" counts as unset (DeepSpeed, Transformers)
   std::span<const ForeignKey> keys;
 };
 
-// Of trainer_keys.cpp: its keys are no part of a recipe.
+// Path of the section of trainer_keys.cpp, whose keys are no part of a recipe.
 inline constexpr std::string_view kTrainerSection = "transformers";
 
-// All sections; the first is the recipe itself.
+// Returns all sections; the first is the recipe itself.
 std::span<const Section> sections();
-// Those of them that are DeepSpeed's (deepspeed_keys.cpp), and those that are no part of a recipe
-// (trainer_keys.cpp).
+// DeepSpeed's sections (deepspeed_keys.cpp) and the trainers' (trainer_keys.cpp); sections() holds both.
 std::span<const Section> deepspeed_sections();
 std::span<const Section> trainer_sections();
-// Throws an Internal error when there is none.
+// Returns the section at `path`. Throws an Internal error when there is none.
 const Section& section(std::string_view path);
-// Exact names before prefixes, the longest prefix first; nullptr when unknown. `key` must already be free of
-// strip_prefix.
+// Returns the table line for `key`, which must already be free of strip_prefix: an exact name before a
+// prefix, the longest prefix first. nullptr when no line fits.
 const ForeignKey* find_foreign(const Section& section, std::string_view key);
 
 }  // namespace tessera::config

@@ -24,7 +24,7 @@ std::string repository_folder(HubKind kind, const std::string& id) {
   return folder;
 }
 
-// The only snapshot of a repository.
+// Returns the snapshot of a repository if there is exactly one.
 std::optional<std::string> only_snapshot(const fs::path& repository) {
   std::vector<std::string> found;
   std::error_code error;

@@ -1,4 +1,4 @@
-// Datasets and models that Hugging Face's tools have downloaded before.
+// Finds datasets and models that Hugging Face's tools have downloaded before.
 #pragma once
 
 #include <optional>
@@ -8,18 +8,19 @@ namespace tessera::config {
 
 enum class HubKind { Model, Dataset };
 
-// Whether `path` can be a name on the hub: "org/name" or "name", of letters, digits, '-', '_' and '.'.
+// Returns whether `path` can be a name on the hub: "org/name" or "name", of letters, digits, '-', '_' and
+// '.'.
 bool is_hub_id(const std::string& path);
 
-// The folder of the cache: HF_HUB_CACHE, or hub/ in HF_HOME, or in ~/.cache/huggingface.
+// Returns the folder of the cache: HF_HUB_CACHE, else hub/ in HF_HOME, else ~/.cache/huggingface/hub.
 std::string hub_cache_folder();
 
-// The folder with the files of `id` at `revision` (a branch, a tag or a commit; "" = main) in the cache.
-// Nothing where it is not there.
+// Returns the folder in the cache with the files of `id` at `revision` (a branch, a tag or a commit; "" =
+// main, or the only snapshot if there is one), or nullopt when the cache does not hold it.
 std::optional<std::string> find_in_hub_cache(HubKind kind, const std::string& id,
                                              const std::string& revision);
 
-// The command that puts it there.
+// Returns the shell command that downloads `id` into the cache.
 std::string download_command(HubKind kind, const std::string& id, const std::string& revision);
 
 }  // namespace tessera::config

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 Json one_of_types(const char* type) { return {{"type", {type, "null"}}}; }
 
-// Also as a text: that is what YAML 1.1 makes of 2e-5.
+// Also accepts the number as a string, since YAML 1.1 readers take 2e-5 for one.
 Json number(const char* type, double low, double high) {
   constexpr double kTiny = std::numeric_limits<double>::min();
   Json json = {{"type", {type, "string", "null"}}, {"pattern", "^[-+]?[0-9_]*[.]?[0-9]*([eE][-+]?[0-9]+)?$"}};
@@ -33,7 +33,8 @@ Json number(const char* type, double low, double high) {
   return json;
 }
 
-// The names that are taken; names of numbers and booleans also as such, and any text where a name has a *.
+// Accepts the names of `choices`, those that read as numbers or booleans also as such; any text if a name has
+// a *.
 Json names(std::span<const Choice> choices) {
   Json values = Json::array();
   for (const Choice& choice : choices) {
@@ -94,7 +95,7 @@ Json value_of(const Key<T>& key) {
           } else if constexpr (requires(Value v) { v.begin()->second; }) {
             return one_of_types("object");
           } else {
-            return {{"type", {"array", "string", "integer", "null"}}};  // one text is a list of one
+            return {{"type", {"array", "string", "integer", "null"}}};  // a single text is a list of one item
           }
         }
       },

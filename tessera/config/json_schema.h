@@ -5,8 +5,8 @@
 
 namespace tessera::config {
 
-// JSON Schema (draft 2020-12) of a recipe, from the tables that read recipes; every key that is accepted is
-// in it, with what docs/recipes.md says of it.
+// Returns a JSON Schema (draft 2020-12) of recipes, made from the tables that read recipes. It holds every
+// accepted key, with its description in docs/recipes.md.
 std::string json_schema();
 
 }  // namespace tessera::config

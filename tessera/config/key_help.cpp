@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kDatasets = "Dataset entries";
 
-// The cells of a line of a table; empty for other lines.
+// Returns the cells of a line of a Markdown table of keys; empty for other lines.
 std::vector<std::string> cells_of(std::string_view line) {
   std::vector<std::string> cells;
   if (!line.starts_with("| `")) return cells;
@@ -22,7 +22,7 @@ std::vector<std::string> cells_of(std::string_view line) {
   return cells;
 }
 
-// Without the marks of Markdown: "[text](link)" is text.
+// Removes Markdown's marks: "[text](link)" becomes "text".
 std::string plain(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -40,7 +40,7 @@ struct Line {
   std::string title, key, meaning;
 };
 
-// The lines of the page's tables of keys: key, type, default, meaning.
+// Returns the lines of the page's tables of keys, which have four columns: key, type, default, meaning.
 std::vector<Line> table_lines() {
   std::vector<Line> lines;
   std::istringstream page(recipes_page());

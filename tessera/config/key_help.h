@@ -1,4 +1,4 @@
-// What docs/recipes.md says of a native key, for the program's own output.
+// Gives the text of docs/recipes.md about a native key, for the program's own output.
 #pragma once
 
 #include <string>
@@ -7,20 +7,19 @@
 
 namespace tessera::config {
 
-// The page, which is compiled in.
+// Returns the text of docs/recipes.md, which is compiled in.
 const char* recipes_page();
 
-// The meaning of a key of a recipe, or of an entry of datasets, from the page's table: one line of plain
-// text;
-// "" where it says nothing.
+// Returns the meaning of a key of a recipe (or of an entry of `datasets`, if `is_of_dataset`) from the page's
+// table, as one line of plain text; "" when the page has no line for the key.
 std::string key_help(std::string_view key, bool is_of_dataset = false);
 
-// The names of the keys of a recipe by the headings that the page has them under, in its order.
-// Headings without keys are left out.
+// The keys of a recipe that stand under one heading of the page.
 struct KeyGroup {
   std::string title;
   std::vector<std::string> keys;
 };
+// Returns the groups in the page's order; headings without keys are left out.
 std::vector<KeyGroup> key_groups();
 
 }  // namespace tessera::config

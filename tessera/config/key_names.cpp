@@ -14,7 +14,7 @@ bool has_key(std::span<const Key<T>> keys, std::string_view name) {
   return std::any_of(keys.begin(), keys.end(), [&](const Key<T>& key) { return key.name == name; });
 }
 
-// What a user would call the place of a section.
+// Says for messages where the keys of a section stand in a recipe.
 std::string section_title(std::string_view path) {
   if (path.empty()) return "at the top level";
   if (path == "datasets" || path == "lr_groups") return "in an entry of '" + std::string(path) + "'";
@@ -36,7 +36,8 @@ std::vector<std::string> names_of(const Section& section) {
   return names;
 }
 
-// Where else a key would be right: "under 'fsdp_config'"; "" when nowhere.
+// Returns the other section in which `key` would be right, such as "under 'fsdp_config'"; "" when there is
+// none.
 std::string other_home(const Section& here, std::string_view key) {
   for (const Key<Recipe>& candidate : recipe_keys()) {
     if (!std::holds_alternative<std::map<std::string, std::string> Recipe::*>(candidate.field)) continue;
@@ -46,7 +47,7 @@ std::string other_home(const Section& here, std::string_view key) {
   }
   for (const Section& other : sections()) {
     if (&other == &here || other.path == kTrainerSection) continue;
-    // DeepSpeed's words are so common that only its own file means them.
+    // DeepSpeed's words are so common that a hint at its sections helps only inside DeepSpeed's own file.
     if (other.path.starts_with("deepspeed") && !here.path.starts_with("deepspeed")) continue;
     const std::vector<std::string> names = names_of(other);
     if (std::find(names.begin(), names.end(), key) != names.end()) return section_title(other.path);

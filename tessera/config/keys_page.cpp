@@ -47,7 +47,7 @@ std::string bounds(double low, double high) {
   return ", " + from + (high < 1.0 && high > 0.9999 ? " to below 1" : " to " + number(high));
 }
 
-// What a value of the key is.
+// Says what values the key takes.
 template <class T>
 std::string type_of(const Key<T>& key) {
   return std::visit(
@@ -77,7 +77,7 @@ std::string type_of(const Key<T>& key) {
       key.field);
 }
 
-// The names that a key takes, and those that it refuses, by reason.
+// Adds the names that a key takes, and the names that it refuses, grouped by reason.
 template <class T>
 void add_choices(const Key<T>& key, std::string& page) {
   if (key.choices.empty()) return;
@@ -111,7 +111,7 @@ void add_native(std::span<const Key<T>> keys, std::string& page) {
   for (const auto& key : keys) add_choices(key, page);
 }
 
-// "`full_shard` 3, `no_shard` 0; refused: `hybrid_shard`"
+// Describes the pairs of a Map: "`full_shard` is `3`, `no_shard` is `0`; refused: `hybrid_shard`".
 std::string describe_values(std::string_view values) {
   std::vector<std::string> ours, none, refused;
   for (const std::string& pair : words_of(values)) {

@@ -1,11 +1,11 @@
-// The page of docs/ that tells of every key what becomes of it.
+// Makes the page of docs/ that says how each key is treated.
 #pragma once
 
 #include <string>
 
 namespace tessera::config {
 
-// docs/recipe-keys.md, from the tables of schema.h and foreign_keys.h.
+// Returns the text of docs/recipe-keys.md, from the tables of schema.h and foreign_keys.h.
 std::string keys_page();
 
 }  // namespace tessera::config

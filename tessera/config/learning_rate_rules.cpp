@@ -7,7 +7,7 @@
 namespace tessera::config {
 namespace {
 
-// Keys that only some schedules read.
+// Warns of keys that only other schedules than the chosen one read.
 void warn_of_other_schedules(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   const Recipe defaults;
@@ -111,7 +111,8 @@ void validate_schedule(Rules& rules) {
   }
 }
 
-// Learning rates of parts of the model are shares of learning_rate, which the schedule moves.
+// Checks the learning rates of parts of the model, which are shares of learning_rate, so that the schedule
+// moves all of them.
 void validate_rates_of_parts(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   const std::string key = recipe.embedding_lr         ? "embedding_lr"

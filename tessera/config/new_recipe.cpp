@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 32> kUsual = {"chat_template",
                                                      "context_parallel_size",
                                                      "zero_stage"};
 
-// The lines of a YAML text by their key at the left margin.
+// Returns the lines of a YAML text by the key at the left margin that they belong to.
 std::map<std::string, std::string> lines_by_key(const std::string& yaml) {
   std::map<std::string, std::string> lines;
   std::istringstream text(yaml);
@@ -59,7 +59,7 @@ std::map<std::string, std::string> lines_by_key(const std::string& yaml) {
   return lines;
 }
 
-// `text` in lines of comments.
+// Wraps `text` into comment lines of YAML.
 std::string comment(const std::string& text) {
   constexpr size_t kWidth = 100;
   std::istringstream words(text);
@@ -76,7 +76,7 @@ std::string comment(const std::string& text) {
   return line.size() > 1 ? out + line + '\n' : out;
 }
 
-// The first sentence, or the first words where it is long.
+// Returns the first sentence of `text`.
 std::string first_sentence(const std::string& text) {
   const size_t end = text.find(". ");
   return end == std::string::npos ? text : text.substr(0, end);

@@ -1,4 +1,4 @@
-// A recipe to start from.
+// Writes a recipe to start from.
 #pragma once
 
 #include <string>
@@ -6,13 +6,13 @@
 
 namespace tessera::config {
 
-// A commented recipe: what `assignments` ("key=value", as load_recipe() takes overrides) say, and below it
-// the keys that recipes usually set, or all of them, as comments with their defaults, each with what
-// docs/recipes.md says of it. Throws what load_recipe() throws for them, E-CONFIG-MISSING too.
+// Returns a commented recipe: the keys that `assignments` ("key=value", as load_recipe() takes overrides)
+// set, and the other usual keys (all keys, if `with_all_keys`) as comments with their defaults. Each has its
+// description from docs/recipes.md. Throws the errors of parse_recipe(), E-CONFIG-MISSING among them.
 std::string new_recipe(const std::vector<std::string>& assignments, bool with_all_keys);
 
-// The dataset type that the first row of a file seems to be of: "chat_template", "alpaca", "completion"; ""
-// where it holds token ids, or tells nothing.
+// Guesses from the first 4096 bytes of a file the dataset type of its rows: "chat_template", "sharegpt",
+// "alpaca" or "completion"; "" when they hold token ids or nothing known.
 std::string guess_dataset_type(const std::string& file);
 
 }  // namespace tessera::config

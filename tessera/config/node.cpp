@@ -39,7 +39,7 @@ std::string describe(const Node& node) {
   if (node.text.size() > kMaxShown) {
     size_t end = kMaxShown;
     while (end > 0 && (static_cast<unsigned char>(node.text[end]) & 0xC0) == 0x80)
-      --end;  // not inside a character
+      --end;  // must not cut inside a UTF-8 character
     return "the text '" + node.text.substr(0, end) + "...'";
   }
   return "the text '" + node.text + "'";

@@ -12,7 +12,7 @@
 
 namespace tessera::config {
 
-// Where a node stands. Nodes of one file share its name.
+// Position of a node in its file. Nodes of one file share its name.
 struct Place {
   std::shared_ptr<const std::string> file;
   int64_t line = 0, column = 0;  // 1-based
@@ -27,7 +27,7 @@ struct Node {
 
   Kind kind = Kind::Null;
   std::string text;        // of a scalar
-  bool is_quoted = false;  // the scalar is text for sure, never a number or a boolean
+  bool is_quoted = false;  // the scalar stood in quotes: it is text, never a number or a boolean
   Place place;
   std::vector<Node> items;     // of a sequence
   std::vector<Entry> entries;  // of a map, in file order
@@ -37,7 +37,7 @@ struct Node {
   bool is_sequence() const { return kind == Kind::Sequence; }
   bool is_map() const { return kind == Kind::Map; }
 
-  // The entry of a map, or nullptr.
+  // Returns the entry of a map with this key, or nullptr.
   Entry* find(std::string_view key);
   const Entry* find(std::string_view key) const;
   void erase(std::string_view key);
@@ -47,7 +47,7 @@ struct Entry {
   std::string key;
   Place key_place;
   Node value;
-  // The key path as the user wrote it, when an alias stands behind `key`; else "".
+  // The key path as the user wrote it, if it differs from `key` (an alias was translated); else "".
   std::string origin;
 
   const std::string& name_in_file() const { return origin.empty() ? key : origin; }
@@ -56,18 +56,18 @@ struct Entry {
 // Makes a plain scalar node.
 Node make_scalar(std::string text, const Place& place);
 
-// "null", "a list of 3", "the text 'abc'", "2.5": for the got-part of an error.
+// Describes a value for the got-part of an error: "null", "a list of 3", "the text 'abc'", "2.5".
 std::string describe(const Node& node);
 
-// An error of kind Config at a place.
+// Makes an error of kind Config at a place.
 Error config_error(std::string_view name, std::string what, const Place& place);
 
 KeyPlace to_key_place(const Place& place);
-// "line 3", "r.yaml:3" where the file differs from `other`, or "the command line".
+// Returns "line 3", or "r.yaml:3" if the file differs from that of `other`, or "the command line".
 std::string describe_place(const Place& place, const Place& other);
-// "r.yaml:3", or "command line", which has no lines.
+// Returns "r.yaml:3"; a place of the command line gives "command line", without a line number.
 std::string place_text(const KeyPlace& place);
-// What a warning begins with: "r.yaml:3: ", "command line: ", or nothing where no file is known.
+// Returns the beginning of a warning: "r.yaml:3: ", "command line: ", or "" when no file is known.
 std::string place_prefix(const Place& place);
 
 }  // namespace tessera::config

@@ -34,7 +34,7 @@ std::optional<size_t> parse_index(const std::string& part) {
   return static_cast<size_t>(parsed.value);
 }
 
-// The child of `node` that `part` names, made when it is absent.
+// Returns the child of `node` that `part` names, and makes it if it is absent.
 Node& descend(Node& node, const std::string& part, bool is_last, const std::string& argument,
               const Place& place) {
   const auto index = parse_index(part);

@@ -1,4 +1,4 @@
-// How a recipe's parallel sizes fit a number of ranks.
+// Checks that a recipe's parallel sizes fit a number of ranks.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace tessera::config {
 
-// The recipe's sizes, resolved for `world_size` ranks. Checks DeepSpeed's train_batch_size where given.
-// Throws E-CONFIG-PARALLELISM with the factors, at a key of the recipe. Call it before any collective.
+// Returns the recipe's parallel sizes, resolved for `world_size` ranks. Also checks DeepSpeed's
+// train_batch_size if it is given. Throws E-CONFIG-PARALLELISM with the factors, at a key of the recipe. Must
+// be called before any collective.
 ParallelDims validate_parallelism(const Recipe& recipe, int64_t world_size);
 
-// The recipe of any number of ranks for one process.
+// Returns the recipe with all parallel sizes at their defaults, so that one process can run it.
 Recipe for_one_rank(Recipe recipe);
 
 }  // namespace tessera::config

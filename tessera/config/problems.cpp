@@ -8,7 +8,7 @@
 namespace tessera::config {
 namespace {
 
-// Several errors as one: a line for each.
+// Several errors as one, whose text has a line for each.
 class ErrorLines : public Error {
  public:
   ErrorLines(const Error& first, std::string text) : Error(first), text_(std::move(text)) {}

@@ -1,4 +1,4 @@
-// All that is wrong with a recipe, so that its writer learns of everything at once.
+// Collects everything that is wrong with a recipe, so that its writer learns of all mistakes at once.
 #pragma once
 
 #include <set>
@@ -14,8 +14,8 @@ namespace tessera::config {
 
 class Problems {
  public:
-  // Runs `check`. An Error of kind Config that it throws is kept as a problem of the native key `key`,
-  // written at `place`; others pass.
+  // Runs `check`. Keeps an Error of kind Config that it throws as a problem of the native key `key`, written
+  // at `place`; other exceptions pass through.
   template <class Check>
   void attempt(std::string_view key, const KeyPlace& place, Check&& check) {
     try {
@@ -26,14 +26,15 @@ class Problems {
     }
   }
   void add(std::string_view key, const KeyPlace& place, const Error& error);
-  // Kept too; said by settle() where nothing is refused.
+  // Keeps a warning, which settle() writes if there is no problem.
   void warn(std::string text) { warnings_.push_back(std::move(text)); }
 
-  // Whether `key` has a problem: what would follow from it is none of the user's.
+  // Returns whether `key` already has a problem. Checks that read such a key are left out, since what they
+  // would report only follows from that problem.
   bool has(std::string_view key) const { return refused_.contains(key); }
 
-  // Throws one Error whose text has a line for every problem, in the order of the file; its kind and code are
-  // the first one's. Where there is none, writes the warnings.
+  // If there are problems, throws one Error whose text has a line for each, in the order of the files; its
+  // kind and code are those of the first. Otherwise writes the warnings.
   void settle();
 
  private:

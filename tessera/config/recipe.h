@@ -1,5 +1,6 @@
-// A training recipe: Axolotl's key names, typed, with its defaults. Filled by load_recipe()
-// (tessera/config/load_recipe.h), which validates; other code only reads it.
+// A training recipe: Axolotl's key names, typed, with its defaults. load_recipe()
+// (tessera/config/load_recipe.h) fills and validates it; other code only reads it. A key marked "ours" is
+// Tessera's own; Axolotl does not have it.
 #pragma once
 
 #include <cstdint>
@@ -16,54 +17,55 @@
 
 namespace tessera::config {
 
-// Where a key stands in a recipe; line 0 when it came from the command line.
+// Position of a key in a recipe; the line is 0 when the key came from the command line.
 struct KeyPlace {
   std::string file;
   int64_t line = 0, column = 0;
-  std::string written_as = {};  // the key path there, where it is another spelling; else ""
+  std::string written_as = {};  // key path as it stands there, if it is another spelling; else ""
 };
 
 enum class OptimizerKind { AdamW, Sgd };
-// What AdamW keeps its states in: the type of the weights, or bfloat16 that is rounded stochastically.
+// Type of AdamW's states: that of the weights, or bfloat16 with stochastic rounding.
 enum class StateType { OfWeights, BFloat16 };
 enum class AdapterKind { None, Lora };
 enum class ComputeType { Float32, Float64, BFloat16, Float16, Auto };
-// How the learning rate follows the number of sequences of a step.
+// How the peak learning rate grows with the number of sequences of a step.
 enum class LrScaling { None, Linear, Sqrt };
-// What the stages of a pipeline are dealt by.
+// Basis on which blocks are dealt to pipeline stages: their estimated work, or their measured time.
 enum class SplitBasis { Work, Time };
-// How parameters, gradients and optimizer states are spread over dp_shard.
+// How parameters, gradients and optimizer states are sharded over dp_shard.
 enum class ZeroStage { Ddp = 0, Zero1 = 1, Zero2 = 2, Zero3 = 3 };
-// When a run looks at its evaluation data, or saves a checkpoint: after each epoch, by a number of steps (or
-// of times in an epoch), never; a checkpoint also after each evaluation that is the best so far.
+// When a run evaluates, or saves a checkpoint: after each epoch; every so many steps (or so many times in an
+// epoch); never; or, for checkpoints only, after each evaluation that is the best so far.
 enum class Cadence { Epoch, Steps, No, Best };
-// What a run does when a checkpoint cannot be written, and when a step's loss or gradient leaps.
+// Reaction of a run to a checkpoint that cannot be written, and to a leap of a step's loss or gradient norm.
 enum class SaveErrorAction { Stop, Continue };
 enum class SpikeAction { Off, Warn, Skip, Rollback };
-// Where optimizer states lie: with the parameters, or in the host's memory.
+// Memory that holds optimizer states, or parameters: the device of the computation, or the host.
 enum class OffloadDevice { None, Cpu };
-// What the backward computes again instead of finding it kept.
+// Activations that the backward recomputes: none, the inputs of the MLP's nonlinearity, or all of a block but
+// its input.
 enum class Checkpointing { Off, Mlp, Block };
 
-// Where activations lie between their forward and their backward.
+// Memory that holds activations between forward and backward: the device's, or the host's.
 enum class Offloading { Off, Host };
 
-// Parameters with a learning rate of their own: weight matrices whose names contain one of `modules`.
+// A learning rate for some parameters: weight matrices whose names contain one of `modules`.
 struct LrGroup {
   std::string name;
   std::vector<std::string> modules;
   double lr = 0.0;
 };
 
-// Its keys about data are the DataConfig.
+// All keys of a recipe; those about data are in the base DataConfig.
 struct Recipe : DataConfig {
   // Model
-  std::string base_model;                             // a Hugging Face folder; resolved by load_recipe()
-  std::string tokenizer_config;                       // "" = base_model
+  std::string base_model;        // a folder, or a name on the hub; load_recipe() resolves it
+  std::string tokenizer_config;  // folder of the tokenizer; "" = base_model
   std::map<std::string, std::string> special_tokens;  // pad_token, bos_token, eos_token, unk_token
-  std::vector<std::string> tokens;                    // that the vocabulary must have as control tokens
+  std::vector<std::string> tokens;                    // control tokens that the vocabulary must have
   bool resize_token_embeddings_to_32x = false;        // refused where it would change the model
-  std::string revision_of_model;                      // of a base_model in the cache of the hub
+  std::string revision_of_model;                      // branch, tag or commit of a base_model of the hub
   bool random_init = false;  // ours: start from random weights of config.json (pre-training, tests)
 
   // Training
@@ -74,7 +76,7 @@ struct Recipe : DataConfig {
   int64_t micro_batch_size = 1;
   int64_t gradient_accumulation_steps = 1;
   double num_epochs = 1.0;
-  int64_t max_steps = 0;                   // 0 = by epochs
+  int64_t max_steps = 0;                   // 0 = as many as num_epochs has
   double learning_rate = 0.0;              // required
   LrScaling lr_scaling = LrScaling::None;  // ours
   int64_t base_batch_size = 0;             // ours: sequences of a step that learning_rate is meant for
@@ -82,82 +84,83 @@ struct Recipe : DataConfig {
   StateType optimizer_state_dtype = StateType::OfWeights;  // ours
   ScheduleKind lr_scheduler = ScheduleKind::Cosine;
   double cosine_min_lr_ratio = 0.0;
-  double cosine_constant_lr_ratio = 0.0;  // 0 = off
+  double cosine_constant_lr_ratio = 0.0;  // share of the steps after which cosine stays at its end; 0 = off
   bool lr_quadratic_warmup = false;
-  // lr_scheduler_kwargs of Transformers, under names of their own; see optim::Schedule.
+  // Transformers' lr_scheduler_kwargs, under names of their own; optim::Schedule says what each means.
   double lr_cycles = 0.0;
   double lr_end = 1e-7, lr_power = 1.0;
-  double lr_min = 0.0;  // 0 = by cosine_min_lr_ratio
+  double lr_min = 0.0;  // lowest learning rate; 0 = by cosine_min_lr_ratio
   int64_t lr_timescale = 0;
-  double lr_decay_steps = 0.1;  // below 1: share of the steps
+  double lr_decay_steps = 0.1;  // below 1: a share of the steps
   std::optional<int64_t> lr_stable_steps;
   RampKind lr_warmup_type = RampKind::Linear, lr_decay_type = RampKind::Cosine;
   double lr_div_factor = 25.0, lr_final_div_factor = 1e4;
-  // Of reduce_lr_on_plateau; see optim::PlateauOptions.
+  // Options of lr_scheduler reduce_lr_on_plateau; see optim::PlateauOptions.
   double lr_plateau_factor = 0.1, lr_plateau_threshold = 1e-4;
   PlateauMode lr_plateau_threshold_mode = PlateauMode::Relative;
   int64_t lr_plateau_patience = 10, lr_plateau_cooldown = 0;
-  int64_t jagged_restart_steps = 0;  // 0 = never
+  int64_t jagged_restart_steps = 0;  // steps between restarts of the learning rate; 0 = never
   int64_t jagged_restart_warmup_steps = 10, jagged_restart_anneal_steps = 1;
-  // Learning rates of parts of the model.
+  // Peak learning rates of parts of the model.
   std::optional<double> embedding_lr, embedding_lr_scale;
   std::vector<LrGroup> lr_groups;
   double loraplus_lr_ratio = 0.0;  // 0 = off
-  // With neither the warm-up takes 3 % of the steps, at most 100.
+  // If neither of the two is given, the warm-up takes 3 % of the steps, at most 100.
   std::optional<double> warmup_ratio;
-  std::optional<double> warmup_steps;  // below 1: share of the steps
+  std::optional<double> warmup_steps;  // below 1: a share of the steps
   double weight_decay = 0.0;
   bool decay_norm_and_bias = false;  // ours: by default norms and biases get no decay
   double max_grad_norm = 1.0;        // 0 = no clipping
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   ComputeType dtype = ComputeType::Float32;  // ours; `bf16: true` sets BFloat16, `fp16: true` Float16
-  bool fp8 = false;                          // products of the blocks' layers in e4m3; dtype is BFloat16 then
-  // Of Float16 (DeepSpeed's names).
+  bool fp8 = false;  // the blocks' linear layers multiply in e4m3; sets dtype BFloat16
+  // Loss scaling with dtype Float16, under DeepSpeed's names.
   double loss_scale = 0.0;           // 0 = dynamic
   int64_t initial_scale_power = 16;  // the first dynamic scale is 2 to this power
-  int64_t loss_scale_window = 2000;  // steps without overflow after which it doubles
+  int64_t loss_scale_window = 2000;  // steps in a row without overflow after which the scale doubles
   double min_loss_scale = 1.0;
   Checkpointing gradient_checkpointing = Checkpointing::Off;
-  int64_t gradient_checkpointing_every = 1;  // with Block: of so many blocks one
+  int64_t gradient_checkpointing_every = 1;  // with Block, every n-th block is recomputed
   Offloading activation_offloading = Offloading::Off;
-  std::vector<std::string> unfrozen_parameters;  // patterns of names; empty = all are trained
+  std::vector<std::string> unfrozen_parameters;  // regular expressions over names; empty = all are trained
   int64_t seed = 42;
-  bool deterministic = false;                  // core/deterministic.h; ours
-  std::optional<double> router_aux_loss_coef;  // in place of the model's; ours
+  bool deterministic = false;                  // ours: gives the same bits each time (core/deterministic.h)
+  std::optional<double> router_aux_loss_coef;  // ours: overrides the coefficient of the model's config.json
   double router_z_loss_coef = 0.0;             // ours; 0 = off
   double neftune_noise_alpha = 0.0;            // 0 = off
   double label_smoothing_factor = 0.0;
-  double z_loss_coef = 0.0;  // ours; ops::LossTerms
+  double z_loss_coef = 0.0;  // ours: see ops::LossTerms
 
   // Output
   std::string output_dir = "./model-out";
-  double logging_steps = 1.0;  // below 1: share of the steps
+  double logging_steps = 1.0;  // below 1: a share of the steps
   Cadence eval_strategy = Cadence::Epoch;
-  double eval_steps = 0.0;  // below 1: share of the steps; 0 with evals_per_epoch 0: logging_steps
+  double eval_steps = 0.0;  // below 1: a share of the steps; 0 with evals_per_epoch 0: logging_steps
   double evals_per_epoch = 0.0;
-  int64_t early_stopping_patience = 0;  // evaluations without a better loss that end the run; 0 = never
+  // Evaluations in a row without a better loss after which the run ends; 0 = never.
+  int64_t early_stopping_patience = 0;
   double early_stopping_threshold = 0.0;
   bool load_best_model_at_end = false;
-  std::string metric_for_best_model;  // "" = the loss of all evaluation data
+  std::string metric_for_best_model;  // name of a loss; "" = the loss of all evaluation data
   bool save_final = true;             // ours
   Cadence save_strategy = Cadence::No;
-  double save_steps = 0.0;  // below 1: share of the steps; 0 with saves_per_epoch 0: 500
+  double save_steps = 0.0;  // below 1: a share of the steps; 0 with saves_per_epoch 0: 500
   double saves_per_epoch = 0.0;
-  int64_t save_total_limit = 4;        // checkpoints that stay
+  int64_t save_total_limit = 4;        // number of checkpoints that are kept
   std::string resume_from_checkpoint;  // a checkpoint's folder
   bool auto_resume_from_checkpoints = false;
-  bool async_save = true;                                 // ours: written by a thread while the steps go on
+  bool async_save = true;                                 // ours: a thread writes while the steps go on
   SaveErrorAction on_save_error = SaveErrorAction::Stop;  // ours
-  bool save_only_model = false;                           // without optimizer states
-  bool allow_data_change = false;                         // ours: go on with other rows
-  bool overwrite_output_dir = false;                      // take the place of an older result
+  bool save_only_model = false;                           // leave optimizer states out of checkpoints
+  bool allow_data_change = false;                         // ours: may go on with other training rows
+  bool overwrite_output_dir = false;                      // replace an older result in output_dir
 
   // Trackers
-  std::optional<bool> use_wandb;  // without it, a project decides
+  std::optional<bool> use_wandb;  // unset = only if wandb_project is given
   std::string wandb_project, wandb_entity, wandb_name, wandb_run_id;
-  std::string wandb_mode;          // "disabled" alone changes something
+  std::string wandb_mode;          // only the value "disabled" has an effect
   std::string prometheus_file;     // ours
-  std::optional<bool> use_mlflow;  // without it, an experiment or a place decides
+  std::optional<bool> use_mlflow;  // unset = only if mlflow_experiment_name or mlflow_tracking_uri is given
   std::string mlflow_tracking_uri, mlflow_experiment_name, mlflow_run_name;
   bool use_otel_metrics = false;
 
@@ -165,17 +168,17 @@ struct Recipe : DataConfig {
   double loss_watchdog_threshold = 0.0;  // 0 = off
   int64_t loss_watchdog_patience = 3;
   SpikeAction spike_action = SpikeAction::Warn;  // ours
-  double spike_threshold = 10.0;                 // ours: in standard deviations
-  int64_t replica_check_steps = 500;             // ours: 0 = never
+  double spike_threshold = 10.0;                 // ours: in standard deviations above the mean
+  int64_t replica_check_steps = 500;             // ours: steps between comparisons of copies; 0 = never
   bool strict_finite = false;                    // ours: refuse weights that hold NaN or infinity
 
   // Adapter
   AdapterKind adapter = AdapterKind::None;
-  std::string lora_model_dir;  // start from this adapter
+  std::string lora_model_dir;  // folder of the adapter to start from
   int64_t lora_r = 8;
   double lora_alpha = 16.0;
   double lora_dropout = 0.0;
-  std::vector<std::string> lora_target_modules;  // names
+  std::vector<std::string> lora_target_modules;  // names of modules
   std::string lora_target_regex;                 // lora_target_modules given as one string
   bool lora_target_linear = false;
   std::vector<std::string> lora_modules_to_save;
@@ -184,30 +187,31 @@ struct Recipe : DataConfig {
   // Parallelism
   DeviceChoice device;  // ours
   int64_t dp_replicate_size = 1;
-  int64_t dp_shard_size = -1;  // -1 = the ranks that remain
+  int64_t dp_shard_size = -1;  // -1 = as many ranks as the other axes leave
   int64_t tensor_parallel_size = 1;
-  bool async_tensor_parallel = false;  // torchtitan: enable_async_tensor_parallel
+  bool async_tensor_parallel = false;  // torchtitan's enable_async_tensor_parallel
   int64_t context_parallel_size = 1;
   ContextParallelMethod context_parallel_method = ContextParallelMethod::Auto;  // ours
   int64_t pipeline_parallel_size = 1;
   PipelineKind pipeline_schedule = PipelineKind::OneFOneB;
   int64_t pipeline_stages_per_rank = 0;  // ours; 0 = 2 for interleaved, else 1
-  std::vector<int64_t> pipeline_split;   // ours: layers of each stage; empty = by pipeline_split_by
+  std::vector<int64_t> pipeline_split;   // ours: number of blocks of each stage; empty = by pipeline_split_by
   SplitBasis pipeline_split_by = SplitBasis::Work;  // ours
-  int64_t pipeline_microbatches = 0;                // of a step; 0 = gradient_accumulation_steps
-  int64_t expert_parallel_size = 1;                 // of the ranks of dp_shard x context parallel
+  // Micro-batches that the pipeline cuts a step's sequences into; 0 = gradient_accumulation_steps.
+  int64_t pipeline_microbatches = 0;
+  int64_t expert_parallel_size = 1;  // divides the ranks of dp_shard x context parallel
   ZeroStage zero_stage = ZeroStage::Zero3;
-  // Accelerate's names. The states of parameters on the host are there too.
+  // Accelerate's names. offload_param_device Cpu also puts the parameters' optimizer states on the host.
   OffloadDevice offload_optimizer_device = OffloadDevice::None, offload_param_device = OffloadDevice::None;
-  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighbours that keep secondary shards; 1 = none
-  double collective_timeout_s = 600.0;  // ddp_timeout
+  int64_t zero_hpz_partition_size = 1;  // DeepSpeed: neighboring ranks that cut secondary shards; 1 = none
+  double collective_timeout_s = 600.0;  // Transformers' ddp_timeout
 
-  // DeepSpeed's train_batch_size, 0 = not given: validate_parallelism() holds it against
-  // micro_batch_size x gradient_accumulation_steps x the ranks that read different data.
+  // DeepSpeed's train_batch_size; 0 = not given. validate_parallelism() compares it with micro_batch_size x
+  // gradient_accumulation_steps x the ranks that read different data.
   int64_t train_batch_size = 0;
 
-  // Where each given native key stands ("learning_rate", "datasets.0.path"); keys left at their
-  // defaults are absent. Later checks name these places in their errors.
+  // Position of each given native key ("learning_rate", "datasets.0.path"); keys left at their defaults are
+  // absent. Later checks name these places in their errors.
   std::map<std::string, KeyPlace> key_places;
 
   std::string source_file;  // the recipe's path, for errors

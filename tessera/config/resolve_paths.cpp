@@ -36,7 +36,8 @@ Error path_error(const Recipe& recipe, std::string_view name, const std::string&
   return error.got(path);
 }
 
-// Without "." and "..", where that leaves the same place.
+// Returns the absolute path, without "." and ".." unless removing a ".." would name another place (it follows
+// a symbolic link).
 std::string absolute_path(const std::string& path) {
   if (path.empty()) return path;
   const fs::path whole = fs::absolute(path), plain = whole.lexically_normal();
@@ -54,7 +55,8 @@ bool is_inline_template(const std::string& text) {
 
 bool is_remote(const std::string& path) { return path.find("://") != std::string::npos; }
 
-// A model and an adapter are both folders, and easily taken for one another.
+// Refuses an adapter's folder as a model, and a model's folder as an adapter: both are folders, and easily
+// taken for one another.
 void check_kind(const Recipe& recipe, const std::string& key, const std::string& path) {
   const auto has = [&](const char* name) { return path_exists(fs::path(path) / name); };
   const bool is_adapter = has("adapter_config.json"), is_model = has("config.json");
@@ -106,7 +108,8 @@ bool is_builder_name(const std::string& path) {
 
 bool is_pattern(const std::string& path) { return path.find_first_of("*?[") != std::string::npos; }
 
-// A pattern that matches something, here or beside the recipe; empty where it matches nothing.
+// Returns the pattern, as seen from the current folder or else from `folder`, if it matches a file; "" if it
+// matches nothing.
 std::string resolve_pattern(const std::string& pattern, const std::string& folder) {
   for (const fs::path& path : {fs::path(pattern), fs::path(folder) / pattern}) {
     glob_t found = {};
@@ -117,7 +120,7 @@ std::string resolve_pattern(const std::string& pattern, const std::string& folde
   return "";
 }
 
-// The folders of a path before the first part that is a pattern.
+// Returns the folders of a path before its first part that is a pattern.
 fs::path plain_parent(const fs::path& path) {
   fs::path parent;
   for (const fs::path& part : path.parent_path()) {
@@ -127,7 +130,8 @@ fs::path plain_parent(const fs::path& path) {
   return parent;
 }
 
-// path: json, data_files: [a/x.jsonl, b/y.jsonl]  ->  path: <common folder>, data_files below it.
+// Turns "path: json, data_files: [a/x.jsonl, b/y.jsonl]" into "path: <common folder>" with data_files below
+// it.
 void resolve_builder(Recipe& recipe, DatasetConfig& dataset, const std::string& key) {
   if (dataset.ds_type.empty()) dataset.ds_type = dataset.path;
   fs::path common;

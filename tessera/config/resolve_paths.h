@@ -8,21 +8,23 @@
 
 namespace tessera::config {
 
-// `path` as it is where it is absolute or exists, seen from the current folder; else `folder`/`path` where
-// that exists; else as it is.
+// Returns `path` unchanged if it is absolute or exists as seen from the current folder; else `folder`/`path`
+// if that exists; else `path` unchanged.
 std::string resolve_path(const std::string& path, const std::string& folder);
 
-// Does so with the recipe's folder for base_model, tokenizer_config, lora_model_dir, chat_template_jinja
-// (when it names a file) and the datasets. A name of the hub becomes its folder in the cache. "path: json"
-// with data_files, the datasets-library form, becomes a folder and its files. Problems: E-CONFIG-NOT-FOUND,
-// or -NOT-A-FOLDER for model folders, naming key and line.
+// Applies resolve_path() with the recipe's folder to base_model, tokenizer_config, lora_model_dir,
+// resume_from_checkpoint, chat_template_jinja (if it names a file) and the datasets. A name of the hub
+// becomes its folder in the cache. "path: json" with data_files, the form of the `datasets` library, becomes
+// a folder and its files. Problems: E-CONFIG-NOT-FOUND, or -NOT-A-FOLDER or -NOT-A-MODEL for model folders,
+// naming key and line.
 void resolve_paths(Recipe& recipe, Problems& problems);
 
-// The recipe with every path absolute: it means the same from any folder.
+// Returns the recipe with every path absolute, so that it means the same from any folder.
 Recipe with_absolute_paths(Recipe recipe);
 
-// "parquet" for a file of tables of that name, csv and arrow likewise; empty for others. Such files are not
-// read: conversion_hint() says how to make JSON Lines of one.
+// Returns the table format that a file's name tells, "csv", "parquet" or "arrow"; "" for other names.
+// conversion_hint() says how to make JSON Lines of such a file, for builds that cannot read parquet and
+// arrow.
 std::string table_format(const std::string& path);
 std::string conversion_hint(const std::string& path);
 

@@ -10,17 +10,17 @@
 
 namespace tessera::config {
 
-// Where rules say what they find: each counts unless one of its keys has a problem of its own. Does not own
-// the recipe and the problems.
+// Collects the findings of rules: a finding counts unless one of its keys already has a problem. References
+// the recipe and the problems, which must outlive it.
 class Rules {
  public:
   Rules(const Recipe& recipe, Problems& problems) : recipe_(recipe), problems_(problems) {}
 
   const Recipe& recipe() const { return recipe_; }
 
-  // A config error named `name`, at the place of `key`.
+  // Makes a config error named `name`, at the place of `key`.
   Error error(std::string_view name, std::string what, const std::string& key) const;
-  // A problem of the first of `keys`, unless one of them has a problem.
+  // Adds `error` as a problem of the first of `keys`, unless one of `keys` already has a problem.
   void refuse(const std::vector<std::string>& keys, const Error& error);
   void warn(const std::string& key, const std::string& text);
 
@@ -31,9 +31,9 @@ class Rules {
   Problems& problems_;
 };
 
-// Datasets, templates, the order of rows, streams.
+// Checks the keys about datasets, chat templates, the order of rows and streaming.
 void validate_data(Rules& rules);
-// Learning rates: the schedule, and those of parts of the model.
+// Checks the learning-rate schedule and the learning rates of parts of the model.
 void validate_learning_rates(Rules& rules);
 
 }  // namespace tessera::config

@@ -12,7 +12,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// The number without its '_' and leading '+'; nothing when it is not decimal.
+// Returns the number without its '_' and leading '+'; nullopt when it is not decimal.
 std::optional<std::string> normalise_decimal(std::string_view text) {
   constexpr size_t kMaxDigits = 400;
   if (text.empty() || text.size() > kMaxDigits) return std::nullopt;
@@ -42,7 +42,7 @@ std::optional<std::string> normalise_decimal(std::string_view text) {
     }
   }
   if (num_digits == 0) return std::nullopt;
-  // 010 is eight in YAML 1.1 and ten in 1.2.
+  // A leading zero is refused, since 010 is eight in YAML 1.1 and ten in 1.2.
   if (text[start] == '0' && start + 1 < text.size() && is_digit(text[start + 1])) return std::nullopt;
   if (i < text.size()) {
     if (text[i] != 'e' && text[i] != 'E') return std::nullopt;
@@ -111,7 +111,7 @@ std::optional<double> parse_number(std::string_view text) {
   double value = 0.0;
   const auto result = std::from_chars(decimal->data(), decimal->data() + decimal->size(), value);
   if (result.ec == std::errc::result_out_of_range) {
-    // Too large or too small: 1e999 is infinite, 1e-999 is zero.
+    // The number is too large or too small for a double: 1e999 is infinite, 1e-999 is zero.
     const bool is_tiny = decimal->find("e-") != std::string::npos;
     if (is_tiny) return 0.0;
     return (*decimal)[0] == '-' ? -std::numeric_limits<double>::infinity()

@@ -1,4 +1,4 @@
-// Reading one YAML scalar as a boolean or a number, with the habits of YAML 1.1 and 1.2 files alike.
+// Reads one YAML scalar as a boolean or a number, with the habits of YAML 1.1 and 1.2 files alike.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 
 namespace tessera::config {
 
-// true, false, yes, no, on, off in lower, upper or title case.
+// Reads true, false, yes, no, on or off in lower, upper or title case; nullopt for other text.
 std::optional<bool> parse_bool(std::string_view text);
 
-// Decimal numbers: 12, -3, 1_000, 2e-5, .5, and .inf, .nan, inf, nan, which callers refuse by value.
-// Octal, hexadecimal and sexagesimal forms are no numbers here.
+// Reads a decimal number: 12, -3, 1_000, 2e-5, .5, and .inf, .nan, inf, nan, which callers refuse by value.
+// Octal, hexadecimal and sexagesimal forms are no numbers here and give nullopt.
 std::optional<double> parse_number(std::string_view text);
 
 enum class IntegerStatus { Ok, NotANumber, NotWhole, Overflow };
@@ -19,8 +19,8 @@ struct ParsedInteger {
   IntegerStatus status = IntegerStatus::NotANumber;
   int64_t value = 0;
 };
-// Whole numbers; 1e3 and 2.0 count as whole. Numbers beyond int64 (or, in the float forms, beyond 2^53,
-// where they stop being exact) are Overflow.
+// Reads a whole number; 1e3 and 2.0 count as whole. Numbers beyond int64 (in the float forms beyond 2^53,
+// after which they stop being exact) are Overflow.
 ParsedInteger parse_integer(std::string_view text);
 
 }  // namespace tessera::config

@@ -3,7 +3,7 @@
 namespace tessera::config {
 namespace {
 
-// Of a key of the recipe, its data among them.
+// Reads and writes an enum field of the recipe, those of its base DataConfig included.
 template <auto Member>
 struct EnumAccess {
   static int get(const Recipe& recipe) { return static_cast<int>(recipe.*Member); }
@@ -17,9 +17,9 @@ struct EnumAccess {
 template <auto Member>
 constexpr auto enum_field = EnumAccess<Member>::field;
 
-constexpr double kTiny = std::numeric_limits<double>::min();  // "above zero"
+constexpr double kTiny = std::numeric_limits<double>::min();  // stands for "above zero"
 constexpr double kBelowOne = 1.0 - std::numeric_limits<double>::epsilon() / 2;
-constexpr double kMaxSeed = 9007199254740992.0;  // 2^53: exact in every YAML reader
+constexpr double kMaxSeed = 9007199254740992.0;  // 2^53; every YAML reader reads such integers exactly
 constexpr double kMaxSteps = 1e12;
 constexpr double kMaxSequence = 16777216.0;  // 2^24 tokens
 constexpr double kMaxRanks = 1e6;
@@ -136,14 +136,14 @@ constexpr Choice kDtypes[] = {
     {"auto", as_int(ComputeType::Auto)},
     {"float16", as_int(ComputeType::Float16)},
     {"fp16", as_int(ComputeType::Float16)},
-    // The translation adds fp8: true.
+    // set_native() of translate.cpp adds fp8: true.
     {"fp8", as_int(ComputeType::BFloat16)},
 };
 constexpr Choice kCheckpointing[] = {
     {"false", as_int(Checkpointing::Off)},
     {"true", as_int(Checkpointing::Block)},
     {"mlp", as_int(Checkpointing::Mlp)},
-    // The translation adds activation_offloading: true to both.
+    // set_native() of translate.cpp adds activation_offloading: true for these two.
     {"offload", as_int(Checkpointing::Block)},
     {"unsloth", as_int(Checkpointing::Block)},
     {"offload_disk", kNotBuilt, "offloading to a drive is not built yet; write true"},
@@ -268,7 +268,7 @@ constexpr Choice kDatasetTypes[] = {
     {"orcamini"},
     {"pygmalion"},
     {"stepwise_supervised"},
-    // Preferences, which `rl` says more of.
+    // Types of preference data; `rl` names the objective they are for.
     {"chatml.argilla"},
     {"chatml.argilla_chat"},
     {"chatml.icr"},

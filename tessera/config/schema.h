@@ -17,11 +17,11 @@
 
 namespace tessera::config {
 
-// One accepted spelling of a key that has a fixed set of values. Compared without case.
+// One accepted spelling of a key that has a fixed set of values. It is compared without case.
 struct Choice {
-  std::string_view name;       // a trailing * is any rest, *.* any text with a dot
-  int value = 0;               // kNotBuilt: known, refused
-  std::string_view note = "";  // why it is refused; with another value, a warning
+  std::string_view name;       // a trailing * stands for any rest, *.* for any text with a dot
+  int value = 0;               // value of the enum member; kNotBuilt = known but refused
+  std::string_view note = "";  // reason of a refusal; for an accepted value, the text of a warning
 };
 constexpr int kNotBuilt = -1;
 
@@ -41,7 +41,7 @@ using Field =
                  std::map<std::string, std::vector<std::string>> T::*, EnumField<T>, DeviceChoice T::*,
                  std::vector<DatasetConfig> T::*, std::vector<LrGroup> T::*>;
 
-// Whether fields of this type take one of Key::choices.
+// True for the types of fields that take one of Key::choices.
 template <class F, class T>
 constexpr bool kHasNames = std::is_same_v<F, EnumField<T>> || std::is_same_v<F, DeviceChoice T::*>;
 
@@ -51,8 +51,8 @@ template <class T>
 struct Key {
   std::string_view name;
   Field<T> field;
-  double low = -kUnbounded, high = kUnbounded;  // of a number, both allowed
-  // Of an enum or a text: its values. Of a map of texts: its keys.
+  double low = -kUnbounded, high = kUnbounded;  // inclusive bounds of a number
+  // The values of an enum or a text; the keys of a map of texts.
   std::span<const Choice> choices = {};
 };
 
@@ -60,7 +60,7 @@ std::span<const Key<Recipe>> recipe_keys();
 std::span<const Key<DatasetConfig>> dataset_keys();
 std::span<const Key<LrGroup>> lr_group_keys();
 
-// Keys without which there is nothing to train.
+// Returns the keys without which there is nothing to train.
 std::span<const std::string_view> required_recipe_keys();
 
 }  // namespace tessera::config

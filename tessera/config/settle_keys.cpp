@@ -37,7 +37,8 @@ bool is_from_command_line(const Entry& entry) {
   return entry.key_place.is_override || entry.value.place.is_override;
 }
 
-// batch_size (rows of a rank and a step) = micro_batch_size x gradient_accumulation_steps.
+// Replaces batch_size (rows of a rank and a step) by gradient_accumulation_steps = batch_size /
+// micro_batch_size.
 void resolve_batch_size(Node& map) {
   Entry* total = map.find("batch_size");
   if (total == nullptr) return;
@@ -77,7 +78,8 @@ Error exclusion(const Entry& a, const Entry& b) {
       .hint("keep one of them");
 }
 
-// Of two keys that exclude each other the one of the command line stays; else it is a problem.
+// Keeps one of two keys that exclude each other: the one from the command line. If both are from there, or
+// both from files, adds a problem.
 void keep_one(Node& map, std::string_view first, std::string_view second, Problems& problems) {
   const Entry* a = map.find(first);
   const Entry* b = map.find(second);
@@ -89,7 +91,8 @@ void keep_one(Node& map, std::string_view first, std::string_view second, Proble
   }
 }
 
-// A stream has no epochs: max_steps stands for num_epochs of them.
+// Turns times per epoch into steps for a stream, which has no epochs: max_steps stands for num_epochs of
+// them.
 void resolve_epochs_of_streams(Node& map) {
   const auto number_of = [&](const char* key, double otherwise) {
     const Entry* entry = map.find(key);
@@ -113,8 +116,9 @@ void resolve_epochs_of_streams(Node& map) {
   }
 }
 
-// Which of eval_strategy, eval_steps and evals_per_epoch counts, or of the keys for saving: a frequency means
-// `steps`, one of zero `no`.
+// Makes the strategy key (eval_strategy or save_strategy) agree with its frequency keys (eval_steps,
+// evals_per_epoch or their like): without a strategy a frequency sets `steps`, and a frequency of zero sets
+// `no`.
 void resolve_cadence(Node& map, const char* strategy_key, std::initializer_list<const char*> frequencies,
                      Problems& problems) {
   const auto place = [&](const Entry& entry) { return entry.value.place; };
@@ -153,7 +157,8 @@ void settle_keys(Node& map, Problems& problems) {
   resolve_epochs_of_streams(map);
   resolve_cadence(map, "eval_strategy", {"eval_steps", "evals_per_epoch"}, problems);
   resolve_cadence(map, "save_strategy", {"save_steps", "saves_per_epoch"}, problems);
-  // The best values can come back where they are saved.
+  // The best values can only come back if they are saved, so load_best_model_at_end alone means
+  // save_strategy: best.
   const Entry* best = map.find("load_best_model_at_end");
   if (best != nullptr && best->value.is_scalar() && parse_bool(best->value.text).value_or(false) &&
       map.find("save_strategy") == nullptr) {

@@ -1,4 +1,4 @@
-// What keys of a translated map mean together, before they are bound.
+// Resolves keys of a translated map that depend on one another, before they are bound.
 #pragma once
 
 #include "tessera/config/node.h"
@@ -6,10 +6,11 @@
 
 namespace tessera::config {
 
-// Resolves DeepSpeed-like `batch_size` and how often to evaluate, and
-// drops a key of the file that a command-line key excludes. Problems: E-CONFIG-CONFLICT naming both keys.
+// Drops a key of the file that a command-line key excludes, and resolves `batch_size` and the keys that say
+// how often to evaluate and to save. Problems: E-CONFIG-CONFLICT naming both keys, and -RANGE for
+// `batch_size`.
 void settle_keys(Node& map, Problems& problems);
-// Problem: E-CONFIG-MISSING, naming the required keys that are absent.
+// Adds the problem E-CONFIG-MISSING, which names the required keys that are absent.
 void check_required(const Node& map, Problems& problems);
 
 }  // namespace tessera::config

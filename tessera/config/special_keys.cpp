@@ -79,7 +79,7 @@ void Translator::read_deepspeed_file(const Origin& origin) {
     throw config_error("TYPE", "a DeepSpeed configuration is a JSON object", document.place)
         .got(describe(document));
   }
-  // Keys are named as that file has them.
+  // Errors name the keys as that file spells them, without the recipe's prefix.
   translate_map(document, section("deepspeed"), "", origin.out);
 }
 
@@ -94,7 +94,7 @@ void Translator::set_deepspeed_scheduler(const ForeignKey&, const Origin& origin
   translate_map(value, section("deepspeed.scheduler"), origin.path + '.', origin.out);
 }
 
-// {"wandb": {"enabled": true, "project": ..., "team": ...}}
+// Reads {"wandb": {"enabled": true, "project": ..., "team": ...}}.
 void Translator::set_deepspeed_wandb(const ForeignKey&, const Origin& origin) {
   const Node& map = origin.entry.value;
   if (!map.is_map()) throw type_error(origin, "a map");
@@ -107,7 +107,7 @@ void Translator::set_deepspeed_wandb(const ForeignKey&, const Origin& origin) {
   }
 }
 
-// The run has as many steps as its schedule.
+// Sets max_steps to the steps of DeepSpeed's schedule, which is how long such a run goes.
 void Translator::set_schedule_steps(const ForeignKey&, const Origin& origin) {
   set_native("max_steps", origin.entry.value, origin);
   const Entry* own = file_->find("max_steps");
@@ -148,7 +148,8 @@ void Translator::set_run_name(const ForeignKey&, const Origin& origin) {
   set_native("mlflow_run_name", origin.entry.value, origin);
 }
 
-// The folder's config.json decides; a class of another kind of model cannot be what it asks for.
+// Checks the name of a model class. The folder's config.json decides what the model is; a class of another
+// kind of model asks for something that is not built.
 void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   if (!value.is_scalar()) throw type_error(origin, "text");
@@ -165,7 +166,8 @@ void Translator::check_model_type(const ForeignKey&, const Origin& origin) {
   if (!value.text.ends_with("ForCausalLM")) note_ignored(origin);
 }
 
-// Plugins that choose kernels or report somewhere change no result; others would have to run.
+// Accepts plugins that choose kernels or report somewhere, which change no result, and refuses all others,
+// since they would have to run.
 void Translator::check_plugins(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   const std::vector<Node> one = {value};
@@ -189,7 +191,7 @@ void Translator::check_plugins(const ForeignKey&, const Origin& origin) {
 }
 
 void Translator::set_named_datasets(const ForeignKey& key, const Origin& origin) {
-  // Their entries have keys of their own, which names of ours must lead to.
+  // The path "datasets" (not the tool's key) makes errors about the entries name the keys of the recipe.
   const std::string list = key.name == "eval_dataset" ? "test_datasets" : "datasets";
   const auto beside = [&](const char* name) -> std::string {
     const Entry* entry = file_->find(name);
@@ -208,7 +210,7 @@ void Translator::set_named_datasets(const ForeignKey& key, const Origin& origin)
   set_native(list, named.entries(origin.entry.value, problems_), {origin.entry, list, origin.out});
 }
 
-// What set_named_datasets() reads with the names.
+// Accepts the keys that set_named_datasets() reads beside the names, if the names are there.
 void Translator::check_named_datasets(const ForeignKey& key, const Origin& origin) {
   const char* const list = key.name == "max_samples" ? "dataset" : "dataset_name";
   if (!origin.entry.value.is_scalar()) throw type_error(origin, "text");
@@ -220,14 +222,15 @@ void Translator::check_named_datasets(const ForeignKey& key, const Origin& origi
 }
 
 void Translator::set_pretraining(const ForeignKey&, const Origin& origin) {
-  // As with named datasets: names of ours must lead to their entries' keys.
+  // The path "datasets" makes errors about the entries name the keys of the recipe, as in
+  // set_named_datasets().
   const std::string list = "datasets";
   const Node& value = origin.entry.value;
   set_native(list, documents(value), {origin.entry, list, origin.out});
   set_native("streaming", make_scalar("true", value.place), origin);
 }
 
-// LLaMA-Factory's templates that write what ours do.
+// Maps LLaMA-Factory's templates to the built-in templates that write the same text.
 void Translator::set_named_template(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   if (!value.is_scalar()) throw type_error(origin, "text");
@@ -257,7 +260,7 @@ void Translator::set_max_steps(const ForeignKey& key, const Origin& origin) {
   if (origin.entry.value.text != "-1") set_native(key.target, origin.entry.value, origin);
 }
 
-// Accelerate writes both keys, of which one is 1.
+// Accelerate writes the ring and the Ulysses key both, one of which is 1 and has no effect.
 void Translator::set_ring_ranks(const ForeignKey&, const Origin& origin) {
   if (origin.entry.value.text != "1") set_native("context_parallel_size", origin.entry.value, origin);
 }
@@ -275,12 +278,12 @@ void Translator::set_resume(const ForeignKey&, const Origin& origin) {
              origin);
 }
 
-// Rows of a step and a rank; applied when micro_batch_size is known.
+// Keeps `batch_size`, the rows of a step and a rank; settle_keys() applies it when micro_batch_size is known.
 void Translator::set_batch_size(const ForeignKey&, const Origin& origin) {
   set_native("batch_size", origin.entry.value, origin);
 }
 
-// Transformers adds the routers' loss where it is asked for their logits.
+// Translates output_router_logits: Transformers adds the routers' loss when it is asked for their logits.
 void Translator::set_router_logits(const ForeignKey&, const Origin& origin) {
   const Node& value = origin.entry.value;
   const std::string text = value.is_scalar() ? canonical(value) : "";

@@ -1,5 +1,5 @@
 // The arguments of Transformers' trainer, of TRL's scripts and of LLaMA-Factory, which share their names.
-// They are no keys of a recipe: `tessera recipe convert` makes one of them.
+// They are no keys of a recipe; `tessera recipe convert` makes a recipe from them.
 #include "tessera/config/foreign_keys.h"
 
 namespace tessera::config {
@@ -133,7 +133,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"video_*", Rule::Refuse, kText},
     {"freeze_vision_tower", Rule::Quiet, kText},
     {"freeze_multi_modal_projector", Rule::Quiet, kText},
-    // What is trained
+    // The objective, and the parameters that are trained
     {"stage", Rule::Refuse,
      "sft alone is converted; for pt write a recipe with type: completion, or with pretraining_dataset, "
      "and for preferences see rl",
@@ -200,7 +200,7 @@ constexpr ForeignKey kTrainerKeys[] = {
     {"ld_alpha", Rule::Refuse, kPreference},
     {"adafactor", Rule::Refuse, kOther},
     {"optim_target_modules", Rule::Refuse, kOther},
-    // How it is trained
+    // The optimizer and the steps
     {"per_device_train_batch_size", Rule::Rename, "micro_batch_size"},
     {"per_device_eval_batch_size", Rule::Quiet, "evaluation takes as many rows as training"},
     {"per_gpu_train_batch_size", Rule::Rename, "micro_batch_size"},

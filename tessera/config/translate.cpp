@@ -15,14 +15,15 @@ namespace tessera::config {
 namespace {
 
 constexpr std::string_view kUnbuiltValue = "!";
-constexpr const char* kBlank = " (blank)";  // behind the name of a key, until the entry has been read
+constexpr const char* kBlank = " (blank)";  // marks the name of a blank key until its dataset entry has been
+                                            // read
 
-// The native key that a translation sets: beside it in a dataset's entry, else at the top.
+// Returns the path of the native key that `key` sets: in the same entry of a dataset, else at the top level.
 std::string native_path(const ForeignKey& key, const Section& section, const std::string& prefix) {
   return (section.path == "datasets" ? prefix : "") + std::string(key.target);
 }
 
-// A value that a Map does not take: one that is known and not built, or a mistake.
+// Makes the error for a value that a Map does not accept: a value that is known but not built, or a mistake.
 Error refused_value(const ForeignKey& key, const std::string& path, const Node& word, bool is_known) {
   std::vector<std::string> names;
   for (const std::string& pair : split_words(key.values, " ")) {
@@ -40,7 +41,8 @@ Error refused_value(const ForeignKey& key, const std::string& path, const Node& 
   return error;
 }
 
-// The reason of a refused key says what to write instead behind a semicolon, where there is something.
+// Makes the error for a refused key. Its reason says behind a semicolon, or after "write ", what to write
+// instead; if it does not, a hint suggests to leave the key out.
 Error refused_key(const ForeignKey& key, const std::string& path, const Node& value, const Place& place) {
   Error error = config_error("UNSUPPORTED", "key '" + path + "': " + std::string(key.target), place);
   error.got(describe(value));
@@ -49,14 +51,14 @@ Error refused_key(const ForeignKey& key, const std::string& path, const Node& va
   return error;
 }
 
-// Values that leave a decision to another spelling of the key: FSDP's switch stands beside
+// Returns whether a value leaves the decision to another spelling of the key: FSDP's switch may stand beside
 // `gradient_checkpointing: false`, DeepSpeed's `bf16.enabled` beside `bf16: auto`.
 bool yields(std::string_view key, const Node& value) {
   return (key == "gradient_checkpointing" && is_off(value, "")) ||
          (key == "dtype" && value.is_scalar() && value.text == "auto");
 }
 
-// Templates take values of any kind; their texts are JSON.
+// Makes the booleans of template variables valid JSON, since chat_template_kwargs are read as JSON.
 void quote_booleans(Node& variables) {
   for (Entry& entry : variables.entries) {
     Node& value = entry.value;
@@ -66,12 +68,14 @@ void quote_booleans(Node& variables) {
   }
 }
 
-// Axolotl's older names for recomputation of blocks whose inputs are offloaded.
+// Returns whether the value is one of Axolotl's older names for recompute of blocks whose inputs are
+// offloaded.
 bool is_offloaded_checkpointing(const Node& value) {
   return value.is_scalar() && (lower(value.text) == "offload" || lower(value.text) == "unsloth");
 }
 
-// A text instead of a list is a regular expression over module names, or PEFT's "all-linear".
+// Renames lora_target_modules that is a text instead of a list: a regular expression over module names, or
+// PEFT's "all-linear".
 void rename_target_text(Entry& entry) {
   if (!entry.value.is_scalar()) return;
   if (entry.value.text == "all-linear") {
@@ -179,7 +183,7 @@ void Translator::map_value(const ForeignKey& key, const Origin& origin) {
   }
   for (const Node& word : words) {
     if (!word.is_scalar()) throw type_error(origin, "text");
-    // Transformers' word beside the way of sharding.
+    // Transformers puts the word "offload" beside the way of sharding.
     if (key.target == "zero_stage" && canonical(word) == "offload")
       set_native("offload_param_device", make_scalar("cpu", word.place), origin);
     auto ours = look_up(key.values, canonical(word));
@@ -189,7 +193,8 @@ void Translator::map_value(const ForeignKey& key, const Origin& origin) {
   }
 }
 
-// Blank values are unset, but for two keys: both blank is how one asks for the last message alone.
+// Drops a blank value as unset. Two keys are special: if roles_to_train and train_on_eos are both blank, the
+// user asks for the last message alone.
 void Translator::set_blank(std::string_view key, const Node& value, const Origin& origin) {
   if (key != "roles_to_train" && key != "train_on_eos") return;
   const std::string_view other = key == "train_on_eos" ? "roles_to_train" : "train_on_eos";
@@ -217,7 +222,7 @@ void Translator::set_native(std::string_view key, const Node& value, const Origi
     set_native("activation_offloading", make_scalar("true", value.place), origin);
   if (key == "dtype" && value.is_scalar() && lower(value.text) == "fp8")
     set_native("fp8", make_scalar("true", value.place), origin);
-  // What is not multiplied in fp8 is computed in bfloat16.
+  // All that is not multiplied in fp8 is computed in bfloat16.
   if (key == "fp8" && value.is_scalar() && parse_bool(value.text).value_or(false))
     set_native("dtype", make_scalar("bfloat16", value.place), origin);
   const std::string_view entries = entries_of(key);

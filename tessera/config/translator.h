@@ -1,5 +1,5 @@
-// What translate() is made of: the walk over a file's maps is in translate.cpp, the keys that need more than
-// a table's line in special_keys.cpp.
+// The class behind translate(). translate.cpp holds its walk over a file's maps, special_keys.cpp the keys
+// that need more than a table line.
 #pragma once
 
 #include <string>
@@ -21,10 +21,10 @@ class Translator {
   Node run(const std::vector<SourceFile>& files);
 
  private:
-  // One key on its way: where it was written and where its translation goes.
+  // The key that is being translated: where it was written, and the map that takes its translation.
   struct Origin {
     const Entry& entry;
-    const std::string& path;  // as the user wrote it
+    const std::string& path;  // key path as the user wrote it
     Node& out;
   };
 
@@ -34,13 +34,14 @@ class Translator {
   void apply(const ForeignKey& key, const Origin& origin);
   void map_value(const ForeignKey& key, const Origin& origin);
 
-  // Adds a native key, unless another spelling already gave the same value.
+  // Adds a native key to origin.out. Another spelling may have set it already: then the values must agree, or
+  // one of them is from the command line and wins.
   void set_native(std::string_view key, const Node& value, const Origin& origin);
   void set_blank(std::string_view key, const Node& value, const Origin& origin);
-  // `type: {format: ...}` is type user_defined, with the map's keys beside it.
+  // Sets type user_defined for `type: {format: ...}` and adds the map's keys beside it.
   void set_own_format(const Node& map, const Origin& origin);
 
-  // The functions of Rule::Special, by the names that the tables use.
+  // The functions of Rule::Special, by the names that the tables use for them.
   void apply_special(const ForeignKey& key, const Origin& origin);
   void set_deepspeed(const ForeignKey& key, const Origin& origin);
   void read_deepspeed_file(const Origin& origin);
@@ -66,7 +67,7 @@ class Translator {
   void check_dequantized(const ForeignKey& key, const Origin& origin);
   void set_router_logits(const ForeignKey& key, const Origin& origin);
   void set_batch_size(const ForeignKey& key, const Origin& origin);
-  // message_field_role: from  ->  message_property_mappings: {role: from}
+  // Turns message_field_role: from into message_property_mappings: {role: from}, and its like.
   void set_property(const ForeignKey& key, const Origin& origin);
 
   void note_ignored(const Origin& origin);
@@ -77,11 +78,11 @@ class Translator {
 
   const std::string& folder_;
   Problems& problems_;
-  const Node* file_ = nullptr;                                             // that is being translated
-  std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;  // keys of each file
+  const Node* file_ = nullptr;                                             // root of the translated file
+  std::vector<std::pair<std::string, std::vector<std::string>>> ignored_;  // file -> keys without effect
 };
 
-// Whether two values of one native key are the same, in any spelling.
+// Returns whether two values of one native key mean the same, in any spelling.
 bool same_value(const std::string& key, const Node& a, const Node& b);
 
 }  // namespace tessera::config

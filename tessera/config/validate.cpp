@@ -12,7 +12,7 @@
 namespace tessera::config {
 namespace {
 
-// A measurement may come out otherwise the next time.
+// Refuses keys that follow a measurement, which may come out otherwise the next time.
 void validate_deterministic(Rules& rules) {
   const Recipe& recipe = rules.recipe();
   if (!recipe.deterministic) return;
@@ -74,7 +74,7 @@ void validate_adapter(Rules& rules) {
   }
 }
 
-// What looks at the losses of evaluations.
+// Checks the keys that read the losses of evaluations.
 void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   const Recipe& recipe = rules.recipe();
   const std::pair<const char*, bool> readers[] = {
@@ -118,7 +118,7 @@ void validate_evaluation_readers(Rules& rules, bool has_eval_data) {
   }
 }
 
-// A tracker of another machine would have to be sent to.
+// Refuses an MLflow tracker on another machine: nothing is sent over a network.
 void validate_trackers(Rules& rules) {
   const std::string& uri = rules.recipe().mlflow_tracking_uri;
   const size_t scheme = uri.find(':');
@@ -193,7 +193,7 @@ void validate_saving(Rules& rules) {
   }
 }
 
-// A key that takes a share below 1 and a whole number of `unit` from 1 on.
+// Checks a key that takes a share below 1, or a whole number of `unit` from 1 on.
 void validate_share(Rules& rules, const std::string& key, double value, const std::string& unit) {
   if (value < 1.0 || value == std::floor(value)) return;
   rules.refuse({key}, rules.error("RANGE", "key '" + key + "': neither a share nor a number of " + unit, key)

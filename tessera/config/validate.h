@@ -1,4 +1,4 @@
-// Checks that look at several keys together.
+// Checks rules that involve several keys of a recipe.
 #pragma once
 
 #include "tessera/config/problems.h"
@@ -6,8 +6,9 @@
 
 namespace tessera::config {
 
-// On the filled recipe: rules between values. Problems: E-CONFIG-CONFLICT, -RANGE or -MISSING; warns about
-// keys that have no effect without another one. What follows from another problem is left out.
+// Checks rules between the values of the filled recipe. Problems: E-CONFIG-CONFLICT, -RANGE, -MISSING or
+// -UNSUPPORTED; warns about keys that have no effect without another one. Findings that only follow from
+// another problem are left out.
 void validate(const Recipe& recipe, Problems& problems);
 
 }  // namespace tessera::config

@@ -30,8 +30,8 @@ size_t count_nodes(const Node& node) {
   return count;
 }
 
-// Builds the tree from the parser's events. Throwing from an event stops the parser before it
-// recurses further, which is what bounds its stack.
+// Builds the tree from the parser's events. Throwing from an event stops the parser before it recurses
+// further, so the limits of this class bound the parser's stack.
 class TreeBuilder : public YAML::EventHandler {
  public:
   TreeBuilder(std::string_view text, Place file) : text_(text), file_(std::move(file)) {
@@ -69,7 +69,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (it == anchors_.end()) throw config_error("SYNTAX", "an alias inside its own anchor", place(mark));
     add_to_count(count_nodes(it->second), mark);
     Node copy = it->second;
-    // A copied depth adds to the depth at which it is pasted.
+    // The depth of the copy adds to the depth at which it is pasted.
     check_depth(static_cast<int>(frames_.size()) + depth_of(copy), mark);
     finish(std::move(copy), YAML::NullAnchor, place(mark));
   }
@@ -78,7 +78,8 @@ class TreeBuilder : public YAML::EventHandler {
                 const std::string& value) override {
     refuse_tabs(mark);
     refuse_open_quote(mark);
-    // Escapes can make what the text itself may not hold: \0, and \N and \_ become lone bytes.
+    // Escapes can make what the text itself must not hold: "\0" a zero byte, "\N" and "\_" lone bytes that
+    // are not UTF-8.
     if (value.find('\0') != std::string::npos || find_invalid_utf8(value) >= 0) {
       throw config_error("ENCODING", "an escape in this text is not supported", place(mark));
     }
@@ -114,8 +115,9 @@ class TreeBuilder : public YAML::EventHandler {
     std::string key;
     Place key_place;
     bool is_merge_key = false;
-    std::vector<Node> merged;                        // values of <<
-    std::unordered_map<std::string, int64_t> lines;  // key -> line, to find duplicates
+    std::vector<Node> merged;                        // values of the key <<
+    std::unordered_map<std::string, int64_t> lines;  // key -> line of its first occurrence, to find
+                                                     // duplicates
   };
 
   Place place(const YAML::Mark& mark) const {
@@ -149,7 +151,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
   }
 
-  // Tabs may not indent block structure; YAML 1.2 leaves their width open.
+  // Tabs must not indent block structure, since YAML 1.2 leaves their width open.
   void refuse_tabs(const YAML::Mark& mark) const {
     if (mark.line < 0 || static_cast<size_t>(mark.line) >= line_starts_.size()) return;
     if (!frames_.empty() && frames_.back().is_flow) return;
@@ -162,7 +164,7 @@ class TreeBuilder : public YAML::EventHandler {
     throw config_error("TAB", "a tab in the indentation", at).hint("indent with spaces");
   }
 
-  // `pad_token: &pad` reads as an anchor on nothing, where text was meant.
+  // Refuses an anchor on nothing: `pad_token: &pad` reads as one, where text was meant.
   void refuse_bare_anchor(const YAML::Mark& mark) const {
     if (mark.line < 0 || mark.column < 0 || static_cast<size_t>(mark.line) >= line_starts_.size()) return;
     const size_t begin = line_starts_[static_cast<size_t>(mark.line)] + static_cast<size_t>(mark.column);
@@ -178,7 +180,8 @@ class TreeBuilder : public YAML::EventHandler {
         .hint("quote a text that starts with &");
   }
 
-  // The parser takes a quoted text that no quote ends, if a line end stands before the end of the file.
+  // Refuses a quoted text that no quote ends. The parser accepts it if a line end stands before the end of
+  // the file.
   void refuse_open_quote(const YAML::Mark& mark) const {
     if (mark.line < 0 || mark.column < 0 || static_cast<size_t>(mark.line) >= line_starts_.size()) return;
     size_t i = line_starts_[static_cast<size_t>(mark.line)] + static_cast<size_t>(mark.column);
@@ -312,7 +315,7 @@ std::pair<int64_t, int64_t> line_and_column(std::string_view text, size_t offset
   return {line, static_cast<int64_t>(offset - start) + 1};
 }
 
-// The first line up to `last_line` that is indented with a tab, 0 when none.
+// Returns the first line up to `last_line` that is indented with a tab, or 0 when there is none.
 int64_t line_with_tab(std::string_view text, int64_t last_line) {
   int64_t line = 1;
   size_t start = 0;
@@ -362,7 +365,7 @@ std::string read_config_file(const std::string& path) {
     text.append(buffer.data(), static_cast<size_t>(count));
   }
   ::close(fd);
-  // A part of a recipe would pass for one with fewer keys.
+  // A recipe that was read in part would pass for one with fewer keys.
   if (const auto size = static_cast<size_t>(info.st_size); text.size() < std::min(size, kMaxFileBytes)) {
     throw Error(ErrorKind::Config, "UNREADABLE", "cannot read the file: it ended before its size")
         .at(path)

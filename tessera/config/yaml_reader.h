@@ -1,4 +1,4 @@
-// YAML text -> Node, within limits that hold for any input.
+// Parses YAML text into a Node, within limits that hold for any input.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@ namespace tessera::config {
 constexpr size_t kMaxFileBytes = size_t{1} << 20;
 constexpr int kMaxDepth = 64;
 constexpr int kMaxAliases = 64;
-constexpr size_t kMaxNodes = 100'000;  // after aliases are expanded
+constexpr size_t kMaxNodes = 100'000;  // counted after aliases are expanded
 
-// The bytes of a regular file of at most kMaxFileBytes. Throws E-CONFIG-NOT-FOUND, -NOT-A-FILE,
+// Returns the bytes of a regular file of at most kMaxFileBytes. Throws E-CONFIG-NOT-FOUND, -NOT-A-FILE,
 // -UNREADABLE or -TOO-LARGE.
 std::string read_config_file(const std::string& path);
 
